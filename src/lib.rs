@@ -1,0 +1,33 @@
+//! tollgate: a gRPC rate-limit service for Envoy and Istio.
+//!
+//! # The life of a request
+//!
+//! ```text
+//! Envoy ── ShouldRateLimit ──> service ──> limiter ──> store ──> (Redis: EVALSHA | memory)
+//!                                 │            │
+//!                                 │            └─ rules: one immutable snapshot, loaded once per request
+//!                                 └─ borrows the strings of the protobuf message
+//! ```
+//!
+//! 1. [`service`] turns the message into [`descriptor`]s and refuses what is malformed.
+//! 2. [`limiter`] matches every descriptor against the [`rules`]. Each match is a *counter*: the rule, and the
+//!    values that the rule left open. Counters are grouped by their *hash tag* ([`store::key`]).
+//! 3. [`store`] decides each group in one atomic step, all groups in flight together. The [`algorithm`]s are
+//!    pure functions; the memory store runs them, and the scripts in `lua/` are their twins.
+//! 4. [`limiter`] folds what each counter said into a [`verdict`]; [`service`] encodes it. Being over the limit
+//!    is a value, never an error.
+//!
+//! [`config`] turns the YAML that users write into rules, and watches it. [`server`] puts the parts together.
+//!
+//! # Modules in reading order
+
+pub mod algorithm;
+pub mod clock;
+pub mod descriptor;
+pub mod limiter;
+pub mod metrics;
+pub mod proto;
+pub mod quota;
+pub mod rules;
+pub mod service;
+pub mod store;

@@ -1,0 +1,74 @@
+//! Hits counted in windows aligned to the epoch.
+//!
+//! The algorithm of envoyproxy/ratelimit: hits that are denied count too, so a caller that keeps hammering
+//! stays over its limit until the window ends. Up to twice the limit can pass within one window's length that
+//! straddles an edge.
+//!
+//! The state is `[end of the window in seconds since the epoch, hits]`. A window that has not ended is
+//! carried on under whatever window length the rule has by now, so a changed rule neither forgets usage nor
+//! holds it beyond its own next edge; a clock that steps back does no harm for the same reason.
+
+use std::time::Duration;
+
+use super::{Verdict, Words};
+use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
+
+/// At most `limit` hits in each window of `window` seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    limit: u32,
+    window: u32,
+}
+
+impl FixedWindow {
+    /// The policy that enforces `quota`.
+    pub const fn new(quota: Quota) -> Self {
+        Self { limit: quota.limit, window: quota.window.seconds() }
+    }
+
+    /// Limit in hits, window in seconds.
+    pub(super) fn script_parameters(&self) -> [u64; 2] {
+        [u64::from(self.limit), u64::from(self.window)]
+    }
+
+    /// The end of the window that `now` lies in, in seconds since the epoch.
+    const fn window_end(&self, now: Timestamp) -> u32 {
+        let start = now.seconds().saturating_sub(now.seconds() % self.window);
+        start.saturating_add(self.window)
+    }
+
+    pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
+        let count = if state[0] > now.seconds() { u64::from(state[1]) } else { 0 };
+        let after = match hits {
+            Hits::Peek => count,
+            Hits::Charge(amount) => count.saturating_add(amount.get()),
+            Hits::Refund(amount) => count.saturating_sub(amount.get()),
+        };
+        *state = [self.window_end(now), u32::try_from(after).unwrap_or(u32::MAX)];
+        after <= u64::from(self.limit)
+    }
+
+    pub(super) fn verdict(&self, state: Words, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
+        let after = u64::from(state[1]);
+        let until_end =
+            Duration::from_secs(u64::from(state[0])).saturating_sub(Duration::from_micros(now.as_micros()));
+        let retry_after = match admitted {
+            true => Duration::ZERO,
+            false if hits.charged() > u64::from(self.limit) => Duration::MAX,
+            false => until_end,
+        };
+        Verdict {
+            admitted,
+            remaining: self.limit.saturating_sub(state[1]),
+            reset_after: until_end,
+            retry_after,
+            before: after.saturating_sub(hits.charged()),
+            after,
+        }
+    }
+}
+
+/// A window is over at its end.
+pub(super) const fn expires_at(state: Words) -> u32 {
+    state[0]
+}

@@ -1,0 +1,82 @@
+//! The only reader of the wall clock.
+//!
+//! Everything that decides takes the time as an argument, so that a test can pass one instead.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// A point in time: whole microseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The last moment that a stored state can hold: early in the year 2106, when seconds outgrow 32 bits.
+    pub const MAX: Self = Self(u32::MAX as u64 * 1_000_000);
+
+    /// The time `micros` microseconds after the epoch, at most [`Timestamp::MAX`].
+    pub const fn from_micros(micros: u64) -> Self {
+        if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
+    }
+
+    /// Microseconds since the epoch.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// Whole seconds since the epoch, rounded down.
+    pub const fn seconds(self) -> u32 {
+        // Bounded by `MAX`, so the value fits.
+        (self.0 / 1_000_000) as u32
+    }
+
+    /// Microseconds past the whole second, below 1,000,000.
+    pub const fn subsec_micros(self) -> u32 {
+        (self.0 % 1_000_000) as u32
+    }
+
+    /// This time plus `duration`, at most [`Timestamp::MAX`].
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Self::from_micros(self.0.saturating_add(micros))
+    }
+}
+
+/// Where the time comes from.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// The machine's clock.
+    System,
+    /// A clock that a test sets, in microseconds since the epoch.
+    Manual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// A clock that stands at `start` until [`Clock::set`] moves it.
+    pub fn manual(start: Timestamp) -> Self {
+        Self::Manual(Arc::new(AtomicU64::new(start.as_micros())))
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Self::System => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+                Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+            }
+            Self::Manual(micros) => Timestamp::from_micros(micros.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Moves a manual clock to `time`; the system's clock stays as it is.
+    pub fn set(&self, time: Timestamp) {
+        if let Self::Manual(micros) = self {
+            micros.store(time.as_micros(), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What a caller tells about a request, borrowed from its message.
+
+use std::num::NonZeroU64;
+
+use smallvec::SmallVec;
+
+use crate::quota::Quota;
+
+/// One key and value of a descriptor. Either may be empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// What is told, such as `remote_address`.
+    pub key: &'a str,
+    /// What it is in this request.
+    pub value: &'a str,
+}
+
+/// The entries of one descriptor, in the caller's order. Few enough in practice to need no allocation.
+pub type Entries<'a> = SmallVec<[Entry<'a>; 4]>;
+
+/// What one descriptor asks of its counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hits {
+    /// Look without charging.
+    Peek,
+    /// Charge so many hits.
+    Charge(NonZeroU64),
+    /// Give so many hits back; a counter never falls below zero.
+    Refund(NonZeroU64),
+}
+
+impl Hits {
+    /// One hit, charged.
+    pub const ONE: Self = Self::Charge(NonZeroU64::MIN);
+
+    /// More hits than any limit can be, yet exact in a Lua number; larger amounts count as this one.
+    pub const MAX: u64 = 1 << 40;
+
+    /// Charges `amount` hits, or looks when that is 0.
+    pub fn charge(amount: u64) -> Self {
+        NonZeroU64::new(amount.min(Self::MAX)).map_or(Self::Peek, Self::Charge)
+    }
+
+    /// Gives `amount` hits back, or looks when that is 0.
+    pub fn refund(amount: u64) -> Self {
+        NonZeroU64::new(amount.min(Self::MAX)).map_or(Self::Peek, Self::Refund)
+    }
+
+    /// The hits charged: 0 for a look and for a refund.
+    pub const fn charged(self) -> u64 {
+        match self {
+            Self::Peek | Self::Refund(_) => 0,
+            Self::Charge(amount) => amount.get(),
+        }
+    }
+}
+
+/// One descriptor of a request.
+#[derive(Clone, Debug)]
+pub struct Descriptor<'a> {
+    /// What it tells, in order; the order decides what matches.
+    pub entries: Entries<'a>,
+    /// A limit that the caller asks for in place of the configured one.
+    pub limit: Option<Quota>,
+    /// What it asks.
+    pub hits: Hits,
+}

@@ -1,0 +1,59 @@
+//! Every metric's name and labels; the only user of the metrics macros.
+
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
+
+/// Renders what was counted.
+#[derive(Clone)]
+pub struct Exporter(PrometheusHandle);
+
+impl std::fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Exporter")
+    }
+}
+
+/// Starts counting, once in a process.
+///
+/// # Errors
+/// When counting was started before.
+pub fn install() -> Result<Exporter, BuildError> {
+    PrometheusBuilder::new().install_recorder().map(Exporter)
+}
+
+impl Exporter {
+    /// Everything counted so far, in Prometheus' text format.
+    pub fn render(&self) -> String {
+        self.0.render()
+    }
+
+    /// Frees what the exporter holds on to between scrapes; to be called every few seconds.
+    pub fn maintain(&self) {
+        self.0.run_upkeep();
+    }
+}
+
+/// Counts an attempt to load the rules that took `took`.
+pub fn config_load(loaded: bool, took: Duration) {
+    let result = if loaded { "success" } else { "error" };
+    metrics::counter!("tollgate_config_loads_total", "result" => result).increment(1);
+    metrics::histogram!("tollgate_config_load_seconds").record(took.as_secs_f64());
+}
+
+/// Tells how many rules are in force.
+pub fn rules_in_force(domains: usize, rules: usize) {
+    // Exact up to 2^53.
+    metrics::gauge!("tollgate_domains").set(domains as f64);
+    metrics::gauge!("tollgate_rules").set(rules as f64);
+}
+
+/// Counts a gRPC connection that opened.
+pub fn connection_opened() {
+    metrics::gauge!("tollgate_grpc_connections").increment(1);
+}
+
+/// Counts a gRPC connection that closed.
+pub fn connection_closed() {
+    metrics::gauge!("tollgate_grpc_connections").decrement(1);
+}

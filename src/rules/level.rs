@@ -1,0 +1,200 @@
+//! One level of a domain's tree, and how an entry picks its branch.
+
+use std::{collections::HashMap, sync::Arc};
+
+use ipnet::IpNet;
+use regex::Regex;
+use smallvec::SmallVec;
+
+use super::{CidrTable, Rule, Wildcard};
+use crate::descriptor::Entry;
+
+/// The branches that one entry of a descriptor may take, tried in the order of [`Branch`].
+#[derive(Debug, Default)]
+pub struct Level {
+    /// Exact values and keys without a value. As in the reference, both are looked up by one text: an entry is
+    /// found under `key_value`, else under `key`.
+    stated: HashMap<Box<str>, Node>,
+    /// Patterns for `key_value`, in the order of the configuration.
+    wildcards: Vec<(Wildcard, Box<str>, Node)>,
+    /// What is asked of the value alone, by key.
+    by_key: HashMap<Box<str>, ByKey>,
+}
+
+/// Address ranges and regular expressions for one key's value.
+#[derive(Debug, Default)]
+struct ByKey {
+    cidrs: CidrTable<Node>,
+    regexes: Vec<(Regex, Node)>,
+}
+
+/// What a descriptor of the configuration matches.
+#[derive(Clone, Debug)]
+pub enum Matcher<'a> {
+    /// A key, and a value unless that is empty; a `*` in either makes a pattern.
+    Stated {
+        /// The key.
+        key: &'a str,
+        /// The value, or nothing.
+        value: &'a str,
+    },
+    /// A key whose value is an address in the range.
+    Cidr(&'a str, IpNet),
+    /// A key whose value the expression finds something in.
+    Regex(&'a str, Regex),
+}
+
+/// Where a matched descriptor leads.
+#[derive(Debug, Default)]
+pub struct Node {
+    /// The limit for a request whose last entry matches here.
+    pub rule: Option<Arc<Rule>>,
+    /// The descriptors below.
+    pub children: Level,
+}
+
+/// How an entry was matched, in order of precedence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Branch {
+    /// Key and value are stated.
+    Exact,
+    /// The pattern, as stated.
+    Wildcard(Box<str>),
+    /// The value lies in the range; the longest prefix goes first.
+    Cidr(IpNet),
+    /// The expression, as stated; the first of the configuration goes first.
+    Regex(Box<str>),
+    /// The key is stated without a value.
+    Key,
+}
+
+/// The level has that descriptor already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Duplicate;
+
+/// Room for `key_value` without allocating.
+type Composite = SmallVec<[u8; 128]>;
+
+impl Level {
+    /// Adds a descriptor.
+    ///
+    /// # Errors
+    /// [`Duplicate`] when the level has one that reads the same.
+    pub fn insert(&mut self, matcher: &Matcher<'_>, node: Node) -> Result<(), Duplicate> {
+        match matcher {
+            Matcher::Stated { key, value } => {
+                let stated = join(key, value);
+                let is_known = |(_, known, _): &(Wildcard, Box<str>, Node)| **known == *stated;
+                if self.stated.contains_key(&*stated) || self.wildcards.iter().any(is_known) {
+                    return Err(Duplicate);
+                }
+                match Wildcard::parse(&stated) {
+                    Some(wildcard) => self.wildcards.push((wildcard, stated, node)),
+                    None => {
+                        self.stated.insert(stated, node);
+                    }
+                }
+                Ok(())
+            }
+            Matcher::Cidr(key, range) => {
+                let cidrs = &mut self.by_key.entry((*key).into()).or_default().cidrs;
+                cidrs.insert(*range, node).map_err(|_| Duplicate)
+            }
+            Matcher::Regex(key, regex) => {
+                let regexes = &mut self.by_key.entry((*key).into()).or_default().regexes;
+                if regexes.iter().any(|(known, _)| known.as_str() == regex.as_str()) {
+                    return Err(Duplicate);
+                }
+                regexes.push((regex.clone(), node));
+                Ok(())
+            }
+        }
+    }
+
+    /// The rule of the node that `entries` lead to, if they lead to one and it has a limit.
+    pub fn rule(&self, entries: &[Entry<'_>]) -> Option<&Arc<Rule>> {
+        let (last, path) = entries.split_last()?;
+        let level = path.iter().try_fold(self, |level, entry| Some(&level.find(*entry)?.children))?;
+        level.find(*last)?.rule.as_ref()
+    }
+
+    /// The node that an entry leads to.
+    fn find(&self, entry: Entry<'_>) -> Option<&Node> {
+        let composite = composite(entry);
+        // Two valid texts joined by an ASCII character are valid.
+        let text = std::str::from_utf8(&composite).unwrap_or_default();
+        if let Some(node) = self.stated.get(text) {
+            return Some(node);
+        }
+        if let Some((.., node)) = self.wildcards.iter().find(|(wildcard, ..)| wildcard.matches(text)) {
+            return Some(node);
+        }
+        if !self.by_key.is_empty()
+            && let Some(by_key) = self.by_key.get(entry.key)
+            && let Some(node) = by_key.find(entry.value)
+        {
+            return Some(node);
+        }
+        self.stated.get(entry.key)
+    }
+
+    /// Every branch that matches an entry, the one that is taken first.
+    pub fn branches(&self, entry: Entry<'_>) -> Vec<(Branch, &Node)> {
+        let text = format!("{}_{}", entry.key, entry.value);
+        let exact = self.stated.get(&*text).map(|node| (Branch::Exact, node));
+        let wildcards = self.wildcards.iter().filter(|(wildcard, ..)| wildcard.matches(&text));
+        let by_key = self.by_key.get(entry.key);
+        let cidrs = by_key.into_iter().flat_map(|by_key| by_key.cidrs.matching(entry.value));
+        let regexes = by_key.into_iter().flat_map(|by_key| by_key.regexes.iter());
+        let key = self.stated.get(entry.key).map(|node| (Branch::Key, node));
+        exact
+            .into_iter()
+            .chain(wildcards.map(|(_, stated, node)| (Branch::Wildcard(stated.clone()), node)))
+            .chain(cidrs.map(|(range, node)| (Branch::Cidr(range), node)))
+            .chain(
+                regexes
+                    .filter(|(regex, _)| regex.is_match(entry.value))
+                    .map(|(regex, node)| (Branch::Regex(regex.as_str().into()), node)),
+            )
+            .chain(key)
+            .collect()
+    }
+
+    /// Every rule on this level and below, in no order.
+    pub fn rules(&self) -> Box<dyn Iterator<Item = &Arc<Rule>> + '_> {
+        Box::new(self.nodes().flat_map(|node| node.rule.iter().chain(node.children.rules())))
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Node> {
+        let by_key = self.by_key.values();
+        let by_key = by_key
+            .flat_map(|by_key| by_key.cidrs.values().chain(by_key.regexes.iter().map(|(_, node)| node)));
+        self.stated.values().chain(self.wildcards.iter().map(|(.., node)| node)).chain(by_key)
+    }
+}
+
+impl ByKey {
+    fn find(&self, value: &str) -> Option<&Node> {
+        let cidr = (!self.cidrs.is_empty()).then(|| self.cidrs.matching(value).next()).flatten();
+        match cidr {
+            Some((_, node)) => Some(node),
+            None => self.regexes.iter().find(|(regex, _)| regex.is_match(value)).map(|(_, node)| node),
+        }
+    }
+}
+
+/// Key and value joined by `_`; the key alone where the value is empty.
+pub(super) fn join(key: &str, value: &str) -> Box<str> {
+    match value {
+        "" => key.into(),
+        value => format!("{key}_{value}").into(),
+    }
+}
+
+fn composite(entry: Entry<'_>) -> Composite {
+    let mut text = Composite::new();
+    text.extend_from_slice(entry.key.as_bytes());
+    text.push(b'_');
+    text.extend_from_slice(entry.value.as_bytes());
+    text
+}

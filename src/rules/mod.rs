@@ -1,0 +1,66 @@
+//! The compiled rules: what runs, valid by construction.
+//!
+//! [`config`](crate::config) builds them from what the user wrote; nothing here knows files or YAML. A
+//! [`Rules`] is immutable. [`Snapshot`] holds the one in force and swaps it whole.
+//!
+//! A descriptor walks the tree of its domain, one [`Level`] per entry, and what it matches last is its
+//! [`Rule`]. There is no backtracking: the first branch that matches an entry is the only one followed, as in
+//! the reference.
+
+mod cidr;
+mod id;
+mod level;
+mod rule;
+mod snapshot;
+mod wildcard;
+
+use std::{collections::HashMap, sync::Arc};
+
+pub use self::{
+    cidr::CidrTable,
+    id::RecordId,
+    level::{Branch, Duplicate, Level, Matcher, Node},
+    rule::{Limit, Rule, Segment, Value},
+    snapshot::Snapshot,
+    wildcard::Wildcard,
+};
+use crate::algorithm::Algorithm;
+
+/// Every domain's rules, as one version of the configuration states them.
+#[derive(Debug, Default)]
+pub struct Rules {
+    domains: HashMap<Box<str>, Domain>,
+}
+
+/// One domain's rules.
+#[derive(Debug)]
+pub struct Domain {
+    /// The name that requests carry.
+    pub name: Box<str>,
+    /// The first level of its descriptors.
+    pub root: Level,
+    /// The algorithm of a limit that a request brings along and no rule matches.
+    pub default_algorithm: Algorithm,
+}
+
+impl Rules {
+    /// The rules of `domains`, whose names are distinct (the last one of a name stays).
+    pub fn new(domains: impl IntoIterator<Item = Domain>) -> Self {
+        Self { domains: domains.into_iter().map(|domain| (domain.name.clone(), domain)).collect() }
+    }
+
+    /// The rules of the domain `name`.
+    pub fn domain(&self, name: &str) -> Option<&Domain> {
+        self.domains.get(name)
+    }
+
+    /// Every domain, in no order.
+    pub fn domains(&self) -> impl Iterator<Item = &Domain> {
+        self.domains.values()
+    }
+
+    /// Every rule of every domain, in no order.
+    pub fn rules(&self) -> impl Iterator<Item = &Arc<Rule>> {
+        self.domains.values().flat_map(|domain| domain.root.rules())
+    }
+}

@@ -1,0 +1,127 @@
+//! One rule: a limit and the place in the tree where it applies.
+
+use std::borrow::Cow;
+
+use super::id::{RecordId, Step};
+use crate::{
+    algorithm::{Algorithm, Policy},
+    descriptor::Entry,
+    quota::Quota,
+};
+
+/// What a rule enforces.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    /// Everything passes; no counter is kept.
+    Unlimited,
+    /// A quota under an algorithm.
+    Quota {
+        /// What is reported to the caller.
+        quota: Quota,
+        /// What decides.
+        policy: Policy,
+    },
+}
+
+/// Where the value of one step comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// The rule states it.
+    Stated,
+    /// Each request brings its own, and each has a counter of its own.
+    Open,
+    /// Each request brings its own, and all that the pattern matches share one counter.
+    Shared,
+}
+
+/// One step from a domain's root to a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The descriptor's key.
+    pub key: Box<str>,
+    /// Key and value joined by `_` (the key alone where there is no value), as the configuration states them.
+    pub stated: Box<str>,
+    /// Where a request's value comes from.
+    pub value: Value,
+    /// Whether metrics name the request's value in place of the stated one.
+    pub value_to_metric: bool,
+}
+
+/// A limit, with all that a request needs to know of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// What is enforced.
+    pub limit: Limit,
+    /// The limit's name, empty when it has none.
+    pub name: Box<str>,
+    /// Names of the limits that this one replaces when both match in one request.
+    pub replaces: Box<[Box<str>]>,
+    /// Whether the limit is only watched: what is over it is counted, and passes.
+    pub shadow_mode: bool,
+    /// Whether the limit denies only when every other quota of the request is exhausted too.
+    pub quota_mode: bool,
+    /// Whether metrics name every value of the request.
+    pub detailed_metric: bool,
+    /// What the answer's metadata says when the rule lets a request pass.
+    pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    /// The way from the domain's root.
+    pub segments: Box<[Segment]>,
+    /// The file, relative to the configuration's directory, and the line that state the rule.
+    pub origin: (Box<str>, usize),
+}
+
+impl Rule {
+    /// Which entries of a request are open, by their position.
+    pub fn open(&self) -> impl Iterator<Item = usize> {
+        self.segments.iter().enumerate().filter(|(_, segment)| segment.value == Value::Open).map(|(at, _)| at)
+    }
+
+    /// Whether every value that a pattern matches shares one counter somewhere on the way.
+    pub fn has_shared_values(&self) -> bool {
+        self.segments.iter().any(|segment| segment.value == Value::Shared)
+    }
+
+    /// The algorithm, or `None` for an unlimited rule.
+    pub const fn algorithm(&self) -> Option<Algorithm> {
+        match &self.limit {
+            Limit::Unlimited => None,
+            Limit::Quota { policy, .. } => Some(policy.algorithm()),
+        }
+    }
+
+    /// The name of the rule's counters within their tags. The limit is no part of it, so that a changed limit
+    /// keeps the usage.
+    pub fn record_id(&self) -> RecordId {
+        let steps = self.segments.iter().map(|segment| match segment.value {
+            Value::Open => Step::Open,
+            Value::Stated | Value::Shared => Step::Closed(&segment.stated),
+        });
+        RecordId::of(steps, self.algorithm().unwrap_or_default())
+    }
+
+    /// The rule's place in the tree: its keys and values joined by `.`, without the domain.
+    pub fn path(&self) -> String {
+        let stated: Vec<&str> = self.segments.iter().map(|segment| &*segment.stated).collect();
+        stated.join(".")
+    }
+
+    /// Whether [`Rule::metric_path`] depends on the request.
+    pub fn has_metric_of_values(&self) -> bool {
+        self.segments.iter().any(|segment| self.names_value_of(segment))
+    }
+
+    fn names_value_of(&self, segment: &Segment) -> bool {
+        segment.value == Value::Open && (self.detailed_metric || segment.value_to_metric)
+    }
+
+    /// The path under which a request with these entries is counted in metrics.
+    pub fn metric_path(&self, entries: &[Entry<'_>]) -> String {
+        let parts =
+            self.segments.iter().zip(entries).map(|(segment, entry)| match self.names_value_of(segment) {
+                true if entry.value.is_empty() && !self.detailed_metric => Cow::Borrowed(entry.key),
+                true => Cow::Owned(format!("{}_{}", entry.key, entry.value)),
+                false => Cow::Borrowed(&*segment.stated),
+            });
+        parts.collect::<Vec<_>>().join(".")
+    }
+}
