@@ -4,9 +4,10 @@
 //! stays over its limit until the window ends. Up to twice the limit can pass within one window's length that
 //! straddles an edge.
 //!
-//! The state is `[end of the window in seconds since the epoch, hits]`. A window that has not ended is
-//! carried on under whatever window length the rule has by now, so a changed rule neither forgets usage nor
-//! holds it beyond its own next edge; a clock that steps back does no harm for the same reason.
+//! The state is `[end of the window in seconds since the epoch, hits]`. While that end lies ahead, the hits
+//! count, whatever window the rule has by now: when a window was made longer or shorter, the usage counts in the
+//! window that `now` lies in, and in the one after it at the most. A clock that steps back is met the same way:
+//! it grants nothing twice, and holds usage for no longer than two windows.
 
 use std::time::Duration;
 
@@ -38,13 +39,17 @@ impl FixedWindow {
     }
 
     pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
-        let count = if state[0] > now.seconds() { u64::from(state[1]) } else { 0 };
+        let end = self.window_end(now);
+        let (end, count) = match state[0] > now.seconds() {
+            true => (state[0].clamp(end, end.saturating_add(self.window)), u64::from(state[1])),
+            false => (end, 0),
+        };
         let after = match hits {
             Hits::Peek => count,
             Hits::Charge(amount) => count.saturating_add(amount.get()),
             Hits::Refund(amount) => count.saturating_sub(amount.get()),
         };
-        *state = [self.window_end(now), u32::try_from(after).unwrap_or(u32::MAX)];
+        *state = [end, u32::try_from(after).unwrap_or(u32::MAX)];
         after <= u64::from(self.limit)
     }
 
@@ -68,7 +73,7 @@ impl FixedWindow {
     }
 }
 
-/// A window is over at its end.
+/// A window is over at its end, and an empty one need not be kept.
 pub(super) const fn expires_at(state: Words) -> u32 {
-    state[0]
+    if state[1] == 0 { 0 } else { state[0] }
 }

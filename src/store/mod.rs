@@ -1,11 +1,18 @@
-//! Where counters live.
+//! Where counters live, and what is asked of them.
 
+pub mod key;
 pub mod memory;
 pub mod redis;
 
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use smallvec::SmallVec;
+
+use self::key::{Call, Verdicts};
 pub use self::{memory::MemoryStore, redis::RedisStore};
 
-/// A store, as one worker uses it.
+/// A store, as one worker uses it. A clone is a handle on the same counters.
 #[derive(Clone, Debug)]
 pub enum Store {
     /// In this process; its limits hold for this instance alone.
@@ -14,16 +21,59 @@ pub enum Store {
     Redis(RedisStore),
 }
 
+/// What each call of a request came to, in the calls' order.
+pub type Decisions = SmallVec<[Result<Verdicts, StoreError>; 2]>;
+
 /// Why a store did not decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// No answer within the deadline; whether anything was charged is unknown.
-    #[error("no answer in time")]
-    Timeout,
-    /// No connection, or it broke; whether anything was charged is unknown.
-    #[error("no connection: {0}")]
+    /// No answer in time; whether anything was charged is unknown.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// There is no connection, so nothing was charged.
+    #[error("not connected: {0}")]
+    Unreachable(String),
+    /// The connection broke while the answer was awaited; whether anything was charged is unknown.
+    #[error("the connection broke: {0}")]
     Disconnected(String),
     /// The store answered with an error.
-    #[error("refused: {0}")]
+    #[error("the store refused: {0}")]
     Refused(String),
+    /// The store answered, but not in the form that was agreed.
+    #[error("the store's answer makes no sense")]
+    Garbled,
+}
+
+impl StoreError {
+    /// The error's name in metrics.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Timeout(_) => "timeout",
+            Self::Unreachable(_) => "unreachable",
+            Self::Disconnected(_) => "disconnected",
+            Self::Refused(_) => "refused",
+            Self::Garbled => "garbled",
+        }
+    }
+}
+
+impl Store {
+    /// Decides every call, each in one atomic step, all of them in flight together.
+    pub async fn decide(&self, calls: &[Call]) -> Decisions {
+        match self {
+            Self::Memory(store) => calls.iter().map(|call| Ok(store.decide(call))).collect(),
+            Self::Redis(store) => match calls {
+                [call] => SmallVec::from_iter([store.decide(call).await]),
+                calls => join_all(calls.iter().map(|call| store.decide(call))).await.into(),
+            },
+        }
+    }
+
+    /// What the store is called in logs and metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::Redis(_) => "redis",
+        }
+    }
 }

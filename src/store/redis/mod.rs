@@ -1,52 +1,118 @@
 //! Counters in Redis.
+//!
+//! A call is one `EVALSHA` of the script in `lua/` on the keys of one hash tag. A charge is never sent twice: the
+//! one answer that leads to another attempt is `NOSCRIPT`, which charged nothing.
 
-use std::{path::PathBuf, time::Duration};
+mod connection;
+mod script;
+mod settings;
 
-use super::StoreError;
+use std::time::Duration;
 
-/// How to reach Redis. `Debug` shows no secret.
-#[derive(Clone)]
-pub struct RedisSettings {
-    /// `redis://[user:password@]host:port[/db]`, `rediss://…` for TLS, or `redis+unix:///path`.
-    pub url: String,
-    /// How long a decision may take.
-    pub timeout: Duration,
-    /// Goes before every key.
-    pub key_prefix: String,
-    /// PEM file of the authorities that may sign the server's certificate; the web's when absent.
-    pub ca_certificate: Option<PathBuf>,
-    /// PEM files of the certificate and key that this client shows.
-    pub client_certificate: Option<(PathBuf, PathBuf)>,
-}
+use ::redis::{ErrorKind, ServerErrorKind, Value, cmd};
+use tokio::time::timeout;
 
-impl std::fmt::Debug for RedisSettings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RedisSettings")
-            .field("timeout", &self.timeout)
-            .field("key_prefix", &self.key_prefix)
-            .finish_non_exhaustive()
-    }
-}
+use self::connection::{Connection, SendError};
+pub use self::settings::RedisSettings;
+use super::{
+    StoreError,
+    key::{Call, Verdicts},
+};
+use crate::clock::Timestamp;
 
-/// Counters in a Redis that instances share; each worker opens its own with its own connection.
+/// Counters in a Redis that instances share; each worker opens its own, with its own connection.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
-    settings: RedisSettings,
+    connection: Connection,
+    timeout: Duration,
+    key_prefix: Box<[u8]>,
+    clock: ScriptClock,
+}
+
+/// Which clock the script decides by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptClock {
+    /// The server's own, so that the clocks of instances don't matter.
+    Server,
+    /// A time that a test sets.
+    Fixed(Timestamp),
 }
 
 impl RedisStore {
-    /// A store at `settings`, connected in the background: an absent server is no error here. Call it on the
-    /// runtime that will use it.
+    /// A store at `settings`, connected in the background by a task on the current runtime: that the server is
+    /// absent is no error here.
     ///
     /// # Errors
     /// [`StoreError::Refused`] when the settings make no sense: a malformed URL, an unreadable certificate.
-    pub fn open(settings: RedisSettings) -> Result<Self, StoreError> {
-        Ok(Self { settings })
+    pub fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
+        let client = settings.client()?;
+        Ok(Self {
+            connection: Connection::open(client),
+            timeout: settings.timeout,
+            key_prefix: settings.key_prefix.as_bytes().into(),
+            clock: ScriptClock::Server,
+        })
     }
 
-    /// Whether the server answers a `PING` now.
+    /// This store with another clock, for tests.
+    #[must_use]
+    pub fn with_clock(self, clock: ScriptClock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Decides a call in one step.
+    ///
+    /// # Errors
+    /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether
+    /// the call was charged.
+    pub async fn decide(&self, call: &Call) -> Result<Verdicts, StoreError> {
+        let reply = match timeout(self.timeout, self.evaluate(call)).await {
+            Ok(reply) => reply?,
+            Err(_) => {
+                self.connection.timed_out();
+                return Err(StoreError::Timeout(self.timeout));
+            }
+        };
+        script::read_reply(call, &reply).ok_or(StoreError::Garbled)
+    }
+
+    /// Asks the server for a sign of life.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
     pub async fn ping(&self) -> Result<(), StoreError> {
-        let _ = &self.settings;
+        let ping = cmd("PING");
+        let answer = timeout(self.timeout, self.connection.send(&ping)).await;
+        answer.map_err(|_| StoreError::Timeout(self.timeout))??;
         Ok(())
+    }
+
+    async fn evaluate(&self, call: &Call) -> Result<Value, StoreError> {
+        let command = script::command(&self.key_prefix, call, self.clock);
+        match self.connection.send(&command).await {
+            Err(error) if error.is_unknown_script() => {
+                self.connection.send(&script::load()).await?;
+                Ok(self.connection.send(&command).await?)
+            }
+            answer => Ok(answer?),
+        }
+    }
+}
+
+impl SendError {
+    /// Whether the server had to be told the script first, and so charged nothing.
+    fn is_unknown_script(&self) -> bool {
+        let unknown = ErrorKind::Server(ServerErrorKind::NoScript);
+        matches!(self, Self::Failed(error) if error.kind() == unknown)
+    }
+}
+
+impl From<SendError> for StoreError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::NotConnected(reason) => Self::Unreachable(reason),
+            SendError::Failed(error) if error.is_io_error() => Self::Disconnected(error.to_string()),
+            SendError::Failed(error) => Self::Refused(error.to_string()),
+        }
     }
 }

@@ -1,0 +1,302 @@
+//! Names of hash tags and cells, and what is asked of them.
+//!
+//! All counters that share a *hash tag* are decided in one step on one shard. A counter's tag is its domain and
+//! the values that its rule left open: `{edge|api_key=abc}`. A counter without open values is tagged by its rule:
+//! `{edge|@1f0e…}`. The counters whose open values are exactly the tag's share one *cell*, named like the tag; a
+//! limit that a request brings along has a cell of its own beside it, `{edge|api_key=abc}~60`.
+//!
+//! Names are injective whatever the parts contain: the characters that build a name are escaped inside the
+//! parts, braces among them, so that Redis finds the hash tag where we put it. Long tags are hashed.
+
+use std::fmt::{self, Write as _};
+
+use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
+
+use crate::{
+    algorithm::{Algorithm, Policy, Verdict},
+    descriptor::{Entry, Hits},
+    rules::RecordId,
+};
+
+/// Tags longer than this many bytes are replaced by their hash.
+const LONGEST_TAG: usize = 160;
+
+type Bytes = SmallVec<[u8; 96]>;
+
+/// The name of one cell: its hash tag in braces, and what tells it from other cells of that tag.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct CellKey {
+    bytes: Bytes,
+    /// How many of the bytes are the tag with its braces.
+    tag: usize,
+}
+
+impl CellKey {
+    /// The cell of the counters in `domain` whose open values are those of `entries`, in order.
+    pub fn open<'a>(domain: &str, entries: impl Iterator<Item = Entry<'a>>) -> Self {
+        let mut bytes = start(domain);
+        for (at, entry) in entries.enumerate() {
+            if at > 0 {
+                bytes.push(b',');
+            }
+            escape(&mut bytes, entry.key);
+            bytes.push(b'=');
+            escape(&mut bytes, entry.value);
+        }
+        Self::close(bytes)
+    }
+
+    /// The cell of the one counter in `domain` that has no open values.
+    pub fn global(domain: &str, record: RecordId) -> Self {
+        let mut bytes = start(domain);
+        bytes.push(b'@');
+        write_id(&mut bytes, record);
+        Self::close(bytes)
+    }
+
+    /// The cell beside this one for a limit that a request brings along: a window of `seconds` under
+    /// `algorithm`, for the counter `record` or, without one, for all values of the tag.
+    #[must_use]
+    pub fn brought_along(mut self, record: Option<RecordId>, algorithm: Algorithm, seconds: u32) -> Self {
+        let number = |bytes: &mut Bytes, number: u32| {
+            let mut digits = itoa::Buffer::new();
+            bytes.extend_from_slice(digits.format(number).as_bytes());
+        };
+        self.bytes.push(b'~');
+        if let Some(record) = record {
+            write_id(&mut self.bytes, record);
+            self.bytes.push(b'.');
+        }
+        number(&mut self.bytes, u32::from(algorithm.kind()));
+        self.bytes.push(b'.');
+        number(&mut self.bytes, seconds);
+        self
+    }
+
+    fn close(mut bytes: Bytes) -> Self {
+        if bytes.len() > LONGEST_TAG {
+            let digest: [u8; 32] = Sha256::digest(&bytes).into();
+            bytes.clear();
+            // An escaped name never begins with `#`.
+            bytes.extend_from_slice(b"{#");
+            write_hex(&mut bytes, digest.get(..16).unwrap_or_default());
+        }
+        bytes.push(b'}');
+        let tag = bytes.len();
+        Self { bytes, tag }
+    }
+
+    /// The whole name.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The hash tag, with its braces.
+    pub fn tag(&self) -> &[u8] {
+        self.bytes.get(..self.tag).unwrap_or_default()
+    }
+
+    /// The Redis Cluster slot that the tag selects, 0 to 16,383.
+    pub fn slot(&self) -> u16 {
+        let tag = self.tag();
+        crc16(tag.get(1..tag.len().saturating_sub(1)).unwrap_or_default()) % 16_384
+    }
+}
+
+impl fmt::Display for CellKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.bytes))
+    }
+}
+
+impl fmt::Debug for CellKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CellKey({self})")
+    }
+}
+
+/// What one descriptor asks of one counter.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// The descriptor's position in its request.
+    pub descriptor: usize,
+    /// The counter's name within its cell.
+    pub record: RecordId,
+    /// What decides.
+    pub policy: Policy,
+    /// What is asked.
+    pub hits: Hits,
+}
+
+/// One cell, and what is asked of its counters, in the request's order.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The cell's name.
+    pub key: CellKey,
+    /// What is asked.
+    pub asks: SmallVec<[Ask; 2]>,
+}
+
+/// All that a request asks of one hash tag: decided in one atomic step.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Cells of one tag, each once.
+    pub cells: SmallVec<[Cell; 1]>,
+}
+
+/// What the asks of one call came to, each with its descriptor's position.
+pub type Verdicts = SmallVec<[(usize, Verdict); 2]>;
+
+impl Call {
+    /// A call with one cell and nothing asked yet.
+    pub fn new(key: CellKey) -> Self {
+        Self { cells: SmallVec::from_iter([Cell { key, asks: SmallVec::new() }]) }
+    }
+
+    /// The tag that the call's cells share.
+    pub fn tag(&self) -> &[u8] {
+        self.cells.first().map(|cell| cell.key.tag()).unwrap_or_default()
+    }
+
+    /// Adds an ask to the cell `key`, which has this call's tag.
+    pub fn ask(&mut self, key: CellKey, ask: Ask) {
+        match self.cells.iter_mut().find(|cell| cell.key == key) {
+            Some(cell) => cell.asks.push(ask),
+            None => self.cells.push(Cell { key, asks: SmallVec::from_iter([ask]) }),
+        }
+    }
+
+    /// Every ask, cell by cell.
+    pub fn asks(&self) -> impl Iterator<Item = &Ask> {
+        self.cells.iter().flat_map(|cell| &cell.asks)
+    }
+}
+
+fn start(domain: &str) -> Bytes {
+    let mut bytes = Bytes::new();
+    bytes.push(b'{');
+    escape(&mut bytes, domain);
+    bytes.push(b'|');
+    bytes
+}
+
+/// Whether a byte stands for itself in a name.
+const fn is_plain(byte: u8) -> bool {
+    !matches!(byte, 0..=b' ' | b'{' | b'}' | b'|' | b'=' | b',' | b'%' | b'@' | b'#' | b'~' | 0x7f)
+}
+
+fn escape(bytes: &mut Bytes, text: &str) {
+    if text.bytes().all(is_plain) {
+        return bytes.extend_from_slice(text.as_bytes());
+    }
+    for byte in text.bytes() {
+        match is_plain(byte) {
+            true => bytes.push(byte),
+            false => {
+                bytes.push(b'%');
+                write_hex(bytes, &[byte]);
+            }
+        }
+    }
+}
+
+fn write_id(bytes: &mut Bytes, record: RecordId) {
+    write_hex(bytes, record.as_bytes());
+}
+
+fn write_hex(bytes: &mut Bytes, raw: &[u8]) {
+    struct Sink<'a>(&'a mut Bytes);
+    impl fmt::Write for Sink<'_> {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.extend_from_slice(text.as_bytes());
+            Ok(())
+        }
+    }
+    for byte in raw {
+        // Writing to memory does not fail.
+        let _ = write!(Sink(bytes), "{byte:02x}");
+    }
+}
+
+/// CRC-16/XMODEM, the checksum that Redis Cluster hashes tags with.
+const fn crc16(bytes: &[u8]) -> u16 {
+    let mut crc = 0_u16;
+    let mut rest = bytes;
+    while let [byte, tail @ ..] = rest {
+        crc ^= (*byte as u16) << 8;
+        let mut bit = 0_u8;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit = bit.wrapping_add(1);
+        }
+        rest = tail;
+    }
+    crc
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn key(domain: &str, entries: &[(String, String)]) -> CellKey {
+        CellKey::open(domain, entries.iter().map(|(key, value)| Entry { key, value }))
+    }
+
+    fn pairs(entries: &[(&str, &str)]) -> Vec<(String, String)> {
+        entries.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    #[test]
+    fn names_read_well_and_escape_what_builds_them() {
+        assert_eq!(key("edge", &pairs(&[("api_key", "abc")])).to_string(), "{edge|api_key=abc}");
+        assert_eq!(key("a|b", &pairs(&[("k{", "v}"), ("", "")])).to_string(), "{a%7cb|k%7b=v%7d,=}");
+        let cell = key("edge", &pairs(&[("k", "v")])).brought_along(None, Algorithm::FixedWindow, 60);
+        assert_eq!(cell.to_string(), "{edge|k=v}~0.60");
+        assert_eq!(cell.tag(), b"{edge|k=v}");
+    }
+
+    #[test]
+    fn a_long_tag_is_hashed_and_its_cells_keep_their_ends_apart() {
+        let long = key("edge", &pairs(&[("k", &"v".repeat(10_000))]));
+        assert_eq!(long.as_bytes().len(), 35);
+        let other = long.clone().brought_along(None, Algorithm::FixedWindow, 60);
+        assert_eq!(other.tag(), long.tag());
+        assert_ne!(other, long);
+        assert_ne!(long.tag(), key("edge", &pairs(&[("k", &"v".repeat(10_001))])).tag());
+    }
+
+    #[test]
+    fn slots_are_those_that_redis_documents() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        // `CLUSTER KEYSLOT {foo}` and `CLUSTER KEYSLOT foo` answer 12182.
+        assert_eq!(crc16(b"foo") % 16_384, 12_182);
+    }
+
+    /// Text made of the characters that build names, and some others.
+    fn awkward() -> impl Strategy<Value = String> {
+        prop_oneof!["[{}|=,%@#~ a0é\n]{0,6}", ".{0,8}"]
+    }
+
+    proptest! {
+        #[test]
+        fn different_parts_make_different_names(
+            domains in (awkward(), awkward()),
+            left in vec((awkward(), awkward()), 1..4),
+            right in vec((awkward(), awkward()), 1..4),
+        ) {
+            let same = domains.0 == domains.1 && left == right;
+            prop_assert_eq!(key(&domains.0, &left) == key(&domains.1, &right), same);
+        }
+
+        #[test]
+        fn redis_finds_the_tag_where_we_put_it(domain in awkward(), entries in vec((awkward(), awkward()), 1..3)) {
+            let key = key(&domain, &entries);
+            let inner = &key.tag()[1..key.tag().len() - 1];
+            let braces = inner.iter().filter(|byte| matches!(byte, b'{' | b'}')).count();
+            prop_assert!(!inner.is_empty() && braces == 0);
+        }
+    }
+}
