@@ -21,13 +21,14 @@
 //!
 //! # Modules in reading order
 
-pub mod algorithm;
+pub mod quota;
 pub mod clock;
 pub mod descriptor;
-pub mod limiter;
-pub mod metrics;
-pub mod proto;
-pub mod quota;
+pub mod algorithm;
 pub mod rules;
-pub mod service;
 pub mod store;
+pub mod verdict;
+pub mod limiter;
+pub mod proto;
+pub mod service;
+pub mod metrics;

@@ -54,7 +54,7 @@ impl FixedWindow {
     }
 
     pub(super) fn verdict(&self, state: Words, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
-        let after = u64::from(state[1]);
+        let used = u64::from(state[1]);
         let until_end =
             Duration::from_secs(u64::from(state[0])).saturating_sub(Duration::from_micros(now.as_micros()));
         let retry_after = match admitted {
@@ -67,8 +67,8 @@ impl FixedWindow {
             remaining: self.limit.saturating_sub(state[1]),
             reset_after: until_end,
             retry_after,
-            before: after.saturating_sub(hits.charged()),
-            after,
+            used,
+            over: used.saturating_sub(u64::from(self.limit)).min(hits.charged()),
         }
     }
 }

@@ -67,10 +67,10 @@ pub struct Verdict {
     pub reset_after: Duration,
     /// Until the same hits pass: zero when they passed, [`Duration::MAX`] when they never can.
     pub retry_after: Duration,
-    /// Hits on the counter before this decision.
-    pub before: u64,
-    /// Hits on the counter after it, those denied included.
-    pub after: u64,
+    /// Hits that the counter holds now.
+    pub used: u64,
+    /// How many of the hits charged were too many; 0 when they passed.
+    pub over: u64,
 }
 
 impl Policy {
@@ -91,6 +91,12 @@ impl Policy {
                 TokenBucket::new(quota, burst.unwrap_or(quota.limit)).map(Self::TokenBucket)
             }
         }
+    }
+
+    /// The policy for a quota that a request brings along: a burst is as large as the limit, which any window
+    /// has time to refill.
+    pub fn with_full_burst(algorithm: Algorithm, quota: Quota) -> Self {
+        Self::new(algorithm, quota, None).unwrap_or(Self::FixedWindow(FixedWindow::new(quota)))
     }
 
     /// The algorithm without its parameters.

@@ -89,15 +89,13 @@ impl TokenBucket {
     pub(super) fn verdict(&self, state: Words, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
         let debt = self.debt(state, now);
         let emission = self.emission.map_or(u64::MAX, NonZeroU64::get);
-        let used = debt.div_ceil(emission);
-        let before = if admitted { used.saturating_sub(hits.charged()) } else { used };
         Verdict {
             admitted,
             remaining: u32::try_from(self.capacity.saturating_sub(debt) / emission).unwrap_or(u32::MAX),
             reset_after: duration(debt),
             retry_after: if admitted { Duration::ZERO } else { self.retry_after(debt, hits) },
-            before,
-            after: before.saturating_add(hits.charged()),
+            used: debt.div_ceil(emission),
+            over: if admitted { 0 } else { hits.charged() },
         }
     }
 

@@ -20,7 +20,7 @@ pub use self::{
     cidr::CidrTable,
     id::RecordId,
     level::{Branch, Duplicate, Level, Matcher, Node},
-    rule::{Limit, Rule, Segment, Value},
+    rule::{Derived, Limit, Rule, Segment, Value},
     snapshot::Snapshot,
     wildcard::Wildcard,
 };

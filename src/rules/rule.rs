@@ -1,11 +1,12 @@
 //! One rule: a limit and the place in the tree where it applies.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::OnceLock};
 
 use super::id::{RecordId, Step};
 use crate::{
     algorithm::{Algorithm, Policy},
     descriptor::Entry,
+    metrics::RuleCounters,
     quota::Quota,
 };
 
@@ -48,7 +49,7 @@ pub struct Segment {
 }
 
 /// A limit, with all that a request needs to know of it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Rule {
     /// What is enforced.
     pub limit: Limit,
@@ -68,6 +69,16 @@ pub struct Rule {
     pub segments: Box<[Segment]>,
     /// The file, relative to the configuration's directory, and the line that state the rule.
     pub origin: (Box<str>, usize),
+    /// What follows from the rest.
+    pub derived: Derived,
+}
+
+/// What follows from a rule and is worked out once, when it is first needed.
+#[derive(Debug, Default)]
+pub struct Derived {
+    record_id: OnceLock<RecordId>,
+    /// The rule's metrics.
+    pub(crate) counters: OnceLock<RuleCounters>,
 }
 
 impl Rule {
@@ -92,6 +103,10 @@ impl Rule {
     /// The name of the rule's counters within their tags. The limit is no part of it, so that a changed limit
     /// keeps the usage.
     pub fn record_id(&self) -> RecordId {
+        *self.derived.record_id.get_or_init(|| self.compute_record_id())
+    }
+
+    fn compute_record_id(&self) -> RecordId {
         let steps = self.segments.iter().map(|segment| match segment.value {
             Value::Open => Step::Open,
             Value::Stated | Value::Shared => Step::Closed(&segment.stated),

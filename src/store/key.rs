@@ -148,6 +148,9 @@ pub struct Call {
 /// What the asks of one call came to, each with its descriptor's position.
 pub type Verdicts = SmallVec<[(usize, Verdict); 2]>;
 
+/// All calls of one request, each for another tag.
+pub type Calls = SmallVec<[Call; 2]>;
+
 impl Call {
     /// A call with one cell and nothing asked yet.
     pub fn new(key: CellKey) -> Self {

@@ -1,6 +1,10 @@
 //! Every metric's name and labels; the only user of the metrics macros.
 
+mod rule;
+
 use std::time::Duration;
+
+pub use self::rule::{RuleCounters, hits};
 
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 
@@ -56,4 +60,14 @@ pub fn connection_opened() {
 /// Counts a gRPC connection that closed.
 pub fn connection_closed() {
     metrics::gauge!("tollgate_grpc_connections").decrement(1);
+}
+
+/// Counts a request for a domain that no rules are loaded for. The name is the caller's, so it is no label.
+pub fn unknown_domain() {
+    metrics::counter!("tollgate_unknown_domain_requests_total").increment(1);
+}
+
+/// Counts a request that passed only because of the process's shadow mode.
+pub fn shadowed() {
+    metrics::counter!("tollgate_shadow_mode_passes_total").increment(1);
 }

@@ -1,0 +1,119 @@
+//! What is counted for each rule, with the reference's meanings.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, LazyLock},
+};
+
+use metrics::Counter;
+use parking_lot::RwLock;
+
+use crate::{
+    algorithm::Verdict,
+    descriptor::{Entry, Hits},
+    verdict::Limited,
+};
+
+/// Paths with a request's values in them that metrics name at the most; what comes later is counted under the
+/// rule's own path. Values are the caller's to choose, and each path costs memory for good.
+const MAX_VALUE_PATHS: usize = 10_000;
+
+/// The path of limits that requests bring along.
+const BROUGHT_ALONG: &str = "(request)";
+
+/// The series of one path: each one's name is the reference's, in `tollgate_rule_…_total`.
+#[derive(Clone)]
+pub struct RuleCounters {
+    total_hits: Counter,
+    within_limit: Counter,
+    near_limit: Counter,
+    over_limit: Counter,
+    shadow_mode: Counter,
+}
+
+impl fmt::Debug for RuleCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RuleCounters")
+    }
+}
+
+/// The series of paths that contain a request's values, and of those that belong to no rule.
+static BY_PATH: LazyLock<RwLock<HashMap<String, Arc<RuleCounters>>>> = LazyLock::new(RwLock::default);
+
+impl RuleCounters {
+    fn new(domain: &str, path: &str) -> Self {
+        let series = |name: &'static str| metrics::counter!(name, "domain" => domain.to_owned(), "rule" => path.to_owned());
+        Self {
+            total_hits: series("tollgate_rule_total_hits_total"),
+            within_limit: series("tollgate_rule_within_limit_total"),
+            near_limit: series("tollgate_rule_near_limit_total"),
+            over_limit: series("tollgate_rule_over_limit_total"),
+            shadow_mode: series("tollgate_rule_shadow_mode_total"),
+        }
+    }
+
+    /// Counts what a decision came to. Hits that straddle a threshold are counted in parts on either side.
+    fn record(&self, limit: u32, near: u64, is_shadow: bool, hits: Hits, verdict: &Verdict) {
+        let charged = hits.charged();
+        if charged == 0 {
+            return;
+        }
+        self.total_hits.increment(charged);
+        // Those of the hits that had room, and the part of them that lies above the threshold.
+        let fitting = charged.saturating_sub(verdict.over);
+        let near_hits = match verdict.admitted {
+            true => verdict.used.saturating_sub(near).min(fitting),
+            false => u64::from(limit).saturating_sub(near).min(fitting),
+        };
+        self.near_limit.increment(near_hits);
+        if verdict.admitted {
+            self.within_limit.increment(charged);
+        } else {
+            self.over_limit.increment(verdict.over);
+        }
+        if is_shadow {
+            self.shadow_mode.increment(verdict.over);
+        }
+    }
+}
+
+/// Counts what one descriptor came to.
+pub fn hits(domain: &str, entries: &[Entry<'_>], limited: &Limited, hits: Hits, near_limit_ratio: f32) {
+    let near = near_limit(limited.quota.limit, near_limit_ratio);
+    let record = |counters: &RuleCounters| {
+        counters.record(limited.quota.limit, near, limited.is_shadow(), hits, &limited.verdict);
+    };
+    match &limited.rule {
+        None => {
+            by_path(domain, BROUGHT_ALONG.into()).as_deref().map(record);
+        }
+        Some(rule) => {
+            let own = || rule.derived.counters.get_or_init(|| RuleCounters::new(domain, &rule.path()));
+            let of_values = rule.has_metric_of_values().then(|| by_path(domain, rule.metric_path(entries)));
+            record(of_values.flatten().as_deref().unwrap_or_else(own));
+        }
+    }
+}
+
+/// The series of a path, unless there are too many already.
+fn by_path(domain: &str, path: String) -> Option<Arc<RuleCounters>> {
+    // A domain's length keeps the two parts apart.
+    let key = format!("{}:{domain}{path}", domain.len());
+    if let Some(known) = BY_PATH.read().get(&key) {
+        return Some(Arc::clone(known));
+    }
+    let mut paths = BY_PATH.write();
+    if paths.len() >= MAX_VALUE_PATHS && !paths.contains_key(&key) {
+        metrics::counter!("tollgate_rule_paths_dropped_total").increment(1);
+        return None;
+    }
+    let counters = paths.entry(key).or_insert_with(|| Arc::new(RuleCounters::new(domain, &path)));
+    Some(Arc::clone(counters))
+}
+
+/// The hits from which on a limit is near, rounded down.
+#[allow(clippy::float_arithmetic)] // The ratio is the operator's; a hit more or less in a metric is no matter.
+fn near_limit(limit: u32, ratio: f32) -> u64 {
+    (limit as f32 * ratio) as u64
+}

@@ -1,0 +1,114 @@
+//! What a request came to.
+
+use std::{sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+use crate::{algorithm::Verdict, quota::Quota, rules::Rule};
+
+/// Whether something passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// It passes.
+    Ok,
+    /// It is over a limit.
+    OverLimit,
+}
+
+/// What one descriptor came to.
+#[derive(Clone, Debug)]
+pub enum Status {
+    /// No rule limits it, or the rule was replaced by another one of the request.
+    NoLimit,
+    /// A rule says that it is unlimited.
+    Unlimited,
+    /// A counter decided.
+    Limited(Limited),
+}
+
+/// What a counter decided, and for whom.
+#[derive(Clone, Debug)]
+pub struct Limited {
+    /// The rule; none for a limit that the request brought along.
+    pub rule: Option<Arc<Rule>>,
+    /// The quota that was enforced.
+    pub quota: Quota,
+    /// What the counter said.
+    pub verdict: Verdict,
+}
+
+impl Limited {
+    /// Whether the limit is only watched.
+    pub fn is_shadow(&self) -> bool {
+        self.rule.as_ref().is_some_and(|rule| rule.shadow_mode)
+    }
+
+    /// Whether the rule is a quota: it denies only when every quota of the request is exhausted.
+    pub fn is_quota(&self) -> bool {
+        self.rule.as_ref().is_some_and(|rule| rule.quota_mode)
+    }
+
+    /// What the descriptor's status says: a watched limit is never over.
+    pub fn code(&self) -> Code {
+        match self.verdict.admitted || self.is_shadow() {
+            true => Code::Ok,
+            false => Code::OverLimit,
+        }
+    }
+
+    /// The limit's name; empty when it has none.
+    pub fn name(&self) -> &str {
+        self.rule.as_ref().map(|rule| &*rule.name).unwrap_or_default()
+    }
+
+    /// Until the state that the status reports changes for the better: on a denial, until the same request
+    /// would pass; else until the counter is as good as unused.
+    pub fn until_reset(&self) -> Duration {
+        match self.verdict.retry_after {
+            Duration::ZERO | Duration::MAX => self.verdict.reset_after,
+            retry_after => retry_after,
+        }
+    }
+}
+
+impl Status {
+    /// What a counter decided, if one did.
+    pub const fn limited(&self) -> Option<&Limited> {
+        match self {
+            Self::Limited(limited) => Some(limited),
+            Self::NoLimit | Self::Unlimited => None,
+        }
+    }
+
+    /// Whether the descriptor passes.
+    pub fn code(&self) -> Code {
+        self.limited().map_or(Code::Ok, Limited::code)
+    }
+}
+
+/// What a request came to, and each of its descriptors in order.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// Whether the request passes.
+    pub code: Code,
+    /// What each descriptor came to.
+    pub statuses: SmallVec<[Status; 4]>,
+}
+
+impl Decision {
+    /// Until a denied request may be sent again: when the last of the limits that deny it lets it pass; where
+    /// quotas alone deny it, when the first of them does. `None` for a request that passes.
+    pub fn retry_after(&self) -> Option<Duration> {
+        if self.code == Code::Ok {
+            return None;
+        }
+        let over = || {
+            self.statuses
+                .iter()
+                .filter_map(Status::limited)
+                .filter(|limited| limited.code() == Code::OverLimit)
+        };
+        let enforced = over().filter(|limited| !limited.is_quota()).map(Limited::until_reset).max();
+        enforced.or_else(|| over().map(Limited::until_reset).min())
+    }
+}
