@@ -6,14 +6,15 @@
 -- Replies a list of strings:
 --   [1]          the time used: seconds since the epoch and microseconds past it, 32 bits each
 --   [1 + i]      per ask of cell i: 1 or 0 for admitted or denied (one byte), then the state's two words
--- Each cell expires, to the millisecond, when the last of its records does.
+-- Each cell expires, to the millisecond, when the last of its records does. Under a given time it lives for an
+-- hour instead: such a time says nothing about when the server's own clock will reach the end.
 
 -- The time that the decision is made at.
 local function time_of(given)
   if given ~= '' then
     local us = tonumber(given)
     local seconds = math.floor(us / 1000000)
-    return { s = seconds, us = us - seconds * 1000000 }
+    return { s = seconds, us = us - seconds * 1000000, given = true }
   end
   local time = redis.call('TIME')
   return { s = tonumber(time[1]), us = tonumber(time[2]) }
@@ -23,7 +24,7 @@ end
 local function store_cell(key, was_there, ids, a, b, now)
   local packed, ends = pack_cell(ids, a, b, now)
   if packed then
-    local left = (ends - now.s) * 1000 - math.floor(now.us / 1000)
+    local left = now.given and 3600000 or (ends - now.s) * 1000 - math.floor(now.us / 1000)
     redis.call('SET', key, packed, 'PX', string.format('%.0f', left))
   elseif was_there then
     redis.call('DEL', key)

@@ -1,6 +1,6 @@
 //! What a request came to.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -59,6 +59,15 @@ impl Limited {
     /// The limit's name; empty when it has none.
     pub fn name(&self) -> &str {
         self.rule.as_ref().map(|rule| &*rule.name).unwrap_or_default()
+    }
+
+    /// What people are told that the limit is called: its name, else the rule's place in the tree.
+    pub fn label(&self) -> Cow<'_, str> {
+        match &self.rule {
+            Some(rule) if rule.name.is_empty() => rule.path().into(),
+            Some(rule) => (&*rule.name).into(),
+            None => "request".into(),
+        }
     }
 
     /// Until the state that the status reports changes for the better: on a denial, until the same request

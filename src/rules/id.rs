@@ -27,7 +27,12 @@ impl RecordId {
 
     /// The id of a counter that has its cell to itself.
     pub const fn alone(algorithm: Algorithm) -> Self {
-        Self([0, 0, 0, 0, 0, algorithm.kind()])
+        Self::numbered(0, algorithm)
+    }
+
+    /// The id of a counter that is known by a number.
+    pub const fn numbered(number: u8, algorithm: Algorithm) -> Self {
+        Self([0, 0, 0, 0, number, algorithm.kind()])
     }
 
     /// The id of the counters of the rule at `steps`.

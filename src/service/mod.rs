@@ -1,15 +1,22 @@
 //! The edge between the protobuf messages and the limiter.
 
+mod decode;
+mod encode;
+mod headers;
+mod metadata;
+mod problem;
 mod settings;
 
 pub use self::settings::{Answers, Bounds, HeaderNames, HeaderStyle};
 use crate::{
-    limiter::Limiter,
+    limiter::{Limiter, LimiterError},
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
+    store::StoreError,
+    verdict::Code,
 };
 
 /// Answers rate-limit requests; one for each worker.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Service {
     limiter: Limiter,
     answers: Answers,
@@ -17,7 +24,7 @@ pub struct Service {
 }
 
 /// Why a request got no answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The request is malformed or too large; the text says how.
     #[error("{0}")]
@@ -27,7 +34,27 @@ pub enum RequestError {
     NoRules,
     /// The store did not decide.
     #[error("the store did not decide: {0}")]
-    Store(#[from] crate::store::StoreError),
+    Store(StoreError),
+}
+
+impl RequestError {
+    /// The error's name in metrics.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => "invalid",
+            Self::NoRules => "no_rules",
+            Self::Store(error) => error.label(),
+        }
+    }
+}
+
+impl From<LimiterError> for RequestError {
+    fn from(error: LimiterError) -> Self {
+        match error {
+            LimiterError::NoRules => Self::NoRules,
+            LimiterError::Store(error) => Self::Store(error),
+        }
+    }
 }
 
 impl Service {
@@ -41,7 +68,16 @@ impl Service {
     /// # Errors
     /// See [`RequestError`]. Being over the limit is no error.
     pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, RequestError> {
-        let _ = (request, &self.limiter, &self.answers, &self.bounds);
-        Err(RequestError::NoRules)
+        let descriptors = decode::descriptors(request, &self.bounds)?;
+        let decision = self.limiter.decide(&request.domain, &descriptors).await?;
+        let mut response = encode::response(&decision);
+        headers::add(&mut response, &self.answers.headers, &decision);
+        if self.answers.problem_body && decision.code == Code::OverLimit {
+            problem::add(&mut response, &decision);
+        }
+        if self.answers.dynamic_metadata {
+            response.dynamic_metadata = Some(metadata::of(request, &decision));
+        }
+        Ok(response)
     }
 }

@@ -1,0 +1,151 @@
+//! From the request's message to descriptors, or the reason why not.
+
+use smallvec::SmallVec;
+
+use super::{Bounds, RequestError};
+use crate::{
+    descriptor::{Descriptor, Entry, Hits},
+    proto::envoy::{
+        extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
+        service::ratelimit::v3::RateLimitRequest,
+    },
+    quota::{Quota, Unit, Window},
+};
+
+type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
+
+/// The descriptors of a request that is well formed and within the bounds.
+pub(super) fn descriptors<'a>(
+    request: &'a RateLimitRequest,
+    bounds: &Bounds,
+) -> Result<Descriptors<'a>, RequestError> {
+    let invalid = |text: String| Err(RequestError::Invalid(text));
+    if request.domain.is_empty() {
+        return invalid("rate limit domain must not be empty".into());
+    }
+    if request.descriptors.is_empty() {
+        return invalid("rate limit descriptor list must not be empty".into());
+    }
+    if request.domain.len() > bounds.text {
+        return invalid(format!("the domain is longer than {} bytes", bounds.text));
+    }
+    if request.descriptors.len() > bounds.descriptors {
+        return invalid(format!("more than {} descriptors", bounds.descriptors));
+    }
+    let addend = u64::from(request.hits_addend.max(1));
+    let numbered = request.descriptors.iter().enumerate();
+    numbered
+        .map(|(at, message)| {
+            descriptor(message, addend, bounds)
+                .map_err(|reason| RequestError::Invalid(format!("descriptor {at}: {reason}")))
+        })
+        .collect()
+}
+
+fn descriptor<'a>(
+    message: &'a RateLimitDescriptor,
+    addend: u64,
+    bounds: &Bounds,
+) -> Result<Descriptor<'a>, String> {
+    if message.entries.len() > bounds.entries {
+        return Err(format!("more than {} entries", bounds.entries));
+    }
+    if message.entries.iter().any(|entry| entry.key.len().max(entry.value.len()) > bounds.text) {
+        return Err(format!("a key or value longer than {} bytes", bounds.text));
+    }
+    let amount = message.hits_addend.unwrap_or(addend);
+    Ok(Descriptor {
+        entries: message.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect(),
+        limit: message.limit.as_ref().map(quota).transpose()?,
+        hits: if message.is_negative_hits { Hits::refund(amount) } else { Hits::charge(amount) },
+    })
+}
+
+/// The quota that a request brings along.
+fn quota(limit: &RateLimitOverride) -> Result<Quota, String> {
+    let unit = match limit.unit {
+        1 => Unit::Second,
+        2 => Unit::Minute,
+        3 => Unit::Hour,
+        4 => Unit::Day,
+        5 => Unit::Month,
+        6 => Unit::Year,
+        // The enumeration of overrides has no week, but that of answers has this number for it.
+        7 => Unit::Week,
+        other => return Err(format!("unit {other} of its limit is none of second to year")),
+    };
+    let window = Window::new(unit, limit.unit_multiplier.unwrap_or(1))
+        .map_err(|error| format!("the window of its limit: {error}"))?;
+    Ok(Quota { limit: limit.requests_per_unit, window })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor;
+
+    fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
+        RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 }
+    }
+
+    fn with_entry(key: &str, value: &str) -> RateLimitDescriptor {
+        let entry = rate_limit_descriptor::Entry { key: key.into(), value: value.into() };
+        RateLimitDescriptor { entries: vec![entry], ..Default::default() }
+    }
+
+    fn reason(request: &RateLimitRequest) -> String {
+        let bounds = Bounds { descriptors: 2, entries: 2, text: 4 };
+        descriptors(request, &bounds).expect_err("is refused").to_string()
+    }
+
+    #[test]
+    fn a_request_without_domain_or_descriptors_is_refused_domain_first() {
+        assert_eq!(reason(&RateLimitRequest::default()), "rate limit domain must not be empty");
+        assert_eq!(reason(&request(vec![])), "rate limit descriptor list must not be empty");
+    }
+
+    #[test]
+    fn what_is_over_a_bound_is_refused() {
+        let entry = with_entry("k", "v");
+        let mut wide = entry.clone();
+        wide.entries = vec![entry.entries[0].clone(); 3];
+        assert_eq!(reason(&request(vec![entry.clone(); 3])), "more than 2 descriptors");
+        assert_eq!(reason(&request(vec![entry, wide])), "descriptor 1: more than 2 entries");
+        let long = "descriptor 0: a key or value longer than 4 bytes";
+        assert_eq!(reason(&request(vec![with_entry("k", "12345")])), long);
+        assert_eq!(reason(&request(vec![with_entry("12345", "v")])), long);
+        let domain = RateLimitRequest { domain: "12345".into(), ..request(vec![with_entry("k", "v")]) };
+        assert_eq!(reason(&domain), "the domain is longer than 4 bytes");
+    }
+
+    #[test]
+    fn a_limit_without_a_known_unit_or_with_an_empty_window_is_refused() {
+        let with_limit = |unit, unit_multiplier| {
+            let limit = RateLimitOverride { requests_per_unit: 1, unit, unit_multiplier };
+            request(vec![RateLimitDescriptor { limit: Some(limit), ..with_entry("k", "v") }])
+        };
+        for (unit, multiplier) in [(0, None), (8, None), (-1, None), (1, Some(0)), (6, Some(3))] {
+            assert!(reason(&with_limit(unit, multiplier)).starts_with("descriptor 0: "));
+        }
+        let week = with_limit(7, None);
+        let quota = descriptors(&week, &Bounds::default()).expect("accepted")[0].limit.expect("present");
+        assert_eq!(quota.window, Window::of(Unit::Week));
+    }
+
+    #[test]
+    fn hits_are_the_descriptors_own_else_the_requests_and_at_least_one_of_those() {
+        let hits = |request_addend, own, is_negative_hits| {
+            let descriptor =
+                RateLimitDescriptor { hits_addend: own, is_negative_hits, ..with_entry("k", "v") };
+            let request = RateLimitRequest { hits_addend: request_addend, ..request(vec![descriptor]) };
+            descriptors(&request, &Bounds::default()).expect("accepted")[0].hits
+        };
+        assert_eq!(hits(0, None, false), Hits::ONE);
+        assert_eq!(hits(7, None, false), Hits::charge(7));
+        assert_eq!(hits(7, Some(3), false), Hits::charge(3));
+        assert_eq!(hits(7, Some(0), false), Hits::Peek);
+        assert_eq!(hits(7, Some(3), true), Hits::refund(3));
+        assert_eq!(hits(0, None, true), Hits::refund(1));
+        assert_eq!(hits(0, Some(u64::MAX), false), Hits::charge(Hits::MAX));
+    }
+}

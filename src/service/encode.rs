@@ -1,0 +1,76 @@
+//! From a decision to the answer's message.
+
+use std::time::Duration;
+
+use crate::{
+    proto::envoy::service::ratelimit::v3::{
+        RateLimitResponse,
+        rate_limit_response::{self as wire, DescriptorStatus, rate_limit::Unit as WireUnit},
+    },
+    quota::{Quota, Unit},
+    verdict::{Code, Decision, Limited, Status},
+};
+
+/// The answer without headers, body and metadata.
+pub(super) fn response(decision: &Decision) -> RateLimitResponse {
+    RateLimitResponse {
+        overall_code: code(decision.code).into(),
+        statuses: decision.statuses.iter().map(status).collect(),
+        ..Default::default()
+    }
+}
+
+fn status(status: &Status) -> DescriptorStatus {
+    let code = code(status.code()).into();
+    match status {
+        Status::NoLimit => DescriptorStatus { code, ..Default::default() },
+        Status::Unlimited => DescriptorStatus { code, limit_remaining: u32::MAX, ..Default::default() },
+        Status::Limited(limited) => DescriptorStatus {
+            code,
+            current_limit: Some(current_limit(limited.quota, limited.name())),
+            limit_remaining: limited.verdict.remaining,
+            duration_until_reset: Some(duration_until_reset(limited)),
+        },
+    }
+}
+
+fn current_limit(quota: Quota, name: &str) -> wire::RateLimit {
+    let multiplier = quota.window.multiplier().get();
+    wire::RateLimit {
+        requests_per_unit: quota.limit,
+        unit: unit(quota.window.unit()).into(),
+        name: name.into(),
+        unit_multiplier: (multiplier > 1).then_some(multiplier),
+    }
+}
+
+/// In whole seconds, as the reference sends it. Envoy cuts fractions off, which would have clients come back
+/// too early; so they are rounded up here.
+fn duration_until_reset(limited: &Limited) -> prost_types::Duration {
+    let seconds = whole_seconds(limited.until_reset());
+    prost_types::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
+}
+
+/// A duration in seconds, rounded up.
+pub(super) fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
+}
+
+const fn code(code: Code) -> wire::Code {
+    match code {
+        Code::Ok => wire::Code::Ok,
+        Code::OverLimit => wire::Code::OverLimit,
+    }
+}
+
+const fn unit(unit: Unit) -> WireUnit {
+    match unit {
+        Unit::Second => WireUnit::Second,
+        Unit::Minute => WireUnit::Minute,
+        Unit::Hour => WireUnit::Hour,
+        Unit::Day => WireUnit::Day,
+        Unit::Week => WireUnit::Week,
+        Unit::Month => WireUnit::Month,
+        Unit::Year => WireUnit::Year,
+    }
+}

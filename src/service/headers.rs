@@ -1,0 +1,73 @@
+//! The headers that an answer has Envoy add to the response.
+
+use super::{HeaderNames, HeaderStyle, encode::whole_seconds};
+use crate::{
+    proto::envoy::{config::core::v3::HeaderValue, service::ratelimit::v3::RateLimitResponse},
+    verdict::{Code, Decision, Limited, Status},
+};
+
+/// Adds the headers of the chosen style, and `Retry-After` on a denial.
+pub(super) fn add(response: &mut RateLimitResponse, style: &HeaderStyle, decision: &Decision) {
+    let headers = &mut response.response_headers_to_add;
+    match style {
+        HeaderStyle::Off => {}
+        HeaderStyle::Triple(names) => add_triple(headers, names, decision),
+        HeaderStyle::Ietf => add_ietf(headers, decision),
+    }
+    if let Some(retry_after) = decision.retry_after() {
+        headers.push(header("Retry-After", whole_seconds(retry_after).max(1).to_string()));
+    }
+}
+
+pub(super) fn header(name: &str, value: String) -> HeaderValue {
+    HeaderValue { key: name.into(), value, raw_value: Vec::new() }
+}
+
+/// The status that headers speak of, as the reference picks it: the last one that denies the request, else the
+/// first of those with the least remaining.
+fn governing(decision: &Decision) -> Option<&Limited> {
+    let limited = || decision.statuses.iter().filter_map(Status::limited);
+    let denying =
+        limited().filter(|limited| limited.code() == Code::OverLimit && !limited.is_quota()).next_back();
+    denying.or_else(|| limited().min_by_key(|limited| limited.verdict.remaining))
+}
+
+fn add_triple(headers: &mut Vec<HeaderValue>, names: &HeaderNames, decision: &Decision) {
+    let Some(limited) = governing(decision) else { return };
+    headers.push(header(&names.limit, limited.quota.limit.to_string()));
+    headers.push(header(&names.remaining, limited.verdict.remaining.to_string()));
+    headers.push(header(&names.reset, whole_seconds(limited.until_reset()).to_string()));
+}
+
+/// `RateLimit-Policy` lists every limit of the request, `RateLimit` tells where the governing one stands.
+fn add_ietf(headers: &mut Vec<HeaderValue>, decision: &Decision) {
+    let Some(governing) = governing(decision) else { return };
+    let policy = |limited: &Limited| {
+        format!("{};q={};w={}", policy_name(limited), limited.quota.limit, limited.quota.window.seconds())
+    };
+    let mut policies: Vec<String> = Vec::new();
+    for limited in decision.statuses.iter().filter_map(Status::limited) {
+        let policy = policy(limited);
+        if !policies.contains(&policy) {
+            policies.push(policy);
+        }
+    }
+    headers.push(header("RateLimit-Policy", policies.join(", ")));
+    let until = whole_seconds(governing.until_reset());
+    let remaining = governing.verdict.remaining;
+    headers.push(header("RateLimit", format!("{};r={remaining};t={until}", policy_name(governing))));
+}
+
+/// The limit's label as a string of a structured field (RFC 9651).
+fn policy_name(limited: &Limited) -> String {
+    let mut quoted = String::from("\"");
+    for character in limited.label().chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            ' '..='~' => quoted.push(character),
+            _ => quoted.push('?'),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,103 @@
+//! The answer's dynamic metadata, in the reference's shape: the request as it was understood, and the metadata
+//! of the rules that let it pass.
+
+use std::collections::BTreeMap;
+
+use prost_types::{ListValue, Struct, Value, value::Kind};
+use serde_json::{Map, Value as Json};
+
+use crate::{
+    proto::envoy::{
+        extensions::common::ratelimit::v3::RateLimitDescriptor, service::ratelimit::v3::RateLimitRequest,
+        r#type::v3::RateLimitUnit,
+    },
+    verdict::{Code, Decision, Status},
+};
+
+/// The metadata of an answer to `request`.
+pub(super) fn of(request: &RateLimitRequest, decision: &Decision) -> Struct {
+    let mut fields = BTreeMap::from([
+        ("domain".to_owned(), text(&request.domain)),
+        ("descriptors".to_owned(), list(request.descriptors.iter().map(descriptor))),
+    ]);
+    if request.hits_addend != 0 {
+        fields.insert("hitsAddend".to_owned(), number(f64::from(request.hits_addend)));
+    }
+    let passed = of_passed_rules(decision);
+    if !passed.is_empty() {
+        fields.insert("metadata".to_owned(), json(&Json::Object(passed)));
+    }
+    Struct { fields }
+}
+
+fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
+    let entries = descriptor.entries.iter().map(|entry| text(&format!("{}={}", entry.key, entry.value)));
+    let mut fields = BTreeMap::from([("entries".to_owned(), list(entries))]);
+    if let Some(limit) = &descriptor.limit {
+        let unit = RateLimitUnit::try_from(limit.unit).unwrap_or_default().as_str_name();
+        let limit = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
+        fields.insert("limit".to_owned(), text(&limit));
+    }
+    if let Some(hits) = descriptor.hits_addend {
+        // Exact up to 2^53; a Struct holds nothing finer.
+        fields.insert("hitsAddend".to_owned(), number(hits as f64));
+    }
+    value(Kind::StructValue(Struct { fields }))
+}
+
+/// What the rules of passing descriptors say, merged in the request's order: the first value of a key wins,
+/// objects are merged within.
+fn of_passed_rules(decision: &Decision) -> Map<String, Json> {
+    let mut merged = Map::new();
+    for limited in decision.statuses.iter().filter_map(Status::limited) {
+        let metadata = limited.rule.as_ref().and_then(|rule| rule.metadata.as_ref());
+        if limited.code() == Code::Ok
+            && let Some(metadata) = metadata
+        {
+            merge(&mut merged, metadata);
+        }
+    }
+    merged
+}
+
+fn merge(into: &mut Map<String, Json>, from: &Map<String, Json>) {
+    for (key, value) in from {
+        match (into.get_mut(key), value) {
+            (None, value) => {
+                into.insert(key.clone(), value.clone());
+            }
+            (Some(Json::Object(known)), Json::Object(more)) => merge(known, more),
+            (Some(_), _) => {}
+        }
+    }
+}
+
+fn json(value: &Json) -> Value {
+    match value {
+        Json::Null => self::value(Kind::NullValue(0)),
+        Json::Bool(flag) => self::value(Kind::BoolValue(*flag)),
+        Json::Number(number) => self::number(number.as_f64().unwrap_or_default()),
+        Json::String(string) => text(string),
+        Json::Array(items) => list(items.iter().map(json)),
+        Json::Object(object) => {
+            let fields = object.iter().map(|(key, value)| (key.clone(), json(value))).collect();
+            self::value(Kind::StructValue(Struct { fields }))
+        }
+    }
+}
+
+fn text(text: &str) -> Value {
+    value(Kind::StringValue(text.into()))
+}
+
+fn number(number: f64) -> Value {
+    value(Kind::NumberValue(number))
+}
+
+fn list(values: impl Iterator<Item = Value>) -> Value {
+    value(Kind::ListValue(ListValue { values: values.collect() }))
+}
+
+const fn value(kind: Kind) -> Value {
+    Value { kind: Some(kind) }
+}

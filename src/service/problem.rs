@@ -1,0 +1,40 @@
+//! The body of a denial: problem details as of RFC 9457.
+
+use serde_json::json;
+
+use super::{encode::whole_seconds, headers::header};
+use crate::{
+    proto::envoy::service::ratelimit::v3::RateLimitResponse,
+    verdict::{Code, Decision, Limited, Status},
+};
+
+/// Adds the body and its content type.
+pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision) {
+    let violated: Vec<&Limited> = decision
+        .statuses
+        .iter()
+        .filter_map(Status::limited)
+        .filter(|limited| limited.code() == Code::OverLimit)
+        .collect();
+    let retry_after = decision.retry_after().map_or(1, whole_seconds).max(1);
+    let policies: Vec<_> = violated
+        .iter()
+        .map(|limited| {
+            json!({
+                "name": limited.label(),
+                "limit": limited.quota.limit,
+                "window": limited.quota.window.seconds(),
+            })
+        })
+        .collect();
+    let body = json!({
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        "title": "Too many requests",
+        "status": 429,
+        "detail": format!("Over the limit; retry in {retry_after} s."),
+        "retry_after": retry_after,
+        "violated-policies": policies,
+    });
+    response.response_headers_to_add.push(header("Content-Type", "application/problem+json".into()));
+    response.raw_body = body.to_string().into_bytes();
+}

@@ -1,0 +1,113 @@
+//! The scripts against their Rust twins: random operations at given times, every verdict the same.
+
+use std::collections::HashMap;
+
+use proptest::{
+    prelude::*,
+    strategy::ValueTree as _,
+    test_runner::{Config, TestRunner},
+};
+use tollgate::{
+    algorithm::{Algorithm, Policy, Verdict, Words},
+    clock::Timestamp,
+    descriptor::Hits,
+    quota::{Quota, Window},
+    rules::RecordId,
+    store::key::{Ask, Call},
+};
+
+use crate::support::{
+    redis::Redis,
+    stores::{Subject, at, call},
+};
+
+/// Histories per algorithm mix; each is some forty calls of one to three asks.
+const HISTORIES: u64 = 1_500;
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let limit = prop_oneof![0..=3_u32, 1..=20_u32, Just(1_000_003), Just(u32::MAX)];
+    let seconds = prop_oneof![1..=5_u32, Just(60), Just(61), Just(3_600), Just(31_536_000)];
+    let algorithm = prop_oneof![Just(Algorithm::FixedWindow), Just(Algorithm::TokenBucket)];
+    (limit, seconds, algorithm, proptest::option::of(1..=8_u32)).prop_map(
+        |(limit, seconds, algorithm, burst)| {
+            let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+            let burst = burst.filter(|_| seconds <= 3_600);
+            Policy::new(algorithm, quota, burst).expect("valid")
+        },
+    )
+}
+
+fn hits() -> impl Strategy<Value = Hits> {
+    prop_oneof![
+        4 => Just(Hits::ONE),
+        2 => (0..=5_u64).prop_map(Hits::charge),
+        2 => (0..=5_u64).prop_map(Hits::refund),
+        1 => any::<u64>().prop_map(Hits::charge),
+        1 => any::<u64>().prop_map(Hits::refund),
+    ]
+}
+
+/// How far the clock moves before a call, in microseconds; sometimes backwards.
+fn step() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        4 => Just(0),
+        4 => 0..=1_500_000_i64,
+        2 => 0..=90_000_000_i64,
+        1 => -3_000_000..=0_i64,
+        1 => -7_200_000_000..=7_200_000_000_i64,
+    ]
+}
+
+type Step = (i64, Vec<(u8, Policy, Hits)>);
+
+fn history() -> impl Strategy<Value = Vec<Step>> {
+    // Few policies for few counters, so that counters meet changed limits and windows.
+    proptest::collection::vec(policy(), 1..4).prop_flat_map(|policies| {
+        let ask = (0..3_u8, proptest::sample::select(policies), hits());
+        proptest::collection::vec((step(), proptest::collection::vec(ask, 1..4)), 1..80)
+    })
+}
+
+/// A cell as the definition has it: the algorithms' functions, and nothing kept that has ended.
+#[derive(Default)]
+struct Model(HashMap<RecordId, (Policy, Words)>);
+
+impl Model {
+    fn decide(&mut self, now: Timestamp, call: &Call) -> Vec<Verdict> {
+        let mut changed = false;
+        let mut verdicts = Vec::new();
+        for Ask { record, policy, hits, .. } in call.asks() {
+            let (_, state) = self.0.entry(*record).or_insert((*policy, Words::default()));
+            let before = *state;
+            let admitted = policy.apply(state, now, *hits);
+            changed |= before != *state;
+            verdicts.push(policy.verdict(*state, now, *hits, admitted));
+        }
+        if changed {
+            self.0.retain(|_, (policy, state)| policy.expires_at(*state) > now.seconds());
+        }
+        verdicts
+    }
+}
+
+#[tokio::test]
+async fn the_scripts_decide_as_their_rust_twins() {
+    let redis = Redis::start();
+    let lua = Subject::Redis(redis.store());
+    let mut runner = TestRunner::new(Config::default());
+    let mut operations = 0;
+    for number in 0..HISTORIES {
+        let history = history().new_tree(&mut runner).expect("generates").current();
+        let mut rust = Model::default();
+        let mut micros = 7_200_000_000_i64;
+        for (at_step, (step, asks)) in history.iter().enumerate() {
+            micros = (micros + step).max(0);
+            let now = at(u64::try_from(micros).expect("not negative"));
+            let call = call(&number.to_string(), asks);
+            let (expected, found) = (rust.decide(now, &call), lua.decide(now, &call).await);
+            assert_eq!(expected, found, "step {at_step} of {:#?}", &history[..=at_step]);
+            operations += asks.len();
+        }
+    }
+    assert!(operations >= 100_000, "only {operations} operations");
+}

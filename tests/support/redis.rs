@@ -1,0 +1,84 @@
+//! A private Redis.
+
+use std::{
+    net::{Ipv4Addr, TcpStream},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use tollgate::store::{RedisStore, redis::RedisSettings};
+
+use super::{Process, free_port};
+
+/// A Redis server of one test's own; it ends with the test and keeps nothing.
+#[derive(Debug)]
+pub(crate) struct Redis {
+    _process: Process,
+    directory: TempDir,
+    port: u16,
+}
+
+impl Redis {
+    /// Starts a server with additional arguments and waits until it answers.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let port = free_port();
+        let child = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--loglevel", "warning"])
+            .args(["--port", &port.to_string()])
+            .args(["--unixsocket", "redis.sock"])
+            .args(arguments)
+            .current_dir(&directory)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed; `tests/run.sh` installs it");
+        let process = Process(child);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            assert!(Instant::now() < deadline, "redis-server does not answer");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Self { _process: process, directory, port }
+    }
+
+    /// Starts a plain server.
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn unix_url(&self) -> String {
+        format!("redis+unix://{}", self.directory.path().join("redis.sock").display())
+    }
+
+    /// A connection for looking at the server.
+    pub(crate) fn connect(&self) -> redis::Connection {
+        let client = redis::Client::open(self.url()).expect("a valid URL");
+        client.get_connection().expect("the server answers")
+    }
+
+    /// A store on this server, to be used on the current runtime.
+    pub(crate) fn store(&self) -> RedisStore {
+        RedisStore::open(&settings(&self.url())).expect("valid settings")
+    }
+}
+
+/// Settings for a store under test. The time-out is long, so that a busy machine fails no test.
+pub(crate) fn settings(url: &str) -> RedisSettings {
+    RedisSettings {
+        url: url.into(),
+        timeout: Duration::from_secs(5),
+        key_prefix: String::new(),
+        ca_certificate: None,
+        client_certificate: None,
+    }
+}

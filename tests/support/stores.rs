@@ -1,0 +1,71 @@
+//! Every store, under a time that the test sets.
+
+use tollgate::{
+    algorithm::{Algorithm, Policy, Verdict},
+    clock::{Clock, Timestamp},
+    descriptor::{Entry, Hits},
+    quota::{Quota, Window},
+    rules::RecordId,
+    store::{
+        MemoryStore, RedisStore, Store,
+        key::{Ask, Call, CellKey},
+        redis::ScriptClock,
+    },
+};
+
+/// A store under test.
+#[derive(Debug)]
+pub(crate) enum Subject {
+    Memory(MemoryStore, Clock),
+    Redis(RedisStore),
+}
+
+impl Subject {
+    pub(crate) fn memory() -> Self {
+        let clock = Clock::manual(at(0));
+        Self::Memory(MemoryStore::new(1 << 20, clock.clone()), clock)
+    }
+
+    /// Decides a call at `now`.
+    pub(crate) async fn decide(&self, now: Timestamp, call: &Call) -> Vec<Verdict> {
+        let store = match self {
+            Self::Memory(store, clock) => {
+                clock.set(now);
+                Store::Memory(store.clone())
+            }
+            Self::Redis(store) => Store::Redis(store.clone().with_clock(ScriptClock::Fixed(now))),
+        };
+        let mut decisions = store.decide(std::slice::from_ref(call)).await;
+        let mut verdicts = decisions.remove(0).expect("the store decides");
+        verdicts.sort_by_key(|(descriptor, _)| *descriptor);
+        verdicts.into_iter().map(|(_, verdict)| verdict).collect()
+    }
+
+    /// Decides one ask alone.
+    pub(crate) async fn decide_one(&self, now: Timestamp, name: &str, policy: Policy, hits: Hits) -> Verdict {
+        self.decide(now, &call(name, &[(0, policy, hits)])).await[0]
+    }
+}
+
+/// A point in time, so many microseconds after an hour began.
+pub(crate) fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(1_700_000_400_000_000 / 3_600_000_000 * 3_600_000_000 + micros)
+}
+
+/// `limit` per `seconds`; a bucket holds as much as its limit.
+pub(crate) fn policy(algorithm: Algorithm, limit: u32, seconds: u32) -> Policy {
+    let window = Window::from_seconds(seconds).expect("in range");
+    Policy::new(algorithm, Quota { limit, window }, None).expect("valid")
+}
+
+/// A call on the tag of `name`. Each ask is for the counter of its number; those of one number share it if
+/// their algorithm is the same.
+pub(crate) fn call(name: &str, asks: &[(u8, Policy, Hits)]) -> Call {
+    let key = CellKey::open("test", [Entry { key: "name", value: name }].into_iter());
+    let mut call = Call::new(key.clone());
+    for (descriptor, (number, policy, hits)) in asks.iter().enumerate() {
+        let record = RecordId::numbered(*number, policy.algorithm());
+        call.ask(key.clone(), Ask { descriptor, record, policy: *policy, hits: *hits });
+    }
+    call
+}
