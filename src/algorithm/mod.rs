@@ -6,6 +6,8 @@
 
 pub mod fixed_window;
 pub mod token_bucket;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

@@ -198,3 +198,6 @@ fn composite(entry: Entry<'_>) -> Composite {
     text.extend_from_slice(entry.value.as_bytes());
     text
 }
+
+#[cfg(test)]
+mod tests;
