@@ -21,6 +21,8 @@
 //!
 //! # Modules in reading order
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
 pub mod quota;
 pub mod clock;
 pub mod descriptor;
@@ -29,6 +31,7 @@ pub mod rules;
 pub mod store;
 pub mod verdict;
 pub mod limiter;
+pub mod explain;
 pub mod proto;
 pub mod service;
 pub mod metrics;

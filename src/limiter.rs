@@ -2,6 +2,8 @@
 
 mod calls;
 
+pub(crate) use self::calls::cell_of;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;

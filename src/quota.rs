@@ -28,7 +28,11 @@ impl Unit {
 
     /// The unit's length in seconds.
     pub const fn seconds(self) -> u32 {
-        match self {
+        self.length().get()
+    }
+
+    const fn length(self) -> NonZeroU32 {
+        let seconds = match self {
             Self::Second => 1,
             Self::Minute => 60,
             Self::Hour => 3_600,
@@ -36,6 +40,10 @@ impl Unit {
             Self::Week => 604_800,
             Self::Month => 2_592_000,
             Self::Year => 31_536_000,
+        };
+        match NonZeroU32::new(seconds) {
+            Some(length) => length,
+            None => NonZeroU32::MIN,
         }
     }
 
@@ -115,7 +123,7 @@ impl Window {
     pub fn from_seconds(seconds: u32) -> Result<Self, WindowOutOfRange> {
         let longest = Unit::ALL.into_iter().rev().find(|unit| seconds.is_multiple_of(unit.seconds()));
         let unit = longest.unwrap_or(Unit::Second);
-        Self::new(unit, seconds / unit.seconds())
+        Self::new(unit, seconds / unit.length())
     }
 
     /// The unit in which the window is stated.
@@ -130,8 +138,13 @@ impl Window {
 
     /// The window's length in seconds.
     pub const fn seconds(self) -> u32 {
-        // Checked when the window was made.
-        self.unit.seconds().saturating_mul(self.multiplier.get())
+        self.length().get()
+    }
+
+    /// The window's length in seconds, as what can be divided by.
+    pub const fn length(self) -> NonZeroU32 {
+        // Checked to fit when the window was made.
+        self.unit.length().saturating_mul(self.multiplier)
     }
 }
 

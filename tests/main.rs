@@ -1,6 +1,16 @@
 //! Everything that needs real servers or the whole program. The servers are started by the tests themselves;
 //! one that is missing is a failure, not a skip.
 
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::float_arithmetic,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used
+)]
+
 mod support;
 
 mod contract;

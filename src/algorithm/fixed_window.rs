@@ -9,7 +9,7 @@
 //! window that `now` lies in, and in the one after it at the most. A clock that steps back is met the same way:
 //! it grants nothing twice, and holds usage for no longer than two windows.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use super::{Verdict, Words};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
@@ -18,30 +18,30 @@ use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     limit: u32,
-    window: u32,
+    window: NonZeroU32,
 }
 
 impl FixedWindow {
     /// The policy that enforces `quota`.
     pub const fn new(quota: Quota) -> Self {
-        Self { limit: quota.limit, window: quota.window.seconds() }
+        Self { limit: quota.limit, window: quota.window.length() }
     }
 
     /// Limit in hits, window in seconds.
     pub(super) fn script_parameters(&self) -> [u64; 2] {
-        [u64::from(self.limit), u64::from(self.window)]
+        [u64::from(self.limit), u64::from(self.window.get())]
     }
 
     /// The end of the window that `now` lies in, in seconds since the epoch.
-    const fn window_end(&self, now: Timestamp) -> u32 {
+    fn window_end(&self, now: Timestamp) -> u32 {
         let start = now.seconds().saturating_sub(now.seconds() % self.window);
-        start.saturating_add(self.window)
+        start.saturating_add(self.window.get())
     }
 
     pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
         let end = self.window_end(now);
         let (end, count) = match state[0] > now.seconds() {
-            true => (state[0].clamp(end, end.saturating_add(self.window)), u64::from(state[1])),
+            true => (state[0].clamp(end, end.saturating_add(self.window.get())), u64::from(state[1])),
             false => (end, 0),
         };
         let after = match hits {

@@ -88,13 +88,14 @@ impl TokenBucket {
 
     pub(super) fn verdict(&self, state: Words, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
         let debt = self.debt(state, now);
-        let emission = self.emission.map_or(u64::MAX, NonZeroU64::get);
+        let free = self.capacity.saturating_sub(debt);
+        let tokens = |ticks: u64| self.emission.map_or(0, |interval| ticks / interval);
         Verdict {
             admitted,
-            remaining: u32::try_from(self.capacity.saturating_sub(debt) / emission).unwrap_or(u32::MAX),
+            remaining: u32::try_from(tokens(free)).unwrap_or(u32::MAX),
             reset_after: duration(debt),
             retry_after: if admitted { Duration::ZERO } else { self.retry_after(debt, hits) },
-            used: debt.div_ceil(emission),
+            used: tokens(self.capacity).saturating_sub(tokens(free)),
             over: if admitted { 0 } else { hits.charged() },
         }
     }

@@ -58,6 +58,11 @@ impl<T> CidrTable<T> {
         self.lengths.iter().flat_map(|(_, ranges)| ranges.values())
     }
 
+    /// Every range, the longest prefix first.
+    pub fn ranges(&self) -> impl Iterator<Item = IpNet> + '_ {
+        self.lengths.iter().flat_map(|(_, ranges)| ranges.keys().copied())
+    }
+
     /// Whether no range was added.
     pub const fn is_empty(&self) -> bool {
         self.lengths.is_empty()

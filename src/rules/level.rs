@@ -165,6 +165,17 @@ impl Level {
         Box::new(self.nodes().flat_map(|node| node.rule.iter().chain(node.children.rules())))
     }
 
+    /// What the level states, for people to read, in order of precedence.
+    pub fn stated(&self) -> Vec<String> {
+        let mut exact: Vec<String> = self.stated.keys().map(ToString::to_string).collect();
+        exact.sort_unstable();
+        let wildcards = self.wildcards.iter().map(|(_, stated, _)| stated.to_string());
+        let mut by_key: Vec<String> =
+            self.by_key.iter().flat_map(|(key, by_key)| by_key.stated(key)).collect();
+        by_key.sort_unstable();
+        exact.into_iter().chain(wildcards).chain(by_key).collect()
+    }
+
     fn nodes(&self) -> impl Iterator<Item = &Node> {
         let by_key = self.by_key.values();
         let by_key = by_key
@@ -174,6 +185,12 @@ impl Level {
 }
 
 impl ByKey {
+    fn stated(&self, key: &str) -> Vec<String> {
+        let cidrs = self.cidrs.ranges().map(|range| format!("{key} in {range}"));
+        let regexes = self.regexes.iter().map(|(regex, _)| format!("{key} matching {regex}"));
+        cidrs.chain(regexes).collect()
+    }
+
     fn find(&self, value: &str) -> Option<&Node> {
         let cidr = (!self.cidrs.is_empty()).then(|| self.cidrs.matching(value).next()).flatten();
         match cidr {

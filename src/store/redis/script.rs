@@ -60,6 +60,7 @@ pub(super) fn command(key_prefix: &[u8], call: &Call, clock: ScriptClock) -> Cmd
 
 fn pack(packed: &mut Vec<u8>, ask: &Ask) {
     // Every number here is below 2^53, so a double holds it exactly.
+    #[allow(clippy::float_arithmetic)] // A sign changes no digits.
     let hits = match ask.hits {
         Hits::Peek => 0.0,
         Hits::Charge(amount) => amount.get() as f64,
