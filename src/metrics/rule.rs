@@ -86,18 +86,18 @@ pub fn hits(domain: &str, entries: &[Entry<'_>], limited: &Limited, hits: Hits, 
     };
     match &limited.rule {
         None => {
-            by_path(domain, BROUGHT_ALONG.into()).as_deref().map(record);
+            by_path(domain, BROUGHT_ALONG).as_deref().map(record);
         }
         Some(rule) => {
             let own = || rule.derived.counters.get_or_init(|| RuleCounters::new(domain, &rule.path()));
-            let of_values = rule.has_metric_of_values().then(|| by_path(domain, rule.metric_path(entries)));
+            let of_values = rule.has_metric_of_values().then(|| by_path(domain, &rule.metric_path(entries)));
             record(of_values.flatten().as_deref().unwrap_or_else(own));
         }
     }
 }
 
 /// The series of a path, unless there are too many already.
-fn by_path(domain: &str, path: String) -> Option<Arc<RuleCounters>> {
+fn by_path(domain: &str, path: &str) -> Option<Arc<RuleCounters>> {
     // A domain's length keeps the two parts apart.
     let key = format!("{}:{domain}{path}", domain.len());
     if let Some(known) = BY_PATH.read().get(&key) {
@@ -108,7 +108,7 @@ fn by_path(domain: &str, path: String) -> Option<Arc<RuleCounters>> {
         metrics::counter!("tollgate_rule_paths_dropped_total").increment(1);
         return None;
     }
-    let counters = paths.entry(key).or_insert_with(|| Arc::new(RuleCounters::new(domain, &path)));
+    let counters = paths.entry(key).or_insert_with(|| Arc::new(RuleCounters::new(domain, path)));
     Some(Arc::clone(counters))
 }
 

@@ -27,8 +27,7 @@ pub(super) fn header(name: &str, value: String) -> HeaderValue {
 /// first of those with the least remaining.
 fn governing(decision: &Decision) -> Option<&Limited> {
     let limited = || decision.statuses.iter().filter_map(Status::limited);
-    let denying =
-        limited().filter(|limited| limited.code() == Code::OverLimit && !limited.is_quota()).next_back();
+    let denying = limited().rfind(|limited| limited.code() == Code::OverLimit && !limited.is_quota());
     denying.or_else(|| limited().min_by_key(|limited| limited.verdict.remaining))
 }
 

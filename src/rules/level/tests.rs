@@ -77,19 +77,16 @@ fn model_rule(stated: &[Stated], entries: &[(String, String)], path: &str) -> Op
 
 fn stated() -> impl Strategy<Value = Vec<Stated>> {
     let one = ("(a|b|a_b|a\\*|_)", "(|a|b|a_b|b_a|\\*|a\\*|\\*b|a\\*b|é\\*)", any::<bool>());
-    let leaf =
-        one.clone().prop_map(|(key, value, has_rule)| Stated { key, value, has_rule, children: vec![] });
-    let level = vec(leaf, 0..5).boxed();
-    let level = level.prop_recursive(2, 24, 4, move |inner| {
-        let node = (one.clone(), inner).prop_map(|((key, value, has_rule), children)| Stated {
+    let leaf = one.prop_map(|(key, value, has_rule)| Stated { key, value, has_rule, children: vec![] });
+    vec(leaf, 0..5).boxed().prop_recursive(2, 24, 4, move |inner| {
+        let node = (one, inner).prop_map(|((key, value, has_rule), children)| Stated {
             key,
             value,
             has_rule,
             children,
         });
         vec(node, 0..5)
-    });
-    level
+    })
 }
 
 proptest! {
