@@ -13,5 +13,10 @@
 
 mod support;
 
+mod architecture;
 mod contract;
 mod differential;
+mod envoy;
+mod http;
+mod instances;
+mod process;

@@ -28,7 +28,13 @@ pub(super) fn header(name: &str, value: String) -> HeaderValue {
 fn governing(decision: &Decision) -> Option<&Limited> {
     let limited = || decision.statuses.iter().filter_map(Status::limited);
     let denying = limited().rfind(|limited| limited.code() == Code::OverLimit && !limited.is_quota());
-    denying.or_else(|| limited().min_by_key(|limited| limited.verdict.remaining))
+    // As in the reference, what remains in full of the largest limit there can be is no news.
+    let least = || {
+        limited()
+            .filter(|limited| limited.verdict.remaining < u32::MAX)
+            .min_by_key(|limited| limited.verdict.remaining)
+    };
+    denying.or_else(least)
 }
 
 fn add_triple(headers: &mut Vec<HeaderValue>, names: &HeaderNames, decision: &Decision) {

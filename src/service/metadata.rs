@@ -34,8 +34,7 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
     let entries = descriptor.entries.iter().map(|entry| text(&format!("{}={}", entry.key, entry.value)));
     let mut fields = BTreeMap::from([("entries".to_owned(), list(entries))]);
     if let Some(limit) = &descriptor.limit {
-        let unit = RateLimitUnit::try_from(limit.unit).unwrap_or_default().as_str_name();
-        let limit = format!("requests_per_unit:{} unit:{unit}", limit.requests_per_unit);
+        let limit = limit_text(limit);
         fields.insert("limit".to_owned(), text(&limit));
     }
     if let Some(hits) = descriptor.hits_addend {
@@ -43,6 +42,23 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
         fields.insert("hitsAddend".to_owned(), number(hits as f64));
     }
     value(Kind::StructValue(Struct { fields }))
+}
+
+/// A limit that a request brings along, in protobuf's text format: what is zero is left out.
+fn limit_text(limit: &RateLimitOverride) -> String {
+    let mut parts = Vec::new();
+    if limit.requests_per_unit != 0 {
+        parts.push(format!("requests_per_unit:{}", limit.requests_per_unit));
+    }
+    match RateLimitUnit::try_from(limit.unit) {
+        Ok(RateLimitUnit::Unknown) => {}
+        Ok(unit) => parts.push(format!("unit:{}", unit.as_str_name())),
+        Err(_) => parts.push(format!("unit:{}", limit.unit)),
+    }
+    if let Some(multiplier) = limit.unit_multiplier {
+        parts.push(format!("unit_multiplier:{{value:{multiplier}}}"));
+    }
+    parts.join(" ")
 }
 
 /// What the rules of passing descriptors say, merged in the request's order: the first value of a key wins,

@@ -1,7 +1,10 @@
 //! Real servers and other means of the tests.
 
+pub(crate) mod envoy;
+pub(crate) mod http;
 pub(crate) mod redis;
 pub(crate) mod stores;
+pub(crate) mod tollgate;
 
 use std::{
     net::{Ipv4Addr, TcpListener},

@@ -1,0 +1,50 @@
+//! What may be used where: some things stay in the files that are made for them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::support::tollgate::project;
+
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("readable").path());
+    entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+}
+
+/// Each thing, and the parts of `src/` that may name it.
+const QUARANTINES: [(&str, &[&str]); 7] = [
+    ("crate::proto", &["service", "server", "http"]),
+    ("proto::envoy", &["service", "server", "http"]),
+    ("prost_types", &["service", "proto"]),
+    ("saphyr_parser", &["config"]),
+    ("::redis::", &["store/redis"]),
+    ("SystemTime", &["clock.rs", "config"]),
+    ("metrics::counter!", &["metrics"]),
+];
+
+#[test]
+fn what_is_quarantined_stays_where_it_belongs() {
+    let root = project("src");
+    for file in sources(&root) {
+        let text = fs::read_to_string(&file).expect("a text");
+        let place = file.strip_prefix(&root).expect("below src");
+        for (thing, allowed) in QUARANTINES {
+            let may = allowed
+                .iter()
+                .any(|part| place.starts_with(part) || place.with_extension("").starts_with(part));
+            assert!(may || !text.contains(thing), "{} names {thing}", place.display());
+        }
+    }
+}
+
+#[test]
+fn files_hold_one_concept_and_so_stay_short() {
+    for file in sources(&project("src")) {
+        let text = fs::read_to_string(&file).expect("a text");
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let is_test = file.ends_with("tests.rs") || file.components().any(|part| part.as_os_str() == "tests");
+        let lines = code.lines().count();
+        assert!(is_test || lines <= 250, "{} has {lines} lines", file.display());
+    }
+}

@@ -1,0 +1,141 @@
+//! tollgate behind a real Envoy.
+
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::support::{
+    envoy::Envoy,
+    http::Answer,
+    tollgate::{Tollgate, rules},
+};
+
+fn per_path(limit: u32) -> String {
+    format!(
+        "domain: edge\ndescriptors:\n- key: path\n  rate_limit: {{unit: hour, requests_per_unit: {limit}, name: per-path}}\n"
+    )
+}
+
+/// Asks for `path` until it is denied; gives what passed, and the denial.
+fn until_denied(envoy: &Envoy, path: &str) -> (Vec<Answer>, Answer) {
+    let mut passed = Vec::new();
+    loop {
+        match envoy.get(path) {
+            answer if answer.status == 200 => passed.push(answer),
+            denied => return (passed, denied),
+        }
+        assert!(passed.len() < 100, "nothing is denied");
+    }
+}
+
+/// Waits until `condition` holds; a reload takes a moment.
+fn eventually(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "it does not come about");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn envoy_passes_until_the_limit_then_answers_429_before_and_after_an_edit() {
+    let config = rules(&per_path(3));
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let envoy = Envoy::edge(tollgate.grpc_port);
+
+    let (passed, denied) = until_denied(&envoy, "/a");
+    assert_eq!((passed.len(), denied.status), (3, 429));
+    assert_eq!(passed[0].body, "hello from the upstream\n");
+    assert_eq!(passed[0].header("x-ratelimit-limit"), Some("3, 3;w=3600;name=\"per-path\""));
+    assert_eq!(passed[0].header("x-ratelimit-remaining"), Some("2"));
+    assert_eq!(denied.header("x-ratelimit-remaining"), Some("0"));
+    assert_eq!(denied.header("x-envoy-ratelimited"), Some("true"));
+    let retry_after: u32 = denied.header("retry-after").expect("is set").parse().expect("a number");
+    assert!((1..=3600).contains(&retry_after));
+    let reset: u32 = denied.header("x-ratelimit-reset").expect("is set").parse().expect("a number");
+    assert!(retry_after.abs_diff(reset) <= 1);
+
+    fs::write(config.path().join("rules.yaml"), per_path(5)).expect("writable");
+    eventually(|| envoy.get("/a").status == 200);
+    let (passed, denied) = until_denied(&envoy, "/b");
+    assert_eq!((passed.len(), denied.status), (5, 429));
+    assert_eq!(denied.header("x-ratelimit-limit"), Some("5, 5;w=3600;name=\"per-path\""));
+}
+
+#[test]
+fn a_denial_carries_the_headers_and_the_body_that_were_asked_for() {
+    let config = rules(&per_path(1));
+    for (style, names) in [
+        ("ratelimit", ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"]),
+        ("x-ratelimit", ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]),
+        ("ietf", ["ratelimit-policy", "ratelimit", "retry-after"]),
+    ] {
+        let tollgate = Tollgate::start(config.path(), &["--response-headers", style, "--problem-body"]);
+        let envoy = Envoy::edge(tollgate.grpc_port);
+        let (_, denied) = until_denied(&envoy, "/a");
+        for name in names {
+            assert!(denied.header(name).is_some(), "{style}: no {name}");
+        }
+        if style == "ietf" {
+            assert_eq!(denied.header("ratelimit-policy"), Some("\"per-path\";q=1;w=3600"));
+            assert!(denied.header("ratelimit").expect("is set").starts_with("\"per-path\";r=0;t="));
+        }
+        assert_eq!(denied.header("content-type"), Some("application/problem+json"));
+        let body: serde_json::Value = serde_json::from_str(&denied.body).expect("JSON");
+        assert_eq!(body["status"], 429);
+        assert_eq!(body["violated-policies"][0]["name"], "per-path");
+        assert_eq!(body["violated-policies"][0]["limit"], 1);
+        assert_eq!(body["violated-policies"][0]["window"], 3600);
+        assert_eq!(body["retry_after"].to_string(), denied.header("retry-after").expect("is set"));
+    }
+}
+
+#[test]
+fn envoy_lets_requests_pass_when_tollgate_is_gone() {
+    let config = rules(&per_path(1));
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let envoy = Envoy::edge(tollgate.grpc_port);
+    until_denied(&envoy, "/a");
+    drop(tollgate);
+    for _ in 0..5 {
+        assert_eq!(envoy.get("/a").status, 200);
+    }
+}
+
+#[test]
+fn edits_while_requests_flow_cause_no_error() {
+    let config = rules(&per_path(1_000_000));
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let envoy = Arc::new(Envoy::edge(tollgate.grpc_port));
+    let stop = Arc::new(AtomicBool::new(false));
+    let flow = thread::spawn({
+        let (envoy, stop) = (Arc::clone(&envoy), Arc::clone(&stop));
+        move || {
+            let mut answers = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let answer = envoy.get("/flow");
+                // Without the header, Envoy had no answer from tollgate and let the request pass.
+                assert_eq!(answer.status, 200);
+                assert!(answer.header("x-ratelimit-limit").is_some(), "answer {answers} was not limited");
+                answers += 1;
+            }
+            answers
+        }
+    });
+    for edit in 1..=20 {
+        let limit = 1_000_000 + edit;
+        fs::write(config.path().join("rules.yaml"), per_path(limit)).expect("writable");
+        let shows_it = |answer: &Answer| {
+            answer.header("x-ratelimit-limit").is_some_and(|text| text.starts_with(&limit.to_string()))
+        };
+        eventually(|| shows_it(&envoy.get("/edit")));
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(flow.join().expect("no request failed") > 20);
+}

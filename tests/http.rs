@@ -1,0 +1,81 @@
+//! The HTTP side.
+
+use crate::support::{
+    http,
+    tollgate::{Tollgate, rules},
+};
+
+const RULES: &str = "
+domain: d
+descriptors:
+- key: k
+  rate_limit: {unit: hour, requests_per_unit: 1, name: once}
+- key: open
+  rate_limit: {unlimited: true}
+";
+
+fn ask(tollgate: &Tollgate, json: &str) -> http::Answer {
+    http::post(&tollgate.url("/json"), json)
+}
+
+#[test]
+fn the_json_twin_answers_with_the_codes_of_the_call() {
+    let config = rules(RULES);
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let request = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
+    let first = ask(&tollgate, request);
+    assert_eq!((first.status, first.header("content-type")), (200, Some("application/json")));
+    let body: serde_json::Value = serde_json::from_str(&first.body).expect("JSON");
+    assert_eq!(body["overallCode"], "OK");
+    assert_eq!(body["statuses"][0]["currentLimit"]["unit"], "HOUR");
+    assert_eq!(body["statuses"][0]["currentLimit"]["requestsPerUnit"], 1);
+    assert_eq!(body["statuses"][0]["currentLimit"]["name"], "once");
+    assert!(body["statuses"][0]["durationUntilReset"].as_str().expect("a duration").ends_with('s'));
+    assert!(body["statuses"][0].get("limitRemaining").is_none(), "what is zero is left out");
+
+    let second = ask(&tollgate, request);
+    assert_eq!(second.status, 429);
+    let body: serde_json::Value = serde_json::from_str(&second.body).expect("JSON");
+    assert_eq!(body["overallCode"], "OVER_LIMIT");
+    assert_eq!(body["responseHeadersToAdd"][0]["key"], "Retry-After");
+
+    let snake = r#"{"domain": "d", "hits_addend": 3, "descriptors": [{"entries": [{"key": "open"}]}]}"#;
+    assert_eq!(ask(&tollgate, snake).status, 200);
+    for (name, wrong) in [
+        ("not JSON", "{"),
+        ("an unknown field", r#"{"domain": "d", "surprise": 1}"#),
+        ("no domain", r#"{"descriptors": [{"entries": []}]}"#),
+        ("no descriptors", r#"{"domain": "d"}"#),
+        ("nothing", ""),
+    ] {
+        assert_eq!(ask(&tollgate, wrong).status, 400, "{name}");
+    }
+}
+
+#[test]
+fn metrics_and_rules_can_be_read() {
+    let config = rules(RULES);
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let request = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
+    for _ in 0..3 {
+        ask(&tollgate, request);
+    }
+    let metrics = http::get(&tollgate.url("/metrics"));
+    assert!(metrics.header("content-type").expect("is set").starts_with("text/plain"));
+    for line in [
+        "tollgate_rule_total_hits_total{domain=\"d\",rule=\"k\"} 3",
+        "tollgate_rule_within_limit_total{domain=\"d\",rule=\"k\"} 1",
+        "tollgate_rule_over_limit_total{domain=\"d\",rule=\"k\"} 2",
+        "tollgate_config_loads_total{result=\"success\"} 1",
+        "tollgate_rules 2",
+    ] {
+        assert!(metrics.body.lines().any(|found| found == line), "no {line} in\n{}", metrics.body);
+    }
+    let rules = http::get(&tollgate.url("/rlconfig"));
+    assert!(
+        rules.body.contains("d.k: unit=HOUR requests_per_unit=1, shadow_mode: false, quota_mode: false"),
+        "{}",
+        rules.body
+    );
+    assert_eq!(http::get(&tollgate.url("/nothing")).status, 404);
+}

@@ -1,0 +1,70 @@
+//! A real Envoy.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use super::{Process, free_port, http, tollgate::project};
+
+/// A running Envoy; it ends with the test.
+#[derive(Debug)]
+pub(crate) struct Envoy {
+    _process: Process,
+    _directory: TempDir,
+    port: u16,
+}
+
+/// The program that `tests/run.sh` installs.
+pub(crate) fn program() -> PathBuf {
+    let program = project("target/envoy/bin/envoy");
+    assert!(program.exists(), "{} is missing; `tests/run.sh` installs it", program.display());
+    program
+}
+
+impl Envoy {
+    /// Runs `deploy/envoy/edge.yaml` on ports of its own, in front of the tollgate at `grpc_port`.
+    pub(crate) fn edge(grpc_port: u16) -> Self {
+        let yaml = fs::read_to_string(project("deploy/envoy/edge.yaml")).expect("readable");
+        let (admin, port, upstream) = (free_port(), free_port(), free_port());
+        let mut moved = yaml;
+        for (from, to) in [(9901, admin), (10_000, port), (10_001, upstream), (8081, grpc_port)] {
+            let stated = format!("port_value: {from}}}");
+            assert!(moved.contains(&stated), "edge.yaml has no port {from}");
+            moved = moved.replace(&stated, &format!("port_value: {to}}}"));
+        }
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("envoy.yaml");
+        fs::write(&file, moved).expect("writable");
+        let child = Command::new(program())
+            .args(["--config-path", &file.display().to_string()])
+            .args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "error"])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("Envoy starts");
+        let envoy = Self { _process: Process(child), _directory: directory, port };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let is_ready = || {
+            let clusters = http::try_get(&format!("http://127.0.0.1:{admin}/clusters"))?;
+            let healthy =
+                clusters.body.contains(&format!("tollgate::127.0.0.1:{grpc_port}::health_flags::healthy"));
+            (healthy && http::try_get(&format!("http://127.0.0.1:{admin}/ready"))?.status == 200)
+                .then_some(())
+        };
+        while is_ready().is_none() {
+            assert!(Instant::now() < deadline, "Envoy does not become ready");
+            thread::sleep(Duration::from_millis(20));
+        }
+        envoy
+    }
+
+    /// A page of the upstream, through Envoy.
+    pub(crate) fn get(&self, path: &str) -> http::Answer {
+        http::get(&format!("http://127.0.0.1:{}{path}", self.port))
+    }
+}

@@ -1,0 +1,142 @@
+//! The program under test.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tollgate::proto::envoy::{
+    extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+    service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse, rate_limit_response::Code,
+        rate_limit_service_client::RateLimitServiceClient,
+    },
+};
+use tonic::transport::{Channel, Endpoint};
+
+use super::{Process, free_port, http};
+
+/// A running tollgate; it ends with the test.
+#[derive(Debug)]
+pub(crate) struct Tollgate {
+    process: Process,
+    pub(crate) grpc_port: u16,
+    pub(crate) http_port: u16,
+}
+
+/// The program that cargo built for this test.
+pub(crate) fn command() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_tollgate"))
+}
+
+/// A file or folder of the project.
+pub(crate) fn project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+impl Tollgate {
+    /// Serves the rules in `config` and waits until it is ready.
+    pub(crate) fn start(config: &Path, arguments: &[&str]) -> Self {
+        let tollgate = Self::spawn(config, arguments);
+        tollgate.wait_until_ready();
+        tollgate
+    }
+
+    /// Serves the rules in `config`.
+    pub(crate) fn spawn(config: &Path, arguments: &[&str]) -> Self {
+        let (grpc_port, http_port) = (free_port(), free_port());
+        let child = command()
+            .arg("serve")
+            .arg("--config")
+            .arg(config)
+            .args(["--grpc-address", &format!("127.0.0.1:{grpc_port}")])
+            .args(["--http-address", &format!("127.0.0.1:{http_port}")])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        Self { process: Process(child), grpc_port, http_port }
+    }
+
+    pub(crate) fn wait_until_ready(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while http::try_get(&self.url("/healthcheck")).is_none_or(|answer| answer.status != 200) {
+            assert!(Instant::now() < deadline, "tollgate does not become ready");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.http_port)
+    }
+
+    /// A client on a connection of its own.
+    pub(crate) async fn client(&self) -> Client {
+        let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", self.grpc_port)).expect("a URL");
+        Client { inner: RateLimitServiceClient::new(endpoint.connect().await.expect("tollgate listens")) }
+    }
+
+    /// Sends a signal, by its name without `SIG`.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.process.0.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &pid]).status().expect("kill is installed");
+        assert!(status.success());
+    }
+
+    /// Waits for the end of the process and gives its exit code.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        self.process.0.wait().expect("it was started").code()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.0.id()
+    }
+}
+
+/// A caller.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    inner: RateLimitServiceClient<Channel>,
+}
+
+impl Client {
+    /// Sends a request as it is.
+    pub(crate) async fn call(
+        &mut self,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, tonic::Status> {
+        self.inner.should_rate_limit(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Asks for one hit on one descriptor, and whether it passes.
+    pub(crate) async fn passes(&mut self, domain: &str, entries: &[(&str, &str)]) -> bool {
+        let answer = self.call(request(domain, &[entries])).await.expect("an answer");
+        answer.overall_code() == Code::Ok
+    }
+}
+
+/// A request with one hit for each descriptor.
+pub(crate) fn request(domain: &str, descriptors: &[&[(&str, &str)]]) -> RateLimitRequest {
+    let descriptor = |entries: &&[(&str, &str)]| RateLimitDescriptor {
+        entries: entries
+            .iter()
+            .map(|(key, value)| Entry { key: (*key).into(), value: (*value).into() })
+            .collect(),
+        ..Default::default()
+    };
+    RateLimitRequest {
+        domain: domain.into(),
+        descriptors: descriptors.iter().map(descriptor).collect(),
+        hits_addend: 0,
+    }
+}
+
+/// A directory with one file of rules.
+pub(crate) fn rules(yaml: &str) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    fs::write(directory.path().join("rules.yaml"), yaml).expect("writable");
+    directory
+}
