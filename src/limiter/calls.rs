@@ -1,5 +1,7 @@
 //! From matched descriptors to what is asked of the store.
 
+use std::sync::Arc;
+
 use super::{Target, Targets};
 use crate::{
     algorithm::Policy,
@@ -37,7 +39,7 @@ pub(super) fn calls(domain: &Domain, descriptors: &[Descriptor<'_>], targets: &T
 
 /// The cell of the rule's counter for this descriptor.
 pub(crate) fn cell_of(domain: &Domain, rule: &Rule, descriptor: &Descriptor<'_>) -> CellKey {
-    let mut open = rule.open().filter_map(|at| descriptor.entries.get(at).copied()).peekable();
+    let mut open = rule.open(&descriptor.entries).peekable();
     match open.peek() {
         None => CellKey::global(&domain.name, rule.record_id()),
         Some(_) => CellKey::open(&domain.name, open),
@@ -51,7 +53,7 @@ pub(crate) fn cell_of(domain: &Domain, rule: &Rule, descriptor: &Descriptor<'_>)
 /// values, it belongs to the values of the descriptor.
 fn cell_of_brought(
     domain: &Domain,
-    rule: Option<&std::sync::Arc<Rule>>,
+    rule: Option<&Arc<Rule>>,
     descriptor: &Descriptor<'_>,
     policy: &Policy,
 ) -> (CellKey, RecordId) {

@@ -33,6 +33,9 @@ pub enum Value {
     Open,
     /// Each request brings its own, and all that the pattern matches share one counter.
     Shared,
+    /// As [`Value::Shared`], for a pattern in the key: as in the reference, each key that it matches has a
+    /// counter, which all values of that key share.
+    SharedByKey,
 }
 
 /// One step from a domain's root to a rule.
@@ -82,14 +85,18 @@ pub struct Derived {
 }
 
 impl Rule {
-    /// Which entries of a request are open, by their position.
-    pub fn open(&self) -> impl Iterator<Item = usize> {
-        self.segments.iter().enumerate().filter(|(_, segment)| segment.value == Value::Open).map(|(at, _)| at)
+    /// The entries of a request that tell the rule's counters apart: those that the rule leaves open.
+    pub fn open<'a>(&self, entries: &[Entry<'a>]) -> impl Iterator<Item = Entry<'a>> {
+        self.segments.iter().zip(entries).filter_map(|(segment, entry)| match segment.value {
+            Value::Stated | Value::Shared => None,
+            Value::Open => Some(*entry),
+            Value::SharedByKey => Some(Entry { key: entry.key, value: "" }),
+        })
     }
 
     /// Whether every value that a pattern matches shares one counter somewhere on the way.
     pub fn has_shared_values(&self) -> bool {
-        self.segments.iter().any(|segment| segment.value == Value::Shared)
+        self.segments.iter().any(|segment| matches!(segment.value, Value::Shared | Value::SharedByKey))
     }
 
     /// The algorithm, or `None` for an unlimited rule.
@@ -109,7 +116,7 @@ impl Rule {
     fn compute_record_id(&self) -> RecordId {
         let steps = self.segments.iter().map(|segment| match segment.value {
             Value::Open => Step::Open,
-            Value::Stated | Value::Shared => Step::Closed(&segment.stated),
+            Value::Stated | Value::Shared | Value::SharedByKey => Step::Closed(&segment.stated),
         });
         RecordId::of(steps, self.algorithm().unwrap_or_default())
     }

@@ -8,7 +8,8 @@ use serde_json::{Map, Value as Json};
 
 use crate::{
     proto::envoy::{
-        extensions::common::ratelimit::v3::RateLimitDescriptor, service::ratelimit::v3::RateLimitRequest,
+        extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
+        service::ratelimit::v3::RateLimitRequest,
         r#type::v3::RateLimitUnit,
     },
     verdict::{Code, Decision, Status},
