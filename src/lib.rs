@@ -23,6 +23,7 @@
 
 pub mod algorithm;
 pub mod clock;
+pub mod config;
 pub mod descriptor;
 pub mod limiter;
 pub mod metrics;
