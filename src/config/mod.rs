@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! directory ── files ──> yaml ── reader ──> raw ── compile ──> Rules
+//!     └─ watch: all of it again after a change, unless the content is the same
 //! ```
 //!
 //! - `files` finds and reads the files; `yaml` (with `scalar`) makes trees of them that know their lines.
 //! - `reader` checks shapes, types and the names of keys (`vocabulary`) and fills `raw`: what the user wrote.
 //! - `compile` gives it its meaning.
 //! - `problem` is how all of them say what is wrong: everything at once, each with its file and line.
+//! - [`Watcher`] does it again.
 //!
 //! A configuration is loaded whole or not at all.
 
@@ -21,6 +23,7 @@ mod scalar;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
+mod watch;
 mod yaml;
 
 use std::{
@@ -31,6 +34,7 @@ use std::{
 pub use self::{
     files::Fingerprint,
     problem::{Problem, Report, Severity},
+    watch::Watcher,
 };
 use self::{files::Listing, files::Sources, problem::Problems};
 use crate::rules::Rules;

@@ -5,6 +5,7 @@ mod extensions;
 mod files;
 mod mistakes;
 mod suspicious;
+mod watching;
 mod yaml;
 
 use std::{fs, path::Path, sync::Arc};
