@@ -1,6 +1,7 @@
 //! The configuration as a user meets it: files in a directory go in, rules and problems come out.
 
 mod accepted;
+mod examples;
 mod extensions;
 mod files;
 mod mistakes;
