@@ -1,0 +1,183 @@
+//! Descriptors, one inside the other.
+
+use std::{fmt, rc::Rc, sync::Arc};
+
+use super::{Origin, Site, domain::DomainBuilder, level::LevelBuilder, limit::Defaults, pattern::Pattern};
+use crate::{
+    config::{
+        problem::{Path, Problems},
+        raw::{Field, RawDescriptor, RawRateLimit, Stated},
+        yaml::Position,
+    },
+    rules::{Node, Rule, Segment},
+};
+
+/// Compiles one file's descriptors into its domain.
+pub(super) struct Compiler<'a> {
+    pub(super) file: &'a Rc<str>,
+    pub(super) defaults: Defaults,
+    pub(super) domain: &'a mut DomainBuilder,
+    pub(super) problems: &'a mut Problems,
+}
+
+impl Compiler<'_> {
+    pub(super) fn error(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
+        self.problems.error(self.file, at, path, message);
+    }
+
+    pub(super) fn warning(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
+        self.problems.warning(self.file, at, path, message);
+    }
+
+    fn site(&self, at: Position, path: &Path<'_>) -> Site {
+        Site { origin: Origin { file: self.file.clone(), at }, path: path.to_string() }
+    }
+
+    /// Adds the file's descriptors to the domain's first level.
+    pub(super) fn descriptors(&mut self, raw: &[RawDescriptor]) {
+        // Taken out for the while, so that it can grow beside the rest of the domain.
+        let mut root = std::mem::take(&mut self.domain.root);
+        self.level(raw, &mut root, &mut Vec::new(), &Path::Root);
+        self.domain.root = root;
+    }
+
+    fn level(
+        &mut self,
+        raw: &[RawDescriptor],
+        into: &mut LevelBuilder,
+        way: &mut Vec<Segment>,
+        parent: &Path<'_>,
+    ) {
+        let list = parent.key("descriptors");
+        for raw in raw {
+            let path = list.item(raw.index);
+            let pattern = self.pattern(raw, &path);
+            way.push(segment(raw, pattern.as_ref()));
+            let node = self.node(raw, way, &path);
+            if let Some(pattern) = pattern
+                && let Err(known) = into.insert(pattern, node, self.site(raw.at, &path))
+            {
+                self.duplicate(raw, way, &known, &path);
+            }
+            way.pop();
+        }
+    }
+
+    fn duplicate(&mut self, raw: &RawDescriptor, way: &[Segment], known: &Origin, path: &Path<'_>) {
+        let steps: Vec<&str> = way.iter().map(|segment| &*segment.stated).collect();
+        let message = format!(
+            "`{}.{}` is stated at {known} already; key and value, joined by `_`, may stand once in a list",
+            self.domain.name,
+            steps.join(".")
+        );
+        self.error(raw.at, path, message);
+    }
+
+    fn node(&mut self, raw: &RawDescriptor, way: &mut Vec<Segment>, path: &Path<'_>) -> Node {
+        let rule = match &raw.rate_limit {
+            Field::Stated(limit) => self.rule(raw, limit, way, path),
+            Field::Wrong => None,
+            Field::Absent => {
+                self.warn_without_effect(raw, path);
+                None
+            }
+        };
+        let mut children = LevelBuilder::default();
+        self.level(&raw.descriptors, &mut children, way, path);
+        Node { rule, children: children.finish(self.problems) }
+    }
+
+    /// Warns of what is a matter of limits and stands where none is.
+    fn warn_without_effect(&mut self, raw: &RawDescriptor, path: &Path<'_>) {
+        let message = "has no effect without a `rate_limit` in the same descriptor";
+        for (key, flag) in [
+            ("shadow_mode", &raw.shadow_mode),
+            ("quota_mode", &raw.quota_mode),
+            ("detailed_metric", &raw.detailed_metric),
+        ] {
+            if let Some(flag) = flag.stated().filter(|flag| flag.value) {
+                self.warning(flag.at, &path.key(key), message);
+            }
+        }
+        if let Some(metadata) = raw.metadata.stated() {
+            let path = path.key("metadata");
+            self.warning(metadata.at, &path, message);
+            self.metadata(&metadata.value, &path);
+        }
+    }
+
+    fn rule(
+        &mut self,
+        raw: &RawDescriptor,
+        limit: &Stated<RawRateLimit>,
+        way: &[Segment],
+        path: &Path<'_>,
+    ) -> Option<Arc<Rule>> {
+        let limit_path = path.key("rate_limit");
+        let replaces = self.replaces(&limit.value, &limit_path);
+        let metadata = raw.metadata.stated();
+        let metadata = metadata.and_then(|metadata| self.metadata(&metadata.value, &path.key("metadata")));
+        let rule = Arc::new(Rule {
+            limit: self.limit(limit, &limit_path)?,
+            name: limit.value.name.text().into(),
+            replaces,
+            shadow_mode: raw.shadow_mode.or_default(),
+            quota_mode: raw.quota_mode.or_default(),
+            detailed_metric: raw.detailed_metric.or_default(),
+            metadata,
+            segments: way.into(),
+            origin: ((**self.file).into(), raw.at.line),
+        });
+        if let Err(known) = self.domain.add_counter(&rule) {
+            let message = format!(
+                "its counters would get the same short id as those of {known}; rename a key or value of either"
+            );
+            self.error(raw.at, path, message);
+        }
+        Some(rule)
+    }
+
+    /// The names that a limit replaces.
+    fn replaces(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> Box<[Box<str>]> {
+        if let Some(name) = raw.name.stated().filter(|name| !name.value.is_empty()) {
+            self.domain.add_name(name.value.clone());
+        }
+        let list = path.key("replaces");
+        let mut names = Vec::new();
+        for entry in &raw.replaces {
+            let path = list.item(entry.index);
+            match &entry.name {
+                Field::Wrong => {}
+                Field::Stated(name) if !name.value.is_empty() => {
+                    if *name.value == *raw.name.text() {
+                        self.error(
+                            name.at,
+                            &path.key("name"),
+                            "is the limit's own name; it can't replace itself",
+                        );
+                        continue;
+                    }
+                    let site = self.site(name.at, &path.key("name"));
+                    self.domain.add_replaced(name.value.clone(), site);
+                    names.push((*name.value).into());
+                }
+                Field::Absent | Field::Stated(_) => {
+                    self.error(entry.at, &path, "needs the `name` of the limit to replace");
+                }
+            }
+        }
+        names.into()
+    }
+}
+
+/// The descriptor's step on the way to its rule. One without a pattern was reported and leads nowhere.
+fn segment(raw: &RawDescriptor, pattern: Option<&Pattern<'_>>) -> Segment {
+    let value_to_metric = raw.value_to_metric.or_default();
+    let key: Box<str> = raw.key.text().into();
+    match pattern {
+        Some(pattern) => {
+            Segment { key, stated: pattern.stated.clone(), value: pattern.value, value_to_metric }
+        }
+        None => Segment { stated: key.clone(), key, value: crate::rules::Value::Open, value_to_metric },
+    }
+}

@@ -1,0 +1,120 @@
+//! A domain while its files are compiled, and what only the whole domain can tell.
+
+use std::{
+    collections::{HashMap, HashSet},
+    rc::Rc,
+    sync::Arc,
+};
+
+use super::{Origin, Site, level::LevelBuilder, parameters::Chosen};
+use crate::{
+    algorithm::Algorithm,
+    config::{
+        problem::{Path, Problems},
+        raw::RawFile,
+    },
+    rules::{Domain, Limit, RecordId, Rule, Value},
+};
+
+/// A domain to which files add.
+#[derive(Debug)]
+pub(super) struct DomainBuilder {
+    pub(super) name: Rc<str>,
+    /// The file that stated the domain first.
+    pub(super) first_file: Rc<str>,
+    /// The first level, which all files share.
+    pub(super) root: LevelBuilder,
+    default_algorithm: Option<(Algorithm, Origin)>,
+    /// The names of all limits.
+    names: HashSet<Rc<str>>,
+    /// The names that limits replace, and where they say so.
+    replaced: Vec<(Rc<str>, Site)>,
+    counters: HashMap<RecordId, Arc<Rule>>,
+}
+
+impl DomainBuilder {
+    pub(super) fn new(name: Rc<str>, first_file: Rc<str>) -> Self {
+        Self {
+            name,
+            first_file,
+            root: LevelBuilder::default(),
+            default_algorithm: None,
+            names: HashSet::new(),
+            replaced: Vec::new(),
+            counters: HashMap::new(),
+        }
+    }
+
+    /// Takes the default that a file states for the limits which requests bring along: the first one counts.
+    pub(super) fn set_default_algorithm(
+        &mut self,
+        file: &RawFile,
+        stated: Option<Chosen>,
+        problems: &mut Problems,
+    ) {
+        let Some(Chosen { algorithm, at }) = stated else { return };
+        match &self.default_algorithm {
+            None => {
+                self.default_algorithm = Some((algorithm, Origin { file: file.name.clone(), at }));
+            }
+            Some((first, origin)) if *first != algorithm => {
+                let message = format!(
+                    "differs from `{}` at {origin}, which stays the domain's default for limits that \
+                     requests bring along",
+                    first.name()
+                );
+                let defaults = Path::Root.key("defaults");
+                problems.warning(&file.name, at, defaults.key("algorithm"), message);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Remembers that a limit has the name.
+    pub(super) fn add_name(&mut self, name: Rc<str>) {
+        self.names.insert(name);
+    }
+
+    /// Remembers that a limit replaces the name.
+    pub(super) fn add_replaced(&mut self, name: Rc<str>, site: Site) {
+        self.replaced.push((name, site));
+    }
+
+    /// Takes a rule's counters in.
+    ///
+    /// # Errors
+    /// The origin of a rule whose counters would mix with these: equal ids of different steps. Where the steps
+    /// are equal too, the open values in the counters' tags tell them apart.
+    pub(super) fn add_counter(&mut self, rule: &Arc<Rule>) -> Result<(), String> {
+        if rule.limit == Limit::Unlimited {
+            return Ok(());
+        }
+        let known = self.counters.entry(rule.record_id()).or_insert_with(|| rule.clone());
+        match closed(known).eq(closed(rule)) {
+            true => Ok(()),
+            false => Err(format!("{}:{}", known.origin.0, known.origin.1)),
+        }
+    }
+
+    pub(super) fn finish(self, problems: &mut Problems) -> Domain {
+        for (name, site) in &self.replaced {
+            if !self.names.contains(name) {
+                let message = format!("no limit of the domain `{}` has the name `{name}`", self.name);
+                site.warn(problems, message);
+            }
+        }
+        Domain {
+            name: (*self.name).into(),
+            root: self.root.finish(problems),
+            default_algorithm: self.default_algorithm.map(|(algorithm, _)| algorithm).unwrap_or_default(),
+        }
+    }
+}
+
+/// What a rule's id is a hash of: the stated steps, and where open ones stand between them.
+fn closed(rule: &Rule) -> impl Iterator<Item = Option<&str>> {
+    rule.segments.iter().map(|segment| match segment.value {
+        Value::Open => None,
+        Value::Stated | Value::Shared => Some(&*segment.stated),
+    })
+}

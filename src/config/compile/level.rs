@@ -1,0 +1,84 @@
+//! One level of the tree while it is built: duplicates, and what can never match.
+
+use std::collections::HashMap;
+
+use super::{Origin, Site, pattern::Pattern};
+use crate::{
+    config::problem::Problems,
+    rules::{Level, Matcher, Node, Wildcard},
+};
+
+/// A level to which descriptors are added.
+#[derive(Debug, Default)]
+pub(super) struct LevelBuilder {
+    level: Level,
+    /// Where each descriptor of the level stands, by how it reads.
+    stated: HashMap<Box<str>, Origin>,
+    wildcards: Vec<(Wildcard, Box<str>, Site)>,
+    /// What asks for any or some values of a key, and so may come too late.
+    by_key: Vec<(Box<str>, Site)>,
+}
+
+impl LevelBuilder {
+    /// Adds a descriptor.
+    ///
+    /// # Errors
+    /// Where the descriptor stands that reads the same.
+    pub(super) fn insert(&mut self, pattern: Pattern<'_>, node: Node, site: Site) -> Result<(), Origin> {
+        if let Some(known) = self.stated.get(&pattern.stated) {
+            return Err(known.clone());
+        }
+        let Pattern { matcher, stated, .. } = pattern;
+        if self.level.insert(&matcher, node).is_err() {
+            return Err(site.origin);
+        }
+        self.stated.insert(stated.clone(), site.origin.clone());
+        match matcher {
+            Matcher::Stated { value, .. } => match Wildcard::parse(&stated) {
+                Some(wildcard) => self.wildcards.push((wildcard, stated, site)),
+                None if value.is_empty() => self.by_key.push((stated, site)),
+                None => {}
+            },
+            Matcher::Cidr(key, _) | Matcher::Regex(key, _) => self.by_key.push((key.into(), site)),
+        }
+        Ok(())
+    }
+
+    /// The level, once all of its descriptors are in.
+    pub(super) fn finish(self, problems: &mut Problems) -> Level {
+        for (at, (wildcard, stated, site)) in self.wildcards.iter().enumerate() {
+            self.warn_if_covered(wildcard, stated, at, site, problems);
+        }
+        for (key, site) in &self.by_key {
+            let any_value = format!("{key}_*");
+            if let Some(wildcard) = Wildcard::parse(&any_value) {
+                self.warn_if_covered(&wildcard, &any_value, self.wildcards.len(), site, problems);
+            }
+        }
+        self.level
+    }
+
+    /// Warns when one of the first `before` wildcards takes everything that `wildcard` matches.
+    fn warn_if_covered(
+        &self,
+        wildcard: &Wildcard,
+        stated: &str,
+        before: usize,
+        site: &Site,
+        problems: &mut Problems,
+    ) {
+        let covers = |(wide, text, _): &&(Wildcard, Box<str>, Site)| {
+            // Comparing the beginnings first keeps a level of many wildcards cheap.
+            let prefix = text.split('*').next().unwrap_or_default();
+            stated.starts_with(prefix) && wide.covers(wildcard)
+        };
+        if let Some((_, text, earlier)) = self.wildcards.iter().take(before).find(covers) {
+            let message = format!(
+                "can never match, nor can anything below it: the wildcard `{text}` at {} takes all of its \
+                 values first",
+                earlier.origin
+            );
+            site.warn(problems, message);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The files of a configuration's directory: which there are, what they hold, and whether that changed.
+
+use std::{
+    fmt, fs, io,
+    io::Read as _,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    problem::{Path as TreePath, Problems},
+    yaml::Position,
+};
+
+/// Bytes of the largest file that is read.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+/// Directories inside of directories that are walked.
+const MAX_DEPTH: usize = 16;
+
+/// A hash of everything that loading depends on: equal ones load the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Enough to tell versions apart in a log.
+        self.0.iter().take(8).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+/// Hashes parts so that moving a byte from one to the next makes a difference.
+struct Hash(Sha256);
+
+impl Hash {
+    fn new() -> Self {
+        Self(Sha256::new())
+    }
+
+    fn part(&mut self, part: &[u8]) {
+        self.0.update((part.len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    fn finish(self) -> Fingerprint {
+        Fingerprint(self.0.finalize().into())
+    }
+}
+
+impl Fingerprint {
+    /// The fingerprint of a directory that can't be read for this reason.
+    pub(super) fn of_failure(error: &io::Error) -> Self {
+        let mut hash = Hash::new();
+        hash.part(b"unreadable");
+        hash.part(error.to_string().as_bytes());
+        hash.finish()
+    }
+}
+
+/// What there is in a directory, sorted by name.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    found: Vec<Found>,
+    /// The directories in which a change matters, resolved.
+    pub(super) directories: Vec<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Found {
+    /// Relative to the directory, with `/` between the parts.
+    name: String,
+    path: PathBuf,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// A file to load.
+    Yaml(Stamp),
+    /// Something that is not loaded.
+    Other,
+    /// Something that can't be looked at.
+    Unreadable(io::Error),
+}
+
+/// What tells cheaply whether a file changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stamp {
+    bytes: u64,
+    modified: Option<SystemTime>,
+    /// Where a link leads.
+    target: Option<PathBuf>,
+}
+
+/// What a directory looks like without reading a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Look(Vec<(String, Option<Stamp>)>);
+
+impl Listing {
+    /// Walks the directory.
+    pub(super) fn of(directory: &Path) -> io::Result<Self> {
+        let mut listing = Self::default();
+        listing.walk(directory, "", &mut Vec::new())?;
+        listing.found.sort_by(|a, b| a.name.cmp(&b.name));
+        listing.directories.sort();
+        listing.directories.dedup();
+        Ok(listing)
+    }
+
+    fn walk(&mut self, directory: &Path, prefix: &str, above: &mut Vec<PathBuf>) -> io::Result<()> {
+        let resolved = directory.canonicalize()?;
+        // A link that leads back up adds nothing.
+        if above.contains(&resolved) {
+            return Ok(());
+        }
+        if above.len() >= MAX_DEPTH {
+            return Err(io::Error::other(format!("more than {MAX_DEPTH} directories inside of each other")));
+        }
+        self.directories.push(resolved.clone());
+        above.push(resolved);
+        let entries = fs::read_dir(directory)?;
+        for entry in entries {
+            let entry = entry?;
+            let file = entry.file_name();
+            let file = file.to_string_lossy();
+            // Hidden files are of editors and of Kubernetes, which keeps versions in `..data` and the like.
+            if !file.starts_with('.') {
+                self.add(entry.path(), format!("{prefix}{file}"), above);
+            }
+        }
+        above.pop();
+        Ok(())
+    }
+
+    fn add(&mut self, path: PathBuf, name: String, above: &mut Vec<PathBuf>) {
+        let kind = match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => match self.walk(&path, &format!("{name}/"), above) {
+                Ok(()) => return,
+                Err(error) => Kind::Unreadable(error),
+            },
+            Ok(metadata) if metadata.is_file() && is_yaml(&name) => {
+                let target = path.is_symlink().then(|| path.canonicalize().ok()).flatten();
+                // A change of the target's directory is a change of the file.
+                self.directories.extend(target.as_deref().and_then(Path::parent).map(Path::to_owned));
+                Kind::Yaml(Stamp { bytes: metadata.len(), modified: metadata.modified().ok(), target })
+            }
+            Ok(_) => Kind::Other,
+            // Gone since the directory was read, unlike a link that leads nowhere.
+            Err(_) if path.symlink_metadata().is_err() => return,
+            Err(error) => Kind::Unreadable(error),
+        };
+        self.found.push(Found { name, path, kind });
+    }
+
+    /// Names, sizes and times: what is cheap to compare.
+    pub(super) fn look(&self) -> Look {
+        let stamped = self.found.iter().map(|found| match &found.kind {
+            Kind::Yaml(stamp) => (found.name.clone(), Some(stamp.clone())),
+            Kind::Other | Kind::Unreadable(_) => (found.name.clone(), None),
+        });
+        Look(stamped.collect())
+    }
+
+    /// Reads the files.
+    pub(super) fn read(self) -> Sources {
+        let mut sources = Sources::default();
+        for Found { name, path, kind } in self.found {
+            match kind {
+                Kind::Yaml(_) => sources.files.push((name, read(&path))),
+                Kind::Unreadable(error) => sources.files.push((name, Err(error.to_string()))),
+                Kind::Other => sources.ignored.push(name),
+            }
+        }
+        sources
+    }
+}
+
+fn is_yaml(name: &str) -> bool {
+    name.ends_with(".yaml") || name.ends_with(".yml")
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut content = Vec::new();
+    let read = file.take(MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut content);
+    match read.map_err(|error| error.to_string())? {
+        bytes if bytes as u64 > MAX_FILE_BYTES => {
+            Err(format!("larger than {} MiB, the most that is read", MAX_FILE_BYTES >> 20))
+        }
+        _ => Ok(content),
+    }
+}
+
+/// What the files of a directory hold, sorted by name.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    files: Vec<(String, Result<Vec<u8>, String>)>,
+    ignored: Vec<String>,
+}
+
+impl Sources {
+    /// A hash of all that is loaded. A file that is ignored counts where it is an error.
+    pub(super) fn fingerprint(&self, strict: bool) -> Fingerprint {
+        let mut hash = Hash::new();
+        for (name, content) in &self.files {
+            hash.part(name.as_bytes());
+            match content {
+                Ok(content) => hash.part(content),
+                Err(reason) => {
+                    hash.part(b"unreadable");
+                    hash.part(reason.as_bytes());
+                }
+            }
+        }
+        if strict {
+            self.ignored.iter().for_each(|name| hash.part(name.as_bytes()));
+        }
+        hash.finish()
+    }
+
+    /// Every file that could be read, after reporting the others.
+    pub(super) fn readable<'a>(
+        &'a self,
+        problems: &mut Problems,
+    ) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
+        for name in &self.ignored {
+            let message = "ignored: only files that end in .yaml or .yml are loaded";
+            problems.warning(name, Position::WHOLE, TreePath::Root, message);
+        }
+        for (name, content) in &self.files {
+            if let Err(reason) = content {
+                problems.error(name, Position::WHOLE, TreePath::Root, format!("can't be read: {reason}"));
+            }
+        }
+        self.files.iter().filter_map(|(name, content)| Some((&**name, content.as_deref().ok()?)))
+    }
+}

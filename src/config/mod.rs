@@ -1,0 +1,118 @@
+//! From the YAML that users write to [`Rules`], and again whenever it changes.
+//!
+//! ```text
+//! directory ── files ──> yaml ── reader ──> raw ── compile ──> Rules
+//!     └─ watch: all of it again after a change, unless the content is the same
+//! ```
+//!
+//! - `files` finds and reads the files; `yaml` (with `scalar`) makes trees of them that know their lines.
+//! - `reader` checks shapes, types and the names of keys (`vocabulary`) and fills `raw`: what the user wrote.
+//! - `compile` gives it its meaning.
+//! - `problem` is how all of them say what is wrong: everything at once, each with its file and line.
+//! - [`Watcher`] does it again.
+//!
+//! A configuration is loaded whole or not at all.
+
+mod compile;
+mod duration;
+mod files;
+mod problem;
+mod raw;
+mod reader;
+mod scalar;
+#[cfg(test)]
+mod tests;
+mod vocabulary;
+mod watch;
+mod yaml;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+pub use self::{
+    files::Fingerprint,
+    problem::{Problem, Report, Severity},
+    watch::Watcher,
+};
+use self::{files::Listing, files::Sources, problem::Problems};
+use crate::rules::Rules;
+
+/// How to load a configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whether several files may state descriptors of one domain. Their first levels are then put one after
+    /// the other, in the order of the files' names.
+    pub merge_domains: bool,
+    /// Whether warnings are errors.
+    pub strict: bool,
+}
+
+/// A configuration that was loaded.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What it says.
+    pub rules: Rules,
+    /// What is likely a mistake.
+    pub warnings: Report,
+    /// The version of the content.
+    pub fingerprint: Fingerprint,
+}
+
+/// Why a configuration was not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The directory can't be read.
+    #[error("the configuration directory {} can't be read: {error}", directory.display())]
+    Directory {
+        /// The directory.
+        directory: PathBuf,
+        /// Why not.
+        #[source]
+        error: io::Error,
+    },
+    /// Something is wrong with the content.
+    #[error("{report}")]
+    Invalid {
+        /// What is.
+        report: Report,
+        /// The version of the content.
+        fingerprint: Fingerprint,
+    },
+}
+
+impl LoadError {
+    /// The version that was not loaded.
+    pub fn fingerprint(&self) -> Fingerprint {
+        match self {
+            Self::Directory { error, .. } => Fingerprint::of_failure(error),
+            Self::Invalid { fingerprint, .. } => *fingerprint,
+        }
+    }
+}
+
+/// Loads every YAML file of a directory. One without any is valid and has no domains.
+///
+/// # Errors
+/// [`LoadError`] with everything that is wrong.
+pub fn load(directory: &Path, options: &Options) -> Result<Loaded, LoadError> {
+    let listing = Listing::of(directory);
+    let listing = listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })?;
+    let sources = listing.read();
+    let fingerprint = sources.fingerprint(options.strict);
+    build(&sources, fingerprint, *options)
+}
+
+/// Makes rules of what was read.
+fn build(sources: &Sources, fingerprint: Fingerprint, options: Options) -> Result<Loaded, LoadError> {
+    let mut problems = Problems::new(options.strict);
+    let readable = sources.readable(&mut problems);
+    let files: Vec<_> =
+        readable.filter_map(|(name, content)| reader::read(name, content, &mut problems)).collect();
+    let rules = compile::compile(&files, options, &mut problems);
+    match problems.finish() {
+        Ok(warnings) => Ok(Loaded { rules, warnings, fingerprint }),
+        Err(report) => Err(LoadError::Invalid { report, fingerprint }),
+    }
+}

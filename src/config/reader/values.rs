@@ -1,0 +1,116 @@
+//! Single values, and what is said of wrong ones.
+
+use std::rc::Rc;
+
+use super::Reader;
+use crate::config::{
+    problem::Path,
+    raw::{Field, Stated},
+    scalar::Meaning,
+    yaml::{Content, Node, Position, Scalar},
+};
+
+impl Reader<'_> {
+    pub(super) fn text(&mut self, node: &Node, path: &Path<'_>) -> Field<Rc<str>> {
+        let Content::Scalar(scalar) = &node.content else {
+            return self.wrong(node, path, "a text");
+        };
+        match scalar.meaning() {
+            Meaning::Null => Field::Absent,
+            Meaning::Float(_) => {
+                self.refuse_float(scalar, node.at, path);
+                Field::Wrong
+            }
+            // What a number or a bool reads as is its source: `value: on` is the text "on".
+            Meaning::Bool(_) | Meaning::Integer(_) | Meaning::Text => {
+                Field::Stated(Stated { at: node.at, value: scalar.text.clone() })
+            }
+        }
+    }
+
+    pub(super) fn refuse_float(&mut self, scalar: &Scalar, at: Position, path: &Path<'_>) {
+        if matches!(scalar.meaning(), Meaning::Float(_)) {
+            let text = excerpt(&scalar.text);
+            let message =
+                format!("`{text}` is a number with a fraction; quote it to make it a text: \"{text}\"");
+            self.problems.error(self.file, at, path, message);
+        }
+    }
+
+    pub(super) fn number(&mut self, node: &Node, path: &Path<'_>) -> Field<u32> {
+        const EXPECTED: &str = "a whole number from 0 to 4294967295";
+        match &node.content {
+            Content::Scalar(scalar) => match scalar.meaning() {
+                Meaning::Null => Field::Absent,
+                Meaning::Integer(number) => match number.try_into() {
+                    Ok(value) => Field::Stated(Stated { at: node.at, value }),
+                    Err(_) => self.wrong(node, path, EXPECTED),
+                },
+                Meaning::Bool(_) | Meaning::Float(_) | Meaning::Text => self.wrong(node, path, EXPECTED),
+            },
+            Content::List(_) | Content::Map(_) => self.wrong(node, path, EXPECTED),
+        }
+    }
+
+    pub(super) fn flag(&mut self, node: &Node, path: &Path<'_>) -> Field<bool> {
+        let Content::Scalar(scalar) = &node.content else {
+            return self.wrong(node, path, "true or false");
+        };
+        match scalar.meaning() {
+            Meaning::Null => Field::Absent,
+            Meaning::Bool(value) => Field::Stated(Stated { at: node.at, value }),
+            Meaning::Integer(_) | Meaning::Float(_) | Meaning::Text => {
+                self.wrong(node, path, "true or false")
+            }
+        }
+    }
+
+    pub(super) fn mapping(&mut self, node: &Node, path: &Path<'_>) -> Field<Node> {
+        match &node.content {
+            Content::Map(_) => Field::Stated(Stated { at: node.at, value: node.clone() }),
+            _ if is_null(node) => Field::Absent,
+            Content::Scalar(_) | Content::List(_) => self.wrong(node, path, "a mapping"),
+        }
+    }
+
+    fn wrong<T>(&mut self, node: &Node, path: &Path<'_>, expected: &str) -> Field<T> {
+        self.refuse(node, path, expected);
+        Field::Wrong
+    }
+
+    pub(super) fn refuse(&mut self, node: &Node, path: &Path<'_>, expected: &str) {
+        let message = format!("expected {expected}, found {}", describe(node));
+        self.problems.error(self.file, node.at, path, message);
+    }
+}
+
+pub(super) fn is_null(node: &Node) -> bool {
+    matches!(&node.content, Content::Scalar(scalar) if scalar.meaning() == Meaning::Null)
+}
+
+/// What a node is, in a sentence.
+pub(in crate::config) fn describe(node: &Node) -> String {
+    let scalar = match &node.content {
+        Content::List(_) => return "a list".to_owned(),
+        Content::Map(_) => return "a mapping".to_owned(),
+        Content::Scalar(scalar) => scalar,
+    };
+    let text = excerpt(&scalar.text);
+    match scalar.meaning() {
+        Meaning::Null => "nothing".to_owned(),
+        Meaning::Bool(value) if *text != value.to_string() => {
+            format!("`{text}`, which YAML reads as {value}")
+        }
+        Meaning::Bool(_) | Meaning::Integer(_) | Meaning::Float(_) => format!("`{text}`"),
+        Meaning::Text => format!("the text \"{text}\""),
+    }
+}
+
+/// The text, or its beginning when it is long.
+pub(in crate::config) fn excerpt(text: &str) -> String {
+    const LONGEST: usize = 60;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).escape_debug().to_string(),
+        None => text.escape_debug().to_string(),
+    }
+}

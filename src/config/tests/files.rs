@@ -1,0 +1,71 @@
+//! Which files make a configuration.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+#[test]
+fn a_directory_without_files_has_no_domains() {
+    let loaded = load_all(&[], Options::default()).unwrap();
+    assert_eq!((loaded.rules.domains().count(), loaded.warnings.is_empty()), (0, true));
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_an_error() {
+    let directory = TempDir::new().unwrap();
+    let error = load(&directory.path().join("none"), &Options::default()).unwrap_err();
+    assert!(matches!(error, LoadError::Directory { .. }));
+    assert_says(&error.to_string(), &["none can't be read"]);
+}
+
+#[test]
+fn files_in_directories_below_count_and_hidden_ones_do_not() {
+    let files = [
+        ("a.yaml", "domain: a\n"),
+        ("b.yml", "domain: b\n"),
+        ("sub/deep/c.yaml", "domain: c\n"),
+        (".git/d.yaml", "domain: d\n"),
+        (".e.yaml", "domain: e\n"),
+    ];
+    let loaded = load_all(&files, Options { strict: true, ..Options::default() }).unwrap();
+    let mut names: Vec<_> = loaded.rules.domains().map(|domain| &*domain.name).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["a", "b", "c"]);
+}
+
+#[test]
+fn the_mount_of_a_kubernetes_config_map_is_read_once() {
+    let directory = directory(&[("..2024_01_01/a.yaml", "domain: a\n")]);
+    symlink("..2024_01_01", directory.path().join("..data")).unwrap();
+    symlink("..data/a.yaml", directory.path().join("a.yaml")).unwrap();
+    let loaded = load(directory.path(), &Options { strict: true, ..Options::default() }).unwrap();
+    assert_eq!(loaded.rules.domains().count(), 1);
+}
+
+#[test]
+fn links_in_circles_and_links_to_nowhere() {
+    let directory = directory(&[("sub/a.yaml", "domain: a\n")]);
+    symlink("..", directory.path().join("sub/up")).unwrap();
+    assert_eq!(load(directory.path(), &Options::default()).unwrap().rules.domains().count(), 1);
+    symlink("nowhere", directory.path().join("b.yaml")).unwrap();
+    let text = load(directory.path(), &Options::default()).unwrap_err().to_string();
+    assert_says(&text, &["b.yaml: can't be read: "]);
+}
+
+#[test]
+fn files_that_are_too_large_are_refused() {
+    let directory = TempDir::new().unwrap();
+    let file = fs::File::create(directory.path().join("a.yaml")).unwrap();
+    file.set_len((16 << 20) + 1).unwrap();
+    let text = load(directory.path(), &Options::default()).unwrap_err().to_string();
+    assert_says(&text, &["a.yaml: can't be read: larger than 16 MiB"]);
+}
+
+#[test]
+fn equal_content_has_equal_fingerprints() {
+    let print = |files: &[(&str, &str)]| load_all(files, Options::default()).unwrap().fingerprint;
+    let one = print(&[("a.yaml", "domain: a\n")]);
+    assert_eq!(one, print(&[("a.yaml", "domain: a\n"), ("notes.txt", "hello")]));
+    assert_ne!(one, print(&[("b.yaml", "domain: a\n")]));
+    assert_ne!(one, print(&[("a.yaml", "domain: b\n")]));
+}

@@ -1,0 +1,101 @@
+//! What loads and is warned of.
+
+use super::*;
+
+const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
+
+#[test]
+fn known_keys_in_the_wrong_place() {
+    let yaml = domain("  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: true}\n");
+    assert_eq!(
+        warnings(&yaml),
+        "a.yaml:4: warning: descriptors[0].rate_limit.shadow_mode: has no effect in `rate_limit`; it belongs \
+         to a descriptor"
+    );
+    assert_says(&warnings("domain: d\nunit: day\n"), &["a.yaml:2: warning: unit: has no effect"]);
+    assert_says(&warnings("domain: d\nmetadata: {anything: 1.5}\n"), &["metadata: has no effect"]);
+}
+
+#[test]
+fn matters_of_limits_without_a_limit() {
+    for line in ["shadow_mode: true", "quota_mode: true", "detailed_metric: true", "metadata: {a: b}"] {
+        let text = warnings(&domain(&format!("  - key: a\n    {line}\n")));
+        assert_says(&text, &["a.yaml:4: warning: descriptors[0].", "has no effect without a `rate_limit`"]);
+    }
+    clean(&domain("  - key: a\n    shadow_mode: false\n"));
+}
+
+#[test]
+fn a_limit_without_a_number_denies_everything() {
+    let text = warnings(&domain("  - key: a\n    rate_limit: {unit: day}\n"));
+    assert_says(
+        &text,
+        &["descriptors[0].rate_limit: has no `requests_per_unit`, so that everything is denied"],
+    );
+}
+
+#[test]
+fn replaced_names_that_no_limit_has() {
+    let limit = "{unit: day, requests_per_unit: 1, replaces: [{name: x}]}";
+    let text = warnings(&domain(&format!("  - key: a\n    rate_limit: {limit}\n")));
+    assert_says(&text, &["replaces[0].name: no limit of the domain `d` has the name `x`"]);
+}
+
+#[test]
+fn what_an_earlier_wildcard_takes_can_never_match() {
+    for (first, second) in [
+        ("value: 'a*'", "value: 'ab*'"),
+        ("value: '*'", "value: 'a*'"),
+        ("value: '*'", "cidr: 10.0.0.0/8"),
+        ("value: '*'", "regex: ^a"),
+        ("value: '*'", "descriptors: []"),
+    ] {
+        let text = warnings(&domain(&format!("  - key: k\n    {first}\n  - key: k\n    {second}\n")));
+        assert_says(&text, &["a.yaml:5: warning: descriptors[1]: can never match", "at a.yaml:3"]);
+    }
+    // A key alone comes last wherever it stands.
+    let text = warnings(&domain("  - key: k\n  - key: k\n    value: '*'\n"));
+    assert_says(&text, &["a.yaml:3: warning: descriptors[0]: can never match"]);
+}
+
+#[test]
+fn what_some_values_reach_is_no_reason_to_warn() {
+    clean(&domain(&format!(
+        "  - key: k\n    value: a*\n    {LIMIT}\n  - key: k\n    value: abc\n    {LIMIT}\n  - key: k\n    \
+         value: '*'\n    {LIMIT}\n  - key: other\n    {LIMIT}\n  - key: k2\n    regex: ^a\n    {LIMIT}\n"
+    )));
+}
+
+#[test]
+fn duplicate_keys_of_which_the_last_wins() {
+    let yaml = domain("  - key: a\n    key: b\n    rate_limit: {unit: day, requests_per_unit: 1}\n");
+    assert_says(
+        &warnings(&yaml),
+        &["a.yaml:4: warning: descriptors[0]: `key` stands on line 3 already; this one wins"],
+    );
+    assert!(rule(&loads(&yaml), &[("b", "")]).is_some());
+}
+
+#[test]
+fn documents_after_the_first() {
+    assert_says(&warnings("domain: d\n---\ndomain: e\n"), &["a.yaml:2: warning: only the first document"]);
+}
+
+#[test]
+fn ranges_that_say_more_than_they_mean() {
+    let text = warnings(&domain(&format!("  - key: ip\n    cidr: 10.1.2.3/8\n    {LIMIT}\n")));
+    assert_says(&text, &["a.yaml:4: warning: descriptors[0].cidr: means 10.0.0.0/8"]);
+    let text = warnings(&domain(&format!("  - key: ip\n    cidr: ::ffff:10.0.0.0/104\n    {LIMIT}\n")));
+    assert_says(&text, &["cidr: never matches"]);
+}
+
+#[test]
+fn files_that_are_not_loaded() {
+    let files = [("a.yaml", "domain: d\n"), ("README.md", "hello"), (".hidden", "x"), ("sub/a.yaml.bak", "")];
+    let loaded = load_all(&files, Options::default()).unwrap();
+    assert_eq!(
+        loaded.warnings.to_string(),
+        "README.md: warning: ignored: only files that end in .yaml or .yml are loaded\n\
+         sub/a.yaml.bak: warning: ignored: only files that end in .yaml or .yml are loaded"
+    );
+}

@@ -1,0 +1,147 @@
+//! Puts the parser's events together.
+
+use std::collections::HashMap;
+
+use super::{Content, Mistake, Node, Position};
+
+/// Nesting that no configuration needs; what is built here is walked recursively.
+const MAX_DEPTH: usize = 64;
+/// Nodes that aliases may add to a document: a few lines can ask for billions.
+const MAX_ALIASED_NODES: usize = 1_000_000;
+/// Bytes of text that aliases may add to a document.
+const MAX_ALIASED_BYTES: usize = 64 << 20;
+
+/// A collection whose end has not come yet.
+#[derive(Debug)]
+pub(super) enum Frame {
+    List { at: Position, anchor: usize, items: Vec<Node> },
+    Map { at: Position, anchor: usize, pairs: Vec<(Node, Node)>, key: Option<Node> },
+}
+
+impl Frame {
+    pub(super) const fn list(at: Position, anchor: usize) -> Self {
+        Self::List { at, anchor, items: Vec::new() }
+    }
+
+    pub(super) const fn map(at: Position, anchor: usize) -> Self {
+        Self::Map { at, anchor, pairs: Vec::new(), key: None }
+    }
+}
+
+/// A node that aliases may repeat, with what repeating it costs.
+#[derive(Debug)]
+struct Anchored {
+    node: Node,
+    nodes: usize,
+    bytes: usize,
+    depth: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    open: Vec<Frame>,
+    anchors: HashMap<usize, Anchored>,
+    aliased_nodes: usize,
+    aliased_bytes: usize,
+    pub(super) root: Option<Node>,
+    pub(super) remarks: Vec<Mistake>,
+}
+
+impl Builder {
+    pub(super) fn mistake(&self, at: Position, message: impl Into<String>) -> Mistake {
+        Mistake { at, path: self.path(), message: message.into() }
+    }
+
+    pub(super) fn remark(&mut self, at: Position, message: impl Into<String>) {
+        let remark = self.mistake(at, message);
+        self.remarks.push(remark);
+    }
+
+    /// Where the reading stands.
+    fn path(&self) -> String {
+        let mut path = String::new();
+        for frame in &self.open {
+            match frame {
+                Frame::List { items, .. } => path.push_str(&format!("[{}]", items.len())),
+                Frame::Map { key: Some(Node { content: Content::Scalar(key), .. }), .. } => {
+                    if !path.is_empty() {
+                        path.push('.');
+                    }
+                    path.push_str(&key.text);
+                }
+                Frame::Map { .. } => {}
+            }
+        }
+        path
+    }
+
+    pub(super) fn open(&mut self, frame: Frame) -> Result<(), Mistake> {
+        let (Frame::List { at, .. } | Frame::Map { at, .. }) = frame;
+        if self.open.len() >= MAX_DEPTH {
+            return Err(self.mistake(at, format!("nested more than {MAX_DEPTH} levels deep")));
+        }
+        self.open.push(frame);
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self) -> Result<(), Mistake> {
+        match self.open.pop() {
+            Some(Frame::List { at, anchor, items }) => {
+                self.complete(Node { at, content: Content::List(items) }, anchor)
+            }
+            Some(Frame::Map { at, anchor, pairs, .. }) => {
+                let pairs = self.keyed(pairs)?;
+                self.complete(Node { at, content: Content::Map(pairs) }, anchor)
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn alias(&mut self, anchor: usize, at: Position) -> Result<(), Mistake> {
+        let Some(Anchored { node, nodes, bytes, depth }) = self.anchors.get(&anchor) else {
+            return Err(self.mistake(at, "this alias stands inside of the node that it names"));
+        };
+        if self.open.len().saturating_add(*depth) > MAX_DEPTH {
+            return Err(self.mistake(at, format!("nested more than {MAX_DEPTH} levels deep")));
+        }
+        self.aliased_nodes = self.aliased_nodes.saturating_add(*nodes);
+        self.aliased_bytes = self.aliased_bytes.saturating_add(*bytes);
+        if self.aliased_nodes > MAX_ALIASED_NODES || self.aliased_bytes > MAX_ALIASED_BYTES {
+            return Err(self.mistake(at, "the aliases of this file repeat too much"));
+        }
+        // Problems are reported where the value is written, which is where they are mended.
+        let node = node.clone();
+        self.complete(node, 0)
+    }
+
+    /// Puts a node that is read where it belongs.
+    pub(super) fn complete(&mut self, node: Node, anchor: usize) -> Result<(), Mistake> {
+        if anchor > 0 {
+            let (nodes, bytes, depth) = cost(&node);
+            self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, bytes, depth });
+        }
+        match self.open.last_mut() {
+            None => self.root = Some(node),
+            Some(Frame::List { items, .. }) => items.push(node),
+            Some(Frame::Map { pairs, key, .. }) => match key.take() {
+                None => *key = Some(node),
+                Some(key) => pairs.push((key, node)),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Nodes, bytes of text and levels of a node.
+fn cost(node: &Node) -> (usize, usize, usize) {
+    let add = |(nodes, bytes, depth): (usize, usize, usize), node: &Node| {
+        let (more_nodes, more_bytes, deep) = cost(node);
+        (nodes.saturating_add(more_nodes), bytes.saturating_add(more_bytes), depth.max(deep))
+    };
+    let (nodes, bytes, depth) = match &node.content {
+        Content::Scalar(scalar) => return (1, scalar.text.len(), 0),
+        Content::List(items) => items.iter().fold((1, 0, 0), add),
+        Content::Map(pairs) => pairs.iter().flat_map(|(key, value)| [key, value]).fold((1, 0, 0), add),
+    };
+    (nodes, bytes, depth.saturating_add(1))
+}
