@@ -9,7 +9,7 @@ use crate::{
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
         yaml::Position,
     },
-    rules::{Node, Rule, Segment},
+    rules::{Derived, Node, Rule, Segment},
 };
 
 /// Compiles one file's descriptors into its domain.
@@ -127,6 +127,7 @@ impl Compiler<'_> {
             metadata,
             segments: way.into(),
             origin: ((**self.file).into(), raw.at.line),
+            derived: Derived::default(),
         });
         if let Err(known) = self.domain.add_counter(&rule) {
             let message = format!(
