@@ -22,12 +22,18 @@
 //! # Modules in reading order
 
 pub mod algorithm;
+pub mod check;
 pub mod clock;
+pub mod config;
 pub mod descriptor;
+pub mod http;
 pub mod limiter;
 pub mod metrics;
 pub mod proto;
 pub mod quota;
 pub mod rules;
+pub mod server;
 pub mod service;
+pub mod settings;
 pub mod store;
+pub mod telemetry;
