@@ -1,6 +1,6 @@
 //! A worker: one thread, one runtime, and the connections that it was given.
 
-use std::{io, thread, time::Duration};
+use std::{cell::OnceCell, io, panic, thread, time::Duration};
 
 use tokio::{
     runtime::Builder,
@@ -30,14 +30,31 @@ pub(super) struct Plan {
     pub(super) grpc: GrpcSettings,
     pub(super) drain_timeout: Duration,
     pub(super) side_services: Routes,
-    /// Hears of workers that ended before their connections did; closed when all have ended.
+    /// Hears of workers that failed; closed when all have ended.
     pub(super) alarms: UnboundedSender<WorkerLost>,
 }
 
-/// A worker ended although it was not told to.
+/// A worker ended although it was not told to, or something in it panicked: it may hold on to a broken state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("worker {0} ended unexpectedly")]
+#[error("worker {0} failed")]
 pub struct WorkerLost(usize);
+
+thread_local! {
+    /// On a worker's thread: who is to be told of a panic.
+    static ON_PANIC: OnceCell<(usize, UnboundedSender<WorkerLost>)> = const { OnceCell::new() };
+}
+
+/// From now on every panic on a worker's thread raises the alarm. Without this, a runtime keeps a panic of one
+/// of its tasks to itself, whatever that task was there for.
+pub(super) fn raise_alarm_on_panics() {
+    let log = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        log(info);
+        // Fails when the thread is about to end, which raises the alarm too.
+        let _ = ON_PANIC
+            .try_with(|on_panic| on_panic.get().map(|(worker, alarms)| alarms.send(WorkerLost(*worker))));
+    }));
+}
 
 /// Raises the alarm when a worker's thread ends, a panic included, unless it may.
 struct Alarm {
@@ -92,6 +109,8 @@ where
     };
     let alarm = Alarm { worker, alarms: plan.alarms, may_end: false };
     thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
+        // Nothing is set before.
+        let _ = ON_PANIC.with(|on_panic| on_panic.set((alarm.worker, alarm.alarms.clone())));
         runtime.block_on(work);
         // Cuts what is left, before anyone hears that this worker has ended.
         drop(runtime);

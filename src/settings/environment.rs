@@ -72,9 +72,11 @@ impl Environment {
     /// Variables that begin like ours and are none of ours: most likely misspelt.
     fn unknown(&self, root: &Command) -> impl Iterator<Item = Problem> {
         let known: Vec<String> = flags(root).map(variable).collect();
-        let ours = self.variables.keys().filter(|name| name.starts_with(PREFIX));
-        ours.filter(move |name| !known.contains(name) && !is_service_link(name))
-            .map(|name| Problem::new(name, "no such setting; `tollgate --help` lists them all"))
+        let ours = self.variables.iter().filter(|(name, _)| name.starts_with(PREFIX));
+        ours.filter(move |(name, value)| {
+            !known.contains(name) && !is_service_link(name, value.to_str().unwrap_or_default())
+        })
+        .map(|(name, _)| Problem::new(name, "no such setting; `tollgate --help` lists them all"))
     }
 }
 
@@ -111,19 +113,20 @@ fn variable(flag: &str) -> String {
 
 /// Whether Kubernetes made this variable, for a Service whose name begins with `tollgate`: it gives them to
 /// every pod of the namespace, and they are no settings.
-fn is_service_link(name: &str) -> bool {
-    let is_port = |rest: &str| {
-        let mut parts = rest.split('_');
-        let port = parts.next().is_some_and(|port| port.parse::<u16>().is_ok());
-        let protocol = parts.next().is_some_and(|protocol| matches!(protocol, "TCP" | "UDP" | "SCTP"));
-        port && protocol
-    };
+fn is_service_link(name: &str, value: &str) -> bool {
+    let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
     name.ends_with("_SERVICE_HOST")
-        || name.ends_with("_PORT")
+        || name.ends_with("_SERVICE_PORT")
         || name.contains("_SERVICE_PORT_")
-        || name
-            .match_indices("_PORT_")
-            .any(|(at, link)| name.get(at..).and_then(|rest| rest.strip_prefix(link)).is_some_and(is_port))
+        || name.ends_with("_PORT") && is_url
+        || name.split("_PORT_").skip(1).any(is_port)
+}
+
+/// Whether `text` begins like `8081_TCP`.
+fn is_port(text: &str) -> bool {
+    let mut parts = text.split('_');
+    parts.next().is_some_and(|number| number.parse::<u16>().is_ok())
+        && parts.next().is_some_and(|protocol| matches!(protocol, "TCP" | "UDP" | "SCTP"))
 }
 
 /// Names every flag's variables in its help.
@@ -136,7 +139,7 @@ fn shown(arg: Arg) -> Arg {
     let variables: Vec<String> =
         std::iter::once(variable(flag)).chain(reference::variables(flag).map(ToOwned::to_owned)).collect();
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    arg.help(format!("{help} [env: {}]", variables.join(", ")))
+    arg.help(format!("{help}\n[env: {}]", variables.join(", ")))
 }
 
 #[cfg(test)]
@@ -145,19 +148,19 @@ mod tests {
 
     #[test]
     fn variables_that_kubernetes_makes_are_no_settings() {
-        for name in [
-            "TOLLGATE_SERVICE_HOST",
-            "TOLLGATE_SERVICE_PORT",
-            "TOLLGATE_SERVICE_PORT_GRPC",
-            "TOLLGATE_PORT",
-            "TOLLGATE_PORT_8081_TCP",
-            "TOLLGATE_PORT_8081_TCP_ADDR",
-            "TOLLGATE_REDIS_PORT_6379_TCP_PROTO",
+        for (name, value) in [
+            ("TOLLGATE_SERVICE_HOST", "10.0.0.1"),
+            ("TOLLGATE_SERVICE_PORT", "8081"),
+            ("TOLLGATE_SERVICE_PORT_GRPC", "8081"),
+            ("TOLLGATE_PORT", "tcp://10.0.0.1:8081"),
+            ("TOLLGATE_PORT_8081_TCP", "tcp://10.0.0.1:8081"),
+            ("TOLLGATE_PORT_8081_TCP_ADDR", "10.0.0.1"),
+            ("TOLLGATE_REDIS_PORT_6379_TCP_PROTO", "tcp"),
         ] {
-            assert!(is_service_link(name), "{name}");
+            assert!(is_service_link(name, value), "{name}");
         }
-        for name in ["TOLLGATE_SERVICE", "TOLLGATE_PORTS", "TOLLGATE_PORT_X", "TOLLGATE_HTTP_ADDRES"] {
-            assert!(!is_service_link(name), "{name}");
+        for name in ["TOLLGATE_SERVICE", "TOLLGATE_GRPC_PORT", "TOLLGATE_PORT_X", "TOLLGATE_HTTP_ADDRES"] {
+            assert!(!is_service_link(name, "8081"), "{name}");
         }
     }
 }

@@ -48,6 +48,7 @@ impl fmt::Display for GrpcListen {
 pub(super) struct GrpcFlags {
     /// Address of the gRPC service.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = address)]
+    #[arg(overrides_with = "grpc_unix_socket")]
     grpc_address: SocketAddr,
     /// Listen on this unix socket instead of a TCP port.
     #[arg(long, value_name = "PATH")]

@@ -85,20 +85,6 @@ pub(super) fn review(environment: &Environment, found: &mut Found) {
 /// Every flag that the reference's variables set.
 pub(super) fn settings(environment: &Environment, problems: &mut Vec<Problem>) -> Vec<Setting> {
     let mut settings = Vec::new();
-    for (flag, variable) in SAME {
-        let Some(value) = environment.get(variable) else { continue };
-        let value = match variable {
-            HEADERS => match boolean(value) {
-                Ok(is_on) => if is_on { "ratelimit" } else { "off" }.to_owned(),
-                Err(reason) => {
-                    problems.push(Problem::new(variable, reason));
-                    continue;
-                }
-            },
-            _ => value.to_owned(),
-        };
-        settings.push(Setting { flag, variable: variable.to_owned(), value });
-    }
     for (flag, variables) in COMBINED {
         let value = match flag {
             "config" => Ok(directory(environment)),
@@ -113,6 +99,20 @@ pub(super) fn settings(environment: &Environment, problems: &mut Vec<Problem>) -
             Ok(Some(value)) => settings.push(Setting { flag, variable: given.join(" with "), value }),
             Err(problem) => problems.push(problem),
         }
+    }
+    for (flag, variable) in SAME {
+        let Some(value) = environment.get(variable) else { continue };
+        let value = match variable {
+            HEADERS => match boolean(value) {
+                Ok(is_on) => if is_on { "ratelimit" } else { "off" }.to_owned(),
+                Err(reason) => {
+                    problems.push(Problem::new(variable, reason));
+                    continue;
+                }
+            },
+            _ => value.to_owned(),
+        };
+        settings.push(Setting { flag, variable: variable.to_owned(), value });
     }
     settings
 }

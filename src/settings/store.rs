@@ -44,7 +44,7 @@ pub(super) struct StoreFlags {
     store_timeout: Duration,
     /// Text that goes before every key in Redis, so that several installations can share one. No braces: they
     /// would decide which keys share a shard.
-    #[arg(long, value_name = "TEXT", default_value = "", value_parser = key_prefix)]
+    #[arg(long, value_name = "TEXT", default_value = "", value_parser = key_prefix, hide_default_value = true)]
     key_prefix: String,
     /// PEM file of the authorities that may sign the certificate of Redis. Default: those of the web.
     #[arg(long, value_name = "FILE")]

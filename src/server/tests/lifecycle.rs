@@ -89,5 +89,21 @@ async fn a_worker_that_panics_is_noticed() {
         _ => Ok(stub.clone()),
     };
     let started = start_with(settings(directory.path(), ""), None, panic_in_worker_1).await;
-    assert_eq!(started.expect_err("refused").to_string(), "worker 1 ended unexpectedly");
+    assert_eq!(started.expect_err("refused").to_string(), "worker 1 failed");
+}
+
+#[tokio::test]
+async fn a_call_that_panics_is_noticed() {
+    worker::raise_alarm_on_panics();
+    // Nobody listens to what begins, over which the stub panics.
+    let Stage { mut running, begun, .. } = {
+        let mut stage = stage(GOOD, "", 0).await;
+        stage.begun.close();
+        let call = ask(stage.connect().await).await;
+        assert!(call.is_err());
+        stage
+    };
+    drop(begun);
+    assert!(matches!(running.failed().await, running::Failed::Worker(_)));
+    running.stop().await;
 }

@@ -171,9 +171,13 @@ fn zero_switches_ages_and_bounds_of_connections_off() {
 }
 
 #[test]
-fn a_unix_socket_stands_in_for_the_port() {
-    let listen = settings("", &[("GRPC_UDS", "/run/rl.sock")]).grpc.listen;
-    assert_eq!(listen, GrpcListen::Unix("/run/rl.sock".into()));
+fn a_unix_socket_stands_in_for_the_port_unless_something_stronger_names_one() {
+    let variables = [("GRPC_UDS", "/run/rl.sock"), ("GRPC_PORT", "1")];
+    let socket = GrpcListen::Unix("/run/rl.sock".into());
+    assert_eq!(settings("", &variables).grpc.listen, socket);
+    assert_eq!(settings("--grpc-unix-socket /run/rl.sock", &[]).grpc.listen, socket);
+    let listen = settings("--grpc-address 127.0.0.1:1", &variables).grpc.listen;
+    assert_eq!(listen.to_string(), "127.0.0.1:1");
 }
 
 #[test]
