@@ -16,7 +16,7 @@ pub fn run(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) ->
                 writeln!(errors, "{}", loaded.warnings)?;
             }
             let (domains, rules) = (loaded.rules.domains().count(), loaded.rules.rules().count());
-            writeln!(out, "all rate limit configs ok: {domains} domains, {rules} rules")?;
+            writeln!(out, "all rate limit configs ok: domains {domains}, rules {rules}")?;
             Ok(true)
         }
         Err(error) => {

@@ -19,6 +19,9 @@ use crate::{
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService, settings::GrpcSettings,
 };
 
+/// Calls of one connection that may be reset before they were looked at.
+const PENDING_RESETS: usize = 4096;
+
 /// How a worker's connections are served.
 #[derive(Clone)]
 pub(super) struct Connections {
@@ -37,6 +40,9 @@ impl Connections {
             .keep_alive_interval(settings.keepalive_interval)
             .keep_alive_timeout(settings.keepalive_timeout)
             .max_concurrent_streams(settings.max_streams)
+            // A proxy resets every call that it stopped waiting for, in bursts when the store is slow. That is
+            // no attack, to be answered by closing the connection and all other calls on it.
+            .max_pending_accept_reset_streams(PENDING_RESETS)
             // Nobody reads the date of an answer to a proxy.
             .auto_date_header(false);
         Self {

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use tokio::{
     net::{TcpListener, UnixListener},
     select,
@@ -64,12 +65,12 @@ impl Listener {
     }
 
     /// Hands connections to the workers until `stop` is cancelled; then the port is closed, and the workers
-    /// learn that there are no more to come.
+    /// learn that there are no more to come. Whoever has connected by then is served.
     pub(super) async fn run(self, mut workers: Balancer<Accepted>, stop: CancellationToken) {
         loop {
             let accepted = select! {
                 biased;
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => break,
                 accepted = self.accept() => accepted,
             };
             match accepted {
@@ -80,6 +81,9 @@ impl Listener {
                     sleep(Duration::from_millis(50)).await;
                 }
             }
+        }
+        while let Some(Ok(connection)) = self.accept().now_or_never() {
+            workers.assign(connection);
         }
     }
 }
