@@ -25,14 +25,19 @@
 
 pub mod quota;
 pub mod clock;
-pub mod config;
 pub mod descriptor;
 pub mod algorithm;
 pub mod rules;
+pub mod config;
 pub mod store;
 pub mod verdict;
 pub mod limiter;
-pub mod explain;
 pub mod proto;
 pub mod service;
+pub mod server;
+pub mod http;
+pub mod settings;
+pub mod check;
+pub mod explain;
 pub mod metrics;
+pub mod telemetry;

@@ -25,8 +25,8 @@ pub struct Modes {
     pub shadow: bool,
     /// Every descriptor counts as a quota.
     pub quota: bool,
-    /// The part of a limit from which on hits count as near the limit in metrics, 0 to 1.
-    pub near_limit_ratio: f32,
+    /// The share of a limit, 0 to 1, above which hits count as near the limit in metrics.
+    pub near_limit_ratio: f64,
 }
 
 impl Default for Modes {

@@ -1,1 +1,64 @@
-fn main() {}
+//! The command line of tollgate: reads it, runs what it asks for, and exits with a code that says how it went.
+
+use std::{
+    env,
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+use mimalloc::MiMalloc;
+use tokio::runtime::Builder;
+use tollgate::{
+    check, server,
+    settings::{self, CheckFlags, Command, Settings},
+    telemetry,
+};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+fn main() -> ExitCode {
+    match settings::parse(env::args_os(), env::vars_os()) {
+        Ok(Command::Serve(settings)) => serve(*settings),
+        Ok(Command::Check(flags)) => check(&flags),
+        Err(error) => {
+            error.print();
+            error.exit_code().into()
+        }
+    }
+}
+
+/// Exits with 0 after an orderly stop, else as [`server::RunError`] says.
+fn serve(settings: Settings) -> ExitCode {
+    if let Err(error) = telemetry::install(settings.log) {
+        // There is no other way to tell.
+        let _ = writeln!(io::stderr(), "cannot log: {error}");
+        return ExitCode::FAILURE;
+    }
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!("cannot start a runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let ended = runtime.block_on(server::run(settings));
+    // What still runs after an orderly stop, or a second signal, is not waited for.
+    runtime.shutdown_background();
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            error.exit_code().into()
+        }
+    }
+}
+
+/// Exits with 0 when the configuration is good, else with 1.
+fn check(flags: &CheckFlags) -> ExitCode {
+    match check::run(flags, &mut io::stdout(), &mut io::stderr()) {
+        Ok(true) => ExitCode::SUCCESS,
+        // Nobody reads the report.
+        Ok(false) | Err(_) => ExitCode::FAILURE,
+    }
+}

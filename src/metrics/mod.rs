@@ -2,8 +2,6 @@
 
 mod rule;
 
-use std::time::Duration;
-
 pub use self::rule::{RuleCounters, hits};
 
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
@@ -38,11 +36,10 @@ impl Exporter {
     }
 }
 
-/// Counts an attempt to load the rules that took `took`.
-pub fn config_load(loaded: bool, took: Duration) {
+/// Counts an attempt to load the rules.
+pub fn config_load(loaded: bool) {
     let result = if loaded { "success" } else { "error" };
     metrics::counter!("tollgate_config_loads_total", "result" => result).increment(1);
-    metrics::histogram!("tollgate_config_load_seconds").record(took.as_secs_f64());
 }
 
 /// Tells how many rules are in force.

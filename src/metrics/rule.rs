@@ -79,7 +79,7 @@ impl RuleCounters {
 }
 
 /// Counts what one descriptor came to.
-pub fn hits(domain: &str, entries: &[Entry<'_>], limited: &Limited, hits: Hits, near_limit_ratio: f32) {
+pub fn hits(domain: &str, entries: &[Entry<'_>], limited: &Limited, hits: Hits, near_limit_ratio: f64) {
     let near = near_limit(limited.quota.limit, near_limit_ratio);
     let record = |counters: &RuleCounters| {
         counters.record(limited.quota.limit, near, limited.is_shadow(), hits, &limited.verdict);
@@ -114,6 +114,7 @@ fn by_path(domain: &str, path: &str) -> Option<Arc<RuleCounters>> {
 
 /// The hits from which on a limit is near, rounded down.
 #[allow(clippy::float_arithmetic)] // The ratio is the operator's; a hit more or less in a metric is no matter.
-fn near_limit(limit: u32, ratio: f32) -> u64 {
-    (limit as f32 * ratio) as u64
+fn near_limit(limit: u32, ratio: f64) -> u64 {
+    // In the reference's precision, so that both round alike.
+    (limit as f32 * ratio as f32) as u64
 }

@@ -1,0 +1,69 @@
+//! The HTTP port: the call's JSON twin, health, metrics, and the rules in force.
+
+mod json;
+mod rlconfig;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, State},
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::IntoResponse,
+    routing::get,
+};
+
+pub use self::json::DescriptorsBroken;
+use self::json::Messages;
+use crate::{
+    metrics::Exporter,
+    proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
+    rules::Snapshot,
+    server::{Phase, Readiness},
+};
+
+/// What the HTTP port tells about, and asks.
+#[derive(Debug)]
+pub struct Parts<T> {
+    /// Answers `/json`.
+    pub rate_limit: T,
+    /// What `/healthcheck` says.
+    pub readiness: Readiness,
+    /// What `/rlconfig` shows.
+    pub rules: Arc<Snapshot>,
+    /// What `/metrics` shows, if anything is counted.
+    pub exporter: Option<Exporter>,
+    /// Bytes of a body.
+    pub max_body: usize,
+}
+
+/// Every path of the HTTP port.
+///
+/// # Errors
+/// When the descriptors of the messages are broken, which a build that passed its tests has not.
+pub fn router<T: RateLimitService>(parts: Parts<T>) -> Result<Router, DescriptorsBroken> {
+    let messages = Messages::new()?;
+    let json = json::Twin { rate_limit: parts.rate_limit, messages };
+    let call = get(json::answer::<T>).post(json::answer::<T>);
+    Ok(Router::new()
+        .route("/json", call.with_state(Arc::new(json)))
+        .route("/healthcheck", get(ready).with_state(parts.readiness.clone()))
+        .route("/ready", get(ready).with_state(parts.readiness))
+        .route("/live", get("OK"))
+        .route("/metrics", get(metrics).with_state(parts.exporter))
+        .route("/rlconfig", get(rlconfig::show).with_state(parts.rules))
+        .layer(DefaultBodyLimit::max(parts.max_body)))
+}
+
+/// As in the reference: 200 with `OK`, or 500 with nothing.
+async fn ready(State(readiness): State<Readiness>) -> Result<&'static str, StatusCode> {
+    match readiness.phase() {
+        Phase::Ready => Ok("OK"),
+        Phase::Starting | Phase::Stopping => Err(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
+
+async fn metrics(State(exporter): State<Option<Exporter>>) -> impl IntoResponse {
+    let text = exporter.map(|exporter| exporter.render()).unwrap_or_default();
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+}

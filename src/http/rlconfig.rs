@@ -1,0 +1,100 @@
+//! The rules in force, as text.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use axum::extract::State;
+
+use crate::{
+    algorithm::Algorithm,
+    rules::{Limit, Rule, Rules, Snapshot},
+};
+
+/// Shows the rules in force; nothing when there are none.
+pub(super) async fn show(State(rules): State<Arc<Snapshot>>) -> String {
+    rules.load_full().map(|rules| listed(&rules)).unwrap_or_default()
+}
+
+/// One sorted line for each limit, as the reference has it; what that has not goes to the line's end.
+fn listed(rules: &Rules) -> String {
+    let domains = rules.domains();
+    let mut lines: Vec<String> =
+        domains.flat_map(|domain| domain.root.rules().map(|rule| line(&domain.name, rule))).collect();
+    lines.sort_unstable();
+    lines.concat()
+}
+
+fn line(domain: &str, rule: &Rule) -> String {
+    let (limit, unit) = match &rule.limit {
+        Limit::Unlimited => (0, "UNKNOWN".to_owned()),
+        Limit::Quota { quota, .. } => (quota.limit, quota.window.unit().name().to_ascii_uppercase()),
+    };
+    let mut line = format!(
+        "{domain}.{}: unit={unit} requests_per_unit={limit}, shadow_mode: {}, quota_mode: {}",
+        rule.path(),
+        rule.shadow_mode,
+        rule.quota_mode,
+    );
+    // Writing to a string cannot fail.
+    if let Limit::Quota { quota, policy } = &rule.limit {
+        if policy.algorithm() != Algorithm::default() {
+            let _ = write!(line, ", algorithm: {}", policy.algorithm().name());
+        }
+        if quota.window.multiplier().get() != 1 {
+            let _ = write!(line, ", window: {}s", quota.window.seconds());
+        }
+    }
+    line.push('\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        algorithm::Policy,
+        quota::{Quota, Unit, Window},
+        rules::{Derived, Domain, Level, Matcher, Node, Segment, Value},
+    };
+
+    fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
+        let quota = Quota { limit, window: Window::new(unit, multiplier).expect("in range") };
+        Limit::Quota { quota, policy: Policy::new(algorithm, quota, None).expect("fills in time") }
+    }
+
+    fn insert(level: &mut Level, key: &str, limit: Limit, shadow_mode: bool) {
+        let segment =
+            Segment { key: key.into(), stated: key.into(), value: Value::Open, value_to_metric: false };
+        let rule = Rule {
+            limit,
+            name: "".into(),
+            replaces: Box::default(),
+            shadow_mode,
+            quota_mode: false,
+            detailed_metric: false,
+            metadata: None,
+            segments: [segment].into(),
+            origin: ("file.yaml".into(), 1),
+            derived: Derived::default(),
+        };
+        let node = Node { rule: Some(Arc::new(rule)), children: Level::default() };
+        level.insert(&Matcher::Stated { key, value: "" }, node).expect("distinct");
+    }
+
+    #[tokio::test]
+    async fn every_limit_has_a_line_and_the_lines_are_sorted() {
+        let mut root = Level::default();
+        insert(&mut root, "user", limit(Algorithm::FixedWindow, 20, Unit::Minute, 1), true);
+        insert(&mut root, "free", Limit::Unlimited, false);
+        insert(&mut root, "path", limit(Algorithm::TokenBucket, 5, Unit::Second, 30), false);
+        let domain = Domain { name: "web".into(), root, default_algorithm: Algorithm::default() };
+        let rules = Arc::new(Snapshot::default());
+        assert_eq!(show(State(Arc::clone(&rules))).await, "");
+        rules.replace(Arc::new(Rules::new([domain])));
+        let expected = "\
+web.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
+web.path: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: token_bucket, window: 30s
+web.user: unit=MINUTE requests_per_unit=20, shadow_mode: true, quota_mode: false
+";
+        assert_eq!(show(State(rules)).await, expected);
+    }
+}

@@ -1,0 +1,108 @@
+//! One gRPC connection, from its first byte to its last.
+//!
+//! Served by hyper rather than by tonic's `Server`: that one (0.14) never sends GOAWAY to a connection that
+//! grew too old when a grace is set as well, and starts a timer for every call that has a deadline.
+
+use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    pin::pin,
+    time::Duration,
+};
+
+use hyper::server::conn::http2::Builder;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{select, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::{dispatch::Dispatch, io::Io};
+use crate::{
+    proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService, settings::GrpcSettings,
+};
+
+/// Calls of one connection that may be reset before they were looked at.
+const PENDING_RESETS: usize = 4096;
+
+/// How a worker's connections are served.
+#[derive(Clone)]
+pub(super) struct Connections {
+    http2: Builder<TokioExecutor>,
+    max_age: Option<Duration>,
+    grace: Option<Duration>,
+    draining: CancellationToken,
+}
+
+impl Connections {
+    /// Connections that finish what they have begun, and end, once `draining` is cancelled.
+    pub(super) fn new(settings: &GrpcSettings, draining: CancellationToken) -> Self {
+        let mut http2 = Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .keep_alive_interval(settings.keepalive_interval)
+            .keep_alive_timeout(settings.keepalive_timeout)
+            .max_concurrent_streams(settings.max_streams)
+            // A proxy resets every call that it stopped waiting for, in bursts when the store is slow. That is
+            // no attack, to be answered by closing the connection and all other calls on it.
+            .max_pending_accept_reset_streams(PENDING_RESETS)
+            // Nobody reads the date of an answer to a proxy.
+            .auto_date_header(false);
+        Self {
+            http2,
+            max_age: settings.max_connection_age,
+            grace: settings.max_connection_age_grace,
+            draining,
+        }
+    }
+
+    /// Serves a connection until it ends.
+    pub(super) async fn serve<T: RateLimitService>(self, io: Io, services: Dispatch<T>) {
+        let mut connection = pin!(self.http2.serve_connection(TokioIo::new(io), services));
+        select! {
+            biased;
+            ended = connection.as_mut() => return log(ended),
+            () = self.draining.cancelled() => {}
+            () = after(self.max_age.map(jittered)) => {}
+        }
+        // GOAWAY: the client opens another connection for its next calls.
+        connection.as_mut().graceful_shutdown();
+        select! {
+            biased;
+            ended = connection => log(ended),
+            () = after(self.grace) => tracing::debug!("closed a connection whose calls did not end in time"),
+        }
+    }
+}
+
+fn log(ended: Result<(), hyper::Error>) {
+    if let Err(error) = ended {
+        tracing::debug!("a connection broke: {error}");
+    }
+}
+
+async fn after(duration: Option<Duration>) {
+    match duration {
+        Some(duration) => sleep(duration).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// `age` ± 10 %, so that connections that began together do not end together.
+fn jittered(age: Duration) -> Duration {
+    // Every `RandomState` has keys of its own.
+    let random = RandomState::new().build_hasher().finish();
+    let percent = (random % 21).saturating_add(90);
+    let hundredth = age.checked_div(100).unwrap_or(age);
+    hundredth.saturating_mul(u32::try_from(percent).unwrap_or(100))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_differ_by_at_most_a_tenth() {
+        let age = Duration::from_secs(100);
+        let ages: Vec<_> = (0..200).map(|_| jittered(age)).collect();
+        assert!(ages.iter().all(|age| (90..=110).contains(&age.as_secs())));
+        assert!(ages.iter().any(|other| *other != ages[0]));
+    }
+}

@@ -1,0 +1,35 @@
+//! The composition root: puts the parts together, starts them, and ends them in order.
+//!
+//! ```text
+//! main runtime: acceptor ──> balancer ──┬──> worker 0: its own runtime, service and store
+//!               HTTP port               └──> worker n
+//! config thread: a changed version ──> snapshot, one swap
+//! ```
+//!
+//! A worker is a thread with a single-threaded runtime that keeps its connections for their whole life, so no
+//! request ever crosses threads.
+
+mod balance;
+mod connection;
+mod dispatch;
+mod health;
+mod io;
+mod listen;
+mod reload;
+mod rls;
+mod run;
+mod running;
+mod signals;
+mod start;
+mod worker;
+
+pub use self::{
+    health::{Phase, Readiness},
+    run::{RunError, run},
+    running::Running,
+    start::{Server, StartError},
+    worker::WorkerLost,
+};
+
+#[cfg(test)]
+mod tests;

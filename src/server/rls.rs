@@ -1,0 +1,47 @@
+//! The rate-limit service as gRPC has it.
+
+use tonic::{Request, Response, Status, async_trait};
+
+use crate::{
+    proto::envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
+    },
+    service::{RequestError, Service},
+};
+
+/// [`Service`] behind the generated trait.
+#[derive(Debug)]
+pub(super) struct Rls(pub(super) Service);
+
+#[async_trait]
+impl RateLimitService for Rls {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        self.0.answer(request.get_ref()).await.map(Response::new).map_err(|error| status(&error))
+    }
+}
+
+/// A failure is UNAVAILABLE, so that the proxy's `failure_mode_deny` decides; being over the limit never
+/// comes this way.
+fn status(error: &RequestError) -> Status {
+    match error {
+        RequestError::Invalid(_) => Status::invalid_argument(error.to_string()),
+        RequestError::NoRules | RequestError::Store(_) => Status::unavailable(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::StoreError;
+
+    #[test]
+    fn only_a_malformed_request_is_the_callers_fault() {
+        let code = |error| status(&error).code();
+        assert_eq!(code(RequestError::Invalid("no domain".to_owned())), tonic::Code::InvalidArgument);
+        assert_eq!(code(RequestError::NoRules), tonic::Code::Unavailable);
+        assert_eq!(code(RequestError::Store(StoreError::Garbled)), tonic::Code::Unavailable);
+    }
+}

@@ -1,0 +1,111 @@
+//! `tollgate serve`: a server from its start to the signal that ends it.
+
+use std::{convert::Infallible, io, time::Duration};
+
+use tokio::{select, time};
+
+use super::{
+    running::{Failed, Running},
+    signals::{Signals, Stop},
+    start::{Server, StartError},
+    worker,
+};
+use crate::{
+    metrics::{self, Exporter},
+    settings::{Settings, StoreSettings},
+};
+
+/// Between two rounds of the exporter's housekeeping.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Why a process did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// It did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The operating system refused something that everything needs.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+    /// Counting was started twice.
+    #[error("cannot start: {0}")]
+    Metrics(String),
+    /// A part of it ended; the process cannot go on without.
+    #[error(transparent)]
+    Failed(#[from] Failed),
+    /// It was told a second time to stop.
+    #[error("stopped at once by a second signal")]
+    Forced {
+        /// 128 plus the number of the signal.
+        code: u8,
+    },
+}
+
+impl RunError {
+    /// What the process exits with.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Forced { code } => *code,
+            Self::Start(_) | Self::System(_) | Self::Metrics(_) | Self::Failed(_) => 1,
+        }
+    }
+}
+
+/// Serves until SIGTERM or SIGINT, then stops in order; a second signal ends that at once.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn run(settings: Settings) -> Result<(), RunError> {
+    for notice in &settings.notices {
+        tracing::warn!("{notice}");
+    }
+    // Heard from here on, so that a signal during the start is not lost.
+    let mut signals = Signals::hear()?;
+    worker::raise_alarm_on_panics();
+    let exporter = metrics::install().map_err(|error| RunError::Metrics(error.to_string()))?;
+    let store = settings.store.clone();
+    let workers = settings.workers;
+    let mut running = Server::start(settings, Some(exporter.clone())).await?;
+    announce(&running, &store, workers.get());
+
+    let failure = select! {
+        stop = signals.next() => {
+            tracing::info!("{}: finishing the calls in flight", stop.name());
+            None
+        }
+        failed = running.failed() => {
+            tracing::error!("{failed}: stopping");
+            Some(failed)
+        }
+        never = maintain(&exporter) => match never {},
+    };
+    select! {
+        biased;
+        stop = signals.next() => return Err(forced(stop)),
+        () = running.stop() => tracing::info!("stopped"),
+    }
+    failure.map_or(Ok(()), |failed| Err(failed.into()))
+}
+
+const fn forced(stop: Stop) -> RunError {
+    RunError::Forced { code: stop.exit_code() }
+}
+
+/// Says what runs, where.
+fn announce(running: &Running, store: &StoreSettings, workers: usize) {
+    let rules = running.rules().load_full().map_or(0, |rules| rules.rules().count());
+    let (grpc, http) = (running.grpc_address(), running.http_address());
+    tracing::info!(%grpc, %http, %store, rules, workers, "tollgate {} listens", env!("CARGO_PKG_VERSION"));
+    if let StoreSettings::Memory { .. } = store {
+        tracing::info!("the memory store counts in this process: limits hold for this instance alone");
+    }
+}
+
+/// Keeps the exporter's memory bounded; never ends.
+async fn maintain(exporter: &Exporter) -> Infallible {
+    let mut rounds = time::interval(UPKEEP);
+    loop {
+        rounds.tick().await;
+        exporter.maintain();
+    }
+}

@@ -1,0 +1,95 @@
+//! A server while it runs.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{select, sync::mpsc::UnboundedReceiver, task::JoinHandle, time::timeout};
+use tokio_util::sync::DropGuard;
+
+use super::{health::Readiness, worker::WorkerLost};
+use crate::{config::Watcher, rules::Snapshot, settings::GrpcListen};
+
+/// How long the HTTP port may take to finish the requests in flight, and a thread to end once it has nothing
+/// left to do.
+const LAST_STEPS: Duration = Duration::from_secs(1);
+
+/// A server that runs. Dropped, it ends without waiting for anything; see [`Running::stop`].
+#[derive(Debug)]
+pub struct Running {
+    pub(super) grpc_address: GrpcListen,
+    pub(super) http_address: SocketAddr,
+    pub(super) readiness: Readiness,
+    pub(super) rules: Arc<Snapshot>,
+    pub(super) watcher: Watcher,
+    pub(super) acceptor: JoinHandle<()>,
+    pub(super) stop_accepting: DropGuard,
+    pub(super) alarms: UnboundedReceiver<WorkerLost>,
+    pub(super) http: JoinHandle<io::Result<()>>,
+    pub(super) stop_http: DropGuard,
+    pub(super) drain_timeout: Duration,
+}
+
+impl Running {
+    /// Where gRPC listens, with the port that was picked.
+    pub const fn grpc_address(&self) -> &GrpcListen {
+        &self.grpc_address
+    }
+
+    /// Where HTTP listens, with the port that was picked.
+    pub const fn http_address(&self) -> SocketAddr {
+        self.http_address
+    }
+
+    /// What health checks see.
+    pub const fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    /// The rules in force.
+    pub const fn rules(&self) -> &Arc<Snapshot> {
+        &self.rules
+    }
+
+    /// Waits for a part to end that should not have: then nothing is left but to stop.
+    pub async fn failed(&mut self) -> Failed {
+        select! {
+            lost = self.alarms.recv() => lost.map_or(Failed::Acceptor, Failed::Worker),
+            _ = &mut self.acceptor => Failed::Acceptor,
+            _ = &mut self.http => Failed::Http,
+        }
+    }
+
+    /// Ends it in order: health checks fail; no more connections are accepted; calls in flight are finished,
+    /// those that take longer than the drain timeout are cut; threads and ports are given up.
+    pub async fn stop(mut self) {
+        self.readiness.stop();
+        drop(self.stop_accepting);
+        if !self.acceptor.is_finished() {
+            // Cannot fail but by a panic, which is logged.
+            let _ = self.acceptor.await;
+        }
+        // The workers keep to the drain timeout themselves.
+        let ended = async { while self.alarms.recv().await.is_some() {} };
+        if timeout(self.drain_timeout.saturating_add(LAST_STEPS), ended).await.is_err() {
+            tracing::error!("a worker did not end in time");
+        }
+        drop(self.watcher);
+        drop(self.stop_http);
+        if !self.http.is_finished() && timeout(LAST_STEPS, &mut self.http).await.is_err() {
+            self.http.abort();
+        }
+    }
+}
+
+/// A part of a server that ended although it should not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failed {
+    /// A worker.
+    #[error(transparent)]
+    Worker(#[from] WorkerLost),
+    /// What accepts gRPC connections.
+    #[error("the gRPC port failed")]
+    Acceptor,
+    /// The HTTP port.
+    #[error("the HTTP port failed")]
+    Http,
+}

@@ -1,0 +1,56 @@
+//! The signals that end the process.
+
+use std::io;
+
+use tokio::{
+    select,
+    signal::unix::{Signal, SignalKind, signal},
+};
+
+/// Hears SIGTERM and SIGINT.
+#[derive(Debug)]
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+/// A request to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// SIGTERM
+    Terminate,
+    /// SIGINT
+    Interrupt,
+}
+
+impl Stop {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+        }
+    }
+
+    /// What a shell reports for a process that the signal ended: 128 plus its number.
+    pub(super) const fn exit_code(self) -> u8 {
+        match self {
+            Self::Terminate => 143,
+            Self::Interrupt => 130,
+        }
+    }
+}
+
+impl Signals {
+    /// From now on the signals do nothing by themselves.
+    pub(super) fn hear() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// The next signal.
+    pub(super) async fn next(&mut self) -> Stop {
+        select! {
+            _ = self.terminate.recv() => Stop::Terminate,
+            _ = self.interrupt.recv() => Stop::Interrupt,
+        }
+    }
+}

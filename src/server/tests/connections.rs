@@ -1,0 +1,79 @@
+//! How connections are accepted, shared out and served.
+
+use super::*;
+
+#[tokio::test]
+async fn connections_spread_evenly_over_the_workers() {
+    let mut stage = stage(GOOD, "", 100).await;
+    let channels = join_all((0..6).map(|_| stage.connect())).await;
+    for answer in join_all(channels.into_iter().map(ask)).await {
+        assert_eq!(answer, Ok(()));
+    }
+    let mut workers = Vec::new();
+    stage.begun.recv_many(&mut workers, 6).await;
+    workers.sort_unstable();
+    assert_eq!(workers, [["worker-0"; 3], ["worker-1"; 3]].concat());
+    stage.running.stop().await;
+}
+
+#[tokio::test]
+async fn instances_live_side_by_side_on_ports_and_sockets() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("grpc.sock");
+    let on_port = stage(GOOD, "", 1).await;
+    let on_socket = stage(GOOD, &format!("--grpc-unix-socket={}", socket.display()), 1).await;
+    assert_eq!(ask(on_port.connect().await).await, Ok(()));
+    assert_eq!(ask(on_socket.connect().await).await, Ok(()));
+    on_port.running.stop().await;
+    assert!(get(on_socket.running.http_address(), "/healthcheck").await.starts_with("HTTP/1.1 200"));
+    on_socket.running.stop().await;
+    assert!(!socket.exists());
+}
+
+/// The types of the frames that the server sends on a connection until it closes it.
+fn frames_until_the_end(address: SocketAddr) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).expect("connected");
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("sent");
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("closed");
+    let mut types = Vec::new();
+    let mut rest = bytes.as_slice();
+    while let [a, b, c, kind, after @ ..] = rest {
+        types.push(*kind);
+        let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
+        rest = after.get(length.saturating_add(5)..).unwrap_or_default();
+    }
+    types
+}
+
+#[tokio::test]
+async fn a_connection_that_grew_too_old_is_told_to_go_and_then_closed() {
+    const GOAWAY: u8 = 7;
+    let flags = "--grpc-max-connection-age=20ms --grpc-max-connection-age-grace=20ms";
+    let stage = stage(GOOD, flags, 0).await;
+    let GrpcListen::Tcp(address) = *stage.running.grpc_address() else { panic!("no port") };
+    // The client answers nothing, so only the grace ends the connection.
+    let frames = spawn_blocking(move || frames_until_the_end(address)).await.expect("read");
+    assert!(frames.contains(&GOAWAY), "{frames:?}");
+    stage.running.stop().await;
+}
+
+#[tokio::test]
+async fn reflection_lists_the_services() {
+    let stage = stage(GOOD, "", 0).await;
+    let channel = stage.connect().await;
+    let mut client =
+        tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient::new(channel.clone());
+    let request = tonic_reflection::pb::v1::ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(
+            tonic_reflection::pb::v1::server_reflection_request::MessageRequest::ListServices(String::new()),
+        ),
+    };
+    let answers = client.server_reflection_info(futures_util::stream::iter([request])).await.expect("served");
+    let answer = answers.into_inner().message().await.expect("answered");
+    let text = format!("{answer:?}");
+    assert!(text.contains("envoy.service.ratelimit.v3.RateLimitService"), "{text}");
+    assert!(text.contains("grpc.health.v1.Health"), "{text}");
+    stage.running.stop().await;
+}

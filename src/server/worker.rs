@@ -1,0 +1,144 @@
+//! A worker: one thread, one runtime, and the connections that it was given.
+
+use std::{cell::OnceCell, io, panic, thread, time::Duration};
+
+use tokio::{
+    runtime::Builder,
+    sync::{
+        mpsc::{UnboundedReceiver, UnboundedSender},
+        oneshot,
+    },
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::service::Routes;
+
+use super::{
+    balance::Place,
+    connection::Connections,
+    dispatch::Dispatch,
+    io::{Accepted, Io},
+};
+use crate::{
+    proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
+    settings::GrpcSettings, store::StoreError,
+};
+
+/// What every worker needs.
+#[derive(Clone)]
+pub(super) struct Plan {
+    pub(super) grpc: GrpcSettings,
+    pub(super) drain_timeout: Duration,
+    pub(super) side_services: Routes,
+    /// Hears of workers that failed; closed when all have ended.
+    pub(super) alarms: UnboundedSender<WorkerLost>,
+}
+
+/// A worker ended although it was not told to, or something in it panicked: it may hold on to a broken state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("worker {0} failed")]
+pub struct WorkerLost(usize);
+
+thread_local! {
+    /// On a worker's thread: who is to be told of a panic.
+    static ON_PANIC: OnceCell<(usize, UnboundedSender<WorkerLost>)> = const { OnceCell::new() };
+}
+
+/// From now on every panic on a worker's thread raises the alarm. Without this, a runtime keeps a panic of one
+/// of its tasks to itself, whatever that task was there for.
+pub(super) fn raise_alarm_on_panics() {
+    let log = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        log(info);
+        // Fails when the thread is about to end, which raises the alarm too.
+        let _ = ON_PANIC
+            .try_with(|on_panic| on_panic.get().map(|(worker, alarms)| alarms.send(WorkerLost(*worker))));
+    }));
+}
+
+/// Raises the alarm when a worker's thread ends, a panic included, unless it may.
+struct Alarm {
+    worker: usize,
+    alarms: UnboundedSender<WorkerLost>,
+    may_end: bool,
+}
+
+impl Alarm {
+    fn stand_down(mut self) {
+        self.may_end = true;
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if !self.may_end {
+            // Nobody listens once the process ends anyway.
+            let _ = self.alarms.send(WorkerLost(self.worker));
+        }
+    }
+}
+
+/// Starts worker number `worker`. It serves what `open` makes, on the worker's own runtime, to the connections
+/// it receives; when there are no more to come, it drains them and ends.
+///
+/// What is returned tells when it is ready, or why it is not.
+pub(super) fn start<T, O>(
+    worker: usize,
+    plan: Plan,
+    open: O,
+    connections: UnboundedReceiver<(Accepted, Place)>,
+) -> io::Result<oneshot::Receiver<Result<(), StoreError>>>
+where
+    T: RateLimitService,
+    O: FnOnce() -> Result<T, StoreError> + Send + 'static,
+{
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (opened, ready) = oneshot::channel();
+    let work = async move {
+        let service = match open() {
+            Ok(service) => service,
+            Err(error) => {
+                let _ = opened.send(Err(error));
+                return;
+            }
+        };
+        // The starter waits for this.
+        let _ = opened.send(Ok(()));
+        let services = Dispatch::new(service, plan.side_services, plan.grpc.max_message_bytes);
+        serve(services, connections, &plan.grpc, plan.drain_timeout).await;
+    };
+    let alarm = Alarm { worker, alarms: plan.alarms, may_end: false };
+    thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
+        // Nothing is set before.
+        let _ = ON_PANIC.with(|on_panic| on_panic.set((alarm.worker, alarm.alarms.clone())));
+        runtime.block_on(work);
+        // Cuts what is left, before anyone hears that this worker has ended.
+        drop(runtime);
+        alarm.stand_down();
+    })?;
+    Ok(ready)
+}
+
+async fn serve<T: RateLimitService>(
+    services: Dispatch<T>,
+    mut incoming: UnboundedReceiver<(Accepted, Place)>,
+    settings: &GrpcSettings,
+    drain_timeout: Duration,
+) {
+    let draining = CancellationToken::new();
+    let connections = Connections::new(settings, draining.clone());
+    let tasks = TaskTracker::new();
+    while let Some((accepted, place)) = incoming.recv().await {
+        match Io::new(accepted, place) {
+            Ok(io) => {
+                tasks.spawn(connections.clone().serve(io, services.clone()));
+            }
+            Err(error) => tracing::warn!("a connection was lost: {error}"),
+        }
+    }
+    draining.cancel();
+    tasks.close();
+    if timeout(drain_timeout, tasks.wait()).await.is_err() {
+        tracing::warn!("{} connections were cut: their calls did not end in time", tasks.len());
+    }
+}

@@ -1,0 +1,151 @@
+//! The command line.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use super::{
+    Command, Settings, SettingsError,
+    answers::{AnswerFlags, BoundFlags},
+    environment::{self, Environment},
+    error::Problem,
+    grpc::GrpcFlags,
+    process::ProcessFlags,
+    rules::{ReadingFlags, RulesFlags},
+    store::StoreFlags,
+};
+
+/// A rate-limit service for Envoy and Istio.
+///
+/// Answers envoy.service.ratelimit.v3 by the rules in a directory of YAML files, counting in Redis or in this
+/// process. Without a command it serves.
+///
+/// Every option is a flag and an environment variable. A flag wins over its TOLLGATE_ variable, which wins over
+/// the variable that envoyproxy/ratelimit has for the same (named second), which wins over the default. An
+/// empty variable counts as unset; an unknown TOLLGATE_ variable, or a value that cannot be read, stops the
+/// start with exit code 2. Durations are written as in Go (10ms, 1h30m), BOOLs are true or false, and a BOOL
+/// flag without a value is true.
+#[derive(Parser)]
+#[command(name = "tollgate", version, args_conflicts_with_subcommands = true, args_override_self = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    serve: ServeFlags,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Answer requests until told to stop; the same as no command.
+    Serve(Box<ServeFlags>),
+    /// Read a configuration, report every problem in it, and exit with 1 if there is one.
+    Check(CheckFlags),
+}
+
+#[derive(Args)]
+struct ServeFlags {
+    #[command(flatten)]
+    rules: RulesFlags,
+    #[command(flatten)]
+    store: StoreFlags,
+    #[command(flatten)]
+    grpc: GrpcFlags,
+    #[command(flatten)]
+    answers: AnswerFlags,
+    #[command(flatten)]
+    bounds: BoundFlags,
+    #[command(flatten)]
+    process: ProcessFlags,
+}
+
+/// What `tollgate check` is told.
+#[derive(Args, Debug)]
+pub struct CheckFlags {
+    /// Directory with the rules.
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    #[command(flatten)]
+    reading: ReadingFlags,
+}
+
+/// What `tollgate explain` is told.
+#[derive(Args, Debug)]
+pub struct ExplainFlags {
+    /// Directory with the rules.
+    #[arg(long, value_name = "DIR", default_value = "config/default")]
+    pub config: PathBuf,
+    #[command(flatten)]
+    reading: ReadingFlags,
+    /// Domain of the request.
+    #[arg(long, value_name = "NAME")]
+    pub domain: String,
+    /// Descriptors of the request: entries joined by commas, a value after each key's `=`.
+    #[arg(value_name = "KEY=VALUE,…", required = true)]
+    pub descriptors: Vec<String>,
+}
+
+impl CheckFlags {
+    /// How the files are read.
+    pub const fn options(&self) -> crate::config::Options {
+        self.reading.resolve()
+    }
+}
+
+impl ExplainFlags {
+    /// How the files are read.
+    pub const fn options(&self) -> crate::config::Options {
+        self.reading.resolve()
+    }
+}
+
+/// Reads a command line, whose first word is the program's name, and the environment.
+///
+/// # Errors
+/// Every setting that is wrong, or the help that was asked for.
+pub fn parse(
+    words: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Command, SettingsError> {
+    let command = environment::shown_in_help(Cli::command());
+    let mut words: Vec<OsString> = words.into_iter().collect();
+    // The words alone come first: help and typing errors do not depend on the environment.
+    command.clone().try_get_matches_from(&words)?;
+
+    let verb = words.get(1).and_then(|word| command.find_subcommand(word));
+    let found = Environment::new(environment).flags_of(verb.unwrap_or(&command), &command);
+    if !found.problems.is_empty() {
+        return Err(found.problems.into());
+    }
+    // A flag's last mention counts, so what the environment says goes before the words.
+    let at = words.len().min(if verb.is_some() { 2 } else { 1 });
+    words.splice(at..at, found.words);
+    let mut matches = command.try_get_matches_from(words)?;
+    let cli = Cli::from_arg_matches_mut(&mut matches)?;
+    match cli.verb {
+        None => cli.serve.resolve(found.notices),
+        Some(Verb::Serve(flags)) => flags.resolve(found.notices),
+        Some(Verb::Check(flags)) => Ok(Command::Check(flags)),
+    }
+    .map_err(|problem| vec![problem].into())
+}
+
+impl ServeFlags {
+    fn resolve(self, notices: Vec<String>) -> Result<Command, Problem> {
+        Ok(Command::Serve(Box::new(Settings {
+            rules: self.rules.resolve(),
+            store: self.store.resolve()?,
+            grpc: self.grpc.resolve(),
+            http_address: self.process.http_address,
+            workers: self.process.workers(),
+            drain_timeout: self.process.drain_timeout,
+            modes: self.answers.modes(),
+            answers: self.answers.resolve(),
+            bounds: self.bounds.resolve(),
+            log: self.process.log(),
+            notices,
+        })))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+use std::{collections::HashSet, time::Duration};
+
+use super::*;
+use crate::{
+    service::{HeaderNames, HeaderStyle},
+    settings::{GrpcListen, StoreSettings},
+};
+
+fn read(line: &str, variables: &[(&str, &str)]) -> Result<Command, SettingsError> {
+    let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    parse(std::iter::once("tollgate").chain(line.split_whitespace()).map(OsString::from), variables)
+}
+
+fn settings(line: &str, variables: &[(&str, &str)]) -> Settings {
+    match read(line, variables) {
+        Ok(Command::Serve(settings)) => *settings,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refusal(line: &str, variables: &[(&str, &str)]) -> String {
+    let error = read(line, variables).expect_err("refused");
+    assert_eq!(error.exit_code(), 2);
+    error.to_string()
+}
+
+fn redis_url(variables: &[(&str, &str)]) -> String {
+    match settings("", variables).store {
+        StoreSettings::Redis(settings) => settings.url,
+        StoreSettings::Memory { .. } => panic!("memory"),
+    }
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn defaults_are_the_ones_of_the_reference() {
+    let settings = settings("", &[]);
+    assert_eq!(settings.grpc.listen.to_string(), "0.0.0.0:8081");
+    assert_eq!(settings.http_address.to_string(), "0.0.0.0:8080");
+    assert_eq!(settings.grpc.max_connection_age, Some(Duration::from_secs(24 * 3600)));
+    assert_eq!(settings.grpc.max_connection_age_grace, Some(Duration::from_secs(3600)));
+    assert_eq!(settings.modes.near_limit_ratio, 0.8);
+    assert_eq!(settings.answers.headers, HeaderStyle::Off);
+    assert_eq!(settings.bounds, Default::default());
+    assert!(matches!(settings.store, StoreSettings::Memory { max_counters: 1_000_000 }));
+}
+
+#[test]
+fn a_flag_wins_over_our_variable_and_that_over_the_references() {
+    let all = [("TOLLGATE_GRPC_ADDRESS", "127.0.0.1:2"), ("GRPC_HOST", "127.0.0.1"), ("GRPC_PORT", "3")];
+    let listen = |line, variables| settings(line, variables).grpc.listen.to_string();
+    for line in ["--grpc-address 127.0.0.1:1", "serve --grpc-address=127.0.0.1:1"] {
+        assert_eq!(listen(line, &all), "127.0.0.1:1");
+    }
+    assert_eq!(listen("serve", &all), "127.0.0.1:2");
+    assert_eq!(listen("", &all[1..]), "127.0.0.1:3");
+    assert_eq!(listen("", &[("GRPC_HOST", "::1")]), "[::1]:8081");
+}
+
+#[test]
+fn a_flag_can_switch_off_what_the_environment_switched_on() {
+    assert!(settings("", &[("SHADOW_MODE", "T")]).modes.shadow);
+    assert!(!settings("--shadow-mode=false", &[("SHADOW_MODE", "T")]).modes.shadow);
+    assert!(settings("--shadow-mode", &[("TOLLGATE_SHADOW_MODE", "0")]).modes.shadow);
+}
+
+#[test]
+fn every_wrong_variable_is_named_at_once_and_its_value_is_not_shown() {
+    let text = refusal(
+        "",
+        &[
+            ("TOLLGATE_STORE", "redis+cluster://:sesame@a"),
+            ("TOLLGATE_LOG_FORMAT", "xml"),
+            ("TOLLGATE_WORKERS", "0"),
+            ("TOLLGATE_TYPO", "1"),
+            ("QUOTA_MODE", "yes"),
+            ("LIMIT_RESPONSE_HEADERS_ENABLED", "yes"),
+            ("GRPC_PORT", "tcp://10.0.0.1:8081"),
+            ("LOG_LEVEL", "loud"),
+        ],
+    );
+    for name in ["STORE", "LOG_FORMAT", "WORKERS", "TYPO"] {
+        assert!(text.contains(&format!("\n  TOLLGATE_{name}: ")), "{text}");
+    }
+    for name in ["QUOTA_MODE", "LIMIT_RESPONSE_HEADERS_ENABLED", "GRPC_PORT", "LOG_LEVEL"] {
+        assert!(text.contains(&format!("\n  {name}: ")), "{text}");
+    }
+    assert!(text.contains("expected one of text, json"), "{text}");
+    assert!(!text.contains("sesame"), "{text}");
+}
+
+#[test]
+fn a_wrong_flag_is_named_and_its_value_is_not_shown() {
+    let text = refusal("--store redis+cluster://:sesame@a", &[]);
+    assert!(text.contains("--store: redis+cluster is not supported yet"), "{text}");
+    assert!(!text.contains("sesame"), "{text}");
+    assert!(refusal("--store-timeout 10", &[]).contains("--store-timeout: expected a duration"));
+    assert!(refusal("--redis-client-key k", &[]).contains("needs --redis-client-cert"));
+}
+
+#[test]
+fn settings_in_debug_form_hold_no_password() {
+    let settings = settings("--store redis://:sesame@host", &[]);
+    assert!(!format!("{settings:?}").contains("sesame"));
+    assert_eq!(settings.store.to_string(), "redis://:***@host");
+}
+
+#[test]
+fn an_empty_variable_is_unset_and_those_of_kubernetes_are_ignored() {
+    let variables =
+        [("TOLLGATE_STORE", ""), ("LIMIT_LIMIT_HEADER", ""), ("TOLLGATE_PORT", "tcp://10.0.0.1:80")];
+    assert!(matches!(settings("", &variables).store, StoreSettings::Memory { .. }));
+}
+
+#[test]
+fn the_references_directory_is_joined_as_there() {
+    let directory = |variables| settings("", variables).rules.directory.display().to_string();
+    assert_eq!(directory(&[]), "config/default");
+    assert_eq!(directory(&[("RUNTIME_ROOT", "/data")]), "/data/config");
+    let all = [("RUNTIME_ROOT", "/data"), ("RUNTIME_SUBDIRECTORY", "rl"), ("RUNTIME_APPDIRECTORY", "cfg")];
+    assert_eq!(directory(&all), "/data/rl/cfg");
+    assert_eq!(directory(&[("RUNTIME_SUBDIRECTORY", "rl")]), "/srv/runtime_data/current/rl/config");
+}
+
+#[test]
+fn the_references_redis_becomes_a_url() {
+    let url = ("REDIS_URL", "redis:6379");
+    assert_eq!(redis_url(&[url, ("REDIS_SOCKET_TYPE", "tcp")]), "redis://redis:6379");
+    assert_eq!(
+        redis_url(&[url, ("REDIS_TLS", "true"), ("REDIS_AUTH", "p@ss")]),
+        "rediss://:p%40ss@redis:6379"
+    );
+    assert_eq!(redis_url(&[url, ("REDIS_AUTH", "me:a:b")]), "redis://me:a%3Ab@redis:6379");
+    assert_eq!(redis_url(&[("REDIS_URL", "/run/r.sock")]), "redis+unix:///run/r.sock");
+    let unix = [("REDIS_URL", "/run/r.sock"), ("REDIS_AUTH", "me:pw")];
+    assert_eq!(redis_url(&unix), "redis+unix:///run/r.sock?user=me&pass=pw");
+    assert_eq!(redis_url(&[("REDIS_URL", "redis://u:p@h"), ("REDIS_AUTH", "x")]), "redis://u:p@h");
+    assert!(refusal("", &[url, ("REDIS_TYPE", "CLUSTER")]).contains("REDIS_TYPE: only SINGLE"));
+}
+
+#[test]
+fn what_we_lack_is_refused_or_told() {
+    assert!(refusal("", &[("GRPC_SERVER_USE_TLS", "true")]).contains("GRPC_SERVER_USE_TLS"));
+    assert!(refusal("", &[("CONFIG_TYPE", "GRPC_XDS_SOTW")]).contains("CONFIG_TYPE"));
+    assert!(refusal("", &[("BACKEND_TYPE", "memcache")]).contains("BACKEND_TYPE"));
+    assert!(
+        settings("", &[("REDIS_PERSECOND", "true")]).notices[0].starts_with("REDIS_PERSECOND has no effect")
+    );
+    assert!(settings("", &[("GRPC_SERVER_USE_TLS", "false"), ("CONFIG_TYPE", "file")]).notices.is_empty());
+}
+
+#[test]
+fn headers_take_the_names_they_are_given() {
+    let variables = [("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X-Reset")];
+    let names = HeaderNames { reset: "X-Reset".to_owned(), ..HeaderNames::ratelimit() };
+    assert_eq!(settings("", &variables).answers.headers, HeaderStyle::Triple(names));
+    let names = HeaderNames::x_ratelimit();
+    let line = "--response-headers x-ratelimit";
+    assert_eq!(settings(line, &[]).answers.headers, HeaderStyle::Triple(names));
+}
+
+#[test]
+fn zero_switches_ages_and_bounds_of_connections_off() {
+    let grpc =
+        settings("--grpc-max-connection-age 0 --grpc-max-streams 0 --grpc-keepalive-interval 0s", &[]).grpc;
+    assert_eq!((grpc.max_connection_age, grpc.max_streams, grpc.keepalive_interval), (None, None, None));
+}
+
+#[test]
+fn a_unix_socket_stands_in_for_the_port_unless_something_stronger_names_one() {
+    let variables = [("GRPC_UDS", "/run/rl.sock"), ("GRPC_PORT", "1")];
+    let socket = GrpcListen::Unix("/run/rl.sock".into());
+    assert_eq!(settings("", &variables).grpc.listen, socket);
+    assert_eq!(settings("--grpc-unix-socket /run/rl.sock", &[]).grpc.listen, socket);
+    let listen = settings("--grpc-address 127.0.0.1:1", &variables).grpc.listen;
+    assert_eq!(listen.to_string(), "127.0.0.1:1");
+}
+
+#[test]
+fn check_takes_its_own_settings_from_the_environment_and_ignores_the_others() {
+    let variables = [("MERGE_DOMAIN_CONFIG", "true"), ("TOLLGATE_TYPO", "1"), ("GRPC_PORT", "x")];
+    let Ok(Command::Check(flags)) = read("check --strict dir", &variables) else { panic!("no check") };
+    assert_eq!(flags.directory, PathBuf::from("dir"));
+    assert_eq!(flags.options(), crate::config::Options { merge_domains: true, strict: true });
+}
+
+#[test]
+fn help_is_no_failure_and_names_every_variable() {
+    let error = read("--help", &[("TOLLGATE_TYPO", "1")]).expect_err("help");
+    assert_eq!(error.exit_code(), 0);
+    let text = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["[env: TOLLGATE_GRPC_ADDRESS, GRPC_HOST, GRPC_PORT]", "[default: 0.0.0.0:8081]", "Store:"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn no_setting_has_the_name_of_a_variable_that_kubernetes_makes() {
+    let command = Cli::command();
+    let names: HashSet<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+    assert!(names.len() > 30);
+    assert!(names.iter().all(|name| !name.ends_with("-port") && !name.contains("service-")));
+}

@@ -1,0 +1,166 @@
+//! The environment as a source of flags.
+
+use std::{collections::BTreeMap, ffi::OsString};
+
+use clap::{Arg, Command};
+
+use super::{error::Problem, reference};
+
+const PREFIX: &str = "TOLLGATE_";
+
+/// The variables of a process that say something. An empty one says nothing.
+#[derive(Debug)]
+pub(super) struct Environment {
+    variables: BTreeMap<String, OsString>,
+}
+
+/// A flag that a variable stands for.
+#[derive(Debug)]
+pub(super) struct Setting {
+    /// The flag, without its dashes.
+    pub(super) flag: &'static str,
+    /// The variable, or the variables, for messages.
+    pub(super) variable: String,
+    /// The flag's value.
+    pub(super) value: String,
+}
+
+/// What the environment says for a command.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Words for the command line, the less important ones first.
+    pub(super) words: Vec<OsString>,
+    /// What has no effect.
+    pub(super) notices: Vec<String>,
+    /// What is wrong.
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Environment {
+    pub(super) fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let named = variables.into_iter().filter(|(_, value)| !value.is_empty());
+        let variables = named.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        Self { variables: variables.collect() }
+    }
+
+    /// The value of a variable, unless it is absent, empty or no text.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.variables.get(name)?.to_str()
+    }
+
+    /// Finds what the environment says for the flags of `verb`, a part of `root`, which has every flag.
+    pub(super) fn flags_of(&self, verb: &Command, root: &Command) -> Found {
+        let mut found = Found::default();
+        if has_flag(verb, "grpc-address") {
+            found.problems.extend(self.unknown(root));
+            reference::review(self, &mut found);
+        }
+        for setting in reference::settings(self, &mut found.problems) {
+            if has_flag(verb, setting.flag) {
+                found.add(verb, setting.flag, &setting.variable, setting.value.into());
+            }
+        }
+        for flag in flags(verb) {
+            let name = variable(flag);
+            if let Some(value) = self.variables.get(&name) {
+                found.add(verb, flag, &name, value.clone());
+            }
+        }
+        found
+    }
+
+    /// Variables that begin like ours and are none of ours: most likely misspelt.
+    fn unknown(&self, root: &Command) -> impl Iterator<Item = Problem> {
+        let known: Vec<String> = flags(root).map(variable).collect();
+        let ours = self.variables.iter().filter(|(name, _)| name.starts_with(PREFIX));
+        ours.filter(move |(name, value)| {
+            !known.contains(name) && !is_service_link(name, value.to_str().unwrap_or_default())
+        })
+        .map(|(name, _)| Problem::new(name, "no such setting; `tollgate --help` lists them all"))
+    }
+}
+
+impl Found {
+    /// Adds a flag if its value is good for it.
+    fn add(&mut self, verb: &Command, flag: &str, variable: &str, value: OsString) {
+        let mut word = OsString::from(format!("--{flag}="));
+        word.push(value);
+        let alone = only_flags(verb.clone());
+        match alone.try_get_matches_from([OsString::from("tollgate"), word.clone()]) {
+            Ok(_) => self.words.push(word),
+            Err(error) => self.problems.push(Problem::of_variable(variable, &error)),
+        }
+    }
+}
+
+/// `verb` without what it asks for beside flags, so that one flag can be tried alone.
+fn only_flags(verb: Command) -> Command {
+    verb.mut_args(|arg| if arg.is_positional() { arg.required(false) } else { arg })
+}
+
+fn flags(command: &Command) -> impl Iterator<Item = &str> {
+    command.get_arguments().filter_map(Arg::get_long).filter(|flag| !matches!(*flag, "help" | "version"))
+}
+
+fn has_flag(command: &Command, flag: &str) -> bool {
+    flags(command).any(|known| known == flag)
+}
+
+/// The variable that stands for a flag.
+fn variable(flag: &str) -> String {
+    format!("{PREFIX}{}", flag.replace('-', "_").to_ascii_uppercase())
+}
+
+/// Whether Kubernetes made this variable, for a Service whose name begins with `tollgate`: it gives them to
+/// every pod of the namespace, and they are no settings.
+fn is_service_link(name: &str, value: &str) -> bool {
+    let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    name.ends_with("_SERVICE_HOST")
+        || name.ends_with("_SERVICE_PORT")
+        || name.contains("_SERVICE_PORT_")
+        || name.ends_with("_PORT") && is_url
+        || name.split("_PORT_").skip(1).any(is_port)
+}
+
+/// Whether `text` begins like `8081_TCP`.
+fn is_port(text: &str) -> bool {
+    let mut parts = text.split('_');
+    parts.next().is_some_and(|number| number.parse::<u16>().is_ok())
+        && parts.next().is_some_and(|protocol| matches!(protocol, "TCP" | "UDP" | "SCTP"))
+}
+
+/// Names every flag's variables in its help.
+pub(super) fn shown_in_help(command: Command) -> Command {
+    command.mut_args(shown).mut_subcommands(|verb| verb.mut_args(shown))
+}
+
+fn shown(arg: Arg) -> Arg {
+    let Some(flag) = arg.get_long() else { return arg };
+    let variables: Vec<String> =
+        std::iter::once(variable(flag)).chain(reference::variables(flag).map(ToOwned::to_owned)).collect();
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    arg.help(format!("{help}\n[env: {}]", variables.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_kubernetes_makes_are_no_settings() {
+        for (name, value) in [
+            ("TOLLGATE_SERVICE_HOST", "10.0.0.1"),
+            ("TOLLGATE_SERVICE_PORT", "8081"),
+            ("TOLLGATE_SERVICE_PORT_GRPC", "8081"),
+            ("TOLLGATE_PORT", "tcp://10.0.0.1:8081"),
+            ("TOLLGATE_PORT_8081_TCP", "tcp://10.0.0.1:8081"),
+            ("TOLLGATE_PORT_8081_TCP_ADDR", "10.0.0.1"),
+            ("TOLLGATE_REDIS_PORT_6379_TCP_PROTO", "tcp"),
+        ] {
+            assert!(is_service_link(name, value), "{name}");
+        }
+        for name in ["TOLLGATE_SERVICE", "TOLLGATE_GRPC_PORT", "TOLLGATE_PORT_X", "TOLLGATE_HTTP_ADDRES"] {
+            assert!(!is_service_link(name, "8081"), "{name}");
+        }
+    }
+}

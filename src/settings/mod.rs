@@ -1,0 +1,67 @@
+//! What an operator chooses: command line and environment, turned into [`Settings`].
+//!
+//! A flag wins over its `TOLLGATE_*` variable, that one over the reference's variable, that one over the
+//! default. The `*Flags` types hold what was said; [`Settings`] holds what runs, so nothing past this module
+//! knows where a value came from.
+
+mod answers;
+mod cli;
+mod environment;
+mod error;
+mod grpc;
+mod process;
+mod reference;
+mod rules;
+mod store;
+mod value;
+
+use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
+
+pub use self::{
+    cli::{CheckFlags, ExplainFlags, parse},
+    error::SettingsError,
+    grpc::{GrpcListen, GrpcSettings},
+    process::{LogFormat, LogSettings},
+    rules::RulesSettings,
+    store::StoreSettings,
+};
+use crate::{
+    limiter::Modes,
+    service::{Answers, Bounds},
+};
+
+/// What the process is asked to do.
+#[derive(Debug)]
+pub enum Command {
+    /// Answer requests until told to stop.
+    Serve(Box<Settings>),
+    /// Say whether a configuration is good.
+    Check(CheckFlags),
+}
+
+/// Everything that `tollgate serve` needs to know. `Debug` shows no secret.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the rules are, and how to read them.
+    pub rules: RulesSettings,
+    /// Where counters live.
+    pub store: StoreSettings,
+    /// The gRPC side.
+    pub grpc: GrpcSettings,
+    /// Where `/json`, `/healthcheck`, `/metrics` and `/rlconfig` listen.
+    pub http_address: SocketAddr,
+    /// Threads that answer gRPC calls.
+    pub workers: NonZeroUsize,
+    /// How long calls in flight may take to finish once the process was told to stop.
+    pub drain_timeout: Duration,
+    /// How answers look.
+    pub answers: Answers,
+    /// The largest request that is looked at.
+    pub bounds: Bounds,
+    /// Modes of the whole process.
+    pub modes: Modes,
+    /// What is logged, and how.
+    pub log: LogSettings,
+    /// What was set for the reference and has no effect here, to be told once the log works.
+    pub notices: Vec<String>,
+}

@@ -1,0 +1,56 @@
+//! The process itself: its HTTP port, its threads, its end, its log.
+
+use std::{net::SocketAddr, num::NonZeroUsize, thread, time::Duration};
+
+use clap::{Args, ValueEnum};
+use tracing::level_filters::LevelFilter;
+
+use super::value::{address, duration, level};
+
+/// What is logged, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// The least severe level that is logged.
+    pub level: LevelFilter,
+    /// What a line looks like.
+    pub format: LogFormat,
+}
+
+/// What a line of the log looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Process")]
+pub(super) struct ProcessFlags {
+    /// Address of the HTTP side: /json, /healthcheck, /metrics, /rlconfig.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080", value_parser = address)]
+    pub(super) http_address: SocketAddr,
+    /// Threads that answer gRPC calls. Default: one for each processor.
+    #[arg(long, value_name = "COUNT")]
+    workers: Option<NonZeroUsize>,
+    /// How long calls in flight may take to finish once the process was told to stop.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub(super) drain_timeout: Duration,
+    /// Least severe level that is logged: off, error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = level)]
+    log_level: LevelFilter,
+    /// What a line of the log looks like.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+impl ProcessFlags {
+    pub(super) fn workers(&self) -> NonZeroUsize {
+        self.workers.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    }
+
+    pub(super) const fn log(&self) -> LogSettings {
+        LogSettings { level: self.log_level, format: self.log_format }
+    }
+}

@@ -1,0 +1,180 @@
+//! The variables of envoyproxy/ratelimit that mean the same as one of our flags, so that replacing its image
+//! is a migration.
+
+use super::{
+    environment::{Environment, Found, Setting},
+    error::Problem,
+    value::boolean,
+};
+
+/// Flags and the one variable that means the same and has values of the same form.
+const SAME: [(&str, &str); 19] = [
+    ("merge-domains", "MERGE_DOMAIN_CONFIG"),
+    ("start-without-rules", "FORCE_START_WITHOUT_INITIAL_CONFIG"),
+    ("key-prefix", "CACHE_KEY_PREFIX"),
+    ("redis-ca", "REDIS_TLS_CACERT"),
+    ("redis-client-cert", "REDIS_TLS_CLIENT_CERT"),
+    ("redis-client-key", "REDIS_TLS_CLIENT_KEY"),
+    ("grpc-unix-socket", "GRPC_UDS"),
+    ("grpc-max-connection-age", "GRPC_MAX_CONNECTION_AGE"),
+    ("grpc-max-connection-age-grace", "GRPC_MAX_CONNECTION_AGE_GRACE"),
+    ("limit-header", "LIMIT_LIMIT_HEADER"),
+    ("remaining-header", "LIMIT_REMAINING_HEADER"),
+    ("reset-header", "LIMIT_RESET_HEADER"),
+    ("dynamic-metadata", "RESPONSE_DYNAMIC_METADATA"),
+    ("shadow-mode", "SHADOW_MODE"),
+    ("quota-mode", "QUOTA_MODE"),
+    ("near-limit-ratio", "NEAR_LIMIT_RATIO"),
+    ("log-level", "LOG_LEVEL"),
+    ("log-format", "LOG_FORMAT"),
+    ("response-headers", HEADERS),
+];
+
+/// Flags that several variables make up.
+const COMBINED: [(&str, &[&str]); 4] = [
+    ("config", &["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"]),
+    ("store", &["REDIS_URL", "REDIS_SOCKET_TYPE", "REDIS_TYPE", "REDIS_TLS", "REDIS_AUTH"]),
+    ("grpc-address", &["GRPC_HOST", "GRPC_PORT"]),
+    ("http-address", &["HOST", "PORT"]),
+];
+
+/// On or off there, one of several styles here.
+const HEADERS: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
+
+/// What would silently be less safe, or quite another service, if it were ignored.
+const REFUSED: [(&str, &str); 2] = [
+    ("GRPC_SERVER_USE_TLS", "TLS on the gRPC port is not supported; let a proxy end it, or unset this"),
+    ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "not supported; set REDIS_TLS_CACERT instead, or unset this"),
+];
+
+/// What may be ignored, but not in silence.
+const WITHOUT_EFFECT: [(&str, &str); 4] = [
+    ("REDIS_PERSECOND", "one store keeps all limits"),
+    ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "each algorithm says whether denied hits count"),
+    ("USE_STATSD", "metrics are at /metrics"),
+    ("TRACING_ENABLED", "there are no traces"),
+];
+
+/// The variables that stand for a flag.
+pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
+    let same = SAME.iter().filter(move |(known, _)| *known == flag).map(|(_, variable)| *variable);
+    let combined = COMBINED.iter().filter(move |(known, _)| *known == flag);
+    same.chain(combined.flat_map(|(_, variables)| variables.iter().copied()))
+}
+
+/// Notes what asks for something that we have not.
+pub(super) fn review(environment: &Environment, found: &mut Found) {
+    let is_on = |name: &str| environment.get(name).is_some_and(|value| boolean(value) == Ok(true));
+    for (name, reason) in REFUSED.iter().filter(|(name, _)| is_on(name)) {
+        found.problems.push(Problem::new(*name, *reason));
+    }
+    for (name, reason) in WITHOUT_EFFECT.iter().filter(|(name, _)| is_on(name)) {
+        found.notices.push(format!("{name} has no effect: {reason}"));
+    }
+    let other = |name: &str, known: &str| {
+        environment.get(name).filter(|value| !value.eq_ignore_ascii_case(known)).is_some()
+    };
+    if other("CONFIG_TYPE", "FILE") {
+        found.problems.push(Problem::new("CONFIG_TYPE", "only FILE is supported"));
+    }
+    if other("BACKEND_TYPE", "redis") {
+        found.problems.push(Problem::new("BACKEND_TYPE", "only redis is supported, or the memory store"));
+    }
+}
+
+/// Every flag that the reference's variables set.
+pub(super) fn settings(environment: &Environment, problems: &mut Vec<Problem>) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    for (flag, variables) in COMBINED {
+        let value = match flag {
+            "config" => Ok(directory(environment)),
+            "store" => redis_url(environment).transpose(),
+            "grpc-address" => Ok(address(environment, "GRPC_HOST", "GRPC_PORT", "8081")),
+            _ => Ok(address(environment, "HOST", "PORT", "8080")),
+        };
+        let given: Vec<&str> =
+            variables.iter().copied().filter(|name| environment.get(name).is_some()).collect();
+        match value {
+            Ok(None) => {}
+            Ok(Some(value)) => settings.push(Setting { flag, variable: given.join(" with "), value }),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    for (flag, variable) in SAME {
+        let Some(value) = environment.get(variable) else { continue };
+        let value = match variable {
+            HEADERS => match boolean(value) {
+                Ok(is_on) => if is_on { "ratelimit" } else { "off" }.to_owned(),
+                Err(reason) => {
+                    problems.push(Problem::new(variable, reason));
+                    continue;
+                }
+            },
+            _ => value.to_owned(),
+        };
+        settings.push(Setting { flag, variable: variable.to_owned(), value });
+    }
+    settings
+}
+
+/// Where the reference looks for its files.
+fn directory(environment: &Environment) -> Option<String> {
+    let [root, below, app] =
+        ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"].map(|name| environment.get(name));
+    if root.is_none() && below.is_none() && app.is_none() {
+        return None;
+    }
+    let parts = [root.or(Some("/srv/runtime_data/current")), below, app.or(Some("config"))];
+    let parts: Vec<&str> = parts.into_iter().flatten().collect();
+    Some(parts.join("/"))
+}
+
+fn address(environment: &Environment, host: &str, port: &str, usual_port: &str) -> Option<String> {
+    let (host, port) = (environment.get(host), environment.get(port));
+    if host.is_none() && port.is_none() {
+        return None;
+    }
+    let (host, port) = (host.unwrap_or("0.0.0.0"), port.unwrap_or(usual_port));
+    let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
+    Some(if is_bare_ipv6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+}
+
+/// The URL of the Redis that the reference would use, if one is named.
+fn redis_url(environment: &Environment) -> Option<Result<String, Problem>> {
+    let url = environment.get("REDIS_URL")?;
+    if environment.get("REDIS_TYPE").is_some_and(|kind| !kind.eq_ignore_ascii_case("single")) {
+        return Some(Err(Problem::new("REDIS_TYPE", "only SINGLE is supported yet")));
+    }
+    let tls = match environment.get("REDIS_TLS").map_or(Ok(false), boolean) {
+        Ok(tls) => tls,
+        Err(reason) => return Some(Err(Problem::new("REDIS_TLS", reason))),
+    };
+    let is_unix = environment.get("REDIS_SOCKET_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("unix"));
+    let login = environment.get("REDIS_AUTH").map(|auth| auth.split_once(':').unwrap_or(("", auth)));
+    let login = login.map(|(user, password)| (encoded(user), encoded(password)));
+    if url.starts_with('/') || is_unix && !url.contains("://") {
+        let query = login.map(|(user, password)| match user.as_str() {
+            "" => format!("?pass={password}"),
+            user => format!("?user={user}&pass={password}"),
+        });
+        return Some(Ok(format!("redis+unix://{url}{}", query.unwrap_or_default())));
+    }
+    let (scheme, host) = url.split_once("://").unwrap_or(("redis", url));
+    let scheme = if scheme == "redis" && tls { "rediss" } else { scheme };
+    let login = login.filter(|_| !host.contains('@')).map(|(user, password)| format!("{user}:{password}@"));
+    Some(Ok(format!("{scheme}://{}{host}", login.unwrap_or_default())))
+}
+
+/// `text` as it may stand in any part of a URL.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}

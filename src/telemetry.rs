@@ -1,0 +1,30 @@
+//! The log: one line for each event, on stderr.
+
+use std::{backtrace::Backtrace, io, panic};
+
+use tracing_subscriber::util::TryInitError;
+
+use crate::settings::{LogFormat, LogSettings};
+
+/// Starts logging, once in a process. From then on panics are logged too, wherever they happen.
+///
+/// # Errors
+/// When logging was started before.
+pub fn install(settings: LogSettings) -> Result<(), TryInitError> {
+    use tracing_subscriber::util::SubscriberInitExt as _;
+
+    let lines = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(settings.level);
+    match settings.format {
+        LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).finish().try_init()?,
+        LogFormat::Json => lines.json().flatten_event(true).finish().try_init()?,
+    }
+    panic::set_hook(Box::new(|panic| {
+        let text = panic.payload().downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.payload().downcast_ref::<String>().map(String::as_str));
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
+        // Empty unless RUST_BACKTRACE asks for it.
+        let backtrace = Backtrace::capture();
+        tracing::error!(%location, %backtrace, "panic: {}", text.unwrap_or("no message"));
+    }));
+    Ok(())
+}
