@@ -12,11 +12,14 @@ use crate::descriptor::Entry;
 /// The branches that one entry of a descriptor may take, tried in the order of [`Branch`].
 #[derive(Debug, Default)]
 pub struct Level {
-    /// Exact values and keys without a value. As in the reference, both are looked up by one text: an entry is
-    /// found under `key_value`, else under `key`.
-    stated: HashMap<Box<str>, Node>,
-    /// Patterns for `key_value`, in the order of the configuration.
-    wildcards: Vec<(Wildcard, Box<str>, Node)>,
+    /// Where what is stated as text leads.
+    nodes: Vec<Node>,
+    /// Positions in `nodes` by text. As in the reference, exact values and keys without a value are looked up
+    /// alike: an entry is found under `key_value`, else under `key`. Patterns are in here too, for an entry that
+    /// reads just like one.
+    stated: HashMap<Box<str>, usize>,
+    /// Patterns for `key_value` and their positions in `nodes`, in the order of the configuration.
+    wildcards: Vec<(Wildcard, usize)>,
     /// What is asked of the value alone, by key.
     by_key: HashMap<Box<str>, ByKey>,
 }
@@ -84,16 +87,15 @@ impl Level {
         match matcher {
             Matcher::Stated { key, value } => {
                 let stated = join(key, value);
-                let is_known = |(_, known, _): &(Wildcard, Box<str>, Node)| **known == *stated;
-                if self.stated.contains_key(&*stated) || self.wildcards.iter().any(is_known) {
+                if self.stated.contains_key(&*stated) {
                     return Err(Duplicate);
                 }
-                match Wildcard::parse(&stated) {
-                    Some(wildcard) => self.wildcards.push((wildcard, stated, node)),
-                    None => {
-                        self.stated.insert(stated, node);
-                    }
+                let at = self.nodes.len();
+                self.nodes.push(node);
+                if let Some(wildcard) = Wildcard::parse(&stated) {
+                    self.wildcards.push((wildcard, at));
                 }
+                self.stated.insert(stated, at);
                 Ok(())
             }
             Matcher::Cidr(key, range) => {
@@ -123,11 +125,11 @@ impl Level {
         let composite = composite(entry);
         // Two valid texts joined by an ASCII character are valid.
         let text = std::str::from_utf8(&composite).unwrap_or_default();
-        if let Some(node) = self.stated.get(text) {
+        if let Some(node) = self.node_stated(text) {
             return Some(node);
         }
-        if let Some((.., node)) = self.wildcards.iter().find(|(wildcard, ..)| wildcard.matches(text)) {
-            return Some(node);
+        if let Some((_, at)) = self.wildcards.iter().find(|(wildcard, _)| wildcard.matches(text)) {
+            return self.nodes.get(*at);
         }
         if !self.by_key.is_empty()
             && let Some(by_key) = self.by_key.get(entry.key)
@@ -135,27 +137,33 @@ impl Level {
         {
             return Some(node);
         }
-        self.stated.get(entry.key)
+        self.node_stated(entry.key)
+    }
+
+    fn node_stated(&self, text: &str) -> Option<&Node> {
+        self.stated.get(text).and_then(|at| self.nodes.get(*at))
     }
 
     /// Every branch that matches an entry, the one that is taken first.
     pub fn branches(&self, entry: Entry<'_>) -> Vec<(Branch, &Node)> {
         let text = format!("{}_{}", entry.key, entry.value);
-        let exact = self.stated.get(&*text).map(|node| (Branch::Exact, node));
-        let wildcards = self.wildcards.iter().filter(|(wildcard, ..)| wildcard.matches(&text));
+        let exact = self.node_stated(&text).map(|node| (Branch::Exact, node));
+        let wildcards = self.wildcards.iter().filter(|(wildcard, _)| wildcard.matches(&text));
+        let wildcards = wildcards.filter_map(|(wildcard, at)| {
+            let branch = Branch::Wildcard(wildcard.to_string().into());
+            // Matched by its own text, it was the exact one.
+            self.nodes.get(*at).filter(|_| wildcard.to_string() != text).map(|node| (branch, node))
+        });
         let by_key = self.by_key.get(entry.key);
         let cidrs = by_key.into_iter().flat_map(|by_key| by_key.cidrs.matching(entry.value));
         let regexes = by_key.into_iter().flat_map(|by_key| by_key.regexes.iter());
-        let key = self.stated.get(entry.key).map(|node| (Branch::Key, node));
+        let regexes = regexes.filter(|(regex, _)| regex.is_match(entry.value));
+        let key = self.node_stated(entry.key).map(|node| (Branch::Key, node));
         exact
             .into_iter()
-            .chain(wildcards.map(|(_, stated, node)| (Branch::Wildcard(stated.clone()), node)))
+            .chain(wildcards)
             .chain(cidrs.map(|(range, node)| (Branch::Cidr(range), node)))
-            .chain(
-                regexes
-                    .filter(|(regex, _)| regex.is_match(entry.value))
-                    .map(|(regex, node)| (Branch::Regex(regex.as_str().into()), node)),
-            )
+            .chain(regexes.map(|(regex, node)| (Branch::Regex(regex.as_str().into()), node)))
             .chain(key)
             .collect()
     }
@@ -167,9 +175,10 @@ impl Level {
 
     /// What the level states, for people to read, in order of precedence.
     pub fn stated(&self) -> Vec<String> {
-        let mut exact: Vec<String> = self.stated.keys().map(ToString::to_string).collect();
+        let is_plain = |text: &&Box<str>| !text.contains('*');
+        let mut exact: Vec<String> = self.stated.keys().filter(is_plain).map(ToString::to_string).collect();
         exact.sort_unstable();
-        let wildcards = self.wildcards.iter().map(|(_, stated, _)| stated.to_string());
+        let wildcards = self.wildcards.iter().map(|(wildcard, _)| wildcard.to_string());
         let mut by_key: Vec<String> =
             self.by_key.iter().flat_map(|(key, by_key)| by_key.stated(key)).collect();
         by_key.sort_unstable();
@@ -177,10 +186,11 @@ impl Level {
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Node> {
-        let by_key = self.by_key.values();
-        let by_key = by_key
+        let by_key = self
+            .by_key
+            .values()
             .flat_map(|by_key| by_key.cidrs.values().chain(by_key.regexes.iter().map(|(_, node)| node)));
-        self.stated.values().chain(self.wildcards.iter().map(|(.., node)| node)).chain(by_key)
+        self.nodes.iter().chain(by_key)
     }
 }
 

@@ -1,8 +1,12 @@
 //! Patterns in which `*` stands for any characters, none included.
 
+use std::fmt;
+
 /// A pattern with at least one `*`. There is no escape and no other special character.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wildcard {
+    /// As stated.
+    text: Box<str>,
     /// What the text begins with.
     prefix: Box<str>,
     /// What it contains after that, in order and without overlap.
@@ -17,7 +21,7 @@ impl Wildcard {
         let (prefix, rest) = text.split_once('*')?;
         let (middle, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
         let middle = middle.split('*').filter(|part| !part.is_empty()).map(Box::from).collect();
-        Some(Self { prefix: prefix.into(), middle, suffix: suffix.into() })
+        Some(Self { text: text.into(), prefix: prefix.into(), middle, suffix: suffix.into() })
     }
 
     /// Whether the pattern matches all of `text`.
@@ -47,6 +51,12 @@ impl Wildcard {
         self.prefix.contains(part)
             || self.suffix.contains(part)
             || self.middle.iter().any(|m| m.contains(part))
+    }
+}
+
+impl fmt::Display for Wildcard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 
