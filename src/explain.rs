@@ -1,38 +1,56 @@
 //! Tells which rule a request would meet, and why that one.
 
-use std::fmt::{self, Write as _};
+use std::io::{self, Write};
 
 use crate::{
+    config,
     descriptor::{Descriptor, Entry, Hits},
     limiter::cell_of,
     rules::{Branch, Domain, Level, Limit, Rule, Rules},
+    settings::{DescriptorWords, ExplainFlags},
 };
 
 /// How many of a level's descriptors are listed where none matches.
 const LISTED: usize = 10;
 
-/// Explains what `descriptors`, each a list of keys and values, would meet in `domain`, one after the other,
-/// without charging anything.
-pub fn explain(rules: &Rules, domain: &str, descriptors: &[Vec<(String, String)>]) -> String {
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = match rules.domain(domain) {
-        Some(found) => explain_domain(&mut text, found, descriptors),
-        None => {
-            let mut known: Vec<&str> = rules.domains().map(|domain| &*domain.name).collect();
-            known.sort_unstable();
-            writeln!(
-                text,
-                "domain {domain:?} has no rules, so nothing is limited; domains that have: {}",
-                known.join(", ")
-            )
+/// Reads the configuration and writes what the request would meet to `out`, or what is wrong with the
+/// configuration to `errors`. Answers whether it is good. Charges nothing.
+///
+/// # Errors
+/// When nobody reads the output.
+pub fn run(flags: &ExplainFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
+    match config::load(&flags.config, &flags.options()) {
+        Ok(loaded) => {
+            explain(out, &loaded.rules, &flags.domain, &flags.descriptors)?;
+            Ok(true)
         }
-    };
-    text
+        Err(error) => {
+            writeln!(errors, "{error}")?;
+            Ok(false)
+        }
+    }
 }
 
-fn explain_domain(text: &mut String, domain: &Domain, descriptors: &[Vec<(String, String)>]) -> fmt::Result {
-    let requests: Vec<Descriptor<'_>> = descriptors.iter().map(|pairs| request(pairs)).collect();
+fn explain(
+    out: &mut impl Write,
+    rules: &Rules,
+    domain: &str,
+    descriptors: &[DescriptorWords],
+) -> io::Result<()> {
+    if let Some(domain) = rules.domain(domain) {
+        return explain_domain(out, domain, descriptors);
+    }
+    let mut known: Vec<&str> = rules.domains().map(|domain| &*domain.name).collect();
+    known.sort_unstable();
+    writeln!(
+        out,
+        "domain {domain} has no rules, so nothing is limited; those that have: {}",
+        known.join(", ")
+    )
+}
+
+fn explain_domain(out: &mut impl Write, domain: &Domain, descriptors: &[DescriptorWords]) -> io::Result<()> {
+    let requests: Vec<Descriptor<'_>> = descriptors.iter().map(request).collect();
     let matched: Vec<&Rule> = requests
         .iter()
         .filter_map(|request| domain.root.rule(&request.entries))
@@ -41,51 +59,51 @@ fn explain_domain(text: &mut String, domain: &Domain, descriptors: &[Vec<(String
     for request in &requests {
         let shown: Vec<String> =
             request.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
-        writeln!(text, "descriptor {}", shown.join(","))?;
-        explain_walk(text, &domain.root, &request.entries)?;
+        writeln!(out, "descriptor {}", shown.join(","))?;
+        explain_walk(out, &domain.root, &request.entries)?;
         match domain.root.rule(&request.entries) {
-            Some(rule) => explain_rule(text, domain, rule, request, &matched)?,
-            None => writeln!(text, "  => no limit")?,
+            Some(rule) => explain_rule(out, domain, rule, request, &matched)?,
+            None => writeln!(out, "  => no limit")?,
         }
     }
     Ok(())
 }
 
-fn request(pairs: &[(String, String)]) -> Descriptor<'_> {
+fn request(DescriptorWords(pairs): &DescriptorWords) -> Descriptor<'_> {
     let entries = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
     Descriptor { entries, limit: None, hits: Hits::Peek }
 }
 
 /// Goes down the tree, and tells at each entry what was taken and what else would have matched.
-fn explain_walk(text: &mut String, root: &Level, entries: &[Entry<'_>]) -> fmt::Result {
+fn explain_walk(out: &mut impl Write, root: &Level, entries: &[Entry<'_>]) -> io::Result<()> {
     let mut level = root;
     for (depth, entry) in entries.iter().enumerate() {
-        writeln!(text, "  {}={}", entry.key, entry.value)?;
+        writeln!(out, "  {}={}", entry.key, entry.value)?;
         let branches = level.branches(*entry);
         let Some(((taken, node), others)) = branches.split_first() else {
-            return explain_miss(text, level);
+            return explain_miss(out, level);
         };
-        writeln!(text, "    taken: {}", describe(taken, *entry))?;
+        writeln!(out, "    taken: {}", describe(taken, *entry))?;
         for (other, _) in others {
-            writeln!(text, "    passed over: {}, which comes after", describe(other, *entry))?;
+            writeln!(out, "    passed over: {}, which comes after", describe(other, *entry))?;
         }
         let is_last = depth.saturating_add(1) == entries.len();
         if is_last && node.rule.is_none() {
-            writeln!(text, "    it states no rate_limit, and no other descriptor is tried in its place")?;
+            writeln!(out, "    it states no rate_limit, and no other descriptor is tried in its place")?;
         }
         level = &node.children;
     }
     Ok(())
 }
 
-fn explain_miss(text: &mut String, level: &Level) -> fmt::Result {
+fn explain_miss(out: &mut impl Write, level: &Level) -> io::Result<()> {
     let stated = level.stated();
     if stated.is_empty() {
-        return writeln!(text, "    nothing matches: no descriptors are stated below here");
+        return writeln!(out, "    nothing matches: no descriptors are stated below here");
     }
     let listed: Vec<&str> = stated.iter().take(LISTED).map(String::as_str).collect();
     let more = if stated.len() > LISTED { ", …" } else { "" };
-    writeln!(text, "    nothing matches; stated here: {}{more}", listed.join(", "))
+    writeln!(out, "    nothing matches; stated here: {}{more}", listed.join(", "))
 }
 
 fn describe(branch: &Branch, entry: Entry<'_>) -> String {
@@ -99,28 +117,28 @@ fn describe(branch: &Branch, entry: Entry<'_>) -> String {
 }
 
 fn explain_rule(
-    text: &mut String,
+    out: &mut impl Write,
     domain: &Domain,
     rule: &Rule,
     request: &Descriptor<'_>,
     matched: &[&Rule],
-) -> fmt::Result {
+) -> io::Result<()> {
     let (file, line) = &rule.origin;
-    writeln!(text, "  => rule {}.{} ({file}:{line})", domain.name, rule.path())?;
+    writeln!(out, "  => rule {}.{} ({file}:{line})", domain.name, rule.path())?;
     match rule.limit {
-        Limit::Unlimited => return writeln!(text, "     limit    unlimited"),
+        Limit::Unlimited => return writeln!(out, "     limit    unlimited"),
         Limit::Quota { quota, policy } => {
-            writeln!(text, "     limit    {quota}, {}{}", policy.algorithm().name(), modes(rule))?;
+            writeln!(out, "     limit    {quota}, {}{}", policy.algorithm().name(), modes(rule))?;
         }
     }
     let replacing = matched.iter().find(|other| !rule.name.is_empty() && other.replaces.contains(&rule.name));
     if let Some(other) = replacing {
-        writeln!(text, "     replaced by {}.{}: not charged, and passes", domain.name, other.path())?;
+        writeln!(out, "     replaced by {}.{}: not charged, and passes", domain.name, other.path())?;
     }
     let cell = cell_of(domain, rule, request);
     let tag = String::from_utf8_lossy(cell.tag()).into_owned();
-    writeln!(text, "     counter  {} in {cell}", rule.record_id())?;
-    writeln!(text, "     hash tag {tag}, slot {}", cell.slot())
+    writeln!(out, "     counter  {} in {cell}", rule.record_id())?;
+    writeln!(out, "     hash tag {tag}, slot {}", cell.slot())
 }
 
 fn modes(rule: &Rule) -> &'static str {

@@ -9,8 +9,8 @@ use std::{
 use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
-    check, server,
-    settings::{self, CheckFlags, Command, Settings},
+    check, explain, server,
+    settings::{self, Command, Settings},
     telemetry,
 };
 
@@ -20,7 +20,8 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 fn main() -> ExitCode {
     match settings::parse(env::args_os(), env::vars_os()) {
         Ok(Command::Serve(settings)) => serve(*settings),
-        Ok(Command::Check(flags)) => check(&flags),
+        Ok(Command::Check(flags)) => ended(check::run(&flags, &mut io::stdout(), &mut io::stderr())),
+        Ok(Command::Explain(flags)) => ended(explain::run(&flags, &mut io::stdout(), &mut io::stderr())),
         Err(error) => {
             error.print();
             error.exit_code().into()
@@ -55,10 +56,10 @@ fn serve(settings: Settings) -> ExitCode {
 }
 
 /// Exits with 0 when the configuration is good, else with 1.
-fn check(flags: &CheckFlags) -> ExitCode {
-    match check::run(flags, &mut io::stdout(), &mut io::stderr()) {
+fn ended(is_good: io::Result<bool>) -> ExitCode {
+    match is_good {
         Ok(true) => ExitCode::SUCCESS,
-        // Nobody reads the report.
+        // An error means that nobody reads the report.
         Ok(false) | Err(_) => ExitCode::FAILURE,
     }
 }

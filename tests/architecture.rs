@@ -16,9 +16,9 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
 const QUARANTINES: [(&str, &[&str]); 7] = [
     ("crate::proto", &["service", "server", "http"]),
     ("proto::envoy", &["service", "server", "http"]),
-    ("prost_types", &["service", "proto"]),
+    ("prost_types", &["service", "http"]),
     ("saphyr_parser", &["config"]),
-    ("::redis::", &["store/redis"]),
+    ("use ::redis::", &["store/redis"]),
     ("SystemTime", &["clock.rs", "config"]),
     ("metrics::counter!", &["metrics"]),
 ];

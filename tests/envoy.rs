@@ -62,9 +62,13 @@ fn envoy_passes_until_the_limit_then_answers_429_before_and_after_an_edit() {
     assert!(retry_after.abs_diff(reset) <= 1);
 
     fs::write(config.path().join("rules.yaml"), per_path(5)).expect("writable");
-    eventually(|| envoy.get("/a").status == 200);
+    eventually(|| {
+        envoy.get("/look").header("x-ratelimit-limit").is_some_and(|limit| limit.starts_with("5,"))
+    });
     let (passed, denied) = until_denied(&envoy, "/b");
     assert_eq!((passed.len(), denied.status), (5, 429));
+    // Four hits were counted on the old limit, the denied one among them; they count on.
+    assert_eq!(until_denied(&envoy, "/a").0.len(), 1);
     assert_eq!(denied.header("x-ratelimit-limit"), Some("5, 5;w=3600;name=\"per-path\""));
 }
 

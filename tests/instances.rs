@@ -79,7 +79,8 @@ async fn a_unix_socket_and_a_password_lead_to_redis() {
         ["{d|k=v}"]
     );
 
-    let guarded = Redis::start_with(&["--user", "app on >pass%word ~* +@all", "--user", "default off"]);
+    let guarded =
+        Redis::start_with(&["--user", "app", "on", ">pass%word", "~*", "+@all", "--user", "default", "off"]);
     let url = format!("redis://app:pass%25word@127.0.0.1:{}", guarded.port());
     let tollgate =
         Tollgate::start(config.path(), &["--store", &url, "--store-timeout", "2s", "--key-prefix", "p:"]);

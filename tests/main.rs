@@ -14,6 +14,7 @@
 mod support;
 
 mod architecture;
+mod cli;
 mod contract;
 mod differential;
 mod envoy;

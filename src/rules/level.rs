@@ -175,8 +175,8 @@ impl Level {
 
     /// What the level states, for people to read, in order of precedence.
     pub fn stated(&self) -> Vec<String> {
-        let is_plain = |text: &&Box<str>| !text.contains('*');
-        let mut exact: Vec<String> = self.stated.keys().filter(is_plain).map(ToString::to_string).collect();
+        let exact = self.stated.keys().filter(|text| !text.contains('*'));
+        let mut exact: Vec<String> = exact.map(ToString::to_string).collect();
         exact.sort_unstable();
         let wildcards = self.wildcards.iter().map(|(wildcard, _)| wildcard.to_string());
         let mut by_key: Vec<String> =

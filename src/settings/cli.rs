@@ -40,6 +40,9 @@ enum Verb {
     Serve(Box<ServeFlags>),
     /// Read a configuration, report every problem in it, and exit with 1 if there is one.
     Check(CheckFlags),
+    /// Say which rules a request would meet, and why those: what each entry matched and what it passed over,
+    /// the limit, the counter, its hash tag and its slot in a Redis Cluster. Charges nothing.
+    Explain(ExplainFlags),
 }
 
 #[derive(Args)]
@@ -79,9 +82,21 @@ pub struct ExplainFlags {
     /// Domain of the request.
     #[arg(long, value_name = "NAME")]
     pub domain: String,
-    /// Descriptors of the request: entries joined by commas, a value after each key's `=`.
-    #[arg(value_name = "KEY=VALUE,…", required = true)]
-    pub descriptors: Vec<String>,
+    /// Descriptors of the request, each its entries joined by commas.
+    #[arg(value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
+    pub descriptors: Vec<DescriptorWords>,
+}
+
+/// A descriptor from the command line: its keys and values, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescriptorWords(pub Vec<(String, String)>);
+
+fn descriptor(text: &str) -> Result<DescriptorWords, String> {
+    let entry = |entry: &str| match entry.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("expected KEY=VALUE in place of `{entry}`")),
+    };
+    text.split(',').map(entry).collect::<Result<_, _>>().map(DescriptorWords)
 }
 
 impl CheckFlags {
@@ -125,6 +140,7 @@ pub fn parse(
         None => cli.serve.resolve(found.notices),
         Some(Verb::Serve(flags)) => flags.resolve(found.notices),
         Some(Verb::Check(flags)) => Ok(Command::Check(flags)),
+        Some(Verb::Explain(flags)) => Ok(Command::Explain(flags)),
     }
     .map_err(|problem| vec![problem].into())
 }

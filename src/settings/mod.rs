@@ -18,7 +18,7 @@ mod value;
 use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
 
 pub use self::{
-    cli::{CheckFlags, ExplainFlags, parse},
+    cli::{CheckFlags, DescriptorWords, ExplainFlags, parse},
     error::SettingsError,
     grpc::{GrpcListen, GrpcSettings},
     process::{LogFormat, LogSettings},
@@ -37,6 +37,8 @@ pub enum Command {
     Serve(Box<Settings>),
     /// Say whether a configuration is good.
     Check(CheckFlags),
+    /// Say which rules a request would meet.
+    Explain(ExplainFlags),
 }
 
 /// Everything that `tollgate serve` needs to know. `Debug` shows no secret.

@@ -49,16 +49,20 @@ impl Compiler<'_> {
     }
 
     fn pair(&mut self, key: &Node, value: &Node, path: &Path<'_>) -> Option<(String, Value)> {
-        match &key.content {
-            Content::Scalar(name) if name.meaning() == Meaning::Text => {
-                let value = self.json(value, &path.key(&name.text))?;
-                Some(((*name.text).to_owned(), value))
-            }
-            _ => {
-                let message = format!("expected a text as the key, found {}; quote it", describe(key));
-                self.error(key.at, path, message);
-                None
-            }
-        }
+        let Content::Scalar(name) = &key.content else {
+            let message = format!("expected a text as the key, found {}", describe(key));
+            self.error(key.at, path, message);
+            return None;
+        };
+        // JSON has texts alone as keys; others are written out as the reference does.
+        let name = match name.meaning() {
+            Meaning::Text => (*name.text).to_owned(),
+            Meaning::Null => "<nil>".to_owned(),
+            Meaning::Bool(value) => value.to_string(),
+            Meaning::Integer(number) => number.to_string(),
+            Meaning::Float(number) => number.to_string(),
+        };
+        let value = self.json(value, &path.key(&name))?;
+        Some((name, value))
     }
 }

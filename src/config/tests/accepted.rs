@@ -15,7 +15,7 @@ fn a_tree_of_limits_is_matched_level_by_level() {
         "  - key: a\n    value: x\n    rate_limit: {unit: Minute, requests_per_unit: 7, name: outer}\n    \
          descriptors:\n      - key: b\n        rate_limit: {unit: week, requests_per_unit: 8}\n        \
          shadow_mode: yes\n        quota_mode: on\n        detailed_metric: true\n        \
-         value_to_metric: true\n        metadata: {num: 1, t: [1.5, ~, on, \"x\"]}\n",
+         value_to_metric: true\n        metadata: {num: 1, t: [1.5, ~, on, \"x\"], 7: a, yes: {~: b}}\n",
     ));
     let outer = rule(&loaded, &[("a", "x")]).unwrap();
     let Limit::Quota { quota, policy } = outer.limit else { panic!("is limited") };
@@ -34,7 +34,7 @@ fn a_tree_of_limits_is_matched_level_by_level() {
     assert!(inner.segments[1].value_to_metric && !inner.segments[0].value_to_metric);
     assert_eq!(
         serde_json::to_string(inner.metadata.as_ref().unwrap()).unwrap(),
-        r#"{"num":1,"t":[1.5,null,true,"x"]}"#
+        r#"{"7":"a","num":1,"t":[1.5,null,true,"x"],"true":{"<nil>":"b"}}"#
     );
     assert_eq!(inner.path(), "a_x.b");
     assert!(rule(&loaded, &[("b", "any")]).is_none());

@@ -186,7 +186,7 @@ fn share_threshold_needs_a_pattern() {
 
 #[test]
 fn metadata_has_to_be_json() {
-    for metadata in ["{a: {1: b}}", "{a: [.nan]}", "{b: .inf}", "{yes: 1}", "{a: {[x]: 1}}"] {
+    for metadata in ["{a: [.nan]}", "{b: .inf}", "{a: {[x]: 1}}"] {
         let yaml = domain(&format!("  - key: a\n    rate_limit: {LIMIT}\n    metadata: {metadata}\n"));
         assert_says(&errors(&yaml), &["a.yaml:5: descriptors[0].metadata"]);
     }

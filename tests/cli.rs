@@ -1,0 +1,150 @@
+//! The commands that look at a configuration.
+
+use std::{fs, path::Path, process::Output};
+
+use crate::support::tollgate::{command, project, rules};
+
+fn run(arguments: &[&str]) -> Output {
+    command().args(arguments).output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn check(directory: &Path) -> Output {
+    run(&["check", &directory.display().to_string()])
+}
+
+#[test]
+fn check_reports_ten_different_mistakes_at_once_each_with_file_and_line() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mistakes = "\
+domain: shop
+descriptors:
+- value: no-key
+  rate_limit: {unit: minute, requests_per_unit: 1}
+- key: a
+  rate_limit: {unit: fortnight, requests_per_unit: 1}
+- key: b
+  rate_limit: {unit: minute, requests_per_unit: -1}
+- key: c
+  ratelimit: {unit: minute, requests_per_unit: 1}
+- key: d
+  value: 1.5
+- key: e
+  share_threshold: true
+  rate_limit: {unit: minute, requests_per_unit: 1}
+- key: f
+  rate_limit: {unit: minute, unlimited: true}
+- key: g
+  regex: '('
+  rate_limit: {unit: minute, requests_per_unit: 1}
+- key: h
+  rate_limit: {unit: minute, requests_per_unit: 1, name: n, replaces: [{name: n}]}
+- key: a
+";
+    fs::write(directory.path().join("mistakes.yaml"), mistakes).expect("writable");
+    fs::write(directory.path().join("more.yaml"), "descriptors: []\n").expect("writable");
+    let output = check(directory.path());
+    assert_eq!(output.status.code(), Some(1));
+    let report = text(&output.stderr);
+    for place in [
+        "mistakes.yaml:3: descriptors[0]",
+        "mistakes.yaml:6: descriptors[1].rate_limit.unit",
+        "mistakes.yaml:8: descriptors[2].rate_limit.requests_per_unit",
+        "mistakes.yaml:10: descriptors[3].ratelimit",
+        "mistakes.yaml:12: descriptors[4].value",
+        "mistakes.yaml:14: descriptors[5].share_threshold",
+        "mistakes.yaml:17: descriptors[6].rate_limit.unit",
+        "mistakes.yaml:19: descriptors[7].regex",
+        "mistakes.yaml:22: descriptors[8].rate_limit.replaces[0]",
+        "mistakes.yaml:23: descriptors[9]",
+        "more.yaml: domain",
+    ] {
+        assert!(report.contains(place), "no {place} in\n{report}");
+    }
+}
+
+#[test]
+fn check_accepts_what_the_project_ships() {
+    for directory in ["config/default", "config/examples"] {
+        let output = run(&["check", "--strict", &project(directory).display().to_string()]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).starts_with("all rate limit configs ok"));
+    }
+}
+
+#[test]
+fn explain_tells_the_rule_the_reason_and_the_counter() {
+    let config = rules(
+        "domain: edge
+descriptors:
+- key: ip
+  rate_limit: {unit: minute, requests_per_unit: 100}
+- key: ip
+  cidr: 10.0.0.0/8
+  rate_limit: {unit: second, requests_per_unit: 5, name: internal}
+- key: plan
+  value: free
+  descriptors:
+  - key: path
+    rate_limit: {unlimited: true}
+",
+    );
+    let config = config.path().display().to_string();
+    let explain = |descriptors: &[&str]| {
+        let arguments = [&["explain", "--config", &config, "--domain", "edge"], descriptors].concat();
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let found = explain(&["ip=10.1.2.3", "plan=free,path=/", "plan=paid", "plan=free"]);
+    let expected = "\
+descriptor ip=10.1.2.3
+  ip=10.1.2.3
+    taken: the range 10.0.0.0/8
+    passed over: the key ip with any value, which comes after
+  => rule edge.ip_10.0.0.0/8 (rules.yaml:5)
+     limit    5 per second, fixed_window
+     counter  6e340b9cffb0 in {edge|ip=10.1.2.3}
+     hash tag {edge|ip=10.1.2.3}, slot 6895
+descriptor plan=free,path=/
+  plan=free
+    taken: the exact value plan_free
+  path=/
+    taken: the key path with any value
+  => rule edge.plan_free.path (rules.yaml:11)
+     limit    unlimited
+descriptor plan=paid
+  plan=paid
+    nothing matches; stated here: ip, plan_free, ip in 10.0.0.0/8
+  => no limit
+descriptor plan=free
+  plan=free
+    taken: the exact value plan_free
+    it states no rate_limit, and no other descriptor is tried in its place
+  => no limit
+";
+    assert_eq!(found, expected);
+    let unknown = run(&["explain", "--config", &config, "--domain", "egde", "a=b"]);
+    assert!(text(&unknown.stdout).contains("domain egde has no rules"));
+    assert_eq!(run(&["explain", "--config", &config, "--domain", "edge", "no-value"]).status.code(), Some(2));
+}
+
+#[test]
+fn help_names_every_setting_with_its_variables() {
+    let help = text(&run(&["--help"]).stdout);
+    for word in [
+        "--store",
+        "TOLLGATE_STORE",
+        "REDIS_URL",
+        "--grpc-address",
+        "GRPC_PORT",
+        "RUNTIME_ROOT",
+        "check",
+        "explain",
+    ] {
+        assert!(help.contains(word), "no {word} in\n{help}");
+    }
+}
