@@ -60,7 +60,7 @@ fn cell_of_brought(
     let algorithm = policy.algorithm();
     let seconds = descriptor.limit.map_or(0, |quota| quota.window.seconds());
     match rule {
-        Some(rule) if !rule.has_shared_values() => match rule.limit {
+        Some(rule) if !rule.shares_values(&descriptor.entries) => match rule.limit {
             Limit::Quota { quota, .. } if quota.window.seconds() == seconds => {
                 (cell_of(domain, rule, descriptor), rule.record_id())
             }

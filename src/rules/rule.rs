@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, sync::OnceLock};
 
-use super::id::{RecordId, Step};
+use super::{
+    id::{RecordId, Step},
+    level::join,
+};
 use crate::{
     algorithm::{Algorithm, Policy},
     descriptor::Entry,
@@ -94,9 +97,13 @@ impl Rule {
         })
     }
 
-    /// Whether every value that a pattern matches shares one counter somewhere on the way.
-    pub fn has_shared_values(&self) -> bool {
-        self.segments.iter().any(|segment| matches!(segment.value, Value::Shared | Value::SharedByKey))
+    /// Whether a request with these entries shares its counter with other values. One that reads just like the
+    /// pattern is taken at its word and does not, as in the reference.
+    pub fn shares_values(&self, entries: &[Entry<'_>]) -> bool {
+        self.segments.iter().zip(entries).any(|(segment, entry)| {
+            let is_shared = matches!(segment.value, Value::Shared | Value::SharedByKey);
+            is_shared && *join(entry.key, entry.value) != *segment.stated
+        })
     }
 
     /// The algorithm, or `None` for an unlimited rule.
