@@ -36,9 +36,6 @@ pub enum Value {
     Open,
     /// Each request brings its own, and all that the pattern matches share one counter.
     Shared,
-    /// As [`Value::Shared`], for a pattern in the key: as in the reference, each key that it matches has a
-    /// counter, which all values of that key share.
-    SharedByKey,
 }
 
 /// One step from a domain's root to a rule.
@@ -87,13 +84,25 @@ pub struct Derived {
     pub(crate) counters: OnceLock<RuleCounters>,
 }
 
+impl Segment {
+    /// What stays open where values share a counter: as in the reference they do so for each key that the
+    /// pattern matches, and a request whose key spells out a pattern for keys is taken at its word.
+    fn open_though_shared<'a>(&self, entry: Entry<'a>) -> Option<Entry<'a>> {
+        match entry.key == &*self.key {
+            true if self.key.contains('*') && self.stated == self.key => Some(entry),
+            true => None,
+            false => Some(Entry { key: entry.key, value: "" }),
+        }
+    }
+}
+
 impl Rule {
     /// The entries of a request that tell the rule's counters apart: those that the rule leaves open.
     pub fn open<'a>(&self, entries: &[Entry<'a>]) -> impl Iterator<Item = Entry<'a>> {
         self.segments.iter().zip(entries).filter_map(|(segment, entry)| match segment.value {
-            Value::Stated | Value::Shared => None,
+            Value::Stated => None,
             Value::Open => Some(*entry),
-            Value::SharedByKey => Some(Entry { key: entry.key, value: "" }),
+            Value::Shared => segment.open_though_shared(*entry),
         })
     }
 
@@ -101,8 +110,7 @@ impl Rule {
     /// pattern is taken at its word and does not, as in the reference.
     pub fn shares_values(&self, entries: &[Entry<'_>]) -> bool {
         self.segments.iter().zip(entries).any(|(segment, entry)| {
-            let is_shared = matches!(segment.value, Value::Shared | Value::SharedByKey);
-            is_shared && *join(entry.key, entry.value) != *segment.stated
+            segment.value == Value::Shared && *join(entry.key, entry.value) != *segment.stated
         })
     }
 
@@ -123,7 +131,7 @@ impl Rule {
     fn compute_record_id(&self) -> RecordId {
         let steps = self.segments.iter().map(|segment| match segment.value {
             Value::Open => Step::Open,
-            Value::Stated | Value::Shared | Value::SharedByKey => Step::Closed(&segment.stated),
+            Value::Stated | Value::Shared => Step::Closed(&segment.stated),
         });
         RecordId::of(steps, self.algorithm().unwrap_or_default())
     }

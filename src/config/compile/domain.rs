@@ -115,6 +115,6 @@ impl DomainBuilder {
 fn closed(rule: &Rule) -> impl Iterator<Item = Option<&str>> {
     rule.segments.iter().map(|segment| match segment.value {
         Value::Open => None,
-        Value::Stated | Value::Shared | Value::SharedByKey => Some(&*segment.stated),
+        Value::Stated | Value::Shared => Some(&*segment.stated),
     })
 }

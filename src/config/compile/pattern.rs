@@ -143,13 +143,12 @@ impl Compiler<'_> {
         let Some(share) = raw.share_threshold.stated().filter(|share| share.value) else {
             return Some(pattern);
         };
-        let value = match pattern.matcher {
-            Matcher::Stated { key, .. } if key.contains('*') => Some(Value::SharedByKey),
-            Matcher::Stated { .. } if !pattern.stated.contains('*') => None,
-            Matcher::Stated { .. } | Matcher::Cidr(..) | Matcher::Regex(..) => Some(Value::Shared),
+        let is_pattern = match pattern.matcher {
+            Matcher::Stated { .. } => pattern.stated.contains('*'),
+            Matcher::Cidr(..) | Matcher::Regex(..) => true,
         };
-        if let Some(value) = value {
-            return Some(Pattern { value, ..pattern });
+        if is_pattern {
+            return Some(Pattern { value: Value::Shared, ..pattern });
         }
         let message = format!(
             "goes with a wildcard (a value that contains `*`), a regex or a cidr, and `{}` is none",
