@@ -20,8 +20,8 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 fn main() -> ExitCode {
     match settings::parse(env::args_os(), env::vars_os()) {
         Ok(Command::Serve(settings)) => serve(*settings),
-        Ok(Command::Check(flags)) => ended(check::run(&flags, &mut io::stdout(), &mut io::stderr())),
-        Ok(Command::Explain(flags)) => ended(explain::run(&flags, &mut io::stdout(), &mut io::stderr())),
+        Ok(Command::Check(flags)) => ended(&check::run(&flags, &mut io::stdout(), &mut io::stderr())),
+        Ok(Command::Explain(flags)) => ended(&explain::run(&flags, &mut io::stdout(), &mut io::stderr())),
         Err(error) => {
             error.print();
             error.exit_code().into()
@@ -56,7 +56,7 @@ fn serve(settings: Settings) -> ExitCode {
 }
 
 /// Exits with 0 when the configuration is good, else with 1.
-fn ended(is_good: io::Result<bool>) -> ExitCode {
+fn ended(is_good: &io::Result<bool>) -> ExitCode {
     match is_good {
         Ok(true) => ExitCode::SUCCESS,
         // An error means that nobody reads the report.

@@ -90,10 +90,6 @@ impl Tollgate {
     pub(crate) fn wait(&mut self) -> Option<i32> {
         self.process.0.wait().expect("it was started").code()
     }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.process.0.id()
-    }
 }
 
 /// A caller.
