@@ -8,6 +8,7 @@
     clippy::indexing_slicing,
     clippy::panic,
     clippy::print_stderr,
+    clippy::print_stdout,
     clippy::unwrap_used
 )]
 
@@ -21,3 +22,4 @@ mod envoy;
 mod http;
 mod instances;
 mod process;
+mod reload;

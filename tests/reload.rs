@@ -1,0 +1,129 @@
+//! Reloads of a large configuration while requests flow.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    task::{JoinHandle, JoinSet},
+    time::{MissedTickBehavior, interval, sleep},
+};
+
+use crate::support::tollgate::{Client, Tollgate, request};
+
+const DOMAINS: usize = 50;
+const RULES_PER_DOMAIN: usize = 20;
+
+/// Writes a thousand rules whose limits tell their version.
+fn write(directory: &Path, version: u32) {
+    for domain in 0..DOMAINS {
+        let mut yaml = format!("domain: domain-{domain}\ndescriptors:\n");
+        for rule in 0..RULES_PER_DOMAIN {
+            yaml +=
+                &format!("- key: key-{rule}\n  rate_limit: {{unit: hour, requests_per_unit: {version}}}\n");
+        }
+        fs::write(directory.join(format!("{domain:02}.yaml")), yaml).expect("writable");
+    }
+}
+
+/// The version of the rules that decides a request to the last of the domains.
+async fn version(client: &mut Client) -> u32 {
+    let domain = format!("domain-{}", DOMAINS - 1);
+    let answer = client.call(request(&domain, &[&[("key-19", "x")]])).await.expect("an answer");
+    answer.statuses[0].current_limit.as_ref().expect("a limit").requests_per_unit
+}
+
+/// Sends requests at a steady rate until told to stop; gives how long each took.
+fn flow(client: Client, per_millisecond: u64, stop: Arc<AtomicBool>) -> JoinHandle<Vec<Duration>> {
+    tokio::spawn(async move {
+        let (mut calls, mut tick, mut sent) = (JoinSet::new(), interval(Duration::from_millis(1)), 0_u64);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        while !stop.load(Ordering::Relaxed) {
+            tick.tick().await;
+            for _ in 0..per_millisecond {
+                sent += 1;
+                let (mut client, domain) = (client.clone(), format!("domain-{}", sent % DOMAINS as u64));
+                calls.spawn(async move {
+                    let begun = Instant::now();
+                    let value = (sent % 1_000).to_string();
+                    client.call(request(&domain, &[&[("key-3", &value)]])).await.expect("an answer");
+                    begun.elapsed()
+                });
+            }
+        }
+        calls.join_all().await
+    })
+}
+
+/// Replaces the rules several times under a flow of requests; gives the longest time until a version was in
+/// force, and how long the requests took, in order of length.
+async fn replace_under_flow(per_millisecond: u64, versions: u32) -> (Duration, Vec<Duration>) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    write(directory.path(), 1_000_000);
+    let tollgate = Tollgate::start(directory.path(), &["--log-level", "warn"]);
+    let mut client = tollgate.client().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let flow = flow(tollgate.client().await, per_millisecond, Arc::clone(&stop));
+    let mut slowest = Duration::ZERO;
+    for number in 1..=versions {
+        sleep(Duration::from_millis(300)).await;
+        let expected = 1_000_000 + number;
+        write(directory.path(), expected);
+        let begun = Instant::now();
+        while version(&mut client).await != expected {
+            assert!(begun.elapsed() < Duration::from_secs(10), "version {number} does not take effect");
+            sleep(Duration::from_millis(5)).await;
+        }
+        slowest = slowest.max(begun.elapsed());
+    }
+    stop.store(true, Ordering::Relaxed);
+    let mut latencies = flow.await.expect("every request was answered");
+    latencies.sort_unstable();
+    (slowest, latencies)
+}
+
+#[tokio::test]
+async fn a_thousand_rules_are_replaced_without_an_error_while_requests_flow() {
+    let (_, latencies) = replace_under_flow(1, 3).await;
+    assert!(latencies.len() > 500);
+}
+
+/// Prints figures instead of judging them, as they depend on the machine:
+/// `cargo test --release --test integration -- --ignored --nocapture reload::figures`
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn figures() {
+    for (name, versions) in [("no reloads", 0), ("20 reloads", 20)] {
+        let run = async {
+            if versions > 0 {
+                return replace_under_flow(2, versions).await;
+            }
+            let directory = tempfile::tempdir().expect("a temporary directory");
+            write(directory.path(), 1_000_000);
+            let tollgate = Tollgate::start(directory.path(), &["--log-level", "warn"]);
+            let stop = Arc::new(AtomicBool::new(false));
+            let flow = flow(tollgate.client().await, 2, Arc::clone(&stop));
+            sleep(Duration::from_secs(10)).await;
+            stop.store(true, Ordering::Relaxed);
+            let mut latencies = flow.await.expect("every request was answered");
+            latencies.sort_unstable();
+            (Duration::ZERO, latencies)
+        };
+        let (slowest, latencies) = run.await;
+        let quantile = |part: f64| latencies[((latencies.len() - 1) as f64 * part) as usize];
+        println!(
+            "{name}: {} requests at 2,000 per second, 0 errors; p50 {:?}, p99 {:?}, p99.9 {:?}, longest {:?}; in force after {slowest:?} at most",
+            latencies.len(),
+            quantile(0.5),
+            quantile(0.99),
+            quantile(0.999),
+            quantile(1.0)
+        );
+    }
+}
