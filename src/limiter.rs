@@ -86,7 +86,7 @@ impl Limiter {
         domain: &str,
         descriptors: &[Descriptor<'_>],
     ) -> Result<Decision, LimiterError> {
-        let rules = self.rules.load_full().ok_or(LimiterError::NoRules)?;
+        let rules = self.rules.load().ok_or(LimiterError::NoRules)?;
         let Some(rules) = rules.domain(domain) else {
             metrics::unknown_domain();
             let statuses = descriptors.iter().map(|_| Status::NoLimit).collect();

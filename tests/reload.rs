@@ -11,7 +11,7 @@ use std::{
 };
 
 use tokio::{
-    task::{JoinHandle, JoinSet},
+    task::{JoinHandle, JoinSet, spawn_blocking},
     time::{MissedTickBehavior, interval, sleep},
 };
 
@@ -74,7 +74,9 @@ async fn replace_under_flow(per_millisecond: u64, versions: u32) -> (Duration, V
     for number in 1..=versions {
         sleep(Duration::from_millis(300)).await;
         let expected = 1_000_000 + number;
-        write(directory.path(), expected);
+        // On a thread of its own: this one carries the requests.
+        let path = directory.path().to_owned();
+        spawn_blocking(move || write(&path, expected)).await.expect("written");
         let begun = Instant::now();
         while version(&mut client).await != expected {
             assert!(begun.elapsed() < Duration::from_secs(10), "version {number} does not take effect");

@@ -11,7 +11,7 @@ use crate::{
 
 /// Shows the rules in force; nothing when there are none.
 pub(super) async fn show(State(rules): State<Arc<Snapshot>>) -> String {
-    rules.load_full().map(|rules| listed(&rules)).unwrap_or_default()
+    rules.load().map(|rules| listed(&rules)).unwrap_or_default()
 }
 
 /// One sorted line for each limit, as the reference has it; what that has not goes to the line's end.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arc_swap::{ArcSwapOption, Guard};
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 
 use super::Rules;
 
@@ -12,21 +13,21 @@ use super::Rules;
 #[derive(Debug, Default)]
 pub struct Snapshot {
     current: ArcSwapOption<Rules>,
+    /// The version before. It is kept until the next one comes, so that a large tree is not taken apart by the
+    /// last request that used it.
+    previous: Mutex<Option<Arc<Rules>>>,
 }
 
 impl Snapshot {
     /// The rules in force now.
-    pub fn load(&self) -> Guard<Option<Arc<Rules>>> {
-        self.current.load()
-    }
-
-    /// The rules in force now, to keep for longer than a request.
-    pub fn load_full(&self) -> Option<Arc<Rules>> {
+    pub fn load(&self) -> Option<Arc<Rules>> {
         self.current.load_full()
     }
 
     /// Puts `rules` in force for every request from now on.
     pub fn replace(&self, rules: Arc<Rules>) {
-        self.current.store(Some(rules));
+        let replaced = self.current.swap(Some(rules));
+        let before = std::mem::replace(&mut *self.previous.lock(), replaced);
+        drop(before);
     }
 }

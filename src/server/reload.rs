@@ -48,11 +48,11 @@ impl Reloader {
         match version {
             Ok(loaded) => {
                 self.put_in_force(loaded);
-                let rules = self.rules.load_full().map_or(0, |rules| rules.rules().count());
+                let rules = self.rules.load().map_or(0, |rules| rules.rules().count());
                 tracing::info!(rules, "loaded the changed rules from {}", self.directory.display());
             }
             Err(error) => {
-                let in_force = match self.rules.load_full() {
+                let in_force = match self.rules.load() {
                     Some(_) => "the old ones stay in force",
                     None => "there are none yet",
                 };
@@ -94,12 +94,12 @@ mod tests {
 
         std::fs::write(&file, "domain: web\ndescriptors: []\n").expect("written");
         reloader.take(config::load(directory.path(), &settings.options));
-        let good = reloader.rules.load_full().expect("in force");
+        let good = reloader.rules.load().expect("in force");
         assert_eq!(reloader.readiness.phase(), Phase::Ready);
 
         std::fs::write(&file, "domain: [").expect("written");
         reloader.take(config::load(directory.path(), &settings.options));
-        assert!(Arc::ptr_eq(&reloader.rules.load_full().expect("in force"), &good));
+        assert!(Arc::ptr_eq(&reloader.rules.load().expect("in force"), &good));
         assert_eq!(reloader.readiness.phase(), Phase::Ready);
     }
 }
