@@ -93,7 +93,7 @@ const fn forced(stop: Stop) -> RunError {
 
 /// Says what runs, where.
 fn announce(running: &Running, store: &StoreSettings, workers: usize) {
-    let rules = running.rules().load_full().map_or(0, |rules| rules.rules().count());
+    let rules = running.rules().load().map_or(0, |rules| rules.rules().count());
     let (grpc, http) = (running.grpc_address(), running.http_address());
     tracing::info!(%grpc, %http, %store, rules, workers, "tollgate {} listens", env!("CARGO_PKG_VERSION"));
     if let StoreSettings::Memory { .. } = store {
