@@ -22,4 +22,5 @@ mod envoy;
 mod http;
 mod instances;
 mod process;
+mod readme;
 mod reload;
