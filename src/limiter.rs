@@ -98,10 +98,25 @@ impl Limiter {
         let calls = calls::calls(rules, descriptors, &targets);
         let mut statuses: Statuses = targets.iter().map(status_without_counter).collect();
         for verdicts in self.store.decide(&calls).await {
-            fill(&mut statuses, &targets, &verdicts?);
+            self.fill(&mut statuses, &targets, &verdicts?);
         }
         self.count(domain, descriptors, &statuses);
         Ok(Decision { code: self.overall(&statuses), statuses })
+    }
+
+    /// Puts what the counters said in its place.
+    fn fill(&self, statuses: &mut Statuses, targets: &Targets<'_>, verdicts: &Verdicts) {
+        for (descriptor, verdict) in verdicts {
+            let (rule, quota) = match targets.get(*descriptor) {
+                Some(Target::Rule { rule, quota, .. }) => (Some(Arc::clone(rule)), *quota),
+                Some(Target::Brought { quota, .. }) => (None, *quota),
+                Some(Target::Nothing | Target::Unlimited(_)) | None => continue,
+            };
+            let is_quota = self.modes.quota || rule.as_ref().is_some_and(|rule| rule.quota_mode);
+            if let Some(status) = statuses.get_mut(*descriptor) {
+                *status = Status::Limited(Limited { rule, quota, verdict: *verdict, is_quota });
+            }
+        }
     }
 
     /// Folds the statuses: over the limit when any that is no quota is, or when all of those that are quotas are.
@@ -128,7 +143,7 @@ impl Limiter {
 
     fn is_quota(&self, status: &Status) -> bool {
         match status {
-            Status::Limited(limited) => self.modes.quota || limited.is_quota(),
+            Status::Limited(limited) => limited.is_quota,
             // As in the reference: one that no rule limits is a quota that never runs out.
             Status::NoLimit => self.modes.quota,
             Status::Unlimited => false,
@@ -193,19 +208,5 @@ fn status_without_counter(target: &Target<'_>) -> Status {
     match target {
         Target::Unlimited(_) => Status::Unlimited,
         Target::Nothing | Target::Rule { .. } | Target::Brought { .. } => Status::NoLimit,
-    }
-}
-
-/// Puts what the counters said in its place.
-fn fill(statuses: &mut Statuses, targets: &Targets<'_>, verdicts: &Verdicts) {
-    for (descriptor, verdict) in verdicts {
-        let (rule, quota) = match targets.get(*descriptor) {
-            Some(Target::Rule { rule, quota, .. }) => (Some(Arc::clone(rule)), *quota),
-            Some(Target::Brought { quota, .. }) => (None, *quota),
-            Some(Target::Nothing | Target::Unlimited(_)) | None => continue,
-        };
-        if let Some(status) = statuses.get_mut(*descriptor) {
-            *status = Status::Limited(Limited { rule, quota, verdict: *verdict });
-        }
     }
 }

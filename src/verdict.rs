@@ -35,17 +35,14 @@ pub struct Limited {
     pub quota: Quota,
     /// What the counter said.
     pub verdict: Verdict,
+    /// Whether it is a quota: it denies only when every quota of the request is exhausted.
+    pub is_quota: bool,
 }
 
 impl Limited {
     /// Whether the limit is only watched.
     pub fn is_shadow(&self) -> bool {
         self.rule.as_ref().is_some_and(|rule| rule.shadow_mode)
-    }
-
-    /// Whether the rule is a quota: it denies only when every quota of the request is exhausted.
-    pub fn is_quota(&self) -> bool {
-        self.rule.as_ref().is_some_and(|rule| rule.quota_mode)
     }
 
     /// What the descriptor's status says: a watched limit is never over.
@@ -74,7 +71,12 @@ impl Limited {
     /// would pass; else until the counter is as good as unused.
     pub fn until_reset(&self) -> Duration {
         match self.verdict.retry_after {
-            Duration::ZERO | Duration::MAX => self.verdict.reset_after,
+            Duration::ZERO => self.verdict.reset_after,
+            // It never would. That is to be said in a finite time, so as not to invite the next try at once.
+            Duration::MAX if self.verdict.reset_after.is_zero() => {
+                Duration::from_secs(u64::from(self.quota.window.seconds()))
+            }
+            Duration::MAX => self.verdict.reset_after,
             retry_after => retry_after,
         }
     }
@@ -117,7 +119,7 @@ impl Decision {
                 .filter_map(Status::limited)
                 .filter(|limited| limited.code() == Code::OverLimit)
         };
-        let enforced = over().filter(|limited| !limited.is_quota()).map(Limited::until_reset).max();
+        let enforced = over().filter(|limited| !limited.is_quota).map(Limited::until_reset).max();
         enforced.or_else(|| over().map(Limited::until_reset).min())
     }
 }

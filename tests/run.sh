@@ -35,5 +35,10 @@ cargo clippy --locked --all-targets -- -D warnings
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --quiet
 
+step "dependencies"
+# Advisories need a database that not every machine reaches: `cargo deny check advisories` where it does.
+command -v cargo-deny >/dev/null || cargo install --locked --quiet cargo-deny
+cargo deny --log-level error check bans licenses sources
+
 step "tests"
 cargo test --locked

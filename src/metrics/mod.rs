@@ -59,6 +59,17 @@ pub fn connection_closed() {
     metrics::gauge!("tollgate_grpc_connections").decrement(1);
 }
 
+/// Counts a request by what came of it: `ok`, `over_limit`, or the label of the error.
+pub fn answered(result: &'static str) {
+    metrics::counter!("tollgate_requests_total", "result" => result).increment(1);
+}
+
+/// Tells how full the memory store is: counters held, and live ones dropped since the start to make room.
+pub fn memory_store(counters: usize, evicted: u64) {
+    metrics::gauge!("tollgate_memory_counters").set(counters as f64);
+    metrics::counter!("tollgate_memory_evictions_total").absolute(evicted);
+}
+
 /// Counts a request for a domain that no rules are loaded for. The name is the caller's, so it is no label.
 pub fn unknown_domain() {
     metrics::counter!("tollgate_unknown_domain_requests_total").increment(1);

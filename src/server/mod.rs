@@ -15,6 +15,7 @@ mod dispatch;
 mod health;
 mod io;
 mod listen;
+mod occupancy;
 mod reload;
 mod rls;
 mod run;

@@ -51,7 +51,7 @@ impl RunError {
     }
 }
 
-/// Serves until SIGTERM or SIGINT, then stops in order; a second signal ends that at once.
+/// Serves until SIGTERM, SIGINT or SIGHUP, then stops in order; a second signal ends that at once.
 ///
 /// # Errors
 /// [`RunError`].

@@ -1,9 +1,9 @@
 //! A server while it runs.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{select, sync::mpsc::UnboundedReceiver, task::JoinHandle, time::timeout};
-use tokio_util::sync::DropGuard;
+use tokio_util::{sync::DropGuard, task::AbortOnDropHandle};
 
 use super::{health::Readiness, worker::WorkerLost};
 use crate::{config::Watcher, rules::Snapshot, settings::GrpcListen};
@@ -26,6 +26,8 @@ pub struct Running {
     pub(super) http: JoinHandle<io::Result<()>>,
     pub(super) stop_http: DropGuard,
     pub(super) drain_timeout: Duration,
+    /// Tells of the memory store, if there is one; ends with this.
+    pub(super) occupancy: Option<AbortOnDropHandle<Infallible>>,
 }
 
 impl Running {
@@ -62,7 +64,7 @@ impl Running {
     /// those that take longer than the drain timeout are cut; threads and ports are given up.
     pub async fn stop(mut self) {
         self.readiness.stop();
-        drop(self.stop_accepting);
+        drop((self.occupancy, self.stop_accepting));
         if !self.acceptor.is_finished() {
             // Cannot fail but by a panic, which is logged.
             let _ = self.acceptor.await;

@@ -1,4 +1,4 @@
-//! The signals that end the process.
+//! The signals that end the process: those that the reference hears.
 
 use std::io;
 
@@ -7,11 +7,12 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-/// Hears SIGTERM and SIGINT.
+/// Hears SIGTERM, SIGINT and SIGHUP.
 #[derive(Debug)]
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hang_up: Signal,
 }
 
 /// A request to end.
@@ -21,6 +22,8 @@ pub(super) enum Stop {
     Terminate,
     /// SIGINT
     Interrupt,
+    /// SIGHUP
+    HangUp,
 }
 
 impl Stop {
@@ -28,6 +31,7 @@ impl Stop {
         match self {
             Self::Terminate => "SIGTERM",
             Self::Interrupt => "SIGINT",
+            Self::HangUp => "SIGHUP",
         }
     }
 
@@ -36,6 +40,7 @@ impl Stop {
         match self {
             Self::Terminate => 143,
             Self::Interrupt => 130,
+            Self::HangUp => 129,
         }
     }
 }
@@ -43,7 +48,11 @@ impl Stop {
 impl Signals {
     /// From now on the signals do nothing by themselves.
     pub(super) fn hear() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
     }
 
     /// The next signal.
@@ -51,6 +60,7 @@ impl Signals {
         select! {
             _ = self.terminate.recv() => Stop::Terminate,
             _ = self.interrupt.recv() => Stop::Interrupt,
+            _ = self.hang_up.recv() => Stop::HangUp,
         }
     }
 }

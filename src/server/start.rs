@@ -6,7 +6,7 @@ use tokio::{
     net::TcpListener,
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     balance::Balancer,
@@ -14,6 +14,7 @@ use super::{
     health::Readiness,
     io::Accepted,
     listen::Listener,
+    occupancy,
     reload::Reloader,
     rls::Rls,
     running::Running,
@@ -72,12 +73,15 @@ impl Server {
     /// [`StartError`]; whatever was started by then ends by itself.
     pub async fn start(settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
         let stores = Stores::new(&settings.store);
+        let occupancy =
+            stores.memory().map(|store| AbortOnDropHandle::new(tokio::spawn(occupancy::report(store))));
         let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
         let open = move |rules: &Arc<Snapshot>| {
             let limiter = Limiter::new(Arc::clone(rules), stores.open()?, modes);
             Ok(Rls(Service::new(limiter, answers.clone(), bounds)))
         };
-        start_with(settings, exporter, open).await
+        let running = start_with(settings, exporter, open).await?;
+        Ok(Running { occupancy, ..running })
     }
 }
 
@@ -95,6 +99,13 @@ impl Stores {
                 Self::Memory(MemoryStore::new(*max_counters, Clock::System))
             }
             StoreSettings::Redis(settings) => Self::Redis(settings.clone()),
+        }
+    }
+
+    fn memory(&self) -> Option<MemoryStore> {
+        match self {
+            Self::Memory(store) => Some(store.clone()),
+            Self::Redis(_) => None,
         }
     }
 
@@ -154,6 +165,7 @@ where
         http,
         stop_http: stop_http.drop_guard(),
         drain_timeout: settings.drain_timeout,
+        occupancy: None,
     })
 }
 

@@ -27,7 +27,7 @@ pub(super) fn header(name: &str, value: String) -> HeaderValue {
 /// first of those with the least remaining.
 fn governing(decision: &Decision) -> Option<&Limited> {
     let limited = || decision.statuses.iter().filter_map(Status::limited);
-    let denying = limited().rfind(|limited| limited.code() == Code::OverLimit && !limited.is_quota());
+    let denying = limited().rfind(|limited| limited.code() == Code::OverLimit && !limited.is_quota);
     // As in the reference, what remains in full of the largest limit there can be is no news.
     let least = || {
         limited()

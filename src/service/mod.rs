@@ -10,7 +10,10 @@ mod settings;
 pub use self::settings::{Answers, Bounds, HeaderNames, HeaderStyle};
 use crate::{
     limiter::{Limiter, LimiterError},
-    proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
+    metrics,
+    proto::envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse, rate_limit_response as wire,
+    },
     store::StoreError,
     verdict::Code,
 };
@@ -68,6 +71,18 @@ impl Service {
     /// # Errors
     /// See [`RequestError`]. Being over the limit is no error.
     pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, RequestError> {
+        let answer = self.decide(request).await;
+        match &answer {
+            Ok(response) if response.overall_code() == wire::Code::OverLimit => {
+                metrics::answered("over_limit");
+            }
+            Ok(_) => metrics::answered("ok"),
+            Err(error) => metrics::answered(error.label()),
+        }
+        answer
+    }
+
+    async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, RequestError> {
         let descriptors = decode::descriptors(request, &self.bounds)?;
         let decision = self.limiter.decide(&request.domain, &descriptors).await?;
         let mut response = encode::response(&decision);

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, parser::ValueSource};
 
 use super::{
     Command, Settings, SettingsError,
@@ -124,10 +124,16 @@ pub fn parse(
     let command = environment::shown_in_help(Cli::command());
     let mut words: Vec<OsString> = words.into_iter().collect();
     // The words alone come first: help and typing errors do not depend on the environment.
-    command.clone().try_get_matches_from(&words)?;
+    let said = command.clone().try_get_matches_from(&words)?;
+    let said = said.subcommand().map_or(&said, |(_, matches)| matches);
+    let is_given = |flag: &str| {
+        let id = flag.replace('-', "_");
+        said.ids().any(|known| known.as_str() == id)
+            && said.value_source(&id) == Some(ValueSource::CommandLine)
+    };
 
     let verb = words.get(1).and_then(|word| command.find_subcommand(word));
-    let found = Environment::new(environment).flags_of(verb.unwrap_or(&command), &command);
+    let found = Environment::new(environment).flags_of(verb.unwrap_or(&command), &command, is_given);
     if !found.problems.is_empty() {
         return Err(found.problems.into());
     }

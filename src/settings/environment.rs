@@ -48,19 +48,21 @@ impl Environment {
         self.variables.get(name)?.to_str()
     }
 
-    /// Finds what the environment says for the flags of `verb`, a part of `root`, which has every flag.
-    pub(super) fn flags_of(&self, verb: &Command, root: &Command) -> Found {
+    /// Finds what the environment says for the flags of `verb`, a part of `root`, which has every flag that has
+    /// a variable. The reference's variables are not looked at for flags that are `given` as words: some, such
+    /// as HOST, have other meanings elsewhere.
+    pub(super) fn flags_of(&self, verb: &Command, root: &Command, given: impl Fn(&str) -> bool) -> Found {
         let mut found = Found::default();
         if has_flag(verb, "grpc-address") {
             found.problems.extend(self.unknown(root));
             reference::review(self, &mut found);
         }
-        for setting in reference::settings(self, &mut found.problems) {
+        for setting in reference::settings(self, given, &mut found.problems) {
             if has_flag(verb, setting.flag) {
                 found.add(verb, setting.flag, &setting.variable, setting.value.into());
             }
         }
-        for flag in flags(verb) {
+        for flag in flags(verb).filter(|flag| has_flag(root, flag)) {
             let name = variable(flag);
             if let Some(value) = self.variables.get(&name) {
                 found.add(verb, flag, &name, value.clone());
@@ -93,9 +95,9 @@ impl Found {
     }
 }
 
-/// `verb` without what it asks for beside flags, so that one flag can be tried alone.
+/// `verb` asking for nothing, so that one flag can be tried alone.
 fn only_flags(verb: Command) -> Command {
-    verb.mut_args(|arg| if arg.is_positional() { arg.required(false) } else { arg })
+    verb.mut_args(|arg| arg.required(false))
 }
 
 fn flags(command: &Command) -> impl Iterator<Item = &str> {
@@ -129,9 +131,14 @@ fn is_port(text: &str) -> bool {
         && parts.next().is_some_and(|protocol| matches!(protocol, "TCP" | "UDP" | "SCTP"))
 }
 
-/// Names every flag's variables in its help.
+/// Names every flag's variables in its help. Flags that the command alone has not have none.
 pub(super) fn shown_in_help(command: Command) -> Command {
-    command.mut_args(shown).mut_subcommands(|verb| verb.mut_args(shown))
+    let known: Vec<String> = flags(&command).map(ToOwned::to_owned).collect();
+    let of_verb = |arg: Arg| match arg.get_long() {
+        Some(flag) if known.iter().any(|name| name == flag) => shown(arg),
+        _ => arg,
+    };
+    command.mut_args(shown).mut_subcommands(|verb| verb.mut_args(of_verb))
 }
 
 fn shown(arg: Arg) -> Arg {

@@ -82,25 +82,29 @@ pub(super) fn review(environment: &Environment, found: &mut Found) {
     }
 }
 
-/// Every flag that the reference's variables set.
-pub(super) fn settings(environment: &Environment, problems: &mut Vec<Problem>) -> Vec<Setting> {
+/// Every flag that the reference's variables set, but for those that are `given` otherwise.
+pub(super) fn settings(
+    environment: &Environment,
+    given: impl Fn(&str) -> bool,
+    problems: &mut Vec<Problem>,
+) -> Vec<Setting> {
     let mut settings = Vec::new();
-    for (flag, variables) in COMBINED {
+    for (flag, variables) in COMBINED.into_iter().filter(|(flag, _)| !given(flag)) {
         let value = match flag {
             "config" => Ok(directory(environment)),
             "store" => redis_url(environment).transpose(),
             "grpc-address" => Ok(address(environment, "GRPC_HOST", "GRPC_PORT", "8081")),
             _ => Ok(address(environment, "HOST", "PORT", "8080")),
         };
-        let given: Vec<&str> =
+        let set: Vec<&str> =
             variables.iter().copied().filter(|name| environment.get(name).is_some()).collect();
         match value {
             Ok(None) => {}
-            Ok(Some(value)) => settings.push(Setting { flag, variable: given.join(" with "), value }),
+            Ok(Some(value)) => settings.push(Setting { flag, variable: set.join(" with "), value }),
             Err(problem) => problems.push(problem),
         }
     }
-    for (flag, variable) in SAME {
+    for (flag, variable) in SAME.into_iter().filter(|(flag, _)| !given(flag)) {
         let Some(value) = environment.get(variable) else { continue };
         let value = match variable {
             HEADERS => match boolean(value) {

@@ -20,7 +20,7 @@ pub struct RulesSettings {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Rules")]
 pub(super) struct RulesFlags {
-    /// Directory with the rules: every .yaml file in it. Changed files take effect without a restart.
+    /// Directory with the rules: every .yaml and .yml file in it and below. Changes take effect without a restart.
     #[arg(long, value_name = "DIR", default_value = "config/default")]
     config: PathBuf,
     #[command(flatten)]

@@ -68,12 +68,4 @@ impl Store {
             },
         }
     }
-
-    /// What the store is called in logs and metrics.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Memory(_) => "memory",
-            Self::Redis(_) => "redis",
-        }
-    }
 }

@@ -9,7 +9,7 @@ mod settings;
 
 use std::time::Duration;
 
-use ::redis::{ErrorKind, ServerErrorKind, Value, cmd};
+use ::redis::{ErrorKind, ServerErrorKind, Value};
 use tokio::time::timeout;
 
 use self::connection::{Connection, SendError};
@@ -74,17 +74,6 @@ impl RedisStore {
             }
         };
         script::read_reply(call, &reply).ok_or(StoreError::Garbled)
-    }
-
-    /// Asks the server for a sign of life.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub async fn ping(&self) -> Result<(), StoreError> {
-        let ping = cmd("PING");
-        let answer = timeout(self.timeout, self.connection.send(&ping)).await;
-        answer.map_err(|_| StoreError::Timeout(self.timeout))??;
-        Ok(())
     }
 
     async fn evaluate(&self, call: &Call) -> Result<Value, StoreError> {
