@@ -6,6 +6,8 @@ mod headers;
 mod metadata;
 mod problem;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 pub use self::settings::{Answers, Bounds, HeaderNames, HeaderStyle};
 use crate::{
