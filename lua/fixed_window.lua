@@ -14,7 +14,7 @@ ALGORITHMS[0] = {
     return after <= limit and 1 or 0, ends, math.min(after, UINT32_MAX)
   end,
 
-  expires_at = function(a, b)
+  ends_at = function(a, b)
     return b == 0 and 0 or a
   end,
 }

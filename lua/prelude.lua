@@ -1,56 +1,71 @@
 -- Shared by the scripts below it: what a record of each algorithm is, and how a cell packs records.
 --
--- A cell is one string: a format byte (1), the number of records (two bytes, little endian), the records' ids
--- of 6 bytes each, then their states of 8 bytes each in the same order. The low 4 bits of an id's last byte are
--- the algorithm's kind. A state is two unsigned 32-bit words whose meaning is the algorithm's.
+-- A cell is one string: a format byte (1), the number of records (2 bytes), the second at which the last of them
+-- ends (4 bytes), the records' ids of 6 bytes each, then their states of 8 bytes each in the same order. Numbers
+-- are little endian. The low 4 bits of an id's last byte are the algorithm's kind. A state is two unsigned 32-bit
+-- words whose meaning is the algorithm's.
 --
 -- An algorithm is a table in ALGORITHMS under its kind:
 --   apply(a, b, hits, p1, p2, now)  a, b: the state's words, both 0 for a counter that was never used;
 --                                   hits: > 0 charges, 0 looks, < 0 gives back; p1, p2: its parameters;
 --                                   returns 1 or 0 for admitted or denied, and the state's new words
---   expires_at(a, b)                the second since the epoch at which the state is as good as unused
+--   ends_at(a, b)                   the second since the epoch at which the state is as good as unused
 -- now is a table {s = seconds since the epoch, us = microseconds past that second}.
 local ALGORITHMS = {}
 
 local FORMAT = 1
+local HEADER = 7
+local ID = 6
+local STATE = 8
+local UINT16_MAX = 65535
 local UINT32_MAX = 4294967295
 
--- Reads the cell into three tables by record id and a list of the ids, in stored order.
-local function unpack_cell(raw)
-  local ids, a, b = {}, {}, {}
+-- Takes a cell apart: its ids and its states, each packed, and the second at which it ends.
+local function open_cell(raw)
   if not raw then
-    return ids, a, b
+    return '', '', 0
   end
-  local format, count = struct.unpack('<BI2', raw)
+  local format, count, ends = struct.unpack('<BI2I4', raw)
   if format ~= FORMAT then
     error('cell of an unknown format ' .. format)
   end
-  local states = 4 + count * 6
-  for i = 1, count do
-    local id = string.sub(raw, i * 6 - 2, i * 6 + 3)
-    ids[i] = id
-    a[id], b[id] = struct.unpack('<I4I4', raw, states + (i - 1) * 8)
-  end
-  return ids, a, b
+  local states = HEADER + count * ID
+  return string.sub(raw, HEADER + 1, states), string.sub(raw, states + 1), ends
 end
 
--- Packs the records that are still in use at now. Returns the cell and the second at which its last record
--- ends, or nil when there is nothing to keep.
-local function pack_cell(ids, a, b, now)
-  local kept, states, last = {}, {}, 0
-  for i = 1, #ids do
-    local id = ids[i]
-    local ends = ALGORITHMS[string.byte(id, 6) % 16].expires_at(a[id], b[id])
-    if ends > now.s then
-      kept[#kept + 1] = id
-      states[#states + 1] = struct.pack('<I4I4', a[id], b[id])
-      if ends > last then
-        last = ends
-      end
+-- The position of an id among packed ids, counted from 0, or nil. A search may hit astride two ids.
+local function find_record(ids, id)
+  local from = 1
+  while true do
+    local at = string.find(ids, id, from, true)
+    if not at then
+      return nil
+    end
+    if (at - 1) % ID == 0 then
+      return (at - 1) / ID
+    end
+    from = at + 1
+  end
+end
+
+-- The records that have not ended at now. One of an algorithm that is not known here, as of a newer version, is
+-- kept as it is.
+local function live_records(ids, states, now)
+  local kept_ids, kept_states = {}, {}
+  for i = 0, #ids / ID - 1 do
+    local id = string.sub(ids, i * ID + 1, i * ID + ID)
+    local state = string.sub(states, i * STATE + 1, i * STATE + STATE)
+    local algorithm = ALGORITHMS[string.byte(id, ID) % 16]
+    if not algorithm or algorithm.ends_at(struct.unpack('<I4I4', state)) > now.s then
+      kept_ids[#kept_ids + 1] = id
+      kept_states[#kept_states + 1] = state
     end
   end
-  if #kept == 0 then
-    return nil
-  end
-  return struct.pack('<BI2', FORMAT, #kept) .. table.concat(kept) .. table.concat(states), last
+  return table.concat(kept_ids), table.concat(kept_states)
+end
+
+-- Whether a cell of so many records is to be searched for dead ones before another is added: when their number
+-- has doubled, so that it stays in proportion to the living and the search costs next to nothing per record.
+local function is_time_to_search(count)
+  return count == 16 or count == 32 or count == 64 or (count >= 128 and count % 128 == 0)
 end

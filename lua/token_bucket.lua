@@ -28,7 +28,7 @@ ALGORITHMS[1] = {
     return admitted, math.min(now.s + seconds, UINT32_MAX), full - seconds * TICKS_PER_SECOND
   end,
 
-  expires_at = function(a, b)
+  ends_at = function(a, b)
     return b > 0 and math.min(a + 1, UINT32_MAX) or a
   end,
 }

@@ -97,10 +97,18 @@ impl Limiter {
         drop_replaced(&mut targets);
         let calls = calls::calls(rules, descriptors, &targets);
         let mut statuses: Statuses = targets.iter().map(status_without_counter).collect();
+        let mut failure = None;
         for verdicts in self.store.decide(&calls).await {
-            self.fill(&mut statuses, &targets, &verdicts?);
+            match verdicts {
+                Ok(verdicts) => self.fill(&mut statuses, &targets, &verdicts),
+                Err(error) => failure = failure.or(Some(error)),
+            }
         }
+        // What was charged counts, though another call may have failed.
         self.count(domain, descriptors, &statuses);
+        if let Some(error) = failure {
+            return Err(error.into());
+        }
         Ok(Decision { code: self.overall(&statuses), statuses })
     }
 

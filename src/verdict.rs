@@ -107,19 +107,19 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Until a denied request may be sent again: when the last of the limits that deny it lets it pass; where
-    /// quotas alone deny it, when the first of them does. `None` for a request that passes.
+    /// Until a denied request may be sent again: when the last of the limits that deny it lets it pass, and, where
+    /// every quota is exhausted, the first of these does too. `None` for a request that passes.
     pub fn retry_after(&self) -> Option<Duration> {
         if self.code == Code::Ok {
             return None;
         }
-        let over = || {
-            self.statuses
-                .iter()
-                .filter_map(Status::limited)
-                .filter(|limited| limited.code() == Code::OverLimit)
-        };
-        let enforced = over().filter(|limited| !limited.is_quota).map(Limited::until_reset).max();
-        enforced.or_else(|| over().map(Limited::until_reset).min())
+        let limited = || self.statuses.iter().filter_map(Status::limited);
+        let over = |limited: &&Limited| limited.code() == Code::OverLimit;
+        let enforced =
+            limited().filter(over).filter(|limited| !limited.is_quota).map(Limited::until_reset).max();
+        let are_quotas_left = limited().any(|limited| limited.is_quota && limited.code() == Code::Ok);
+        let quotas =
+            limited().filter(over).filter(|limited| limited.is_quota).map(Limited::until_reset).min();
+        enforced.max(quotas.filter(|_| !are_quotas_left))
     }
 }

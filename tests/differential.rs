@@ -32,7 +32,7 @@ fn policy() -> impl Strategy<Value = Policy> {
         |(limit, seconds, algorithm, burst)| {
             let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
             let burst = burst.filter(|_| seconds <= 3_600);
-            Policy::new(algorithm, quota, burst).expect("valid")
+            Policy::new(algorithm, quota, burst).unwrap_or(Policy::with_full_burst(algorithm, quota))
         },
     )
 }
@@ -68,23 +68,31 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// A cell as the definition has it: the algorithms' functions, and nothing kept that has ended.
+/// A cell as the definition has it: the algorithms' functions, and an end, at which all of it is forgotten.
 #[derive(Default)]
-struct Model(HashMap<RecordId, (Policy, Words)>);
+struct Model {
+    records: HashMap<RecordId, Words>,
+    ends: u32,
+}
 
 impl Model {
     fn decide(&mut self, now: Timestamp, call: &Call) -> Vec<Verdict> {
         let mut changed = false;
         let mut verdicts = Vec::new();
         for Ask { record, policy, hits, .. } in call.asks() {
-            let (_, state) = self.0.entry(*record).or_insert((*policy, Words::default()));
-            let before = *state;
-            let admitted = policy.apply(state, now, *hits);
-            changed |= before != *state;
-            verdicts.push(policy.verdict(*state, now, *hits, admitted));
+            let known = self.records.get(record).copied();
+            let mut state = known.unwrap_or_default();
+            let admitted = policy.apply(&mut state, now, *hits);
+            verdicts.push(policy.verdict(state, now, *hits, admitted));
+            let ends_at = policy.expires_at(state);
+            if known.map_or(ends_at > now.seconds(), |known| known != state) {
+                changed = true;
+                self.records.insert(*record, state);
+            }
+            self.ends = self.ends.max(ends_at);
         }
-        if changed {
-            self.0.retain(|_, (policy, state)| policy.expires_at(*state) > now.seconds());
+        if changed && self.ends <= now.seconds() {
+            *self = Self::default();
         }
         verdicts
     }

@@ -1,12 +1,18 @@
 //! Several instances on one Redis.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::sleep};
+use tollgate::{algorithm::Algorithm, descriptor::Hits};
 
 use crate::support::{
+    free_port, http,
     redis::Redis,
-    tollgate::{Tollgate, rules},
+    stores::{Subject, at, call, policy},
+    tollgate::{Client, Tollgate, request, rules},
 };
 
 const LIMIT: usize = 1_000;
@@ -58,11 +64,11 @@ async fn a_flushed_script_is_loaded_again_and_an_absent_redis_is_an_error_and_no
         redis::cmd("SCRIPT").arg("FLUSH").exec(&mut redis.connect()).expect("flushed");
     }
     drop(redis);
-    let request = crate::support::tollgate::request("d", &[&[("k", "v")]]);
+    let request = request("d", &[&[("k", "v")]]);
     let error = client.call(request).await.expect_err("no store, no answer");
     assert_eq!(error.code(), tonic::Code::Unavailable, "{error}");
     let json = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
-    assert_eq!(crate::support::http::post(&tollgate.url("/json"), json).status, 503);
+    assert_eq!(http::post(&tollgate.url("/json"), json).status, 503);
 }
 
 #[tokio::test]
@@ -85,4 +91,96 @@ async fn a_unix_socket_and_a_password_lead_to_redis() {
     let tollgate =
         Tollgate::start(config.path(), &["--store", &url, "--store-timeout", "2s", "--key-prefix", "p:"]);
     assert!(tollgate.client().await.passes("d", &[("k", "v")]).await);
+}
+
+const ONE_RULE: &str =
+    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1000}\n";
+
+/// Calls until one passes; a store that is back is found within seconds.
+async fn recovers(client: &mut Client) -> Duration {
+    let begun = Instant::now();
+    while client.call(request("d", &[&[("k", "v")]])).await.is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it does not recover");
+        sleep(Duration::from_millis(20)).await;
+    }
+    begun.elapsed()
+}
+
+#[tokio::test]
+async fn an_instance_that_never_reached_redis_is_not_ready() {
+    let config = rules(ONE_RULE);
+    let port = free_port();
+    let url = format!("redis://127.0.0.1:{port}");
+    let tollgate = Tollgate::spawn(config.path(), &["--store", &url, "--store-timeout", "2s"]);
+    while http::try_get(&tollgate.url("/live")).is_none() {
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(http::get(&tollgate.url("/healthcheck")).status, 500);
+    let redis = Redis::start_on(port, &[]);
+    tollgate.wait_until_ready();
+    assert!(tollgate.client().await.passes("d", &[("k", "v")]).await);
+    // An outage later on is met by each answer, not by taking the instance out.
+    drop(redis);
+    assert_eq!(http::get(&tollgate.url("/healthcheck")).status, 200);
+}
+
+#[tokio::test]
+async fn a_redis_that_was_demoted_is_left_for_another_connection() {
+    let config = rules(ONE_RULE);
+    let (redis, master) = (Redis::start(), Redis::start());
+    let arguments = ["--store", &redis.url(), "--store-timeout", "2s", "--workers", "1"];
+    let tollgate = Tollgate::start(config.path(), &arguments);
+    let mut client = tollgate.client().await;
+    assert!(client.passes("d", &[("k", "v")]).await);
+    let received = || {
+        let info: String = redis::cmd("INFO").arg("stats").query(&mut redis.connect()).expect("statistics");
+        let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        line.expect("is told").parse::<u64>().expect("a number")
+    };
+    let before = received();
+    redis::cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()).exec(&mut redis.connect()).expect("demoted");
+    let error = client.call(request("d", &[&[("k", "v")]])).await.expect_err("it takes no writes");
+    assert_eq!(error.code(), tonic::Code::Unavailable);
+    sleep(Duration::from_millis(300)).await;
+    // The looks themselves are connections: two before, one now; the rest is tollgate's.
+    assert!(received() > before + 2, "no new connection was made");
+    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut redis.connect()).expect("promoted");
+    recovers(&mut client).await;
+}
+
+#[tokio::test]
+async fn a_redis_that_falls_silent_fails_calls_in_time_and_is_found_when_it_is_back() {
+    let config = rules(ONE_RULE);
+    let redis = Redis::start();
+    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "50ms"]);
+    let mut client = tollgate.client().await;
+    assert!(client.passes("d", &[("k", "v")]).await);
+    redis.signal("STOP");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        let error = client.call(request("d", &[&[("k", "v")]])).await.expect_err("nobody decides");
+        assert_eq!(error.code(), tonic::Code::Unavailable);
+        sleep(Duration::from_millis(20)).await;
+    }
+    redis.signal("CONT");
+    recovers(&mut client).await;
+}
+
+#[tokio::test]
+async fn records_of_an_algorithm_that_is_not_known_are_kept_as_they_are() {
+    let redis = Redis::start();
+    let subject = Subject::Redis(redis.store());
+    let policy = policy(Algorithm::FixedWindow, 10, 3_600);
+    let asks: Vec<_> = (0..16).map(|number| (number, policy, Hits::ONE)).collect();
+    subject.decide(at(0), &call("a", &asks)).await;
+    let mut cell: Vec<u8> =
+        redis::cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
+    // The first record's kind becomes 15; then a seventeenth record has the cell searched.
+    cell[7 + 5] |= 15;
+    redis::cmd("SET").arg("{test|name=a}").arg(&cell).exec(&mut redis.connect()).expect("written");
+    let verdicts =
+        subject.decide(at(1), &call("a", &[(16, policy, Hits::ONE), (1, policy, Hits::ONE)])).await;
+    assert_eq!((verdicts[0].remaining, verdicts[1].remaining), (9, 8));
+    let after: Vec<u8> = redis::cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
+    assert_eq!((after[1], &after[7..13]), (17, &cell[7..13]));
 }

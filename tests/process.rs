@@ -39,8 +39,8 @@ async fn a_first_signal_loses_no_answer_and_ends_with_success() {
     assert_eq!(tollgate.wait(), Some(0));
     assert!(answered > 100, "only {answered} calls were answered");
     let cell: Vec<u8> = redis::cmd("GET").arg("{d|k=v}").query(&mut redis.connect()).expect("the cell");
-    // The cell's format and number of records, one id, the window's end, and the hits.
-    let hits: [u8; 4] = cell[1 + 2 + 6 + 4..].try_into().expect("one record");
+    // The cell's format, number of records and end, one id, the window's end, and the hits.
+    let hits: [u8; 4] = cell[1 + 2 + 4 + 6 + 4..].try_into().expect("one record");
     assert_eq!(u32::from_le_bytes(hits), answered);
 }
 

@@ -81,12 +81,12 @@ impl Policy {
     /// `burst` is a token bucket's capacity and is the limit when absent; other algorithms have none.
     ///
     /// # Errors
-    /// [`token_bucket::TooSlow`] when a token bucket of that burst takes too long to fill.
+    /// [`token_bucket::OutOfRange`] when a token bucket of that rate and burst can't be kept.
     pub fn new(
         algorithm: Algorithm,
         quota: Quota,
         burst: Option<u32>,
-    ) -> Result<Self, token_bucket::TooSlow> {
+    ) -> Result<Self, token_bucket::OutOfRange> {
         match algorithm {
             Algorithm::FixedWindow => Ok(Self::FixedWindow(FixedWindow::new(quota))),
             Algorithm::TokenBucket => {
@@ -95,10 +95,13 @@ impl Policy {
         }
     }
 
-    /// The policy for a quota that a request brings along: a burst is as large as the limit, which any window
-    /// has time to refill.
+    /// The policy for a quota that a request brings along: a burst is as large as the limit, and the rate is the
+    /// nearest that can be kept.
     pub fn with_full_burst(algorithm: Algorithm, quota: Quota) -> Self {
-        Self::new(algorithm, quota, None).unwrap_or(Self::FixedWindow(FixedWindow::new(quota)))
+        match algorithm {
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota)),
+            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::rounded(quota, quota.limit)),
+        }
     }
 
     /// The algorithm without its parameters.

@@ -112,7 +112,22 @@ proptest! {
 fn a_burst_that_takes_years_to_refill_is_refused() {
     let quota = Quota { limit: 1, window: Window::from_seconds(Window::MAX_SECONDS).expect("in range") };
     assert!(TokenBucket::new(quota, 1).is_ok());
-    assert_eq!(TokenBucket::new(quota, 2), Err(token_bucket::TooSlow));
+    assert_eq!(TokenBucket::new(quota, 2), Err(token_bucket::OutOfRange::TooSlow));
+}
+
+#[test]
+fn a_rate_that_rounding_would_change_is_refused() {
+    let per_second = |limit| Quota { limit, window: Window::from_seconds(1).expect("in range") };
+    for exact in [1_000_000, 2_000_000, 100_000_000] {
+        assert!(TokenBucket::new(per_second(exact), 1).is_ok(), "{exact}");
+    }
+    for rounded in [60_000_000, 150_000_000, u32::MAX] {
+        assert_eq!(
+            TokenBucket::new(per_second(rounded), 1),
+            Err(token_bucket::OutOfRange::TooFast),
+            "{rounded}"
+        );
+    }
 }
 
 #[test]

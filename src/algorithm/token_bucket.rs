@@ -32,28 +32,43 @@ pub struct TokenBucket {
     capacity: u64,
 }
 
-/// A bucket that takes longer to fill than its arithmetic can hold.
+/// A bucket that the arithmetic can't hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a burst that refills within 2.8 years at this rate")]
-pub struct TooSlow;
+pub enum OutOfRange {
+    /// It takes too long to fill.
+    #[error("expected a burst that refills within 2.8 years at this rate")]
+    TooSlow,
+    /// Its emission interval is so short that rounding it changes the rate by more than 1 %.
+    #[error(
+        "expected a rate of a token bucket that is met within 1 %: about a million per second at the most"
+    )]
+    TooFast,
+}
 
 impl TokenBucket {
     /// The bucket that holds `burst` tokens and refills `quota.limit` of them each window.
     ///
     /// # Errors
-    /// [`TooSlow`] when filling it takes longer than 2.8 years.
-    pub fn new(quota: Quota, burst: u32) -> Result<Self, TooSlow> {
+    /// [`OutOfRange`] when filling it takes longer than 2.8 years, or its rate can't be met.
+    pub fn new(quota: Quota, burst: u32) -> Result<Self, OutOfRange> {
+        let bucket = Self::rounded(quota, burst);
         let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
-        if quota.limit == 0 {
-            return Ok(Self { emission: None, capacity: 0 });
+        let emission = bucket.emission.map_or(0, NonZeroU64::get);
+        let rounded = emission.saturating_mul(u64::from(quota.limit)).saturating_sub(window);
+        match () {
+            () if emission.saturating_mul(u64::from(burst)) > MAX_FILL_TICKS => Err(OutOfRange::TooSlow),
+            () if rounded > window / 100 => Err(OutOfRange::TooFast),
+            () => Ok(bucket),
         }
-        let emission = window.div_ceil(u64::from(quota.limit));
-        match emission.checked_mul(u64::from(burst)) {
-            Some(capacity) if capacity <= MAX_FILL_TICKS => {
-                Ok(Self { emission: NonZeroU64::new(emission), capacity })
-            }
-            _ => Err(TooSlow),
-        }
+    }
+
+    /// The bucket that comes nearest: no rate is above 100 million per second, and no bucket takes longer to fill
+    /// than 2.8 years.
+    pub(super) fn rounded(quota: Quota, burst: u32) -> Self {
+        let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
+        let emission = NonZeroU64::new(u64::from(quota.limit)).map(|limit| window.div_ceil(limit.get()));
+        let capacity = emission.unwrap_or(0).saturating_mul(u64::from(burst)).min(MAX_FILL_TICKS);
+        Self { emission: emission.and_then(NonZeroU64::new), capacity }
     }
 
     /// Emission interval and capacity, both in ticks of 10 ns; an interval of 0 means that no token ever comes.

@@ -27,7 +27,7 @@ mod watch;
 mod yaml;
 
 use std::{
-    io,
+    io, panic,
     path::{Path, PathBuf},
 };
 
@@ -72,6 +72,12 @@ pub enum LoadError {
         #[source]
         error: io::Error,
     },
+    /// A defect of the loader, which its log describes.
+    #[error("the loader broke on this configuration; the log says where")]
+    Broken {
+        /// The version of the content.
+        fingerprint: Fingerprint,
+    },
     /// Something is wrong with the content.
     #[error("{report}")]
     Invalid {
@@ -87,7 +93,7 @@ impl LoadError {
     pub fn fingerprint(&self) -> Fingerprint {
         match self {
             Self::Directory { error, .. } => Fingerprint::of_failure(error),
-            Self::Invalid { fingerprint, .. } => *fingerprint,
+            Self::Broken { fingerprint } | Self::Invalid { fingerprint, .. } => *fingerprint,
         }
     }
 }
@@ -104,8 +110,14 @@ pub fn load(directory: &Path, options: &Options) -> Result<Loaded, LoadError> {
     build(&sources, fingerprint, *options)
 }
 
-/// Makes rules of what was read.
+/// Makes rules of what was read. A defect of ours in it is an error like any other, so that it neither ends the
+/// watching nor takes the rules in force along.
 fn build(sources: &Sources, fingerprint: Fingerprint, options: Options) -> Result<Loaded, LoadError> {
+    let compiled = panic::catch_unwind(|| compile_all(sources, fingerprint, options));
+    compiled.unwrap_or(Err(LoadError::Broken { fingerprint }))
+}
+
+fn compile_all(sources: &Sources, fingerprint: Fingerprint, options: Options) -> Result<Loaded, LoadError> {
     let mut problems = Problems::new(options.strict);
     let readable = sources.readable(&mut problems);
     let files: Vec<_> =

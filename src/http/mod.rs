@@ -10,8 +10,9 @@ use axum::{
     extract::{DefaultBodyLimit, State},
     http::{StatusCode, header::CONTENT_TYPE},
     response::IntoResponse,
-    routing::get,
+    routing::{any, get},
 };
+use tokio::task::spawn_blocking;
 
 pub use self::json::DescriptorsBroken;
 use self::json::Messages;
@@ -44,7 +45,7 @@ pub struct Parts<T> {
 pub fn router<T: RateLimitService>(parts: Parts<T>) -> Result<Router, DescriptorsBroken> {
     let messages = Messages::new()?;
     let json = json::Twin { rate_limit: parts.rate_limit, messages };
-    let call = get(json::answer::<T>).post(json::answer::<T>);
+    let call = any(json::answer::<T>);
     Ok(Router::new()
         .route("/json", call.with_state(Arc::new(json)))
         .route("/healthcheck", get(ready).with_state(parts.readiness.clone()))
@@ -64,6 +65,8 @@ async fn ready(State(readiness): State<Readiness>) -> Result<&'static str, Statu
 }
 
 async fn metrics(State(exporter): State<Option<Exporter>>) -> impl IntoResponse {
-    let text = exporter.map(|exporter| exporter.render()).unwrap_or_default();
+    // Much of it may be a lot of work, and this thread accepts connections too.
+    let render = spawn_blocking(move || exporter.map(|exporter| exporter.render()).unwrap_or_default());
+    let text = render.await.unwrap_or_default();
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }

@@ -19,7 +19,10 @@ use crate::{
 /// rule's own path. Values are the caller's to choose, and each path costs memory for good.
 const MAX_VALUE_PATHS: usize = 10_000;
 
-/// The path of limits that requests bring along.
+/// The longest such path in bytes, for the same reason.
+const LONGEST_VALUE_PATH: usize = 256;
+
+/// The path of limits that requests bring along. There is one in a domain, so the bound does not apply.
 const BROUGHT_ALONG: &str = "(request)";
 
 /// The series of one path: each one's name is the reference's, in `tollgate_rule_…_total`.
@@ -98,18 +101,36 @@ pub fn hits(domain: &str, entries: &[Entry<'_>], limited: &Limited, hits: Hits, 
 
 /// The series of a path, unless there are too many already.
 fn by_path(domain: &str, path: &str) -> Option<Arc<RuleCounters>> {
+    if path.len() > LONGEST_VALUE_PATH {
+        dropped();
+        return None;
+    }
     // A domain's length keeps the two parts apart.
     let key = format!("{}:{domain}{path}", domain.len());
-    if let Some(known) = BY_PATH.read().get(&key) {
-        return Some(Arc::clone(known));
+    let is_full = |paths: &HashMap<_, _>| paths.len() >= MAX_VALUE_PATHS && path != BROUGHT_ALONG;
+    {
+        let paths = BY_PATH.read();
+        if let Some(known) = paths.get(&key) {
+            return Some(Arc::clone(known));
+        }
+        if is_full(&paths) {
+            dropped();
+            return None;
+        }
     }
     let mut paths = BY_PATH.write();
-    if paths.len() >= MAX_VALUE_PATHS && !paths.contains_key(&key) {
-        metrics::counter!("tollgate_rule_paths_dropped_total").increment(1);
+    // Another worker may have taken the last place meanwhile.
+    if is_full(&paths) {
+        dropped();
         return None;
     }
     let counters = paths.entry(key).or_insert_with(|| Arc::new(RuleCounters::new(domain, path)));
     Some(Arc::clone(counters))
+}
+
+/// Counts a decision whose path was too long, or one too many.
+fn dropped() {
+    metrics::counter!("tollgate_rule_paths_dropped_total").increment(1);
 }
 
 /// The hits from which on a limit is near, rounded down.

@@ -3,6 +3,7 @@
 use std::{pin::Pin, sync::Arc};
 
 use futures_util::{Stream, stream};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status, async_trait};
 use tonic_health::{
@@ -18,9 +19,9 @@ use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::SERV
 /// Where a process stands in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// There are no rules yet.
+    /// There are no rules yet, or the store was never reached.
     Starting,
-    /// There are rules to enforce.
+    /// There are rules to enforce, and there was a store to count in.
     Ready,
     /// It was told to stop, which is final.
     Stopping,
@@ -30,16 +31,49 @@ pub enum Phase {
 #[derive(Clone, Debug)]
 pub struct Readiness {
     phase: Arc<watch::Sender<Phase>>,
+    missing: Arc<Mutex<Missing>>,
+}
+
+/// What is needed to become ready and did not come yet. What came once is not asked for again: an outage of the
+/// store is met by each answer, and must not take every instance out at once.
+#[derive(Debug)]
+struct Missing {
+    rules: bool,
+    store: bool,
 }
 
 impl Readiness {
+    /// Ready once there are rules.
     pub(crate) fn new() -> Self {
-        Self { phase: Arc::new(watch::Sender::new(Phase::Starting)) }
+        Self::waiting_for(Missing { rules: true, store: false })
+    }
+
+    /// Ready once there are rules and the store was reached.
+    pub(super) fn with_store() -> Self {
+        Self::waiting_for(Missing { rules: true, store: true })
+    }
+
+    fn waiting_for(missing: Missing) -> Self {
+        let phase = Arc::new(watch::Sender::new(Phase::Starting));
+        Self { phase, missing: Arc::new(Mutex::new(missing)) }
     }
 
     /// Notes that there are rules to enforce.
     pub(super) fn rules_loaded(&self) {
-        self.advance(|phase| phase == Phase::Starting, Phase::Ready);
+        self.came(|missing| missing.rules = false);
+    }
+
+    /// Notes that the store was reached.
+    pub(super) fn store_reached(&self) {
+        self.came(|missing| missing.store = false);
+    }
+
+    fn came(&self, note: impl Fn(&mut Missing)) {
+        let mut missing = self.missing.lock();
+        note(&mut missing);
+        if !missing.rules && !missing.store {
+            self.advance(|phase| phase == Phase::Starting, Phase::Ready);
+        }
     }
 
     /// Notes that the process was told to stop.

@@ -76,11 +76,13 @@ impl Server {
         let occupancy =
             stores.memory().map(|store| AbortOnDropHandle::new(tokio::spawn(occupancy::report(store))));
         let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
+        let readiness = stores.readiness();
+        let reached = readiness.clone();
         let open = move |rules: &Arc<Snapshot>| {
-            let limiter = Limiter::new(Arc::clone(rules), stores.open()?, modes);
+            let limiter = Limiter::new(Arc::clone(rules), stores.open(&reached)?, modes);
             Ok(Rls(Service::new(limiter, answers.clone(), bounds)))
         };
-        let running = start_with(settings, exporter, open).await?;
+        let running = start_with(settings, exporter, readiness, open).await?;
         Ok(Running { occupancy, ..running })
     }
 }
@@ -109,11 +111,26 @@ impl Stores {
         }
     }
 
-    fn open(&self) -> Result<Store, StoreError> {
+    fn readiness(&self) -> Readiness {
         match self {
-            Self::Memory(store) => Ok(Store::Memory(store.clone())),
-            Self::Redis(settings) => RedisStore::open(settings).map(Store::Redis),
+            Self::Memory(_) => Readiness::new(),
+            Self::Redis(_) => Readiness::with_store(),
         }
+    }
+
+    /// Opens a store on this runtime, and tells `readiness` when it was reached.
+    fn open(&self, readiness: &Readiness) -> Result<Store, StoreError> {
+        let settings = match self {
+            Self::Memory(store) => return Ok(Store::Memory(store.clone())),
+            Self::Redis(settings) => settings,
+        };
+        let store = RedisStore::open(settings)?;
+        let (connecting, readiness) = (store.clone(), readiness.clone());
+        tokio::spawn(async move {
+            connecting.connected().await;
+            readiness.store_reached();
+        });
+        Ok(Store::Redis(store))
     }
 }
 
@@ -122,13 +139,13 @@ impl Stores {
 pub(super) async fn start_with<T, O>(
     settings: Settings,
     exporter: Option<Exporter>,
+    readiness: Readiness,
     open: O,
 ) -> Result<Running, StartError>
 where
     T: RateLimitService,
     O: Fn(&Arc<Snapshot>) -> Result<T, StoreError> + Clone + Send + 'static,
 {
-    let readiness = Readiness::new();
     let reloader = Reloader::new(readiness.clone(), &settings.rules);
     let seen = reloader.load_first(&settings.rules)?;
     let rules = Arc::clone(&reloader.rules);

@@ -64,6 +64,8 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { descriptors: 64, entries: 16, text: 16 << 10 }
+        // Texts come from a proxy's clients, and a refused request is one that a proxy may let pass: the bound has
+        // to be above what a proxy takes, which is 60 KiB of headers in Envoy.
+        Self { descriptors: 64, entries: 16, text: 128 << 10 }
     }
 }

@@ -8,18 +8,36 @@ pub(crate) mod tollgate;
 
 use std::{
     net::{Ipv4Addr, TcpListener},
-    process::Child,
+    process::{Child, Command},
+    sync::atomic::{AtomicU16, Ordering},
 };
 
-/// A port that nothing listens on at the moment.
+/// Where the next port comes from: below the range that the system gives out by itself.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(20_000);
+
+/// A port that nothing listens on and that no other test is given.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
-    listener.local_addr().expect("bound").port()
+    loop {
+        let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+        assert!(port < 32_000, "out of ports");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A process that ends with its test.
 #[derive(Debug)]
 pub(crate) struct Process(pub(crate) Child);
+
+impl Process {
+    /// Sends a signal, by its name without `SIG`.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.0.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &pid]).status().expect("kill is installed");
+        assert!(status.success());
+    }
+}
 
 impl Drop for Process {
     fn drop(&mut self) {

@@ -15,7 +15,7 @@ use super::{Process, free_port};
 /// A Redis server of one test's own; it ends with the test and keeps nothing.
 #[derive(Debug)]
 pub(crate) struct Redis {
-    _process: Process,
+    process: Process,
     directory: TempDir,
     port: u16,
 }
@@ -23,8 +23,12 @@ pub(crate) struct Redis {
 impl Redis {
     /// Starts a server with additional arguments and waits until it answers.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        Self::start_on(free_port(), arguments)
+    }
+
+    /// Starts a server on a port that was got before.
+    pub(crate) fn start_on(port: u16, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let port = free_port();
         let child = Command::new("redis-server")
             .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--loglevel", "warning"])
             .args(["--port", &port.to_string()])
@@ -40,12 +44,17 @@ impl Redis {
             assert!(Instant::now() < deadline, "redis-server does not answer");
             thread::sleep(Duration::from_millis(5));
         }
-        Self { _process: process, directory, port }
+        Self { process, directory, port }
     }
 
     /// Starts a plain server.
     pub(crate) fn start() -> Self {
         Self::start_with(&[])
+    }
+
+    /// Sends the server a signal, by its name without `SIG`.
+    pub(crate) fn signal(&self, name: &str) {
+        self.process.signal(name);
     }
 
     pub(crate) fn port(&self) -> u16 {

@@ -81,9 +81,7 @@ impl Tollgate {
 
     /// Sends a signal, by its name without `SIG`.
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.process.0.id().to_string();
-        let status = Command::new("kill").args(["-s", name, &pid]).status().expect("kill is installed");
-        assert!(status.success());
+        self.process.signal(name);
     }
 
     /// Waits for the end of the process and gives its exit code.

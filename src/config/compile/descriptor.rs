@@ -141,6 +141,13 @@ impl Compiler<'_> {
     /// The names that a limit replaces.
     fn replaces(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> Box<[Box<str>]> {
         if let Some(name) = raw.name.stated().filter(|name| !name.value.is_empty()) {
+            // Envoy puts the name into a header as it is.
+            if name.value.chars().any(char::is_control) {
+                self.error(name.at, &path.key("name"), "has control characters, and would go into headers");
+            } else if name.value.contains(['"', '\\']) {
+                let message = "has quotes or backslashes, which garble the headers that Envoy makes of it";
+                self.warning(name.at, &path.key("name"), message);
+            }
             self.domain.add_name(name.value.clone());
         }
         let list = path.key("replaces");

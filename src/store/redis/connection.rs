@@ -1,16 +1,15 @@
 //! One connection to one Redis, kept up by a task.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
-use ::redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value, aio::MultiplexedConnection};
-use tokio::{sync::watch, time::sleep};
+use ::redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value,
+    aio::MultiplexedConnection, cmd,
+};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 
 /// The pause after a first failed attempt to connect; it doubles with each further one.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -21,8 +20,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How long one attempt to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// So many calls in a row without an answer condemn the connection: the peer may be gone without a word.
-const TIMEOUTS_IN_A_ROW: u32 = 64;
+/// Between two looks whether the server still answers on the connection.
+const PROBE_EVERY: Duration = Duration::from_millis(500);
+
+/// How long the server may take to answer a look. A peer that is gone without a word is noticed by this, however
+/// few or impatient the callers are.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A handle on the connection; clones share it. The task ends when the last handle is gone.
 #[derive(Clone)]
@@ -34,7 +37,6 @@ struct Shared {
     state: watch::Receiver<State>,
     /// The number of the latest connection that was found broken.
     broken: watch::Sender<u64>,
-    timeouts: AtomicU32,
 }
 
 #[derive(Clone)]
@@ -68,7 +70,7 @@ impl Connection {
         let (report, state) = watch::channel(State::Connecting);
         let (broken, breaks) = watch::channel(0);
         tokio::spawn(keep_connected(client, report, breaks));
-        Self { shared: Arc::new(Shared { state, broken, timeouts: AtomicU32::new(0) }) }
+        Self { shared: Arc::new(Shared { state, broken }) }
     }
 
     /// Sends a command once and awaits its answer.
@@ -76,22 +78,16 @@ impl Connection {
         let (mut connection, number) = self.connection().await?;
         // An error that Redis answers arrives as a value.
         let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
-        match &answer {
-            Err(error) if error.is_unrecoverable_error() => self.condemn(number),
-            _ => self.shared.timeouts.store(0, Ordering::Relaxed),
+        if answer.as_ref().is_err_and(is_lasting) {
+            self.condemn(number);
         }
         answer.map_err(SendError::Failed)
     }
 
-    /// Tells that an answer did not come in time.
-    pub(super) fn timed_out(&self) {
-        if self.shared.timeouts.fetch_add(1, Ordering::Relaxed) < TIMEOUTS_IN_A_ROW {
-            return;
-        }
-        self.shared.timeouts.store(0, Ordering::Relaxed);
-        if let State::Up(_, number) = &*self.shared.state.borrow() {
-            self.condemn(*number);
-        }
+    /// Waits until there is a connection.
+    pub(super) async fn connected(&self) {
+        // An error means that the process is at its end.
+        let _ = self.shared.state.clone().wait_for(|state| matches!(state, State::Up(..))).await;
     }
 
     /// Has the task replace the connection `number`, unless it did already.
@@ -126,10 +122,11 @@ async fn keep_connected(client: Client, report: watch::Sender<State>, mut breaks
             Ok(connection) => {
                 number = number.saturating_add(1);
                 pause = SHORTEST_PAUSE;
-                report.send_replace(State::Up(connection, number));
-                // Ends with an error when no handle is left.
-                if breaks.wait_for(|broken| *broken >= number).await.is_err() {
-                    return;
+                report.send_replace(State::Up(connection.clone(), number));
+                tokio::select! {
+                    // Ends with an error when no handle is left.
+                    broke = breaks.wait_for(|broken| *broken >= number) => if broke.is_err() { return },
+                    () = silence(connection) => {}
                 }
                 tracing::warn!("the connection to Redis broke");
                 report.send_replace(State::Down("the connection broke".into()));
@@ -145,6 +142,25 @@ async fn keep_connected(client: Client, report: watch::Sender<State>, mut breaks
                     () = report.closed() => return,
                 }
             }
+        }
+    }
+}
+
+/// Whether an error will stay for as long as the connection does: it broke, or leads to a server that takes no
+/// writes any more, as one that was demoted in a failover. Another connection may lead to the new master.
+fn is_lasting(error: &RedisError) -> bool {
+    let demoted = [ServerErrorKind::ReadOnly, ServerErrorKind::MasterDown].map(ErrorKind::Server);
+    error.is_unrecoverable_error() || demoted.contains(&error.kind())
+}
+
+/// Ends when the server does not answer on the connection any more.
+async fn silence(mut connection: MultiplexedConnection) {
+    let ping = cmd("PING");
+    loop {
+        sleep(PROBE_EVERY).await;
+        // An error that the server answers is a value here, and a sign of life too.
+        if !matches!(timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await, Ok(Ok(_))) {
+            return;
         }
     }
 }

@@ -3,17 +3,21 @@
 //! A call is one `EVALSHA` of the script in `lua/` on the keys of one hash tag. A charge is never sent twice: the
 //! one answer that leads to another attempt is `NOSCRIPT`, which charged nothing.
 
+mod condition;
 mod connection;
 mod script;
 mod settings;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use ::redis::{ErrorKind, ServerErrorKind, Value};
 use tokio::time::timeout;
 
-use self::connection::{Connection, SendError};
 pub use self::settings::RedisSettings;
+use self::{
+    condition::Condition,
+    connection::{Connection, SendError},
+};
 use super::{
     StoreError,
     key::{Call, Verdicts},
@@ -27,6 +31,7 @@ pub struct RedisStore {
     timeout: Duration,
     key_prefix: Box<[u8]>,
     clock: ScriptClock,
+    condition: Arc<Condition>,
 }
 
 /// Which clock the script decides by.
@@ -51,6 +56,7 @@ impl RedisStore {
             timeout: settings.timeout,
             key_prefix: settings.key_prefix.as_bytes().into(),
             clock: ScriptClock::Server,
+            condition: Arc::default(),
         })
     }
 
@@ -60,20 +66,22 @@ impl RedisStore {
         Self { clock, ..self }
     }
 
+    /// Waits until the server was reached.
+    pub async fn connected(&self) {
+        self.connection.connected().await;
+    }
+
     /// Decides a call in one step.
     ///
     /// # Errors
     /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether
     /// the call was charged.
     pub async fn decide(&self, call: &Call) -> Result<Verdicts, StoreError> {
-        let reply = match timeout(self.timeout, self.evaluate(call)).await {
-            Ok(reply) => reply?,
-            Err(_) => {
-                self.connection.timed_out();
-                return Err(StoreError::Timeout(self.timeout));
-            }
-        };
-        script::read_reply(call, &reply).ok_or(StoreError::Garbled)
+        let answer = timeout(self.timeout, self.evaluate(call)).await;
+        let answer = answer.unwrap_or(Err(StoreError::Timeout(self.timeout)));
+        let verdicts = answer.and_then(|reply| script::read_reply(call, &reply).ok_or(StoreError::Garbled));
+        self.condition.note(verdicts.as_ref().err());
+        verdicts
     }
 
     async fn evaluate(&self, call: &Call) -> Result<Value, StoreError> {

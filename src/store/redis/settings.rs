@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ::redis::{Client, ClientTlsConfig, TlsCertificates};
+use ::redis::{Client, ClientTlsConfig, IntoConnectionInfo as _, TlsCertificates, io::tcp::TcpSettings};
 
 use crate::store::StoreError;
 
@@ -51,9 +51,12 @@ impl RedisSettings {
             None => None,
         };
         let root_cert = self.ca_certificate.as_deref().map(read).transpose()?;
+        // A call must not wait for the answer to the one before it.
+        let tcp = TcpSettings::default().set_nodelay(true);
+        let server = self.url.as_str().into_connection_info().map_err(malformed)?.set_tcp_settings(tcp);
         match client_tls.is_some() || root_cert.is_some() {
-            true => Client::build_with_tls(self.url.as_str(), TlsCertificates { client_tls, root_cert }),
-            false => Client::open(self.url.as_str()),
+            true => Client::build_with_tls(server, TlsCertificates { client_tls, root_cert }),
+            false => Client::open(server),
         }
         .map_err(malformed)
     }
