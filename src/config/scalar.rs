@@ -78,7 +78,8 @@ fn float(text: &str) -> Option<Meaning> {
     if !is_number || !is_exponent {
         return None;
     }
-    text.parse().ok().map(Meaning::Float)
+    // What is out of range is a text, such as an abbreviated commit `12e4567`.
+    text.parse().ok().filter(|number: &f64| number.is_finite()).map(Meaning::Float)
 }
 
 #[cfg(test)]

@@ -49,15 +49,16 @@ impl Environment {
     }
 
     /// Finds what the environment says for the flags of `verb`, a part of `root`, which has every flag that has
-    /// a variable. The reference's variables are not looked at for flags that are `given` as words: some, such
-    /// as HOST, have other meanings elsewhere.
+    /// a variable. The reference's variables are not looked at for flags that are `given` as words or by our own
+    /// variable: some, such as HOST, have other meanings elsewhere.
     pub(super) fn flags_of(&self, verb: &Command, root: &Command, given: impl Fn(&str) -> bool) -> Found {
         let mut found = Found::default();
         if has_flag(verb, "grpc-address") {
             found.problems.extend(self.unknown(root));
             reference::review(self, &mut found);
         }
-        for setting in reference::settings(self, given, &mut found.problems) {
+        let is_given = |flag: &str| given(flag) || self.variables.contains_key(&variable(flag));
+        for setting in reference::settings(self, is_given, &mut found.problems) {
             if has_flag(verb, setting.flag) {
                 found.add(verb, setting.flag, &setting.variable, setting.value.into());
             }

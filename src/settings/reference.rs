@@ -64,12 +64,19 @@ pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
 
 /// Notes what asks for something that we have not.
 pub(super) fn review(environment: &Environment, found: &mut Found) {
-    let is_on = |name: &str| environment.get(name).is_some_and(|value| boolean(value) == Ok(true));
-    for (name, reason) in REFUSED.iter().filter(|(name, _)| is_on(name)) {
-        found.problems.push(Problem::new(*name, *reason));
+    for (name, reason) in REFUSED {
+        match environment.get(name).map(boolean) {
+            Some(Ok(true)) => found.problems.push(Problem::new(name, reason)),
+            Some(Err(error)) => found.problems.push(Problem::new(name, error)),
+            Some(Ok(false)) | None => {}
+        }
     }
-    for (name, reason) in WITHOUT_EFFECT.iter().filter(|(name, _)| is_on(name)) {
-        found.notices.push(format!("{name} has no effect: {reason}"));
+    for (name, reason) in WITHOUT_EFFECT {
+        match environment.get(name).map(boolean) {
+            Some(Ok(true)) => found.notices.push(format!("{name} has no effect: {reason}")),
+            Some(Err(error)) => found.problems.push(Problem::new(name, error)),
+            Some(Ok(false)) | None => {}
+        }
     }
     let other = |name: &str, known: &str| {
         environment.get(name).filter(|value| !value.eq_ignore_ascii_case(known)).is_some()
@@ -145,7 +152,12 @@ fn address(environment: &Environment, host: &str, port: &str, usual_port: &str) 
 
 /// The URL of the Redis that the reference would use, if one is named.
 fn redis_url(environment: &Environment) -> Option<Result<String, Problem>> {
-    let url = environment.get("REDIS_URL")?;
+    let Some(url) = environment.get("REDIS_URL") else {
+        // Whoever sets one of these has a Redis in mind, and must not get counters in memory instead.
+        let orphan = ["REDIS_TYPE", "REDIS_AUTH"].into_iter().find(|name| environment.get(name).is_some());
+        return orphan
+            .map(|name| Err(Problem::new(name, "set, but REDIS_URL is not; or say --store memory")));
+    };
     if environment.get("REDIS_TYPE").is_some_and(|kind| !kind.eq_ignore_ascii_case("single")) {
         return Some(Err(Problem::new("REDIS_TYPE", "only SINGLE is supported yet")));
     }

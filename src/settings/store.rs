@@ -120,14 +120,16 @@ fn key_prefix(text: &str) -> Result<String, String> {
 
 /// `url` with `***` in place of its password, wherever the forms of a URL have one.
 fn masked(url: &str) -> String {
-    let (url, query) = url.split_once('?').map_or((url, None), |(url, query)| (url, Some(query)));
     let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
-    let mut text = match rest.rsplit_once('@') {
-        Some((login, host)) => {
+    // The login first: an unescaped `?` may stand in its password.
+    let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, host)| (Some(login), host));
+    let (host, query) = rest.split_once('?').map_or((rest, None), |(host, query)| (host, Some(query)));
+    let mut text = match login {
+        Some(login) => {
             let user = login.split_once(':').map_or("", |(user, _)| user);
             format!("{scheme}://{user}:***@{host}")
         }
-        None => format!("{scheme}://{rest}"),
+        None => format!("{scheme}://{host}"),
     };
     for (at, pair) in query.into_iter().flat_map(|query| query.split('&')).enumerate() {
         text.push(if at == 0 { '?' } else { '&' });
@@ -150,6 +152,7 @@ mod tests {
             ("redis://:secret@host:6379", "redis://:***@host:6379"),
             ("rediss://user:secret@host", "rediss://user:***@host"),
             ("redis://user:se@cret@host", "redis://user:***@host"),
+            ("redis://:se?cret@host?db=1", "redis://:***@host?db=1"),
             ("redis://secret@host", "redis://:***@host"),
             (
                 "redis+unix:///run/redis?db=1&pass=secret&user=u",

@@ -38,6 +38,9 @@ impl Envoy {
             assert!(moved.contains(&stated), "edge.yaml has no port {from}");
             moved = moved.replace(&stated, &format!("port_value: {to}}}"));
         }
+        // Envoy lets requests pass unlimited when it gets no answer in time, as from a machine busy with tests.
+        assert!(moved.contains("timeout: 0.02s"), "edge.yaml has no timeout");
+        moved = moved.replace("timeout: 0.02s", "timeout: 5s");
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("envoy.yaml");
         fs::write(&file, moved).expect("writable");

@@ -38,9 +38,10 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server is installed; `tests/run.sh` installs it");
-        let process = Process(child);
+        let mut process = Process(child);
         let deadline = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            assert!(process.0.try_wait().expect("it was started").is_none(), "redis-server ended");
             assert!(Instant::now() < deadline, "redis-server does not answer");
             thread::sleep(Duration::from_millis(5));
         }

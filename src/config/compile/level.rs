@@ -8,6 +8,9 @@ use crate::{
     rules::{Level, Matcher, Node, Wildcard},
 };
 
+/// Wildcards of a level that others are compared with, so that the warnings of a level of many cost no minutes.
+const MAX_COMPARED: usize = 1_000;
+
 /// A level to which descriptors are added.
 #[derive(Debug, Default)]
 pub(super) struct LevelBuilder {
@@ -72,7 +75,7 @@ impl LevelBuilder {
             let prefix = text.split('*').next().unwrap_or_default();
             stated.starts_with(prefix) && wide.covers(wildcard)
         };
-        if let Some((_, text, earlier)) = self.wildcards.iter().take(before).find(covers) {
+        if let Some((_, text, earlier)) = self.wildcards.iter().take(before.min(MAX_COMPARED)).find(covers) {
             let message = format!(
                 "can never match, nor can anything below it: the wildcard `{text}` at {} takes all of its \
                  values first",

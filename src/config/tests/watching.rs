@@ -94,7 +94,12 @@ fn a_half_written_file_that_is_completed() {
     let (_watcher, reports) = watch(directory.path());
     let mut file = fs::File::create(directory.path().join("a.yaml")).unwrap();
     file.write_all(b"domain: bet").unwrap();
-    expect(&reports, "bet");
+    // Between the two steps it may be seen empty.
+    let mut seen = reports.recv_timeout(PATIENCE).expect("a report in time");
+    if seen.is_err() {
+        seen = reports.recv_timeout(PATIENCE).expect("a report in time");
+    }
+    assert_eq!(seen, Ok(vec!["bet".into()]));
     file.write_all(b"ter\n").unwrap();
     expect(&reports, "better");
 }

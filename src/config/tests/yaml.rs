@@ -24,8 +24,32 @@ fn merging_after_a_key_that_it_has_too_is_warned_of() {
         "  - key: a\n    rate_limit: &limit {unit: day, requests_per_unit: 5}\n  - key: b\n    rate_limit:\n      \
          unit: hour\n      <<: *limit\n",
     );
-    assert_says(&warnings(&yaml), &["`<<` does not change the keys before it"]);
+    assert_says(&warnings(&yaml), &["a.yaml:8", "`<<` changes `unit` on line 7"]);
     assert_says(&errors("domain: d\n<<: 5\n"), &["a.yaml:2: `<<` merges a mapping"]);
+}
+
+/// As the reference reads them.
+#[test]
+fn pairs_take_effect_in_their_order_and_limits_field_by_field() {
+    let quota = |yaml: &str| {
+        let rule = rule(&load_all(&[("a.yaml", yaml)], Options::default()).unwrap(), &[("k", "")]).unwrap();
+        match rule.limit {
+            crate::rules::Limit::Quota { quota, .. } => format!("{quota}, {}", rule.name),
+            crate::rules::Limit::Unlimited => panic!("is unlimited"),
+        }
+    };
+    let named = "- &a {key: a, rate_limit: &al {unit: day, requests_per_unit: 1, name: n}}\n- &b {key: b, rate_limit: {unit: hour, requests_per_unit: 2}}\n";
+    for (pairs, expected) in [
+        ("<<: *a, key: k", "1 per day, n"),
+        ("<<: *a, <<: *b, key: k", "2 per hour, n"),
+        ("<<: [*a, *b], key: k", "1 per day, n"),
+        ("<<: *a, key: k, rate_limit: {requests_per_unit: 7}", "7 per day, n"),
+        ("key: k, rate_limit: {unit: hour, <<: *al}", "1 per day, n"),
+        ("key: k, rate_limit: {unit: hour}, rate_limit: {requests_per_unit: 9}", "9 per hour, "),
+    ] {
+        let yaml = format!("domain: d\ndescriptors:\n{named}- {{{pairs}}}\n");
+        assert_eq!(quota(&yaml), expected, "{pairs}");
+    }
 }
 
 #[test]
@@ -50,12 +74,15 @@ fn bombs_of_aliases_are_refused() {
         let aliases = vec![format!("*a{before}"); 10].join(", ");
         yaml.push_str(&format!("  a{level}: &a{level} [{aliases}]\n"));
     }
-    assert_says(&errors(&yaml), &["the aliases of this file repeat too much"]);
+    assert_says(&errors(&yaml), &["anchors and aliases of this file repeat too much"]);
 
     let text = "x".repeat(1 << 20);
     let aliases = vec!["*big"; 100].join(", ");
     let yaml = format!("domain: d\nmetadata: {{a: &big {text}, b: [{aliases}]}}\n");
-    assert_says(&errors(&yaml), &["a.yaml:2: metadata.b[", "the aliases of this file repeat too much"]);
+    assert_says(
+        &errors(&yaml),
+        &["a.yaml:2: metadata.b[", "anchors and aliases of this file repeat too much"],
+    );
     assert_says(&errors("domain: d\nmetadata: &a [*a]\n"), &["stands inside of the node that it names"]);
 }
 

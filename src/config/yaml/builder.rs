@@ -6,9 +6,9 @@ use super::{Content, Mistake, Node, Position};
 
 /// Nesting that no configuration needs; what is built here is walked recursively.
 const MAX_DEPTH: usize = 64;
-/// Nodes that aliases may add to a document: a few lines can ask for billions.
+/// Nodes that anchors and aliases may add to a document: a few lines can ask for billions.
 const MAX_ALIASED_NODES: usize = 1_000_000;
-/// Bytes of text that aliases may add to a document.
+/// Bytes of text that anchors and aliases may add to a document.
 const MAX_ALIASED_BYTES: usize = 64 << 20;
 
 /// A collection whose end has not come yet.
@@ -104,20 +104,29 @@ impl Builder {
         if self.open.len().saturating_add(*depth) > MAX_DEPTH {
             return Err(self.mistake(at, format!("nested more than {MAX_DEPTH} levels deep")));
         }
-        self.aliased_nodes = self.aliased_nodes.saturating_add(*nodes);
-        self.aliased_bytes = self.aliased_bytes.saturating_add(*bytes);
-        if self.aliased_nodes > MAX_ALIASED_NODES || self.aliased_bytes > MAX_ALIASED_BYTES {
-            return Err(self.mistake(at, "the aliases of this file repeat too much"));
-        }
+        let (nodes, bytes) = (*nodes, *bytes);
         // Problems are reported where the value is written, which is where they are mended.
         let node = node.clone();
+        self.charge(at, nodes, bytes)?;
         self.complete(node, 0)
+    }
+
+    /// Takes what anchors and aliases add to the document into account.
+    fn charge(&mut self, at: Position, nodes: usize, bytes: usize) -> Result<(), Mistake> {
+        self.aliased_nodes = self.aliased_nodes.saturating_add(nodes);
+        self.aliased_bytes = self.aliased_bytes.saturating_add(bytes);
+        match self.aliased_nodes > MAX_ALIASED_NODES || self.aliased_bytes > MAX_ALIASED_BYTES {
+            true => Err(self.mistake(at, "the anchors and aliases of this file repeat too much")),
+            false => Ok(()),
+        }
     }
 
     /// Puts a node that is read where it belongs.
     pub(super) fn complete(&mut self, node: Node, anchor: usize) -> Result<(), Mistake> {
         if anchor > 0 {
             let (nodes, bytes, depth) = cost(&node);
+            // It is kept beside the document, as if it were repeated once.
+            self.charge(node.at, nodes, bytes)?;
             self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, bytes, depth });
         }
         match self.open.last_mut() {

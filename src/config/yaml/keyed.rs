@@ -1,90 +1,101 @@
-//! The pairs of a mapping: duplicate keys and merge keys.
+//! The pairs of a mapping: duplicate keys and merge keys, which mean what they mean to the reference.
 
 use std::{collections::HashMap, rc::Rc};
 
 use super::{Content, Mistake, Node, Position, builder::Builder};
 
+/// Keys whose mappings are merged field by field where they come again; of others the last one wins.
+const MERGED_BY_FIELD: [&str; 2] = ["rate_limit", "metadata"];
+
 impl Builder {
-    /// The pairs of a mapping with duplicates dropped and merge keys applied. What the mapping states itself
-    /// goes before what it merges.
+    /// The pairs of a mapping with duplicates and merge keys resolved. Pairs take effect in their order, so a `<<`
+    /// changes what stands before it; YAML has it otherwise, which is remarked.
     pub(super) fn keyed(&mut self, pairs: Vec<(Node, Node)>) -> Result<Vec<(Node, Node)>, Mistake> {
         let mut keyed = Keyed::default();
-        let mut merges = Vec::new();
         for (key, value) in pairs {
+            let again = key.at;
             if is_merge(&key) {
-                merges.push((keyed.pairs.len(), value));
-            } else if let Some((before, name)) = keyed.put(key, value) {
-                let remark = format!("`{name}` stands on line {} already; this one wins", before.at.line);
-                self.remark(before.again, remark);
-            }
-        }
-        let own = keyed.pairs.len();
-        for (stated_before, merge) in merges {
-            let at = merge.at;
-            let maps = match merge.content {
-                Content::Map(map) => vec![map],
-                Content::List(items) => {
-                    items.into_iter().map(map_of).collect::<Option<_>>().unwrap_or_default()
-                }
-                Content::Scalar(_) => Vec::new(),
-            };
-            if maps.is_empty() {
-                return Err(self.mistake(at, "`<<` merges a mapping or a list of mappings, found neither"));
-            }
-            for (key, value) in maps.into_iter().flatten() {
-                if let Some(index) = keyed.put_if_new(key, value)
-                    && index < stated_before.min(own)
-                {
-                    let message = "`<<` does not change the keys before it, while the reference would; \
-                                   put it first, so that both read the same";
-                    self.remark(at, message);
-                }
+                self.merge(&mut keyed, again, value)?;
+            } else if let Some((name, Known::Stated(before))) = keyed.put(key, value, true) {
+                let effect = match MERGED_BY_FIELD.contains(&&*name) {
+                    true => "both are merged, and of a field in both this one wins",
+                    false => "this one wins",
+                };
+                self.remark(again, format!("`{name}` stands on line {} already; {effect}", before.line));
             }
         }
         Ok(keyed.pairs)
     }
+
+    /// Applies a merge key. Of several mappings the first goes before the others.
+    fn merge(&mut self, keyed: &mut Keyed, at: Position, value: Node) -> Result<(), Mistake> {
+        let maps = match value.content {
+            Content::Map(map) => vec![map],
+            Content::List(items) => items.into_iter().map(map_of).collect::<Option<_>>().unwrap_or_default(),
+            Content::Scalar(_) => Vec::new(),
+        };
+        if maps.is_empty() {
+            return Err(self.mistake(at, "`<<` merges a mapping or a list of mappings, found neither"));
+        }
+        for (key, value) in maps.into_iter().rev().flatten() {
+            if let Some((name, Known::Stated(before))) = keyed.put(key, value, false) {
+                let message = format!(
+                    "`<<` changes `{name}` on line {}, as in the reference, while YAML has it otherwise; put `<<` \
+                     first, so that it reads the same to all",
+                    before.line
+                );
+                self.remark(at, message);
+            }
+        }
+        Ok(())
+    }
 }
 
-/// A key that came again.
-struct Again {
-    /// Where it stood.
-    at: Position,
-    /// Where it came again.
-    again: Position,
+/// A key that was there already.
+enum Known {
+    /// The mapping states it, here.
+    Stated(Position),
+    /// It came by a merge key.
+    Merged,
 }
 
 /// The pairs of a mapping by key.
 #[derive(Debug, Default)]
 struct Keyed {
     pairs: Vec<(Node, Node)>,
-    index: HashMap<Rc<str>, usize>,
+    /// Position in the pairs, and whether the mapping states the key itself.
+    index: HashMap<Rc<str>, (usize, bool)>,
 }
 
 impl Keyed {
     /// Puts a pair in; a key that is there already takes the new value.
-    fn put(&mut self, key: Node, value: Node) -> Option<(Again, Rc<str>)> {
+    fn put(&mut self, key: Node, value: Node, is_stated: bool) -> Option<(Rc<str>, Known)> {
         let Some(name) = name_of(&key) else {
             // No key of the language; whoever reads the mapping says so.
             self.pairs.push((key, value));
             return None;
         };
-        if let Some(pair) = self.index.get(&name).and_then(|at| self.pairs.get_mut(*at)) {
-            let again = Again { at: pair.0.at, again: key.at };
-            *pair = (key, value);
-            return Some((again, name));
+        let Some((at, was_stated)) = self.index.insert(name.clone(), (self.pairs.len(), is_stated)) else {
+            self.pairs.push((key, value));
+            return None;
+        };
+        self.index.insert(name.clone(), (at, was_stated || is_stated));
+        let pair = self.pairs.get_mut(at)?;
+        let known = if was_stated { Known::Stated(pair.0.at) } else { Known::Merged };
+        pair.0 = key;
+        match (&mut pair.1.content, value) {
+            (Content::Map(fields), Node { content: Content::Map(more), .. })
+                if MERGED_BY_FIELD.contains(&&*name) =>
+            {
+                let mut merged = Self::default();
+                for (key, value) in std::mem::take(fields).into_iter().chain(more) {
+                    merged.put(key, value, true);
+                }
+                *fields = merged.pairs;
+            }
+            (_, value) => pair.1 = value,
         }
-        self.index.insert(name, self.pairs.len());
-        self.pairs.push((key, value));
-        None
-    }
-
-    /// Puts a pair in unless the key is there already, and then says at which index.
-    fn put_if_new(&mut self, key: Node, value: Node) -> Option<usize> {
-        let known = name_of(&key).and_then(|name| self.index.get(&name).copied());
-        if known.is_none() {
-            self.put(key, value);
-        }
-        known
+        Some((name, known))
     }
 }
 

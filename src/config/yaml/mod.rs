@@ -99,7 +99,11 @@ impl From<ScanError> for Mistake {
         let at = *error.marker();
         let at = Position { line: at.line(), column: at.col().saturating_add(1) };
         let path = String::new();
-        Self { at, path, message: format!("the YAML can't be read: {}", error.info()) }
+        let mut message = format!("the YAML can't be read: {}", error.info());
+        if message.contains("':' must be followed") {
+            message.push_str("; put a space there, and not a tab");
+        }
+        Self { at, path, message }
     }
 }
 

@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use ::redis::{Client, ClientTlsConfig, IntoConnectionInfo as _, TlsCertificates, io::tcp::TcpSettings};
+use ::redis::{
+    Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo as _, TlsCertificates, io::tcp::TcpSettings,
+};
 
 use crate::store::StoreError;
 
@@ -54,7 +56,9 @@ impl RedisSettings {
         // A call must not wait for the answer to the one before it.
         let tcp = TcpSettings::default().set_nodelay(true);
         let server = self.url.as_str().into_connection_info().map_err(malformed)?.set_tcp_settings(tcp);
-        match client_tls.is_some() || root_cert.is_some() {
+        // Files for TLS may be set for good, whether or not this server has it.
+        let has_tls = matches!(server.addr(), ConnectionAddr::TcpTls { .. });
+        match has_tls && (client_tls.is_some() || root_cert.is_some()) {
             true => Client::build_with_tls(server, TlsCertificates { client_tls, root_cert }),
             false => Client::open(server),
         }
