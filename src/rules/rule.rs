@@ -85,6 +85,13 @@ pub struct Derived {
 }
 
 impl Segment {
+    /// What stays open where a value is stated: nothing, unless the request's key alone reads like the rule's key
+    /// and value, which matches it as in the reference, with a counter for each value.
+    fn open_though_stated<'a>(&self, entry: Entry<'a>) -> Option<Entry<'a>> {
+        let value = self.stated.strip_prefix(entry.key).and_then(|rest| rest.strip_prefix('_'));
+        (value != Some(entry.value)).then_some(entry)
+    }
+
     /// What stays open where values share a counter: as in the reference they do so for each key that the
     /// pattern matches, and a request whose key spells out a pattern for keys is taken at its word.
     fn open_though_shared<'a>(&self, entry: Entry<'a>) -> Option<Entry<'a>> {
@@ -100,7 +107,7 @@ impl Rule {
     /// The entries of a request that tell the rule's counters apart: those that the rule leaves open.
     pub fn open<'a>(&self, entries: &[Entry<'a>]) -> impl Iterator<Item = Entry<'a>> {
         self.segments.iter().zip(entries).filter_map(|(segment, entry)| match segment.value {
-            Value::Stated => None,
+            Value::Stated => segment.open_though_stated(*entry),
             Value::Open => Some(*entry),
             Value::Shared => segment.open_though_shared(*entry),
         })

@@ -34,6 +34,7 @@ descriptors:
 - {key: generous, rate_limit: {unlimited: true, replaces: [{name: day}]}}
 - {key: multiple, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 3}}
 - {key: shared, value: 'f*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+- {key: stated, value: b, rate_limit: {unit: hour, requests_per_unit: 2}}
 - {key: shared, value: 'g*', rate_limit: {unit: hour, requests_per_unit: 2}}
 ";
 
@@ -208,6 +209,22 @@ async fn values_of_a_pattern_share_a_counter_only_when_told_to() {
     for (value, remaining) in [("f1", 1), ("f2", 0), ("g1", 1), ("g2", 1)] {
         let answer = asked.about(vec![descriptor("shared", value)]).await;
         assert_eq!(answer.statuses[0].limit_remaining, remaining, "{value}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_reads_like_a_rules_key_and_value_has_a_counter_for_each_value() {
+    let asked = Asked::plain();
+    // The rule `key: stated, value: b` is found under `stated_b`, by either split of it and by the key alone.
+    for (key, value, remaining) in [
+        ("stated", "b", 1),
+        ("stated", "b", 0),
+        ("stated_b", "x", 1),
+        ("stated_b", "y", 1),
+        ("stated_b", "x", 0),
+    ] {
+        let answer = asked.about(vec![descriptor(key, value)]).await;
+        assert_eq!(answer.statuses[0].limit_remaining, remaining, "{key}={value}");
     }
 }
 
