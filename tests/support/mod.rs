@@ -12,14 +12,14 @@ use std::{
     sync::atomic::{AtomicU16, Ordering},
 };
 
-/// Where the next port comes from: below the range that the system gives out by itself.
-static NEXT_PORT: AtomicU16 = AtomicU16::new(20_000);
+/// Where the next port comes from: below the range that systems usually give out by themselves.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(10_100);
 
 /// A port that nothing listens on and that no other test is given.
 pub(crate) fn free_port() -> u16 {
     loop {
         let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
-        assert!(port < 32_000, "out of ports");
+        assert!(port < 15_000, "out of ports");
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return port;
         }

@@ -1,7 +1,7 @@
 //! A private Redis.
 
 use std::{
-    net::{Ipv4Addr, TcpStream},
+    os::unix::net::UnixStream,
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -39,8 +39,10 @@ impl Redis {
             .spawn()
             .expect("redis-server is installed; `tests/run.sh` installs it");
         let mut process = Process(child);
+        // Its own socket, which nobody else can answer on; it comes after the port.
+        let socket = directory.path().join("redis.sock");
         let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        while UnixStream::connect(&socket).is_err() {
             assert!(process.0.try_wait().expect("it was started").is_none(), "redis-server ended");
             assert!(Instant::now() < deadline, "redis-server does not answer");
             thread::sleep(Duration::from_millis(5));
