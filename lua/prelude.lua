@@ -64,8 +64,8 @@ local function live_records(ids, states, now)
   return table.concat(kept_ids), table.concat(kept_states)
 end
 
--- Whether a cell of so many records is to be searched for dead ones before another is added: when their number
--- has doubled, so that it stays in proportion to the living and the search costs next to nothing per record.
+-- Whether a cell of so many records is to be searched for dead ones before another is added. Now and then is
+-- enough to bound their number, and keeps the search cheap for each record that is added.
 local function is_time_to_search(count)
-  return count == 16 or count == 32 or count == 64 or (count >= 128 and count % 128 == 0)
+  return count == 16 or count == 32 or count == 64 or (count >= 128 and count % 128 == 0) or count == UINT16_MAX
 end

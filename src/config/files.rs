@@ -153,7 +153,7 @@ impl Listing {
             }
             Ok(_) => Kind::Other,
             // Gone since the directory was read, unlike a link that leads nowhere.
-            Err(_) if path.symlink_metadata().is_err() => return,
+            Err(_) if is_gone(&path) => return,
             Err(error) => Kind::Unreadable(error),
         };
         self.found.push(Found { name, path, kind });
@@ -175,7 +175,7 @@ impl Listing {
             match kind {
                 Kind::Yaml(_) => match read(&path) {
                     // Gone since it was listed, which is a change that is read in a moment.
-                    Err(_) if path.symlink_metadata().is_err() => {}
+                    Err(_) if is_gone(&path) => {}
                     content => sources.files.push((name, content)),
                 },
                 Kind::Unreadable(error) => sources.files.push((name, Err(error.to_string()))),
@@ -184,6 +184,10 @@ impl Listing {
         }
         sources
     }
+}
+
+fn is_gone(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 fn is_yaml(name: &str) -> bool {

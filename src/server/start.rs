@@ -125,10 +125,11 @@ impl Stores {
             Self::Redis(settings) => settings,
         };
         let store = RedisStore::open(settings)?;
-        let (connecting, readiness) = (store.clone(), readiness.clone());
+        let (connected, readiness) = (store.connected(), readiness.clone());
         tokio::spawn(async move {
-            connecting.connected().await;
-            readiness.store_reached();
+            if connected.await {
+                readiness.store_reached();
+            }
         });
         Ok(Store::Redis(store))
     }

@@ -57,7 +57,8 @@ impl Environment {
             found.problems.extend(self.unknown(root));
             reference::review(self, &mut found);
         }
-        let is_given = |flag: &str| given(flag) || self.variables.contains_key(&variable(flag));
+        let is_given =
+            |flag: &str| !has_flag(verb, flag) || given(flag) || self.variables.contains_key(&variable(flag));
         for setting in reference::settings(self, is_given, &mut found.problems) {
             if has_flag(verb, setting.flag) {
                 found.add(verb, setting.flag, &setting.variable, setting.value.into());

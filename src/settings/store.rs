@@ -122,7 +122,9 @@ fn key_prefix(text: &str) -> Result<String, String> {
 fn masked(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
     // The login first: an unescaped `?` may stand in its password.
-    let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, host)| (Some(login), host));
+    // A path to a socket has none, and its query has the password.
+    let login = rest.rsplit_once('@').filter(|_| !rest.starts_with('/'));
+    let (login, rest) = login.map_or((None, rest), |(login, host)| (Some(login), host));
     let (host, query) = rest.split_once('?').map_or((rest, None), |(host, query)| (host, Some(query)));
     let mut text = match login {
         Some(login) => {
@@ -153,6 +155,7 @@ mod tests {
             ("rediss://user:secret@host", "rediss://user:***@host"),
             ("redis://user:se@cret@host", "redis://user:***@host"),
             ("redis://:se?cret@host?db=1", "redis://:***@host?db=1"),
+            ("redis+unix:///run/redis?pass=p@ss:w@rd&db=1", "redis+unix:///run/redis?pass=***&db=1"),
             ("redis://secret@host", "redis://:***@host"),
             (
                 "redis+unix:///run/redis?db=1&pass=secret&user=u",

@@ -7,13 +7,22 @@ use super::{Content, Mistake, Node, Position, builder::Builder};
 /// Keys whose mappings are merged field by field where they come again; of others the last one wins.
 const MERGED_BY_FIELD: [&str; 2] = ["rate_limit", "metadata"];
 
+/// Keys that a mapping may repeat: merging costs time for each.
+const MAX_REPEATS: usize = 100;
+
 impl Builder {
     /// The pairs of a mapping with duplicates and merge keys resolved. Pairs take effect in their order, so a `<<`
     /// changes what stands before it; YAML has it otherwise, which is remarked.
     pub(super) fn keyed(&mut self, pairs: Vec<(Node, Node)>) -> Result<Vec<(Node, Node)>, Mistake> {
         let mut keyed = Keyed::default();
+        let mut repeats = 0_usize;
         for (key, value) in pairs {
             let again = key.at;
+            if repeats > MAX_REPEATS {
+                return Err(
+                    self.mistake(again, "a mapping that repeats its keys this often is no configuration")
+                );
+            }
             if is_merge(&key) {
                 self.merge(&mut keyed, again, value)?;
             } else if let Some((name, Known::Stated(before))) = keyed.put(key, value, true) {
@@ -22,6 +31,7 @@ impl Builder {
                     false => "this one wins",
                 };
                 self.remark(again, format!("`{name}` stands on line {} already; {effect}", before.line));
+                repeats = repeats.saturating_add(1);
             }
         }
         Ok(keyed.pairs)

@@ -15,7 +15,9 @@ const QUIET: Duration = Duration::from_secs(10);
 /// Logs when a store begins to fail, with the reason, and when it decides again.
 #[derive(Debug, Default)]
 pub(super) struct Condition {
-    fails: AtomicBool,
+    /// Whether the last line said that the store fails.
+    is_told: AtomicBool,
+    /// When it last said so.
     told: Mutex<Option<Instant>>,
 }
 
@@ -23,18 +25,21 @@ impl Condition {
     /// Takes note of how a call ended.
     pub(super) fn note(&self, error: Option<&StoreError>) {
         // A plain read first: most calls change nothing.
-        if self.fails.load(Ordering::Relaxed) == error.is_some() {
+        if self.is_told.load(Ordering::Relaxed) == error.is_some() {
             return;
         }
-        self.fails.store(error.is_some(), Ordering::Relaxed);
         let mut told = self.told.lock();
         match error {
             Some(error) if told.is_none_or(|told| told.elapsed() >= QUIET) => {
                 *told = Some(Instant::now());
+                self.is_told.store(true, Ordering::Relaxed);
                 tracing::warn!(%error, "Redis does not decide; such requests are answered UNAVAILABLE");
             }
             Some(_) => {}
-            None => tracing::info!("Redis decides again"),
+            None => {
+                self.is_told.store(false, Ordering::Relaxed);
+                tracing::info!("Redis decides again");
+            }
         }
     }
 }

@@ -1,6 +1,10 @@
 //! One connection to one Redis, kept up by a task.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use ::redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value,
@@ -84,10 +88,10 @@ impl Connection {
         answer.map_err(SendError::Failed)
     }
 
-    /// Waits until there is a connection.
-    pub(super) async fn connected(&self) {
-        // An error means that the process is at its end.
-        let _ = self.shared.state.clone().wait_for(|state| matches!(state, State::Up(..))).await;
+    /// Waits until there is a connection, or no handle any more. The wait is no handle.
+    pub(super) fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
+        let mut state = self.shared.state.clone();
+        async move { state.wait_for(|state| matches!(state, State::Up(..))).await.is_ok() }
     }
 
     /// Has the task replace the connection `number`, unless it did already.
@@ -121,7 +125,7 @@ async fn keep_connected(client: Client, report: watch::Sender<State>, mut breaks
         match client.get_multiplexed_async_connection_with_config(&config).await {
             Ok(connection) => {
                 number = number.saturating_add(1);
-                pause = SHORTEST_PAUSE;
+                let begun = Instant::now();
                 report.send_replace(State::Up(connection.clone(), number));
                 tokio::select! {
                     // Ends with an error when no handle is left.
@@ -130,6 +134,10 @@ async fn keep_connected(client: Client, report: watch::Sender<State>, mut breaks
                 }
                 tracing::warn!("the connection to Redis broke");
                 report.send_replace(State::Down("the connection broke".into()));
+                // One that breaks at once, as on a server that takes no writes, is no reason to hurry.
+                if begun.elapsed() > LONGEST_PAUSE {
+                    pause = SHORTEST_PAUSE;
+                }
             }
             Err(error) => {
                 // Once for each outage, not for each attempt.
@@ -137,11 +145,12 @@ async fn keep_connected(client: Client, report: watch::Sender<State>, mut breaks
                     tracing::warn!(%error, "can't connect to Redis");
                 }
                 report.send_replace(State::Down(error.to_string()));
-                tokio::select! {
-                    () = sleep(pause) => pause = pause.saturating_mul(2).min(LONGEST_PAUSE),
-                    () = report.closed() => return,
-                }
             }
+        }
+        tokio::select! {
+            () = sleep(pause) => pause = pause.saturating_mul(2).min(LONGEST_PAUSE),
+            // Ends when no handle is left.
+            () = async { while breaks.changed().await.is_ok() {} } => return,
         }
     }
 }
@@ -150,7 +159,9 @@ async fn keep_connected(client: Client, report: watch::Sender<State>, mut breaks
 /// writes any more, as one that was demoted in a failover. Another connection may lead to the new master.
 fn is_lasting(error: &RedisError) -> bool {
     let demoted = [ServerErrorKind::ReadOnly, ServerErrorKind::MasterDown].map(ErrorKind::Server);
-    error.is_unrecoverable_error() || demoted.contains(&error.kind())
+    // Before Redis 7, what a script met is told within another error.
+    let is_within = || error.detail().is_some_and(|detail| detail.contains("READONLY"));
+    error.is_unrecoverable_error() || demoted.contains(&error.kind()) || is_within()
 }
 
 /// Ends when the server does not answer on the connection any more.

@@ -66,9 +66,9 @@ impl RedisStore {
         Self { clock, ..self }
     }
 
-    /// Waits until the server was reached.
-    pub async fn connected(&self) {
-        self.connection.connected().await;
+    /// Waits until the server was reached; says no when every clone of this store is gone before that.
+    pub fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
+        self.connection.connected()
     }
 
     /// Decides a call in one step.
