@@ -1,15 +1,14 @@
 //! The files of a configuration's directory: which there are, what they hold, and whether that changed.
 
 use std::{
-    fmt, fs, io,
+    fs, io,
     io::Read as _,
     path::{Path, PathBuf},
     time::SystemTime,
 };
 
-use sha2::{Digest, Sha256};
-
 use super::{
+    fingerprint::{Fingerprint, Hash},
     problem::{Path as TreePath, Problems},
     yaml::Position,
 };
@@ -18,51 +17,6 @@ use super::{
 const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Directories inside of directories that are walked.
 const MAX_DEPTH: usize = 16;
-
-/// A hash of everything that loading depends on: equal ones load the same.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint([u8; 32]);
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Enough to tell versions apart in a log.
-        self.0.iter().take(8).try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fingerprint({self})")
-    }
-}
-
-/// Hashes parts so that moving a byte from one to the next makes a difference.
-struct Hash(Sha256);
-
-impl Hash {
-    fn new() -> Self {
-        Self(Sha256::new())
-    }
-
-    fn part(&mut self, part: &[u8]) {
-        self.0.update((part.len() as u64).to_le_bytes());
-        self.0.update(part);
-    }
-
-    fn finish(self) -> Fingerprint {
-        Fingerprint(self.0.finalize().into())
-    }
-}
-
-impl Fingerprint {
-    /// The fingerprint of a directory that can't be read for this reason.
-    pub(super) fn of_failure(error: &io::Error) -> Self {
-        let mut hash = Hash::new();
-        hash.part(b"unreadable");
-        hash.part(error.to_string().as_bytes());
-        hash.finish()
-    }
-}
 
 /// What there is in a directory, sorted by name.
 #[derive(Debug, Default)]

@@ -16,6 +16,7 @@
 mod compile;
 mod duration;
 mod files;
+mod fingerprint;
 mod problem;
 mod raw;
 mod reader;
@@ -31,12 +32,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use self::{files::Listing, files::Sources, problem::Problems};
 pub use self::{
-    files::Fingerprint,
+    fingerprint::Fingerprint,
     problem::{Problem, Report, Severity},
     watch::Watcher,
 };
-use self::{files::Listing, files::Sources, problem::Problems};
 use crate::rules::Rules;
 
 /// How to load a configuration.

@@ -1,0 +1,50 @@
+//! Tells versions of a configuration apart.
+
+use std::{fmt, io};
+
+use sha2::{Digest as _, Sha256};
+
+/// A hash of everything that loading depends on: equal ones load the same.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Enough to tell versions apart in a log.
+        self.0.iter().take(8).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+/// Hashes parts so that moving a byte from one to the next makes a difference.
+pub(super) struct Hash(Sha256);
+
+impl Hash {
+    pub(super) fn new() -> Self {
+        Self(Sha256::new())
+    }
+
+    pub(super) fn part(&mut self, part: &[u8]) {
+        self.0.update((part.len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    pub(super) fn finish(self) -> Fingerprint {
+        Fingerprint(self.0.finalize().into())
+    }
+}
+
+impl Fingerprint {
+    /// The fingerprint of a directory that can't be read for this reason.
+    pub(super) fn of_failure(error: &io::Error) -> Self {
+        let mut hash = Hash::new();
+        hash.part(b"unreadable");
+        hash.part(error.to_string().as_bytes());
+        hash.finish()
+    }
+}
