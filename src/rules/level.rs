@@ -211,7 +211,7 @@ impl ByKey {
 }
 
 /// Key and value joined by `_`; the key alone where the value is empty.
-pub(super) fn join(key: &str, value: &str) -> Box<str> {
+pub(crate) fn join(key: &str, value: &str) -> Box<str> {
     match value {
         "" => key.into(),
         value => format!("{key}_{value}").into(),

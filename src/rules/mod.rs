@@ -16,6 +16,7 @@ mod wildcard;
 
 use std::{collections::HashMap, sync::Arc};
 
+pub(crate) use self::level::join;
 pub use self::{
     cidr::CidrTable,
     id::RecordId,

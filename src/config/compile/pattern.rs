@@ -11,7 +11,7 @@ use crate::{
         problem::Path,
         raw::{Field, RawDescriptor, Stated},
     },
-    rules::{Matcher, Value},
+    rules::{Matcher, Value, join},
 };
 
 /// Bytes that a compiled expression may take: plenty for paths and names, little for `(a{1000}){1000}`.
@@ -161,10 +161,7 @@ impl Compiler<'_> {
 
 /// An exact value, a wildcard, or a key alone.
 fn by_text<'a>(key: &'a str, value: &'a str) -> Pattern<'a> {
-    let stated: Box<str> = match value {
-        "" => key.into(),
-        value => format!("{key}_{value}").into(),
-    };
+    let stated = join(key, value);
     let is_open = value.is_empty() || stated.contains('*');
     let value_of = if is_open { Value::Open } else { Value::Stated };
     Pattern { matcher: Matcher::Stated { key, value }, stated, value: value_of }
