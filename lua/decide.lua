@@ -1,83 +1,198 @@
 -- Decides all that a request asks of one hash tag, in one atomic step.
---   KEYS[i]      a cell
+--   KEYS[i]      a cell of packed records, or a queue
 --   ARGV[1]      the time in microseconds since the epoch, or '' for the server's own
---   ARGV[1 + i]  what is asked of cell i: per ask, packed little endian, the record's id (6 bytes) and three
---                doubles: hits (> 0 charges, 0 looks, < 0 gives back) and the algorithm's two parameters
+--   ARGV[1 + i]  what is asked of key i: per ask, packed little endian, the record's id (6 bytes), its role (1
+--                byte), three doubles: hits (> 0 charges, 0 looks, < 0 gives back) and the algorithm's two
+--                parameters, and 8 bytes more, whose meaning is the algorithm's: zeros, or for what takes a charge
+--                back, when that stops counting, in microseconds since the epoch (a double)
+--   A role is 0 where each counter is charged for itself, the same for all asks of a call; else all that is
+--   charged passes or none, 1 for an ask that keeps the others from it when it is denied, 2 for one that does not.
 -- Replies a list of strings:
 --   [1]          the time used: seconds since the epoch and microseconds past it, 32 bits each
---   [1 + i]      per ask of cell i: 1 or 0 for admitted or denied (one byte), then the state's two words
--- Each cell expires, to the millisecond, when the last of its records does. Under a given time it lives for an
+--   [1 + i]      per ask of key i: 1 or 0 for admitted or denied (one byte), then the state's words, or what the
+--                queue's algorithm replies
+-- Each key expires, to the millisecond, when the last of what it holds does. Under a given time it lives for an
 -- hour instead: such a time says nothing about when the server's own clock will reach the end.
+local ASK = '<c6Bdddc8'
+local NOTHING = string.rep('\0', 8)
 
 -- The time that the decision is made at.
 local function time_of(given)
   if given ~= '' then
-    local us = tonumber(given)
-    local seconds = math.floor(us / 1000000)
-    return { s = seconds, us = us - seconds * 1000000, given = true }
+    local micros = tonumber(given)
+    local seconds = math.floor(micros / 1000000)
+    return { s = seconds, us = micros - seconds * 1000000, micros = micros, given = true }
   end
   local time = redis.call('TIME')
-  return { s = tonumber(time[1]), us = tonumber(time[2]) }
+  local s, us = tonumber(time[1]), tonumber(time[2])
+  return { s = s, us = us, micros = s * 1000000 + us }
 end
 
--- Decides what is asked of one cell. Returns the reply, and the cell to write if it changed.
-local function decide_cell(raw, asks, now)
-  local ids, states, ends = open_cell(raw)
-  local reply, changed, position = {}, false, 1
-  while position <= #asks do
-    local id, hits, p1, p2
-    id, hits, p1, p2, position = struct.unpack('<c6ddd', asks, position)
-    local algorithm = ALGORITHMS[string.byte(id, ID) % 16]
-    local at, a, b = find_record(ids, id), 0, 0
-    if at then
-      a, b = struct.unpack('<I4I4', states, at * STATE + 1)
-    end
-    local admitted, a2, b2 = algorithm.apply(a, b, hits, p1, p2, now)
-    reply[#reply + 1] = struct.pack('<BI4I4', admitted, a2, b2)
-    local ends_at = algorithm.ends_at(a2, b2)
-    if at and (a2 ~= a or b2 ~= b) then
-      changed = true
-      states = string.sub(states, 1, at * STATE) .. struct.pack('<I4I4', a2, b2)
-        .. string.sub(states, at * STATE + STATE + 1)
-    elseif not at and ends_at > now.s then
-      changed = true
-      if is_time_to_search(#ids / ID) then
-        ids, states = live_records(ids, states, now)
-      end
-      if #ids / ID >= UINT16_MAX then
-        error('cell with too many records')
-      end
-      ids = ids .. id
-      states = states .. struct.pack('<I4I4', a2, b2)
-    end
-    ends = math.max(ends, ends_at)
+local function read_asks(packed)
+  local asks, position = {}, 1
+  while position <= #packed do
+    local ask = {}
+    ask.id, ask.role, ask.hits, ask.p1, ask.p2, ask.extra, position = struct.unpack(ASK, packed, position)
+    ask.kind = string.byte(ask.id, ID) % 16
+    ask.charged = math.max(ask.hits, 0)
+    asks[#asks + 1] = ask
   end
-  if changed then
-    return table.concat(reply), struct.pack('<BI2I4', FORMAT, #ids / ID, ends) .. ids .. states, ends
-  end
-  return table.concat(reply)
+  return asks
 end
 
-local function store_cell(key, cell, ends, now)
-  if ends <= now.s then
+-- What a key holds, advanced to now if it is a queue. All asks of a queue have the same parameters.
+local function open_key(key, ask, now)
+  local raw = redis.call('GET', key)
+  local algorithm = QUEUES[ask.kind]
+  if not algorithm then
+    return open_cell(raw)
+  end
+  local queue = open_queue(raw, algorithm.width)
+  queue.lifetime = ask.p2
+  advance(queue, now.micros, ask.p2)
+  return queue
+end
+
+local function undone_of(ask)
+  return ask.hits < 0 and ask.extra ~= NOTHING and struct.unpack('<d', ask.extra) or nil
+end
+
+-- Whether an ask of the key passes with so many hits; changes nothing.
+local function passes(state, ask, hits, now)
+  local queue = QUEUES[ask.kind]
+  if queue and hits > 0 then
+    return queue.admits(state, hits, ask.p1, ask.extra, now.micros)
+  elseif queue then
+    return state.used <= ask.p1
+  end
+  local at, a, b, c = find_record(state.ids, ask.id), 0, 0, 0
+  if at then
+    a, b, c = read_state(state.states, state_position(state, at), ask.kind >= 8)
+  end
+  return ALGORITHMS[ask.kind].apply(a, b, c, hits, ask.p1, ask.p2, nil, now, true) == 1
+end
+
+-- Holds every charge back if one ask keeps the others from theirs. Charges of one record add up.
+local function weigh(states, asks, now)
+  local vetoed = false
+  for i = 1, #KEYS do
+    local before = {}
+    for _, ask in ipairs(asks[i]) do
+      if ask.hits >= 0 then
+        local earlier = before[ask.id] or 0
+        before[ask.id] = earlier + ask.hits
+        ask.passes = passes(states[i], ask, ask.hits > 0 and ask.hits + earlier or 0, now)
+        vetoed = vetoed or (ask.role == 1 and not ask.passes)
+      end
+    end
+  end
+  for i = 1, vetoed and #KEYS or 0 do
+    for _, ask in ipairs(asks[i]) do
+      if ask.hits > 0 then
+        ask.hits = 0
+        ask.held_back = true
+      end
+    end
+  end
+end
+
+local function admitted_byte(ask, admitted)
+  if ask.held_back then
+    return ask.passes and 1 or 0
+  end
+  return admitted
+end
+
+local function add_record(cell, id, state, now)
+  if is_time_to_search(#cell.ids / ID) then
+    drop_ended(cell, now)
+  end
+  if #cell.ids / ID >= UINT16_MAX then
+    error('cell with too many records')
+  end
+  cell.ids = cell.ids .. id
+  cell.states = cell.states .. state
+end
+
+local function decide_record(cell, ask, now)
+  local algorithm, wide = ALGORITHMS[ask.kind], ask.kind >= 8
+  local at, position, a, b, c = find_record(cell.ids, ask.id), nil, 0, 0, 0
+  if at then
+    position = state_position(cell, at)
+    a, b, c = read_state(cell.states, position, wide)
+  end
+  local admitted, a2, b2, c2 =
+    algorithm.apply(a, b, c, ask.hits, ask.p1, ask.p2, undone_of(ask), now, ask.role ~= 0)
+  local state, ends = pack_state(a2, b2, c2, wide), algorithm.ends_at(a2, b2, c2)
+  if at and (a2 ~= a or b2 ~= b or c2 ~= c) then
+    cell.changed = true
+    cell.states = string.sub(cell.states, 1, position - 1) .. state .. string.sub(cell.states, position + #state)
+  elseif not at and ends > now.s then
+    cell.changed = true
+    add_record(cell, ask.id, state, now)
+  end
+  cell.ends = math.max(cell.ends, ends)
+  return string.char(admitted_byte(ask, admitted)) .. state
+end
+
+local function decide_queue(queue, ask, now)
+  local algorithm, micros = QUEUES[ask.kind], now.micros
+  local admitted
+  if ask.hits > 0 then
+    admitted = algorithm.admits(queue, ask.hits, ask.p1, ask.extra, micros)
+    if admitted then
+      algorithm.push(queue, ask.hits, ask.extra, micros)
+    end
+  else
+    if ask.hits < 0 then
+      algorithm.give_back(queue, -ask.hits, ask.p2, ask.extra)
+    end
+    admitted = queue.used <= ask.p1
+  end
+  local last = newest(queue)
+  local reset = last and last + ask.p2 - micros or 0
+  local wait = algorithm.wait(queue, ask.charged, ask.p1, ask.p2, ask.extra, micros)
+  return struct.pack('<BI4dd', admitted_byte(ask, admitted and 1 or 0), queue.used, wait, reset)
+end
+
+local function store_key(key, state, now)
+  local value, micros
+  if state.width then
+    local last = newest(state)
+    micros = last and last + state.lifetime - now.micros or 0
+    value = struct.pack('<BI4', FORMAT, state.used) .. state.entries
+  else
+    micros = (state.ends - now.s) * 1000000 - now.us
+    value = struct.pack('<BI2I4', FORMAT, #state.ids / ID, state.ends) .. state.ids .. state.states
+  end
+  if micros <= 0 then
     redis.call('DEL', key)
     return
   end
-  local left = now.given and 3600000 or (ends - now.s) * 1000 - math.floor(now.us / 1000)
-  redis.call('SET', key, cell, 'PX', string.format('%.0f', left))
+  local left = now.given and 3600000 or math.ceil(micros / 1000)
+  redis.call('SET', key, value, 'PX', string.format('%.0f', left))
 end
 
 local now = time_of(ARGV[1])
-local reply, changes = { struct.pack('<I4I4', now.s, now.us) }, {}
+local reply, states, asks = { struct.pack('<I4I4', now.s, now.us) }, {}, {}
 -- All is decided before anything is written: an error leaves nothing half done.
 for i = 1, #KEYS do
-  local cell, ends
-  reply[i + 1], cell, ends = decide_cell(redis.call('GET', KEYS[i]), ARGV[i + 1], now)
-  if cell then
-    changes[#changes + 1] = { KEYS[i], cell, ends }
-  end
+  asks[i] = read_asks(ARGV[1 + i])
+  states[i] = open_key(KEYS[i], asks[i][1], now)
 end
-for i = 1, #changes do
-  store_cell(changes[i][1], changes[i][2], changes[i][3], now)
+if asks[1][1].role ~= 0 then
+  weigh(states, asks, now)
+end
+for i = 1, #KEYS do
+  local outcomes = {}
+  for j, ask in ipairs(asks[i]) do
+    outcomes[j] = (QUEUES[ask.kind] and decide_queue or decide_record)(states[i], ask, now)
+  end
+  reply[1 + i] = table.concat(outcomes)
+end
+for i = 1, #KEYS do
+  if states[i].changed then
+    store_key(KEYS[i], states[i], now)
+  end
 end
 return reply

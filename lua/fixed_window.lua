@@ -1,17 +1,24 @@
 -- Hits counted in windows aligned to the epoch; twin of src/algorithm/fixed_window.rs, where it is explained.
 --   p1     limit, in hits
 --   p2     window, in seconds
---   state  a: end of the window, in seconds since the epoch; b: hits in it, those denied included
+--   state  a: end of the window, in seconds since the epoch; b: hits in it
 ALGORITHMS[0] = {
-  apply = function(a, b, hits, limit, window, now)
+  apply = function(a, b, c, hits, limit, window, undone, now, only_passing)
     local ends = now.s - now.s % window + window
     local count = 0
     if a > now.s then
       ends = math.min(math.max(a, ends), ends + window)
       count = b
     end
+    if undone and math.floor(undone / 1000000) ~= ends then
+      hits = 0
+    end
     local after = math.max(count + hits, 0)
-    return after <= limit and 1 or 0, ends, math.min(after, UINT32_MAX)
+    local admitted = after <= limit
+    if only_passing and hits > 0 and not admitted then
+      after = count
+    end
+    return admitted and 1 or 0, ends, math.min(after, UINT32_MAX), 0
   end,
 
   ends_at = function(a, b)

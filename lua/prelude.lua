@@ -1,36 +1,49 @@
 -- Shared by the scripts below it: what a record of each algorithm is, and how a cell packs records.
 --
 -- A cell is one string: a format byte (1), the number of records (2 bytes), the second at which the last of them
--- ends (4 bytes), the records' ids of 6 bytes each, then their states of 8 bytes each in the same order. Numbers
--- are little endian. The low 4 bits of an id's last byte are the algorithm's kind. A state is two unsigned 32-bit
--- words whose meaning is the algorithm's.
+-- ends (4 bytes), the records' ids of 6 bytes each, then their states in the same order. Numbers are little
+-- endian. The low 4 bits of an id's last byte are the algorithm's kind. A state is two unsigned 32-bit words, and
+-- three where the kind is 8 or above; their meaning is the algorithm's.
 --
--- An algorithm is a table in ALGORITHMS under its kind:
---   apply(a, b, hits, p1, p2, now)  a, b: the state's words, both 0 for a counter that was never used;
---                                   hits: > 0 charges, 0 looks, < 0 gives back; p1, p2: its parameters;
---                                   returns 1 or 0 for admitted or denied, and the state's new words
---   ends_at(a, b)                   the second since the epoch at which the state is as good as unused
--- now is a table {s = seconds since the epoch, us = microseconds past that second}.
+-- An algorithm that packs its records is a table in ALGORITHMS under its kind:
+--   apply(a, b, c, hits, p1, p2, undone, now, only_passing)
+--                     a, b, c: the state's words, all 0 for a counter that was never used; hits: > 0 charges,
+--                     0 looks, < 0 gives back; p1, p2: its parameters; undone: for what takes a charge back, when
+--                     that stops counting, in microseconds since the epoch; only_passing: whether denied hits
+--                     count nowhere; returns 1 or 0 for admitted or denied, and the state's new words
+--   ends_at(a, b, c)  the second since the epoch at which the state is as good as unused
+-- now is a table {s = seconds since the epoch, us = microseconds past that second, micros = both}.
+--
+-- An algorithm whose counters have keys of their own is a table in QUEUES under its kind; queue.lua says what
+-- such a key holds:
+--   width                                        bytes of an entry
+--   admits(queue, hits, limit, extra, now)       whether a charge passes
+--   push(queue, hits, extra, now)                charges
+--   give_back(queue, hits, lifetime, extra)      gives hits back
+--   wait(queue, hits, limit, lifetime, extra, now)  microseconds until a charge passes, -1 for never
+-- There now is in microseconds since the epoch, and a queue was advanced to it.
 local ALGORITHMS = {}
+local QUEUES = {}
 
 local FORMAT = 1
 local HEADER = 7
 local ID = 6
-local STATE = 8
+local NARROW = 8
+local WIDE = 12
 local UINT16_MAX = 65535
 local UINT32_MAX = 4294967295
 
 -- Takes a cell apart: its ids and its states, each packed, and the second at which it ends.
 local function open_cell(raw)
   if not raw then
-    return '', '', 0
+    return { ids = '', states = '', ends = 0 }
   end
   local format, count, ends = struct.unpack('<BI2I4', raw)
   if format ~= FORMAT then
     error('cell of an unknown format ' .. format)
   end
   local states = HEADER + count * ID
-  return string.sub(raw, HEADER + 1, states), string.sub(raw, states + 1), ends
+  return { ids = string.sub(raw, HEADER + 1, states), states = string.sub(raw, states + 1), ends = ends }
 end
 
 -- The position of an id among packed ids, counted from 0, or nil. A search may hit astride two ids.
@@ -48,20 +61,56 @@ local function find_record(ids, id)
   end
 end
 
--- The records that have not ended at now. One of an algorithm that is not known here, as of a newer version, is
--- kept as it is.
-local function live_records(ids, states, now)
-  local kept_ids, kept_states = {}, {}
-  for i = 0, #ids / ID - 1 do
-    local id = string.sub(ids, i * ID + 1, i * ID + ID)
-    local state = string.sub(states, i * STATE + 1, i * STATE + STATE)
-    local algorithm = ALGORITHMS[string.byte(id, ID) % 16]
-    if not algorithm or algorithm.ends_at(struct.unpack('<I4I4', state)) > now.s then
-      kept_ids[#kept_ids + 1] = id
-      kept_states[#kept_states + 1] = state
+local function is_wide(ids, at)
+  return string.byte(ids, at * ID + ID) % 16 >= 8
+end
+
+-- Where the state of a record begins, counted from 1.
+local function state_position(cell, at)
+  local position = at * NARROW + 1
+  if #cell.states == #cell.ids / ID * NARROW then
+    return position
+  end
+  for before = 0, at - 1 do
+    if is_wide(cell.ids, before) then
+      position = position + WIDE - NARROW
     end
   end
-  return table.concat(kept_ids), table.concat(kept_states)
+  return position
+end
+
+-- The words of the state at a position.
+local function read_state(states, position, wide)
+  if wide then
+    local a, b, c = struct.unpack('<I4I4I4', states, position)
+    return a, b, c
+  end
+  local a, b = struct.unpack('<I4I4', states, position)
+  return a, b, 0
+end
+
+local function pack_state(a, b, c, wide)
+  if wide then
+    return struct.pack('<I4I4I4', a, b, c)
+  end
+  return struct.pack('<I4I4', a, b)
+end
+
+-- Drops the records that have ended at now. One of an algorithm that is not known here, as of a newer version, is
+-- kept as it is.
+local function drop_ended(cell, now)
+  local ids, states, position = {}, {}, 1
+  for at = 0, #cell.ids / ID - 1 do
+    local wide = is_wide(cell.ids, at)
+    local size = wide and WIDE or NARROW
+    local algorithm = ALGORITHMS[string.byte(cell.ids, at * ID + ID) % 16]
+    if not algorithm or algorithm.ends_at(read_state(cell.states, position, wide)) > now.s then
+      ids[#ids + 1] = string.sub(cell.ids, at * ID + 1, at * ID + ID)
+      states[#states + 1] = string.sub(cell.states, position, position + size - 1)
+    end
+    position = position + size
+  end
+  cell.ids, cell.states = table.concat(ids), table.concat(states)
 end
 
 -- Whether a cell of so many records is to be searched for dead ones before another is added. Now and then is

@@ -6,7 +6,7 @@
 local TICKS_PER_SECOND = 100000000
 
 ALGORITHMS[1] = {
-  apply = function(a, b, hits, emission, capacity, now)
+  apply = function(a, b, c, hits, emission, capacity, undone, now)
     local now_ticks = now.us * 100
     local debt = (a - now.s) * TICKS_PER_SECOND + (b - now_ticks)
     debt = math.min(math.max(debt, 0), capacity)
@@ -18,14 +18,16 @@ ALGORITHMS[1] = {
       else
         admitted = 0
       end
-    elseif emission > 0 then
-      debt = math.max(debt + emission * hits, 0)
-    else
-      debt = 0
+    elseif hits < 0 then
+      local back = emission > 0 and -emission * hits or capacity
+      if undone then
+        back = math.min(back, math.max(undone - now.micros, 0) * 100)
+      end
+      debt = math.max(debt - back, 0)
     end
     local full = now_ticks + debt
     local seconds = math.floor(full / TICKS_PER_SECOND)
-    return admitted, math.min(now.s + seconds, UINT32_MAX), full - seconds * TICKS_PER_SECOND
+    return admitted, math.min(now.s + seconds, UINT32_MAX), full - seconds * TICKS_PER_SECOND, 0
   end,
 
   ends_at = function(a, b)

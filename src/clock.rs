@@ -45,6 +45,12 @@ impl Timestamp {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         Self::from_micros(self.0.saturating_add(micros))
     }
+
+    /// The time from `earlier` to this; zero when that is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
 }
 
 /// Where the time comes from.

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use smallvec::SmallVec;
 
-use crate::quota::Quota;
+use crate::{clock::Timestamp, lease::LeaseId, quota::Quota};
 
 /// One key and value of a descriptor. Either may be empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Entry<'a> {
 /// The entries of one descriptor, in the caller's order. Few enough in practice to need no allocation.
 pub type Entries<'a> = SmallVec<[Entry<'a>; 4]>;
 
-/// What one descriptor asks of its counter.
+/// What is asked of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
     /// Look without charging.
@@ -27,6 +27,23 @@ pub enum Hits {
     Charge(NonZeroU64),
     /// Give so many hits back; a counter never falls below zero.
     Refund(NonZeroU64),
+    /// Take back a charge that was made a moment ago, as far as it still counts.
+    Undo {
+        /// Hits that were charged.
+        amount: NonZeroU64,
+        /// When they stop counting, as the charge's verdict said.
+        until: Timestamp,
+    },
+    /// Charge so many hits for as long as the lease is held. What is no concurrency limit takes it for a charge.
+    Acquire {
+        /// Places to take.
+        amount: NonZeroU64,
+        /// Who holds them.
+        lease: LeaseId,
+    },
+    /// Give up what the lease holds; one that is not known holds nothing. What is no concurrency limit takes it
+    /// for a look.
+    Release(LeaseId),
 }
 
 impl Hits {
@@ -46,11 +63,16 @@ impl Hits {
         NonZeroU64::new(amount.min(Self::MAX)).map_or(Self::Peek, Self::Refund)
     }
 
-    /// The hits charged: 0 for a look and for a refund.
+    /// Gives everything back: the counter is as good as unused.
+    pub fn reset() -> Self {
+        Self::refund(Self::MAX)
+    }
+
+    /// The hits charged: 0 for whatever charges none.
     pub const fn charged(self) -> u64 {
         match self {
-            Self::Peek | Self::Refund(_) => 0,
-            Self::Charge(amount) => amount.get(),
+            Self::Peek | Self::Refund(_) | Self::Undo { .. } | Self::Release(_) => 0,
+            Self::Charge(amount) | Self::Acquire { amount, .. } => amount.get(),
         }
     }
 }

@@ -135,7 +135,7 @@ fn explain_rule(
     if let Some(other) = replacing {
         writeln!(out, "     replaced by {}.{}: not charged, and passes", domain.name, other.path())?;
     }
-    let cell = cell_of(domain, rule, request);
+    let cell = cell_of(domain, rule, &request.entries);
     let tag = String::from_utf8_lossy(cell.tag()).into_owned();
     writeln!(out, "     counter  {} in {cell}", rule.record_id())?;
     writeln!(out, "     hash tag {tag}, slot {}", cell.slot())

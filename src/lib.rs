@@ -25,6 +25,7 @@
 
 pub mod quota;
 pub mod clock;
+pub mod lease;
 pub mod descriptor;
 pub mod algorithm;
 pub mod rules;

@@ -1,20 +1,28 @@
-//! From descriptors to a decision: match, decide, fold.
+//! From descriptors to a decision: match, decide, fold, and take back what a denied request charged.
 
 mod calls;
+mod target;
+mod undo;
 
 pub(crate) use self::calls::cell_of;
+use self::{
+    target::{Target, Targets},
+    undo::LeaseGuard,
+};
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::Policy,
     descriptor::Descriptor,
+    lease::LeaseId,
     metrics,
-    quota::Quota,
-    rules::{Domain, Limit, Rule, Snapshot},
-    store::{Store, StoreError, key::Verdicts},
+    rules::Snapshot,
+    store::{
+        Decisions, Store, StoreError,
+        call::{Calls, Verdicts},
+    },
     verdict::{Code, Decision, Limited, Status},
 };
 
@@ -54,20 +62,6 @@ pub struct Limiter {
     modes: Modes,
 }
 
-/// What a descriptor is up against.
-#[derive(Clone, Copy, Debug)]
-enum Target<'r> {
-    /// Nothing: no rule matches, or another one of the request replaces it.
-    Nothing,
-    /// A rule that lets everything pass.
-    Unlimited(&'r Arc<Rule>),
-    /// A rule's counter.
-    Rule { rule: &'r Arc<Rule>, quota: Quota, policy: Policy },
-    /// A counter for the limit that the descriptor brought along, and the rule that would apply without it.
-    Brought { rule: Option<&'r Arc<Rule>>, quota: Quota, policy: Policy },
-}
-
-type Targets<'r> = SmallVec<[Target<'r>; 4]>;
 type Statuses = SmallVec<[Status; 4]>;
 
 impl Limiter {
@@ -90,39 +84,69 @@ impl Limiter {
         let Some(rules) = rules.domain(domain) else {
             metrics::unknown_domain();
             let statuses = descriptors.iter().map(|_| Status::NoLimit).collect();
-            return Ok(Decision { code: Code::Ok, statuses });
+            return Ok(Decision { code: Code::Ok, statuses, lease: None });
         };
-        let mut targets: Targets<'_> =
-            descriptors.iter().map(|descriptor| target(rules, descriptor)).collect();
-        drop_replaced(&mut targets);
-        let calls = calls::calls(rules, descriptors, &targets);
-        let mut statuses: Statuses = targets.iter().map(status_without_counter).collect();
+        let targets = target::targets(rules, descriptors);
+        // One lease for all that the request takes a place in.
+        let lease = targets.iter().any(Target::takes_lease).then(LeaseId::random);
+        let calls = calls::calls(rules, descriptors, &targets, lease, self.modes);
+        let guard = lease.map(|lease| LeaseGuard::new(&self.store, &calls, lease));
+        let decisions = self.store.decide(&calls).await;
+        if let Some(guard) = guard {
+            guard.disarm();
+        }
+        self.conclude(domain, descriptors, &targets, &calls, &decisions, lease)
+    }
+
+    /// Folds what the calls came to into the request's decision, and has taken back what a request charged that
+    /// does not pass.
+    fn conclude(
+        &self,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+        targets: &Targets<'_>,
+        calls: &Calls,
+        decisions: &Decisions,
+        lease: Option<LeaseId>,
+    ) -> Result<Decision, LimiterError> {
+        let mut statuses: Statuses = targets.iter().map(Target::status_without_counter).collect();
         let mut failure = None;
-        for verdicts in self.store.decide(&calls).await {
+        for verdicts in decisions {
             match verdicts {
-                Ok(verdicts) => self.fill(&mut statuses, &targets, &verdicts),
+                Ok(verdicts) => self.fill(&mut statuses, targets, verdicts),
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
         // What was charged counts, though another call may have failed.
         self.count(domain, descriptors, &statuses);
-        if let Some(error) = failure {
-            return Err(error.into());
+        let code = self.overall(&statuses);
+        if failure.is_some() || code == Code::OverLimit {
+            self.store.decide_later(undo::undo(calls, decisions));
         }
-        Ok(Decision { code: self.overall(&statuses), statuses })
+        if let Some(error) = failure {
+            return Err(error.clone().into());
+        }
+        let lease = lease.filter(|_| code == Code::Ok && undo::holds_lease(calls, decisions));
+        Ok(Decision { code, statuses, lease })
     }
 
     /// Puts what the counters said in its place.
     fn fill(&self, statuses: &mut Statuses, targets: &Targets<'_>, verdicts: &Verdicts) {
         for (descriptor, verdict) in verdicts {
-            let (rule, quota) = match targets.get(*descriptor) {
-                Some(Target::Rule { rule, quota, .. }) => (Some(Arc::clone(rule)), *quota),
-                Some(Target::Brought { quota, .. }) => (None, *quota),
+            let (rule, quota, policy) = match targets.get(*descriptor) {
+                Some(Target::Rule { rule, quota, policy, .. }) => (Some(Arc::clone(rule)), *quota, policy),
+                Some(Target::Brought { quota, policy, .. }) => (None, *quota, policy),
                 Some(Target::Nothing | Target::Unlimited(_)) | None => continue,
             };
             let is_quota = self.modes.quota || rule.as_ref().is_some_and(|rule| rule.quota_mode);
             if let Some(status) = statuses.get_mut(*descriptor) {
-                *status = Status::Limited(Limited { rule, quota, verdict: *verdict, is_quota });
+                *status = Status::Limited(Limited {
+                    rule,
+                    quota,
+                    algorithm: policy.algorithm(),
+                    verdict: *verdict,
+                    is_quota,
+                });
             }
         }
     }
@@ -170,51 +194,5 @@ impl Limiter {
                 );
             }
         }
-    }
-}
-
-/// What `descriptor` is up against, before it is known what else the request matches.
-fn target<'r>(domain: &'r Domain, descriptor: &Descriptor<'_>) -> Target<'r> {
-    let rule = domain.root.rule(&descriptor.entries);
-    if let Some(quota) = descriptor.limit {
-        let algorithm = rule.and_then(|rule| rule.algorithm()).unwrap_or(domain.default_algorithm);
-        let policy = Policy::with_full_burst(algorithm, quota);
-        return Target::Brought { rule, quota, policy };
-    }
-    match rule {
-        None => Target::Nothing,
-        Some(rule) => match rule.limit {
-            Limit::Unlimited => Target::Unlimited(rule),
-            Limit::Quota { quota, policy } => Target::Rule { rule, quota, policy },
-        },
-    }
-}
-
-/// Drops every rule whose name another rule of the request replaces, whatever replaces that one in turn.
-fn drop_replaced(targets: &mut Targets<'_>) {
-    let replaced: SmallVec<[&str; 4]> = targets
-        .iter()
-        .filter_map(|target| match target {
-            Target::Unlimited(rule) | Target::Rule { rule, .. } => Some(*rule),
-            Target::Nothing | Target::Brought { .. } => None,
-        })
-        .flat_map(|rule| rule.replaces.iter().map(|name| &**name))
-        .collect();
-    if replaced.is_empty() {
-        return;
-    }
-    for target in targets {
-        if let Target::Rule { rule, .. } = target
-            && replaced.contains(&&*rule.name)
-        {
-            *target = Target::Nothing;
-        }
-    }
-}
-
-fn status_without_counter(target: &Target<'_>) -> Status {
-    match target {
-        Target::Unlimited(_) => Status::Unlimited,
-        Target::Nothing | Target::Rule { .. } | Target::Brought { .. } => Status::NoLimit,
     }
 }

@@ -4,7 +4,12 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use crate::{algorithm::Verdict, quota::Quota, rules::Rule};
+use crate::{
+    algorithm::{Algorithm, Verdict},
+    lease::LeaseId,
+    quota::Quota,
+    rules::Rule,
+};
 
 /// Whether something passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +38,8 @@ pub struct Limited {
     pub rule: Option<Arc<Rule>>,
     /// The quota that was enforced.
     pub quota: Quota,
+    /// What it was enforced by.
+    pub algorithm: Algorithm,
     /// What the counter said.
     pub verdict: Verdict,
     /// Whether it is a quota: it denies only when every quota of the request is exhausted.
@@ -72,6 +79,8 @@ impl Limited {
     pub fn until_reset(&self) -> Duration {
         match self.verdict.retry_after {
             Duration::ZERO => self.verdict.reset_after,
+            // A place is free when a request ends, which may be at any time.
+            _ if self.algorithm == Algorithm::Concurrency => Duration::from_secs(1),
             // It never would. That is to be said in a finite time, so as not to invite the next try at once.
             Duration::MAX if self.verdict.reset_after.is_zero() => {
                 Duration::from_secs(u64::from(self.quota.window.seconds()))
@@ -104,6 +113,8 @@ pub struct Decision {
     pub code: Code,
     /// What each descriptor came to.
     pub statuses: SmallVec<[Status; 4]>,
+    /// The lease under which the request holds places of concurrency limits, if it passes and took any.
+    pub lease: Option<LeaseId>,
 }
 
 impl Decision {

@@ -1,7 +1,7 @@
 //! What every store promises, run against each of them.
 
 use tollgate::{
-    algorithm::{Algorithm, Policy},
+    algorithm::{Algorithm, Parameters, Policy},
     descriptor::Hits,
     quota::{Quota, Window},
 };
@@ -82,7 +82,9 @@ async fn a_window_ends_at_its_edge(store: &Subject) {
 
 async fn a_bucket_admits_its_burst_at_once_then_its_rate(store: &Subject) {
     let quota = Quota { limit: 60, window: Window::from_seconds(60).expect("in range") };
-    let policy = Policy::new(Algorithm::TokenBucket, quota, Some(5)).expect("valid");
+    let policy =
+        Policy::new(Algorithm::TokenBucket, quota, &Parameters { burst: Some(5), ..Parameters::default() })
+            .expect("valid");
     for remaining in (0..5).rev() {
         let verdict = store.decide_one(at(0), "a", policy, Hits::ONE).await;
         assert!(verdict.admitted);

@@ -1,7 +1,7 @@
 //! Hits counted in windows aligned to the epoch.
 //!
 //! The algorithm of envoyproxy/ratelimit: hits that are denied count too, so a caller that keeps hammering
-//! stays over its limit until the window ends. Up to twice the limit can pass within one window's length that
+//! stays over its limit until the window ends; where a request is charged all or none, they don't. Up to twice the limit can pass within one window's length that
 //! straddles an edge.
 //!
 //! The state is `[end of the window in seconds since the epoch, hits]`. While that end lies ahead, the hits
@@ -11,7 +11,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Verdict, Words};
+use super::{Charging, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// At most `limit` hits in each window of `window` seconds.
@@ -38,29 +38,51 @@ impl FixedWindow {
         start.saturating_add(self.window.get())
     }
 
-    pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
+    /// The end of the window that the hits count in, and the hits.
+    fn counts(&self, [ends, count]: [u32; 2], now: Timestamp) -> (u32, u64) {
         let end = self.window_end(now);
-        let (end, count) = match state[0] > now.seconds() {
-            true => (state[0].clamp(end, end.saturating_add(self.window.get())), u64::from(state[1])),
+        match ends > now.seconds() {
+            true => (ends.clamp(end, end.saturating_add(self.window.get())), u64::from(count)),
             false => (end, 0),
-        };
-        let after = match hits {
-            Hits::Peek => count,
-            Hits::Charge(amount) => count.saturating_add(amount.get()),
-            Hits::Refund(amount) => count.saturating_sub(amount.get()),
-        };
-        *state = [end, u32::try_from(after).unwrap_or(u32::MAX)];
-        after <= u64::from(self.limit)
+        }
     }
 
-    pub(super) fn verdict(&self, state: Words, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
-        let used = u64::from(state[1]);
-        let until_end =
-            Duration::from_secs(u64::from(state[0])).saturating_sub(Duration::from_micros(now.as_micros()));
+    pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits, charging: Charging) -> bool {
+        let (end, count) = self.counts(*state, now);
+        let limit = u64::from(self.limit);
+        let after = match hits {
+            Hits::Peek | Hits::Release(_) => count,
+            Hits::Charge(amount) | Hits::Acquire { amount, .. } => count.saturating_add(amount.get()),
+            Hits::Refund(amount) => count.saturating_sub(amount.get()),
+            Hits::Undo { amount, until } if until.seconds() == end => count.saturating_sub(amount.get()),
+            Hits::Undo { .. } => count,
+        };
+        let is_uncounted = charging == Charging::AllOrNone && hits.charged() > 0 && after > limit;
+        let kept = if is_uncounted { count } else { after };
+        *state = [end, u32::try_from(kept).unwrap_or(u32::MAX)];
+        after <= limit
+    }
+
+    pub(super) fn verdict(
+        &self,
+        state: [u32; 2],
+        now: Timestamp,
+        hits: Hits,
+        admitted: bool,
+        charging: Charging,
+    ) -> Verdict {
+        let (limit, used) = (u64::from(self.limit), u64::from(state[1]));
+        let end = Timestamp::from_micros(u64::from(state[0]).saturating_mul(1_000_000));
+        let until_end = end.since(now);
         let retry_after = match admitted {
             true => Duration::ZERO,
-            false if hits.charged() > u64::from(self.limit) => Duration::MAX,
+            false if hits.charged() > limit => Duration::MAX,
             false => until_end,
+        };
+        let counted = match charging {
+            Charging::EachForItself => used,
+            Charging::AllOrNone if admitted => used,
+            Charging::AllOrNone => used.saturating_add(hits.charged()),
         };
         Verdict {
             admitted,
@@ -68,12 +90,13 @@ impl FixedWindow {
             reset_after: until_end,
             retry_after,
             used,
-            over: used.saturating_sub(u64::from(self.limit)).min(hits.charged()),
+            over: counted.saturating_sub(limit).min(hits.charged()),
+            counts_until: end,
         }
     }
 }
 
 /// A window is over at its end, and an empty one need not be kept.
-pub(super) const fn expires_at(state: Words) -> u32 {
+pub(super) const fn expires_at(state: [u32; 2]) -> u32 {
     if state[1] == 0 { 0 } else { state[0] }
 }

@@ -4,15 +4,29 @@
 //! holds the two together. An algorithm is one file here, one file of the same name in `lua/`, and one
 //! variant of [`Policy`].
 
+pub mod concurrency;
 pub mod fixed_window;
+pub mod policy;
+pub mod queue;
+pub mod sliding_window;
+pub mod sliding_window_log;
+mod state;
 pub mod token_bucket;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-pub use self::{fixed_window::FixedWindow, token_bucket::TokenBucket};
-use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
+pub use self::{
+    concurrency::Concurrency,
+    fixed_window::FixedWindow,
+    policy::{Parameters, Policy, PolicyError},
+    sliding_window::SlidingWindow,
+    sliding_window_log::SlidingWindowLog,
+    state::{Charging, Queued, Standing, State, Words},
+    token_bucket::TokenBucket,
+};
+use crate::clock::Timestamp;
 
 /// Which algorithm a rule uses, as its `algorithm` key says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,43 +34,57 @@ pub enum Algorithm {
     /// Hits are counted in windows aligned to the epoch, as the reference does.
     #[default]
     FixedWindow,
+    /// Hits are counted in such windows, and those of the window before in part.
+    SlidingWindow,
+    /// Every hit is logged with its time.
+    SlidingWindowLog,
     /// A bucket of tokens that refills continuously.
     TokenBucket,
+    /// Requests are counted for as long as they last.
+    Concurrency,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 2] = [Self::FixedWindow, Self::TokenBucket];
+    pub const ALL: [Self; 5] = [
+        Self::FixedWindow,
+        Self::SlidingWindow,
+        Self::SlidingWindowLog,
+        Self::TokenBucket,
+        Self::Concurrency,
+    ];
 
     /// The name that the configuration uses.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FixedWindow => "fixed_window",
+            Self::SlidingWindow => "sliding_window",
+            Self::SlidingWindowLog => "sliding_window_log",
             Self::TokenBucket => "token_bucket",
+            Self::Concurrency => "concurrency",
         }
     }
 
-    /// The number that marks the algorithm's records in a store: below 16, never reused.
+    /// The number that marks the algorithm's counters in a store: below 16, never reused. Where a cell packs many
+    /// counters, those of 8 and above have three words, the others two.
     pub const fn kind(self) -> u8 {
         match self {
             Self::FixedWindow => 0,
             Self::TokenBucket => 1,
+            Self::SlidingWindowLog => 2,
+            Self::Concurrency => 3,
+            Self::SlidingWindow => 8,
+        }
+    }
+
+    /// Whether each counter has a key of its own in a store, because its size depends on its use.
+    pub const fn has_own_key(self) -> bool {
+        match self {
+            Self::SlidingWindowLog | Self::Concurrency => true,
+            Self::FixedWindow | Self::SlidingWindow | Self::TokenBucket => false,
         }
     }
 }
-
-/// An algorithm with its parameters: all that deciding needs beside state, time and hits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// See [`FixedWindow`].
-    FixedWindow(FixedWindow),
-    /// See [`TokenBucket`].
-    TokenBucket(TokenBucket),
-}
-
-/// A counter's state as stores keep it: two 32-bit words whose meaning is the algorithm's.
-/// All zeros is the state of a counter that was never used.
-pub type Words = [u32; 2];
 
 /// What a decision came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,75 +101,6 @@ pub struct Verdict {
     pub used: u64,
     /// How many of the hits charged were too many; 0 when they passed.
     pub over: u64,
-}
-
-impl Policy {
-    /// The policy for `quota` under `algorithm`.
-    ///
-    /// `burst` is a token bucket's capacity and is the limit when absent; other algorithms have none.
-    ///
-    /// # Errors
-    /// [`token_bucket::OutOfRange`] when a token bucket of that rate and burst can't be kept.
-    pub fn new(
-        algorithm: Algorithm,
-        quota: Quota,
-        burst: Option<u32>,
-    ) -> Result<Self, token_bucket::OutOfRange> {
-        match algorithm {
-            Algorithm::FixedWindow => Ok(Self::FixedWindow(FixedWindow::new(quota))),
-            Algorithm::TokenBucket => {
-                TokenBucket::new(quota, burst.unwrap_or(quota.limit)).map(Self::TokenBucket)
-            }
-        }
-    }
-
-    /// The policy for a quota that a request brings along: a burst is as large as the limit, and the rate is the
-    /// nearest that can be kept.
-    pub fn with_full_burst(algorithm: Algorithm, quota: Quota) -> Self {
-        match algorithm {
-            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota)),
-            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::rounded(quota, quota.limit)),
-        }
-    }
-
-    /// The algorithm without its parameters.
-    pub const fn algorithm(&self) -> Algorithm {
-        match self {
-            Self::FixedWindow(_) => Algorithm::FixedWindow,
-            Self::TokenBucket(_) => Algorithm::TokenBucket,
-        }
-    }
-
-    /// The two numbers that the algorithm's script takes, in the order that the script documents.
-    pub fn script_parameters(&self) -> [u64; 2] {
-        match self {
-            Self::FixedWindow(policy) => policy.script_parameters(),
-            Self::TokenBucket(policy) => policy.script_parameters(),
-        }
-    }
-
-    /// Decides `hits` at `now`, moves `state` on, and says whether the hits pass.
-    pub fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
-        match self {
-            Self::FixedWindow(policy) => policy.apply(state, now, hits),
-            Self::TokenBucket(policy) => policy.apply(state, now, hits),
-        }
-    }
-
-    /// What a decision that left `after` behind came to.
-    pub fn verdict(&self, after: Words, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
-        match self {
-            Self::FixedWindow(policy) => policy.verdict(after, now, hits, admitted),
-            Self::TokenBucket(policy) => policy.verdict(after, now, hits, admitted),
-        }
-    }
-
-    /// When `state` becomes as good as unused and may be dropped, rounded up to a whole second since the
-    /// epoch.
-    pub fn expires_at(&self, state: Words) -> u32 {
-        match self {
-            Self::FixedWindow(_) => fixed_window::expires_at(state),
-            Self::TokenBucket(_) => token_bucket::expires_at(state),
-        }
-    }
+    /// When hits that were charged now stop counting, rounded down to what an undo goes by.
+    pub counts_until: Timestamp,
 }

@@ -5,6 +5,8 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use crate::{
     clock::Timestamp,
+    descriptor::Hits,
+    lease::LeaseId,
     quota::{Quota, Window},
 };
 
@@ -32,18 +34,28 @@ fn quota() -> impl Strategy<Value = Quota> {
 
 /// The hits admitted over a history, each with its time.
 fn admitted(policy: &Policy, history: &[(u64, Hits)]) -> Vec<(u64, u64)> {
-    let mut state = Words::default();
+    let mut state = State::default();
     let decide = |(at, hits): &(u64, Hits)| {
-        let admitted = policy.apply(&mut state, Timestamp::from_micros(START + at), *hits);
+        let now = Timestamp::from_micros(START + at);
+        let admitted = policy.apply(&mut state, now, *hits, Charging::EachForItself);
         admitted.then_some((*at, hits.charged()))
     };
     history.iter().filter_map(decide).collect()
 }
 
+/// The most hits in any stretch that is shorter than `length` microseconds.
+fn most_within(admitted: &[(u64, u64)], length: u64) -> u64 {
+    let from = |first: usize| {
+        let start = admitted[first].0;
+        admitted[first..].iter().take_while(|(at, _)| at - start < length).map(|(_, hits)| hits).sum()
+    };
+    (0..admitted.len()).map(from).max().unwrap_or_default()
+}
+
 proptest! {
     #[test]
     fn a_fixed_window_admits_no_more_than_its_limit_between_two_edges(quota in quota(), history in history()) {
-        let policy = Policy::new(Algorithm::FixedWindow, quota, None).expect("valid");
+        let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
         let length = u64::from(quota.window.seconds()) * 1_000_000;
         let mut windows = std::collections::HashMap::<u64, u64>::new();
         for (at, hits) in admitted(&policy, &history) {
@@ -53,12 +65,115 @@ proptest! {
     }
 
     #[test]
+    fn a_sliding_window_admits_no_more_than_its_limit_between_two_edges_and_no_more_than_twice_in_any(
+        quota in quota(),
+        history in history(),
+    ) {
+        let policy = Policy::new(Algorithm::SlidingWindow, quota, &Parameters::default()).expect("valid");
+        let length = u64::from(quota.window.seconds()) * 1_000_000;
+        let admitted = admitted(&policy, &history);
+        let mut windows = std::collections::HashMap::<u64, u64>::new();
+        for (at, hits) in &admitted {
+            *windows.entry((START + at) / length).or_default() += hits;
+        }
+        prop_assert!(windows.values().all(|hits| *hits <= u64::from(quota.limit)));
+        prop_assert!(most_within(&admitted, length) <= 2 * u64::from(quota.limit));
+    }
+
+    #[test]
+    fn a_log_admits_no_more_than_its_limit_in_any_window(
+        quota in quota(),
+        min_interval in prop_oneof![Just(0), 0..=1_000_000_u64],
+        history in history(),
+    ) {
+        let min_interval = Duration::from_micros(min_interval);
+        let parameters = Parameters { min_interval, ..Parameters::default() };
+        let policy = Policy::new(Algorithm::SlidingWindowLog, quota, &parameters).expect("valid");
+        let admitted = admitted(&policy, &history);
+        let length = u64::from(quota.window.seconds()) * 1_000_000;
+        prop_assert!(most_within(&admitted, length) <= u64::from(quota.limit));
+        for pair in admitted.windows(2) {
+            prop_assert!(u128::from(pair[1].0 - pair[0].0) >= min_interval.as_micros());
+        }
+    }
+
+    #[test]
+    fn never_more_places_are_held_than_there_are(
+        limit in 1..=10_u32,
+        ttl in 1..=5_u64,
+        steps in vec((0..=900_000_u64, 1..=3_u64, any::<bool>(), 0..40_usize), 1..200),
+    ) {
+        let quota = Quota { limit, window: Window::from_seconds(1).expect("in range") };
+        let lease_ttl = Duration::from_secs(ttl);
+        let parameters = Parameters { lease_ttl, ..Parameters::default() };
+        let policy = Policy::new(Algorithm::Concurrency, quota, &parameters).expect("valid");
+        let (mut state, mut now, mut held) = (State::default(), START, Vec::<(LeaseId, u64, u64)>::new());
+        for (step, amount, is_release, which) in steps {
+            now += step;
+            let at = Timestamp::from_micros(now);
+            held.retain(|(_, since, _)| since + ttl * 1_000_000 > now);
+            if is_release {
+                // Of one that is held, of one that has ended, or once more of one that was released.
+                let lease = held.get(which).map_or_else(LeaseId::random, |(lease, ..)| *lease);
+                for _ in 0..2 {
+                    policy.apply(&mut state, at, Hits::Release(lease), Charging::EachForItself);
+                }
+                held.retain(|(known, ..)| *known != lease);
+            } else {
+                let (lease, amount) = (LeaseId::random(), std::num::NonZeroU64::new(amount).expect("not 0"));
+                let hits = Hits::Acquire { amount, lease };
+                let taken: u64 = held.iter().map(|(.., amount)| amount).sum();
+                let has_room = taken + amount.get() <= u64::from(limit);
+                prop_assert_eq!(policy.apply(&mut state, at, hits, Charging::EachForItself), has_room);
+                if has_room {
+                    held.push((lease, now, amount.get()));
+                }
+            }
+            let taken: u64 = held.iter().map(|(.., amount)| amount).sum();
+            prop_assert!(taken <= u64::from(limit));
+        }
+    }
+
+    #[test]
+    fn what_is_undone_at_once_was_never_charged(
+        quota in quota(),
+        // Places are given up by the lease's name.
+        algorithm in proptest::sample::select(&Algorithm::ALL[..4]),
+        history in history(),
+    ) {
+        let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
+        let (mut plain, mut undone) = (State::default(), State::default());
+        let charging = Charging::AllOrNone;
+        for (number, (at, hits)) in (0_u64..).zip(history) {
+            let now = Timestamp::from_micros(START + at + 2 * number);
+            policy.apply(&mut plain, now, Hits::Peek, charging);
+            if policy.apply(&mut undone, now, hits, charging) {
+                let verdict = policy.verdict(policy.standing(&undone, now, hits), now, hits, true, charging);
+                let amount = std::num::NonZeroU64::new(hits.charged()).expect("not 0");
+                policy.apply(&mut undone, now, Hits::Undo { amount, until: verdict.counts_until }, charging);
+            }
+            // A bucket may be a part of a microsecond behind.
+            let now = now.plus(Duration::from_micros(1));
+            policy.apply(&mut plain, now, Hits::Peek, charging);
+            policy.apply(&mut undone, now, Hits::Peek, charging);
+            let used = |state: &State| {
+                policy.verdict(policy.standing(state, now, Hits::Peek), now, Hits::Peek, true, charging).used
+            };
+            prop_assert_eq!(used(&plain), used(&undone));
+            if at % 3 == 0 {
+                policy.apply(&mut plain, now, hits, charging);
+                policy.apply(&mut undone, now, hits, charging);
+            }
+        }
+    }
+
+    #[test]
     fn a_bucket_admits_no_more_than_burst_and_rate_over_any_stretch(
         quota in quota(),
         burst in 1..=30_u32,
         history in history(),
     ) {
-        let policy = Policy::new(Algorithm::TokenBucket, quota, Some(burst)).expect("valid");
+        let policy = Policy::new(Algorithm::TokenBucket, quota, &Parameters { burst: Some(burst), ..Parameters::default() }).expect("valid");
         let admitted = admitted(&policy, &history);
         let length = u64::from(quota.window.seconds()) * 1_000_000;
         for (first, (start, _)) in admitted.iter().enumerate() {
@@ -75,25 +190,25 @@ proptest! {
     #[test]
     fn what_is_denied_passes_at_retry_after_and_not_a_microsecond_earlier(
         quota in quota(),
-        algorithm in prop_oneof![Just(Algorithm::FixedWindow), Just(Algorithm::TokenBucket)],
+        algorithm in proptest::sample::select(&Algorithm::ALL[..]),
+        charging in prop_oneof![Just(Charging::EachForItself), Just(Charging::AllOrNone)],
         history in history(),
     ) {
-        let policy = Policy::new(algorithm, quota, None).expect("valid");
-        let mut state = Words::default();
+        let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
+        let mut state = State::default();
         for (at, hits) in history {
             let now = Timestamp::from_micros(START + at);
-            let admitted = policy.apply(&mut state, now, hits);
-            let verdict = policy.verdict(state, now, hits, admitted);
+            let admitted = policy.apply(&mut state, now, hits, charging);
+            let standing = policy.standing(&state, now, hits);
+            let verdict = policy.verdict(standing, now, hits, admitted, charging);
             prop_assert!(verdict.remaining <= quota.limit);
             if admitted || verdict.retry_after == Duration::MAX {
                 continue;
             }
             let then = now.plus(verdict.retry_after);
-            let mut early = state;
             let just_before = Timestamp::from_micros(then.as_micros() - 1);
-            prop_assert!(!policy.apply(&mut early, just_before, hits));
-            let mut later = state;
-            prop_assert!(policy.apply(&mut later, then, hits));
+            prop_assert!(!policy.apply(&mut state.clone(), just_before, hits, charging));
+            prop_assert!(policy.apply(&mut state.clone(), then, hits, charging));
         }
     }
 
@@ -112,7 +227,7 @@ proptest! {
 fn a_burst_that_takes_years_to_refill_is_refused() {
     let quota = Quota { limit: 1, window: Window::from_seconds(Window::MAX_SECONDS).expect("in range") };
     assert!(TokenBucket::new(quota, 1).is_ok());
-    assert_eq!(TokenBucket::new(quota, 2), Err(token_bucket::OutOfRange::TooSlow));
+    assert_eq!(TokenBucket::new(quota, 2), Err(PolicyError::TooSlow));
 }
 
 #[test]
@@ -122,21 +237,19 @@ fn a_rate_that_rounding_would_change_is_refused() {
         assert!(TokenBucket::new(per_second(exact), 1).is_ok(), "{exact}");
     }
     for rounded in [60_000_000, 150_000_000, u32::MAX] {
-        assert_eq!(
-            TokenBucket::new(per_second(rounded), 1),
-            Err(token_bucket::OutOfRange::TooFast),
-            "{rounded}"
-        );
+        assert_eq!(TokenBucket::new(per_second(rounded), 1), Err(PolicyError::TooFast), "{rounded}");
     }
 }
 
 #[test]
-fn twice_the_limit_passes_a_fixed_window_across_an_edge_but_not_a_bucket() {
+fn twice_the_limit_passes_a_fixed_window_across_an_edge_and_no_other_algorithm() {
     let quota = Quota { limit: 10, window: Window::from_seconds(60).expect("in range") };
     let edge = 60_000_000 - START % 60_000_000;
     let history: Vec<(u64, Hits)> =
         [edge - 1, edge].into_iter().flat_map(|at| (0..10).map(move |_| (at, Hits::ONE))).collect();
-    let count = |algorithm| admitted(&Policy::new(algorithm, quota, None).expect("valid"), &history).len();
-    assert_eq!(count(Algorithm::FixedWindow), 20);
-    assert_eq!(count(Algorithm::TokenBucket), 10);
+    for algorithm in Algorithm::ALL {
+        let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
+        let expected = if algorithm == Algorithm::FixedWindow { 20 } else { 10 };
+        assert_eq!(admitted(&policy, &history).len(), expected, "{}", algorithm.name());
+    }
 }

@@ -14,7 +14,7 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
-use super::{Verdict, Words};
+use super::{PolicyError, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 const TICKS_PER_MICRO: u64 = 100;
@@ -32,32 +32,19 @@ pub struct TokenBucket {
     capacity: u64,
 }
 
-/// A bucket that the arithmetic can't hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OutOfRange {
-    /// It takes too long to fill.
-    #[error("expected a burst that refills within 2.8 years at this rate")]
-    TooSlow,
-    /// Its emission interval is so short that rounding it changes the rate by more than 1 %.
-    #[error(
-        "expected a rate of a token bucket that is met within 1 %: about a million per second at the most"
-    )]
-    TooFast,
-}
-
 impl TokenBucket {
     /// The bucket that holds `burst` tokens and refills `quota.limit` of them each window.
     ///
     /// # Errors
-    /// [`OutOfRange`] when filling it takes longer than 2.8 years, or its rate can't be met.
-    pub fn new(quota: Quota, burst: u32) -> Result<Self, OutOfRange> {
+    /// [`PolicyError`] when filling it takes longer than 2.8 years, or its rate can't be met.
+    pub fn new(quota: Quota, burst: u32) -> Result<Self, PolicyError> {
         let bucket = Self::rounded(quota, burst);
         let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
         let emission = bucket.emission.map_or(0, NonZeroU64::get);
         let rounded = emission.saturating_mul(u64::from(quota.limit)).saturating_sub(window);
         match () {
-            () if emission.saturating_mul(u64::from(burst)) > MAX_FILL_TICKS => Err(OutOfRange::TooSlow),
-            () if rounded > window / 100 => Err(OutOfRange::TooFast),
+            () if emission.saturating_mul(u64::from(burst)) > MAX_FILL_TICKS => Err(PolicyError::TooSlow),
+            () if rounded > window / 100 => Err(PolicyError::TooFast),
             () => Ok(bucket),
         }
     }
@@ -77,7 +64,7 @@ impl TokenBucket {
     }
 
     /// Ticks that `now` is away from the moment when the bucket is full.
-    fn debt(&self, state: Words, now: Timestamp) -> u64 {
+    fn debt(&self, state: [u32; 2], now: Timestamp) -> u64 {
         let full = ticks(state[0], u64::from(state[1]));
         full.saturating_sub(now_in_ticks(now)).min(self.capacity)
     }
@@ -87,21 +74,28 @@ impl TokenBucket {
         self.emission.map_or(u64::MAX, |interval| interval.get().saturating_mul(amount))
     }
 
-    pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
+    pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits) -> bool {
         let debt = self.debt(*state, now);
         let (admitted, after) = match hits {
-            Hits::Peek => (true, debt),
-            Hits::Charge(amount) => match debt.saturating_add(self.cost(amount.get())) {
-                charged if charged <= self.capacity => (true, charged),
-                _ => (false, debt),
-            },
+            Hits::Peek | Hits::Release(_) => (true, debt),
+            Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
+                match debt.saturating_add(self.cost(amount.get())) {
+                    charged if charged <= self.capacity => (true, charged),
+                    _ => (false, debt),
+                }
+            }
             Hits::Refund(amount) => (true, debt.saturating_sub(self.cost(amount.get()))),
+            Hits::Undo { amount, until } => {
+                // What has been refilled since is no debt any more.
+                let owed = now_in_ticks(until).saturating_sub(now_in_ticks(now));
+                (true, debt.saturating_sub(self.cost(amount.get()).min(owed)))
+            }
         };
         *state = full_at(now, after);
         admitted
     }
 
-    pub(super) fn verdict(&self, state: Words, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
+    pub(super) fn verdict(&self, state: [u32; 2], now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
         let debt = self.debt(state, now);
         let free = self.capacity.saturating_sub(debt);
         let tokens = |ticks: u64| self.emission.map_or(0, |interval| ticks / interval);
@@ -112,6 +106,7 @@ impl TokenBucket {
             retry_after: if admitted { Duration::ZERO } else { self.retry_after(debt, hits) },
             used: tokens(self.capacity).saturating_sub(tokens(free)),
             over: if admitted { 0 } else { hits.charged() },
+            counts_until: Timestamp::from_micros(ticks(state[0], u64::from(state[1])) / TICKS_PER_MICRO),
         }
     }
 
@@ -125,7 +120,7 @@ impl TokenBucket {
 }
 
 /// A bucket is full at its TAT.
-pub(super) const fn expires_at(state: Words) -> u32 {
+pub(super) const fn expires_at(state: [u32; 2]) -> u32 {
     state[0].saturating_add((state[1] > 0) as u32)
 }
 
@@ -138,7 +133,7 @@ fn now_in_ticks(now: Timestamp) -> u64 {
 }
 
 /// The state of a bucket that is full `debt` ticks after `now`.
-fn full_at(now: Timestamp, debt: u64) -> Words {
+fn full_at(now: Timestamp, debt: u64) -> [u32; 2] {
     let full = now_in_ticks(now).saturating_add(debt);
     let seconds = u32::try_from(full / TICKS_PER_SECOND).unwrap_or(u32::MAX);
     // Below 100,000,000, so the remainder fits.

@@ -51,14 +51,17 @@ fn line(domain: &str, rule: &Rule) -> String {
 mod tests {
     use super::*;
     use crate::{
-        algorithm::Policy,
+        algorithm::{Charging, Parameters, Policy},
         quota::{Quota, Unit, Window},
         rules::{Derived, Domain, Level, Matcher, Node, Segment, Value},
     };
 
     fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
         let quota = Quota { limit, window: Window::new(unit, multiplier).expect("in range") };
-        Limit::Quota { quota, policy: Policy::new(algorithm, quota, None).expect("fills in time") }
+        Limit::Quota {
+            quota,
+            policy: Policy::new(algorithm, quota, &Parameters::default()).expect("fills in time"),
+        }
     }
 
     fn insert(level: &mut Level, key: &str, limit: Limit, shadow_mode: bool) {
@@ -86,7 +89,13 @@ mod tests {
         insert(&mut root, "user", limit(Algorithm::FixedWindow, 20, Unit::Minute, 1), true);
         insert(&mut root, "free", Limit::Unlimited, false);
         insert(&mut root, "path", limit(Algorithm::TokenBucket, 5, Unit::Second, 30), false);
-        let domain = Domain { name: "web".into(), root, default_algorithm: Algorithm::default() };
+        let domain = Domain {
+            name: "web".into(),
+            root,
+            default_algorithm: Algorithm::default(),
+            charging: Charging::default(),
+            hash_tag: Box::default(),
+        };
         let rules = Arc::new(Snapshot::default());
         assert_eq!(show(State(Arc::clone(&rules))).await, "");
         rules.replace(Arc::new(Rules::new([domain])));

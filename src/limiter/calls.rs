@@ -2,48 +2,92 @@
 
 use std::sync::Arc;
 
-use super::{Target, Targets};
+use smallvec::SmallVec;
+
+use super::{Modes, Target, Targets};
 use crate::{
-    algorithm::Policy,
-    descriptor::Descriptor,
+    algorithm::{Algorithm, Policy},
+    descriptor::{Descriptor, Entry, Hits},
+    lease::LeaseId,
+    quota::Quota,
     rules::{Domain, Limit, RecordId, Rule},
-    store::key::{Ask, Call, Calls, CellKey},
+    store::{
+        call::{Ask, Calls, add},
+        key::CellKey,
+    },
 };
 
-/// What `descriptors` ask of their counters: one call for each hash tag.
-pub(super) fn calls(domain: &Domain, descriptors: &[Descriptor<'_>], targets: &Targets<'_>) -> Calls {
+/// What `descriptors` ask of their counters: one call for each hash tag. Places are taken under `lease`.
+pub(super) fn calls(
+    domain: &Domain,
+    descriptors: &[Descriptor<'_>],
+    targets: &Targets<'_>,
+    lease: Option<LeaseId>,
+    modes: Modes,
+) -> Calls {
     let mut calls = Calls::new();
     for (at, (descriptor, target)) in descriptors.iter().zip(targets).enumerate() {
-        let (key, record, policy) = match target {
+        let (key, record, policy, hits, rule) = match target {
             Target::Nothing | Target::Unlimited(_) => continue,
-            Target::Rule { rule, policy, .. } => {
-                (cell_of(domain, rule, descriptor), rule.record_id(), *policy)
+            Target::Rule { rule, policy, hits, depth, .. } => {
+                let entries = descriptor.entries.get(..*depth).unwrap_or_default();
+                (cell_of(domain, rule, entries), rule.record_id(), *policy, *hits, Some(*rule))
             }
-            Target::Brought { rule, policy, .. } => {
-                let (key, record) = cell_of_brought(domain, *rule, descriptor, policy);
-                (key, record, *policy)
+            Target::Brought { rule, quota, policy, hits } => {
+                let (key, record) = cell_of_brought(domain, *rule, &descriptor.entries, *quota, policy);
+                (key, record, *policy, *hits, None)
             }
         };
-        let ask = Ask { descriptor: at, record, policy, hits: descriptor.hits };
-        match calls.iter_mut().find(|call| call.tag() == key.tag()) {
-            Some(call) => call.ask(key, ask),
-            None => {
-                let mut call = Call::new(key.clone());
-                call.ask(key, ask);
-                calls.push(call);
-            }
-        }
+        let hits = under_lease(hits, &policy, lease);
+        // A quota denies together with others, a watched limit never.
+        let vetoes = !modes.quota && rule.is_none_or(|rule| !rule.shadow_mode && !rule.quota_mode);
+        add(&mut calls, domain.charging, key, Ask { descriptor: at, record, policy, hits, vetoes });
     }
     calls
 }
 
-/// The cell of the rule's counter for this descriptor.
-pub(crate) fn cell_of(domain: &Domain, rule: &Rule, descriptor: &Descriptor<'_>) -> CellKey {
-    let mut open = rule.open(&descriptor.entries).peekable();
-    match open.peek() {
-        None => CellKey::global(&domain.name, rule.record_id()),
-        Some(_) => CellKey::open(&domain.name, open),
+/// A charge of a concurrency limit is one under the lease.
+fn under_lease(hits: Hits, policy: &Policy, lease: Option<LeaseId>) -> Hits {
+    match (hits, lease) {
+        (Hits::Charge(amount), Some(lease)) if policy.algorithm() == Algorithm::Concurrency => {
+            Hits::Acquire { amount, lease }
+        }
+        (hits, _) => hits,
     }
+}
+
+/// The cell of the rule's counter for these entries.
+pub(crate) fn cell_of(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
+    let shared = shared_cell(domain, rule, entries);
+    match rule.algorithm().is_some_and(Algorithm::has_own_key) {
+        true => shared.alone(rule.record_id()),
+        false => shared,
+    }
+}
+
+/// The cell of all counters that have the rule's open values of these entries.
+fn shared_cell(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
+    let tag = tag_of(domain, rule, entries);
+    if tag.is_empty() {
+        let mut open = rule.open(entries).peekable();
+        return match open.peek() {
+            None => CellKey::global(&domain.name, rule.record_id()),
+            Some(_) => CellKey::open(&domain.name, open),
+        };
+    }
+    let mut beyond = rule.open(entries).filter(|entry| !tag.contains(entry)).peekable();
+    let cell = CellKey::open(&domain.name, tag.iter().copied());
+    match beyond.peek() {
+        None => cell,
+        Some(_) => cell.beyond(beyond),
+    }
+}
+
+/// The entries that the domain makes its hash tags of, in its order. The values of one that shares its counter
+/// among them are no part of a name.
+fn tag_of<'a>(domain: &Domain, rule: &Rule, entries: &[Entry<'a>]) -> SmallVec<[Entry<'a>; 4]> {
+    let named = |key: &str| rule.tellers(entries).find(|entry| entry.key == key);
+    domain.hash_tag.iter().filter_map(|key| named(key)).collect()
 }
 
 /// The counter of a limit that the descriptor brought along.
@@ -54,23 +98,26 @@ pub(crate) fn cell_of(domain: &Domain, rule: &Rule, descriptor: &Descriptor<'_>)
 fn cell_of_brought(
     domain: &Domain,
     rule: Option<&Arc<Rule>>,
-    descriptor: &Descriptor<'_>,
+    entries: &[Entry<'_>],
+    quota: Quota,
     policy: &Policy,
 ) -> (CellKey, RecordId) {
     let algorithm = policy.algorithm();
-    let seconds = descriptor.limit.map_or(0, |quota| quota.window.seconds());
+    let seconds = quota.window.seconds();
+    // Places are held for as long as the rule says.
+    let has_window_of = |own: &Quota| algorithm == Algorithm::Concurrency || own.window.seconds() == seconds;
     match rule {
-        Some(rule) if !rule.shares_values(&descriptor.entries) => match rule.limit {
-            Limit::Quota { quota, .. } if quota.window.seconds() == seconds => {
-                (cell_of(domain, rule, descriptor), rule.record_id())
+        Some(rule) if !rule.shares_values(entries) => match &rule.limit {
+            Limit::Quota { quota, .. } if has_window_of(quota) => {
+                (cell_of(domain, rule, entries), rule.record_id())
             }
             Limit::Quota { .. } | Limit::Unlimited => {
-                let cell = cell_of(domain, rule, descriptor);
+                let cell = shared_cell(domain, rule, entries);
                 (cell.brought_along(Some(rule.record_id()), algorithm, seconds), RecordId::alone(algorithm))
             }
         },
         Some(_) | None => {
-            let cell = CellKey::open(&domain.name, descriptor.entries.iter().copied());
+            let cell = CellKey::open(&domain.name, entries.iter().copied());
             (cell.brought_along(None, algorithm, seconds), RecordId::alone(algorithm))
         }
     }

@@ -75,6 +75,12 @@ pub fn unknown_domain() {
     metrics::counter!("tollgate_unknown_domain_requests_total").increment(1);
 }
 
+/// Counts calls that give back what a request had charged, which did not pass or whose caller had gone.
+pub fn given_back(succeeded: bool) {
+    let result = if succeeded { "success" } else { "error" };
+    metrics::counter!("tollgate_given_back_total", "result" => result).increment(1);
+}
+
 /// Counts a request that passed only because of the process's shadow mode.
 pub fn shadowed() {
     metrics::counter!("tollgate_shadow_mode_passes_total").increment(1);

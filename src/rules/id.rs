@@ -17,8 +17,8 @@ pub struct RecordId([u8; Self::LENGTH]);
 pub(super) enum Step<'a> {
     /// The request's value is fixed by the rule; the text is the rule's key and value.
     Closed(&'a str),
-    /// The request's value is open; it stands in the tag.
-    Open,
+    /// The request's value of this key is open; it stands in the counter's name.
+    Open(&'a str),
 }
 
 impl RecordId {
@@ -40,14 +40,13 @@ impl RecordId {
         let mut hash = Sha256::new();
         for step in steps {
             match step {
-                Step::Open => hash.update([0]),
-                Step::Closed(text) => {
-                    hash.update([1]);
-                    // The length keeps neighbours apart.
-                    hash.update((text.len() as u64).to_le_bytes());
-                    hash.update(text.as_bytes());
-                }
+                Step::Open(_) => hash.update([0]),
+                Step::Closed(_) => hash.update([1]),
             }
+            let (Step::Open(text) | Step::Closed(text)) = step;
+            // The length keeps neighbours apart.
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text.as_bytes());
         }
         let digest: [u8; 32] = hash.finalize().into();
         let [a, b, c, d, e, f, ..] = digest;

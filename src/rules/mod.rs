@@ -25,7 +25,7 @@ pub use self::{
     snapshot::Snapshot,
     wildcard::Wildcard,
 };
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Charging};
 
 /// Every domain's rules, as one version of the configuration states them.
 #[derive(Debug, Default)]
@@ -42,6 +42,11 @@ pub struct Domain {
     pub root: Level,
     /// The algorithm of a limit that a request brings along and no rule matches.
     pub default_algorithm: Algorithm,
+    /// Whether the counters of a request are charged each for itself, or all or none.
+    pub charging: Charging,
+    /// The keys whose values make the hash tag of a request that has any of them; when there are none, it is made
+    /// of the values that a rule leaves open.
+    pub hash_tag: Box<[Box<str>]>,
 }
 
 impl Rules {

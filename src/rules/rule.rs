@@ -113,6 +113,13 @@ impl Rule {
         })
     }
 
+    /// The entries of a request that tell its counter from others of the rule or of other rules: all but those
+    /// whose values share a counter.
+    pub fn tellers<'a>(&self, entries: &[Entry<'a>]) -> impl Iterator<Item = Entry<'a>> {
+        let told = self.segments.iter().zip(entries).filter(|(segment, _)| segment.value != Value::Shared);
+        told.map(|(_, entry)| *entry)
+    }
+
     /// Whether a request with these entries shares its counter with other values. One that reads just like the
     /// pattern is taken at its word and does not, as in the reference.
     pub fn shares_values(&self, entries: &[Entry<'_>]) -> bool {
@@ -137,7 +144,7 @@ impl Rule {
 
     fn compute_record_id(&self) -> RecordId {
         let steps = self.segments.iter().map(|segment| match segment.value {
-            Value::Open => Step::Open,
+            Value::Open => Step::Open(&segment.key),
             Value::Stated | Value::Shared => Step::Closed(&segment.stated),
         });
         RecordId::of(steps, self.algorithm().unwrap_or_default())

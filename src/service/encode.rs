@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::{
+    algorithm::Algorithm,
     proto::envoy::service::ratelimit::v3::{
         RateLimitResponse,
         rate_limit_response::{self as wire, DescriptorStatus, rate_limit::Unit as WireUnit},
@@ -27,19 +28,25 @@ fn status(status: &Status) -> DescriptorStatus {
         Status::Unlimited => DescriptorStatus { code, limit_remaining: u32::MAX, ..Default::default() },
         Status::Limited(limited) => DescriptorStatus {
             code,
-            current_limit: Some(current_limit(limited.quota, limited.name())),
+            current_limit: Some(current_limit(limited)),
             limit_remaining: limited.verdict.remaining,
             duration_until_reset: Some(duration_until_reset(limited)),
         },
     }
 }
 
-fn current_limit(quota: Quota, name: &str) -> wire::RateLimit {
-    let multiplier = quota.window.multiplier().get();
+/// The limit as it is reported; places that are held have no unit of time, so Envoy's headers name no window.
+fn current_limit(limited: &Limited) -> wire::RateLimit {
+    let Quota { limit: requests_per_unit, window } = limited.quota;
+    let name = limited.name().into();
+    if limited.algorithm == Algorithm::Concurrency {
+        return wire::RateLimit { requests_per_unit, name, ..Default::default() };
+    }
+    let multiplier = window.multiplier().get();
     wire::RateLimit {
-        requests_per_unit: quota.limit,
-        unit: unit(quota.window.unit()).into(),
-        name: name.into(),
+        requests_per_unit,
+        unit: unit(window.unit()).into(),
+        name,
         unit_multiplier: (multiplier > 1).then_some(multiplier),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{HeaderNames, HeaderStyle, encode::whole_seconds};
 use crate::{
+    algorithm::Algorithm,
     proto::envoy::{config::core::v3::HeaderValue, service::ratelimit::v3::RateLimitResponse},
     verdict::{Code, Decision, Limited, Status},
 };
@@ -48,7 +49,11 @@ fn add_triple(headers: &mut Vec<HeaderValue>, names: &HeaderNames, decision: &De
 fn add_ietf(headers: &mut Vec<HeaderValue>, decision: &Decision) {
     let Some(governing) = governing(decision) else { return };
     let policy = |limited: &Limited| {
-        format!("{};q={};w={}", policy_name(limited), limited.quota.limit, limited.quota.window.seconds())
+        let (name, quota) = (policy_name(limited), limited.quota);
+        match limited.algorithm {
+            Algorithm::Concurrency => format!("{name};q={};qu=\"concurrent-requests\"", quota.limit),
+            _ => format!("{name};q={};w={}", quota.limit, quota.window.seconds()),
+        }
     };
     let mut policies: Vec<String> = Vec::new();
     for limited in decision.statuses.iter().filter_map(Status::limited) {

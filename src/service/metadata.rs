@@ -7,6 +7,7 @@ use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde_json::{Map, Value as Json};
 
 use crate::{
+    lease::LeaseId,
     proto::envoy::{
         extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
         service::ratelimit::v3::RateLimitRequest,
@@ -29,6 +30,11 @@ pub(super) fn of(request: &RateLimitRequest, decision: &Decision) -> Struct {
         fields.insert("metadata".to_owned(), json(&Json::Object(passed)));
     }
     Struct { fields }
+}
+
+/// Tells the caller under which name it holds its places, to be given back in a `lease` entry.
+pub(super) fn add_lease(metadata: &mut Struct, lease: LeaseId) {
+    metadata.fields.insert("lease".to_owned(), text(&lease.to_string()));
 }
 
 fn descriptor(descriptor: &RateLimitDescriptor) -> Value {

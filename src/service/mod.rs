@@ -95,6 +95,9 @@ impl Service {
         if self.answers.dynamic_metadata {
             response.dynamic_metadata = Some(metadata::of(request, &decision));
         }
+        if let Some(lease) = decision.lease {
+            metadata::add_lease(response.dynamic_metadata.get_or_insert_default(), lease);
+        }
         Ok(response)
     }
 }

@@ -1,9 +1,12 @@
-//! Names of hash tags and cells, and what is asked of them.
+//! Names of hash tags and cells.
 //!
 //! All counters that share a *hash tag* are decided in one step on one shard. A counter's tag is its domain and
 //! the values that its rule left open: `{edge|api_key=abc}`. A counter without open values is tagged by its rule:
-//! `{edge|@1f0e…}`. The counters whose open values are exactly the tag's share one *cell*, named like the tag; a
-//! limit that a request brings along has a cell of its own beside it, `{edge|api_key=abc}~60`.
+//! `{edge|@1f0e…}`. A domain may name the keys whose values make the tag instead.
+//!
+//! The counters whose open values are the tag's share one *cell*, named like the tag. Counters with further open
+//! values have a cell beside it, `{edge|api_key=abc}+path=/v1`, and so has a counter whose algorithm keeps it by
+//! itself, `{edge|api_key=abc}~1f0e…`, and a limit that a request brings along, `{edge|api_key=abc}~0.60`.
 //!
 //! Names are injective whatever the parts contain: the characters that build a name are escaped inside the
 //! parts, braces among them, so that Redis finds the hash tag where we put it. Long tags are hashed.
@@ -13,11 +16,7 @@ use std::fmt::{self, Write as _};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use crate::{
-    algorithm::{Algorithm, Policy, Verdict},
-    descriptor::{Entry, Hits},
-    rules::RecordId,
-};
+use crate::{algorithm::Algorithm, descriptor::Entry, rules::RecordId};
 
 /// Tags longer than this many bytes are replaced by their hash.
 const LONGEST_TAG: usize = 160;
@@ -36,14 +35,7 @@ impl CellKey {
     /// The cell of the counters in `domain` whose open values are those of `entries`, in order.
     pub fn open<'a>(domain: &str, entries: impl Iterator<Item = Entry<'a>>) -> Self {
         let mut bytes = start(domain);
-        for (at, entry) in entries.enumerate() {
-            if at > 0 {
-                bytes.push(b',');
-            }
-            escape(&mut bytes, entry.key);
-            bytes.push(b'=');
-            escape(&mut bytes, entry.value);
-        }
+        write_entries(&mut bytes, entries);
         Self::close(bytes)
     }
 
@@ -53,6 +45,25 @@ impl CellKey {
         bytes.push(b'@');
         write_id(&mut bytes, record);
         Self::close(bytes)
+    }
+
+    /// The cell beside this one for counters that have the open values of `entries` too, in order.
+    #[must_use]
+    pub fn beyond<'a>(mut self, entries: impl Iterator<Item = Entry<'a>>) -> Self {
+        let mut bytes = Bytes::new();
+        write_entries(&mut bytes, entries);
+        shorten(&mut bytes, 0);
+        self.bytes.push(b'+');
+        self.bytes.extend_from_slice(&bytes);
+        self
+    }
+
+    /// The cell beside this one for the counter `record`, which is kept by itself.
+    #[must_use]
+    pub fn alone(mut self, record: RecordId) -> Self {
+        self.bytes.push(b'~');
+        write_id(&mut self.bytes, record);
+        self
     }
 
     /// The cell beside this one for a limit that a request brings along: a window of `seconds` under
@@ -75,13 +86,7 @@ impl CellKey {
     }
 
     fn close(mut bytes: Bytes) -> Self {
-        if bytes.len() > LONGEST_TAG {
-            let digest: [u8; 32] = Sha256::digest(&bytes).into();
-            bytes.clear();
-            // An escaped name never begins with `#`.
-            bytes.extend_from_slice(b"{#");
-            write_hex(&mut bytes, digest.get(..16).unwrap_or_default());
-        }
+        shorten(&mut bytes, 1);
         bytes.push(b'}');
         let tag = bytes.len();
         Self { bytes, tag }
@@ -116,72 +121,34 @@ impl fmt::Debug for CellKey {
     }
 }
 
-/// What one descriptor asks of one counter.
-#[derive(Clone, Copy, Debug)]
-pub struct Ask {
-    /// The descriptor's position in its request.
-    pub descriptor: usize,
-    /// The counter's name within its cell.
-    pub record: RecordId,
-    /// What decides.
-    pub policy: Policy,
-    /// What is asked.
-    pub hits: Hits,
-}
-
-/// One cell, and what is asked of its counters, in the request's order.
-#[derive(Clone, Debug)]
-pub struct Cell {
-    /// The cell's name.
-    pub key: CellKey,
-    /// What is asked.
-    pub asks: SmallVec<[Ask; 2]>,
-}
-
-/// All that a request asks of one hash tag: decided in one atomic step.
-#[derive(Clone, Debug)]
-pub struct Call {
-    /// Cells of one tag, each once.
-    pub cells: SmallVec<[Cell; 1]>,
-}
-
-/// What the asks of one call came to, each with its descriptor's position.
-pub type Verdicts = SmallVec<[(usize, Verdict); 2]>;
-
-/// All calls of one request, each for another tag.
-pub type Calls = SmallVec<[Call; 2]>;
-
-impl Call {
-    /// A call with one cell and nothing asked yet.
-    pub fn new(key: CellKey) -> Self {
-        Self { cells: SmallVec::from_iter([Cell { key, asks: SmallVec::new() }]) }
-    }
-
-    /// The tag that the call's cells share.
-    pub fn tag(&self) -> &[u8] {
-        self.cells.first().map(|cell| cell.key.tag()).unwrap_or_default()
-    }
-
-    /// Adds an ask to the cell `key`, which has this call's tag.
-    pub fn ask(&mut self, key: CellKey, ask: Ask) {
-        match self.cells.iter_mut().find(|cell| cell.key == key) {
-            Some(cell) => cell.asks.push(ask),
-            None => self.cells.push(Cell { key, asks: SmallVec::from_iter([ask]) }),
-        }
-    }
-
-    /// Every ask, cell by cell.
-    pub fn asks(&self) -> impl Iterator<Item = &Ask> {
-        self.cells.iter().flat_map(|cell| &cell.asks)
-    }
-}
-
 fn start(domain: &str) -> Bytes {
     let mut bytes = Bytes::new();
     bytes.push(b'{');
     escape(&mut bytes, domain);
     bytes.push(b'|');
     bytes
+}
+
+/// Replaces what comes after the first `kept` bytes by its hash, if it is long.
+fn shorten(bytes: &mut Bytes, kept: usize) {
+    if bytes.len() > LONGEST_TAG {
+        let digest: [u8; 32] = Sha256::digest(&bytes).into();
+        bytes.truncate(kept);
+        // An escaped name never begins with `#`.
+        bytes.push(b'#');
+        write_hex(bytes, digest.get(..16).unwrap_or_default());
+    }
+}
+
+fn write_entries<'a>(bytes: &mut Bytes, entries: impl Iterator<Item = Entry<'a>>) {
+    for (at, entry) in entries.enumerate() {
+        if at > 0 {
+            bytes.push(b',');
+        }
+        escape(bytes, entry.key);
+        bytes.push(b'=');
+        escape(bytes, entry.value);
+    }
 }
 
 /// Whether a byte stands for itself in a name.

@@ -6,12 +6,14 @@ use std::{array, hash::BuildHasher as _, sync::Arc};
 
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use self::shard::{Name, Shard};
-use super::key::{Ask, Call, Cell, Verdicts};
+use super::call::{Ask, Call, Cell, Verdicts};
 use crate::{
-    algorithm::Verdict,
+    algorithm::{Charging, Verdict},
     clock::{Clock, Timestamp},
+    descriptor::Hits,
 };
 
 /// A power of two, so that a few bits of a hash pick the shard.
@@ -30,6 +32,18 @@ struct Shared {
     clock: Clock,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
+}
+
+/// Whether each ask of a call is denied.
+type Denied = SmallVec<[bool; 4]>;
+
+/// What becomes of an ask.
+#[derive(Clone, Copy, Debug)]
+enum Outcome {
+    /// It is decided.
+    Due,
+    /// It is not charged because another one is denied, whether or not it would have passed.
+    HeldBack { passes: bool },
 }
 
 /// How full a memory store is.
@@ -57,21 +71,65 @@ impl MemoryStore {
         let mut shard = shard.lock();
         // Read under the lock, so that time does not run backwards within a shard.
         let now = shared.clock.now();
+        let denied = match call.charging {
+            Charging::EachForItself => Denied::new(),
+            Charging::AllOrNone => self.weigh(&mut shard, call, now),
+        };
+        let is_vetoed = call.asks().zip(&denied).any(|(ask, denied)| ask.vetoes && *denied);
         let mut verdicts = Verdicts::new();
-        for cell in &call.cells {
-            for ask in &cell.asks {
-                verdicts.push((ask.descriptor, self.decide_one(&mut shard, cell, ask, now)));
-            }
+        for (at, (cell, ask)) in call.asks_with_cells().enumerate() {
+            let held_back = is_vetoed && ask.hits.charged() > 0;
+            let outcome = match held_back {
+                true => Outcome::HeldBack { passes: !denied.get(at).copied().unwrap_or_default() },
+                false => Outcome::Due,
+            };
+            let verdict = self.decide_one(&mut shard, cell, ask, call.charging, now, outcome);
+            verdicts.push((ask.descriptor, verdict));
         }
         verdicts
     }
 
-    fn decide_one(&self, shard: &mut Shard, cell: &Cell, ask: &Ask, now: Timestamp) -> Verdict {
+    /// Says of each ask whether it is denied, without charging any. Charges of one counter add up.
+    fn weigh(&self, shard: &mut Shard, call: &Call, now: Timestamp) -> Denied {
+        let mut denied = Denied::new();
+        for cell in &call.cells {
+            for (at, ask) in cell.asks.iter().enumerate() {
+                let gives_back = matches!(ask.hits, Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_));
+                let earlier = cell.asks.iter().take(at).filter(|earlier| earlier.record == ask.record);
+                let earlier: u64 = earlier.map(|earlier| earlier.hits.charged()).sum();
+                let hits = match ask.hits.charged() {
+                    0 => Hits::Peek,
+                    charged => Hits::charge(charged.saturating_add(earlier)),
+                };
+                let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), ask.record);
+                denied.push(!gives_back && !shard.look(&name, |state| ask.policy.admits(state, now, hits)));
+            }
+        }
+        denied
+    }
+
+    fn decide_one(
+        &self,
+        shard: &mut Shard,
+        cell: &Cell,
+        ask: &Ask,
+        charging: Charging,
+        now: Timestamp,
+        outcome: Outcome,
+    ) -> Verdict {
         let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), ask.record);
-        let mut state = shard.state(&name);
-        let admitted = ask.policy.apply(&mut state, now, ask.hits);
-        let verdict = ask.policy.verdict(state, now, ask.hits, admitted);
-        shard.keep(&name, state, ask.policy.expires_at(state), verdict.remaining == 0, now);
+        let mut state = shard.take(&name);
+        let admitted = match outcome {
+            Outcome::Due => ask.policy.apply(&mut state, now, ask.hits, charging),
+            Outcome::HeldBack { passes } => {
+                ask.policy.apply(&mut state, now, Hits::Peek, charging);
+                passes
+            }
+        };
+        let standing = ask.policy.standing(&state, now, ask.hits);
+        let verdict = ask.policy.verdict(standing, now, ask.hits, admitted, charging);
+        let expires_at = ask.policy.expires_at(&state);
+        shard.keep(&name, state, expires_at, verdict.remaining == 0, now);
         verdict
     }
 
@@ -91,8 +149,8 @@ impl MemoryStore {
 mod tests {
     use super::*;
     use crate::{
-        algorithm::{Algorithm, Policy},
-        descriptor::{Entry, Hits},
+        algorithm::{Algorithm, Parameters, Policy},
+        descriptor::Entry,
         quota::{Quota, Unit, Window},
         rules::RecordId,
         store::key::CellKey,
@@ -100,12 +158,11 @@ mod tests {
 
     fn call(value: &str, limit: u32, unit: Unit) -> Call {
         let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
-        let mut call = Call::new(key.clone());
         let quota = Quota { limit, window: Window::of(unit) };
-        let policy = Policy::new(Algorithm::FixedWindow, quota, None).expect("valid");
+        let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
         let record = RecordId::alone(Algorithm::FixedWindow);
-        call.ask(key, Ask { descriptor: 0, record, policy, hits: Hits::ONE });
-        call
+        let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true };
+        Call::new(Charging::EachForItself, key, ask)
     }
 
     fn admitted(store: &MemoryStore, call: &Call) -> bool {

@@ -1,5 +1,6 @@
 //! Where counters live, and what is asked of them.
 
+pub mod call;
 pub mod key;
 pub mod memory;
 pub mod redis;
@@ -9,8 +10,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 
-use self::key::{Call, Verdicts};
+use tokio::runtime::Handle;
+
+use self::call::{Call, Calls, Verdicts};
 pub use self::{memory::MemoryStore, redis::RedisStore};
+use crate::metrics;
 
 /// A store, as one worker uses it. A clone is a handle on the same counters.
 #[derive(Clone, Debug)]
@@ -66,6 +70,27 @@ impl Store {
                 [call] => SmallVec::from_iter([store.decide(call).await]),
                 calls => join_all(calls.iter().map(|call| store.decide(call))).await.into(),
             },
+        }
+    }
+
+    /// Decides calls whose outcome nobody waits for, such as those that give something back. Where it takes time,
+    /// it is done by a task of its own; a failure is counted.
+    pub fn decide_later(&self, calls: Calls) {
+        if calls.is_empty() {
+            return;
+        }
+        match (self, Handle::try_current()) {
+            (Self::Memory(store), _) => calls.iter().for_each(|call| drop(store.decide(call))),
+            (Self::Redis(_), Ok(runtime)) => {
+                let store = self.clone();
+                runtime.spawn(async move {
+                    for decision in store.decide(&calls).await {
+                        metrics::given_back(decision.is_ok());
+                    }
+                });
+            }
+            // The process is ending.
+            (Self::Redis(_), Err(_)) => metrics::given_back(false),
         }
     }
 }

@@ -1,14 +1,15 @@
 //! Every store, under a time that the test sets.
 
 use tollgate::{
-    algorithm::{Algorithm, Policy, Verdict},
+    algorithm::{Algorithm, Charging, Parameters, Policy, Verdict},
     clock::{Clock, Timestamp},
     descriptor::{Entry, Hits},
     quota::{Quota, Window},
     rules::RecordId,
     store::{
         MemoryStore, RedisStore, Store,
-        key::{Ask, Call, CellKey},
+        call::{Ask, Call, Calls, add},
+        key::CellKey,
         redis::ScriptClock,
     },
 };
@@ -55,17 +56,31 @@ pub(crate) fn at(micros: u64) -> Timestamp {
 /// `limit` per `seconds`; a bucket holds as much as its limit.
 pub(crate) fn policy(algorithm: Algorithm, limit: u32, seconds: u32) -> Policy {
     let window = Window::from_seconds(seconds).expect("in range");
-    Policy::new(algorithm, Quota { limit, window }, None).expect("valid")
+    Policy::new(algorithm, Quota { limit, window }, &Parameters::default()).expect("valid")
 }
 
-/// A call on the tag of `name`. Each ask is for the counter of its number; those of one number share it if
-/// their algorithm is the same.
-pub(crate) fn call(name: &str, asks: &[(u8, Policy, Hits)]) -> Call {
-    let key = CellKey::open("test", [Entry { key: "name", value: name }].into_iter());
-    let mut call = Call::new(key.clone());
-    for (descriptor, (number, policy, hits)) in asks.iter().enumerate() {
+/// What is asked of one counter, known by a number.
+pub(crate) type Asked = (u8, Policy, Hits);
+
+/// A call on the tag of `name`, in which each counter is charged for itself. Those of one number share it if their
+/// algorithm is the same.
+pub(crate) fn call(name: &str, asks: &[Asked]) -> Call {
+    let asks: Vec<_> = asks.iter().map(|ask| (*ask, true)).collect();
+    charging(Charging::EachForItself, name, &asks)
+}
+
+/// Such a call in which all counters are charged or none; the ask tells whether it can keep the others from it.
+pub(crate) fn charging(charging: Charging, name: &str, asks: &[(Asked, bool)]) -> Call {
+    let shared = CellKey::open("test", [Entry { key: "name", value: name }].into_iter());
+    let mut calls = Calls::new();
+    for (descriptor, ((number, policy, hits), vetoes)) in asks.iter().enumerate() {
         let record = RecordId::numbered(*number, policy.algorithm());
-        call.ask(key.clone(), Ask { descriptor, record, policy: *policy, hits: *hits });
+        let key = match policy.algorithm().has_own_key() {
+            true => shared.clone().alone(record),
+            false => shared.clone(),
+        };
+        let ask = Ask { descriptor, record, policy: *policy, hits: *hits, vetoes: *vetoes };
+        add(&mut calls, charging, key, ask);
     }
-    call
+    calls.remove(0)
 }

@@ -8,7 +8,7 @@ use std::{
 
 use super::{Origin, Site, level::LevelBuilder, parameters::Chosen};
 use crate::{
-    algorithm::Algorithm,
+    algorithm::{Algorithm, Charging},
     config::{
         problem::{Path, Problems},
         raw::RawFile,
@@ -90,7 +90,7 @@ impl DomainBuilder {
             return Ok(());
         }
         let known = self.counters.entry(rule.record_id()).or_insert_with(|| rule.clone());
-        match closed(known).eq(closed(rule)) {
+        match steps(known).eq(steps(rule)) {
             true => Ok(()),
             false => Err(format!("{}:{}", known.origin.0, known.origin.1)),
         }
@@ -107,14 +107,16 @@ impl DomainBuilder {
             name: (*self.name).into(),
             root: self.root.finish(problems),
             default_algorithm: self.default_algorithm.map(|(algorithm, _)| algorithm).unwrap_or_default(),
+            charging: Charging::default(),
+            hash_tag: Box::default(),
         }
     }
 }
 
-/// What a rule's id is a hash of: the stated steps, and where open ones stand between them.
-fn closed(rule: &Rule) -> impl Iterator<Item = Option<&str>> {
+/// What a rule's id is a hash of: its steps, and whether each is open.
+fn steps(rule: &Rule) -> impl Iterator<Item = (bool, &str)> {
     rule.segments.iter().map(|segment| match segment.value {
-        Value::Open => None,
-        Value::Stated | Value::Shared => Some(&*segment.stated),
+        Value::Open => (true, &*segment.key),
+        Value::Stated | Value::Shared => (false, &*segment.stated),
     })
 }

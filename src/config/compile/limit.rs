@@ -7,7 +7,7 @@ use super::{
     parameters::{Chosen, Reporter},
 };
 use crate::{
-    algorithm::Policy,
+    algorithm::{Parameters, Policy},
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
@@ -108,7 +108,8 @@ impl Compiler<'_> {
         let capacity = chosen.and_then(|chosen| reporter.capacity(chosen, burst, defaults.burst, path));
         let (chosen, capacity) = (chosen?, capacity?);
         let quota = Quota { limit: limit?, window: window? };
-        match Policy::new(chosen, quota, capacity) {
+        let parameters = Parameters { burst: capacity, ..Parameters::default() };
+        match Policy::new(chosen, quota, &parameters) {
             Ok(policy) => Some(Limit::Quota { quota, policy }),
             Err(error) => {
                 let at = burst.stated().map_or(raw.at, |burst| burst.at);

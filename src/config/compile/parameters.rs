@@ -15,8 +15,6 @@ use crate::{
     quota::{Unit, Window},
 };
 
-const LATER_ALGORITHMS: [&str; 3] = ["sliding_window", "sliding_window_log", "concurrency"];
-
 /// An algorithm and where it was chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chosen {
@@ -41,11 +39,7 @@ impl Reporter<'_> {
             return Some(Chosen { algorithm, at: *at });
         }
         let names = Algorithm::ALL.map(Algorithm::name);
-        let message = if LATER_ALGORITHMS.contains(&&**value) {
-            format!("`{value}` is not supported yet by this version; expected {}", names.join(" or "))
-        } else {
-            unknown("algorithm", value, &names)
-        };
+        let message = unknown("algorithm", value, &names);
         self.problems.error(self.file, *at, path.key("algorithm"), message);
         None
     }
@@ -73,9 +67,9 @@ impl Reporter<'_> {
             (Algorithm::TokenBucket, Field::Stated(burst)) => {
                 self.burst(burst, path).then_some(Some(burst.value))
             }
-            (Algorithm::FixedWindow, Field::Absent) => Some(None),
-            (Algorithm::FixedWindow, Field::Stated(burst)) => {
-                let message = "goes with `algorithm: token_bucket`; a fixed window has no burst";
+            (_, Field::Absent) => Some(None),
+            (other, Field::Stated(burst)) => {
+                let message = format!("goes with `algorithm: token_bucket`; {} has no burst", other.name());
                 self.problems.error(self.file, burst.at, path.key("burst"), message);
                 None
             }

@@ -115,11 +115,11 @@ fn merged_domains_join_their_first_levels_in_the_order_of_files() {
 }
 
 #[test]
-fn rules_that_differ_in_open_keys_only_may_share_an_id() {
+fn rules_that_differ_in_open_keys_have_ids_of_their_own() {
     let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
     let loaded = clean(&domain(&format!("  - key: a\n    {limit}\n  - key: b\n    {limit}\n")));
     let ids: Vec<_> = loaded.rules.rules().map(|rule| rule.record_id()).collect();
-    assert_eq!(ids[0], ids[1]);
+    assert_ne!(ids[0], ids[1]);
 }
 
 #[test]

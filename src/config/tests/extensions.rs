@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    algorithm::{Algorithm, Policy},
+    algorithm::{Algorithm, Parameters, Policy},
     quota::{Quota, Unit, Window},
     rules::{Limit, Value},
 };
@@ -57,7 +57,10 @@ fn windows_of_any_length() {
 fn algorithms_and_their_parameters() {
     let (quota, policy) =
         limit_of("{unit: second, requests_per_unit: 5, algorithm: token_bucket, burst: 20}");
-    assert_eq!(Policy::new(Algorithm::TokenBucket, quota, Some(20)), Ok(policy));
+    assert_eq!(
+        Policy::new(Algorithm::TokenBucket, quota, &Parameters { burst: Some(20), ..Parameters::default() }),
+        Ok(policy)
+    );
     let (_, policy) = limit_of("{unit: second, requests_per_unit: 5, algorithm: fixed_window}");
     assert_eq!(policy.algorithm(), Algorithm::FixedWindow);
     for (limit, says) in [
@@ -125,7 +128,15 @@ fn defaults_fill_in_what_a_limit_leaves_out() {
     let quota = Quota { limit: 9, window };
     assert_eq!(
         limit_with(five_minutes, "{}"),
-        (quota, Policy::new(Algorithm::TokenBucket, quota, Some(11)).unwrap())
+        (
+            quota,
+            Policy::new(
+                Algorithm::TokenBucket,
+                quota,
+                &Parameters { burst: Some(11), ..Parameters::default() }
+            )
+            .unwrap()
+        )
     );
     // Unit, multiplier and window are one statement.
     assert_eq!(limit_with(five_minutes, "{unit: hour}").0.window, Window::of(Unit::Hour));

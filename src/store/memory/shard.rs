@@ -1,10 +1,13 @@
 //! One lock's worth of counters.
 
-use std::hash::{BuildHasher, Hasher};
+use std::{
+    hash::{BuildHasher, Hasher},
+    mem,
+};
 
 use hashbrown::HashTable;
 
-use crate::{algorithm::Words, clock::Timestamp, rules::RecordId};
+use crate::{algorithm::State, clock::Timestamp, rules::RecordId};
 
 /// Slots that each new counter looks at for one whose time has passed. More than one, so that the dead are
 /// found faster than the living come.
@@ -36,7 +39,7 @@ struct Slot {
     name: Box<[u8]>,
     /// The hash of the name, to find the slot's place in the index when it moves.
     hash: u64,
-    state: Words,
+    state: State,
     /// When the state is as good as unused, in seconds since the epoch.
     expires_at: u32,
     /// Whether nothing remained after the last decision: the limit is being enforced.
@@ -86,21 +89,29 @@ impl Shard {
         self.evicted
     }
 
-    /// A counter's state; that of an unused one when it is not held.
-    pub(super) fn state(&self, name: &Name<'_>) -> Words {
-        self.position(name).and_then(|at| self.slots.get(at)).map(|slot| slot.state).unwrap_or_default()
+    /// Takes a counter's state out, to be kept again; that of an unused one when it is not held.
+    pub(super) fn take(&mut self, name: &Name<'_>) -> State {
+        self.slot(name).map(|slot| mem::take(&mut slot.state)).unwrap_or_default()
+    }
+
+    /// Has a look at a counter's state; at that of an unused one when it is not held.
+    pub(super) fn look<T>(&mut self, name: &Name<'_>, look: impl FnOnce(&mut State) -> T) -> T {
+        match self.slot(name) {
+            Some(slot) => look(&mut slot.state),
+            None => look(&mut State::default()),
+        }
     }
 
     /// Keeps a counter's new state until `expires_at`, making room when it is a new one.
     pub(super) fn keep(
         &mut self,
         name: &Name<'_>,
-        state: Words,
+        state: State,
         expires_at: u32,
         exhausted: bool,
         now: Timestamp,
     ) {
-        if let Some(slot) = self.position(name).and_then(|at| self.slots.get_mut(at)) {
+        if let Some(slot) = self.slot(name) {
             slot.state = state;
             slot.expires_at = expires_at;
             slot.exhausted = exhausted;
@@ -117,6 +128,10 @@ impl Shard {
         self.slots.push(Slot { name: name.to_bytes(), hash: name.hash, state, expires_at, exhausted });
         let slots = &self.slots;
         self.index.insert_unique(name.hash, at, |at| hash_at(slots, *at));
+    }
+
+    fn slot(&mut self, name: &Name<'_>) -> Option<&mut Slot> {
+        self.position(name).and_then(|at| self.slots.get_mut(at))
     }
 
     fn position(&self, name: &Name<'_>) -> Option<usize> {

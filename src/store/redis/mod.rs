@@ -20,7 +20,7 @@ use self::{
 };
 use super::{
     StoreError,
-    key::{Call, Verdicts},
+    call::{Call, Verdicts},
 };
 use crate::clock::Timestamp;
 

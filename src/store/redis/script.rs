@@ -1,33 +1,32 @@
 //! The script's call and its reply; `lua/decide.lua` documents both.
 
-use std::sync::LazyLock;
+use std::{sync::LazyLock, time::Duration};
 
 use ::redis::{Cmd, Value, cmd};
 use sha1_smol::Sha1;
 
 use super::ScriptClock;
 use crate::{
+    algorithm::{Algorithm, Charging, Queued, Standing},
     clock::Timestamp,
     descriptor::Hits,
-    store::key::{Ask, Call, Verdicts},
+    store::call::{Ask, Call, Verdicts},
 };
 
 /// The script, composed of the prelude, the algorithms and the decision on top.
 const SOURCE: &str = concat!(
     include_str!("../../../lua/prelude.lua"),
     include_str!("../../../lua/fixed_window.lua"),
+    include_str!("../../../lua/sliding_window.lua"),
     include_str!("../../../lua/token_bucket.lua"),
+    include_str!("../../../lua/queue.lua"),
+    include_str!("../../../lua/sliding_window_log.lua"),
+    include_str!("../../../lua/concurrency.lua"),
     include_str!("../../../lua/decide.lua"),
 );
 
 /// The name under which Redis knows the script.
 static DIGEST: LazyLock<String> = LazyLock::new(|| Sha1::from(SOURCE).digest().to_string());
-
-/// Bytes of the reply's time.
-const TIME: usize = 8;
-
-/// Bytes of the reply to one ask.
-const OUTCOME: usize = 9;
 
 /// The command that makes the script known.
 pub(super) fn load() -> Cmd {
@@ -51,26 +50,57 @@ pub(super) fn command(key_prefix: &[u8], call: &Call, clock: ScriptClock) -> Cmd
         ScriptClock::Fixed(time) => command.arg(time.as_micros()),
     };
     for cell in &call.cells {
-        let mut packed = Vec::with_capacity(cell.asks.len().saturating_mul(30));
-        cell.asks.iter().for_each(|ask| pack(&mut packed, ask));
+        let mut packed = Vec::with_capacity(cell.asks.len().saturating_mul(39));
+        cell.asks.iter().for_each(|ask| pack(&mut packed, ask, call.charging));
         command.arg(packed);
     }
     command
 }
 
-fn pack(packed: &mut Vec<u8>, ask: &Ask) {
-    // Every number here is below 2^53, so a double holds it exactly.
-    #[allow(clippy::float_arithmetic)] // A sign changes no digits.
-    let hits = match ask.hits {
-        Hits::Peek => 0.0,
-        Hits::Charge(amount) => amount.get() as f64,
-        Hits::Refund(amount) => -(amount.get() as f64),
+fn pack(packed: &mut Vec<u8>, ask: &Ask, charging: Charging) {
+    let role = match (charging, ask.vetoes) {
+        (Charging::EachForItself, _) => 0,
+        (Charging::AllOrNone, true) => 1,
+        (Charging::AllOrNone, false) => 2,
     };
     packed.extend_from_slice(ask.record.as_bytes());
-    packed.extend_from_slice(&f64::to_le_bytes(hits));
+    packed.push(role);
+    packed.extend_from_slice(&f64::to_le_bytes(signed(ask.hits)));
     for parameter in ask.policy.script_parameters() {
-        packed.extend_from_slice(&f64::to_le_bytes(parameter as f64));
+        packed.extend_from_slice(&number(parameter));
     }
+    packed.extend_from_slice(&extra(ask));
+}
+
+/// Hits as the script takes them: above 0 are charged, below 0 given back.
+#[allow(clippy::float_arithmetic)] // A sign changes no digits.
+fn signed(hits: Hits) -> f64 {
+    match hits {
+        Hits::Peek => 0.0,
+        Hits::Charge(amount) | Hits::Acquire { amount, .. } => amount.get() as f64,
+        Hits::Refund(amount) | Hits::Undo { amount, .. } => -(amount.get() as f64),
+        Hits::Release(_) => -1.0,
+    }
+}
+
+/// What the ask says beside hits and parameters.
+fn extra(ask: &Ask) -> [u8; 8] {
+    let is_lease = ask.policy.algorithm() == Algorithm::Concurrency;
+    match ask.hits {
+        Hits::Acquire { lease, .. } | Hits::Release(lease) if is_lease => lease.to_bytes(),
+        Hits::Undo { until, .. } if !is_lease => number(until.as_micros()),
+        Hits::Charge(_) | Hits::Acquire { .. } => number(micros(ask.policy.min_interval())),
+        Hits::Peek | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => [0; 8],
+    }
+}
+
+/// Every number here is below 2^53, so a double holds it exactly.
+const fn number(number: u64) -> [u8; 8] {
+    f64::to_le_bytes(number as f64)
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// What the reply to `call` says; `None` when it is not of the agreed form.
@@ -84,25 +114,49 @@ pub(super) fn read_reply(call: &Call, reply: &Value) -> Option<Verdicts> {
     let mut verdicts = Verdicts::new();
     for (cell, part) in call.cells.iter().zip(cells) {
         let Value::BulkString(outcomes) = part else { return None };
-        if outcomes.len() != cell.asks.len().checked_mul(OUTCOME)? {
-            return None;
+        let mut rest = outcomes.as_slice();
+        for ask in &cell.asks {
+            let (admitted, after) = rest.split_first()?;
+            let (standing, after) = read_standing(ask.policy.algorithm(), after)?;
+            let verdict = ask.policy.verdict(standing, now, ask.hits, *admitted == 1, call.charging);
+            verdicts.push((ask.descriptor, verdict));
+            rest = after;
         }
-        for (ask, outcome) in cell.asks.iter().zip(outcomes.chunks_exact(OUTCOME)) {
-            let (admitted, words) = outcome.split_first()?;
-            let state = read_words(words)?;
-            verdicts.push((ask.descriptor, ask.policy.verdict(state, now, ask.hits, *admitted == 1)));
+        if !rest.is_empty() {
+            return None;
         }
     }
     Some(verdicts)
 }
 
-fn read_time(bytes: &[u8]) -> Option<Timestamp> {
-    let [seconds, micros] = (bytes.len() == TIME).then(|| read_words(bytes)).flatten()?;
-    let whole = u64::from(seconds).saturating_mul(1_000_000);
-    Some(Timestamp::from_micros(whole.saturating_add(u64::from(micros))))
+/// Where a counter stands, and what comes after that.
+fn read_standing(algorithm: Algorithm, bytes: &[u8]) -> Option<(Standing, &[u8])> {
+    let (first, rest) = read_word(bytes)?;
+    if algorithm.has_own_key() {
+        let (wait, rest) = rest.split_first_chunk::<8>()?;
+        let (reset, rest) = rest.split_first_chunk::<8>()?;
+        let (wait, reset) = (f64::from_le_bytes(*wait), f64::from_le_bytes(*reset));
+        // Whole numbers of microseconds; one below zero stands for never.
+        let wait = (wait >= 0.0).then_some(Duration::from_micros(wait as u64));
+        let reset = Duration::from_micros(reset as u64);
+        return Some((Standing::Queued(Queued { used: u64::from(first), wait, reset }), rest));
+    }
+    let (second, rest) = read_word(rest)?;
+    let (third, rest) = match algorithm {
+        Algorithm::SlidingWindow => read_word(rest)?,
+        _ => (0, rest),
+    };
+    Some((Standing::Words([first, second, third]), rest))
 }
 
-fn read_words(bytes: &[u8]) -> Option<[u32; 2]> {
-    let (first, second) = bytes.split_first_chunk::<4>()?;
-    Some([u32::from_le_bytes(*first), u32::from_le_bytes(second.try_into().ok()?)])
+fn read_time(bytes: &[u8]) -> Option<Timestamp> {
+    let (seconds, rest) = read_word(bytes)?;
+    let (micros, rest) = read_word(rest)?;
+    let whole = u64::from(seconds).saturating_mul(1_000_000);
+    rest.is_empty().then_some(Timestamp::from_micros(whole.saturating_add(u64::from(micros))))
+}
+
+fn read_word(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (word, rest) = bytes.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*word), rest))
 }

@@ -1,0 +1,48 @@
+-- Hits counted in two windows, those of the one before in part; twin of src/algorithm/sliding_window.rs, where it
+-- is explained.
+--   p1     limit, in hits
+--   p2     window, in seconds
+--   state  a: when the current hits stop counting, in seconds since the epoch; b: hits of the current window;
+--          c: hits of the one before
+local STEPS = 2097152
+
+ALGORITHMS[8] = {
+  apply = function(a, b, c, hits, limit, window, undone, now)
+    local ends = now.s - now.s % window + window
+    local counted_until = a - window
+    if counted_until > ends then
+      ends = ends + window
+    elseif counted_until <= now.s then
+      c = a > now.s and b or 0
+      b = 0
+    end
+    local step = math.ceil(window * 1000000 / STEPS)
+    local steps = math.ceil(window * 1000000 / step)
+    local left = math.min(math.ceil(((ends - now.s) * 1000000 - now.us) / step), steps)
+    local admitted
+    if hits > 0 then
+      admitted = math.floor(c * left / steps) + b + hits <= limit
+      if admitted then
+        b = b + hits
+      end
+    else
+      if undone then
+        local second = math.floor(undone / 1000000)
+        if second == ends + window then
+          b = math.max(b + hits, 0)
+        elseif second == ends then
+          c = math.max(c + hits, 0)
+        end
+      else
+        c = math.max(c + math.min(b + hits, 0), 0)
+        b = math.max(b + hits, 0)
+      end
+      admitted = math.floor(c * left / steps) + b <= limit
+    end
+    return admitted and 1 or 0, math.min(ends + window, UINT32_MAX), b, c
+  end,
+
+  ends_at = function(a, b, c)
+    return b == 0 and c == 0 and 0 or a
+  end,
+}

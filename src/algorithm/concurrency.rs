@@ -1,0 +1,75 @@
+//! At most so many requests at the same time.
+//!
+//! A request takes places under a lease and gives them up by the lease's name; so giving up twice, or what was
+//! never taken, frees nothing of anyone else's. A lease that nobody gives up ends when its time to live has
+//! passed since it was taken.
+//!
+//! A changed limit or time to live is applied to the places that are held. Places given back without a lease's
+//! name are those that would end first.
+
+use std::time::Duration;
+
+use super::{Queued, queue::Queue};
+use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId};
+
+/// The time to live of a lease when none is stated.
+pub const DEFAULT_LEASE_TTL: Duration = Duration::from_secs(60);
+
+/// Places held, with their holders; `None` for one who has no name.
+type Held = Queue<Option<LeaseId>>;
+
+/// At most `limit` places held at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Concurrency {
+    limit: u32,
+    lease_ttl: Duration,
+}
+
+impl Concurrency {
+    pub(super) const fn new(limit: u32, lease_ttl: Duration) -> Self {
+        Self { limit, lease_ttl }
+    }
+
+    pub(super) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    pub(super) const fn lease_ttl(&self) -> Duration {
+        self.lease_ttl
+    }
+
+    pub(super) fn admits(&self, held: &mut Held, now: Timestamp, hits: u64) -> bool {
+        held.advance(now, self.lease_ttl);
+        held.used().saturating_add(hits) <= u64::from(self.limit)
+    }
+
+    pub(super) fn apply(&self, held: &mut Held, now: Timestamp, hits: Hits) -> bool {
+        held.advance(now, self.lease_ttl);
+        let (amount, lease) = match hits {
+            Hits::Charge(amount) => (amount.get(), None),
+            Hits::Acquire { amount, lease } => (amount.get(), Some(lease)),
+            Hits::Peek | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => {
+                give_back(held, hits);
+                return held.used() <= u64::from(self.limit);
+            }
+        };
+        let admitted = self.admits(held, now, amount);
+        if admitted {
+            held.push(now, amount, lease);
+        }
+        admitted
+    }
+
+    /// Where the places stand; they were advanced to `now`.
+    pub(super) fn standing(&self, held: &Held, now: Timestamp, hits: Hits) -> Queued {
+        held.standing(now, self.lease_ttl, self.limit, hits.charged())
+    }
+}
+
+fn give_back(held: &mut Held, hits: Hits) {
+    match hits {
+        Hits::Release(lease) => held.remove_tagged(Some(lease)),
+        Hits::Refund(amount) | Hits::Undo { amount, .. } => held.remove_oldest(amount.get()),
+        Hits::Peek | Hits::Charge(_) | Hits::Acquire { .. } => {}
+    }
+}

@@ -1,0 +1,181 @@
+//! The sliding window that is estimated from two counts.
+//!
+//! Hits are counted in windows aligned to the epoch, and those of the window before count in part: as if they had
+//! come evenly, for the share of that window which still lies within one window's length of now. Hits pass while
+//! the estimate and the new ones are within the limit; denied hits do not count. No aligned window holds more than
+//! the limit, and a burst on either side of an edge is met; but hits that came unevenly are estimated wrongly, so
+//! that up to twice the limit can pass in a window's length that is not aligned: with all hits at the end of one
+//! window, and all that the estimate sets free by the end of the next. The log is exact.
+//!
+//! The state is `[end, count, previous]`: hits of the current window and of the one before, and when the current
+//! ones stop counting, one window's length after the window's own end, in seconds since the epoch. The window that
+//! they were counted in follows from that and the window's length; where the length was changed, or the clock
+//! stepped back, the usage counts in the window that `now` lies in or in the one after it.
+//!
+//! The share is counted in steps of a window's 2^21th part, and of a microsecond at the least, rounded up: all
+//! products are exact in the 53 bits of a Lua number.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use super::{Verdict, Words};
+use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
+
+/// Steps that a window is cut into at the most.
+const STEPS: u64 = 1 << 21;
+
+/// At most `limit` hits in a window that moves along, by estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingWindow {
+    limit: u32,
+    /// In seconds.
+    window: NonZeroU32,
+}
+
+/// A state as of a given time.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    /// The end of the current window, in seconds since the epoch.
+    end: u32,
+    count: u64,
+    previous: u64,
+}
+
+impl SlidingWindow {
+    pub(super) const fn new(quota: Quota) -> Self {
+        Self { limit: quota.limit, window: quota.window.length() }
+    }
+
+    /// Limit in hits, window in seconds.
+    pub(super) fn script_parameters(&self) -> [u64; 2] {
+        [u64::from(self.limit), u64::from(self.window.get())]
+    }
+
+    /// Microseconds of one step.
+    fn step(&self) -> u64 {
+        self.micros().div_ceil(STEPS)
+    }
+
+    fn micros(&self) -> u64 {
+        u64::from(self.window.get()).saturating_mul(1_000_000)
+    }
+
+    /// Steps of a whole window.
+    fn steps(&self) -> u64 {
+        self.micros().div_ceil(self.step())
+    }
+
+    /// The counts as of `now`.
+    fn counts(&self, [ends, count, previous]: Words, now: Timestamp) -> Counts {
+        let window = self.window.get();
+        let start = now.seconds().saturating_sub(now.seconds() % self.window);
+        let end = start.saturating_add(window);
+        let counted_until = ends.saturating_sub(window);
+        let (count, previous) = (u64::from(count), u64::from(previous));
+        match () {
+            // An edge of this length's own, whatever length it was counted with.
+            () if counted_until > end => Counts { end: end.saturating_add(window), count, previous },
+            () if counted_until > now.seconds() => Counts { end, count, previous },
+            () if ends > now.seconds() => Counts { end, count: 0, previous: count },
+            () => Counts { end, count: 0, previous: 0 },
+        }
+    }
+
+    /// Microseconds from `now` to the end of the current window.
+    fn until_end(counts: &Counts, now: Timestamp) -> u64 {
+        u64::from(counts.end).saturating_mul(1_000_000).saturating_sub(now.as_micros())
+    }
+
+    /// Hits of the window before that count `left` microseconds before the end of the current one.
+    fn share(&self, previous: u64, left: u64) -> u64 {
+        let steps = self.steps();
+        previous.saturating_mul(left.div_ceil(self.step()).min(steps)).checked_div(steps).unwrap_or(0)
+    }
+
+    fn used(&self, counts: &Counts, now: Timestamp) -> u64 {
+        self.share(counts.previous, Self::until_end(counts, now)).saturating_add(counts.count)
+    }
+
+    pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
+        let mut counts = self.counts(*state, now);
+        let used = self.used(&counts, now);
+        let limit = u64::from(self.limit);
+        let mut admitted = used <= limit;
+        match hits {
+            Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
+                admitted = used.saturating_add(amount.get()) <= limit;
+                if admitted {
+                    counts.count = counts.count.saturating_add(amount.get());
+                }
+            }
+            Hits::Refund(amount) => {
+                let more = amount.get().saturating_sub(counts.count);
+                counts.count = counts.count.saturating_sub(amount.get());
+                counts.previous = counts.previous.saturating_sub(more);
+                admitted = self.used(&counts, now) <= limit;
+            }
+            Hits::Undo { amount, until } => {
+                self.undo(&mut counts, amount.get(), until);
+                admitted = self.used(&counts, now) <= limit;
+            }
+            Hits::Peek | Hits::Release(_) => {}
+        }
+        let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        *state = [counts.end.saturating_add(self.window.get()), word(counts.count), word(counts.previous)];
+        admitted
+    }
+
+    /// Takes a charge back that counts until `until`: it is among the current hits or among those before.
+    fn undo(&self, counts: &mut Counts, amount: u64, until: Timestamp) {
+        if until.seconds() == counts.end.saturating_add(self.window.get()) {
+            counts.count = counts.count.saturating_sub(amount);
+        } else if until.seconds() == counts.end {
+            counts.previous = counts.previous.saturating_sub(amount);
+        }
+    }
+
+    pub(super) fn verdict(&self, state: Words, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
+        let counts = self.counts(state, now);
+        let used = self.used(&counts, now);
+        let limit = u64::from(self.limit);
+        let over = used.saturating_add(hits.charged()).saturating_sub(limit).min(hits.charged());
+        Verdict {
+            admitted,
+            remaining: u32::try_from(limit.saturating_sub(used)).unwrap_or(u32::MAX),
+            reset_after: self.until_room(&counts, now, 0),
+            retry_after: match limit.checked_sub(hits.charged()) {
+                _ if admitted => Duration::ZERO,
+                Some(room) => self.until_room(&counts, now, room),
+                None => Duration::MAX,
+            },
+            used,
+            over: if admitted { 0 } else { over },
+            counts_until: Timestamp::from_micros(u64::from(expires_at(state)).saturating_mul(1_000_000)),
+        }
+    }
+
+    /// Until no more than `room` hits count.
+    fn until_room(&self, counts: &Counts, now: Timestamp, room: u64) -> Duration {
+        let left = Self::until_end(counts, now);
+        let micros = match room.checked_sub(counts.count) {
+            Some(room) => left.saturating_sub(self.last_left(counts.previous, room)),
+            // Not before the current hits are those of the window before.
+            None => left.saturating_add(self.micros()).saturating_sub(self.last_left(counts.count, room)),
+        };
+        Duration::from_micros(micros)
+    }
+
+    /// How many microseconds may be left of a window for no more than `room` of the `previous` hits to count.
+    fn last_left(&self, previous: u64, room: u64) -> u64 {
+        // share <= room  <=>  previous × steps < (room + 1) × all steps
+        let bound = room.saturating_add(1).saturating_mul(self.steps());
+        match bound.saturating_sub(1).checked_div(previous) {
+            Some(steps) if steps < self.steps() => steps.saturating_mul(self.step()),
+            Some(_) | None => u64::MAX,
+        }
+    }
+}
+
+/// When the last of the hits has stopped to count.
+pub(super) const fn expires_at([ends, count, previous]: Words) -> u32 {
+    if count == 0 && previous == 0 { 0 } else { ends }
+}

@@ -1,0 +1,90 @@
+//! The exact sliding window: a log of every hit that was admitted.
+//!
+//! Hits pass while those of the window that ends now, the new ones included, are within the limit; so no window
+//! of that length holds more than the limit, wherever it begins. A denied hit is not logged. The log is bounded
+//! by the limit, which is [`MAX_QUEUED`](super::queue::MAX_QUEUED) at the most.
+//!
+//! With a *minimal interval*, a request is denied too when the last one that passed is less than that ago,
+//! however many hits either charged.
+//!
+//! A changed limit, window or interval is applied to the hits in the log. Those given back are the newest.
+
+use std::time::Duration;
+
+use super::{Queued, queue::Queue};
+use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
+
+/// At most `limit` hits in any window of that length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingWindowLog {
+    limit: u32,
+    window: Duration,
+    /// The least time between two requests that pass.
+    min_interval: Duration,
+}
+
+impl SlidingWindowLog {
+    pub(super) const fn new(quota: Quota, min_interval: Duration) -> Self {
+        let window = Duration::from_secs(quota.window.seconds() as u64);
+        Self { limit: quota.limit, window, min_interval }
+    }
+
+    pub(super) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    pub(super) const fn window(&self) -> Duration {
+        self.window
+    }
+
+    pub(super) const fn min_interval(&self) -> Duration {
+        self.min_interval
+    }
+
+    /// Whether a charge of `hits` would pass a log that was advanced to `now`.
+    fn has_room(&self, log: &Queue<()>, now: Timestamp, hits: u64) -> bool {
+        log.used().saturating_add(hits) <= u64::from(self.limit) && self.until_due(log, now).is_zero()
+    }
+
+    /// Until the minimal interval has passed.
+    fn until_due(&self, log: &Queue<()>, now: Timestamp) -> Duration {
+        match self.min_interval {
+            Duration::ZERO => Duration::ZERO,
+            interval => log.newest().map_or(Duration::ZERO, |newest| newest.plus(interval).since(now)),
+        }
+    }
+
+    pub(super) fn admits(&self, log: &mut Queue<()>, now: Timestamp, hits: u64) -> bool {
+        log.advance(now, self.window);
+        self.has_room(log, now, hits)
+    }
+
+    pub(super) fn apply(&self, log: &mut Queue<()>, now: Timestamp, hits: Hits) -> bool {
+        log.advance(now, self.window);
+        match hits {
+            Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
+                let admitted = self.has_room(log, now, amount.get());
+                if admitted {
+                    log.push(now, amount.get(), ());
+                }
+                return admitted;
+            }
+            Hits::Refund(amount) => log.remove_newest(amount.get()),
+            Hits::Undo { amount, until } => {
+                // What counts until then was logged a window before.
+                let micros = u64::try_from(self.window.as_micros()).unwrap_or(u64::MAX);
+                let at = Timestamp::from_micros(until.as_micros().saturating_sub(micros));
+                log.remove_at(at, amount.get());
+            }
+            Hits::Peek | Hits::Release(_) => {}
+        }
+        log.used() <= u64::from(self.limit)
+    }
+
+    /// Where the log stands; it was advanced to `now`.
+    pub(super) fn standing(&self, log: &Queue<()>, now: Timestamp, hits: Hits) -> Queued {
+        let queued = log.standing(now, self.window, self.limit, hits.charged());
+        let due = if hits.charged() > 0 { self.until_due(log, now) } else { Duration::ZERO };
+        Queued { wait: queued.wait.map(|wait| wait.max(due)), ..queued }
+    }
+}

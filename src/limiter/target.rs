@@ -1,0 +1,122 @@
+//! What each descriptor of a request is up against.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::{
+    algorithm::{Algorithm, Parameters, Policy},
+    descriptor::{Descriptor, Entry, Hits},
+    lease::LeaseId,
+    quota::Quota,
+    rules::{Domain, Limit, Rule},
+    verdict::Status,
+};
+
+/// The key of the entry that gives a lease back. It comes after the entries that took it.
+const LEASE: &str = "lease";
+
+/// What a descriptor is up against.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target<'r> {
+    /// Nothing: no rule matches, or another one of the request replaces it.
+    Nothing,
+    /// A rule that lets everything pass.
+    Unlimited(&'r Arc<Rule>),
+    /// A rule's counter.
+    Rule { rule: &'r Arc<Rule>, quota: Quota, policy: Policy, hits: Hits, depth: usize },
+    /// A counter for the limit that the descriptor brought along, and the rule that would apply without it.
+    Brought { rule: Option<&'r Arc<Rule>>, quota: Quota, policy: Policy, hits: Hits },
+}
+
+pub(super) type Targets<'r> = SmallVec<[Target<'r>; 4]>;
+
+/// What `descriptors` are up against.
+pub(super) fn targets<'r>(domain: &'r Domain, descriptors: &[Descriptor<'_>]) -> Targets<'r> {
+    let mut targets = descriptors.iter().map(|descriptor| target(domain, descriptor)).collect();
+    drop_replaced(&mut targets);
+    targets
+}
+
+impl Target<'_> {
+    /// What the descriptor's status is as long as no counter has spoken.
+    pub(super) const fn status_without_counter(&self) -> Status {
+        match self {
+            Self::Unlimited(_) => Status::Unlimited,
+            Self::Nothing | Self::Rule { .. } | Self::Brought { .. } => Status::NoLimit,
+        }
+    }
+
+    /// Whether it takes places that are held under a lease.
+    pub(super) const fn takes_lease(&self) -> bool {
+        match self {
+            Self::Rule { policy, hits, .. } | Self::Brought { policy, hits, .. } => {
+                matches!(policy, Policy::Concurrency(_)) && hits.charged() > 0
+            }
+            Self::Nothing | Self::Unlimited(_) => false,
+        }
+    }
+}
+
+/// What `descriptor` is up against, before it is known what else the request matches.
+fn target<'r>(domain: &'r Domain, descriptor: &Descriptor<'_>) -> Target<'r> {
+    let (hits, entries) = (descriptor.hits, &*descriptor.entries);
+    let rule = domain.root.rule(entries);
+    if rule.is_none()
+        && let Some(release) = release(domain, entries)
+    {
+        return release;
+    }
+    if let Some(quota) = descriptor.limit {
+        let policy = match rule.map(|rule| &rule.limit) {
+            Some(Limit::Quota { policy, .. }) => policy.with_quota(quota),
+            Some(Limit::Unlimited) | None => {
+                Policy::nearest(domain.default_algorithm, quota, &Parameters::default())
+            }
+        };
+        return Target::Brought { rule, quota, policy, hits };
+    }
+    match rule.map(|rule| (rule, &rule.limit)) {
+        None => Target::Nothing,
+        Some((rule, Limit::Unlimited)) => Target::Unlimited(rule),
+        Some((rule, Limit::Quota { quota, policy })) => {
+            Target::Rule { rule, quota: *quota, policy: *policy, hits, depth: entries.len() }
+        }
+    }
+}
+
+/// What the entries give back, if they are those of a concurrency limit and a lease. A name that is none gives
+/// nothing back.
+fn release<'r>(domain: &'r Domain, entries: &[Entry<'_>]) -> Option<Target<'r>> {
+    let (last, entries) = entries.split_last().filter(|(last, _)| last.key == LEASE)?;
+    let rule = domain.root.rule(entries)?;
+    let hits = LeaseId::parse(last.value).map_or(Hits::Peek, Hits::Release);
+    match rule.limit {
+        Limit::Quota { quota, policy } if policy.algorithm() == Algorithm::Concurrency => {
+            Some(Target::Rule { rule, quota, policy, hits, depth: entries.len() })
+        }
+        Limit::Quota { .. } | Limit::Unlimited => None,
+    }
+}
+
+/// Drops every rule whose name another rule of the request replaces, whatever replaces that one in turn.
+fn drop_replaced(targets: &mut Targets<'_>) {
+    let replaced: SmallVec<[&str; 4]> = targets
+        .iter()
+        .filter_map(|target| match target {
+            Target::Unlimited(rule) | Target::Rule { rule, .. } => Some(*rule),
+            Target::Nothing | Target::Brought { .. } => None,
+        })
+        .flat_map(|rule| rule.replaces.iter().map(|name| &**name))
+        .collect();
+    if replaced.is_empty() {
+        return;
+    }
+    for target in targets {
+        if let Target::Rule { rule, .. } = target
+            && replaced.contains(&&*rule.name)
+        {
+            *target = Target::Nothing;
+        }
+    }
+}

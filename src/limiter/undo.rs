@@ -1,0 +1,103 @@
+//! Taking back what a request charged that does not pass after all.
+//!
+//! A place of a concurrency limit is always taken back: nobody was told the lease's name. Other charges are where
+//! they are made all or none, when another tag denies what this one charged.
+
+use std::{mem, num::NonZeroU64};
+
+use super::Calls;
+use crate::{
+    algorithm::{Charging, Verdict},
+    descriptor::Hits,
+    lease::LeaseId,
+    store::{
+        Decisions, Store,
+        call::{Ask, Call, Verdicts, add},
+    },
+};
+
+/// What takes back all that `calls` charged. Where it is not known whether a place was taken, it is given up.
+pub(super) fn undo(calls: &Calls, decisions: &Decisions) -> Calls {
+    let mut undone = Calls::new();
+    for (call, decision) in calls.iter().zip(decisions) {
+        for (at, (cell, ask)) in call.asks_with_cells().enumerate() {
+            let hits = match decision {
+                Ok(verdicts) => verdicts.get(at).and_then(|(_, verdict)| {
+                    let was_charged = verdict.admitted && !is_vetoed(call, verdicts);
+                    was_charged.then(|| reverse(call.charging, ask.hits, verdict)).flatten()
+                }),
+                Err(_) => release_of(ask.hits),
+            };
+            if let Some(hits) = hits {
+                add(&mut undone, Charging::EachForItself, cell.key.clone(), Ask { hits, ..*ask });
+            }
+        }
+    }
+    undone
+}
+
+/// Whether the calls took a place that is still held.
+pub(super) fn holds_lease(calls: &Calls, decisions: &Decisions) -> bool {
+    calls.iter().zip(decisions).any(|(call, decision)| {
+        decision.as_ref().is_ok_and(|verdicts| {
+            let admitted = call.asks().zip(verdicts).filter(|(_, (_, verdict))| verdict.admitted);
+            !is_vetoed(call, verdicts) && admitted.filter_map(|(ask, _)| release_of(ask.hits)).count() > 0
+        })
+    })
+}
+
+/// Whether a denial kept the call's charges from being made.
+fn is_vetoed(call: &Call, verdicts: &Verdicts) -> bool {
+    call.charging == Charging::AllOrNone
+        && call.asks().zip(verdicts).any(|(ask, (_, verdict))| ask.vetoes && !verdict.admitted)
+}
+
+/// What takes back a charge that was made.
+fn reverse(charging: Charging, hits: Hits, verdict: &Verdict) -> Option<Hits> {
+    let until = verdict.counts_until;
+    match charging {
+        Charging::AllOrNone => release_of(hits)
+            .or_else(|| NonZeroU64::new(hits.charged()).map(|amount| Hits::Undo { amount, until })),
+        Charging::EachForItself => release_of(hits),
+    }
+}
+
+/// What gives up the place that was asked for.
+const fn release_of(hits: Hits) -> Option<Hits> {
+    match hits {
+        Hits::Acquire { lease, .. } => Some(Hits::Release(lease)),
+        Hits::Peek | Hits::Charge(_) | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => None,
+    }
+}
+
+/// Gives up the places that a request asks for when it goes away before it is answered: its caller does not
+/// learn the lease's name.
+#[derive(Debug)]
+pub(super) struct LeaseGuard<'s> {
+    store: &'s Store,
+    release: Calls,
+}
+
+impl<'s> LeaseGuard<'s> {
+    pub(super) fn new(store: &'s Store, calls: &Calls, lease: LeaseId) -> Self {
+        let mut release = Calls::new();
+        for (cell, ask) in calls.iter().flat_map(Call::asks_with_cells) {
+            if release_of(ask.hits).is_some() {
+                let ask = Ask { hits: Hits::Release(lease), ..*ask };
+                add(&mut release, Charging::EachForItself, cell.key.clone(), ask);
+            }
+        }
+        Self { store, release }
+    }
+
+    /// The request has its answer.
+    pub(super) fn disarm(mut self) {
+        self.release.clear();
+    }
+}
+
+impl Drop for LeaseGuard<'_> {
+    fn drop(&mut self) {
+        self.store.decide_later(mem::take(&mut self.release));
+    }
+}

@@ -1,0 +1,88 @@
+//! What a request asks of its counters, and what came of it.
+
+use smallvec::SmallVec;
+
+use super::key::CellKey;
+use crate::{
+    algorithm::{Charging, Policy, Verdict},
+    descriptor::Hits,
+    rules::RecordId,
+};
+
+/// What one descriptor asks of one counter.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// The descriptor's position in its request.
+    pub descriptor: usize,
+    /// The counter's name in its cell.
+    pub record: RecordId,
+    /// What decides.
+    pub policy: Policy,
+    /// What is asked.
+    pub hits: Hits,
+    /// Whether its denial keeps the other counters of the call from being charged, where they are charged all or
+    /// none. One that gives back keeps nothing.
+    pub vetoes: bool,
+}
+
+/// One cell, and what is asked of its counters, in the request's order.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The cell's name.
+    pub key: CellKey,
+    /// What is asked.
+    pub asks: SmallVec<[Ask; 2]>,
+}
+
+/// All that a request asks of one hash tag: decided in one atomic step.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Cells of one tag, each once.
+    pub cells: SmallVec<[Cell; 1]>,
+    /// Whether a denial keeps the others from being charged.
+    pub charging: Charging,
+}
+
+/// What the asks of one call came to, cell by cell, each with its descriptor's position.
+pub type Verdicts = SmallVec<[(usize, Verdict); 2]>;
+
+/// All calls of one request, each for another tag.
+pub type Calls = SmallVec<[Call; 2]>;
+
+impl Call {
+    /// A call with one ask.
+    pub fn new(charging: Charging, key: CellKey, ask: Ask) -> Self {
+        Self { cells: SmallVec::from_iter([Cell { key, asks: SmallVec::from_iter([ask]) }]), charging }
+    }
+
+    /// The tag that the call's cells share.
+    pub fn tag(&self) -> &[u8] {
+        self.cells.first().map(|cell| cell.key.tag()).unwrap_or_default()
+    }
+
+    /// Adds an ask to the cell `key`, which has this call's tag.
+    pub fn ask(&mut self, key: CellKey, ask: Ask) {
+        match self.cells.iter_mut().find(|cell| cell.key == key) {
+            Some(cell) => cell.asks.push(ask),
+            None => self.cells.push(Cell { key, asks: SmallVec::from_iter([ask]) }),
+        }
+    }
+
+    /// Every ask, cell by cell.
+    pub fn asks(&self) -> impl Iterator<Item = &Ask> {
+        self.cells.iter().flat_map(|cell| &cell.asks)
+    }
+
+    /// Every ask with its cell, cell by cell.
+    pub fn asks_with_cells(&self) -> impl Iterator<Item = (&Cell, &Ask)> {
+        self.cells.iter().flat_map(|cell| cell.asks.iter().map(move |ask| (cell, ask)))
+    }
+}
+
+/// Adds an ask to the call of its tag.
+pub fn add(calls: &mut Calls, charging: Charging, key: CellKey, ask: Ask) {
+    match calls.iter_mut().find(|call| call.tag() == key.tag()) {
+        Some(call) => call.ask(key, ask),
+        None => calls.push(Call::new(charging, key, ask)),
+    }
+}
