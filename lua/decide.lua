@@ -1,5 +1,5 @@
 -- Decides all that a request asks of one hash tag, in one atomic step.
---   KEYS[i]      a cell of packed records, or a queue
+--   KEYS[i]      a cell of packed records, or a queue of hits
 --   ARGV[1]      the time in microseconds since the epoch, or '' for the server's own
 --   ARGV[1 + i]  what is asked of key i: per ask, packed little endian, the record's id (6 bytes), its role (1
 --                byte), three doubles: hits (> 0 charges, 0 looks, < 0 gives back) and the algorithm's two
@@ -9,12 +9,12 @@
 --   charged passes or none, 1 for an ask that keeps the others from it when it is denied, 2 for one that does not.
 -- Replies a list of strings:
 --   [1]          the time used: seconds since the epoch and microseconds past it, 32 bits each
---   [1 + i]      per ask of key i: 1 or 0 for admitted or denied (one byte), then the state's words, or what the
---                queue's algorithm replies
+--   [1 + i]      per ask of key i: 1 or 0 for admitted or denied (one byte), then the state's words, or of a queue
+--                the hits in it (4 bytes), microseconds until the hits asked for pass, -1 for never, and until the
+--                last of the hits in it has ended (doubles)
 -- Each key expires, to the millisecond, when the last of what it holds does. Under a given time it lives for an
 -- hour instead: such a time says nothing about when the server's own clock will reach the end.
 local ASK = '<c6Bdddc8'
-local NOTHING = string.rep('\0', 8)
 
 -- The time that the decision is made at.
 local function time_of(given)
@@ -40,16 +40,13 @@ local function read_asks(packed)
   return asks
 end
 
--- What a key holds, advanced to now if it is a queue. All asks of a queue have the same parameters.
+-- What a key holds. All asks of a queue have the same lifetime.
 local function open_key(key, ask, now)
-  local raw = redis.call('GET', key)
-  local algorithm = QUEUES[ask.kind]
-  if not algorithm then
-    return open_cell(raw)
+  if not QUEUES[ask.kind] then
+    return open_cell(redis.call('GET', key))
   end
-  local queue = open_queue(raw, algorithm.width)
-  queue.lifetime = ask.p2
-  advance(queue, now.micros, ask.p2)
+  local queue = { key = key, lifetime = ask.p2, now = now }
+  QUEUES[ask.kind].open(queue)
   return queue
 end
 
@@ -61,7 +58,7 @@ end
 local function passes(state, ask, hits, now)
   local queue = QUEUES[ask.kind]
   if queue and hits > 0 then
-    return queue.admits(state, hits, ask.p1, ask.extra, now.micros)
+    return queue.admits(state, hits, ask.p1, ask.extra)
   elseif queue then
     return state.used <= ask.p1
   end
@@ -135,47 +132,71 @@ local function decide_record(cell, ask, now)
   return string.char(admitted_byte(ask, admitted)) .. state
 end
 
-local function decide_queue(queue, ask, now)
-  local algorithm, micros = QUEUES[ask.kind], now.micros
-  local admitted
+-- Microseconds until what was asked for passes; -1 for never.
+local function wait_of(queue, ask)
+  local algorithm, limit = QUEUES[ask.kind], ask.p1
+  if ask.charged > limit then
+    return -1
+  end
+  local too_many, wait = queue.used + ask.charged - limit, 0
+  if too_many > 0 then
+    wait = algorithm.time_of(queue, too_many - 1) + queue.lifetime - queue.now.micros
+  end
+  return math.max(wait, algorithm.pause(queue, ask.charged, ask.extra))
+end
+
+-- Has the key live as long as its newest hit. A window that was made longer needs more than the last charge set.
+local function keep_queue(queue, left, was_charged)
+  local millis = queue.now.given and 3600000 or math.ceil(left / 1000)
+  if was_charged or redis.call('PTTL', queue.key) < millis then
+    redis.call('PEXPIRE', queue.key, string.format('%.0f', millis))
+  end
+end
+
+local function decide_queue(queue, ask)
+  local algorithm, admitted, was_charged = QUEUES[ask.kind], nil, false
   if ask.hits > 0 then
-    admitted = algorithm.admits(queue, ask.hits, ask.p1, ask.extra, micros)
+    admitted = algorithm.admits(queue, ask.hits, ask.p1, ask.extra)
     if admitted then
-      algorithm.push(queue, ask.hits, ask.extra, micros)
+      algorithm.push(queue, ask.hits, ask.extra)
+      was_charged = true
     end
   else
     if ask.hits < 0 then
-      algorithm.give_back(queue, -ask.hits, ask.p2, ask.extra)
+      algorithm.give_back(queue, -ask.hits, ask.extra)
     end
     admitted = queue.used <= ask.p1
   end
-  local last = newest(queue)
-  local reset = last and last + ask.p2 - micros or 0
-  local wait = algorithm.wait(queue, ask.charged, ask.p1, ask.p2, ask.extra, micros)
-  return struct.pack('<BI4dd', admitted_byte(ask, admitted and 1 or 0), queue.used, wait, reset)
+  local byte = admitted_byte(ask, admitted and 1 or 0)
+  local wait, left = byte == 1 and 0 or wait_of(queue, ask), 0
+  if queue.used > 0 then
+    left = queue.newest() + queue.lifetime - queue.now.micros
+    keep_queue(queue, left, was_charged)
+  end
+  return struct.pack('<BI4dd', byte, queue.used, wait, left)
 end
 
-local function store_key(key, state, now)
-  local value, micros
-  if state.width then
-    local last = newest(state)
-    micros = last and last + state.lifetime - now.micros or 0
-    value = struct.pack('<BI4', FORMAT, state.used) .. state.entries
-  else
-    micros = (state.ends - now.s) * 1000000 - now.us
-    value = struct.pack('<BI2I4', FORMAT, #state.ids / ID, state.ends) .. state.ids .. state.states
-  end
+local function store_cell(key, cell, now)
+  local micros = (cell.ends - now.s) * 1000000 - now.us
   if micros <= 0 then
     redis.call('DEL', key)
     return
   end
   local left = now.given and 3600000 or math.ceil(micros / 1000)
-  redis.call('SET', key, value, 'PX', string.format('%.0f', left))
+  local header = struct.pack('<BI2I4', FORMAT, #cell.ids / ID, cell.ends)
+  redis.call('SET', key, header .. cell.ids .. cell.states, 'PX', string.format('%.0f', left))
+end
+
+local function decide_key(state, asks, decide, now)
+  local outcomes = {}
+  for at, ask in ipairs(asks) do
+    outcomes[at] = decide(state, ask, now)
+  end
+  return table.concat(outcomes)
 end
 
 local now = time_of(ARGV[1])
 local reply, states, asks = { struct.pack('<I4I4', now.s, now.us) }, {}, {}
--- All is decided before anything is written: an error leaves nothing half done.
 for i = 1, #KEYS do
   asks[i] = read_asks(ARGV[1 + i])
   states[i] = open_key(KEYS[i], asks[i][1], now)
@@ -183,16 +204,17 @@ end
 if asks[1][1].role ~= 0 then
   weigh(states, asks, now)
 end
+-- What may still fail comes before anything is charged, so that an error leaves nothing half done.
 for i = 1, #KEYS do
-  local outcomes = {}
-  for j, ask in ipairs(asks[i]) do
-    outcomes[j] = (QUEUES[ask.kind] and decide_queue or decide_record)(states[i], ask, now)
+  if not states[i].key then
+    reply[1 + i] = decide_key(states[i], asks[i], decide_record, now)
   end
-  reply[1 + i] = table.concat(outcomes)
 end
 for i = 1, #KEYS do
-  if states[i].changed then
-    store_key(KEYS[i], states[i], now)
+  if states[i].key then
+    reply[1 + i] = decide_key(states[i], asks[i], decide_queue)
+  elseif states[i].changed then
+    store_cell(KEYS[i], states[i], now)
   end
 end
 return reply

@@ -14,14 +14,15 @@
 --   ends_at(a, b, c)  the second since the epoch at which the state is as good as unused
 -- now is a table {s = seconds since the epoch, us = microseconds past that second, micros = both}.
 --
--- An algorithm whose counters have keys of their own is a table in QUEUES under its kind; queue.lua says what
--- such a key holds:
---   width                                        bytes of an entry
---   admits(queue, hits, limit, extra, now)       whether a charge passes
---   push(queue, hits, extra, now)                charges
---   give_back(queue, hits, lifetime, extra)      gives hits back
---   wait(queue, hits, limit, lifetime, extra, now)  microseconds until a charge passes, -1 for never
--- There now is in microseconds since the epoch, and a queue was advanced to it.
+-- An algorithm whose counters have keys of their own keeps the times of hits in order, and is a table in QUEUES
+-- under its kind. A queue is a table {key, lifetime = microseconds that a hit counts, now, used = hits in it,
+-- newest() = the time of the newest hit, if there is one}.
+--   open(queue)                        fills it in, drops what has ended, moves to now what lies ahead of it
+--   admits(queue, hits, limit, extra)  whether a charge passes
+--   push(queue, hits, extra)           charges
+--   give_back(queue, hits, extra)      gives hits back
+--   time_of(queue, index)              the time of the hit at an index, the oldest being at 0
+--   pause(queue, hits, extra)          microseconds for which nothing passes, whether or not there is room
 local ALGORITHMS = {}
 local QUEUES = {}
 
@@ -32,6 +33,7 @@ local NARROW = 8
 local WIDE = 12
 local UINT16_MAX = 65535
 local UINT32_MAX = 4294967295
+local NOTHING = string.rep('\0', 8)
 
 -- Takes a cell apart: its ids and its states, each packed, and the second at which it ends.
 local function open_cell(raw)

@@ -68,6 +68,11 @@ impl Hits {
         Self::refund(Self::MAX)
     }
 
+    /// Whether it gives back what was charged before.
+    pub const fn gives_back(self) -> bool {
+        matches!(self, Self::Refund(_) | Self::Undo { .. } | Self::Release(_))
+    }
+
     /// The hits charged: 0 for whatever charges none.
     pub const fn charged(self) -> u64 {
         match self {

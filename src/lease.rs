@@ -5,7 +5,7 @@ use std::{fmt, num::NonZeroU64};
 /// The name of a lease: random, so that no two instances make the same one. Written as 16 hexadecimal digits.
 ///
 /// One request has one lease, whose name stands in every concurrency limit that it takes a place in.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(NonZeroU64);
 
 /// A text that is no lease's name.

@@ -2,12 +2,12 @@
 //!
 //! A request takes places under a lease and gives them up by the lease's name; so giving up twice, or what was
 //! never taken, frees nothing of anyone else's. A lease that nobody gives up ends when its time to live has
-//! passed since it was taken.
+//! passed since it was taken. A lease that takes further places begins anew with all of them.
 //!
 //! A changed limit or time to live is applied to the places that are held. Places given back without a lease's
 //! name are those that would end first.
 
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
 use super::{Queued, queue::Queue};
 use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId};
@@ -15,8 +15,8 @@ use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId};
 /// The time to live of a lease when none is stated.
 pub const DEFAULT_LEASE_TTL: Duration = Duration::from_secs(60);
 
-/// Places held, with their holders; `None` for one who has no name.
-type Held = Queue<Option<LeaseId>>;
+/// Places held, with their holders.
+type Held = Queue<LeaseId>;
 
 /// At most `limit` places held at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,8 @@ impl Concurrency {
     pub(super) fn apply(&self, held: &mut Held, now: Timestamp, hits: Hits) -> bool {
         held.advance(now, self.lease_ttl);
         let (amount, lease) = match hits {
-            Hits::Charge(amount) => (amount.get(), None),
-            Hits::Acquire { amount, lease } => (amount.get(), Some(lease)),
+            Hits::Charge(amount) => (amount.get(), named_after(now)),
+            Hits::Acquire { amount, lease } => (amount.get(), lease),
             Hits::Peek | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => {
                 give_back(held, hits);
                 return held.used() <= u64::from(self.limit);
@@ -55,7 +55,8 @@ impl Concurrency {
         };
         let admitted = self.admits(held, now, amount);
         if admitted {
-            held.push(now, amount, lease);
+            let known = held.remove_tagged(lease);
+            held.push(now, amount.saturating_add(known), lease);
         }
         admitted
     }
@@ -66,9 +67,16 @@ impl Concurrency {
     }
 }
 
+/// The lease of places that are taken without one, so that they end together and apart from others.
+fn named_after(now: Timestamp) -> LeaseId {
+    LeaseId::new(NonZeroU64::new(now.as_micros()).unwrap_or(NonZeroU64::MIN))
+}
+
 fn give_back(held: &mut Held, hits: Hits) {
     match hits {
-        Hits::Release(lease) => held.remove_tagged(Some(lease)),
+        Hits::Release(lease) => {
+            held.remove_tagged(lease);
+        }
         Hits::Refund(amount) | Hits::Undo { amount, .. } => held.remove_oldest(amount.get()),
         Hits::Peek | Hits::Charge(_) | Hits::Acquire { .. } => {}
     }

@@ -242,7 +242,7 @@ fn on_log<T>(state: &mut State, work: impl FnOnce(&mut Queue<()>) -> T) -> T {
 }
 
 /// Works on the places that a state holds; on none when it was never used.
-fn on_leases<T>(state: &mut State, work: impl FnOnce(&mut Queue<Option<LeaseId>>) -> T) -> T {
+fn on_leases<T>(state: &mut State, work: impl FnOnce(&mut Queue<LeaseId>) -> T) -> T {
     let mut held = match mem::take(state) {
         State::Leases(held) => held,
         State::Words(_) | State::Log(_) => Box::default(),

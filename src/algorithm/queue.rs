@@ -8,15 +8,11 @@ use std::{collections::VecDeque, time::Duration};
 use super::{Queued, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits};
 
-/// The most hits that one queue may hold. Every decision reads and writes all of it in Redis, 8 bytes a hit of a
-/// log and 16 a place under a lease.
+/// The most hits that one queue may hold. In Redis each takes 8 bytes of a log, and about 90 under a lease.
 pub const MAX_QUEUED: u32 = 10_000;
 
-/// Hits of one entry at most: what 12 bits of its packed form hold.
-const MAX_ENTRY: u16 = 4_096;
-
-/// Hits in the order of their times, each with a tag of the algorithm's.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Hits in the order of their times, those of equal times in the order of a tag of the algorithm's.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue<T> {
     used: u64,
     entries: VecDeque<Entry<T>>,
@@ -25,11 +21,17 @@ pub struct Queue<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry<T> {
     at: Timestamp,
-    hits: u16,
+    hits: u64,
     tag: T,
 }
 
-impl<T: Copy + PartialEq> Queue<T> {
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { used: 0, entries: VecDeque::new() }
+    }
+}
+
+impl<T: Copy + Ord> Queue<T> {
     /// Hits in the queue.
     pub(super) const fn used(&self) -> u64 {
         self.used
@@ -37,23 +39,22 @@ impl<T: Copy + PartialEq> Queue<T> {
 
     /// Drops what has ended by `now`, and moves what lies ahead of it.
     pub(super) fn advance(&mut self, now: Timestamp, lifetime: Duration) {
-        for entry in self.entries.iter_mut().rev().take_while(|entry| entry.at > now) {
-            entry.at = now;
+        let ahead = self.entries.iter_mut().rev().take_while(|entry| entry.at > now);
+        if ahead.map(|entry| entry.at = now).count() > 0 {
+            self.entries.make_contiguous().sort_unstable_by_key(|entry| (entry.at, entry.tag));
         }
         while let Some(first) = self.entries.front().filter(|first| first.at.plus(lifetime) <= now) {
-            self.used = self.used.saturating_sub(u64::from(first.hits));
+            self.used = self.used.saturating_sub(first.hits);
             self.entries.pop_front();
         }
     }
 
     /// Adds hits at `now`, which is not before any other.
     pub(super) fn push(&mut self, now: Timestamp, hits: u64, tag: T) {
-        let mut left = hits;
-        while left > 0 {
-            let hits = u16::try_from(left).unwrap_or(MAX_ENTRY).min(MAX_ENTRY);
-            self.entries.push_back(Entry { at: now, hits, tag });
-            left = left.saturating_sub(u64::from(hits));
-        }
+        let is_later = |entry: &&Entry<T>| (entry.at, entry.tag) > (now, tag);
+        let later = self.entries.iter().rev().take_while(is_later).count();
+        let place = self.entries.len().saturating_sub(later);
+        self.entries.insert(place, Entry { at: now, hits, tag });
         self.used = self.used.saturating_add(hits);
     }
 
@@ -93,16 +94,13 @@ impl<T: Copy + PartialEq> Queue<T> {
         self.entries.retain(|entry| entry.hits > 0);
     }
 
-    /// Removes all that have the tag.
-    pub(super) fn remove_tagged(&mut self, tag: T) {
-        let used = &mut self.used;
-        self.entries.retain(|entry| {
-            let goes = entry.tag == tag;
-            if goes {
-                *used = used.saturating_sub(u64::from(entry.hits));
-            }
-            !goes
-        });
+    /// Removes all that have the tag; says how many there were.
+    pub(super) fn remove_tagged(&mut self, tag: T) -> u64 {
+        let tagged = self.entries.iter().filter(|entry| entry.tag == tag);
+        let hits = tagged.map(|entry| entry.hits).sum();
+        self.entries.retain(|entry| entry.tag != tag);
+        self.used = self.used.saturating_sub(hits);
+        hits
     }
 
     /// Where the queue stands at `now`, to which it was advanced, for one who asks for `hits` under `limit`.
@@ -122,7 +120,7 @@ impl<T: Copy + PartialEq> Queue<T> {
             if too_many == 0 {
                 break;
             }
-            too_many = too_many.saturating_sub(u64::from(entry.hits));
+            too_many = too_many.saturating_sub(entry.hits);
             wait = entry.at.plus(lifetime).since(now);
         }
         Some(wait)
@@ -164,8 +162,8 @@ impl Queued {
 
 /// Takes up to `hits` out of an entry; says how many.
 fn take<T>(entry: &mut Entry<T>, hits: u64, used: &mut u64) -> u64 {
-    let taken = u16::try_from(hits).unwrap_or(u16::MAX).min(entry.hits);
+    let taken = hits.min(entry.hits);
     entry.hits = entry.hits.saturating_sub(taken);
-    *used = used.saturating_sub(u64::from(taken));
-    u64::from(taken)
+    *used = used.saturating_sub(taken);
+    taken
 }

@@ -41,9 +41,10 @@ impl SlidingWindowLog {
         self.min_interval
     }
 
-    /// Whether a charge of `hits` would pass a log that was advanced to `now`.
+    /// Whether a charge of `hits` would pass a log that was advanced to `now`; a look may come at any time.
     fn has_room(&self, log: &Queue<()>, now: Timestamp, hits: u64) -> bool {
-        log.used().saturating_add(hits) <= u64::from(self.limit) && self.until_due(log, now).is_zero()
+        let is_due = hits == 0 || self.until_due(log, now).is_zero();
+        is_due && log.used().saturating_add(hits) <= u64::from(self.limit)
     }
 
     /// Until the minimal interval has passed.

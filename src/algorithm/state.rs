@@ -14,7 +14,7 @@ pub enum State {
     /// Hits with their times.
     Log(Box<Queue<()>>),
     /// Places with their holders.
-    Leases(Box<Queue<Option<LeaseId>>>),
+    Leases(Box<Queue<LeaseId>>),
 }
 
 /// The state of an algorithm that needs no more.

@@ -25,6 +25,13 @@ pub struct Ask {
     pub vetoes: bool,
 }
 
+impl Ask {
+    /// Whether the ask, when denied, keeps the other counters of its call from being charged.
+    pub const fn is_veto(&self) -> bool {
+        self.vetoes && !self.hits.gives_back()
+    }
+}
+
 /// One cell, and what is asked of its counters, in the request's order.
 #[derive(Clone, Debug)]
 pub struct Cell {

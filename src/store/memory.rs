@@ -75,7 +75,7 @@ impl MemoryStore {
             Charging::EachForItself => Denied::new(),
             Charging::AllOrNone => self.weigh(&mut shard, call, now),
         };
-        let is_vetoed = call.asks().zip(&denied).any(|(ask, denied)| ask.vetoes && *denied);
+        let is_vetoed = call.asks().zip(&denied).any(|(ask, denied)| ask.is_veto() && *denied);
         let mut verdicts = Verdicts::new();
         for (at, (cell, ask)) in call.asks_with_cells().enumerate() {
             let held_back = is_vetoed && ask.hits.charged() > 0;
@@ -94,7 +94,6 @@ impl MemoryStore {
         let mut denied = Denied::new();
         for cell in &call.cells {
             for (at, ask) in cell.asks.iter().enumerate() {
-                let gives_back = matches!(ask.hits, Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_));
                 let earlier = cell.asks.iter().take(at).filter(|earlier| earlier.record == ask.record);
                 let earlier: u64 = earlier.map(|earlier| earlier.hits.charged()).sum();
                 let hits = match ask.hits.charged() {
@@ -102,7 +101,7 @@ impl MemoryStore {
                     charged => Hits::charge(charged.saturating_add(earlier)),
                 };
                 let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), ask.record);
-                denied.push(!gives_back && !shard.look(&name, |state| ask.policy.admits(state, now, hits)));
+                denied.push(!ask.hits.gives_back() && !shard.look(&name, |state| ask.policy.admits(state, now, hits)));
             }
         }
         denied

@@ -19,7 +19,6 @@ const SOURCE: &str = concat!(
     include_str!("../../../lua/fixed_window.lua"),
     include_str!("../../../lua/sliding_window.lua"),
     include_str!("../../../lua/token_bucket.lua"),
-    include_str!("../../../lua/queue.lua"),
     include_str!("../../../lua/sliding_window_log.lua"),
     include_str!("../../../lua/concurrency.lua"),
     include_str!("../../../lua/decide.lua"),
@@ -58,14 +57,14 @@ pub(super) fn command(key_prefix: &[u8], call: &Call, clock: ScriptClock) -> Cmd
 }
 
 fn pack(packed: &mut Vec<u8>, ask: &Ask, charging: Charging) {
-    let role = match (charging, ask.vetoes) {
+    let role = match (charging, ask.is_veto()) {
         (Charging::EachForItself, _) => 0,
         (Charging::AllOrNone, true) => 1,
         (Charging::AllOrNone, false) => 2,
     };
     packed.extend_from_slice(ask.record.as_bytes());
     packed.push(role);
-    packed.extend_from_slice(&f64::to_le_bytes(signed(ask.hits)));
+    packed.extend_from_slice(&f64::to_le_bytes(signed(ask)));
     for parameter in ask.policy.script_parameters() {
         packed.extend_from_slice(&number(parameter));
     }
@@ -74,12 +73,13 @@ fn pack(packed: &mut Vec<u8>, ask: &Ask, charging: Charging) {
 
 /// Hits as the script takes them: above 0 are charged, below 0 given back.
 #[allow(clippy::float_arithmetic)] // A sign changes no digits.
-fn signed(hits: Hits) -> f64 {
-    match hits {
+fn signed(ask: &Ask) -> f64 {
+    match ask.hits {
         Hits::Peek => 0.0,
         Hits::Charge(amount) | Hits::Acquire { amount, .. } => amount.get() as f64,
         Hits::Refund(amount) | Hits::Undo { amount, .. } => -(amount.get() as f64),
-        Hits::Release(_) => -1.0,
+        Hits::Release(_) if ask.policy.algorithm() == Algorithm::Concurrency => -1.0,
+        Hits::Release(_) => 0.0,
     }
 }
 
@@ -88,7 +88,8 @@ fn extra(ask: &Ask) -> [u8; 8] {
     let is_lease = ask.policy.algorithm() == Algorithm::Concurrency;
     match ask.hits {
         Hits::Acquire { lease, .. } | Hits::Release(lease) if is_lease => lease.to_bytes(),
-        Hits::Undo { until, .. } if !is_lease => number(until.as_micros()),
+        // Zeros would say that it is no undo.
+        Hits::Undo { until, .. } if !is_lease => number(until.as_micros().max(1)),
         Hits::Charge(_) | Hits::Acquire { .. } => number(micros(ask.policy.min_interval())),
         Hits::Peek | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => [0; 8],
     }
