@@ -9,15 +9,15 @@ local STEPS = 2097152
 ALGORITHMS[8] = {
   apply = function(a, b, c, hits, limit, window, undone, now)
     local ends = now.s - now.s % window + window
-    local counted_until = a - window
-    if counted_until > ends then
+    if a <= now.s then
+      b, c = 0, 0
+    elseif a == ends then
+      b, c = 0, b
+    elseif a > ends + window then
       ends = ends + window
-    elseif counted_until <= now.s then
-      c = a > now.s and b or 0
-      b = 0
     end
     local step = math.ceil(window * 1000000 / STEPS)
-    local steps = math.ceil(window * 1000000 / step)
+    local steps = math.floor(window * 1000000 / step)
     local left = math.min(math.ceil(((ends - now.s) * 1000000 - now.us) / step), steps)
     local admitted
     if hits > 0 then

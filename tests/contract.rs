@@ -1,14 +1,17 @@
 //! What every store promises, run against each of them.
 
+use std::{num::NonZeroU64, time::Duration};
+
 use tollgate::{
-    algorithm::{Algorithm, Parameters, Policy},
+    algorithm::{Algorithm, Charging, Parameters, Policy, Verdict},
     descriptor::Hits,
+    lease::LeaseId,
     quota::{Quota, Window},
 };
 
 use crate::support::{
     redis::Redis,
-    stores::{Subject, at, call, policy},
+    stores::{Subject, at, call, charging, policy},
 };
 
 const SECOND: u64 = 1_000_000;
@@ -45,6 +48,20 @@ promises!(
     a_window_that_changes_keeps_the_usage_until_its_next_edge,
     a_clock_that_steps_back_grants_nothing_twice,
     amounts_beyond_any_limit_are_exact_enough,
+    a_sliding_window_counts_the_window_before_in_part,
+    a_log_frees_each_hit_when_a_window_has_passed,
+    a_log_keeps_requests_apart,
+    a_place_is_held_until_its_lease_is_released,
+    a_lease_that_nobody_releases_ends,
+    a_reset_frees_everything,
+    one_denial_leaves_all_counters_untouched,
+    what_is_watched_keeps_nobody_from_being_charged,
+    a_denied_hit_counts_nowhere_where_all_or_none_are_charged,
+    a_charge_that_is_undone_was_never_made,
+    an_undo_that_comes_too_late_takes_nothing_from_others,
+    a_lowered_limit_denies_until_the_usage_is_below_it,
+    a_window_that_is_made_longer_grants_nothing_anew,
+    another_algorithm_has_a_counter_of_its_own,
 );
 
 fn limited(algorithm: Algorithm) -> Policy {
@@ -152,7 +169,7 @@ async fn more_hits_than_the_limit_never_pass(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let verdict = store.decide_one(at(0), "a", limited(algorithm), Hits::charge(4)).await;
         assert!(!verdict.admitted);
-        assert_eq!(verdict.retry_after, std::time::Duration::MAX);
+        assert_eq!(verdict.retry_after, Duration::MAX);
     }
 }
 
@@ -169,7 +186,7 @@ async fn a_limit_of_zero_denies_every_hit(store: &Subject) {
 async fn counters_of_one_tag_are_apart(store: &Subject) {
     let (window, bucket) = (limited(Algorithm::FixedWindow), limited(Algorithm::TokenBucket));
     let asks = [(1, window, Hits::charge(3)), (2, window, Hits::ONE), (1, bucket, Hits::charge(2))];
-    let remaining = |verdicts: Vec<tollgate::algorithm::Verdict>| -> Vec<u32> {
+    let remaining = |verdicts: Vec<Verdict>| -> Vec<u32> {
         verdicts.into_iter().map(|verdict| verdict.remaining).collect()
     };
     assert_eq!(remaining(store.decide(at(0), &call("a", &asks)).await), [0, 2, 1]);
@@ -235,4 +252,217 @@ async fn amounts_beyond_any_limit_are_exact_enough(store: &Subject) {
     let bucket = crate::support::stores::policy(Algorithm::TokenBucket, u32::MAX, Window::MAX_SECONDS);
     assert!(store.decide_one(at(0), "b", bucket, Hits::charge(u64::from(u32::MAX))).await.admitted);
     assert!(!store.decide_one(at(0), "b", bucket, Hits::charge(u64::MAX)).await.admitted);
+}
+
+async fn a_sliding_window_counts_the_window_before_in_part(store: &Subject) {
+    let policy = policy(Algorithm::SlidingWindow, 10, 60);
+    store.decide_one(at(59 * SECOND), "a", policy, Hits::charge(10)).await;
+    let used = async |micros| store.decide_one(at(micros), "a", policy, Hits::Peek).await.used;
+    for (tenth, left) in [(600, 10), (601, 9), (660, 9), (661, 8), (900, 5)] {
+        assert_eq!(used(tenth * SECOND / 10).await, left, "at {tenth} tenths of a second");
+    }
+    assert!(store.decide_one(at(90 * SECOND), "a", policy, Hits::charge(5)).await.admitted);
+    assert!(!store.decide_one(at(90 * SECOND), "a", policy, Hits::ONE).await.admitted);
+    for (second, left) in [(114, 6), (119, 5), (120, 5), (150, 2), (180, 0)] {
+        assert_eq!(used(second * SECOND).await, left, "at {second} s");
+    }
+}
+
+async fn a_log_frees_each_hit_when_a_window_has_passed(store: &Subject) {
+    let policy = limited(Algorithm::SlidingWindowLog);
+    for second in [0, 10, 50] {
+        assert!(store.decide_one(at(second * SECOND), "a", policy, Hits::ONE).await.admitted);
+    }
+    for (second, passes) in [(59, false), (60, true), (69, false), (70, true), (109, false), (110, true)] {
+        let verdict = store.decide_one(at(second * SECOND), "a", policy, Hits::ONE).await;
+        assert_eq!(verdict.admitted, passes, "at {second} s");
+    }
+    let two = store.decide_one(at(111 * SECOND), "a", policy, Hits::charge(2)).await;
+    assert_eq!((two.admitted, two.retry_after.as_secs()), (false, 19), "hits of 60, 70 and 110 s");
+}
+
+async fn a_log_keeps_requests_apart(store: &Subject) {
+    let quota = Quota { limit: 100, window: Window::from_seconds(60).expect("in range") };
+    let parameters = Parameters { min_interval: Duration::from_millis(50), ..Parameters::default() };
+    let policy = Policy::new(Algorithm::SlidingWindowLog, quota, &parameters).expect("valid");
+    assert!(store.decide_one(at(0), "a", policy, Hits::charge(10)).await.admitted);
+    let early = store.decide_one(at(49_999), "a", policy, Hits::ONE).await;
+    assert_eq!((early.admitted, early.remaining, early.retry_after.as_micros()), (false, 90, 1));
+    assert!(store.decide_one(at(49_999), "a", policy, Hits::Peek).await.admitted);
+    assert!(store.decide_one(at(50_000), "a", policy, Hits::ONE).await.admitted);
+}
+
+/// Takes places under the lease of a number.
+fn acquire(lease: u64, amount: u64) -> Hits {
+    let [lease, amount] = [lease, amount].map(|number| NonZeroU64::new(number).expect("not 0"));
+    Hits::Acquire { amount, lease: LeaseId::new(lease) }
+}
+
+fn release(lease: u64) -> Hits {
+    Hits::Release(LeaseId::new(NonZeroU64::new(lease).expect("not 0")))
+}
+
+async fn a_place_is_held_until_its_lease_is_released(store: &Subject) {
+    let policy = limited(Algorithm::Concurrency);
+    let decide = async |hits| store.decide_one(at(0), "a", policy, hits).await;
+    assert_eq!(decide(acquire(1, 1)).await.remaining, 2);
+    assert_eq!(decide(acquire(2, 2)).await.remaining, 0);
+    assert!(!decide(acquire(3, 1)).await.admitted);
+    // One that was denied holds nothing, and one that is released twice frees nothing of others.
+    for (lease, remaining) in [(3, 0), (1, 1), (1, 1), (99, 1), (2, 3), (2, 3)] {
+        let released = decide(release(lease)).await;
+        assert!(released.admitted);
+        assert_eq!(released.remaining, remaining, "after lease {lease}");
+    }
+    assert!(decide(acquire(1, 3)).await.admitted);
+}
+
+async fn a_lease_that_nobody_releases_ends(store: &Subject) {
+    let policy = limited(Algorithm::Concurrency);
+    store.decide_one(at(0), "a", policy, acquire(1, 1)).await;
+    store.decide_one(at(30 * SECOND), "a", policy, acquire(2, 2)).await;
+    assert!(!store.decide_one(at(60 * SECOND - 1), "a", policy, acquire(3, 1)).await.admitted);
+    assert!(store.decide_one(at(60 * SECOND), "a", policy, acquire(3, 1)).await.admitted);
+    assert_eq!(store.decide_one(at(90 * SECOND), "a", policy, Hits::Peek).await.used, 1);
+}
+
+async fn a_reset_frees_everything(store: &Subject) {
+    for algorithm in Algorithm::ALL {
+        let policy = limited(algorithm);
+        store.decide_one(at(59 * SECOND), "a", policy, Hits::charge(2)).await;
+        store.decide_one(at(61 * SECOND), "a", policy, Hits::ONE).await;
+        let reset = store.decide_one(at(61 * SECOND), "a", policy, Hits::reset()).await;
+        assert_eq!((reset.used, reset.remaining), (0, 3), "{}", algorithm.name());
+        assert!(store.decide_one(at(61 * SECOND), "a", policy, Hits::charge(3)).await.admitted);
+    }
+}
+
+/// Decides a call that charges all or none; every ask of its own number, and each may veto or not.
+async fn all_or_none(
+    store: &Subject,
+    micros: u64,
+    name: &str,
+    asks: &[(Policy, Hits, bool)],
+) -> Vec<Verdict> {
+    let numbered = asks.iter().zip(0..).map(|((policy, hits, vetoes), at)| ((at, *policy, *hits), *vetoes));
+    store.decide(at(micros), &charging(Charging::AllOrNone, name, &numbered.collect::<Vec<_>>())).await
+}
+
+/// What counters of these policies, numbered in order, hold.
+async fn used(store: &Subject, micros: u64, name: &str, policies: &[Policy]) -> Vec<u64> {
+    let looks: Vec<_> = policies.iter().map(|policy| (*policy, Hits::Peek, false)).collect();
+    all_or_none(store, micros, name, &looks).await.iter().map(|verdict| verdict.used).collect()
+}
+
+async fn one_denial_leaves_all_counters_untouched(store: &Subject) {
+    let policies = Algorithm::ALL.map(|algorithm| policy(algorithm, 5, 60));
+    for (exhausted, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+        let name = algorithm.name();
+        let mut asks: Vec<_> = policies.iter().map(|policy| (*policy, Hits::charge(2), true)).collect();
+        let admitted = all_or_none(store, 0, name, &asks).await;
+        assert!(admitted.iter().all(|verdict| verdict.admitted && verdict.remaining == 3), "{admitted:?}");
+        asks[exhausted].1 = Hits::charge(4);
+        for _ in 0..3 {
+            let denied = all_or_none(store, 0, name, &asks).await;
+            let passing: Vec<_> = denied.iter().map(|verdict| verdict.admitted).collect();
+            let expected: Vec<_> = (0..policies.len()).map(|at| at != exhausted).collect();
+            assert_eq!(passing, expected, "{name}");
+            assert!(denied.iter().all(|verdict| verdict.remaining == 3), "{denied:?}");
+            assert!(denied[exhausted].retry_after > Duration::ZERO);
+        }
+        assert_eq!(used(store, 0, name, &policies).await, [2; 5]);
+    }
+}
+
+async fn what_is_watched_keeps_nobody_from_being_charged(store: &Subject) {
+    for algorithm in Algorithm::ALL {
+        let (watched, enforced) = (policy(algorithm, 1, 60), policy(Algorithm::TokenBucket, 5, 60));
+        let asks = [(watched, Hits::charge(2), false), (enforced, Hits::charge(2), true)];
+        let verdicts = all_or_none(store, 0, algorithm.name(), &asks).await;
+        assert_eq!((verdicts[0].admitted, verdicts[1].admitted), (false, true));
+        assert_eq!(used(store, 0, algorithm.name(), &[watched, enforced]).await, [0, 2]);
+    }
+}
+
+async fn a_denied_hit_counts_nowhere_where_all_or_none_are_charged(store: &Subject) {
+    let policy = limited(Algorithm::FixedWindow);
+    for _ in 0..5 {
+        let denied = all_or_none(store, 0, "a", &[(policy, Hits::charge(4), true)]).await;
+        assert_eq!((denied[0].admitted, denied[0].over, denied[0].remaining), (false, 1, 3));
+    }
+}
+
+async fn a_charge_that_is_undone_was_never_made(store: &Subject) {
+    for algorithm in Algorithm::ALL {
+        let policy = policy(algorithm, 5, 60);
+        let name = algorithm.name();
+        store.decide_one(at(0), name, policy, acquire(1, 2)).await;
+        let charged = store.decide_one(at(SECOND), name, policy, acquire(2, 3)).await;
+        assert_eq!((charged.admitted, charged.remaining), (true, 0), "{name}");
+        let undo = match algorithm {
+            Algorithm::Concurrency => release(2),
+            _ => Hits::Undo { amount: NonZeroU64::new(3).expect("not 0"), until: charged.counts_until },
+        };
+        // A bucket's end is known to the microsecond below it.
+        store.decide_one(at(SECOND), name, policy, undo).await;
+        let left = store.decide_one(at(SECOND + 1), name, policy, Hits::Peek).await;
+        assert_eq!(left.used, 2, "{name}");
+    }
+}
+
+async fn an_undo_that_comes_too_late_takes_nothing_from_others(store: &Subject) {
+    for algorithm in [
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindow,
+        Algorithm::SlidingWindowLog,
+        Algorithm::TokenBucket,
+    ] {
+        let (policy, name) = (policy(algorithm, 5, 60), algorithm.name());
+        let charged = store.decide_one(at(0), name, policy, Hits::charge(5)).await;
+        let late = 121 * SECOND;
+        assert_eq!(store.decide_one(at(late), name, policy, Hits::charge(5)).await.remaining, 0);
+        let undo = Hits::Undo { amount: NonZeroU64::new(5).expect("not 0"), until: charged.counts_until };
+        assert_eq!(store.decide_one(at(late), name, policy, undo).await.remaining, 0, "{name}");
+    }
+}
+
+async fn a_lowered_limit_denies_until_the_usage_is_below_it(store: &Subject) {
+    for algorithm in Algorithm::ALL {
+        let (high, low, name) = (policy(algorithm, 10, 60), policy(algorithm, 2, 60), algorithm.name());
+        store.decide_one(at(0), name, high, Hits::charge(8)).await;
+        let lowered = store.decide_one(at(0), name, low, Hits::ONE).await;
+        // A bucket keeps the part of it that is used, and 8 of 10 are 1.6 of 2.
+        assert!(!lowered.admitted && lowered.remaining == 0, "{name}: {lowered:?}");
+        assert!(store.decide_one(at(0), name, high, Hits::ONE).await.admitted, "{name}");
+        assert!(store.decide_one(at(180 * SECOND), name, low, Hits::ONE).await.admitted, "{name}");
+    }
+}
+
+async fn a_window_that_is_made_longer_grants_nothing_anew(store: &Subject) {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingWindowLog] {
+        let (short, long, name) = (policy(algorithm, 5, 60), policy(algorithm, 5, 3_600), algorithm.name());
+        store.decide_one(at(SECOND), name, short, Hits::charge(5)).await;
+        for second in [2, 59, 61, 600] {
+            let verdict = store.decide_one(at(second * SECOND), name, long, Hits::ONE).await;
+            assert!(!verdict.admitted, "{name} at {second} s");
+        }
+        // And back: nobody waits for longer than three of the short windows.
+        let verdict = store.decide_one(at(601 * SECOND), name, short, Hits::ONE).await;
+        assert!(verdict.retry_after <= Duration::from_secs(180), "{name}: {verdict:?}");
+    }
+    // A lower rate keeps the part of a bucket that is used.
+    let (fast, slow) = (policy(Algorithm::TokenBucket, 5, 60), policy(Algorithm::TokenBucket, 5, 3_600));
+    store.decide_one(at(0), "bucket", fast, Hits::charge(5)).await;
+    let slowed = store.decide_one(at(0), "bucket", slow, Hits::ONE).await;
+    assert_eq!((slowed.admitted, slowed.remaining), (true, 3), "60 s of debt are less than a token's 720 s");
+}
+
+async fn another_algorithm_has_a_counter_of_its_own(store: &Subject) {
+    for (from, to) in Algorithm::ALL.into_iter().zip(Algorithm::ALL.into_iter().cycle().skip(1)) {
+        let name = from.name();
+        store.decide_one(at(0), name, limited(from), Hits::charge(3)).await;
+        assert_eq!(store.decide_one(at(0), name, limited(to), Hits::Peek).await.used, 0);
+        // Back again, what was used is known.
+        assert!(!store.decide_one(at(0), name, limited(from), Hits::ONE).await.admitted, "{name}");
+    }
 }

@@ -41,8 +41,11 @@ fn policy() -> impl Strategy<Value = Policy> {
             min_interval: Duration::from_micros(interval),
             lease_ttl: Duration::from_secs(ttl),
         };
-        Policy::new(algorithm, quota, &parameters)
-            .unwrap_or(Policy::nearest(algorithm, quota, &Parameters::default()))
+        Policy::new(algorithm, quota, &parameters).unwrap_or(Policy::nearest(
+            algorithm,
+            quota,
+            &Parameters::default(),
+        ))
     })
 }
 
@@ -170,7 +173,9 @@ impl Model {
             let hits = match *hits {
                 Hits::Undo { amount, .. } => {
                     let before = self.charged_until.len().saturating_sub(1 + at);
-                    self.charged_until.get(before).map_or(Hits::Peek, |until| Hits::Undo { amount, until: *until })
+                    self.charged_until
+                        .get(before)
+                        .map_or(Hits::Peek, |until| Hits::Undo { amount, until: *until })
                 }
                 hits => hits,
             };

@@ -10,7 +10,8 @@
 //! The state is `[end, count, previous]`: hits of the current window and of the one before, and when the current
 //! ones stop counting, one window's length after the window's own end, in seconds since the epoch. The window that
 //! they were counted in follows from that and the window's length; where the length was changed, or the clock
-//! stepped back, the usage counts in the window that `now` lies in or in the one after it.
+//! stepped back, the usage counts in the window that `now` lies in or in the one after it (where it was doubled,
+//! it may be taken for that of the window before).
 //!
 //! The share is counted in steps of a window's 2^21th part, and of a microsecond at the least, rounded up: all
 //! products are exact in the 53 bits of a Lua number.
@@ -59,9 +60,9 @@ impl SlidingWindow {
         u64::from(self.window.get()).saturating_mul(1_000_000)
     }
 
-    /// Steps of a whole window.
+    /// Whole steps of a window.
     fn steps(&self) -> u64 {
-        self.micros().div_ceil(self.step())
+        self.micros().checked_div(self.step()).unwrap_or(1)
     }
 
     /// The counts as of `now`.
@@ -69,14 +70,14 @@ impl SlidingWindow {
         let window = self.window.get();
         let start = now.seconds().saturating_sub(now.seconds() % self.window);
         let end = start.saturating_add(window);
-        let counted_until = ends.saturating_sub(window);
+        let next_end = end.saturating_add(window);
         let (count, previous) = (u64::from(count), u64::from(previous));
-        match () {
-            // An edge of this length's own, whatever length it was counted with.
-            () if counted_until > end => Counts { end: end.saturating_add(window), count, previous },
-            () if counted_until > now.seconds() => Counts { end, count, previous },
-            () if ends > now.seconds() => Counts { end, count: 0, previous: count },
-            () => Counts { end, count: 0, previous: 0 },
+        match ends {
+            _ if ends <= now.seconds() => Counts { end, count: 0, previous: 0 },
+            _ if ends == end => Counts { end, count: 0, previous: count },
+            // What was counted with another length counts in full, and until an edge of this length.
+            _ if ends <= next_end => Counts { end, count, previous },
+            _ => Counts { end: next_end, count, previous },
         }
     }
 

@@ -101,7 +101,9 @@ impl MemoryStore {
                     charged => Hits::charge(charged.saturating_add(earlier)),
                 };
                 let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), ask.record);
-                denied.push(!ask.hits.gives_back() && !shard.look(&name, |state| ask.policy.admits(state, now, hits)));
+                denied.push(
+                    !ask.hits.gives_back() && !shard.look(&name, |state| ask.policy.admits(state, now, hits)),
+                );
             }
         }
         denied
