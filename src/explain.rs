@@ -3,9 +3,12 @@
 use std::io::{self, Write};
 
 use crate::{
+    algorithm::{Charging, Policy},
     config,
     descriptor::{Descriptor, Entry, Hits},
+    lease::{self, LeaseId},
     limiter::cell_of,
+    quota::Quota,
     rules::{Branch, Domain, Level, Limit, Rule, Rules},
     settings::{DescriptorWords, ExplainFlags},
 };
@@ -60,9 +63,21 @@ fn explain_domain(out: &mut impl Write, domain: &Domain, descriptors: &[Descript
         let shown: Vec<String> =
             request.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
         writeln!(out, "descriptor {}", shown.join(","))?;
+        if let Some((rule, taken, lease)) = domain.root.rule_of_lease(&request.entries) {
+            explain_walk(out, &domain.root, taken)?;
+            writeln!(out, "  {}={lease}", lease::KEY)?;
+            match LeaseId::parse(lease) {
+                Ok(_) => {
+                    writeln!(out, "    gives this lease back: its places are free, and nothing is charged")?
+                }
+                Err(error) => writeln!(out, "    would give a lease back, but is none: {error}")?,
+            }
+            explain_rule(out, domain, rule, taken, &matched)?;
+            continue;
+        }
         explain_walk(out, &domain.root, &request.entries)?;
         match domain.root.rule(&request.entries) {
-            Some(rule) => explain_rule(out, domain, rule, request, &matched)?,
+            Some(rule) => explain_rule(out, domain, rule, &request.entries, &matched)?,
             None => writeln!(out, "  => no limit")?,
         }
     }
@@ -120,7 +135,7 @@ fn explain_rule(
     out: &mut impl Write,
     domain: &Domain,
     rule: &Rule,
-    request: &Descriptor<'_>,
+    entries: &[Entry<'_>],
     matched: &[&Rule],
 ) -> io::Result<()> {
     let (file, line) = &rule.origin;
@@ -128,17 +143,35 @@ fn explain_rule(
     match rule.limit {
         Limit::Unlimited => return writeln!(out, "     limit    unlimited"),
         Limit::Quota { quota, policy } => {
-            writeln!(out, "     limit    {quota}, {}{}", policy.algorithm().name(), modes(rule))?;
+            writeln!(out, "     limit    {}{}", limit(quota, &policy), modes(rule))?;
         }
     }
     let replacing = matched.iter().find(|other| !rule.name.is_empty() && other.replaces.contains(&rule.name));
     if let Some(other) = replacing {
         writeln!(out, "     replaced by {}.{}: not charged, and passes", domain.name, other.path())?;
     }
-    let cell = cell_of(domain, rule, &request.entries);
+    let cell = cell_of(domain, rule, entries);
     let tag = String::from_utf8_lossy(cell.tag()).into_owned();
     writeln!(out, "     counter  {} in {cell}", rule.record_id())?;
-    writeln!(out, "     hash tag {tag}, slot {}", cell.slot())
+    writeln!(out, "     hash tag {tag}, slot {}", cell.slot())?;
+    match domain.charging {
+        Charging::EachForItself => Ok(()),
+        Charging::AllOrNone => writeln!(out, "     charged  with all that the request meets, or not at all"),
+    }
+}
+
+/// What a limit says, with the parameters that its algorithm has.
+fn limit(quota: Quota, policy: &Policy) -> String {
+    let name = policy.algorithm().name();
+    match policy {
+        Policy::Concurrency(places) => {
+            format!("{} at a time, {name}, lease_ttl {:?}", quota.limit, places.lease_ttl())
+        }
+        policy if !policy.min_interval().is_zero() => {
+            format!("{quota}, {name}, min_interval {:?}", policy.min_interval())
+        }
+        _ => format!("{quota}, {name}"),
+    }
 }
 
 fn modes(rule: &Rule) -> &'static str {

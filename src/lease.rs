@@ -2,6 +2,9 @@
 
 use std::{fmt, num::NonZeroU64};
 
+/// The key of the entry that gives a lease back: it comes after the entries that took it, and has the name.
+pub const KEY: &str = "lease";
+
 /// The name of a lease: random, so that no two instances make the same one. Written as 16 hexadecimal digits.
 ///
 /// One request has one lease, whose name stands in every concurrency limit that it takes a place in.

@@ -34,7 +34,8 @@ impl Concurrency {
         self.limit
     }
 
-    pub(super) const fn lease_ttl(&self) -> Duration {
+    /// How long a place is held when nobody gives it up.
+    pub const fn lease_ttl(&self) -> Duration {
         self.lease_ttl
     }
 

@@ -19,7 +19,7 @@ pub(super) enum Field<T> {
 }
 
 /// A value and where it stands.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Stated<T> {
     pub(super) at: Position,
     pub(super) value: T,
@@ -60,6 +60,8 @@ pub(super) struct RawFile {
     /// Its name, relative to the configuration's directory.
     pub(super) name: Rc<str>,
     pub(super) domain: Field<Rc<str>>,
+    pub(super) hash_tag: Field<Vec<Stated<Rc<str>>>>,
+    pub(super) atomic: Field<bool>,
     pub(super) defaults: RawRateLimit,
     pub(super) descriptors: Vec<RawDescriptor>,
 }
@@ -116,6 +118,8 @@ pub(super) struct RawRateLimit {
     pub(super) unlimited: Field<bool>,
     pub(super) algorithm: Field<Rc<str>>,
     pub(super) burst: Field<u32>,
+    pub(super) min_interval: Field<Rc<str>>,
+    pub(super) lease_ttl: Field<Rc<str>>,
     pub(super) name: Field<Rc<str>>,
     pub(super) replaces: Vec<RawReplaces>,
 }

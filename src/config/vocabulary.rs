@@ -50,7 +50,7 @@ const REFERENCE: [&str; 16] = [
     "metadata",
 ];
 
-const NOT_YET: [&str; 6] = ["hash_tag", "atomic", "sync", "on_store_error", "min_interval", "lease_ttl"];
+const NOT_YET: [&str; 2] = ["sync", "on_store_error"];
 
 impl Place {
     const ALL: [Self; 5] = [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults];
@@ -58,10 +58,17 @@ impl Place {
     /// The keys that belong here.
     pub(super) const fn keys(self) -> &'static [&'static str] {
         match self {
-            Self::File => &["domain", "descriptors", "defaults"],
-            Self::Defaults => {
-                &["algorithm", "burst", "requests_per_unit", "unit", "unit_multiplier", "window"]
-            }
+            Self::File => &["domain", "descriptors", "defaults", "hash_tag", "atomic"],
+            Self::Defaults => &[
+                "algorithm",
+                "burst",
+                "min_interval",
+                "lease_ttl",
+                "requests_per_unit",
+                "unit",
+                "unit_multiplier",
+                "window",
+            ],
             Self::Descriptor => &[
                 "key",
                 "value",
@@ -84,6 +91,8 @@ impl Place {
                 "replaces",
                 "algorithm",
                 "burst",
+                "min_interval",
+                "lease_ttl",
                 "window",
                 "unit_multiplier",
             ],
@@ -194,8 +203,9 @@ mod tests {
         assert_eq!(Place::RateLimit.standing("shadow_mode"), Standing::Ignored(Place::Descriptor));
         assert_eq!(Place::File.standing("unit"), Standing::Ignored(Place::RateLimit));
         assert_eq!(Place::Descriptor.standing("burst"), Standing::Misplaced(Place::RateLimit));
+        assert_eq!(Place::Descriptor.standing("atomic"), Standing::Misplaced(Place::File));
         assert_eq!(Place::Defaults.standing("unlimited"), Standing::Misplaced(Place::RateLimit));
-        assert_eq!(Place::File.standing("hash_tag"), Standing::NotYet);
+        assert_eq!(Place::File.standing("on_store_error"), Standing::NotYet);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::{fmt::Write as _, sync::Arc};
 use axum::extract::State;
 
 use crate::{
-    algorithm::Algorithm,
-    rules::{Limit, Rule, Rules, Snapshot},
+    algorithm::{Algorithm, Charging, Policy},
+    rules::{Domain, Limit, Rule, Rules, Snapshot},
 };
 
 /// Shows the rules in force; nothing when there are none.
@@ -18,29 +18,46 @@ pub(super) async fn show(State(rules): State<Arc<Snapshot>>) -> String {
 fn listed(rules: &Rules) -> String {
     let domains = rules.domains();
     let mut lines: Vec<String> =
-        domains.flat_map(|domain| domain.root.rules().map(|rule| line(&domain.name, rule))).collect();
+        domains.flat_map(|domain| domain.root.rules().map(|rule| line(domain, rule))).collect();
     lines.sort_unstable();
     lines.concat()
 }
 
-fn line(domain: &str, rule: &Rule) -> String {
+fn line(domain: &Domain, rule: &Rule) -> String {
     let (limit, unit) = match &rule.limit {
         Limit::Unlimited => (0, "UNKNOWN".to_owned()),
+        Limit::Quota { quota, policy: Policy::Concurrency(_) } => (quota.limit, "UNKNOWN".to_owned()),
         Limit::Quota { quota, .. } => (quota.limit, quota.window.unit().name().to_ascii_uppercase()),
     };
     let mut line = format!(
-        "{domain}.{}: unit={unit} requests_per_unit={limit}, shadow_mode: {}, quota_mode: {}",
+        "{}.{}: unit={unit} requests_per_unit={limit}, shadow_mode: {}, quota_mode: {}",
+        domain.name,
         rule.path(),
         rule.shadow_mode,
         rule.quota_mode,
     );
-    // Writing to a string cannot fail.
     if let Limit::Quota { quota, policy } = &rule.limit {
+        // Writing to a string cannot fail.
         if policy.algorithm() != Algorithm::default() {
             let _ = write!(line, ", algorithm: {}", policy.algorithm().name());
         }
-        if quota.window.multiplier().get() != 1 {
-            let _ = write!(line, ", window: {}s", quota.window.seconds());
+        match policy {
+            Policy::Concurrency(places) => {
+                let _ = write!(line, ", lease_ttl: {:?}", places.lease_ttl());
+            }
+            _ if quota.window.multiplier().get() != 1 => {
+                let _ = write!(line, ", window: {}s", quota.window.seconds());
+            }
+            _ => {}
+        }
+        if !policy.min_interval().is_zero() {
+            let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
+        }
+        if domain.charging == Charging::AllOrNone {
+            line.push_str(", atomic: true");
+        }
+        if !domain.hash_tag.is_empty() {
+            let _ = write!(line, ", hash_tag: [{}]", domain.hash_tag.join(", "));
         }
     }
     line.push('\n');
@@ -49,19 +66,19 @@ fn line(domain: &str, rule: &Rule) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{
-        algorithm::{Charging, Parameters, Policy},
+        algorithm::Parameters,
         quota::{Quota, Unit, Window},
-        rules::{Derived, Domain, Level, Matcher, Node, Segment, Value},
+        rules::{Derived, Level, Matcher, Node, Segment, Value},
     };
 
     fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
         let quota = Quota { limit, window: Window::new(unit, multiplier).expect("in range") };
-        Limit::Quota {
-            quota,
-            policy: Policy::new(algorithm, quota, &Parameters::default()).expect("fills in time"),
-        }
+        let parameters = Parameters { min_interval: Duration::from_millis(50), ..Parameters::default() };
+        Limit::Quota { quota, policy: Policy::new(algorithm, quota, &parameters).expect("fills in time") }
     }
 
     fn insert(level: &mut Level, key: &str, limit: Limit, shadow_mode: bool) {
@@ -83,23 +100,35 @@ mod tests {
         level.insert(&Matcher::Stated { key, value: "" }, node).expect("distinct");
     }
 
+    fn domain(name: &str, root: Level, charging: Charging, hash_tag: &[&str]) -> Domain {
+        Domain {
+            name: name.into(),
+            root,
+            default_algorithm: Algorithm::default(),
+            charging,
+            hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
+        }
+    }
+
     #[tokio::test]
     async fn every_limit_has_a_line_and_the_lines_are_sorted() {
         let mut root = Level::default();
         insert(&mut root, "user", limit(Algorithm::FixedWindow, 20, Unit::Minute, 1), true);
         insert(&mut root, "free", Limit::Unlimited, false);
         insert(&mut root, "path", limit(Algorithm::TokenBucket, 5, Unit::Second, 30), false);
-        let domain = Domain {
-            name: "web".into(),
-            root,
-            default_algorithm: Algorithm::default(),
-            charging: Charging::default(),
-            hash_tag: Box::default(),
-        };
+        let web = domain("web", root, Charging::default(), &[]);
+        let mut root = Level::default();
+        insert(&mut root, "free", Limit::Unlimited, false);
+        insert(&mut root, "slot", limit(Algorithm::Concurrency, 5, Unit::Minute, 2), false);
+        insert(&mut root, "user", limit(Algorithm::SlidingWindowLog, 5, Unit::Minute, 2), false);
+        let api = domain("api", root, Charging::AllOrNone, &["user", "slot"]);
         let rules = Arc::new(Snapshot::default());
         assert_eq!(show(State(Arc::clone(&rules))).await, "");
-        rules.replace(Arc::new(Rules::new([domain])));
+        rules.replace(Arc::new(Rules::new([web, api])));
         let expected = "\
+api.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
+api.slot: unit=UNKNOWN requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: concurrency, lease_ttl: 60s, atomic: true, hash_tag: [user, slot]
+api.user: unit=MINUTE requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: sliding_window_log, window: 120s, min_interval: 50ms, atomic: true, hash_tag: [user, slot]
 web.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
 web.path: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: token_bucket, window: 30s
 web.user: unit=MINUTE requests_per_unit=20, shadow_mode: true, quota_mode: false

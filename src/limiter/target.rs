@@ -5,16 +5,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Algorithm, Parameters, Policy},
+    algorithm::{Parameters, Policy},
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
     quota::Quota,
     rules::{Domain, Limit, Rule},
     verdict::Status,
 };
-
-/// The key of the entry that gives a lease back. It comes after the entries that took it.
-const LEASE: &str = "lease";
 
 /// What a descriptor is up against.
 #[derive(Clone, Copy, Debug)]
@@ -88,14 +85,13 @@ fn target<'r>(domain: &'r Domain, descriptor: &Descriptor<'_>) -> Target<'r> {
 /// What the entries give back, if they are those of a concurrency limit and a lease. A name that is none gives
 /// nothing back.
 fn release<'r>(domain: &'r Domain, entries: &[Entry<'_>]) -> Option<Target<'r>> {
-    let (last, entries) = entries.split_last().filter(|(last, _)| last.key == LEASE)?;
-    let rule = domain.root.rule(entries)?;
-    let hits = LeaseId::parse(last.value).map_or(Hits::Peek, Hits::Release);
+    let (rule, entries, lease) = domain.root.rule_of_lease(entries)?;
+    let hits = LeaseId::parse(lease).map_or(Hits::Peek, Hits::Release);
     match rule.limit {
-        Limit::Quota { quota, policy } if policy.algorithm() == Algorithm::Concurrency => {
+        Limit::Quota { quota, policy } => {
             Some(Target::Rule { rule, quota, policy, hits, depth: entries.len() })
         }
-        Limit::Quota { .. } | Limit::Unlimited => None,
+        Limit::Unlimited => None,
     }
 }
 

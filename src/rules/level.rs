@@ -7,7 +7,7 @@ use regex::Regex;
 use smallvec::SmallVec;
 
 use super::{CidrTable, Rule, Wildcard};
-use crate::descriptor::Entry;
+use crate::{algorithm::Algorithm, descriptor::Entry, lease};
 
 /// The branches that one entry of a descriptor may take, tried in the order of [`Branch`].
 #[derive(Debug, Default)]
@@ -118,6 +118,17 @@ impl Level {
         let (last, path) = entries.split_last()?;
         let level = path.iter().try_fold(self, |level, entry| Some(&level.find(*entry)?.children))?;
         level.find(*last)?.rule.as_ref()
+    }
+
+    /// The concurrency limit whose lease `entries` give back, which no other rule matches: the limit, the entries
+    /// that took the lease, and what names it.
+    pub fn rule_of_lease<'a, 'e>(
+        &self,
+        entries: &'e [Entry<'a>],
+    ) -> Option<(&Arc<Rule>, &'e [Entry<'a>], &'a str)> {
+        let (last, path) = entries.split_last().filter(|(last, _)| last.key == lease::KEY)?;
+        let rule = self.rule(path).filter(|rule| rule.algorithm() == Some(Algorithm::Concurrency))?;
+        self.rule(entries).is_none().then_some((rule, path, last.value))
     }
 
     /// The node that an entry leads to.

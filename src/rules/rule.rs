@@ -20,7 +20,8 @@ pub enum Limit {
     Unlimited,
     /// A quota under an algorithm.
     Quota {
-        /// What is reported to the caller.
+        /// What is reported to the caller. The window of a concurrency limit, which has none and reports none, is
+        /// the time to live of its leases in whole seconds.
         quota: Quota,
         /// What decides.
         policy: Policy,

@@ -7,7 +7,7 @@ use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde_json::{Map, Value as Json};
 
 use crate::{
-    lease::LeaseId,
+    lease::{self, LeaseId},
     proto::envoy::{
         extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
         service::ratelimit::v3::RateLimitRequest,
@@ -34,7 +34,7 @@ pub(super) fn of(request: &RateLimitRequest, decision: &Decision) -> Struct {
 
 /// Tells the caller under which name it holds its places, to be given back in a `lease` entry.
 pub(super) fn add_lease(metadata: &mut Struct, lease: LeaseId) {
-    metadata.fields.insert("lease".to_owned(), text(&lease.to_string()));
+    metadata.fields.insert(lease::KEY.to_owned(), text(&lease.to_string()));
 }
 
 fn descriptor(descriptor: &RateLimitDescriptor) -> Value {

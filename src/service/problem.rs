@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::{encode::whole_seconds, headers::header};
 use crate::{
+    algorithm::Algorithm,
     proto::envoy::service::ratelimit::v3::RateLimitResponse,
     verdict::{Code, Decision, Limited, Status},
 };
@@ -20,11 +21,12 @@ pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision) {
     let policies: Vec<_> = violated
         .iter()
         .map(|limited| {
-            json!({
-                "name": limited.label(),
-                "limit": limited.quota.limit,
-                "window": limited.quota.window.seconds(),
-            })
+            let (name, limit) = (limited.label(), limited.quota.limit);
+            match limited.algorithm {
+                // Places that are held have no window.
+                Algorithm::Concurrency => json!({"name": name, "limit": limit}),
+                _ => json!({"name": name, "limit": limit, "window": limited.quota.window.seconds()}),
+            }
         })
         .collect();
     let body = json!({

@@ -1,15 +1,17 @@
 //! Descriptors, one inside the other.
 
-use std::{fmt, rc::Rc, sync::Arc};
+use std::{fmt, num::NonZeroU64, rc::Rc, sync::Arc};
 
 use super::{Origin, Site, domain::DomainBuilder, level::LevelBuilder, limit::Defaults, pattern::Pattern};
 use crate::{
+    algorithm::Algorithm,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
         yaml::Position,
     },
-    rules::{Derived, Node, Rule, Segment},
+    lease::{self, LeaseId},
+    rules::{Derived, Node, Rule, Segment, Wildcard},
 };
 
 /// Compiles one file's descriptors into its domain.
@@ -52,6 +54,9 @@ impl Compiler<'_> {
         for raw in raw {
             let path = list.item(raw.index);
             let pattern = self.pattern(raw, &path);
+            if let Some(key) = raw.key.stated() {
+                self.domain.add_key(&key.value);
+            }
             way.push(segment(raw, pattern.as_ref()));
             let node = self.node(raw, way, &path);
             if let Some(pattern) = pattern
@@ -82,9 +87,27 @@ impl Compiler<'_> {
                 None
             }
         };
+        if rule.as_ref().and_then(|rule| rule.algorithm()) == Some(Algorithm::Concurrency) {
+            self.warn_of_hidden_leases(&raw.descriptors, path);
+        }
         let mut children = LevelBuilder::default();
         self.level(&raw.descriptors, &mut children, way, path);
         Node { rule, children: children.finish(self.problems) }
+    }
+
+    /// Warns of limits below a concurrency limit that match what would give its leases back.
+    fn warn_of_hidden_leases(&mut self, below: &[RawDescriptor], path: &Path<'_>) {
+        // A pattern in the key sees the lease's name too.
+        let named = format!("{}_{}", lease::KEY, LeaseId::new(NonZeroU64::MIN));
+        let matches = |key: &str| {
+            key == lease::KEY || Wildcard::parse(key).is_some_and(|pattern| pattern.matches(&named))
+        };
+        let list = path.key("descriptors");
+        for raw in below.iter().filter(|raw| raw.rate_limit.is_present() && matches(raw.key.text())) {
+            let message = "limits what would give the leases of the limit above back, so that each place stays \
+                           held for its `lease_ttl`; rename the key";
+            self.warning(raw.at, &list.item(raw.index), message);
+        }
     }
 
     /// Warns of what is a matter of limits and stands where none is.

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Origin, Site, level::LevelBuilder, parameters::Chosen};
+use super::{Origin, Site, charging::TagKeys, level::LevelBuilder, parameters::Chosen};
 use crate::{
     algorithm::{Algorithm, Charging},
     config::{
@@ -25,6 +25,12 @@ pub(super) struct DomainBuilder {
     /// The first level, which all files share.
     pub(super) root: LevelBuilder,
     default_algorithm: Option<(Algorithm, Origin)>,
+    /// Whether requests are charged all or none.
+    pub(super) atomic: Option<(bool, Origin)>,
+    /// What makes the hash tags.
+    pub(super) hash_tag: Option<(TagKeys, Origin)>,
+    /// The keys of all descriptors.
+    pub(super) keys: HashSet<Rc<str>>,
     /// The names of all limits.
     names: HashSet<Rc<str>>,
     /// The names that limits replace, and where they say so.
@@ -39,6 +45,9 @@ impl DomainBuilder {
             first_file,
             root: LevelBuilder::default(),
             default_algorithm: None,
+            atomic: None,
+            hash_tag: None,
+            keys: HashSet::new(),
             names: HashSet::new(),
             replaced: Vec::new(),
             counters: HashMap::new(),
@@ -67,6 +76,13 @@ impl DomainBuilder {
                 problems.warning(&file.name, at, defaults.key("algorithm"), message);
             }
             Some(_) => {}
+        }
+    }
+
+    /// Remembers that a descriptor has the key.
+    pub(super) fn add_key(&mut self, key: &Rc<str>) {
+        if !self.keys.contains(key) {
+            self.keys.insert(key.clone());
         }
     }
 
@@ -103,12 +119,17 @@ impl DomainBuilder {
                 site.warn(problems, message);
             }
         }
+        self.warn_of_unknown_tag_keys(problems);
+        let hash_tag = self.hash_tag.into_iter().flat_map(|(keys, _)| keys);
         Domain {
             name: (*self.name).into(),
             root: self.root.finish(problems),
             default_algorithm: self.default_algorithm.map(|(algorithm, _)| algorithm).unwrap_or_default(),
-            charging: Charging::default(),
-            hash_tag: Box::default(),
+            charging: match self.atomic {
+                Some((true, _)) => Charging::AllOrNone,
+                Some((false, _)) | None => Charging::EachForItself,
+            },
+            hash_tag: hash_tag.map(|(key, _)| (*key).into()).collect(),
         }
     }
 }

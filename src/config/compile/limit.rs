@@ -5,9 +5,10 @@ use std::rc::Rc;
 use super::{
     descriptor::Compiler,
     parameters::{Chosen, Reporter},
+    particular::{Particulars, window_of_leases},
 };
 use crate::{
-    algorithm::{Parameters, Policy},
+    algorithm::{Algorithm, Policy, PolicyError},
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
@@ -19,13 +20,14 @@ use crate::{
 /// What a file states for all of its limits that don't state it themselves.
 ///
 /// `unit`, `unit_multiplier` and `window` say one thing together, so a limit that states `unit` or `window`
-/// takes none of the three from here; one that states `unit_multiplier` alone takes the unit. `burst` is taken
-/// by limits that use a token bucket. An `unlimited` limit takes nothing.
+/// takes none of the three from here; one that states `unit_multiplier` alone takes the unit, and a concurrency
+/// limit, which has no window, takes nothing of it. What goes with one algorithm is taken by limits that use it. An
+/// `unlimited` limit takes nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Defaults {
     pub(super) algorithm: Option<Chosen>,
-    burst: Option<u32>,
-    requests_per_unit: Option<u32>,
+    particulars: Particulars,
+    requests_per_unit: Option<Stated<u32>>,
     unit: Option<Unit>,
     window: Option<Window>,
 }
@@ -35,12 +37,12 @@ impl Defaults {
         let path = Path::Root.key("defaults");
         let mut reporter = Reporter { file, problems };
         let algorithm = reporter.algorithm(&raw.algorithm, &path);
-        let burst = raw.burst.stated().filter(|burst| reporter.burst(burst, &path));
+        let particulars = reporter.particulars(raw, &path);
         let window = reporter.length(raw, None, &path);
         Self {
             algorithm,
-            burst: burst.map(|burst| burst.value),
-            requests_per_unit: raw.requests_per_unit.stated().map(|stated| stated.value),
+            particulars,
+            requests_per_unit: raw.requests_per_unit.stated().copied(),
             unit: raw.unit.text().parse().ok(),
             window: window.stated().map(|stated| stated.value),
         }
@@ -79,6 +81,8 @@ impl Compiler<'_> {
             ("unit_multiplier", number_at(&raw.unit_multiplier)),
             ("algorithm", at(&raw.algorithm)),
             ("burst", number_at(&raw.burst)),
+            ("min_interval", at(&raw.min_interval)),
+            ("lease_ttl", at(&raw.lease_ttl)),
         ] {
             if let Some(at) = at {
                 self.error(at, &path.key(key), "should not stand beside `unlimited: true`");
@@ -89,32 +93,70 @@ impl Compiler<'_> {
     fn quota(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<Limit> {
         let defaults = self.defaults;
         let mut reporter = Reporter { file: self.file, problems: &mut *self.problems };
-        let RawRateLimit { algorithm, burst, requests_per_unit, .. } = &raw.value;
-        let chosen = match algorithm {
+        let Stated { at, value: stated } = raw;
+        let chosen = match &stated.algorithm {
             Field::Absent => Some(defaults.algorithm.map(|default| default.algorithm).unwrap_or_default()),
             stated => reporter.algorithm(stated, path).map(|chosen| chosen.algorithm),
         };
-        let window = match reporter.length(&raw.value, defaults.unit, path) {
-            Field::Stated(window) => Some(window.value),
-            Field::Wrong => None,
-            Field::Absent => defaults.window.or_else(|| reporter.no_window(raw.at, path)),
-        };
-        let limit = match requests_per_unit {
+        let limit = match &stated.requests_per_unit {
             Field::Stated(limit) => Some(limit.value),
             Field::Wrong => None,
-            Field::Absent => defaults.requests_per_unit.or_else(|| reporter.no_limit(raw.at, path)),
+            Field::Absent => {
+                let default = defaults.requests_per_unit.map(|default| default.value);
+                default.or_else(|| reporter.no_limit(*at, path))
+            }
+        };
+        let parameters =
+            chosen.and_then(|chosen| reporter.parameters(chosen, stated, &defaults.particulars, path));
+        let window = match chosen {
+            Some(Algorithm::Concurrency) => {
+                let has_none = reporter.has_no_window(stated, path);
+                parameters.filter(|_| has_none).map(|parameters| window_of_leases(parameters.lease_ttl))
+            }
+            chosen => match reporter.length(stated, defaults.unit, path) {
+                Field::Stated(window) => Some(window.value),
+                Field::Wrong => None,
+                // It may be that the algorithm which was meant needs none.
+                Field::Absent => {
+                    defaults.window.or_else(|| chosen.and_then(|_| reporter.no_window(*at, path)))
+                }
+            },
         };
         // Each of them is looked at before one that is wrong ends it.
-        let capacity = chosen.and_then(|chosen| reporter.capacity(chosen, burst, defaults.burst, path));
-        let (chosen, capacity) = (chosen?, capacity?);
         let quota = Quota { limit: limit?, window: window? };
-        let parameters = Parameters { burst: capacity, ..Parameters::default() };
-        match Policy::new(chosen, quota, &parameters) {
+        match Policy::new(chosen?, quota, &parameters?) {
             Ok(policy) => Some(Limit::Quota { quota, policy }),
             Err(error) => {
-                let at = burst.stated().map_or(raw.at, |burst| burst.at);
-                self.error(at, path, format!("this bucket fills too slowly: {error}"));
+                self.refuse(error, raw, path);
                 None
+            }
+        }
+    }
+
+    /// Reports a limit that can't be enforced at the key which makes it so.
+    fn refuse(&mut self, error: PolicyError, raw: &Stated<RawRateLimit>, path: &Path<'_>) {
+        let at = |number: &Field<u32>| number.stated().map(|stated| stated.at);
+        let Stated { at: whole, value: stated } = raw;
+        let Particulars { burst, min_interval, .. } = self.defaults.particulars;
+        let number = (at(&stated.requests_per_unit), self.defaults.requests_per_unit.map(|limit| limit.at));
+        let (key, (own, default), says) = match error {
+            PolicyError::TooSlow => {
+                ("burst", (at(&stated.burst), burst.map(|burst| burst.at)), "this bucket fills too slowly")
+            }
+            PolicyError::TooFast => ("requests_per_unit", number, "this bucket fills too fast"),
+            PolicyError::TooMany => ("requests_per_unit", number, "is too large"),
+            PolicyError::TooRare => {
+                let own = stated.min_interval.stated().map(|stated| stated.at);
+                ("min_interval", (own, min_interval.map(|interval| interval.at)), "is too long")
+            }
+        };
+        match (own, default) {
+            (Some(at), _) => self.error(at, &path.key(key), format!("{says}: {error}")),
+            // What the limit does not state it has from there.
+            (None, default) => {
+                let line = default.map_or(whole.line, |at| at.line);
+                let message = format!("`{key}` of `defaults` at {}:{line}: {says}: {error}", self.file);
+                self.error(*whole, path, message);
             }
         }
     }

@@ -2,12 +2,14 @@
 //!
 //! A broken part is reported and left out, and the rest is compiled all the same, so that one run finds all.
 
+mod charging;
 mod descriptor;
 mod domain;
 mod level;
 mod limit;
 mod metadata;
 mod parameters;
+mod particular;
 mod pattern;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
@@ -39,6 +41,7 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
             }
         };
         domain.set_default_algorithm(file, defaults.algorithm, problems);
+        domain.set_charging(file, problems);
         Compiler { file: &file.name, defaults, domain, problems }.descriptors(&file.descriptors);
     }
     Rules::new(domains.into_values().map(|domain| domain.finish(problems)))

@@ -44,38 +44,6 @@ impl Reporter<'_> {
         None
     }
 
-    /// Whether the burst is one.
-    pub(super) fn burst(&mut self, burst: &Stated<u32>, path: &Path<'_>) -> bool {
-        if burst.value == 0 {
-            let message = "expected at least 1: a bucket that holds nothing admits nothing";
-            self.problems.error(self.file, burst.at, path.key("burst"), message);
-        }
-        burst.value > 0
-    }
-
-    /// What a bucket holds, where that is stated and there is a bucket. `None` when it is wrong.
-    pub(super) fn capacity(
-        &mut self,
-        algorithm: Algorithm,
-        burst: &Field<u32>,
-        default: Option<u32>,
-        path: &Path<'_>,
-    ) -> Option<Option<u32>> {
-        match (algorithm, burst) {
-            (_, Field::Wrong) => None,
-            (Algorithm::TokenBucket, Field::Absent) => Some(default),
-            (Algorithm::TokenBucket, Field::Stated(burst)) => {
-                self.burst(burst, path).then_some(Some(burst.value))
-            }
-            (_, Field::Absent) => Some(None),
-            (other, Field::Stated(burst)) => {
-                let message = format!("goes with `algorithm: token_bucket`; {} has no burst", other.name());
-                self.problems.error(self.file, burst.at, path.key("burst"), message);
-                None
-            }
-        }
-    }
-
     /// The length of time that `unit`, `unit_multiplier` and `window` state together. A multiplier alone is
     /// one of `default`.
     pub(super) fn length(&mut self, raw: &RawRateLimit, default: Option<Unit>, path: &Path<'_>) -> Length {

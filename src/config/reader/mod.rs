@@ -30,6 +30,8 @@ pub(super) fn read(name: &str, bytes: &[u8], problems: &mut Problems) -> Option<
     let mut file = RawFile {
         name: name.into(),
         domain: Field::Absent,
+        hash_tag: Field::Absent,
+        atomic: Field::Absent,
         defaults: RawRateLimit::default(),
         descriptors: Vec::new(),
     };
@@ -49,6 +51,8 @@ impl Reader<'_> {
         let path = &Path::Root;
         self.each_key(root, path, Place::File, |reader, key, value, path| match key {
             "domain" => file.domain = reader.text(value, path),
+            "hash_tag" => file.hash_tag = reader.texts(value, path),
+            "atomic" => file.atomic = reader.flag(value, path),
             "descriptors" => file.descriptors = reader.descriptors(value, path),
             "defaults" => {
                 if let Field::Stated(defaults) = reader.rate_limit(value, path, Place::Defaults) {
@@ -100,6 +104,8 @@ impl Reader<'_> {
             "unlimited" => limit.unlimited = reader.flag(value, path),
             "algorithm" => limit.algorithm = reader.text(value, path),
             "burst" => limit.burst = reader.number(value, path),
+            "min_interval" => limit.min_interval = reader.text(value, path),
+            "lease_ttl" => limit.lease_ttl = reader.text(value, path),
             "name" => limit.name = reader.text(value, path),
             "replaces" => limit.replaces = reader.replaces(value, path),
             _ => {}

@@ -28,6 +28,26 @@ impl Reader<'_> {
         }
     }
 
+    /// A list of texts, wrong when one of them is.
+    pub(super) fn texts(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<Stated<Rc<str>>>> {
+        let Content::List(items) = &node.content else {
+            return if is_null(node) { Field::Absent } else { self.wrong(node, path, "a list") };
+        };
+        let mut texts = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let path = path.item(index);
+            let text = match self.text(item, &path) {
+                Field::Absent => self.wrong(item, &path, "a text"),
+                text => text,
+            };
+            texts.extend(text.stated().cloned());
+        }
+        match texts.len() == items.len() {
+            true => Field::Stated(Stated { at: node.at, value: texts }),
+            false => Field::Wrong,
+        }
+    }
+
     pub(super) fn refuse_float(&mut self, scalar: &Scalar, at: Position, path: &Path<'_>) {
         if matches!(scalar.meaning(), Meaning::Float(_)) {
             let text = excerpt(&scalar.text);

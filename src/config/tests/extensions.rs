@@ -61,20 +61,24 @@ fn algorithms_and_their_parameters() {
         Policy::new(Algorithm::TokenBucket, quota, &Parameters { burst: Some(20), ..Parameters::default() }),
         Ok(policy)
     );
-    let (_, policy) = limit_of("{unit: second, requests_per_unit: 5, algorithm: fixed_window}");
-    assert_eq!(policy.algorithm(), Algorithm::FixedWindow);
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| *algorithm != Algorithm::Concurrency) {
+        let name = algorithm.name();
+        let (quota, policy) = limit_of(&format!("{{unit: second, requests_per_unit: 5, algorithm: {name}}}"));
+        assert_eq!(Policy::new(algorithm, quota, &Parameters::default()), Ok(policy));
+    }
     for (limit, says) in [
         (
             "algorithm: token_buckets",
             "algorithm: `token_buckets` is no algorithm; did you mean `token_bucket`?",
         ),
-        ("algorithm: magic", "`magic` is no algorithm; expected one of fixed_window, token_bucket"),
-        ("algorithm: sliding_window", "`sliding_window` is not supported yet"),
-        ("algorithm: sliding_window_log", "`sliding_window_log` is not supported yet"),
-        ("algorithm: concurrency", "`concurrency` is not supported yet"),
+        (
+            "algorithm: magic",
+            "`magic` is no algorithm; expected one of fixed_window, sliding_window, sliding_window_log, \
+             token_bucket, concurrency",
+        ),
         ("burst: 5", "burst: goes with `algorithm: token_bucket`"),
         ("algorithm: token_bucket, burst: 0", "burst: expected at least 1"),
-        ("algorithm: token_bucket, burst: 4000000000", "this bucket fills too slowly"),
+        ("algorithm: token_bucket, burst: 4000000000", "rate_limit.burst: this bucket fills too slowly"),
     ] {
         assert_says(&limit_errors(&format!("{{unit: day, requests_per_unit: 1, {limit}}}")), &[says]);
     }
@@ -82,7 +86,14 @@ fn algorithms_and_their_parameters() {
 
 #[test]
 fn an_unlimited_rule_takes_nothing_else() {
-    for key in ["window: 30s", "unit_multiplier: 2", "algorithm: token_bucket", "burst: 2"] {
+    for key in [
+        "window: 30s",
+        "unit_multiplier: 2",
+        "algorithm: token_bucket",
+        "burst: 2",
+        "min_interval: 50ms",
+        "lease_ttl: 60s",
+    ] {
         let text = limit_errors(&format!("{{unlimited: true, {key}}}"));
         assert_says(&text, &["should not stand beside `unlimited: true`"]);
     }
@@ -91,19 +102,15 @@ fn an_unlimited_rule_takes_nothing_else() {
 #[test]
 fn keys_of_later_versions_say_so() {
     for (yaml, says) in [
-        ("domain: d\nhash_tag: [a]\n", "a.yaml:2: hash_tag: is not supported yet"),
-        ("domain: d\natomic: true\n", "atomic: is not supported yet"),
-        ("domain: d\nsync: leased\n", "sync: is not supported yet"),
+        ("domain: d\nsync: leased\n", "a.yaml:2: sync: is not supported yet"),
         ("domain: d\non_store_error: deny\n", "on_store_error: is not supported yet"),
     ] {
         assert_says(&errors(yaml), &[says]);
     }
-    for key in ["min_interval: 50ms", "lease_ttl: 60s", "sync: leased"] {
-        assert_says(
-            &limit_errors(&format!("{{unit: day, requests_per_unit: 1, {key}}}")),
-            &["is not supported yet"],
-        );
-    }
+    assert_says(
+        &limit_errors("{unit: day, requests_per_unit: 1, sync: leased}"),
+        &["rate_limit.sync: is not supported yet"],
+    );
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! The configuration as a user meets it: files in a directory go in, rules and problems come out.
 
 mod accepted;
+mod charging;
 mod examples;
 mod extensions;
 mod files;
 mod mistakes;
+mod particular;
 mod suspicious;
 mod watching;
 mod yaml;
