@@ -48,6 +48,8 @@ impl Cluster {
             let text = port.to_string();
             // The time-out is also the measure of how often nodes tell each other what they know.
             let mut all = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+            // A replica that has got nothing yet, not even this, does not count.
+            all.extend(["--repl-ping-replica-period", "1"]);
             all.extend(arguments);
             if !password.is_empty() {
                 all.extend(["--requirepass", password, "--masterauth", password]);

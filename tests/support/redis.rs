@@ -29,7 +29,8 @@ impl Redis {
 
     /// Starts a server on a port that was got before.
     pub(crate) fn start_on(port: u16, arguments: &[&str]) -> Self {
-        let mut all = vec!["--save", "", "--appendonly", "no"];
+        // A replica need not wait for others to come.
+        let mut all = vec!["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"];
         all.extend(arguments);
         Self::launch(port, &all, tempfile::tempdir().expect("a temporary directory"))
     }

@@ -77,7 +77,7 @@ fn every_wrong_variable_is_named_at_once_and_its_value_is_not_shown() {
     let text = refusal(
         "",
         &[
-            ("TOLLGATE_STORE", "redis+cluster://:sesame@a"),
+            ("TOLLGATE_STORE", "redis+cluster://:sesame@a/1"),
             ("TOLLGATE_LOG_FORMAT", "xml"),
             ("TOLLGATE_WORKERS", "0"),
             ("TOLLGATE_TYPO", "1"),
