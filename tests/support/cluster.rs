@@ -90,17 +90,15 @@ impl Cluster {
         }
         for node in 0..self.nodes.len() {
             wait("the cluster does not form", || {
-                let told = self.info(node, "CLUSTER");
+                let mut question = cmd("CLUSTER");
+                let told: String = question.arg("INFO").query(&mut self.node(node)).expect("told");
                 let slots = told.contains("cluster_state:ok") && self.masters_known(node) == self.masters;
                 slots && told.contains(&format!("cluster_known_nodes:{}", self.nodes.len()))
             });
         }
         for replica in 0..replicas {
             wait("a replica does not follow", || {
-                let told: String = cmd("INFO")
-                    .arg("replication")
-                    .query(&mut self.node(self.masters + replica))
-                    .expect("told");
+                let told = self.info(self.masters + replica, "replication");
                 told.contains("master_link_status:up")
             });
         }
@@ -120,8 +118,9 @@ impl Cluster {
         cmd("CONFIG").arg("SET").arg(name).arg(value).exec(&mut self.node(node)).expect("set");
     }
 
-    fn info(&self, node: usize, what: &str) -> String {
-        cmd(what).arg("INFO").query(&mut self.node(node)).expect("the node answers")
+    /// A section of what a node tells about itself.
+    pub(crate) fn info(&self, node: usize, section: &str) -> String {
+        cmd("INFO").arg(section).query(&mut self.node(node)).expect("the node answers")
     }
 
     /// The slots that a master has at first.
@@ -155,8 +154,7 @@ impl Cluster {
 
     /// Whether a node says that it is a master.
     pub(crate) fn is_master(&self, number: usize) -> bool {
-        let told: String = cmd("INFO").arg("replication").query(&mut self.node(number)).expect("told");
-        told.contains("role:master")
+        self.info(number, "replication").contains("role:master")
     }
 
     /// The addresses of all nodes, with commas.
@@ -192,6 +190,9 @@ impl Cluster {
     pub(crate) fn move_key(&self, key: &[u8], from: usize, to: usize) {
         let mut migrate = cmd("MIGRATE");
         migrate.arg("127.0.0.1").arg(self.port(to)).arg(key).arg(0).arg(5_000);
+        if !self.password.is_empty() {
+            migrate.arg("AUTH").arg(&self.password);
+        }
         migrate.exec(&mut self.node(from)).expect("migrated");
     }
 

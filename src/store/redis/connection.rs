@@ -164,14 +164,19 @@ async fn keep_connected(mut target: Target, report: watch::Sender<State>, mut br
                 if is_told {
                     tracing::info!(server = %target, "connected to Redis again");
                 }
-                tokio::select! {
+                let has_moved = tokio::select! {
                     // Ends with an error when no handle is left.
-                    broke = breaks.wait_for(|broken| *broken >= number) => if broke.is_err() { return },
-                    () = silence(connection) => {}
-                    () = target.moved() => {}
-                }
+                    broke = breaks.wait_for(|broken| *broken >= number) => match broke {
+                        Ok(_) => false,
+                        Err(_) => return,
+                    },
+                    () = silence(connection) => false,
+                    () = target.moved() => true,
+                };
                 report.send_replace(State::Down("the connection broke".into()));
-                tracing::warn!(server = %target, "the connection to Redis broke");
+                if !has_moved {
+                    tracing::warn!(server = %target, "the connection to Redis broke");
+                }
                 is_told = true;
                 // One that breaks at once, as on a server that takes no writes, is no reason to hurry.
                 if begun.elapsed() > LONGEST_PAUSE {

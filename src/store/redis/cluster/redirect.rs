@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use ::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 use tokio::time::sleep;
 
 use super::{Cluster, table::Route};
@@ -31,6 +31,27 @@ enum Next {
     SameWithScript,
 }
 
+/// The redirections of one command.
+#[derive(Default)]
+struct Hops(u32);
+
+impl Hops {
+    /// Takes note of another one, pauses if there are many, and says no when there are too many.
+    async fn allow(&mut self, next: &Next) -> bool {
+        if matches!(next, Next::OwnerInAMoment) {
+            // This may take as long as the caller has time for.
+            self.0 = 0;
+            sleep(PAUSE).await;
+            return true;
+        }
+        self.0 = self.0.saturating_add(1);
+        if self.0 > HOPS_AT_ONCE {
+            sleep(PAUSE).await;
+        }
+        self.0 <= MOST_HOPS
+    }
+}
+
 impl Cluster {
     /// Sends a call of the script on keys of `slot` to the node that has them.
     pub(in crate::store::redis) async fn evaluate(
@@ -41,55 +62,43 @@ impl Cluster {
         self.wait_for_slots().await?;
         let mut route = self.owner(slot)?;
         let mut is_asking = false;
-        let mut hops = 0_u32;
+        let mut hops = Hops::default();
         loop {
             let answer = match is_asking {
                 false => route.connection.send(command).await,
                 true => route.connection.send_asking(command).await,
             };
             let error = match answer {
-                Err(SendError::Failed(error)) => error,
-                Err(error @ SendError::NotConnected(_)) => {
-                    self.refresh();
-                    return Err(error);
-                }
-                answer => return answer,
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
             };
-            let Some(next) = self.next(slot, &error, &route) else { return Err(SendError::Failed(error)) };
-            match next {
-                Next::OwnerInAMoment => {
-                    hops = 0;
-                    sleep(PAUSE).await;
-                }
-                _ if hops >= MOST_HOPS => return Err(SendError::Failed(error)),
-                _ => {
-                    hops = hops.saturating_add(1);
-                    if hops > HOPS_AT_ONCE {
-                        sleep(PAUSE).await;
-                    }
-                }
+            let Some(next) = self.next(slot, &error, &route.node) else { return Err(error) };
+            if !hops.allow(&next).await {
+                return Err(error);
             }
-            is_asking = match next {
-                Next::Importer(_) => true,
-                Next::SameWithScript => is_asking,
-                Next::Owner | Next::OwnerInAMoment => false,
-            };
             match next {
-                Next::Importer(node) => route = self.node(&node)?,
                 Next::SameWithScript => drop(route.connection.send(&script::load()).await?),
-                Next::Owner | Next::OwnerInAMoment => route = self.owner(slot)?,
+                Next::Importer(node) => (route, is_asking) = (self.node(&node)?, true),
+                Next::Owner | Next::OwnerInAMoment => (route, is_asking) = (self.owner(slot)?, false),
             }
         }
     }
 
-    /// What to do about an error; `None` when the caller is to have it.
-    fn next(&self, slot: u16, error: &RedisError, route: &Route) -> Option<Next> {
-        let ErrorKind::Server(kind) = error.kind() else {
+    /// What to do about the error of a node; `None` when the caller is to have it.
+    fn next(&self, slot: u16, error: &SendError, node: &Address) -> Option<Next> {
+        let (error, kind) = match error {
+            SendError::Failed(error) => (error, error.kind()),
+            SendError::NotConnected(_) => {
+                self.refresh();
+                return None;
+            }
+        };
+        let ErrorKind::Server(kind) = kind else {
             // What became of the command is unknown. The node may be gone for good.
             self.refresh();
             return None;
         };
-        let named = || error.redirect_node().and_then(|(node, _)| Address::told(node, &route.node));
+        let named = || error.redirect_node().and_then(|(named, _)| Address::told(named, node));
         match kind {
             ServerErrorKind::Moved => {
                 self.refresh();
