@@ -152,6 +152,11 @@ impl Cluster {
         self.nodes[number] = None;
     }
 
+    /// Has a node fall silent.
+    pub(crate) fn stop(&self, number: usize) {
+        self.nodes[number].as_ref().expect("it runs").signal("STOP");
+    }
+
     /// Whether a node says that it is a master.
     pub(crate) fn is_master(&self, number: usize) -> bool {
         self.info(number, "replication").contains("role:master")

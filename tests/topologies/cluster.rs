@@ -11,7 +11,7 @@ use tollgate::{
     algorithm::Algorithm,
     descriptor::{Entry, Hits},
     rules::RecordId,
-    store::{StoreError, key::CellKey},
+    store::{RedisStore, StoreError, key::CellKey, redis::RedisSettings},
 };
 
 use super::{Calls, charge, connected, one, recovered, wait};
@@ -41,7 +41,7 @@ async fn a_dead_seed_does_not_matter_and_no_seed_at_all_is_an_error() {
     charge(&connected(&url, "replica_seed:").await, &one("a", Hits::ONE)).await.expect("an answer");
 
     let settings = settings("redis+cluster://127.0.0.1:1,127.0.0.1:2");
-    let store = tollgate::store::RedisStore::open(&settings).expect("valid settings");
+    let store = RedisStore::open(&settings).expect("valid settings");
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("there is nobody");
     assert!(matches!(error, StoreError::Unreachable(_)), "{error}");
 }
@@ -126,30 +126,38 @@ async fn failovers_are_followed_by_a_user_that_may_do_the_least() {
     cluster.begin_move(slot, 0, 2);
     cluster.end_move(slot, 0, 2);
 
-    for (master, is_killed) in [(0, false), (1, true)] {
+    // Whoever asks a node that is silent waits for his time-out.
+    let brief = RedisSettings {
+        timeout: Duration::from_millis(300),
+        key_prefix: "guarded:".into(),
+        ..settings(&url)
+    };
+    let brief = RedisStore::open(&brief).expect("valid settings");
+    for (master, event) in ["CLUSTER FAILOVER", "master killed", "master silent"].into_iter().enumerate() {
         let others = names.iter().enumerate().filter(|(other, _)| *other != master);
         let calm: Vec<Calls> = others.map(|(_, name)| Calls::start(&store, name)).collect();
         let met = Calls::start(&store, &names[master]);
         tokio::time::sleep(Duration::from_millis(200)).await;
         let begun = Instant::now();
         let replica = 3 + master;
-        match is_killed {
-            true => cluster.kill(master),
-            false => cmd("CLUSTER").arg("FAILOVER").exec(&mut cluster.node(replica)).expect("begun"),
+        match master {
+            0 => cmd("CLUSTER").arg("FAILOVER").exec(&mut cluster.node(replica)).expect("begun"),
+            1 => cluster.kill(master),
+            _ => cluster.stop(master),
         }
         let promoted = wait("the replica is not promoted", || cluster.is_master(replica)).await;
-        let took = recovered(&store, &names[master], promoted).await;
-        let event = if is_killed { "master killed" } else { "CLUSTER FAILOVER" };
+        let took = recovered(&brief, &names[master], promoted).await;
         println!(
             "{event}: promoted after {:?}, decides again {took:?} after the promotion",
             promoted - begun
         );
         tokio::time::sleep(Duration::from_millis(300)).await;
         let met = met.end().await;
-        if !is_killed {
-            let failed: Vec<_> = met.iter().filter(|(_, result)| result.is_err()).collect();
-            println!("CLUSTER FAILOVER: {} of {} calls failed: {failed:?}", failed.len(), met.len());
-        }
+        println!(
+            "{event}: {} of {} calls failed",
+            met.iter().filter(|(_, result)| result.is_err()).count(),
+            met.len()
+        );
         for calls in calm {
             for (_, result) in calls.end().await {
                 assert_eq!(result, Ok(()), "a call to another shard failed");

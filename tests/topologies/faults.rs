@@ -23,6 +23,8 @@ struct Node {
     port: u16,
     /// How often it was told to evaluate the script.
     evaluated: Arc<AtomicUsize>,
+    /// How many connections there are.
+    clients: Arc<AtomicUsize>,
 }
 
 /// Starts a node for each port.
@@ -33,15 +35,20 @@ fn nodes(
     let script: Arc<Script> = Arc::new(script);
     let start = |listener: TcpListener| {
         let port = listener.local_addr().expect("an address").port();
-        let evaluated = Arc::new(AtomicUsize::new(0));
-        let (counter, script) = (Arc::clone(&evaluated), Arc::clone(&script));
+        let (evaluated, clients) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counter, present, script) = (Arc::clone(&evaluated), Arc::clone(&clients), Arc::clone(&script));
         thread::spawn(move || {
             for client in listener.incoming() {
-                let (counter, script) = (Arc::clone(&counter), Arc::clone(&script));
-                thread::spawn(move || serve(&client.expect("a client"), port, &counter, &*script));
+                let (counter, present, script) =
+                    (Arc::clone(&counter), Arc::clone(&present), Arc::clone(&script));
+                present.fetch_add(1, Ordering::SeqCst);
+                thread::spawn(move || {
+                    serve(&client.expect("a client"), port, &counter, &*script);
+                    present.fetch_sub(1, Ordering::SeqCst);
+                });
             }
         });
-        Node { port, evaluated }
+        Node { port, evaluated, clients }
     };
     listeners.into_iter().map(start).collect()
 }
@@ -124,4 +131,17 @@ async fn a_cluster_that_is_down_or_starting_charges_nothing_and_says_so() {
         assert!(matches!(found, StoreError::Refused(_)), "{found:?}");
         assert_eq!(nodes[0].evaluated.load(Ordering::SeqCst), 1);
     }
+}
+
+#[tokio::test]
+async fn a_store_that_is_dropped_leaves_no_connection() {
+    let nodes = nodes(vec![listen()], |_| Some("-ERR no\r\n".to_owned()));
+    let clients = || nodes[0].clients.load(Ordering::SeqCst);
+    let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
+    let other = store.clone();
+    drop(store);
+    charge(&other, &one("a", Hits::ONE)).await.expect_err("it refuses");
+    assert!(clients() > 0);
+    drop(other);
+    super::wait("connections are left", || clients() == 0).await;
 }

@@ -78,6 +78,23 @@ async fn one_server_with_tls() {
 }
 
 #[tokio::test]
+async fn a_sentinel_and_its_master_with_tls() {
+    let certificates = Certificates::new();
+    let (port, sentinel_port) = (free_port().to_string(), free_port());
+    let mut arguments = certificates.arguments();
+    arguments.extend(["--tls-port".to_owned(), port.clone()]);
+    let _redis = Redis::start_on(0, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let lines = certificates.arguments().chunks(2).fold(
+        format!("tls-port {sentinel_port}\ntls-replication yes\nsentinel monitor main 127.0.0.1 {port} 1\n"),
+        |lines, pair| format!("{lines}{} {}\n", pair[0].trim_start_matches("--"), pair[1]),
+    );
+    let _sentinel = Redis::start_sentinel(0, &lines);
+    let url = format!("rediss+sentinel://127.0.0.1:{sentinel_port}/main");
+    let store = RedisStore::open(&certificates.settings(&url)).expect("valid settings");
+    charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+}
+
+#[tokio::test]
 async fn a_cluster_with_tls_between_all_and_redirections_through_it() {
     let certificates = Certificates::new();
     let mut arguments = certificates.arguments();

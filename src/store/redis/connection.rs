@@ -106,11 +106,6 @@ impl Connection {
         matches!(&*self.shared.state.borrow(), State::Up(..))
     }
 
-    /// Whether attempts to connect fail.
-    pub(super) fn is_down(&self) -> bool {
-        matches!(&*self.shared.state.borrow(), State::Down(_))
-    }
-
     /// Waits until there is a connection, or no handle any more. The wait is no handle.
     pub(super) fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
         let mut state = self.shared.state.clone();

@@ -78,10 +78,11 @@ impl Table {
         }
     }
 
-    /// Whether every slot has an owner, and no owner is known to be out of reach.
+    /// Whether every slot has an owner, and no owner that is used is out of reach.
     pub(super) fn is_sound(&self) -> bool {
-        let is_down = |node: &Node| node.connection.as_ref().is_some_and(Connection::is_down);
-        !self.owners.contains(&NOBODY) && !self.nodes.iter().any(|node| node.is_master && is_down(node))
+        let is_lost =
+            |node: &Node| node.is_master && node.connection.as_ref().is_some_and(|found| !found.is_up());
+        !self.owners.contains(&NOBODY) && !self.nodes.iter().any(is_lost)
     }
 
     /// The nodes to which there is a connection now.
@@ -122,5 +123,63 @@ impl Node {
             }
         };
         Some(Route { node: self.address.clone(), connection })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::redis::Client;
+
+    use super::*;
+
+    fn node(port: u16) -> Address {
+        Address::new("127.0.0.1", port)
+    }
+
+    fn range(first: u16, last: u16, port: u16) -> Range {
+        Range { first, last, master: node(port) }
+    }
+
+    fn table(ranges: &[Range]) -> Table {
+        let mut table = Table::new(Access::like(&Client::open("redis://localhost").expect("a URL")));
+        table.replace(ranges);
+        table
+    }
+
+    fn owner(table: &mut Table, slot: u16) -> Option<u16> {
+        table.owner(slot).map(|route| route.node.port)
+    }
+
+    #[tokio::test]
+    async fn a_slot_has_the_owner_that_was_noted_last() {
+        let mut table = table(&[range(0, 9, 1), range(10, 16_382, 2)]);
+        assert_eq!((owner(&mut table, 9), owner(&mut table, 10)), (Some(1), Some(2)));
+        assert_eq!(owner(&mut table, 16_383), None);
+        assert!(!table.is_sound());
+        table.note_owner(9, &node(3));
+        table.note_owner(16_383, &node(2));
+        assert_eq!((owner(&mut table, 8), owner(&mut table, 9)), (Some(1), Some(3)));
+        table.replace(&[range(0, 16_383, 4)]);
+        assert!(table.is_sound());
+        assert_eq!((owner(&mut table, 0), owner(&mut table, 16_383)), (Some(4), Some(4)));
+        // It is used now, and there is no connection yet.
+        assert!(!table.is_sound());
+    }
+
+    #[tokio::test]
+    async fn a_node_is_left_when_it_has_no_slots_and_no_use() {
+        let mut table = table(&[range(0, 8_191, 1), range(8_192, 16_383, 2)]);
+        // One that is about to get its first slot.
+        assert!(table.node(&node(3)).is_some());
+        assert_eq!(owner(&mut table, 0), Some(1));
+        let all = [range(0, 16_383, 2)];
+        table.replace(&all);
+        assert_eq!(table.addresses(), [node(1), node(2), node(3)]);
+        assert!(table.node(&node(3)).is_some());
+        table.replace(&all);
+        assert_eq!(table.addresses(), [node(2), node(3)]);
+        table.replace(&all);
+        assert_eq!(table.addresses(), [node(2)]);
+        assert_eq!(owner(&mut table, 0), Some(2));
     }
 }
