@@ -28,6 +28,19 @@ macro_rules! promises {
                 super::$name(&super::Subject::Redis(redis.store())).await;
             })+
         }
+        // Each promise has keys of its own on servers that all of them share.
+        mod sentinel {
+            $(#[tokio::test] async fn $name() {
+                let store = crate::support::sentinel::shared().store(stringify!($name));
+                super::$name(&super::Subject::Redis(store)).await;
+            })+
+        }
+        mod cluster {
+            $(#[tokio::test] async fn $name() {
+                let store = crate::support::cluster::shared().store(stringify!($name));
+                super::$name(&super::Subject::Redis(store)).await;
+            })+
+        }
     };
 }
 

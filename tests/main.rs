@@ -24,3 +24,4 @@ mod instances;
 mod process;
 mod readme;
 mod reload;
+mod topologies;

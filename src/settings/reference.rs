@@ -33,7 +33,10 @@ const SAME: [(&str, &str); 19] = [
 /// Flags that several variables make up.
 const COMBINED: [(&str, &[&str]); 4] = [
     ("config", &["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"]),
-    ("store", &["REDIS_URL", "REDIS_SOCKET_TYPE", "REDIS_TYPE", "REDIS_TLS", "REDIS_AUTH"]),
+    (
+        "store",
+        &["REDIS_URL", "REDIS_SOCKET_TYPE", "REDIS_TYPE", "REDIS_TLS", "REDIS_AUTH", "REDIS_SENTINEL_AUTH"],
+    ),
     ("grpc-address", &["GRPC_HOST", "GRPC_PORT"]),
     ("http-address", &["HOST", "PORT"]),
 ];
@@ -158,27 +161,65 @@ fn redis_url(environment: &Environment) -> Option<Result<String, Problem>> {
         return orphan
             .map(|name| Err(Problem::new(name, "set, but REDIS_URL is not; or say --store memory")));
     };
-    if environment.get("REDIS_TYPE").is_some_and(|kind| !kind.eq_ignore_ascii_case("single")) {
-        return Some(Err(Problem::new("REDIS_TYPE", "only SINGLE is supported yet")));
-    }
     let tls = match environment.get("REDIS_TLS").map_or(Ok(false), boolean) {
         Ok(tls) => tls,
         Err(reason) => return Some(Err(Problem::new("REDIS_TLS", reason))),
     };
+    let kind = environment.get("REDIS_TYPE").unwrap_or("single").to_ascii_lowercase();
+    Some(match kind.as_str() {
+        "single" => Ok(single_url(environment, url, tls)),
+        "sentinel" => sentinel_url(environment, url, tls),
+        "cluster" => {
+            let user_info = login(environment, "REDIS_AUTH").map_or(String::new(), user_info);
+            Ok(format!("{}+cluster://{user_info}{url}", scheme(tls)))
+        }
+        _ => Err(Problem::new("REDIS_TYPE", "expected SINGLE, SENTINEL or CLUSTER")),
+    })
+}
+
+fn single_url(environment: &Environment, url: &str, tls: bool) -> String {
     let is_unix = environment.get("REDIS_SOCKET_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("unix"));
-    let login = environment.get("REDIS_AUTH").map(|auth| auth.split_once(':').unwrap_or(("", auth)));
-    let login = login.map(|(user, password)| (encoded(user), encoded(password)));
+    let login = login(environment, "REDIS_AUTH");
     if url.starts_with('/') || is_unix && !url.contains("://") {
         let query = login.map(|(user, password)| match user.as_str() {
             "" => format!("?pass={password}"),
             user => format!("?user={user}&pass={password}"),
         });
-        return Some(Ok(format!("redis+unix://{url}{}", query.unwrap_or_default())));
+        return format!("redis+unix://{url}{}", query.unwrap_or_default());
     }
     let (scheme, host) = url.split_once("://").unwrap_or(("redis", url));
     let scheme = if scheme == "redis" && tls { "rediss" } else { scheme };
-    let login = login.filter(|_| !host.contains('@')).map(|(user, password)| format!("{user}:{password}@"));
-    Some(Ok(format!("{scheme}://{}{host}", login.unwrap_or_default())))
+    let user_info = login.filter(|_| !host.contains('@')).map_or(String::new(), user_info);
+    format!("{scheme}://{user_info}{host}")
+}
+
+/// There, the name of the master stands before its sentinels.
+fn sentinel_url(environment: &Environment, url: &str, tls: bool) -> Result<String, Problem> {
+    let (master, sentinels) = url
+        .split_once(',')
+        .ok_or_else(|| Problem::new("REDIS_URL", "expected MASTER,HOST:PORT,… with REDIS_TYPE SENTINEL"))?;
+    let query = login(environment, "REDIS_SENTINEL_AUTH").map(|(user, password)| match user.as_str() {
+        "" => format!("?sentinel_password={password}"),
+        user => format!("?sentinel_username={user}&sentinel_password={password}"),
+    });
+    let user_info = login(environment, "REDIS_AUTH").map_or(String::new(), user_info);
+    let (scheme, master, query) = (scheme(tls), encoded(master), query.unwrap_or_default());
+    Ok(format!("{scheme}+sentinel://{user_info}{sentinels}/{master}{query}"))
+}
+
+const fn scheme(tls: bool) -> &'static str {
+    if tls { "rediss" } else { "redis" }
+}
+
+/// The user, empty for the default one, and the password in a variable, both as they may stand in a URL.
+fn login(environment: &Environment, variable: &str) -> Option<(String, String)> {
+    let login = environment.get(variable)?;
+    let (user, password) = login.split_once(':').unwrap_or(("", login));
+    Some((encoded(user), encoded(password)))
+}
+
+fn user_info((user, password): (String, String)) -> String {
+    format!("{user}:{password}@")
 }
 
 /// `text` as it may stand in any part of a URL.

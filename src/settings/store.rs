@@ -8,7 +8,7 @@ use super::{
     error::Problem,
     value::{count, positive_duration},
 };
-use crate::store::redis::RedisSettings;
+use crate::store::redis::{RedisSettings, Servers};
 
 /// Where counters live.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl fmt::Display for StoreSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory { .. } => f.write_str("memory"),
-            Self::Redis(settings) => f.write_str(&masked(&settings.url)),
+            Self::Redis(settings) => settings.servers.fmt(f),
         }
     }
 }
@@ -36,7 +36,9 @@ impl fmt::Display for StoreSettings {
 #[command(next_help_heading = "Store")]
 pub(super) struct StoreFlags {
     /// Where counters live: `memory` (the limits hold for this instance alone),
-    /// `redis://[user:password@]host:port[/db]`, `rediss://…` (TLS), or `redis+unix:///path/to/socket`.
+    /// `redis://[user:password@]host:port[/db]`, `redis+unix:///path/to/socket`,
+    /// `redis+sentinel://[user:password@]host:port,…/master[?db=N&sentinel_username=…&sentinel_password=…]`, or
+    /// `redis+cluster://[user:password@]host:port,…`. `rediss` in place of `redis` is TLS.
     #[arg(long, value_name = "memory|URL", default_value = "memory", value_parser = location)]
     store: Location,
     /// How long a decision of the store may take. Envoy itself waits 20 ms unless told otherwise.
@@ -70,8 +72,8 @@ impl StoreFlags {
         };
         Ok(match self.store {
             Location::Memory => StoreSettings::Memory { max_counters: self.max_counters },
-            Location::Redis(url) => StoreSettings::Redis(RedisSettings {
-                url,
+            Location::Redis(servers) => StoreSettings::Redis(RedisSettings {
+                servers,
                 timeout: self.store_timeout,
                 key_prefix: self.key_prefix,
                 ca_certificate: self.redis_ca,
@@ -84,30 +86,16 @@ impl StoreFlags {
 #[derive(Clone)]
 enum Location {
     Memory,
-    Redis(String),
+    Redis(Servers),
 }
 
 fn location(text: &str) -> Result<Location, String> {
-    const EXPECTED: &str = "expected memory, redis://HOST:PORT, rediss://HOST:PORT or redis+unix:///PATH";
-    if text == "memory" {
-        return Ok(Location::Memory);
-    }
-    let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
-    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-    let known = match scheme {
-        "redis" | "rediss" => !host.is_empty() && !host.starts_with(['/', ':', '?']),
-        "redis+unix" | "unix" => rest.starts_with('/') && rest.len() > 1,
-        "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel" => {
-            return Err(format!("{scheme} is not supported yet; {EXPECTED}"));
-        }
-        _ => false,
-    };
-    match known {
-        true if host.contains(',') => {
-            Err("several hosts (cluster, Sentinel) are not supported yet".to_owned())
-        }
-        true => Ok(Location::Redis(text.to_owned())),
-        false => Err(EXPECTED.to_owned()),
+    match text {
+        "memory" => Ok(Location::Memory),
+        url => url.parse().map(Location::Redis).map_err(|error| match url.contains("://") {
+            true => error,
+            false => format!("{error}; or memory"),
+        }),
     }
 }
 
@@ -118,66 +106,21 @@ fn key_prefix(text: &str) -> Result<String, String> {
     }
 }
 
-/// `url` with `***` in place of its password, wherever the forms of a URL have one.
-fn masked(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
-    // The login first: an unescaped `?` may stand in its password.
-    // A path to a socket has none, and its query has the password.
-    let login = rest.rsplit_once('@').filter(|_| !rest.starts_with('/'));
-    let (login, rest) = login.map_or((None, rest), |(login, host)| (Some(login), host));
-    let (host, query) = rest.split_once('?').map_or((rest, None), |(host, query)| (host, Some(query)));
-    let mut text = match login {
-        Some(login) => {
-            let user = login.split_once(':').map_or("", |(user, _)| user);
-            format!("{scheme}://{user}:***@{host}")
-        }
-        None => format!("{scheme}://{host}"),
-    };
-    for (at, pair) in query.into_iter().flat_map(|query| query.split('&')).enumerate() {
-        text.push(if at == 0 { '?' } else { '&' });
-        match pair.split_once('=') {
-            Some((name @ ("pass" | "password"), _)) => text.push_str(&format!("{name}=***")),
-            _ => text.push_str(pair),
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_masked_in_every_form_of_a_url() {
-        for (url, shown) in [
-            ("redis://host:6379/1", "redis://host:6379/1"),
-            ("redis://:secret@host:6379", "redis://:***@host:6379"),
-            ("rediss://user:secret@host", "rediss://user:***@host"),
-            ("redis://user:se@cret@host", "redis://user:***@host"),
-            ("redis://:se?cret@host?db=1", "redis://:***@host?db=1"),
-            ("redis+unix:///run/redis?pass=p@ss:w@rd&db=1", "redis+unix:///run/redis?pass=***&db=1"),
-            ("redis://secret@host", "redis://:***@host"),
-            (
-                "redis+unix:///run/redis?db=1&pass=secret&user=u",
-                "redis+unix:///run/redis?db=1&pass=***&user=u",
-            ),
-        ] {
-            assert_eq!(masked(url), shown);
-        }
-    }
-
-    #[test]
     fn only_stores_that_work_are_accepted() {
         assert!(matches!(location("memory"), Ok(Location::Memory)));
-        for url in ["redis://h", "rediss://u:p@h:1/2", "redis+unix:///run/redis.sock"] {
+        for url in ["redis://h", "rediss://u:p@h:1/2", "redis+unix:///run/redis.sock", "redis+cluster://a,b"]
+        {
             assert!(matches!(location(url), Ok(Location::Redis(_))), "{url}");
         }
         for url in ["", "Memory", "redis://", "redis://:p@", "http://h", "redis+unix://run", "h:6379"] {
             assert!(location(url).is_err(), "{url}");
         }
-        for url in ["redis+cluster://a,b", "redis+sentinel://a/main", "redis://a:1,b:2"] {
-            assert!(location(url).is_err_and(|error| error.contains("not supported yet")), "{url}");
-        }
+        assert!(location("redis://a:1,b:2").is_err_and(|error| error.contains("redis+cluster://")));
     }
 
     #[test]

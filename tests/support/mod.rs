@@ -1,8 +1,10 @@
 //! Real servers and other means of the tests.
 
+pub(crate) mod cluster;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod redis;
+pub(crate) mod sentinel;
 pub(crate) mod stores;
 pub(crate) mod tollgate;
 

@@ -1,6 +1,7 @@
 //! A private Redis.
 
 use std::{
+    fs,
     os::unix::net::UnixStream,
     process::{Command, Stdio},
     thread,
@@ -28,12 +29,24 @@ impl Redis {
 
     /// Starts a server on a port that was got before.
     pub(crate) fn start_on(port: u16, arguments: &[&str]) -> Self {
+        // A replica need not wait for others to come.
+        let mut all = vec!["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"];
+        all.extend(arguments);
+        Self::launch(port, &all, tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    /// Starts a sentinel with a configuration of its own.
+    pub(crate) fn start_sentinel(port: u16, configuration: &str) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
+        fs::write(directory.path().join("sentinel.conf"), configuration).expect("writable");
+        Self::launch(port, &["sentinel.conf", "--sentinel"], directory)
+    }
+
+    fn launch(port: u16, arguments: &[&str], directory: TempDir) -> Self {
         let child = Command::new("redis-server")
-            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--loglevel", "warning"])
-            .args(["--port", &port.to_string()])
-            .args(["--unixsocket", "redis.sock"])
             .args(arguments)
+            .args(["--bind", "127.0.0.1", "--loglevel", "warning"])
+            .args(["--unixsocket", "redis.sock", "--port", &port.to_string()])
             .current_dir(&directory)
             .stdout(Stdio::null())
             .spawn()
@@ -48,6 +61,19 @@ impl Redis {
             thread::sleep(Duration::from_millis(5));
         }
         Self { process, directory, port }
+    }
+
+    /// Has servers in statics, which nobody drops, end with this process.
+    pub(crate) fn end_with_process<'a>(servers: impl Iterator<Item = &'a Self>) {
+        // The end of this process, however it comes, ends the input of `cat`.
+        let script = r#"trap "" HUP INT TERM; cat
+            while [ $# -gt 0 ]; do kill -KILL "$1"; rm -rf "$2"; shift 2; done"#;
+        let mut watcher = Command::new("sh");
+        watcher.args(["-c", script, "watcher"]).stdin(Stdio::piped()).stdout(Stdio::null());
+        for server in servers {
+            watcher.arg(server.process.0.id().to_string()).arg(server.directory.path());
+        }
+        std::mem::forget(watcher.spawn().expect("a shell"));
     }
 
     /// Starts a plain server.
@@ -78,6 +104,16 @@ impl Redis {
         client.get_connection().expect("the server answers")
     }
 
+    /// A connection of a user for looking at the server, whatever it demands of those that come by TCP.
+    pub(crate) fn connect_as(&self, user: &str, password: &str) -> redis::Connection {
+        let url = match password {
+            "" => self.unix_url(),
+            password => format!("{}?user={user}&pass={password}", self.unix_url()),
+        };
+        let client = redis::Client::open(url).expect("a valid URL");
+        client.get_connection().expect("the server answers")
+    }
+
     /// A store on this server, to be used on the current runtime.
     pub(crate) fn store(&self) -> RedisStore {
         RedisStore::open(&settings(&self.url())).expect("valid settings")
@@ -87,7 +123,7 @@ impl Redis {
 /// Settings for a store under test. The time-out is long, so that a busy machine fails no test.
 pub(crate) fn settings(url: &str) -> RedisSettings {
     RedisSettings {
-        url: url.into(),
+        servers: url.parse().expect("a valid URL"),
         timeout: Duration::from_secs(5),
         key_prefix: String::new(),
         ca_certificate: None,

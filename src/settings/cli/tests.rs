@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     service::{HeaderNames, HeaderStyle},
     settings::{GrpcListen, StoreSettings},
+    store::redis::Servers,
 };
 
 fn read(line: &str, variables: &[(&str, &str)]) -> Result<Command, SettingsError> {
@@ -26,7 +27,10 @@ fn refusal(line: &str, variables: &[(&str, &str)]) -> String {
 
 fn redis_url(variables: &[(&str, &str)]) -> String {
     match settings("", variables).store {
-        StoreSettings::Redis(settings) => settings.url,
+        StoreSettings::Redis(settings) => match settings.servers {
+            Servers::One(url) => url,
+            servers => panic!("{servers}"),
+        },
         StoreSettings::Memory { .. } => panic!("memory"),
     }
 }
@@ -73,7 +77,7 @@ fn every_wrong_variable_is_named_at_once_and_its_value_is_not_shown() {
     let text = refusal(
         "",
         &[
-            ("TOLLGATE_STORE", "redis+cluster://:sesame@a"),
+            ("TOLLGATE_STORE", "redis+cluster://:sesame@a/1"),
             ("TOLLGATE_LOG_FORMAT", "xml"),
             ("TOLLGATE_WORKERS", "0"),
             ("TOLLGATE_TYPO", "1"),
@@ -95,8 +99,8 @@ fn every_wrong_variable_is_named_at_once_and_its_value_is_not_shown() {
 
 #[test]
 fn a_wrong_flag_is_named_and_its_value_is_not_shown() {
-    let text = refusal("--store redis+cluster://:sesame@a", &[]);
-    assert!(text.contains("--store: redis+cluster is not supported yet"), "{text}");
+    let text = refusal("--store redis+cluster://:sesame@a/1", &[]);
+    assert!(text.contains("--store: expected redis+cluster://"), "{text}");
     assert!(!text.contains("sesame"), "{text}");
     assert!(refusal("--store-timeout 10", &[]).contains("--store-timeout: expected a duration"));
     assert!(refusal("--redis-client-key k", &[]).contains("needs --redis-client-cert"));
@@ -139,7 +143,32 @@ fn the_references_redis_becomes_a_url() {
     let unix = [("REDIS_URL", "/run/r.sock"), ("REDIS_AUTH", "me:pw")];
     assert_eq!(redis_url(&unix), "redis+unix:///run/r.sock?user=me&pass=pw");
     assert_eq!(redis_url(&[("REDIS_URL", "redis://u:p@h"), ("REDIS_AUTH", "x")]), "redis://u:p@h");
-    assert!(refusal("", &[url, ("REDIS_TYPE", "CLUSTER")]).contains("REDIS_TYPE: only SINGLE"));
+    assert!(refusal("", &[url, ("REDIS_TYPE", "SHARDED")]).contains("REDIS_TYPE: expected SINGLE"));
+}
+
+#[test]
+fn the_references_sentinels_and_clusters_become_urls() {
+    let servers = |variables: &[(&str, &str)]| match settings("", variables).store {
+        StoreSettings::Redis(settings) => settings.servers.to_string(),
+        StoreSettings::Memory { .. } => panic!("no Redis"),
+    };
+    let sentinels = [("REDIS_TYPE", "Sentinel"), ("REDIS_URL", "mymaster,a:26379,b:26380")];
+    assert_eq!(servers(&sentinels), "redis+sentinel://a:26379,b:26380/mymaster");
+    let secured = [
+        sentinels[0],
+        sentinels[1],
+        ("REDIS_TLS", "true"),
+        ("REDIS_AUTH", "me:p@ss,w/d?"),
+        ("REDIS_SENTINEL_AUTH", "p&ss"),
+    ];
+    let shown = "rediss+sentinel://me:***@a:26379,b:26380/mymaster?sentinel_password=***";
+    assert_eq!(servers(&secured), shown);
+    let cluster = [("REDIS_TYPE", "CLUSTER"), ("REDIS_URL", "a:6379,b:6379")];
+    assert_eq!(servers(&cluster), "redis+cluster://a:6379,b:6379");
+    let secured = [cluster[0], cluster[1], ("REDIS_TLS", "true"), ("REDIS_AUTH", "p@ss")];
+    assert_eq!(servers(&secured), "rediss+cluster://:***@a:6379,b:6379");
+    let lone = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "a:26379")];
+    assert!(refusal("", &lone).contains("REDIS_URL: expected MASTER"));
 }
 
 #[test]

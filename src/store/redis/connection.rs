@@ -1,4 +1,4 @@
-//! One connection to one Redis, kept up by a task.
+//! One connection to one server, kept up by a task.
 
 use std::{
     fmt,
@@ -7,22 +7,20 @@ use std::{
 };
 
 use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value,
-    aio::MultiplexedConnection, cmd,
+    Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
 };
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
 
+use super::target::Target;
+
 /// The pause after a first failed attempt to connect; it doubles with each further one.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The longest pause between attempts to connect: how late a server that is back may be noticed.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-
-/// How long one attempt to connect may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Between two looks whether the server still answers on the connection.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
@@ -54,11 +52,13 @@ enum State {
 }
 
 /// Why a command got no answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum SendError {
     /// It was not sent.
+    #[error("not connected: {0}")]
     NotConnected(String),
     /// It was sent, and either the answer is an error or there was none.
+    #[error(transparent)]
     Failed(RedisError),
 }
 
@@ -70,10 +70,10 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     /// Connects in the background and stays connected.
-    pub(super) fn open(client: Client) -> Self {
+    pub(super) fn open(target: Target) -> Self {
         let (report, state) = watch::channel(State::Connecting);
         let (broken, breaks) = watch::channel(0);
-        tokio::spawn(keep_connected(client, report, breaks));
+        tokio::spawn(keep_connected(target, report, breaks));
         Self { shared: Arc::new(Shared { state, broken }) }
     }
 
@@ -86,6 +86,24 @@ impl Connection {
             self.condemn(number);
         }
         answer.map_err(SendError::Failed)
+    }
+
+    /// Sends a command once, as one that the server shall obey although it is only about to own the keys, and
+    /// awaits its answer.
+    pub(super) async fn send_asking(&self, command: &Cmd) -> Result<Value, SendError> {
+        let (mut connection, number) = self.connection().await?;
+        let mut both = Pipeline::with_capacity(2);
+        both.cmd("ASKING").add_command(command.clone());
+        let answer = connection.send_packed_commands(&both, 0, 2).await.and_then(second_answer);
+        if answer.as_ref().is_err_and(is_lasting) {
+            self.condemn(number);
+        }
+        answer.map_err(SendError::Failed)
+    }
+
+    /// Whether a command would be sent at once.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(&*self.shared.state.borrow(), State::Up(..))
     }
 
     /// Waits until there is a connection, or no handle any more. The wait is no handle.
@@ -114,35 +132,56 @@ impl Connection {
     }
 }
 
+/// The second of two answers, unless the first is the reason for an error in it.
+fn second_answer(answers: Vec<Value>) -> Result<Value, RedisError> {
+    let mut answers = answers.into_iter().map(Value::extract_error);
+    match (answers.next(), answers.next()) {
+        // If the server owns the keys by now, the command was obeyed all the same.
+        (_, Some(Ok(answer))) => Ok(answer),
+        (Some(Err(error)), Some(Err(_))) => Err(error),
+        (_, Some(Err(error))) => Err(error),
+        (_, None) => Err((ErrorKind::UnexpectedReturnType, "one answer to two commands").into()),
+    }
+}
+
 /// Connects, and connects again whenever the connection is found broken, until nobody holds a handle.
-async fn keep_connected(client: Client, report: watch::Sender<State>, mut breaks: watch::Receiver<u64>) {
-    // The wait for an answer is bounded by the caller.
-    let config =
-        AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None);
+async fn keep_connected(mut target: Target, report: watch::Sender<State>, mut breaks: watch::Receiver<u64>) {
     let mut pause = SHORTEST_PAUSE;
     let mut number = 0_u64;
+    // Each outage is told once, not each attempt to end it.
+    let mut is_told = false;
     loop {
-        match client.get_multiplexed_async_connection_with_config(&config).await {
+        match target.connect().await {
             Ok(connection) => {
                 number = number.saturating_add(1);
                 let begun = Instant::now();
                 report.send_replace(State::Up(connection.clone(), number));
-                tokio::select! {
-                    // Ends with an error when no handle is left.
-                    broke = breaks.wait_for(|broken| *broken >= number) => if broke.is_err() { return },
-                    () = silence(connection) => {}
+                if is_told {
+                    tracing::info!(server = %target, "connected to Redis again");
                 }
-                tracing::warn!("the connection to Redis broke");
+                let has_moved = tokio::select! {
+                    // Ends with an error when no handle is left.
+                    broke = breaks.wait_for(|broken| *broken >= number) => match broke {
+                        Ok(_) => false,
+                        Err(_) => return,
+                    },
+                    () = silence(connection) => false,
+                    () = target.moved() => true,
+                };
                 report.send_replace(State::Down("the connection broke".into()));
+                if !has_moved {
+                    tracing::warn!(server = %target, "the connection to Redis broke");
+                }
+                is_told = true;
                 // One that breaks at once, as on a server that takes no writes, is no reason to hurry.
                 if begun.elapsed() > LONGEST_PAUSE {
                     pause = SHORTEST_PAUSE;
                 }
             }
             Err(error) => {
-                // Once for each outage, not for each attempt.
-                if !matches!(&*report.borrow(), State::Down(_)) || pause == SHORTEST_PAUSE {
-                    tracing::warn!(%error, "can't connect to Redis");
+                if !is_told {
+                    tracing::warn!(server = %target, %error, "can't connect to Redis");
+                    is_told = true;
                 }
                 report.send_replace(State::Down(error.to_string()));
             }

@@ -1,33 +1,45 @@
 //! Counters in Redis.
 //!
-//! A call is one `EVALSHA` of the script in `lua/` on the keys of one hash tag. A charge is never sent twice: the
-//! one answer that leads to another attempt is `NOSCRIPT`, which charged nothing.
+//! A call is one `EVALSHA` of the script in `lua/` on the keys of one hash tag. A charge is never sent twice: only
+//! answers that say that nothing was charged lead to another attempt. Those are `NOSCRIPT`, and the redirections of
+//! a cluster.
+//!
+//! [`topology`] hides how many servers there are: [`connection`] keeps up the connection to one of them, [`target`]
+//! says which, [`sentinel`] finds the master that it is, and [`cluster`] has a connection for each master.
 
+mod access;
+mod address;
+mod cluster;
 mod condition;
 mod connection;
 mod script;
+mod sentinel;
+mod servers;
 mod settings;
+mod target;
+mod topology;
 
 use std::{sync::Arc, time::Duration};
 
 use ::redis::{ErrorKind, ServerErrorKind, Value};
 use tokio::time::timeout;
 
-pub use self::settings::RedisSettings;
-use self::{
-    condition::Condition,
-    connection::{Connection, SendError},
+pub use self::{
+    address::Address,
+    servers::{Cluster, Sentinel, Servers},
+    settings::RedisSettings,
 };
+use self::{condition::Condition, connection::SendError, topology::Topology};
 use super::{
     StoreError,
     call::{Call, Verdicts},
 };
 use crate::clock::Timestamp;
 
-/// Counters in a Redis that instances share; each worker opens its own, with its own connection.
+/// Counters in a Redis that instances share; each worker opens its own, with its own connections.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
-    connection: Connection,
+    servers: Topology,
     timeout: Duration,
     key_prefix: Box<[u8]>,
     clock: ScriptClock,
@@ -44,15 +56,14 @@ pub enum ScriptClock {
 }
 
 impl RedisStore {
-    /// A store at `settings`, connected in the background by a task on the current runtime: that the server is
+    /// A store at `settings`, connected in the background by tasks on the current runtime: that the server is
     /// absent is no error here.
     ///
     /// # Errors
     /// [`StoreError::Refused`] when the settings make no sense: a malformed URL, an unreadable certificate.
     pub fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
-        let client = settings.client()?;
         Ok(Self {
-            connection: Connection::open(client),
+            servers: settings.open()?,
             timeout: settings.timeout,
             key_prefix: settings.key_prefix.as_bytes().into(),
             clock: ScriptClock::Server,
@@ -66,9 +77,9 @@ impl RedisStore {
         Self { clock, ..self }
     }
 
-    /// Waits until the server was reached; says no when every clone of this store is gone before that.
+    /// Waits until the server was reached, or a cluster's slots are known and one of its masters was reached; says no when every clone of this store is gone before that.
     pub fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
-        self.connection.connected()
+        self.servers.connected()
     }
 
     /// Decides a call in one step.
@@ -86,13 +97,8 @@ impl RedisStore {
 
     async fn evaluate(&self, call: &Call) -> Result<Value, StoreError> {
         let command = script::command(&self.key_prefix, call, self.clock);
-        match self.connection.send(&command).await {
-            Err(error) if error.is_unknown_script() => {
-                self.connection.send(&script::load()).await?;
-                Ok(self.connection.send(&command).await?)
-            }
-            answer => Ok(answer?),
-        }
+        let slot = || call.cells.first().map_or(0, |cell| cell.key.slot());
+        Ok(self.servers.evaluate(slot, &command).await?)
     }
 }
 

@@ -7,16 +7,27 @@ use std::{
 };
 
 use ::redis::{
-    Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo as _, TlsCertificates, io::tcp::TcpSettings,
+    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo,
+    RedisError, RedisResult, TlsCertificates, io::tcp::TcpSettings,
 };
 
+use super::{
+    access::Access,
+    address::Address,
+    cluster::Cluster,
+    connection::Connection,
+    sentinel::Master,
+    servers::{self, Login, Sentinel, Servers},
+    target::Target,
+    topology::Topology,
+};
 use crate::store::StoreError;
 
 /// How to reach Redis. `Debug` shows no secret.
 #[derive(Clone)]
 pub struct RedisSettings {
-    /// `redis://[user:password@]host:port[/db]`, `rediss://…` for TLS, or `redis+unix:///path`.
-    pub url: String,
+    /// The servers.
+    pub servers: Servers,
     /// How long a decision may take.
     pub timeout: Duration,
     /// Goes before every key.
@@ -30,6 +41,7 @@ pub struct RedisSettings {
 impl fmt::Debug for RedisSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisSettings")
+            .field("servers", &self.servers)
             .field("timeout", &self.timeout)
             .field("key_prefix", &self.key_prefix)
             .field("ca_certificate", &self.ca_certificate)
@@ -38,11 +50,35 @@ impl fmt::Debug for RedisSettings {
 }
 
 impl RedisSettings {
-    /// The client that these settings describe.
-    pub(super) fn client(&self) -> Result<Client, StoreError> {
-        // The client's own text may quote the URL, and so a password.
-        let malformed =
-            |error: ::redis::RedisError| StoreError::Refused(format!("settings: {}", error.category()));
+    /// The servers that these settings describe, connected in the background by tasks on the current runtime.
+    pub(super) fn open(&self) -> Result<Topology, StoreError> {
+        let certificates = self.certificates()?;
+        let access = |server: &Address, login, database, has_tls| {
+            client(info(server, login, database, has_tls), &certificates).map(|client| Access::like(&client))
+        };
+        Ok(match &self.servers {
+            Servers::One(url) => {
+                let client = client(url.as_str().into_connection_info(), &certificates)?;
+                Topology::Single(Connection::open(Target::Fixed(Box::new(client))))
+            }
+            Servers::Sentinel(sentinel) => {
+                let Sentinel { sentinels, master, database, login, sentinel_login, has_tls } = &**sentinel;
+                // Which server it is does not matter: each connection has an address of its own.
+                let some = sentinels.first().ok_or_else(nobody)?;
+                let redis = access(some, login.as_ref(), *database, *has_tls)?;
+                let sentinel = access(some, sentinel_login.as_ref(), 0, *has_tls)?;
+                let master = Master::new(master.clone(), redis, sentinels.clone(), sentinel);
+                Topology::Single(Connection::open(Target::Master(Box::new(master))))
+            }
+            Servers::Cluster(cluster) => {
+                let servers::Cluster { seeds, login, has_tls } = &**cluster;
+                let access = access(seeds.first().ok_or_else(nobody)?, login.as_ref(), 0, *has_tls)?;
+                Topology::Cluster(Cluster::open(access, seeds.clone()))
+            }
+        })
+    }
+
+    fn certificates(&self) -> Result<TlsCertificates, StoreError> {
         let read = |path: &Path| {
             fs::read(path).map_err(|error| StoreError::Refused(format!("{}: {error}", path.display())))
         };
@@ -53,15 +89,50 @@ impl RedisSettings {
             None => None,
         };
         let root_cert = self.ca_certificate.as_deref().map(read).transpose()?;
-        // A call must not wait for the answer to the one before it.
-        let tcp = TcpSettings::default().set_nodelay(true);
-        let server = self.url.as_str().into_connection_info().map_err(malformed)?.set_tcp_settings(tcp);
-        // Files for TLS may be set for good, whether or not this server has it.
-        let has_tls = matches!(server.addr(), ConnectionAddr::TcpTls { .. });
-        match has_tls && (client_tls.is_some() || root_cert.is_some()) {
-            true => Client::build_with_tls(server, TlsCertificates { client_tls, root_cert }),
-            false => Client::open(server),
-        }
-        .map_err(malformed)
+        Ok(TlsCertificates { client_tls, root_cert })
     }
+}
+
+/// How to reach a server whose URL is not of the form that the client reads.
+fn info(
+    server: &Address,
+    login: Option<&Login>,
+    database: i64,
+    has_tls: bool,
+) -> RedisResult<ConnectionInfo> {
+    let (host, port) = (server.host.as_ref().to_owned(), server.port);
+    let address = match has_tls {
+        true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+        false => ConnectionAddr::Tcp(host, port),
+    };
+    let mut redis = RedisConnectionInfo::default().set_db(database);
+    if let Some(Login { user, password }) = login {
+        redis = redis.set_password(password);
+        if !user.is_empty() {
+            redis = redis.set_username(user);
+        }
+    }
+    address.into_connection_info().map(|info| info.set_redis_settings(redis))
+}
+
+fn client(server: RedisResult<ConnectionInfo>, certificates: &TlsCertificates) -> Result<Client, StoreError> {
+    // A call must not wait for the answer to the one before it.
+    let server = server.map_err(malformed)?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    // Files for TLS may be set for good, whether or not this server has it.
+    let has_tls = matches!(server.addr(), ConnectionAddr::TcpTls { .. });
+    match has_tls && (certificates.client_tls.is_some() || certificates.root_cert.is_some()) {
+        true => Client::build_with_tls(server, certificates.clone()),
+        false => Client::open(server),
+    }
+    .map_err(malformed)
+}
+
+// The client's own text may quote the URL, and so a password.
+#[allow(clippy::needless_pass_by_value)] // As `map_err` has it.
+fn malformed(error: RedisError) -> StoreError {
+    StoreError::Refused(format!("settings: {}", error.category()))
+}
+
+fn nobody() -> StoreError {
+    StoreError::Refused("settings: no servers".into())
 }

@@ -1,0 +1,101 @@
+//! A host and a port.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+/// Where a server listens: a host name or an IP address, and a port.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Address {
+    pub(super) host: Arc<str>,
+    pub(super) port: u16,
+}
+
+impl Address {
+    pub(super) fn new(host: &str, port: u16) -> Self {
+        Self { host: host.into(), port }
+    }
+
+    /// Reads the addresses of a list with commas, none of which may be missing. The error does not quote them:
+    /// they may be the rest of a password that was not escaped.
+    pub(super) fn list(text: &str, usual_port: u16) -> Result<Vec<Self>, String> {
+        let malformed =
+            || "expected HOST:PORT or [IPV6]:PORT for each server, with commas between".to_owned();
+        text.split(',').map(|address| Self::read(address, usual_port).ok_or_else(malformed)).collect()
+    }
+
+    fn read(text: &str, usual_port: u16) -> Option<Self> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(bracketed) => bracketed.split_once(']')?,
+            None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
+        };
+        let port = match port {
+            "" => usual_port,
+            port => port.strip_prefix(':')?.parse().ok().filter(|port| *port != 0)?,
+        };
+        let is_sound = !host.is_empty() && !host.contains(|symbol: char| "/@%?#".contains(symbol));
+        is_sound.then(|| Self::new(host, port))
+    }
+
+    /// Reads an address as a cluster's redirections have it: an IPv6 address has no brackets there, and no host at
+    /// all stands for the one that was `asked`.
+    pub(super) fn told(text: &str, asked: &Self) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Self::of_node(host, port.parse().ok()?, asked)
+    }
+
+    /// The address of a node that calls itself `host`; a `?` is a host that it does not know.
+    pub(super) fn of_node(host: &str, port: u16, asked: &Self) -> Option<Self> {
+        match host {
+            "?" => None,
+            "" => Some(Self { host: Arc::clone(&asked.host), port }),
+            host => Some(Self::new(host, port)),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::read(text, 6379).ok_or_else(|| "expected HOST:PORT".to_owned())
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_have_hosts_with_or_without_ports() {
+        let list = Address::list("a,b:1,[::1]:2,[fe80::1]", 26379).expect("valid");
+        assert_eq!(format!("{list:?}"), "[a:26379, b:1, [::1]:2, [fe80::1]:26379]");
+        for text in ["", "a,", "a:x", "a:0", "a:70000", "::1", "[::1", "[::1]2", ":1", "u:p@h", "a:1:2"] {
+            assert!(Address::list(text, 1).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_redirection_may_leave_the_host_out() {
+        let asked = Address::new("asked", 1);
+        let told = |text| Address::told(text, &asked).map(|address| address.to_string());
+        assert_eq!(told("10.0.0.1:7001").as_deref(), Some("10.0.0.1:7001"));
+        assert_eq!(told("::1:7001").as_deref(), Some("[::1]:7001"));
+        assert_eq!(told("node.example:7001").as_deref(), Some("node.example:7001"));
+        assert_eq!(told(":7001").as_deref(), Some("asked:7001"));
+        assert_eq!((told("?:7001"), told("x"), told("x:y")), (None, None, None));
+    }
+}

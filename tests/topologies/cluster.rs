@@ -1,0 +1,167 @@
+//! Redis Cluster.
+
+use std::{
+    cell::RefCell,
+    time::{Duration, Instant},
+};
+
+use proptest::test_runner::{Config, TestRunner};
+use redis::cmd;
+use tollgate::{
+    algorithm::Algorithm,
+    descriptor::{Entry, Hits},
+    rules::RecordId,
+    store::{RedisStore, StoreError, key::CellKey, redis::RedisSettings},
+};
+
+use super::{Calls, charge, connected, one, recovered, wait};
+use crate::support::{
+    cluster::{self, Cluster},
+    redis::settings,
+    tollgate::{Tollgate, rules},
+};
+
+/// A name whose counter is on a master's slots, as they are at first.
+fn name_on(cluster: &Cluster, master: usize) -> String {
+    let slot = |name: &str| one(name, Hits::ONE).cells[0].key.slot();
+    let mut names = (0..).map(|number| format!("name{number}"));
+    names.find(|name| cluster.master_of(slot(name)) == master).expect("endless")
+}
+
+#[tokio::test]
+async fn a_dead_seed_does_not_matter_and_no_seed_at_all_is_an_error() {
+    let url = format!("redis+cluster://127.0.0.1:1,{}", cluster::shared().addresses());
+    let store = connected(&url, "dead_seed:").await;
+    for master in 0..3 {
+        let name = name_on(cluster::shared(), master);
+        charge(&store, &one(&name, Hits::ONE)).await.expect("an answer");
+    }
+    // A replica knows the slots as well.
+    let url = format!("redis+cluster://127.0.0.1:{}", cluster::shared().port(4));
+    charge(&connected(&url, "replica_seed:").await, &one("a", Hits::ONE)).await.expect("an answer");
+
+    let settings = settings("redis+cluster://127.0.0.1:1,127.0.0.1:2");
+    let store = RedisStore::open(&settings).expect("valid settings");
+    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("there is nobody");
+    assert!(matches!(error, StoreError::Unreachable(_)), "{error}");
+}
+
+#[tokio::test]
+async fn the_program_is_ready_and_decides() {
+    let config =
+        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1}\n");
+    let url = cluster::shared().url();
+    let arguments = ["--store", &url, "--store-timeout", "5s", "--key-prefix", "program:"];
+    let tollgate = Tollgate::start(config.path(), &arguments);
+    let mut client = tollgate.client().await;
+    for number in 0..20 {
+        let value = format!("{number}");
+        assert!(client.passes("d", &[("k", &value)]).await);
+        assert!(!client.passes("d", &[("k", &value)]).await);
+    }
+}
+
+#[test]
+fn a_name_has_the_slot_that_redis_finds_whatever_is_in_it() {
+    let node = RefCell::new(cluster::shared().node(0));
+    let check = |key: &CellKey| {
+        let bytes = [b"prefix:", key.as_bytes()].concat();
+        let slot: u16 =
+            cmd("CLUSTER").arg("KEYSLOT").arg(&bytes).query(&mut *node.borrow_mut()).expect("a slot");
+        assert_eq!(slot, key.slot(), "{key}");
+    };
+    let awkward =
+        ["", "{", "}", "{}", "}{", "{a}b{c}", "naïve ☕", "\0\r\n", "a|b=c,d%e@f#g~h", &"x".repeat(10_000)];
+    for value in awkward {
+        let key = CellKey::open(value, [Entry { key: value, value }, Entry { key: "k", value }].into_iter());
+        check(&key);
+        check(&key.brought_along(None, Algorithm::FixedWindow, 60));
+    }
+    check(&CellKey::global("d", RecordId::alone(Algorithm::FixedWindow)));
+    let anything = (".{0,9}", "[{}a]{0,9}", ".{0,300}");
+    TestRunner::new(Config { failure_persistence: None, ..Config::default() })
+        .run(&anything, |(domain, name, value)| {
+            check(&CellKey::open(&domain, [Entry { key: &name, value: &value }].into_iter()));
+            Ok(())
+        })
+        .expect("the slots agree");
+}
+
+/// What README says that the user needs, and not one thing more.
+const GUARDED: [&str; 19] = [
+    "--cluster-require-full-coverage",
+    "no",
+    "--user",
+    "app",
+    "on",
+    ">app:p@ss",
+    "~guarded:*",
+    "resetchannels",
+    "-@all",
+    "+evalsha",
+    "+script|load",
+    "+time",
+    "+get",
+    "+set",
+    "+del",
+    "+ping",
+    "+asking",
+    "+cluster|slots",
+    "-role",
+];
+
+#[tokio::test]
+async fn failovers_are_followed_by_a_user_that_may_do_the_least() {
+    let mut cluster = Cluster::start(3, 3, &GUARDED, "admin");
+    let url = format!("redis+cluster://app:app%3ap%40ss@{}", cluster.addresses());
+    let store = connected(&url, "guarded:").await;
+    let names: Vec<String> = (0..3).map(|master| name_on(&cluster, master)).collect();
+
+    // A user that may not send ASKING would fail here.
+    let slot = one(&names[2], Hits::ONE).cells[0].key.slot();
+    cluster.begin_move(slot, 2, 0);
+    charge(&store, &one(&names[2], Hits::ONE)).await.expect("asked");
+    cluster.end_move(slot, 2, 0);
+    charge(&store, &one(&names[2], Hits::ONE)).await.expect("moved");
+    cluster.begin_move(slot, 0, 2);
+    cluster.end_move(slot, 0, 2);
+
+    // Whoever asks a node that is silent waits for his time-out.
+    let brief = RedisSettings {
+        timeout: Duration::from_millis(300),
+        key_prefix: "guarded:".into(),
+        ..settings(&url)
+    };
+    let brief = RedisStore::open(&brief).expect("valid settings");
+    for (master, event) in ["CLUSTER FAILOVER", "master killed", "master silent"].into_iter().enumerate() {
+        let others = names.iter().enumerate().filter(|(other, _)| *other != master);
+        let calm: Vec<Calls> = others.map(|(_, name)| Calls::start(&store, name)).collect();
+        let met = Calls::start(&store, &names[master]);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let begun = Instant::now();
+        let replica = 3 + master;
+        match master {
+            0 => cmd("CLUSTER").arg("FAILOVER").exec(&mut cluster.node(replica)).expect("begun"),
+            1 => cluster.kill(master),
+            _ => cluster.stop(master),
+        }
+        let promoted = wait("the replica is not promoted", || cluster.is_master(replica)).await;
+        let took = recovered(&brief, &names[master], promoted).await;
+        println!(
+            "{event}: promoted after {:?}, decides again {took:?} after the promotion",
+            promoted - begun
+        );
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let met = met.end().await;
+        println!(
+            "{event}: {} of {} calls failed",
+            met.iter().filter(|(_, result)| result.is_err()).count(),
+            met.len()
+        );
+        for calls in calm {
+            for (_, result) in calls.end().await {
+                assert_eq!(result, Ok(()), "a call to another shard failed");
+            }
+        }
+    }
+}

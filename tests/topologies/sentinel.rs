@@ -1,0 +1,107 @@
+//! Redis with Sentinel.
+
+use redis::cmd;
+
+use super::{Calls, charge, connected, one, recovered, wait};
+use crate::support::{
+    sentinel::{self, MASTER, Options, Sentinel},
+    tollgate::{Tollgate, rules},
+};
+use tollgate::descriptor::Hits;
+
+#[tokio::test]
+async fn a_dead_sentinel_does_not_matter_and_an_unknown_master_is_an_error() {
+    let group = sentinel::shared();
+    let url = format!("redis+sentinel://127.0.0.1:1,{}/{MASTER}?db=1", group.addresses());
+    let store = connected(&url, "dead_sentinel:").await;
+    charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+    let mut other = group.server(0);
+    cmd("SELECT").arg(1).exec(&mut other).expect("selected");
+    let keys: usize = cmd("EXISTS").arg("dead_sentinel:{test|name=a}").query(&mut other).expect("told");
+    assert_eq!(keys, 1, "the database is not the one that was asked for");
+
+    let url = format!("redis+sentinel://{}/nobody", group.addresses());
+    let settings = crate::support::redis::settings(&url);
+    let store = tollgate::store::RedisStore::open(&settings).expect("valid settings");
+    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("there is no such master");
+    assert!(error.to_string().contains("no master named nobody"), "{error}");
+}
+
+#[tokio::test]
+async fn the_program_is_ready_and_decides() {
+    let config =
+        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1}\n");
+    let url = sentinel::shared().url();
+    let arguments = ["--store", &url, "--store-timeout", "5s", "--key-prefix", "program:"];
+    let tollgate = Tollgate::start(config.path(), &arguments);
+    let mut client = tollgate.client().await;
+    assert!(client.passes("d", &[("k", "v")]).await);
+    assert!(!client.passes("d", &[("k", "v")]).await);
+}
+
+/// Whether a server has decided anything itself.
+fn decides(server: &mut redis::Connection) -> bool {
+    let told: String = cmd("INFO").arg("commandstats").query(server).expect("told");
+    told.contains("cmdstat_evalsha:")
+}
+
+/// What README says that the users need, and not one thing more.
+const GUARDED: Options = Options {
+    server: &[
+        "--user",
+        "app",
+        "on",
+        ">app-redis",
+        "~guarded:*",
+        "resetchannels",
+        "-@all",
+        "+evalsha",
+        "+script|load",
+        "+time",
+        "+get",
+        "+set",
+        "+del",
+        "+ping",
+        "+role",
+    ],
+    sentinel: "user app on >app-sentinel -@all +sentinel|get-master-addr-by-name\n\
+               sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 1000",
+    password: "admin-redis",
+    sentinel_password: "admin-sentinel",
+};
+
+#[tokio::test]
+async fn failovers_are_followed_by_users_that_may_do_the_least() {
+    let mut group = Sentinel::start(GUARDED);
+    let url = format!(
+        "redis+sentinel://app:app-redis@{}/{MASTER}?sentinel_username=app&sentinel_password=app-sentinel",
+        group.addresses()
+    );
+    let store = connected(&url, "guarded:").await;
+    let calls = Calls::start(&store, "a");
+
+    cmd("SENTINEL").arg("FAILOVER").arg(MASTER).exec(&mut group.sentinel()).expect("begun");
+    let promoted = wait("nobody is promoted", || group.is_master(1)).await;
+    // Until the sentinels demote the old master, it decides as before.
+    let took = wait("nobody asks the new master", || decides(&mut group.server(1))).await - promoted;
+    recovered(&store, "a", promoted).await;
+    println!("SENTINEL FAILOVER: decides again {took:?} after the promotion");
+    wait("the old master does not follow", || {
+        let mut replicas = cmd("SENTINEL");
+        let told: Vec<Vec<String>> =
+            replicas.arg("REPLICAS").arg(MASTER).query(&mut group.sentinel()).expect("told");
+        let fact = |name| told[0].iter().skip_while(|word| *word != name).nth(1).map(String::as_str);
+        !group.is_master(0)
+            && (fact("master-link-status"), fact("flags"), fact("role-reported"))
+                == (Some("ok"), Some("slave"), Some("slave"))
+    })
+    .await;
+    recovered(&store, "a", std::time::Instant::now()).await;
+
+    group.kill_sentinel(2);
+    group.kill(1);
+    let promoted = wait("nobody is promoted", || group.is_master(0)).await;
+    let took = recovered(&store, "a", promoted).await;
+    println!("Sentinel, master killed: decides again {took:?} after the promotion");
+    assert!(calls.end().await.iter().filter(|(_, result)| result.is_ok()).count() > 100);
+}
