@@ -15,7 +15,7 @@ use tollgate::{
     descriptor::Hits,
     store::{
         RedisStore, StoreError,
-        key::Call,
+        call::Call,
         redis::{RedisSettings, ScriptClock},
     },
 };

@@ -13,7 +13,7 @@ use tollgate::{
     rules::RecordId,
     store::{
         RedisStore,
-        key::{Ask, Call},
+        call::{Ask, Call},
     },
 };
 
@@ -29,7 +29,7 @@ fn two(name: &str) -> Call {
     let policy = policy(Algorithm::FixedWindow, u32::MAX, 3_600);
     let key = call.cells[0].key.clone().brought_along(None, Algorithm::FixedWindow, 3_600);
     let record = RecordId::alone(Algorithm::FixedWindow);
-    call.ask(key, Ask { descriptor: 1, record, policy, hits: Hits::ONE });
+    call.ask(key, Ask { descriptor: 1, record, policy, hits: Hits::ONE, vetoes: true });
     call
 }
 
