@@ -15,6 +15,7 @@
 mod support;
 
 mod architecture;
+mod atomic;
 mod cli;
 mod contract;
 mod differential;

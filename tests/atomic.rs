@@ -1,0 +1,185 @@
+//! Requests that are charged all or none, on a real Redis.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::{task::JoinSet, time::sleep};
+use tollgate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
+
+use crate::support::{
+    redis::Redis,
+    tollgate::{Client, Tollgate, request, rules},
+};
+
+/// A client's own limit, one for each of its endpoints, and one for what it does at the same time; and a team's.
+const RULES: &str = "
+domain: d
+atomic: true
+hash_tag: [client]
+descriptors:
+- key: client
+  rate_limit: {unit: hour, requests_per_unit: 100000}
+  descriptors:
+  - {key: endpoint, rate_limit: {algorithm: sliding_window_log, unit: hour, requests_per_unit: 5000}}
+  - {key: exhausted, rate_limit: {algorithm: token_bucket, unit: year, requests_per_unit: 1}}
+  - {key: window, rate_limit: {algorithm: sliding_window, unit: year, requests_per_unit: 5000}}
+- key: team
+  rate_limit: {unit: year, requests_per_unit: 50}
+";
+
+const ARGUMENTS: [&str; 4] = ["--store-timeout", "10s", "--workers", "2"];
+
+fn start(redis: &Redis, rules: &tempfile::TempDir) -> Tollgate {
+    Tollgate::start(rules.path(), &[&["--store", &redis.url()], &ARGUMENTS[..]].concat())
+}
+
+/// How much remains of each descriptor, without charging any.
+async fn remaining(client: &mut Client, request: &RateLimitRequest) -> Vec<u32> {
+    let mut look = request.clone();
+    for descriptor in &mut look.descriptors {
+        descriptor.hits_addend = Some(0);
+    }
+    let answer = client.call(look).await.expect("an answer");
+    answer.statuses.iter().map(|status| status.limit_remaining).collect()
+}
+
+/// Counts the scripts that a Redis is asked to run, until it is dropped.
+struct Monitor {
+    calls: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Monitor {
+    fn start(redis: &Redis) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", redis.port())).expect("connects");
+        stream.set_read_timeout(Some(Duration::from_millis(50))).expect("can be set");
+        stream.write_all(b"MONITOR\r\n").expect("is sent");
+        let mut lines = BufReader::new(stream);
+        let mut line = Vec::new();
+        lines.read_until(b'\n', &mut line).expect("an answer");
+        assert_eq!(line, b"+OK\r\n");
+        let monitor = Self { calls: Arc::default(), stop: Arc::default() };
+        let (calls, stop) = (Arc::clone(&monitor.calls), Arc::clone(&monitor.stop));
+        thread::spawn(move || {
+            let mut line = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                // What a script does itself is told with `lua` in place of an address.
+                if lines.read_until(b'\n', &mut line).is_ok() {
+                    calls.fetch_add(
+                        usize::from(line.windows(9).any(|part| part == b"\"EVALSHA\"")),
+                        Ordering::Relaxed,
+                    );
+                    line.clear();
+                }
+            }
+        });
+        monitor
+    }
+
+    /// Waits until so many calls were seen, and a moment for more.
+    async fn settle(&self, expected: usize) -> usize {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.calls.load(Ordering::Relaxed) < expected && Instant::now() < deadline {
+            sleep(Duration::from_millis(10)).await;
+        }
+        sleep(Duration::from_millis(100)).await;
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+const TASKS: usize = 25;
+const EACH: usize = 40;
+
+#[tokio::test]
+async fn one_exhausted_limit_of_three_leaves_the_others_untouched_in_a_thousand_requests_of_as_many_calls() {
+    let (redis, rules) = (Redis::start(), rules(RULES));
+    let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
+    let three = request(
+        "d",
+        &[&[("client", "c")], &[("client", "c"), ("endpoint", "/a")], &[("client", "c"), ("exhausted", "x")]],
+    );
+    let mut client = instances[0].client().await;
+    assert_eq!(client.call(three.clone()).await.expect("an answer").overall_code(), Code::Ok);
+    let before = remaining(&mut client, &three).await;
+    assert_eq!(before, [99_999, 4_999, 0]);
+
+    let monitor = Monitor::start(&redis);
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let (instances, three) = (Arc::clone(&instances), three.clone());
+        tasks.spawn(async move {
+            let mut client = instances[task % 2].client().await;
+            // Another request of the same client, which passes, between the denied ones.
+            let other = request("d", &[&[("client", "c"), ("window", "w")]]);
+            for _ in 0..EACH {
+                let denied = client.call(three.clone()).await.expect("an answer");
+                let codes: Vec<_> = denied.statuses.iter().map(|status| status.code()).collect();
+                assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
+                assert_eq!(client.call(other.clone()).await.expect("an answer").overall_code(), Code::Ok);
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("all as expected");
+    }
+    assert_eq!(monitor.settle(2 * TASKS * EACH).await, 2 * TASKS * EACH, "one call for each decision");
+    assert_eq!(remaining(&mut client, &three).await, before);
+    let window = remaining(&mut client, &request("d", &[&[("client", "c"), ("window", "w")]])).await;
+    assert_eq!(window, [5_000 - (TASKS * EACH) as u32]);
+}
+
+#[tokio::test]
+async fn what_one_tag_charged_is_taken_back_when_another_denies() {
+    let (redis, rules) = (Redis::start(), rules(RULES));
+    let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
+    // A tag for the client, with a window, a log and a bucket or two windows, and one for the team.
+    let spanning = request(
+        "d",
+        &[
+            &[("client", "c")],
+            &[("client", "c"), ("endpoint", "/a")],
+            &[("client", "c"), ("window", "w")],
+            &[("team", "t")],
+        ],
+    );
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let (instances, spanning) = (Arc::clone(&instances), spanning.clone());
+        tasks.spawn(async move {
+            let mut client = instances[task % 2].client().await;
+            let mut admitted = 0;
+            for _ in 0..EACH {
+                let answer = client.call(spanning.clone()).await.expect("an answer");
+                admitted += u32::from(answer.overall_code() == Code::Ok);
+            }
+            admitted
+        });
+    }
+    let admitted: u32 = tasks.join_all().await.into_iter().sum();
+    assert_eq!(admitted, 50);
+    let mut client = instances[0].client().await;
+    let expected = [100_000 - admitted, 5_000 - admitted, 5_000 - admitted, 50 - admitted];
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let remaining = remaining(&mut client, &spanning).await;
+        if remaining == expected {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{remaining:?} does not become {expected:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
