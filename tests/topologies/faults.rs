@@ -5,15 +5,19 @@ use std::{
     net::{TcpListener, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU16, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use tollgate::{descriptor::Hits, store::StoreError};
+use tollgate::{
+    descriptor::Hits,
+    store::{RedisStore, StoreError},
+};
 
 use super::{charge, connected, one};
+use crate::support::redis::{Redis, settings};
 
 /// Answers to `EVALSHA`, given how many there were before; without one, the connection is closed.
 type Script = dyn Fn(usize) -> Option<String> + Send + Sync;
@@ -23,6 +27,8 @@ struct Node {
     port: u16,
     /// How often it was told to evaluate the script.
     evaluated: Arc<AtomicUsize>,
+    /// How often it was asked for the slots.
+    asked: Arc<AtomicUsize>,
     /// How many connections there are.
     clients: Arc<AtomicUsize>,
 }
@@ -35,20 +41,21 @@ fn nodes(
     let script: Arc<Script> = Arc::new(script);
     let start = |listener: TcpListener| {
         let port = listener.local_addr().expect("an address").port();
-        let (evaluated, clients) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (counter, present, script) = (Arc::clone(&evaluated), Arc::clone(&clients), Arc::clone(&script));
+        let [evaluated, asked, clients] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
+        let (counters, present) = ([&evaluated, &asked].map(Arc::clone), Arc::clone(&clients));
+        let script = Arc::clone(&script);
         thread::spawn(move || {
             for client in listener.incoming() {
-                let (counter, present, script) =
-                    (Arc::clone(&counter), Arc::clone(&present), Arc::clone(&script));
+                let (counters, present, script) =
+                    (counters.clone(), Arc::clone(&present), Arc::clone(&script));
                 present.fetch_add(1, Ordering::SeqCst);
                 thread::spawn(move || {
-                    serve(&client.expect("a client"), port, &counter, &*script);
+                    serve(&client.expect("a client"), port, &counters, &*script);
                     present.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
-        Node { port, evaluated, clients }
+        Node { port, evaluated, asked, clients }
     };
     listeners.into_iter().map(start).collect()
 }
@@ -57,12 +64,14 @@ fn listen() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").expect("a port")
 }
 
-fn serve(mut client: &TcpStream, port: u16, evaluated: &AtomicUsize, script: &Script) {
+fn serve(mut client: &TcpStream, port: u16, counters: &[Arc<AtomicUsize>; 2], script: &Script) {
+    let [evaluated, asked] = counters;
     let mut reader = BufReader::new(client);
     while let Some(command) = read(&mut reader) {
         let answer = match command.first().map(String::as_str) {
             Some("EVALSHA") => script(evaluated.fetch_add(1, Ordering::SeqCst)),
             Some("CLUSTER") => {
+                asked.fetch_add(1, Ordering::SeqCst);
                 Some(format!("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$0\r\n\r\n:{port}\r\n$1\r\nx\r\n"))
             }
             _ => Some("+OK\r\n".to_owned()),
@@ -120,6 +129,14 @@ async fn nodes_that_send_a_call_to_each_other_are_not_asked_for_ever() {
     assert!(begun.elapsed() < Duration::from_secs(2));
     let evaluated: usize = nodes.iter().map(|node| node.evaluated.load(Ordering::SeqCst)).sum();
     assert!((3..=20).contains(&evaluated), "{evaluated}");
+
+    // Each redirection asks for the slots, which are read as often as makes sense.
+    let asked = || nodes.iter().map(|node| node.asked.load(Ordering::SeqCst)).sum::<usize>();
+    let (before, begun) = (asked(), Instant::now());
+    while begun.elapsed() < Duration::from_secs(1) {
+        charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
+    }
+    assert!((3..=12).contains(&(asked() - before)), "{}", asked() - before);
 }
 
 #[tokio::test]
@@ -130,6 +147,56 @@ async fn a_cluster_that_is_down_or_starting_charges_nothing_and_says_so() {
         let found = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
         assert!(matches!(found, StoreError::Refused(_)), "{found:?}");
         assert_eq!(nodes[0].evaluated.load(Ordering::SeqCst), 1);
+    }
+}
+
+/// A sentinel that says that the master is at this port, on this machine.
+fn sentinel(master: Arc<AtomicU16>) -> u16 {
+    let listener = listen();
+    let port = listener.local_addr().expect("an address").port();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (master, mut client) = (Arc::clone(&master), client.expect("a client"));
+            thread::spawn(move || {
+                let mut reader = BufReader::new(client.try_clone().expect("another handle"));
+                while let Some(command) = read(&mut reader) {
+                    let port = master.load(Ordering::SeqCst).to_string();
+                    let answer = match command[0].as_str() {
+                        "SENTINEL" => format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()),
+                        _ => "+OK\r\n".to_owned(),
+                    };
+                    if client.write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_server_is_left_when_it_is_not_the_master_that_is_named() {
+    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
+    let masters = [Redis::start(), Redis::start()];
+    let named = Arc::new(AtomicU16::new(replica.port()));
+    let url = format!("redis+sentinel://127.0.0.1:{}/main", sentinel(Arc::clone(&named)));
+    let store = RedisStore::open(&settings(&url)).expect("valid settings");
+    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("it is no master");
+    assert!(error.to_string().contains("is not a master"), "{error}");
+    for master in &masters {
+        named.store(master.port(), Ordering::SeqCst);
+        let begun = Instant::now();
+        // The one before it works as well as ever.
+        let is_there = || {
+            let keys = redis::cmd("DBSIZE");
+            keys.query::<usize>(&mut master.connect()).expect("a number") == 1
+        };
+        while !is_there() {
+            assert!(begun.elapsed() < Duration::from_secs(5), "it is not followed");
+            let _ = charge(&store, &one("a", Hits::ONE)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 }
 

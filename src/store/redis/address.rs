@@ -1,10 +1,10 @@
 //! A host and a port.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{fmt, sync::Arc};
 
 /// Where a server listens: a host name or an IP address, and a port.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Address {
+pub(super) struct Address {
     pub(super) host: Arc<str>,
     pub(super) port: u16,
 }
@@ -49,14 +49,6 @@ impl Address {
             "" => Some(Self { host: Arc::clone(&asked.host), port }),
             host => Some(Self::new(host, port)),
         }
-    }
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::read(text, 6379).ok_or_else(|| "expected HOST:PORT".to_owned())
     }
 }
 

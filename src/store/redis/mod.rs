@@ -4,8 +4,8 @@
 //! answers that say that nothing was charged lead to another attempt. Those are `NOSCRIPT`, and the redirections of
 //! a cluster.
 //!
-//! [`topology`] hides how many servers there are: [`connection`] keeps up the connection to one of them, [`target`]
-//! says which, [`sentinel`] finds the master that it is, and [`cluster`] has a connection for each master.
+//! `topology` hides how many servers there are: `connection` keeps up the connection to one of them, `target`
+//! says which, `sentinel` finds the master that it is, and `cluster` has a connection for each master.
 
 mod access;
 mod address;
@@ -24,12 +24,11 @@ use std::{sync::Arc, time::Duration};
 use ::redis::{ErrorKind, ServerErrorKind, Value};
 use tokio::time::timeout;
 
+use self::{condition::Condition, connection::SendError, topology::Topology};
 pub use self::{
-    address::Address,
     servers::{Cluster, Sentinel, Servers},
     settings::RedisSettings,
 };
-use self::{condition::Condition, connection::SendError, topology::Topology};
 use super::{
     StoreError,
     call::{Call, Verdicts},

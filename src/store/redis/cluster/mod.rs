@@ -1,7 +1,7 @@
 //! A Redis Cluster: a table of its slots, and one connection for each master that is used.
 //!
-//! The table has two sources: the answer of a node to `CLUSTER SLOTS`, which a task ([`refresh`]) asks for, and the
-//! redirections that commands meet ([`redirect`]). Where they disagree, the next command is redirected again.
+//! The table has two sources: the answer of a node to `CLUSTER SLOTS`, which a task (`refresh`) asks for, and the
+//! redirections that commands meet (`redirect`). Where they disagree, the next command is redirected again.
 
 mod redirect;
 mod refresh;

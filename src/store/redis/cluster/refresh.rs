@@ -46,7 +46,8 @@ pub(super) async fn keep_current(
 
 async fn keep_reading(shared: Arc<Shared>, mut wanted: watch::Receiver<()>, report: watch::Sender<Phase>) {
     let mut is_told = false;
-    for turn in 0_usize.. {
+    let begin = usize::from(random());
+    for turn in begin.. {
         let read = read_slots(&shared, turn).await;
         let failed = read.is_err();
         match read {
@@ -92,7 +93,7 @@ async fn wait(
     loop {
         tokio::select! {
             changed = wanted.changed() => return changed,
-            () = sleep(AMISS.saturating_sub(SHORTEST)) => {}
+            () = sleep(jittered(AMISS.saturating_sub(SHORTEST))) => {}
         }
         let is_amiss =
             failed || !matches!(&*report.borrow(), Phase::Reached) || !shared.table.lock().is_sound();
@@ -104,9 +105,14 @@ async fn wait(
 
 /// `time` and up to a quarter more, so that workers and instances don't all ask at once.
 fn jittered(time: Duration) -> Duration {
-    // A new state is another number each time.
-    let random = u32::try_from(RandomState::new().hash_one(()) % 256).unwrap_or_default();
-    time.saturating_add(time.saturating_mul(random).checked_div(1024).unwrap_or_default())
+    let part = time.saturating_mul(random().into()).checked_div(1024).unwrap_or_default();
+    time.saturating_add(part)
+}
+
+/// Another number each time.
+fn random() -> u8 {
+    let [byte, ..] = RandomState::new().hash_one(()).to_le_bytes();
+    byte
 }
 
 /// Asks one node after the other, beginning with another one at each turn: a node that is cut off from the rest may
