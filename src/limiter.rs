@@ -118,7 +118,7 @@ impl Limiter {
             }
         }
         // What was charged counts, though another call may have failed.
-        self.count(domain, descriptors, &statuses);
+        self.count(domain, descriptors, targets, &statuses);
         let code = self.overall(&statuses);
         if failure.is_some() || code == Code::OverLimit {
             self.store.decide_later(undo::undo(calls, decisions));
@@ -182,16 +182,16 @@ impl Limiter {
         }
     }
 
-    fn count(&self, domain: &str, descriptors: &[Descriptor<'_>], statuses: &[Status]) {
-        for (descriptor, status) in descriptors.iter().zip(statuses) {
-            if let Status::Limited(limited) = status {
-                metrics::hits(
-                    domain,
-                    &descriptor.entries,
-                    limited,
-                    descriptor.hits,
-                    self.modes.near_limit_ratio,
-                );
+    fn count(
+        &self,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+        targets: &Targets<'_>,
+        statuses: &[Status],
+    ) {
+        for ((descriptor, target), status) in descriptors.iter().zip(targets).zip(statuses) {
+            if let (Status::Limited(limited), Some(hits)) = (status, target.hits()) {
+                metrics::hits(domain, &descriptor.entries, limited, hits, self.modes.near_limit_ratio);
             }
         }
     }

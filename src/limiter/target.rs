@@ -44,6 +44,14 @@ impl Target<'_> {
         }
     }
 
+    /// What is asked of its counter, if it has one: of what gives a lease back, that is no charge.
+    pub(super) const fn hits(&self) -> Option<Hits> {
+        match self {
+            Self::Rule { hits, .. } | Self::Brought { hits, .. } => Some(*hits),
+            Self::Nothing | Self::Unlimited(_) => None,
+        }
+    }
+
     /// Whether it takes places that are held under a lease.
     pub(super) const fn takes_lease(&self) -> bool {
         match self {
