@@ -94,7 +94,8 @@ fn tag_of<'a>(domain: &Domain, rule: &Rule, entries: &[Entry<'a>]) -> SmallVec<[
 ///
 /// As in the reference it is the rule's own counter where the window is the same, so that the usage is shared;
 /// with another window it is one beside it. Where no rule matches, or one whose counter is shared by many
-/// values, it belongs to the values of the descriptor.
+/// values, it belongs to the values of the descriptor. Places are always the rule's own: what gives them back need
+/// not bring the limit along.
 fn cell_of_brought(
     domain: &Domain,
     rule: Option<&Arc<Rule>>,
@@ -104,11 +105,12 @@ fn cell_of_brought(
 ) -> (CellKey, RecordId) {
     let algorithm = policy.algorithm();
     let seconds = quota.window.seconds();
-    // Places are held for as long as the rule says.
-    let has_window_of = |own: &Quota| algorithm == Algorithm::Concurrency || own.window.seconds() == seconds;
     match rule {
+        Some(rule) if algorithm == Algorithm::Concurrency => {
+            (cell_of(domain, rule, entries), rule.record_id())
+        }
         Some(rule) if !rule.shares_values(entries) => match &rule.limit {
-            Limit::Quota { quota, .. } if has_window_of(quota) => {
+            Limit::Quota { quota, .. } if quota.window.seconds() == seconds => {
                 (cell_of(domain, rule, entries), rule.record_id())
             }
             Limit::Quota { .. } | Limit::Unlimited => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Parameters, Policy},
+    algorithm::{Algorithm, Parameters, Policy},
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
     quota::Quota,
@@ -76,7 +76,7 @@ fn target<'r>(domain: &'r Domain, descriptor: &Descriptor<'_>) -> Target<'r> {
         let policy = match rule.map(|rule| &rule.limit) {
             Some(Limit::Quota { policy, .. }) => policy.with_quota(quota),
             Some(Limit::Unlimited) | None => {
-                Policy::nearest(domain.default_algorithm, quota, &Parameters::default())
+                Policy::nearest(without_rule(domain), quota, &Parameters::default())
             }
         };
         return Target::Brought { rule, quota, policy, hits };
@@ -87,6 +87,14 @@ fn target<'r>(domain: &'r Domain, descriptor: &Descriptor<'_>) -> Target<'r> {
         Some((rule, Limit::Quota { quota, policy })) => {
             Target::Rule { rule, quota: *quota, policy: *policy, hits, depth: entries.len() }
         }
+    }
+}
+
+/// The algorithm of limits that are brought along where no rule has one. Places need a rule to be given back by.
+fn without_rule(domain: &Domain) -> Algorithm {
+    match domain.default_algorithm {
+        Algorithm::Concurrency => Algorithm::FixedWindow,
+        other => other,
     }
 }
 
