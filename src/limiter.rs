@@ -1,14 +1,13 @@
 //! From descriptors to a decision: match, decide, fold, and take back what a denied request charged.
 
 mod calls;
+mod places;
 mod target;
 mod undo;
 
 pub(crate) use self::calls::cell_of;
-use self::{
-    target::{Target, Targets},
-    undo::LeaseGuard,
-};
+pub use self::places::Places;
+use self::target::{Target, Targets};
 
 use std::sync::Arc;
 
@@ -70,7 +69,7 @@ impl Limiter {
         Self { rules, store, modes }
     }
 
-    /// Decides what a request tells about itself.
+    /// Decides what a request tells about itself; with the places that it holds, if it passes and took any.
     ///
     /// # Errors
     /// [`LimiterError::NoRules`] before the first rules are loaded; [`LimiterError::Store`] when a counter could
@@ -79,23 +78,29 @@ impl Limiter {
         &self,
         domain: &str,
         descriptors: &[Descriptor<'_>],
-    ) -> Result<Decision, LimiterError> {
+    ) -> Result<(Decision, Option<Places>), LimiterError> {
         let rules = self.rules.load().ok_or(LimiterError::NoRules)?;
         let Some(rules) = rules.domain(domain) else {
             metrics::unknown_domain();
             let statuses = descriptors.iter().map(|_| Status::NoLimit).collect();
-            return Ok(Decision { code: Code::Ok, statuses, lease: None });
+            return Ok((Decision { code: Code::Ok, statuses }, None));
         };
         let targets = target::targets(rules, descriptors);
         // One lease for all that the request takes a place in.
         let lease = targets.iter().any(Target::takes_lease).then(LeaseId::random);
         let calls = calls::calls(rules, descriptors, &targets, lease, self.modes);
-        let guard = lease.map(|lease| LeaseGuard::new(&self.store, &calls, lease));
+        let places = lease.map(|lease| Places::new(self.store.clone(), &calls, lease));
         let decisions = self.store.decide(&calls).await;
-        if let Some(guard) = guard {
-            guard.disarm();
+        let decision = self.conclude(domain, descriptors, &targets, &calls, &decisions);
+        let keeps = |decision: &Decision| decision.code == Code::Ok && undo::holds_lease(&calls, &decisions);
+        match (decision, places) {
+            (Ok(decision), Some(places)) if keeps(&decision) => Ok((decision, Some(places))),
+            (decision, places) => {
+                // What is to be taken back was.
+                places.inspect(Places::handed_over);
+                decision.map(|decision| (decision, None))
+            }
         }
-        self.conclude(domain, descriptors, &targets, &calls, &decisions, lease)
     }
 
     /// Folds what the calls came to into the request's decision, and has taken back what a request charged that
@@ -107,7 +112,6 @@ impl Limiter {
         targets: &Targets<'_>,
         calls: &Calls,
         decisions: &Decisions,
-        lease: Option<LeaseId>,
     ) -> Result<Decision, LimiterError> {
         let mut statuses: Statuses = targets.iter().map(Target::status_without_counter).collect();
         let mut failure = None;
@@ -126,8 +130,7 @@ impl Limiter {
         if let Some(error) = failure {
             return Err(error.clone().into());
         }
-        let lease = lease.filter(|_| code == Code::Ok && undo::holds_lease(calls, decisions));
-        Ok(Decision { code, statuses, lease })
+        Ok(Decision { code, statuses })
     }
 
     /// Puts what the counters said in its place.

@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use crate::{
     algorithm::{Algorithm, Verdict},
-    lease::LeaseId,
     quota::Quota,
     rules::Rule,
 };
@@ -113,8 +112,6 @@ pub struct Decision {
     pub code: Code,
     /// What each descriptor came to.
     pub statuses: SmallVec<[Status; 4]>,
-    /// The lease under which the request holds places of concurrency limits, if it passes and took any.
-    pub lease: Option<LeaseId>,
 }
 
 impl Decision {

@@ -13,10 +13,14 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde_json::json;
 use tonic::{Code, Request, Status};
 
-use crate::proto::{
-    FILE_DESCRIPTOR_SET,
-    envoy::service::ratelimit::v3::{
-        RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server::RateLimitService,
+use crate::{
+    limiter::Places,
+    proto::{
+        FILE_DESCRIPTOR_SET,
+        envoy::service::ratelimit::v3::{
+            RateLimitRequest, RateLimitResponse, rate_limit_response,
+            rate_limit_service_server::RateLimitService,
+        },
     },
 };
 
@@ -82,7 +86,11 @@ pub(super) async fn answer<T: RateLimitService>(
         Err(error) => return problem(StatusCode::BAD_REQUEST, &error),
     };
     let response = match twin.rate_limit.should_rate_limit(Request::new(request)).await {
-        Ok(response) => response.into_inner(),
+        Ok(response) => {
+            // Whether the client gets to read it is not known; the lease's time to live has the last word.
+            response.extensions().get().inspect(|places: &&Places| places.handed_over());
+            response.into_inner()
+        }
         Err(status) => return problem(code(&status), status.message()),
     };
     let status = match response.overall_code() {

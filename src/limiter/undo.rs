@@ -3,15 +3,14 @@
 //! A place of a concurrency limit is always taken back: nobody was told the lease's name. Other charges are where
 //! they are made all or none, when another tag denies what this one charged.
 
-use std::{mem, num::NonZeroU64};
+use std::num::NonZeroU64;
 
 use super::Calls;
 use crate::{
     algorithm::{Charging, Verdict},
     descriptor::Hits,
-    lease::LeaseId,
     store::{
-        Decisions, Store,
+        Decisions,
         call::{Ask, Call, Verdicts, add},
     },
 };
@@ -63,41 +62,9 @@ fn reverse(charging: Charging, hits: Hits, verdict: &Verdict) -> Option<Hits> {
 }
 
 /// What gives up the place that was asked for.
-const fn release_of(hits: Hits) -> Option<Hits> {
+pub(super) const fn release_of(hits: Hits) -> Option<Hits> {
     match hits {
         Hits::Acquire { lease, .. } => Some(Hits::Release(lease)),
         Hits::Peek | Hits::Charge(_) | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => None,
-    }
-}
-
-/// Gives up the places that a request asks for when it goes away before it is answered: its caller does not
-/// learn the lease's name.
-#[derive(Debug)]
-pub(super) struct LeaseGuard<'s> {
-    store: &'s Store,
-    release: Calls,
-}
-
-impl<'s> LeaseGuard<'s> {
-    pub(super) fn new(store: &'s Store, calls: &Calls, lease: LeaseId) -> Self {
-        let mut release = Calls::new();
-        for (cell, ask) in calls.iter().flat_map(Call::asks_with_cells) {
-            if release_of(ask.hits).is_some() {
-                let ask = Ask { hits: Hits::Release(lease), ..*ask };
-                add(&mut release, Charging::EachForItself, cell.key.clone(), ask);
-            }
-        }
-        Self { store, release }
-    }
-
-    /// The request has its answer.
-    pub(super) fn disarm(mut self) {
-        self.release.clear();
-    }
-}
-
-impl Drop for LeaseGuard<'_> {
-    fn drop(&mut self) {
-        self.store.decide_later(mem::take(&mut self.release));
     }
 }

@@ -1,12 +1,19 @@
 //! Which service a call is for.
 
-use std::{convert::Infallible, pin::Pin};
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 use hyper::{Request, Response, body::Incoming};
 use tonic::{body::Body, codegen::Service as _, server::NamedService as _, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
 
-use super::health::{HealthService, Readiness};
+use super::{
+    delivery::Delivery,
+    health::{HealthService, Readiness},
+};
 use crate::proto::{
     FILE_DESCRIPTOR_SET,
     envoy::service::ratelimit::v3::rate_limit_service_server::{RateLimitService, RateLimitServiceServer},
@@ -48,16 +55,27 @@ impl<T> Clone for Dispatch<T> {
 }
 
 impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatch<T> {
-    type Response = Response<Body>;
+    type Response = Response<Delivery>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+    type Future = Answering;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let path = request.uri().path().strip_prefix('/');
         let service = path.and_then(|path| path.split_once('/')).map(|(service, _)| service);
-        match service == Some(RateLimitServiceServer::<T>::NAME) {
+        Answering(match service == Some(RateLimitServiceServer::<T>::NAME) {
             true => self.rate_limit.clone().call(request),
             false => Box::pin(self.others.clone().call(request.map(Body::new))),
-        }
+        })
+    }
+}
+
+/// A call that is being answered.
+pub(super) struct Answering(Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>);
+
+impl Future for Answering {
+    type Output = Result<Response<Delivery>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx).map_ok(Delivery::of)
     }
 }

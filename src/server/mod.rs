@@ -11,6 +11,7 @@
 
 mod balance;
 mod connection;
+mod delivery;
 mod dispatch;
 mod health;
 mod io;

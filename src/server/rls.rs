@@ -6,10 +6,10 @@ use crate::{
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
-    service::{RequestError, Service},
+    service::{Answer, RequestError, Service},
 };
 
-/// [`Service`] behind the generated trait.
+/// [`Service`] behind the generated trait. The places that a response tells the lease of are among its extensions.
 #[derive(Debug)]
 pub(super) struct Rls(pub(super) Service);
 
@@ -19,7 +19,13 @@ impl RateLimitService for Rls {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        self.0.answer(request.get_ref()).await.map(Response::new).map_err(|error| status(&error))
+        let answer = self.0.answer(request.get_ref()).await;
+        let Answer { response, places } = answer.map_err(|error| status(&error))?;
+        let mut response = Response::new(response);
+        if let Some(places) = places {
+            response.extensions_mut().insert(places);
+        }
+        Ok(response)
     }
 }
 

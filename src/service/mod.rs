@@ -11,7 +11,7 @@ mod tests;
 
 pub use self::settings::{Answers, Bounds, HeaderNames, HeaderStyle};
 use crate::{
-    limiter::{Limiter, LimiterError},
+    limiter::{Limiter, LimiterError, Places},
     metrics,
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_response as wire,
@@ -26,6 +26,15 @@ pub struct Service {
     limiter: Limiter,
     answers: Answers,
     bounds: Bounds,
+}
+
+/// What a request is answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// The message.
+    pub response: RateLimitResponse,
+    /// The places whose lease the message tells. They are given up unless it is said that the caller has it.
+    pub places: Option<Places>,
 }
 
 /// Why a request got no answer.
@@ -72,10 +81,10 @@ impl Service {
     ///
     /// # Errors
     /// See [`RequestError`]. Being over the limit is no error.
-    pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, RequestError> {
+    pub async fn answer(&self, request: &RateLimitRequest) -> Result<Answer, RequestError> {
         let answer = self.decide(request).await;
         match &answer {
-            Ok(response) if response.overall_code() == wire::Code::OverLimit => {
+            Ok(answer) if answer.response.overall_code() == wire::Code::OverLimit => {
                 metrics::answered("over_limit");
             }
             Ok(_) => metrics::answered("ok"),
@@ -84,9 +93,9 @@ impl Service {
         answer
     }
 
-    async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, RequestError> {
+    async fn decide(&self, request: &RateLimitRequest) -> Result<Answer, RequestError> {
         let descriptors = decode::descriptors(request, &self.bounds)?;
-        let decision = self.limiter.decide(&request.domain, &descriptors).await?;
+        let (decision, places) = self.limiter.decide(&request.domain, &descriptors).await?;
         let mut response = encode::response(&decision);
         headers::add(&mut response, &self.answers.headers, &decision);
         if self.answers.problem_body && decision.code == Code::OverLimit {
@@ -95,9 +104,9 @@ impl Service {
         if self.answers.dynamic_metadata {
             response.dynamic_metadata = Some(metadata::of(request, &decision));
         }
-        if let Some(lease) = decision.lease {
-            metadata::add_lease(response.dynamic_metadata.get_or_insert_default(), lease);
+        if let Some(places) = &places {
+            metadata::add_lease(response.dynamic_metadata.get_or_insert_default(), places.lease());
         }
-        Ok(response)
+        Ok(Answer { response, places })
     }
 }

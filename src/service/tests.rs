@@ -1,5 +1,7 @@
 //! Answers to whole requests, as the reference gives them.
 
+mod leases;
+
 use std::{fs, sync::Arc};
 
 use super::*;
@@ -48,8 +50,12 @@ struct Asked {
 
 impl Asked {
     fn with(modes: Modes, answers: Answers) -> Self {
+        Self::by(RULES, modes, answers)
+    }
+
+    fn by(rules: &str, modes: Modes, answers: Answers) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        fs::write(directory.path().join("rules.yaml"), RULES).expect("written");
+        fs::write(directory.path().join("rules.yaml"), rules).expect("written");
         let options = config::Options { merge_domains: false, strict: true };
         let loaded = config::load(directory.path(), &options).expect("valid rules");
         let rules = Arc::new(Snapshot::default());
@@ -65,7 +71,9 @@ impl Asked {
 
     async fn about(&self, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
         let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
-        self.service.answer(&request).await.expect("an answer")
+        let answer = self.service.answer(&request).await.expect("an answer");
+        answer.places.inspect(Places::handed_over);
+        answer.response
     }
 
     /// Asks `times` times for one hit on each key, and gives the last answer.
@@ -131,7 +139,7 @@ async fn what_no_rule_limits_passes_with_a_bare_status() {
     assert!(answer.statuses[..2].iter().all(|status| status.current_limit.is_none()));
     let request =
         RateLimitRequest { domain: "e".into(), descriptors: vec![descriptor("none", "x")], hits_addend: 0 };
-    let elsewhere = asked.service.answer(&request).await.expect("an answer");
+    let elsewhere = asked.service.answer(&request).await.expect("an answer").response;
     assert_eq!(codes(&elsewhere), (Ok, vec![Ok]));
     assert!(elsewhere.response_headers_to_add.is_empty());
 }
