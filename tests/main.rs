@@ -22,6 +22,7 @@ mod differential;
 mod envoy;
 mod http;
 mod instances;
+mod leases;
 mod process;
 mod readme;
 mod reload;
