@@ -1,5 +1,7 @@
 //! tollgate behind a real Envoy.
 
+mod concurrency;
+
 use std::{
     fs,
     sync::{

@@ -17,7 +17,7 @@ use super::{Process, free_port, http, tollgate::project};
 pub(crate) struct Envoy {
     _process: Process,
     _directory: TempDir,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 /// The program that `tests/run.sh` installs.
@@ -30,17 +30,31 @@ pub(crate) fn program() -> PathBuf {
 impl Envoy {
     /// Runs `deploy/envoy/edge.yaml` on ports of its own, in front of the tollgate at `grpc_port`.
     pub(crate) fn edge(grpc_port: u16) -> Self {
-        let yaml = fs::read_to_string(project("deploy/envoy/edge.yaml")).expect("readable");
-        let (admin, port, upstream) = (free_port(), free_port(), free_port());
-        let mut moved = yaml;
-        for (from, to) in [(9901, admin), (10_000, port), (10_001, upstream), (8081, grpc_port)] {
-            let stated = format!("port_value: {from}}}");
-            assert!(moved.contains(&stated), "edge.yaml has no port {from}");
-            moved = moved.replace(&stated, &format!("port_value: {to}}}"));
-        }
-        // Envoy lets requests pass unlimited when it gets no answer in time, as from a machine busy with tests.
-        assert!(moved.contains("timeout: 0.02s"), "edge.yaml has no timeout");
-        moved = moved.replace("timeout: 0.02s", "timeout: 5s");
+        Self::start("deploy/envoy/edge.yaml", "timeout: 0.02s", grpc_port, None)
+    }
+
+    /// Runs `deploy/envoy/concurrency.yaml` likewise, before an upstream of the test's own.
+    pub(crate) fn concurrency(grpc_port: u16, upstream: u16) -> Self {
+        Self::start("deploy/envoy/concurrency.yaml", "timeout: 0.1s", grpc_port, Some(upstream))
+    }
+
+    /// Runs a file of the project on ports of its own; `timeout` is how it states the time for an answer.
+    fn start(path: &str, timeout: &str, grpc_port: u16, upstream: Option<u16>) -> Self {
+        let yaml = fs::read_to_string(project(path)).expect("readable");
+        let (admin, port, own_upstream) = (free_port(), free_port(), free_port());
+        let (listeners, clusters) = yaml.split_once("\n  clusters:\n").expect("clusters come last");
+        let moves = |text: &str, moves: &[(u16, u16)]| {
+            moves.iter().fold(text.to_owned(), |text, (from, to)| {
+                let stated = format!("port_value: {from}}}");
+                assert!(text.contains(&stated), "{path} has no port {from}");
+                text.replace(&stated, &format!("port_value: {to}}}"))
+            })
+        };
+        let listeners = moves(listeners, &[(9901, admin), (10_000, port), (10_001, own_upstream)]);
+        let clusters = moves(clusters, &[(10_001, upstream.unwrap_or(own_upstream)), (8081, grpc_port)]);
+        // Envoy acts on its own when it gets no answer in time, as from a machine busy with tests.
+        assert!(listeners.contains(timeout), "{path} has no {timeout}");
+        let moved = format!("{}\n  clusters:\n{clusters}", listeners.replace(timeout, "timeout: 5s"));
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("envoy.yaml");
         fs::write(&file, moved).expect("writable");

@@ -7,6 +7,7 @@ pub(crate) mod redis;
 pub(crate) mod sentinel;
 pub(crate) mod stores;
 pub(crate) mod tollgate;
+pub(crate) mod upstream;
 
 use std::{
     net::{Ipv4Addr, TcpListener},

@@ -1,0 +1,227 @@
+//! Concurrency limits behind a real Envoy, by `deploy/envoy/concurrency.yaml`.
+
+use std::{
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::support::{
+    envoy::{Envoy, program},
+    http,
+    redis::Redis,
+    tollgate::{Client, Tollgate, project, request, rules},
+    upstream::Upstream,
+};
+
+/// What the client of a request saw.
+#[derive(Debug)]
+struct Answer(String);
+
+impl Answer {
+    fn status(&self) -> u16 {
+        self.0.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
+/// Sends a request on a connection of its own and waits for the answer.
+async fn get(port: u16, user: Option<&str>) -> Answer {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("Envoy listens");
+    let user = user.map(|user| format!("x-user: {user}\r\n")).unwrap_or_default();
+    let request = format!("GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{user}\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    Answer(answer)
+}
+
+/// Sends so many requests at once; gives their answers in the order in which they came.
+fn burst(port: u16, user: Option<&'static str>, count: usize) -> JoinSet<Answer> {
+    (0..count).map(|_| get(port, user)).collect()
+}
+
+fn statuses(answers: &[Answer]) -> Vec<u16> {
+    answers.iter().map(Answer::status).collect()
+}
+
+/// How many places of a limit are held, by tollgate's word.
+async fn held(client: &mut Client, limit: u32, entries: &[(&str, &str)]) -> u32 {
+    let mut look = request("concurrency", &[entries]);
+    look.descriptors[0].hits_addend = Some(0);
+    limit - client.call(look).await.expect("an answer").statuses[0].limit_remaining
+}
+
+async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition().await {
+        assert!(Instant::now() < deadline, "it does not come about");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[test]
+fn envoy_takes_the_file() {
+    let path = project("deploy/envoy/concurrency.yaml").display().to_string();
+    let output = Command::new(program()).args(["--mode", "validate", "-c", &path]).output().expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test]
+async fn requests_beyond_the_limit_are_denied_until_others_end() {
+    let tollgate = Tollgate::start(&project("config/default"), &[]);
+    let mut client = tollgate.client().await;
+    for (user, limit, entries) in [(Some("me"), 2, [("user", "me")]), (None, 5, [("anonymous", "true")])] {
+        let upstream = Upstream::closed().await;
+        let envoy = Envoy::concurrency(tollgate.grpc_port, upstream.port);
+        let mut asked = burst(envoy.port, user, limit + 2);
+        for _ in 0..2 {
+            let denied = asked.join_next().await.expect("there are more").expect("no panic");
+            assert_eq!((denied.status(), denied.header("retry-after")), (429, Some("1")));
+        }
+        eventually(async || upstream.inside() == limit).await;
+        assert_eq!(held(&mut client, limit as u32, &entries).await as usize, limit);
+        // Others have places of their own.
+        let other = timeout(Duration::from_millis(100), get(envoy.port, Some("other"))).await;
+        assert!(other.is_err(), "is held by the upstream: {other:?}");
+
+        upstream.open();
+        assert_eq!(statuses(&asked.join_all().await), vec![200; limit]);
+        eventually(async || held(&mut client, limit as u32, &entries).await == 0).await;
+        assert_eq!(statuses(&burst(envoy.port, user, limit).join_all().await), vec![200; limit]);
+        assert_eq!(upstream.most(), limit + 1, "the limit's and the other one");
+    }
+}
+
+#[tokio::test]
+async fn without_an_answer_there_is_no_place() {
+    let tollgate = Tollgate::start(&project("config/default"), &[]);
+    let upstream = Upstream::between(Duration::ZERO, Duration::from_millis(1)).await;
+    let envoy = Envoy::concurrency(tollgate.grpc_port, upstream.port);
+    assert_eq!(get(envoy.port, Some("me")).await.status(), 200);
+    drop(tollgate);
+    assert_eq!(get(envoy.port, Some("me")).await.status(), 503);
+    assert_eq!(upstream.served(), 1);
+}
+
+/// Requests of the soak.
+const REQUESTS: usize = 2_000;
+/// How many clients send them, one after the other.
+const CLIENTS: usize = 14;
+/// Of a hundred requests, so many are left by their client at a random moment.
+const IMPATIENT: u32 = 60;
+/// And at the latest after so many microseconds, which is when the upstream begins to answer.
+const PATIENCE: u64 = 40_000;
+const LIMIT: u32 = 10;
+const LEASE_TTL: Duration = Duration::from_secs(5);
+
+/// How long a client waits before it goes away.
+fn patience(random: &mut Rng) -> Duration {
+    match random.u32(..100) < IMPATIENT {
+        true => Duration::from_micros(random.u64(..PATIENCE)),
+        false => Duration::from_secs(30),
+    }
+}
+
+/// What the soak's clients saw.
+#[derive(Debug, Default)]
+struct Seen {
+    begun: AtomicUsize,
+    passed: AtomicUsize,
+    denied: AtomicUsize,
+    left: AtomicUsize,
+}
+
+async fn soak(port: u16, mut random: Rng, seen: Arc<Seen>) {
+    while seen.begun.fetch_add(1, SeqCst) < REQUESTS {
+        match timeout(patience(&mut random), get(port, Some("soak"))).await.map(|answer| answer.status()) {
+            Ok(200) => seen.passed.fetch_add(1, SeqCst),
+            Ok(429) => {
+                sleep(Duration::from_millis(random.u64(10..40))).await;
+                seen.denied.fetch_add(1, SeqCst)
+            }
+            Ok(other) => panic!("status {other}"),
+            Err(_) => seen.left.fetch_add(1, SeqCst),
+        };
+    }
+}
+
+/// The value of a metric; 0 when it was never counted.
+fn metric(tollgate: &Tollgate, series: &str) -> u64 {
+    let page = http::get(&tollgate.url("/metrics")).body;
+    let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    value.map_or(0, |value| value.parse().expect("a number"))
+}
+
+async fn soak_with(store: &str, arguments: &[&str]) {
+    let seed =
+        std::env::var("SOAK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(fastrand::u64(..));
+    println!("{store}: SOAK_SEED={seed}");
+    let mut random = Rng::with_seed(seed);
+    let config = rules(&format!(
+        "domain: concurrency\ndescriptors:\n- key: user\n  rate_limit: {{algorithm: concurrency, requests_per_unit: {LIMIT}, lease_ttl: {}s}}\n",
+        LEASE_TTL.as_secs()
+    ));
+    let tollgate = Tollgate::start(config.path(), arguments);
+    let upstream =
+        Upstream::between(Duration::from_micros(PATIENCE), Duration::from_micros(PATIENCE + 20_000)).await;
+    let envoy = Envoy::concurrency(tollgate.grpc_port, upstream.port);
+    let mut client = tollgate.client().await;
+
+    let seen = Arc::new(Seen::default());
+    let began = Instant::now();
+    let clients: JoinSet<()> =
+        (0..CLIENTS).map(|_| soak(envoy.port, random.fork(), Arc::clone(&seen))).collect();
+    clients.join_all().await;
+    let took = began.elapsed();
+    sleep(Duration::from_secs(2)).await;
+    let granted = metric(&tollgate, r#"tollgate_rule_within_limit_total{domain="concurrency",rule="user"}"#);
+    // Every answer that was no denial either granted a place or was one to a lease given back.
+    let released = metric(&tollgate, r#"tollgate_requests_total{result="ok"}"#) - granted;
+    let after_two_seconds = held(&mut client, LIMIT, &[("user", "soak")]).await;
+    sleep(LEASE_TTL.saturating_sub(Duration::from_millis(1_900))).await;
+    let after_ttl = held(&mut client, LIMIT, &[("user", "soak")]).await;
+    println!(
+        "{store}: {REQUESTS} requests in {took:.1?}: {} passed, {} denied, {} left by their client; tollgate granted \
+         {granted} places and Envoy gave {released} back; at most {} at once in the upstream, which saw {}; {after_two_seconds} held \
+         after 2 s, {after_ttl} after lease_ttl",
+        seen.passed.load(SeqCst),
+        seen.denied.load(SeqCst),
+        seen.left.load(SeqCst),
+        upstream.most(),
+        upstream.served(),
+    );
+    assert!(upstream.most() <= LIMIT as usize, "{} at once", upstream.most());
+    assert!(upstream.served() > REQUESTS / 10, "there was something to limit");
+    assert!(u64::from(after_two_seconds) <= granted / 20, "{after_two_seconds} of {granted} held after 2 s");
+    assert_eq!(after_ttl, 0, "held after their time to live");
+    assert_eq!(
+        statuses(&burst(envoy.port, Some("soak"), LIMIT as usize).join_all().await),
+        [200; LIMIT as usize]
+    );
+}
+
+#[tokio::test]
+async fn no_more_than_the_limit_are_under_way_whoever_goes_away_with_the_memory_store() {
+    soak_with("memory", &[]).await;
+}
+
+#[tokio::test]
+async fn no_more_than_the_limit_are_under_way_whoever_goes_away_with_redis() {
+    let redis = Redis::start();
+    soak_with("redis", &["--store", &redis.url(), "--store-timeout", "5s"]).await;
+}
