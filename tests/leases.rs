@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
-use tollgate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use prost::Message as _;
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use tollgate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
 use crate::support::{
     http,
@@ -123,4 +128,68 @@ async fn what_gives_back_is_no_hit() {
         let line = format!("tollgate_rule_{name}_total{{domain=\"d\",rule=\"user\"}} 1\n");
         assert!(page.contains(&line), "{page}");
     }
+}
+
+/// An HTTP/2 frame.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The bytes of a connection with one call on stream 1. The client takes no data before it says so.
+fn call_without_window(message: &RateLimitRequest) -> Vec<u8> {
+    let literal = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
+    // POST and http by their numbers, then the path, the authority and the content type by their names' numbers.
+    let headers = [
+        vec![0x83, 0x86, 0x04],
+        literal("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"),
+        vec![0x01],
+        literal("test"),
+        vec![0x0f, 0x10],
+        literal("application/grpc"),
+    ];
+    let encoded = message.encode_to_vec();
+    let data = [&[0], &u32::try_from(encoded.len()).expect("short").to_be_bytes()[..], &encoded].concat();
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        // SETTINGS_INITIAL_WINDOW_SIZE 0.
+        frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]),
+        frame(1, 4, 1, &headers.concat()),
+        frame(0, 1, 1, &data),
+    ]
+    .concat()
+}
+
+#[tokio::test]
+async fn an_answer_that_its_caller_does_not_read_gives_back_what_it_took() {
+    let config = rules(RULES);
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let held = async || {
+        let mut look = request("d", &[&[USER]]);
+        look.descriptors[0].hits_addend = Some(0);
+        5 - tollgate.client().await.call(look).await.expect("an answer").statuses[0].limit_remaining
+    };
+    let reset = frame(3, 0, 1, &8_u32.to_be_bytes());
+    let call = call_without_window(&request("d", &[&[USER]]));
+
+    let mut waits = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
+    waits.write_all(&call).await.expect("sent");
+    eventually(async || held().await == 1).await;
+    waits.write_all(&reset).await.expect("sent");
+    eventually(async || held().await == 0).await;
+
+    let mut at_once = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
+    at_once.write_all(&[call, reset].concat()).await.expect("sent");
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(held().await, 0);
+}
+
+async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
+    timeout(Duration::from_secs(10), async {
+        while !condition().await {
+            sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .expect("it comes about");
 }
