@@ -13,6 +13,40 @@ use tollgate::store::{RedisStore, redis::RedisSettings};
 
 use super::{Process, free_port};
 
+/// The commands that a user needs wherever Redis runs, as README has them.
+pub(crate) const COMMANDS: [&str; 21] = [
+    "evalsha",
+    "script|load",
+    "time",
+    "get",
+    "set",
+    "del",
+    "ping",
+    "pexpire",
+    "pttl",
+    "llen",
+    "lindex",
+    "rpush",
+    "ltrim",
+    "lrem",
+    "zadd",
+    "zcard",
+    "zrange",
+    "zrangebyscore",
+    "zrem",
+    "zremrangebyrank",
+    "zremrangebyscore",
+];
+
+/// Arguments of a server whose user `app` may do [`COMMANDS`] and some others with the keys under `guarded:`, and
+/// nothing else.
+pub(crate) fn guarded(password: &str, others: &[&str]) -> Vec<&'static str> {
+    let allowed = COMMANDS.iter().chain(others).map(|command| format!("+{command}"));
+    let fixed = ["--user", "app", "on", &format!(">{password}"), "~guarded:*", "resetchannels", "-@all"];
+    // Servers keep their arguments for as long as the tests run.
+    fixed.map(str::to_owned).into_iter().chain(allowed).map(|argument| &*argument.leak()).collect()
+}
+
 /// A Redis server of one test's own; it ends with the test and keeps nothing.
 #[derive(Debug)]
 pub(crate) struct Redis {
