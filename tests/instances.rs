@@ -178,18 +178,22 @@ async fn records_of_an_algorithm_that_is_not_known_are_kept_as_they_are() {
     let redis = Redis::start();
     let subject = Subject::Redis(redis.store());
     let policy = policy(Algorithm::FixedWindow, 10, 3_600);
-    let asks: Vec<_> = (0..16).map(|number| (number, policy, Hits::ONE)).collect();
+    let mut asks: Vec<_> = (0..16).map(|number| (number, policy, Hits::ONE)).collect();
+    asks[1].1 = crate::support::stores::policy(Algorithm::SlidingWindow, 10, 3_600);
     subject.decide(at(0), &call("a", &asks)).await;
     let mut cell: Vec<u8> =
         redis::cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
-    // The first record's kind becomes 15; then a seventeenth record has the cell searched.
-    cell[7 + 5] |= 15;
+    // The kinds of two records become 7 and 15, of two words and of three; a seventeenth has the cell searched.
+    cell[7 + 5] |= 7;
+    cell[7 + 11] |= 15;
     redis::cmd("SET").arg("{test|name=a}").arg(&cell).exec(&mut redis.connect()).expect("written");
     let verdicts =
-        subject.decide(at(1), &call("a", &[(16, policy, Hits::ONE), (1, policy, Hits::ONE)])).await;
+        subject.decide(at(1), &call("a", &[(16, policy, Hits::ONE), (2, policy, Hits::ONE)])).await;
     assert_eq!((verdicts[0].remaining, verdicts[1].remaining), (9, 8));
     let after: Vec<u8> = redis::cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
-    assert_eq!((after[1], &after[7..13]), (17, &cell[7..13]));
+    assert_eq!((after[1], &after[7..19]), (17, &cell[7..19]));
+    let (before, after) = (&cell[7 + 16 * 6..][..20], &after[7 + 17 * 6..][..20]);
+    assert_eq!(before, after, "their states");
 }
 
 #[tokio::test]

@@ -122,3 +122,6 @@ fn cell_of_brought(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
