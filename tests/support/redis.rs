@@ -1,7 +1,7 @@
 //! A private Redis.
 
 use std::{
-    fs,
+    env, fs,
     os::unix::net::UnixStream,
     process::{Command, Stdio},
     thread,
@@ -47,6 +47,11 @@ pub(crate) fn guarded(password: &str, others: &[&str]) -> Vec<&'static str> {
     fixed.map(str::to_owned).into_iter().chain(allowed).map(|argument| &*argument.leak()).collect()
 }
 
+/// The server under test: Debian's Redis, or another one that `TEST_REDIS_SERVER` names.
+fn program() -> String {
+    env::var("TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
+}
+
 /// A Redis server of one test's own; it ends with the test and keeps nothing.
 #[derive(Debug)]
 pub(crate) struct Redis {
@@ -77,7 +82,7 @@ impl Redis {
     }
 
     fn launch(port: u16, arguments: &[&str], directory: TempDir) -> Self {
-        let child = Command::new("redis-server")
+        let child = Command::new(program())
             .args(arguments)
             .args(["--bind", "127.0.0.1", "--loglevel", "warning"])
             .args(["--unixsocket", "redis.sock", "--port", &port.to_string()])
