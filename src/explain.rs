@@ -66,12 +66,11 @@ fn explain_domain(out: &mut impl Write, domain: &Domain, descriptors: &[Descript
         if let Some((rule, taken, lease)) = domain.root.rule_of_lease(&request.entries) {
             explain_walk(out, &domain.root, taken)?;
             writeln!(out, "  {}={lease}", lease::KEY)?;
-            match LeaseId::parse(lease) {
-                Ok(_) => {
-                    writeln!(out, "    gives this lease back: its places are free, and nothing is charged")?
-                }
-                Err(error) => writeln!(out, "    would give a lease back, but is none: {error}")?,
-            }
+            let says = match LeaseId::parse(lease) {
+                Ok(_) => "gives this lease back: its places are free, and nothing is charged".to_owned(),
+                Err(error) => format!("would give a lease back, but is none: {error}"),
+            };
+            writeln!(out, "    {says}")?;
             explain_rule(out, domain, rule, taken, &matched)?;
             continue;
         }
@@ -81,7 +80,12 @@ fn explain_domain(out: &mut impl Write, domain: &Domain, descriptors: &[Descript
             None => writeln!(out, "  => no limit")?,
         }
     }
-    Ok(())
+    match domain.charging {
+        Charging::EachForItself => Ok(()),
+        Charging::AllOrNone => {
+            writeln!(out, "a request is charged to all of its limits, or to none if one denies")
+        }
+    }
 }
 
 fn request(DescriptorWords(pairs): &DescriptorWords) -> Descriptor<'_> {
@@ -153,11 +157,7 @@ fn explain_rule(
     let cell = cell_of(domain, rule, entries);
     let tag = String::from_utf8_lossy(cell.tag()).into_owned();
     writeln!(out, "     counter  {} in {cell}", rule.record_id())?;
-    writeln!(out, "     hash tag {tag}, slot {}", cell.slot())?;
-    match domain.charging {
-        Charging::EachForItself => Ok(()),
-        Charging::AllOrNone => writeln!(out, "     charged  with all that the request meets, or not at all"),
-    }
+    writeln!(out, "     hash tag {tag}, slot {}", cell.slot())
 }
 
 /// What a limit says, with the parameters that its algorithm has.

@@ -107,7 +107,7 @@ descriptor ip=10.1.2.3
     passed over: the key ip with any value, which comes after
   => rule edge.ip_10.0.0.0/8 (rules.yaml:5)
      limit    5 per second, fixed_window
-     counter  6e340b9cffb0 in {edge|ip=10.1.2.3}
+     counter  56e018caaa00 in {edge|ip=10.1.2.3}
      hash tag {edge|ip=10.1.2.3}, slot 6895
 descriptor plan=free,path=/
   plan=free
@@ -130,6 +130,53 @@ descriptor plan=free
     let unknown = run(&["explain", "--config", &config, "--domain", "egde", "a=b"]);
     assert!(text(&unknown.stdout).contains("domain egde has no rules"));
     assert_eq!(run(&["explain", "--config", &config, "--domain", "edge", "no-value"]).status.code(), Some(2));
+}
+
+#[test]
+fn explain_tells_what_an_algorithm_takes_and_what_a_lease_gives_back() {
+    let config = rules(
+        "domain: edge
+hash_tag: [user]
+atomic: true
+descriptors:
+- key: user
+  rate_limit: {algorithm: concurrency, requests_per_unit: 10}
+  descriptors:
+  - key: path
+    shadow_mode: true
+    rate_limit: {algorithm: sliding_window_log, unit: minute, requests_per_unit: 5, min_interval: 1.5s}
+",
+    );
+    let config = config.path().display().to_string();
+    let lease = "user=ann,lease=00000000000000aB";
+    let output = run(&["explain", "--config", &config, "--domain", "edge", lease, "user=ann,path=/"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let expected = "\
+descriptor user=ann,lease=00000000000000aB
+  user=ann
+    taken: the key user with any value
+  lease=00000000000000aB
+    gives this lease back: its places are free, and nothing is charged
+  => rule edge.user (rules.yaml:5)
+     limit    10 at a time, concurrency, lease_ttl 60s
+     counter  d7f72ec92c13 in {edge|user=ann}~d7f72ec92c13
+     hash tag {edge|user=ann}, slot 9416
+descriptor user=ann,path=/
+  user=ann
+    taken: the key user with any value
+  path=/
+    taken: the key path with any value
+  => rule edge.user.path (rules.yaml:8)
+     limit    5 per minute, sliding_window_log, min_interval 1.5s, shadow mode
+     counter  acda35813de2 in {edge|user=ann}+path=/~acda35813de2
+     hash tag {edge|user=ann}, slot 9416
+a request is charged to all of its limits, or to none if one denies
+";
+    assert_eq!(text(&output.stdout), expected);
+    let unnamed = run(&["explain", "--config", &config, "--domain", "edge", "user=ann,lease=mine"]);
+    let says =
+        "    would give a lease back, but is none: expected 16 hexadecimal digits, not all of them 0\n";
+    assert!(text(&unnamed.stdout).contains(says), "{}", text(&unnamed.stdout));
 }
 
 #[test]

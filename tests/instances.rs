@@ -1,18 +1,25 @@
 //! Several instances on one Redis.
 
 use std::{
+    fs,
+    num::NonZeroU64,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use tokio::{task::JoinSet, time::sleep};
-use tollgate::{algorithm::Algorithm, descriptor::Hits};
+use tollgate::{
+    algorithm::Algorithm,
+    descriptor::Hits,
+    lease::LeaseId,
+    store::{RedisStore, redis::RedisSettings},
+};
 
 use crate::support::{
     free_port, http,
-    redis::Redis,
+    redis::{COMMANDS, Redis, guarded, settings},
     stores::{Subject, at, call, policy},
-    tollgate::{Client, Tollgate, request, rules},
+    tollgate::{Client, Tollgate, project, request, rules},
 };
 
 const LIMIT: usize = 1_000;
@@ -171,16 +178,47 @@ async fn records_of_an_algorithm_that_is_not_known_are_kept_as_they_are() {
     let redis = Redis::start();
     let subject = Subject::Redis(redis.store());
     let policy = policy(Algorithm::FixedWindow, 10, 3_600);
-    let asks: Vec<_> = (0..16).map(|number| (number, policy, Hits::ONE)).collect();
+    let mut asks: Vec<_> = (0..16).map(|number| (number, policy, Hits::ONE)).collect();
+    asks[1].1 = crate::support::stores::policy(Algorithm::SlidingWindow, 10, 3_600);
     subject.decide(at(0), &call("a", &asks)).await;
     let mut cell: Vec<u8> =
         redis::cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
-    // The first record's kind becomes 15; then a seventeenth record has the cell searched.
-    cell[7 + 5] |= 15;
+    // The kinds of two records become 7 and 15, of two words and of three; a seventeenth has the cell searched.
+    cell[7 + 5] |= 7;
+    cell[7 + 11] |= 15;
     redis::cmd("SET").arg("{test|name=a}").arg(&cell).exec(&mut redis.connect()).expect("written");
     let verdicts =
-        subject.decide(at(1), &call("a", &[(16, policy, Hits::ONE), (1, policy, Hits::ONE)])).await;
+        subject.decide(at(1), &call("a", &[(16, policy, Hits::ONE), (2, policy, Hits::ONE)])).await;
     assert_eq!((verdicts[0].remaining, verdicts[1].remaining), (9, 8));
     let after: Vec<u8> = redis::cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
-    assert_eq!((after[1], &after[7..13]), (17, &cell[7..13]));
+    assert_eq!((after[1], &after[7..19]), (17, &cell[7..19]));
+    let (before, after) = (&cell[7 + 16 * 6..][..20], &after[7 + 17 * 6..][..20]);
+    assert_eq!(before, after, "their states");
+}
+
+#[tokio::test]
+async fn the_commands_that_readme_names_suffice_for_every_algorithm() {
+    let redis = Redis::start_with(&guarded("word", &[]));
+    let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
+    let store = RedisStore::open(&RedisSettings { key_prefix: "guarded:".into(), ..settings(&url) });
+    let subject = Subject::Redis(store.expect("valid settings"));
+    let one = NonZeroU64::MIN;
+    let lease = LeaseId::random();
+    for algorithm in Algorithm::ALL {
+        let policy = policy(algorithm, 2, 60);
+        let undo = Hits::Undo { amount: one, until: at(120_000_000) };
+        // Charged, denied, given back in every way; then a clock that steps back, and a window that is over.
+        let asks = [Hits::Acquire { amount: one, lease }, Hits::ONE, Hits::ONE, Hits::refund(1), undo];
+        for (hits, seconds) in asks.into_iter().chain([Hits::Release(lease), Hits::ONE]).zip([60; 7]) {
+            subject.decide_one(at(seconds * 1_000_000), algorithm.name(), policy, hits).await;
+        }
+        for seconds in [30, 600] {
+            subject.decide_one(at(seconds * 1_000_000), algorithm.name(), policy, Hits::ONE).await;
+            subject.decide_one(at(seconds * 1_000_000), algorithm.name(), policy, Hits::reset()).await;
+        }
+    }
+    let readme = fs::read_to_string(project("README.md")).expect("it is there");
+    for command in COMMANDS {
+        assert!(readme.contains(&format!("`{command}`")), "README does not name {command}");
+    }
 }

@@ -20,6 +20,7 @@ mod cli;
 mod contract;
 mod differential;
 mod envoy;
+mod exactness;
 mod http;
 mod instances;
 mod leases;

@@ -1,16 +1,13 @@
 //! An algorithm with its parameters, and what it does to a counter.
 
-use std::{mem, time::Duration};
+use std::time::Duration;
 
 use super::{
     Algorithm, Charging, Concurrency, FixedWindow, Queued, SlidingWindow, SlidingWindowLog, Standing, State,
-    TokenBucket, Verdict,
-    concurrency::DEFAULT_LEASE_TTL,
-    fixed_window,
-    queue::{MAX_QUEUED, Queue},
-    sliding_window, token_bucket,
+    TokenBucket, Verdict, concurrency::DEFAULT_LEASE_TTL, fixed_window, queue::MAX_QUEUED, sliding_window,
+    token_bucket,
 };
-use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId, quota::Quota};
+use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// An algorithm with its parameters: all that deciding needs beside state, time and hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,8 +141,8 @@ impl Policy {
     /// Whether a charge of `hits` at `now` would pass. Charges nothing; a state may be moved on to `now`.
     pub fn admits(&self, state: &mut State, now: Timestamp, hits: Hits) -> bool {
         match self {
-            Self::SlidingWindowLog(policy) => on_log(state, |log| policy.admits(log, now, hits.charged())),
-            Self::Concurrency(policy) => on_leases(state, |held| policy.admits(held, now, hits.charged())),
+            Self::SlidingWindowLog(policy) => state.on_log(|log| policy.admits(log, now, hits.charged())),
+            Self::Concurrency(policy) => state.on_leases(|held| policy.admits(held, now, hits.charged())),
             // Three words are copied faster than the same is computed in another way.
             Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => {
                 self.apply(&mut state.clone(), now, hits, Charging::AllOrNone)
@@ -156,16 +153,16 @@ impl Policy {
     /// Decides `hits` at `now`, moves `state` on, and says whether the hits pass.
     pub fn apply(&self, state: &mut State, now: Timestamp, hits: Hits, charging: Charging) -> bool {
         match self {
-            Self::FixedWindow(policy) => on_pair(state, |pair| policy.apply(pair, now, hits, charging)),
+            Self::FixedWindow(policy) => state.on_pair(|pair| policy.apply(pair, now, hits, charging)),
             Self::SlidingWindow(policy) => {
                 let mut words = state.words();
                 let admitted = policy.apply(&mut words, now, hits);
                 *state = State::Words(words);
                 admitted
             }
-            Self::SlidingWindowLog(policy) => on_log(state, |log| policy.apply(log, now, hits)),
-            Self::TokenBucket(policy) => on_pair(state, |pair| policy.apply(pair, now, hits)),
-            Self::Concurrency(policy) => on_leases(state, |held| policy.apply(held, now, hits)),
+            Self::SlidingWindowLog(policy) => state.on_log(|log| policy.apply(log, now, hits)),
+            Self::TokenBucket(policy) => state.on_pair(|pair| policy.apply(pair, now, hits)),
+            Self::Concurrency(policy) => state.on_leases(|held| policy.apply(held, now, hits)),
         }
     }
 
@@ -221,33 +218,4 @@ impl Policy {
             (Self::SlidingWindowLog(_) | Self::Concurrency(_), _) => 0,
         }
     }
-}
-
-fn on_pair(state: &mut State, apply: impl FnOnce(&mut [u32; 2]) -> bool) -> bool {
-    let mut pair = state.pair();
-    let admitted = apply(&mut pair);
-    *state = State::of_pair(pair);
-    admitted
-}
-
-/// Works on the log that a state holds; on an empty one when it was never used.
-fn on_log<T>(state: &mut State, work: impl FnOnce(&mut Queue<()>) -> T) -> T {
-    let mut log = match mem::take(state) {
-        State::Log(log) => log,
-        State::Words(_) | State::Leases(_) => Box::default(),
-    };
-    let answer = work(&mut log);
-    *state = State::Log(log);
-    answer
-}
-
-/// Works on the places that a state holds; on none when it was never used.
-fn on_leases<T>(state: &mut State, work: impl FnOnce(&mut Queue<LeaseId>) -> T) -> T {
-    let mut held = match mem::take(state) {
-        State::Leases(held) => held,
-        State::Words(_) | State::Log(_) => Box::default(),
-    };
-    let answer = work(&mut held);
-    *state = State::Leases(held);
-    answer
 }

@@ -1,6 +1,6 @@
 //! What a counter holds, and what a store tells of it.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use super::queue::Queue;
 use crate::lease::LeaseId;
@@ -71,7 +71,34 @@ impl State {
         [first, second]
     }
 
-    pub(super) const fn of_pair([first, second]: [u32; 2]) -> Self {
-        Self::Words([first, second, 0])
+    /// Works on the first two words.
+    pub(super) fn on_pair<T>(&mut self, work: impl FnOnce(&mut [u32; 2]) -> T) -> T {
+        let mut pair = self.pair();
+        let answer = work(&mut pair);
+        let [first, second] = pair;
+        *self = Self::Words([first, second, 0]);
+        answer
+    }
+
+    /// Works on the log; on an empty one when the counter was never used.
+    pub(super) fn on_log<T>(&mut self, work: impl FnOnce(&mut Queue<()>) -> T) -> T {
+        let mut log = match mem::take(self) {
+            Self::Log(log) => log,
+            Self::Words(_) | Self::Leases(_) => Box::default(),
+        };
+        let answer = work(&mut log);
+        *self = Self::Log(log);
+        answer
+    }
+
+    /// Works on the places; on none when the counter was never used.
+    pub(super) fn on_leases<T>(&mut self, work: impl FnOnce(&mut Queue<LeaseId>) -> T) -> T {
+        let mut held = match mem::take(self) {
+            Self::Leases(held) => held,
+            Self::Words(_) | Self::Log(_) => Box::default(),
+        };
+        let answer = work(&mut held);
+        *self = Self::Leases(held);
+        answer
     }
 }

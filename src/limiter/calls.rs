@@ -124,3 +124,6 @@ fn cell_of_brought(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

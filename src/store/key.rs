@@ -250,6 +250,30 @@ mod tests {
         prop_oneof!["[{}|=,%@#~ a0é\n]{0,6}", ".{0,8}"]
     }
 
+    /// Open values beyond the tag's, and which of the other endings a name has.
+    type CellParts = (Vec<(String, String)>, u32);
+
+    fn cell_parts() -> impl Strategy<Value = CellParts> {
+        let long = Just(vec![("k".to_owned(), "v".repeat(10_000))]);
+        (prop_oneof![4 => vec((awkward(), awkward()), 0..3), 1 => long], 0..6_u32)
+    }
+
+    fn cell(tag: &CellKey, (beyond, ending): &CellParts) -> CellKey {
+        let mut cell = tag.clone();
+        if !beyond.is_empty() {
+            cell = cell.beyond(beyond.iter().map(|(key, value)| Entry { key, value }));
+        }
+        let record = RecordId::alone(Algorithm::Concurrency);
+        match ending {
+            0 => cell,
+            1 => cell.alone(record),
+            2 => cell.alone(RecordId::alone(Algorithm::SlidingWindowLog)),
+            3 => cell.brought_along(None, Algorithm::FixedWindow, 60),
+            4 => cell.brought_along(Some(record), Algorithm::FixedWindow, 60),
+            _ => cell.brought_along(Some(record), Algorithm::TokenBucket, 60),
+        }
+    }
+
     proptest! {
         #[test]
         fn different_parts_make_different_names(
@@ -259,6 +283,19 @@ mod tests {
         ) {
             let same = domains.0 == domains.1 && left == right;
             prop_assert_eq!(key(&domains.0, &left) == key(&domains.1, &right), same);
+        }
+
+        #[test]
+        fn different_cells_of_one_tag_have_different_names(
+            entries in vec((awkward(), awkward()), 1..3),
+            left in cell_parts(),
+            right in cell_parts(),
+        ) {
+            let tag = key("d", &entries);
+            let (first, second) = (cell(&tag, &left), cell(&tag, &right));
+            prop_assert_eq!(first.tag(), second.tag());
+            prop_assert_eq!(first == second, left == right);
+            prop_assert_eq!(first == tag, left == (Vec::new(), 0));
         }
 
         #[test]

@@ -1,7 +1,7 @@
 //! A private Redis.
 
 use std::{
-    fs,
+    env, fs,
     os::unix::net::UnixStream,
     process::{Command, Stdio},
     thread,
@@ -12,6 +12,45 @@ use tempfile::TempDir;
 use tollgate::store::{RedisStore, redis::RedisSettings};
 
 use super::{Process, free_port};
+
+/// The commands that a user needs wherever Redis runs, as README has them.
+pub(crate) const COMMANDS: [&str; 21] = [
+    "evalsha",
+    "script|load",
+    "time",
+    "get",
+    "set",
+    "del",
+    "ping",
+    "pexpire",
+    "pttl",
+    "llen",
+    "lindex",
+    "rpush",
+    "ltrim",
+    "lrem",
+    "zadd",
+    "zcard",
+    "zrange",
+    "zrangebyscore",
+    "zrem",
+    "zremrangebyrank",
+    "zremrangebyscore",
+];
+
+/// Arguments of a server whose user `app` may do [`COMMANDS`] and some others with the keys under `guarded:`, and
+/// nothing else.
+pub(crate) fn guarded(password: &str, others: &[&str]) -> Vec<&'static str> {
+    let allowed = COMMANDS.iter().chain(others).map(|command| format!("+{command}"));
+    let fixed = ["--user", "app", "on", &format!(">{password}"), "~guarded:*", "resetchannels", "-@all"];
+    // Servers keep their arguments for as long as the tests run.
+    fixed.map(str::to_owned).into_iter().chain(allowed).map(|argument| &*argument.leak()).collect()
+}
+
+/// The server under test: Debian's Redis, or another one that `TEST_REDIS_SERVER` names.
+fn program() -> String {
+    env::var("TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
+}
 
 /// A Redis server of one test's own; it ends with the test and keeps nothing.
 #[derive(Debug)]
@@ -43,7 +82,7 @@ impl Redis {
     }
 
     fn launch(port: u16, arguments: &[&str], directory: TempDir) -> Self {
-        let child = Command::new("redis-server")
+        let child = Command::new(program())
             .args(arguments)
             .args(["--bind", "127.0.0.1", "--loglevel", "warning"])
             .args(["--unixsocket", "redis.sock", "--port", &port.to_string()])

@@ -17,7 +17,7 @@ use tollgate::{
 use super::{Calls, charge, connected, one, recovered, wait};
 use crate::support::{
     cluster::{self, Cluster},
-    redis::settings,
+    redis::{guarded, settings},
     tollgate::{Tollgate, rules},
 };
 
@@ -87,31 +87,11 @@ fn a_name_has_the_slot_that_redis_finds_whatever_is_in_it() {
         .expect("the slots agree");
 }
 
-/// What README says that the user needs, and not one thing more.
-const GUARDED: [&str; 18] = [
-    "--cluster-require-full-coverage",
-    "no",
-    "--user",
-    "app",
-    "on",
-    ">app:p@ss",
-    "~guarded:*",
-    "resetchannels",
-    "-@all",
-    "+evalsha",
-    "+script|load",
-    "+time",
-    "+get",
-    "+set",
-    "+del",
-    "+ping",
-    "+asking",
-    "+cluster|slots",
-];
-
 #[tokio::test]
 async fn failovers_are_followed_by_a_user_that_may_do_the_least() {
-    let mut cluster = Cluster::start(3, 3, &GUARDED, "admin");
+    let guarded = guarded("app:p@ss", &["asking", "cluster|slots"]);
+    let arguments = [&["--cluster-require-full-coverage", "no"], &guarded[..]].concat();
+    let mut cluster = Cluster::start(3, 3, &arguments, "admin");
     let url = format!("redis+cluster://app:app%3ap%40ss@{}", cluster.addresses());
     let store = connected(&url, "guarded:").await;
     let names: Vec<String> = (0..3).map(|master| name_on(&cluster, master)).collect();

@@ -1,9 +1,12 @@
 //! Redis with Sentinel.
 
+use std::sync::LazyLock;
+
 use redis::cmd;
 
 use super::{Calls, charge, connected, one, recovered, wait};
 use crate::support::{
+    redis::guarded,
     sentinel::{self, MASTER, Options, Sentinel},
     tollgate::{Tollgate, rules},
 };
@@ -46,33 +49,17 @@ fn decides(server: &mut redis::Connection) -> bool {
 }
 
 /// What README says that the users need, and not one thing more.
-const GUARDED: Options = Options {
-    server: &[
-        "--user",
-        "app",
-        "on",
-        ">app-redis",
-        "~guarded:*",
-        "resetchannels",
-        "-@all",
-        "+evalsha",
-        "+script|load",
-        "+time",
-        "+get",
-        "+set",
-        "+del",
-        "+ping",
-        "+role",
-    ],
+static GUARDED: LazyLock<Options> = LazyLock::new(|| Options {
+    server: guarded("app-redis", &["role"]).leak(),
     sentinel: "user app on >app-sentinel -@all +sentinel|get-master-addr-by-name\n\
                sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 1000",
     password: "admin-redis",
     sentinel_password: "admin-sentinel",
-};
+});
 
 #[tokio::test]
 async fn failovers_are_followed_by_users_that_may_do_the_least() {
-    let mut group = Sentinel::start(GUARDED);
+    let mut group = Sentinel::start(*GUARDED);
     let url = format!(
         "redis+sentinel://app:app-redis@{}/{MASTER}?sentinel_username=app&sentinel_password=app-sentinel",
         group.addresses()

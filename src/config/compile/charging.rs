@@ -32,7 +32,7 @@ impl DomainBuilder {
             && let Some(keys) = tag_keys(file, stated, problems)
         {
             let origin = Origin { file: file.name.clone(), at: stated.at };
-            let (first, known) = self.hash_tag.get_or_insert_with(|| (keys, origin));
+            let (first, known) = self.hash_tag.get_or_insert((keys, origin));
             if !first.iter().map(|(key, _)| key).eq(stated.value.iter().map(|key| &key.value)) {
                 let keys: Vec<&str> = first.iter().map(|(key, _)| &**key).collect();
                 let message = format!(

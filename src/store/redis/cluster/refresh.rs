@@ -53,6 +53,7 @@ async fn keep_reading(shared: Arc<Shared>, mut wanted: watch::Receiver<()>, repo
         match read {
             Ok(ranges) => {
                 shared.table.lock().replace(&ranges);
+                shared.table.lock().connect();
                 if is_told {
                     tracing::info!("the slots of the Redis cluster can be read again");
                 }

@@ -16,7 +16,7 @@ pub(super) struct Table {
 
 struct Node {
     address: Address,
-    /// Opened when the node is first used.
+    /// Opened when the node is known as a master, or first used.
     connection: Option<Connection>,
     is_master: bool,
     /// Whether it was used since the slots were read.
@@ -78,7 +78,13 @@ impl Table {
         }
     }
 
-    /// Whether every slot has an owner, and no owner that is used is out of reach.
+    /// Connects to every master, so that no call has to wait for it.
+    pub(super) fn connect(&mut self) {
+        let access = &self.access;
+        self.nodes.iter_mut().filter(|node| node.is_master).for_each(|node| drop(node.connection(access)));
+    }
+
+    /// Whether every slot has an owner, and no owner is out of reach.
     pub(super) fn is_sound(&self) -> bool {
         let is_lost =
             |node: &Node| node.is_master && node.connection.as_ref().is_some_and(|found| !found.is_up());
@@ -114,15 +120,17 @@ impl Table {
 impl Node {
     fn route(&mut self, access: &Access) -> Option<Route> {
         self.is_used = true;
-        let connection = match &self.connection {
-            Some(connection) => connection.clone(),
+        Some(Route { node: self.address.clone(), connection: self.connection(access)? })
+    }
+
+    fn connection(&mut self, access: &Access) -> Option<Connection> {
+        match &self.connection {
+            Some(connection) => Some(connection.clone()),
             None => {
-                let connection =
-                    Connection::open(Target::Fixed(Box::new(access.client(&self.address).ok()?)));
-                self.connection.insert(connection).clone()
+                let target = Target::Fixed(Box::new(access.client(&self.address).ok()?));
+                Some(self.connection.insert(Connection::open(target)).clone())
             }
-        };
-        Some(Route { node: self.address.clone(), connection })
+        }
     }
 }
 

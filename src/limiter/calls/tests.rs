@@ -1,0 +1,82 @@
+//! Which descriptors share a call, and which cells they ask.
+
+use std::fs;
+
+use super::super::target;
+use super::*;
+use crate::config;
+
+/// The cells that descriptors ask, call by call.
+fn cells(rules: &str, descriptors: &[&[(&str, &str)]]) -> Vec<Vec<String>> {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("rules.yaml"), rules).expect("written");
+    let options = config::Options { merge_domains: false, strict: false };
+    let rules = config::load(directory.path(), &options).expect("valid rules").rules;
+    let domain = rules.domain("d").expect("is there");
+    let descriptors: Vec<Descriptor<'_>> = descriptors
+        .iter()
+        .map(|entries| Descriptor {
+            entries: entries.iter().map(|(key, value)| Entry { key, value }).collect(),
+            limit: None,
+            hits: Hits::ONE,
+        })
+        .collect();
+    let targets = target::targets(domain, &descriptors);
+    let calls = calls(domain, &descriptors, &targets, None, Modes::default());
+    let names =
+        |call: &crate::store::call::Call| call.cells.iter().map(|cell| cell.key.to_string()).collect();
+    calls.iter().map(names).collect()
+}
+
+const LIMIT: &str = "rate_limit: {unit: hour, requests_per_unit: 1}";
+
+#[test]
+fn counters_whose_open_values_are_the_same_share_a_cell() {
+    let rules = format!(
+        "domain: d\ndescriptors:\n- key: client\n  {LIMIT}\n  descriptors:\n  - {{key: path, value: /a, {LIMIT}}}\n  - {{key: path, value: /b, {LIMIT}}}\n"
+    );
+    let asked =
+        [&[("client", "c")][..], &[("client", "c"), ("path", "/a")], &[("client", "x"), ("path", "/b")]];
+    assert_eq!(cells(&rules, &asked), [["{d|client=c}"], ["{d|client=x}"]]);
+}
+
+#[test]
+fn a_hash_tag_joins_what_is_open_beyond_it_in_one_call() {
+    let rules = format!(
+        "domain: d\nhash_tag: [client]\ndescriptors:\n- key: client\n  {LIMIT}\n  descriptors:\n  - {{key: path, {LIMIT}}}\n\
+         - key: region\n  descriptors:\n  - {{key: client, value: gold, {LIMIT}}}\n- {{key: path, {LIMIT}}}\n- {{key: all, value: x, {LIMIT}}}\n"
+    );
+    let one =
+        [&[("client", "c")][..], &[("client", "c"), ("path", "/a")], &[("client", "c"), ("path", "/b")]];
+    assert_eq!(cells(&rules, &one), [["{d|client=c}", "{d|client=c}+path=/a", "{d|client=c}+path=/b"]]);
+    // A value that the rule states makes the tag too; what has none of the keys has a tag of its own.
+    let gold = [&[("region", "eu"), ("client", "gold")][..], &[("path", "/a")], &[("all", "x")]];
+    let found = cells(&rules, &gold);
+    assert_eq!(found[..2], [["{d|client=gold}+region=eu"], ["{d|path=/a}"]]);
+    assert!(found[2][0].starts_with("{d|@"), "{found:?}");
+}
+
+#[test]
+fn values_that_share_a_counter_are_no_part_of_a_tag() {
+    let rules = format!(
+        "domain: d\nhash_tag: [path]\ndescriptors:\n- key: client\n  descriptors:\n  - {{key: path, value: '/a*', share_threshold: true, {LIMIT}}}\n"
+    );
+    let asked = [&[("client", "c"), ("path", "/a1")][..], &[("client", "c"), ("path", "/a2")]];
+    assert_eq!(cells(&rules, &asked), [["{d|client=c}"]]);
+}
+
+#[test]
+fn a_log_and_places_have_keys_of_their_own_beside_the_cell() {
+    let rules = "domain: d\ndescriptors:\n- key: client\n  rate_limit: {algorithm: sliding_window_log, unit: hour, requests_per_unit: 1}\n  descriptors:\n  - {key: at, value: once, rate_limit: {algorithm: concurrency, requests_per_unit: 1}}\n  - {key: in, value: sum, rate_limit: {unit: hour, requests_per_unit: 1}}\n";
+    let asked = [
+        &[("client", "c")][..],
+        &[("client", "c"), ("at", "once")],
+        &[("client", "c"), ("in", "sum")],
+        &[("client", "c"), ("at", "once"), ("lease", "00000000000000ff")],
+    ];
+    let found = cells(rules, &asked);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].len(), 3, "taking and giving back meet the same key: {found:?}");
+    assert!(found[0][0].starts_with("{d|client=c}~") && found[0][0] != found[0][1], "{found:?}");
+    assert_eq!(found[0][2], "{d|client=c}");
+}
