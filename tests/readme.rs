@@ -110,8 +110,17 @@ fn quoted(text: &str, quote: char) -> BTreeSet<String> {
 
 #[test]
 fn every_block_is_of_a_kind_that_is_checked() {
-    let kinds =
-        ["sh", "text", "yaml", "yaml envoy", "yaml mistakes", "json", "json problem", "json metadata"];
+    let kinds = [
+        "sh",
+        "text",
+        "yaml",
+        "yaml envoy",
+        "yaml envoy leases",
+        "yaml mistakes",
+        "json",
+        "json problem",
+        "json metadata",
+    ];
     for Block { info, text } in blocks() {
         assert!(kinds.contains(&info.as_str()), "nothing checks `{info}`:\n{text}");
     }
@@ -132,7 +141,10 @@ fn every_yaml_loads_without_a_warning() {
 #[test]
 fn what_is_shown_of_envoy_is_in_its_example() {
     let plain = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
-    assert!(plain(&read("deploy/envoy/edge.yaml")).contains(plain(&block("yaml envoy")).trim()));
+    for (file, info) in [("edge", "yaml envoy"), ("concurrency", "yaml envoy leases")] {
+        let file = read(&format!("deploy/envoy/{file}.yaml"));
+        assert!(plain(&file).contains(plain(&block(info)).trim()), "{info}");
+    }
 }
 
 const LOGIN: &str = "curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:10000/login; done; echo";

@@ -82,12 +82,21 @@ fn envoy_takes_the_file() {
 }
 
 #[tokio::test]
+async fn three_at_once_go_as_the_file_tells() {
+    let tollgate = Tollgate::start(&project("config/default"), &[]);
+    let envoy = Envoy::concurrency(tollgate.grpc_port, None);
+    let mut seen = statuses(&burst(envoy.port, Some("me"), 3).join_all().await);
+    seen.sort_unstable();
+    assert_eq!(seen, [200, 200, 429]);
+}
+
+#[tokio::test]
 async fn requests_beyond_the_limit_are_denied_until_others_end() {
     let tollgate = Tollgate::start(&project("config/default"), &[]);
     let mut client = tollgate.client().await;
     for (user, limit, entries) in [(Some("me"), 2, [("user", "me")]), (None, 5, [("anonymous", "true")])] {
         let upstream = Upstream::closed().await;
-        let envoy = Envoy::concurrency(tollgate.grpc_port, upstream.port);
+        let envoy = Envoy::concurrency(tollgate.grpc_port, Some(upstream.port));
         let mut asked = burst(envoy.port, user, limit + 2);
         for _ in 0..2 {
             let denied = asked.join_next().await.expect("there are more").expect("no panic");
@@ -111,7 +120,7 @@ async fn requests_beyond_the_limit_are_denied_until_others_end() {
 async fn without_an_answer_there_is_no_place() {
     let tollgate = Tollgate::start(&project("config/default"), &[]);
     let upstream = Upstream::between(Duration::ZERO, Duration::from_millis(1)).await;
-    let envoy = Envoy::concurrency(tollgate.grpc_port, upstream.port);
+    let envoy = Envoy::concurrency(tollgate.grpc_port, Some(upstream.port));
     assert_eq!(get(envoy.port, Some("me")).await.status(), 200);
     drop(tollgate);
     assert_eq!(get(envoy.port, Some("me")).await.status(), 503);
@@ -167,11 +176,15 @@ fn metric(tollgate: &Tollgate, series: &str) -> u64 {
     value.map_or(0, |value| value.parse().expect("a number"))
 }
 
+/// Runs the soak, with the seed in `SOAK_SEED` if there is one. The upstream sees a request that its client left end
+/// when Envoy closes the connection, which it does before it gives the lease back.
 async fn soak_with(store: &str, arguments: &[&str]) {
     let seed =
         std::env::var("SOAK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(fastrand::u64(..));
     println!("{store}: SOAK_SEED={seed}");
     let mut random = Rng::with_seed(seed);
+    // For the upstream, which is on this thread.
+    fastrand::seed(random.u64(..));
     let config = rules(&format!(
         "domain: concurrency\ndescriptors:\n- key: user\n  rate_limit: {{algorithm: concurrency, requests_per_unit: {LIMIT}, lease_ttl: {}s}}\n",
         LEASE_TTL.as_secs()
@@ -179,7 +192,7 @@ async fn soak_with(store: &str, arguments: &[&str]) {
     let tollgate = Tollgate::start(config.path(), arguments);
     let upstream =
         Upstream::between(Duration::from_micros(PATIENCE), Duration::from_micros(PATIENCE + 20_000)).await;
-    let envoy = Envoy::concurrency(tollgate.grpc_port, upstream.port);
+    let envoy = Envoy::concurrency(tollgate.grpc_port, Some(upstream.port));
     let mut client = tollgate.client().await;
 
     let seen = Arc::new(Seen::default());
@@ -207,7 +220,10 @@ async fn soak_with(store: &str, arguments: &[&str]) {
     );
     assert!(upstream.most() <= LIMIT as usize, "{} at once", upstream.most());
     assert!(upstream.served() > REQUESTS / 10, "there was something to limit");
-    assert!(u64::from(after_two_seconds) <= granted / 20, "{after_two_seconds} of {granted} held after 2 s");
+    // Those that are held are among those that Envoy said nothing more of, which are few.
+    let untold = granted - released;
+    assert!(u64::from(after_two_seconds) <= untold, "{after_two_seconds} held, {untold} were not given back");
+    assert!(untold <= granted / 10, "{untold} of {granted} were not given back");
     assert_eq!(after_ttl, 0, "held after their time to live");
     assert_eq!(
         statuses(&burst(envoy.port, Some("soak"), LIMIT as usize).join_all().await),

@@ -33,9 +33,9 @@ impl Envoy {
         Self::start("deploy/envoy/edge.yaml", "timeout: 0.02s", grpc_port, None)
     }
 
-    /// Runs `deploy/envoy/concurrency.yaml` likewise, before an upstream of the test's own.
-    pub(crate) fn concurrency(grpc_port: u16, upstream: u16) -> Self {
-        Self::start("deploy/envoy/concurrency.yaml", "timeout: 0.1s", grpc_port, Some(upstream))
+    /// Runs `deploy/envoy/concurrency.yaml` likewise, before its own upstream or one of the test's.
+    pub(crate) fn concurrency(grpc_port: u16, upstream: Option<u16>) -> Self {
+        Self::start("deploy/envoy/concurrency.yaml", "timeout: 0.1s", grpc_port, upstream)
     }
 
     /// Runs a file of the project on ports of its own; `timeout` is how it states the time for an answer.
