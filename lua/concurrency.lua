@@ -6,52 +6,50 @@
 --   state     a sorted set with a member for each place, scored with the time it was taken, in microseconds since
 --             the epoch: the lease's name (8 bytes), then 65535 less the place's number within the lease, big
 --             endian, so that of equal times the place with the highest number is the first
+-- Until the places are closed, those that have ended stay among them.
 local function place(name, number)
   return name .. struct.pack('>I2', UINT16_MAX - number)
 end
 
--- The time of the place at an index, which is there.
-local function taken_at(held, index)
-  index = string.format('%.0f', index)
+-- The time of the place at an index of the set, which is there.
+local function score_at(held, index)
+  index = integer(index)
   return tonumber(redis.call('ZRANGE', held.key, index, index, 'WITHSCORES')[2])
 end
 
--- Removes the places of a lease; returns how many there were.
-local function release(held, name)
+-- How many places a lease has, if it has not ended.
+local function count_places(held, name)
   local count = 0
-  while redis.call('ZREM', held.key, place(name, count)) == 1 do
+  while count < held.used do
+    local at = redis.call('ZSCORE', held.key, place(name, count))
+    if not at or tonumber(at) <= held.horizon then
+      break
+    end
     count = count + 1
   end
-  held.used = held.used - count
   return count
 end
 
-local function take(held, name, count)
-  local now = string.format('%.0f', held.now.micros)
-  for number = 0, count - 1 do
-    redis.call('ZADD', held.key, now, place(name, number))
-  end
-  held.used = held.used + count
+local function count_ended(held)
+  return redis.call('ZCOUNT', held.key, '-inf', integer(held.horizon))
 end
 
 QUEUES[3] = {
   open = function(held)
     local now = held.now.micros
-    local horizon = string.format('%.0f', now - held.lifetime)
-    local last = redis.call('ZRANGE', held.key, -1, -1, 'WITHSCORES')
-    held.used = 0
-    held.newest = function()
-      return taken_at(held, -1)
+    held.used, held.ended = redis.call('ZCARD', held.key), 0
+    if held.used == 0 then
+      return
     end
-    if last[1] then
-      redis.call('ZREMRANGEBYSCORE', held.key, '-inf', horizon)
-      held.used = redis.call('ZCARD', held.key)
-      if tonumber(last[2]) > now then
-        now = string.format('%.0f', now)
-        for _, member in ipairs(redis.call('ZRANGEBYSCORE', held.key, '(' .. now, '+inf')) do
-          redis.call('ZADD', held.key, now, member)
-        end
+    if score_at(held, -1) > now then
+      now = integer(now)
+      for _, member in ipairs(redis.call('ZRANGEBYSCORE', held.key, '(' .. now, '+inf')) do
+        redis.call('ZADD', held.key, now, member)
       end
+    end
+    if score_at(held, 0) <= held.horizon then
+      held.ended = count_ended(held)
+      held.used = held.used - held.ended
     end
   end,
 
@@ -60,27 +58,58 @@ QUEUES[3] = {
   end,
 
   push = function(held, hits, extra)
+    local now = held.now.micros
     if extra == NOTHING then
-      local now = held.now.micros
       extra = struct.pack('>I4I4', math.floor(now / 4294967296), now % 4294967296)
     end
     -- A lease that takes more places begins anew with all of them.
-    take(held, extra, hits + release(held, extra))
-  end,
-
-  give_back = function(held, hits, extra)
-    if extra ~= NOTHING then
-      release(held, extra)
-    elseif held.used > 0 then
-      hits = math.min(hits, held.used)
-      redis.call('ZREMRANGEBYRANK', held.key, 0, string.format('%.0f', hits - 1))
-      held.used = held.used - hits
+    local number, last = 0, count_places(held, extra) + hits
+    while number < last do
+      local some = {}
+      for _ = 1, math.min(last - number, MOST_ARGUMENTS / 2) do
+        some[#some + 1] = integer(now)
+        some[#some + 1] = place(extra, number)
+        number = number + 1
+      end
+      redis.call('ZADD', held.key, unpack(some))
+    end
+    held.used = held.used + hits
+    if held.ended > 0 then
+      -- Some may have been of this lease.
+      held.ended = count_ended(held)
     end
   end,
 
-  time_of = taken_at,
+  give_back = function(held, hits, extra)
+    if extra == NOTHING then
+      hits = math.min(hits, held.used)
+      if hits > 0 then
+        redis.call('ZREMRANGEBYRANK', held.key, integer(held.ended), integer(held.ended + hits - 1))
+      end
+      held.used = held.used - hits
+      return
+    end
+    for number = count_places(held, extra) - 1, 0, -1 do
+      redis.call('ZREM', held.key, place(extra, number))
+      held.used = held.used - 1
+    end
+  end,
+
+  newest = function(held)
+    return score_at(held, -1)
+  end,
+
+  time_of = function(held, index)
+    return score_at(held, held.ended + index)
+  end,
 
   pause = function()
     return 0
+  end,
+
+  close = function(held)
+    if held.ended > 0 then
+      redis.call('ZREMRANGEBYSCORE', held.key, '-inf', integer(held.horizon))
+    end
   end,
 }

@@ -45,7 +45,7 @@ local function open_key(key, ask, now)
   if not QUEUES[ask.kind] then
     return open_cell(redis.call('GET', key))
   end
-  local queue = { key = key, lifetime = ask.p2, now = now }
+  local queue = { key = key, lifetime = ask.p2, horizon = now.micros - ask.p2, now = now }
   QUEUES[ask.kind].open(queue)
   return queue
 end
@@ -145,21 +145,13 @@ local function wait_of(queue, ask)
   return math.max(wait, algorithm.pause(queue, ask.charged, ask.extra))
 end
 
--- Has the key live as long as its newest hit. A window that was made longer needs more than the last charge set.
-local function keep_queue(queue, left, was_charged)
-  local millis = queue.now.given and 3600000 or math.ceil(left / 1000)
-  if was_charged or redis.call('PTTL', queue.key) < millis then
-    redis.call('PEXPIRE', queue.key, string.format('%.0f', millis))
-  end
-end
-
 local function decide_queue(queue, ask)
-  local algorithm, admitted, was_charged = QUEUES[ask.kind], nil, false
+  local algorithm, admitted = QUEUES[ask.kind], nil
   if ask.hits > 0 then
     admitted = algorithm.admits(queue, ask.hits, ask.p1, ask.extra)
     if admitted then
       algorithm.push(queue, ask.hits, ask.extra)
-      was_charged = true
+      queue.was_charged = true
     end
   else
     if ask.hits < 0 then
@@ -168,12 +160,20 @@ local function decide_queue(queue, ask)
     admitted = queue.used <= ask.p1
   end
   local byte = admitted_byte(ask, admitted and 1 or 0)
-  local wait, left = byte == 1 and 0 or wait_of(queue, ask), 0
+  local wait = byte == 1 and 0 or wait_of(queue, ask)
+  queue.left = queue.used > 0 and algorithm.newest(queue) + queue.lifetime - queue.now.micros or 0
+  return struct.pack('<BI4dd', byte, queue.used, wait, queue.left)
+end
+
+-- Has the key live as long as its newest hit. A window that was made longer needs more than the last charge set.
+local function close_queue(queue, kind)
   if queue.used > 0 then
-    left = queue.newest() + queue.lifetime - queue.now.micros
-    keep_queue(queue, left, was_charged)
+    local millis = queue.now.given and 3600000 or math.ceil(queue.left / 1000)
+    if queue.was_charged or redis.call('PTTL', queue.key) < millis then
+      redis.call('PEXPIRE', queue.key, integer(millis))
+    end
   end
-  return struct.pack('<BI4dd', byte, queue.used, wait, left)
+  QUEUES[kind].close(queue)
 end
 
 local function store_cell(key, cell, now)
@@ -184,7 +184,7 @@ local function store_cell(key, cell, now)
   end
   local left = now.given and 3600000 or math.ceil(micros / 1000)
   local header = struct.pack('<BI2I4', FORMAT, #cell.ids / ID, cell.ends)
-  redis.call('SET', key, header .. cell.ids .. cell.states, 'PX', string.format('%.0f', left))
+  redis.call('SET', key, header .. cell.ids .. cell.states, 'PX', integer(left))
 end
 
 local function decide_key(state, asks, decide, now)
@@ -213,6 +213,7 @@ end
 for i = 1, #KEYS do
   if states[i].key then
     reply[1 + i] = decide_key(states[i], asks[i], decide_queue)
+    close_queue(states[i], asks[i][1].kind)
   elseif states[i].changed then
     store_cell(KEYS[i], states[i], now)
   end

@@ -15,14 +15,17 @@
 -- now is a table {s = seconds since the epoch, us = microseconds past that second, micros = both}.
 --
 -- An algorithm whose counters have keys of their own keeps the times of hits in order, and is a table in QUEUES
--- under its kind. A queue is a table {key, lifetime = microseconds that a hit counts, now, used = hits in it,
--- newest() = the time of the newest hit, if there is one}.
---   open(queue)                        fills it in, drops what has ended, moves to now what lies ahead of it
+-- under its kind. A queue is a table {key, lifetime = microseconds that a hit counts, horizon = the time up to which
+-- hits have ended, now, used = hits in it}. Once its key may have become empty nothing looks at it any more: while a
+-- slot moves to another node of a cluster, a key that is gone is taken for one that has moved.
+--   open(queue)                        fills it in, and moves to now what lies ahead of it
 --   admits(queue, hits, limit, extra)  whether a charge passes
 --   push(queue, hits, extra)           charges
 --   give_back(queue, hits, extra)      gives hits back
+--   newest(queue)                      the time of the newest hit, where there is one
 --   time_of(queue, index)              the time of the hit at an index, the oldest being at 0
 --   pause(queue, hits, extra)          microseconds for which nothing passes, whether or not there is room
+--   close(queue)                       drops what has ended
 local ALGORITHMS = {}
 local QUEUES = {}
 
@@ -34,6 +37,12 @@ local WIDE = 12
 local UINT16_MAX = 65535
 local UINT32_MAX = 4294967295
 local NOTHING = string.rep('\0', 8)
+local MOST_ARGUMENTS = 1000
+
+-- A whole number as commands take it, with all of its digits.
+local function integer(number)
+  return string.format('%.0f', number)
+end
 
 -- Takes a cell apart: its ids and its states, each packed, and the second at which it ends.
 local function open_cell(raw)

@@ -5,6 +5,7 @@
 --             of an undo: when the charge stops counting, in microseconds since the epoch, a double
 --   state     a list with an element for each hit, in the order of their times: the low 48 bits of the time in
 --             microseconds since the epoch, big endian, which tell times apart that are less than 4 years from now
+-- Until the log is closed, hits that have ended stay in front, and hits given back at the end: log.given_back.
 local SPAN = 281474976710656
 
 local function pack_time(at)
@@ -12,9 +13,9 @@ local function pack_time(at)
   return struct.pack('>I2I4', math.floor(low / 4294967296), low % 4294967296)
 end
 
--- The time of the element at an index, which is there.
-local function time_at(log, index)
-  local high, low = struct.unpack('>I2I4', redis.call('LINDEX', log.key, string.format('%.0f', index)))
+-- The time of the element at an index of the list, which is there.
+local function element_time(log, index)
+  local high, low = struct.unpack('>I2I4', redis.call('LINDEX', log.key, integer(index)))
   local now = log.now.micros
   local at = now - now % SPAN + high * 4294967296 + low
   if at > now + SPAN / 2 then
@@ -25,24 +26,20 @@ local function time_at(log, index)
   return at
 end
 
-local function push_times(log, count)
-  local time = pack_time(log.now.micros)
-  for _ = 1, count do
-    redis.call('RPUSH', log.key, time)
-  end
+local function newest_of(log)
+  return element_time(log, log.ended + log.used - 1)
 end
 
 -- How many of the oldest hits have ended: looked for in steps twice as long each time, then by halves.
 local function count_ended(log)
-  local horizon = log.now.micros - log.lifetime
   local ended, live = 0, 0
-  while live < log.used and time_at(log, live) <= horizon do
+  while live < log.used and element_time(log, live) <= log.horizon do
     ended, live = live + 1, live * 2 + 1
   end
   live = math.min(live, log.used)
   while ended < live do
     local middle = math.floor((ended + live) / 2)
-    if time_at(log, middle) <= horizon then
+    if element_time(log, middle) <= log.horizon then
       ended = middle + 1
     else
       live = middle
@@ -51,40 +48,29 @@ local function count_ended(log)
   return ended
 end
 
--- Moves the hits that lie ahead of now to it.
-local function catch_up(log)
-  local ahead = 0
-  while ahead < log.used and time_at(log, -1 - ahead) > log.now.micros do
-    ahead = ahead + 1
-  end
-  if ahead > 0 then
-    redis.call('LTRIM', log.key, 0, string.format('%.0f', -1 - ahead))
-    push_times(log, ahead)
-  end
-end
-
 local function until_due(log, extra)
   local interval = struct.unpack('<d', extra)
   if interval == 0 or log.used == 0 then
     return 0
   end
-  return math.max(log.newest() + interval - log.now.micros, 0)
+  return math.max(newest_of(log) + interval - log.now.micros, 0)
 end
 
 QUEUES[2] = {
   open = function(log)
     log.used = redis.call('LLEN', log.key)
-    log.newest = function()
-      return time_at(log, -1)
+    log.ended, log.given_back = 0, 0
+    if log.used == 0 then
+      return
     end
-    if log.used > 0 then
-      catch_up(log)
-      local ended = count_ended(log)
-      if ended > 0 then
-        redis.call('LTRIM', log.key, string.format('%.0f', ended), -1)
-        log.used = log.used - ended
-      end
+    local now = pack_time(log.now.micros)
+    local index = log.used - 1
+    while index >= 0 and element_time(log, index) > log.now.micros do
+      redis.call('LSET', log.key, integer(index), now)
+      index = index - 1
     end
+    log.ended = count_ended(log)
+    log.used = log.used - log.ended
   end,
 
   admits = function(log, hits, limit, extra)
@@ -92,24 +78,51 @@ QUEUES[2] = {
   end,
 
   push = function(log, hits)
-    push_times(log, hits)
+    local now, left = pack_time(log.now.micros), hits
+    while left > 0 and log.given_back > 0 do
+      redis.call('LSET', log.key, integer(log.ended + log.used + hits - left), now)
+      left, log.given_back = left - 1, log.given_back - 1
+    end
+    while left > 0 do
+      local some = {}
+      for i = 1, math.min(left, MOST_ARGUMENTS) do
+        some[i] = now
+      end
+      redis.call('RPUSH', log.key, unpack(some))
+      left = left - #some
+    end
     log.used = log.used + hits
   end,
 
   give_back = function(log, hits, extra)
-    if extra ~= NOTHING then
-      local at = pack_time(struct.unpack('<d', extra) - log.lifetime)
-      log.used = log.used - redis.call('LREM', log.key, string.format('%.0f', -hits), at)
-    elseif log.used > 0 then
+    if extra == NOTHING then
       hits = math.min(hits, log.used)
-      redis.call('LTRIM', log.key, 0, string.format('%.0f', -1 - hits))
+      log.given_back = log.given_back + hits
       log.used = log.used - hits
+      return
+    end
+    local at = struct.unpack('<d', extra) - log.lifetime
+    if at > log.horizon and log.used > 0 then
+      -- Others stay, so the key does.
+      redis.call('LTRIM', log.key, 0, integer(-1 - log.given_back))
+      log.given_back = 0
+      log.used = log.used - redis.call('LREM', log.key, integer(-hits), pack_time(at))
     end
   end,
 
-  time_of = time_at,
+  newest = newest_of,
+
+  time_of = function(log, index)
+    return element_time(log, log.ended + index)
+  end,
 
   pause = function(log, hits, extra)
     return hits > 0 and until_due(log, extra) or 0
+  end,
+
+  close = function(log)
+    if log.ended > 0 or log.given_back > 0 then
+      redis.call('LTRIM', log.key, integer(log.ended), integer(-1 - log.given_back))
+    end
   end,
 }

@@ -14,7 +14,7 @@ use tollgate::store::{RedisStore, redis::RedisSettings};
 use super::{Process, free_port};
 
 /// The commands that a user needs wherever Redis runs, as README has them.
-pub(crate) const COMMANDS: [&str; 21] = [
+pub(crate) const COMMANDS: [&str; 24] = [
     "evalsha",
     "script|load",
     "time",
@@ -26,11 +26,14 @@ pub(crate) const COMMANDS: [&str; 21] = [
     "pttl",
     "llen",
     "lindex",
+    "lset",
     "rpush",
     "ltrim",
     "lrem",
     "zadd",
     "zcard",
+    "zcount",
+    "zscore",
     "zrange",
     "zrangebyscore",
     "zrem",
