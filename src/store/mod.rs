@@ -80,7 +80,12 @@ impl Store {
             return;
         }
         match (self, Handle::try_current()) {
-            (Self::Memory(store), _) => calls.iter().for_each(|call| drop(store.decide(call))),
+            (Self::Memory(store), _) => {
+                for call in &calls {
+                    store.decide(call);
+                    metrics::given_back(true);
+                }
+            }
             (Self::Redis(_), Ok(runtime)) => {
                 let store = self.clone();
                 runtime.spawn(async move {
