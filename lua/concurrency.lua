@@ -17,15 +17,27 @@ local function score_at(held, index)
   return tonumber(redis.call('ZRANGE', held.key, index, index, 'WITHSCORES')[2])
 end
 
--- How many places a lease has, if it has not ended.
+-- The names of a lease's places, from the first number to before the last, but no more than one command takes.
+local function some_places(name, first, last)
+  local some = {}
+  for number = first, math.min(last, first + MOST_ARGUMENTS) - 1 do
+    some[#some + 1] = place(name, number)
+  end
+  return some
+end
+
+-- How many places a lease has, if it has not ended. Most have one, so more are asked for each time.
 local function count_places(held, name)
-  local count = 0
+  local count, step = 0, 1
   while count < held.used do
-    local at = redis.call('ZSCORE', held.key, place(name, count))
-    if not at or tonumber(at) <= held.horizon then
-      break
+    local names = some_places(name, count, math.min(count + step, held.used))
+    for _, at in ipairs(redis.call('ZMSCORE', held.key, unpack(names))) do
+      if not at or tonumber(at) <= held.horizon then
+        return count
+      end
+      count = count + 1
     end
-    count = count + 1
+    step = step * 4
   end
   return count
 end
@@ -89,14 +101,17 @@ QUEUES[3] = {
       held.used = held.used - hits
       return
     end
-    for number = count_places(held, extra) - 1, 0, -1 do
-      redis.call('ZREM', held.key, place(extra, number))
-      held.used = held.used - 1
+    local number, count = 0, count_places(held, extra)
+    while number < count do
+      local some = some_places(extra, number, count)
+      redis.call('ZREM', held.key, unpack(some))
+      number = number + #some
     end
+    held.used = held.used - count
   end,
 
   newest = function(held)
-    return score_at(held, -1)
+    return held.last or score_at(held, -1)
   end,
 
   time_of = function(held, index)

@@ -4,7 +4,7 @@
 --   ARGV[1 + i]  what is asked of key i: per ask, packed little endian, the record's id (6 bytes), its role (1
 --                byte), three doubles: hits (> 0 charges, 0 looks, < 0 gives back) and the algorithm's two
 --                parameters, and 8 bytes more, whose meaning is the algorithm's: zeros, or for what takes a charge
---                back, when that stops counting, in microseconds since the epoch (a double)
+--                back, when that was made, in microseconds since the epoch (a double)
 --   A role is 0 where each counter is charged for itself, the same for all asks of a call; else all that is
 --   charged passes or none, 1 for an ask that keeps the others from it when it is denied, 2 for one that does not.
 -- Replies a list of strings:
@@ -54,38 +54,48 @@ local function undone_of(ask)
   return ask.hits < 0 and ask.extra ~= NOTHING and struct.unpack('<d', ask.extra) or nil
 end
 
--- Whether an ask of the key passes with so many hits; changes nothing.
-local function passes(state, ask, hits, now)
+-- Whether a charge or a look passes after the charges before it; changes only what is there to be weighed.
+local function passes(state, ask, now)
   local queue = QUEUES[ask.kind]
-  if queue and hits > 0 then
-    return queue.admits(state, hits, ask.p1, ask.extra)
-  elseif queue then
-    return state.used <= ask.p1
+  if queue then
+    local weighed = state.weighed or setmetatable({}, { __index = state })
+    state.weighed = weighed
+    if ask.hits == 0 then
+      return weighed.used <= ask.p1
+    end
+    local admitted = queue.admits(weighed, ask.hits, ask.p1, ask.extra)
+    if admitted then
+      weighed.used, weighed.last = weighed.used + ask.hits, now.micros
+    end
+    return admitted
   end
-  local at, a, b, c = find_record(state.ids, ask.id), 0, 0, 0
-  if at then
-    a, b, c = read_state(state.states, state_position(state, at), ask.kind >= 8)
+  local weighed = state.weighed or {}
+  state.weighed = weighed
+  local known = weighed[ask.id]
+  if not known then
+    local at = find_record(state.ids, ask.id)
+    known = at and { read_state(state.states, state_position(state, at), ask.kind >= 8) } or { 0, 0, 0 }
   end
-  return ALGORITHMS[ask.kind].apply(a, b, c, hits, ask.p1, ask.p2, nil, now, true) == 1
+  local admitted, a, b, c =
+    ALGORITHMS[ask.kind].apply(known[1], known[2], known[3], ask.hits, ask.p1, ask.p2, nil, now, true)
+  weighed[ask.id] = { a, b, c }
+  return admitted == 1
 end
 
--- Holds every charge back if one ask keeps the others from theirs. Charges of one record add up.
+-- Holds every charge back if one ask keeps the others from theirs. What gives back frees nothing for the others.
 local function weigh(states, asks, now)
   local vetoed = false
   for i = 1, #KEYS do
-    local before = {}
     for _, ask in ipairs(asks[i]) do
       if ask.hits >= 0 then
-        local earlier = before[ask.id] or 0
-        before[ask.id] = earlier + ask.hits
-        ask.passes = passes(states[i], ask, ask.hits > 0 and ask.hits + earlier or 0, now)
+        ask.passes = passes(states[i], ask, now)
         vetoed = vetoed or (ask.role == 1 and not ask.passes)
       end
     end
   end
   for i = 1, vetoed and #KEYS or 0 do
     for _, ask in ipairs(asks[i]) do
-      if ask.hits > 0 then
+      if ask.hits >= 0 then
         ask.hits = 0
         ask.held_back = true
       end
@@ -121,6 +131,8 @@ local function decide_record(cell, ask, now)
   local admitted, a2, b2, c2 =
     algorithm.apply(a, b, c, ask.hits, ask.p1, ask.p2, undone_of(ask), now, ask.role ~= 0)
   local state, ends = pack_state(a2, b2, c2, wide), algorithm.ends_at(a2, b2, c2)
+  -- It may have been the last that ends.
+  cell.ends_sooner = cell.ends_sooner or (at and ends < cell.ends and algorithm.ends_at(a, b, c) >= cell.ends)
   if at and (a2 ~= a or b2 ~= b or c2 ~= c) then
     cell.changed = true
     cell.states = string.sub(cell.states, 1, position - 1) .. state .. string.sub(cell.states, position + #state)
@@ -151,13 +163,14 @@ local function decide_queue(queue, ask)
     admitted = algorithm.admits(queue, ask.hits, ask.p1, ask.extra)
     if admitted then
       algorithm.push(queue, ask.hits, ask.extra)
-      queue.was_charged = true
+      queue.was_charged, queue.last = true, queue.now.micros
     end
   else
     if ask.hits < 0 then
       algorithm.give_back(queue, -ask.hits, ask.extra)
+      queue.last = nil
     end
-    admitted = queue.used <= ask.p1
+    admitted = ask.hits < 0 or queue.used <= ask.p1
   end
   local byte = admitted_byte(ask, admitted and 1 or 0)
   local wait = byte == 1 and 0 or wait_of(queue, ask)
@@ -177,6 +190,9 @@ local function close_queue(queue, kind)
 end
 
 local function store_cell(key, cell, now)
+  if cell.ends_sooner then
+    cell.ends = last_end(cell)
+  end
   local micros = (cell.ends - now.s) * 1000000 - now.us
   if micros <= 0 then
     redis.call('DEL', key)

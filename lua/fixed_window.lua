@@ -10,11 +10,15 @@ ALGORITHMS[0] = {
       ends = math.min(math.max(a, ends), ends + window)
       count = b
     end
-    if undone and math.floor(undone / 1000000) ~= ends then
-      hits = 0
+    local gives_back = hits < 0
+    if undone then
+      local second = math.floor(undone / 1000000)
+      if second - second % window + window ~= ends then
+        hits = 0
+      end
     end
     local after = math.max(count + hits, 0)
-    local admitted = after <= limit
+    local admitted = gives_back or after <= limit
     if only_passing and hits > 0 and not admitted then
       after = count
     end

@@ -9,14 +9,14 @@
 --   apply(a, b, c, hits, p1, p2, undone, now, only_passing)
 --                     a, b, c: the state's words, all 0 for a counter that was never used; hits: > 0 charges,
 --                     0 looks, < 0 gives back; p1, p2: its parameters; undone: for what takes a charge back, when
---                     that stops counting, in microseconds since the epoch; only_passing: whether denied hits
+--                     that was made, in microseconds since the epoch; only_passing: whether denied hits
 --                     count nowhere; returns 1 or 0 for admitted or denied, and the state's new words
 --   ends_at(a, b, c)  the second since the epoch at which the state is as good as unused
 -- now is a table {s = seconds since the epoch, us = microseconds past that second, micros = both}.
 --
 -- An algorithm whose counters have keys of their own keeps the times of hits in order, and is a table in QUEUES
 -- under its kind. A queue is a table {key, lifetime = microseconds that a hit counts, horizon = the time up to which
--- hits have ended, now, used = hits in it}. Once its key may have become empty nothing looks at it any more: while a
+-- hits have ended, now, used = hits in it, last = the time of the newest, where it is known}. Once its key may have become empty nothing looks at it any more: while a
 -- slot moves to another node of a cluster, a key that is gone is taken for one that has moved.
 --   open(queue)                        fills it in, and moves to now what lies ahead of it
 --   admits(queue, hits, limit, extra)  whether a charge passes
@@ -122,6 +122,22 @@ local function drop_ended(cell, now)
     position = position + size
   end
   cell.ids, cell.states = table.concat(ids), table.concat(states)
+end
+
+-- The second at which the last of the records ends. That of an algorithm that is not known here is as far as the
+-- cell's own.
+local function last_end(cell)
+  local ends, position = 0, 1
+  for at = 0, #cell.ids / ID - 1 do
+    local wide = is_wide(cell.ids, at)
+    local algorithm = ALGORITHMS[string.byte(cell.ids, at * ID + ID) % 16]
+    if not algorithm then
+      return cell.ends
+    end
+    ends = math.max(ends, algorithm.ends_at(read_state(cell.states, position, wide)))
+    position = position + (wide and WIDE or NARROW)
+  end
+  return ends
 end
 
 -- Whether a cell of so many records is to be searched for dead ones before another is added. Now and then is

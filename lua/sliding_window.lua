@@ -28,16 +28,17 @@ ALGORITHMS[8] = {
     else
       if undone then
         local second = math.floor(undone / 1000000)
-        if second == ends + window then
+        local window_end = second - second % window + window
+        if window_end == ends then
           b = math.max(b + hits, 0)
-        elseif second == ends then
+        elseif window_end + window == ends then
           c = math.max(c + hits, 0)
         end
       else
         c = math.max(c + math.min(b + hits, 0), 0)
         b = math.max(b + hits, 0)
       end
-      admitted = math.floor(c * left / steps) + b <= limit
+      admitted = hits < 0 or math.floor(c * left / steps) + b <= limit
     end
     return admitted and 1 or 0, math.min(ends + window, UINT32_MAX), b, c
   end,

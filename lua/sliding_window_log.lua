@@ -2,7 +2,7 @@
 --   limit     in hits
 --   lifetime  the window, in microseconds
 --   extra     of a charge: the least time between two requests that pass, in microseconds, a double
---             of an undo: when the charge stops counting, in microseconds since the epoch, a double
+--             of an undo: when the charge was made, in microseconds since the epoch, a double
 --   state     a list with an element for each hit, in the order of their times: the low 48 bits of the time in
 --             microseconds since the epoch, big endian, which tell times apart that are less than 4 years from now
 -- Until the log is closed, hits that have ended stay in front, and hits given back at the end: log.given_back.
@@ -27,25 +27,50 @@ local function element_time(log, index)
 end
 
 local function newest_of(log)
-  return element_time(log, log.ended + log.used - 1)
+  return log.last or element_time(log, log.ended + log.used - 1)
 end
 
--- How many of the oldest hits have ended: looked for in steps twice as long each time, then by halves.
-local function count_ended(log)
-  local ended, live = 0, 0
-  while live < log.used and element_time(log, live) <= log.horizon do
-    ended, live = live + 1, live * 2 + 1
+-- How many of the hits are not later than a time: looked for in steps twice as long each time, then by halves.
+local function count_until(log, time)
+  local until_then, later = 0, 0
+  while later < log.used and element_time(log, later) <= time do
+    until_then, later = later + 1, later * 2 + 1
   end
-  live = math.min(live, log.used)
-  while ended < live do
-    local middle = math.floor((ended + live) / 2)
-    if element_time(log, middle) <= log.horizon then
-      ended = middle + 1
+  later = math.min(later, log.used)
+  while until_then < later do
+    local middle = math.floor((until_then + later) / 2)
+    if element_time(log, middle) <= time then
+      until_then = middle + 1
     else
-      live = middle
+      later = middle
     end
   end
-  return ended
+  return until_then
+end
+
+local function append(log, hits)
+  local now = pack_time(log.now.micros)
+  while hits > 0 do
+    local some = {}
+    for i = 1, math.min(hits, MOST_ARGUMENTS) do
+      some[i] = now
+    end
+    redis.call('RPUSH', log.key, unpack(some))
+    hits = hits - #some
+  end
+end
+
+-- Moves the hits that lie ahead of now to it.
+local function catch_up(log)
+  local kept = count_until(log, log.now.micros)
+  local ahead = log.used - kept
+  if kept > 0 then
+    redis.call('LTRIM', log.key, 0, integer(kept - 1))
+    append(log, ahead)
+  else
+    append(log, ahead)
+    redis.call('LTRIM', log.key, integer(ahead), -1)
+  end
 end
 
 local function until_due(log, extra)
@@ -63,13 +88,10 @@ QUEUES[2] = {
     if log.used == 0 then
       return
     end
-    local now = pack_time(log.now.micros)
-    local index = log.used - 1
-    while index >= 0 and element_time(log, index) > log.now.micros do
-      redis.call('LSET', log.key, integer(index), now)
-      index = index - 1
+    if element_time(log, log.used - 1) > log.now.micros then
+      catch_up(log)
     end
-    log.ended = count_ended(log)
+    log.ended = count_until(log, log.horizon)
     log.used = log.used - log.ended
   end,
 
@@ -83,14 +105,7 @@ QUEUES[2] = {
       redis.call('LSET', log.key, integer(log.ended + log.used + hits - left), now)
       left, log.given_back = left - 1, log.given_back - 1
     end
-    while left > 0 do
-      local some = {}
-      for i = 1, math.min(left, MOST_ARGUMENTS) do
-        some[i] = now
-      end
-      redis.call('RPUSH', log.key, unpack(some))
-      left = left - #some
-    end
+    append(log, left)
     log.used = log.used + hits
   end,
 
@@ -101,7 +116,7 @@ QUEUES[2] = {
       log.used = log.used - hits
       return
     end
-    local at = struct.unpack('<d', extra) - log.lifetime
+    local at = struct.unpack('<d', extra)
     if at > log.horizon and log.used > 0 then
       -- Others stay, so the key does.
       redis.call('LTRIM', log.key, 0, integer(-1 - log.given_back))

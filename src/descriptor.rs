@@ -31,8 +31,8 @@ pub enum Hits {
     Undo {
         /// Hits that were charged.
         amount: NonZeroU64,
-        /// When they stop counting, as the charge's verdict said.
-        until: Timestamp,
+        /// When they were, as the charge's verdict said.
+        made_at: Timestamp,
     },
     /// Charge so many hits for as long as the lease is held. What is no concurrency limit takes it for a charge.
     Acquire {

@@ -1,6 +1,10 @@
 //! Names of leases: what a caller holds while a concurrency limit counts it.
 
-use std::{fmt, num::NonZeroU64};
+use std::{
+    fmt,
+    hash::{BuildHasher as _, RandomState},
+    num::NonZeroU64,
+};
 
 /// The key of the entry that gives a lease back: it comes after the entries that took it, and has the name.
 pub const KEY: &str = "lease";
@@ -24,7 +28,8 @@ impl LeaseId {
 
     /// A lease that nobody has yet.
     pub fn random() -> Self {
-        Self(NonZeroU64::new(fastrand::u64(1..)).unwrap_or(NonZeroU64::MIN))
+        // Each state has keys of its own, which the operating system made.
+        Self(NonZeroU64::new(RandomState::new().hash_one(())).unwrap_or(NonZeroU64::MIN))
     }
 
     /// The name as stores write it.

@@ -414,7 +414,7 @@ async fn a_charge_that_is_undone_was_never_made(store: &Subject) {
         assert_eq!((charged.admitted, charged.remaining), (true, 0), "{name}");
         let undo = match algorithm {
             Algorithm::Concurrency => release(2),
-            _ => Hits::Undo { amount: NonZeroU64::new(3).expect("not 0"), until: charged.counts_until },
+            _ => Hits::Undo { amount: NonZeroU64::new(3).expect("not 0"), made_at: charged.decided_at },
         };
         // A bucket's end is known to the microsecond below it.
         store.decide_one(at(SECOND), name, policy, undo).await;
@@ -434,7 +434,7 @@ async fn an_undo_that_comes_too_late_takes_nothing_from_others(store: &Subject) 
         let charged = store.decide_one(at(0), name, policy, Hits::charge(5)).await;
         let late = 121 * SECOND;
         assert_eq!(store.decide_one(at(late), name, policy, Hits::charge(5)).await.remaining, 0);
-        let undo = Hits::Undo { amount: NonZeroU64::new(5).expect("not 0"), until: charged.counts_until };
+        let undo = Hits::Undo { amount: NonZeroU64::new(5).expect("not 0"), made_at: charged.decided_at };
         assert_eq!(store.decide_one(at(late), name, policy, undo).await.remaining, 0, "{name}");
     }
 }

@@ -67,8 +67,8 @@ fn hits() -> impl Strategy<Value = Hits> {
         1 => Just(Hits::charge(9_000)),
         3 => (amount(), lease()).prop_map(|(amount, lease)| Hits::Acquire { amount, lease }),
         2 => lease().prop_map(Hits::Release),
-        // When it stops counting is filled in where the history is known.
-        2 => amount().prop_map(|amount| Hits::Undo { amount, until: Timestamp::from_micros(0) }),
+        // When it was made is filled in where the history is known.
+        2 => amount().prop_map(|amount| Hits::Undo { amount, made_at: Timestamp::from_micros(0) }),
     ]
 }
 
@@ -97,71 +97,60 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// The counters of one tag as the definition has them: the algorithms' functions, and for those that share a cell
-/// its end, at which all of it is forgotten.
+/// its end, the latest of theirs, at which all of it is forgotten.
 #[derive(Default)]
 struct Model {
-    states: HashMap<RecordId, State>,
-    ends: u32,
-    /// When charges stop counting that were made before.
-    charged_until: Vec<Timestamp>,
+    states: HashMap<RecordId, (State, Policy)>,
+    /// When charges were made.
+    decided_at: Vec<Timestamp>,
 }
 
 impl Model {
-    /// Says which asks are denied, as the definition of charging all or none has it.
+    /// Says which asks pass, each after the charges before it; what gives back frees nothing for the others.
     fn weigh(&self, now: Timestamp, call: &Call) -> Vec<bool> {
-        let mut earlier = HashMap::<RecordId, u64>::new();
+        let mut weighed = HashMap::<RecordId, State>::new();
         let mut weigh = |ask: &Ask| {
-            let mut state = self.states.get(&ask.record).cloned().unwrap_or_default();
-            let earlier = earlier.entry(ask.record).or_default();
-            let hits = match ask.hits {
-                Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => return false,
-                Hits::Peek => Hits::Peek,
-                Hits::Charge(amount) | Hits::Acquire { amount, .. } => Hits::charge(amount.get() + *earlier),
-            };
-            *earlier += ask.hits.charged();
-            !ask.policy.admits(&mut state, now, hits)
+            let known = || self.states.get(&ask.record).map(|(state, _)| state.clone()).unwrap_or_default();
+            let state = weighed.entry(ask.record).or_insert_with(known);
+            ask.hits.gives_back() || ask.policy.apply(state, now, ask.hits, Charging::AllOrNone)
         };
         call.asks().map(&mut weigh).collect()
     }
 
     fn decide(&mut self, now: Timestamp, call: &Call) -> Vec<Verdict> {
-        let denied = self.weigh(now, call);
+        let passes = self.weigh(now, call);
         let is_vetoed = call.charging == Charging::AllOrNone
-            && call.asks().zip(&denied).any(|(ask, denied)| ask.is_veto() && *denied);
+            && call.asks().zip(&passes).any(|(ask, passes)| ask.is_veto() && !passes);
         let mut shares_cell = false;
-        let (mut changed, mut ends) = (false, self.ends);
+        let mut changed = false;
         let mut verdicts = Vec::new();
-        for (Ask { descriptor, record, policy, hits, .. }, denied) in call.asks().zip(denied) {
-            let known = self.states.get(record).cloned();
+        for (Ask { descriptor, record, policy, hits, .. }, passes) in call.asks().zip(passes) {
+            let known = self.states.get(record).map(|(state, _)| state.clone());
             let mut state = known.clone().unwrap_or_default();
-            let held_back = is_vetoed && hits.charged() > 0;
+            let held_back = is_vetoed && !hits.gives_back();
             let applied = if held_back { Hits::Peek } else { *hits };
             let decided = policy.apply(&mut state, now, applied, call.charging);
-            let admitted = if held_back { !denied } else { decided };
+            let admitted = if held_back { passes } else { decided };
             let standing = policy.standing(&state, now, *hits);
             let verdict = policy.verdict(standing, now, *hits, admitted, call.charging);
-            self.charged_until.push(verdict.counts_until);
+            self.decided_at.push(verdict.decided_at);
             verdicts.push((*descriptor, verdict));
             if policy.algorithm().has_own_key() {
-                self.states.insert(*record, state);
+                self.states.insert(*record, (state, *policy));
                 continue;
             }
             shares_cell = true;
             let ends_at = policy.expires_at(&state);
             if known.as_ref().map_or(ends_at > now.seconds(), |known| *known != state) {
                 changed = true;
-                self.states.insert(*record, state);
+                self.states.insert(*record, (state, *policy));
             }
-            ends = ends.max(ends_at);
         }
         // What changed nothing is not written, its end included.
-        match changed && shares_cell {
-            true if ends <= now.seconds() => {
-                self.ends = 0;
-                self.states.retain(|_, state| !matches!(state, State::Words(_)));
-            }
-            true => self.ends = ends,
-            false => {}
+        let packed = self.states.values().filter(|(state, _)| matches!(state, State::Words(_)));
+        let ends = packed.map(|(state, policy)| policy.expires_at(state)).max().unwrap_or_default();
+        if changed && shares_cell && ends <= now.seconds() {
+            self.states.retain(|_, (state, _)| !matches!(state, State::Words(_)));
         }
         verdicts.sort_by_key(|(descriptor, _)| *descriptor);
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
@@ -172,11 +161,13 @@ impl Model {
         let resolve = |(at, ((number, policy, hits), vetoes)): (usize, &(Asked, bool))| {
             let hits = match *hits {
                 Hits::Undo { amount, .. } => {
-                    let before = self.charged_until.len().saturating_sub(1 + at);
-                    self.charged_until
+                    let before = self.decided_at.len().saturating_sub(1 + at);
+                    self.decided_at
                         .get(before)
-                        .map_or(Hits::Peek, |until| Hits::Undo { amount, until: *until })
+                        .map_or(Hits::Peek, |made_at| Hits::Undo { amount, made_at: *made_at })
                 }
+                // Nobody gives a lease back to what is no concurrency limit.
+                Hits::Release(_) if policy.algorithm() != Algorithm::Concurrency => Hits::Peek,
                 hits => hits,
             };
             // A rule has one policy at a time, and so has a key of its own in one call.

@@ -206,7 +206,7 @@ async fn the_commands_that_readme_names_suffice_for_every_algorithm() {
     let lease = LeaseId::random();
     for algorithm in Algorithm::ALL {
         let policy = policy(algorithm, 2, 60);
-        let undo = Hits::Undo { amount: one, until: at(120_000_000) };
+        let undo = Hits::Undo { amount: one, made_at: at(60_000_000) };
         // Charged, denied, given back in every way; then a clock that steps back, and a window that is over.
         let asks = [Hits::Acquire { amount: one, lease }, Hits::ONE, Hits::ONE, Hits::refund(1), undo];
         for (hits, seconds) in asks.into_iter().chain([Hits::Release(lease), Hits::ONE]).zip([60; 7]) {

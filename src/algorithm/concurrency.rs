@@ -39,11 +39,6 @@ impl Concurrency {
         self.lease_ttl
     }
 
-    pub(super) fn admits(&self, held: &mut Held, now: Timestamp, hits: u64) -> bool {
-        held.advance(now, self.lease_ttl);
-        held.used().saturating_add(hits) <= u64::from(self.limit)
-    }
-
     pub(super) fn apply(&self, held: &mut Held, now: Timestamp, hits: Hits) -> bool {
         held.advance(now, self.lease_ttl);
         let (amount, lease) = match hits {
@@ -51,10 +46,10 @@ impl Concurrency {
             Hits::Acquire { amount, lease } => (amount.get(), lease),
             Hits::Peek | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => {
                 give_back(held, hits);
-                return held.used() <= u64::from(self.limit);
+                return hits.gives_back() || held.used() <= u64::from(self.limit);
             }
         };
-        let admitted = self.admits(held, now, amount);
+        let admitted = held.used().saturating_add(amount) <= u64::from(self.limit);
         if admitted {
             let known = held.remove_tagged(lease);
             held.push(now, amount.saturating_add(known), lease);

@@ -54,13 +54,15 @@ impl FixedWindow {
             Hits::Peek | Hits::Release(_) => count,
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => count.saturating_add(amount.get()),
             Hits::Refund(amount) => count.saturating_sub(amount.get()),
-            Hits::Undo { amount, until } if until.seconds() == end => count.saturating_sub(amount.get()),
+            Hits::Undo { amount, made_at } if self.window_end(made_at) == end => {
+                count.saturating_sub(amount.get())
+            }
             Hits::Undo { .. } => count,
         };
         let is_uncounted = charging == Charging::AllOrNone && hits.charged() > 0 && after > limit;
         let kept = if is_uncounted { count } else { after };
         *state = [end, u32::try_from(kept).unwrap_or(u32::MAX)];
-        after <= limit
+        matches!(hits, Hits::Refund(_) | Hits::Undo { .. }) || after <= limit
     }
 
     pub(super) fn verdict(
@@ -91,7 +93,7 @@ impl FixedWindow {
             retry_after,
             used,
             over: counted.saturating_sub(limit).min(hits.charged()),
-            counts_until: end,
+            decided_at: now,
         }
     }
 }

@@ -101,6 +101,6 @@ pub struct Verdict {
     pub used: u64,
     /// How many of the hits charged were too many; 0 when they passed.
     pub over: u64,
-    /// When hits that were charged now stop counting, rounded down to what an undo goes by.
-    pub counts_until: Timestamp,
+    /// The time of the decision.
+    pub decided_at: Timestamp,
 }

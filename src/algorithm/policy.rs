@@ -78,14 +78,18 @@ impl Policy {
     }
 
     /// The policy that comes nearest to `quota`, for one that a request brings along: a bucket's rate is the
-    /// nearest that can be kept, and a log or a list of leases is as long as it can be.
+    /// nearest that can be kept, a log or a list of leases is as long as it can be, and an interval as long as the
+    /// window.
     pub fn nearest(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Self {
         let Parameters { burst, min_interval, lease_ttl } = *parameters;
         let short = Quota { limit: quota.limit.min(MAX_QUEUED), ..quota };
         match algorithm {
             Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota)),
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),
-            Algorithm::SlidingWindowLog => Self::SlidingWindowLog(SlidingWindowLog::new(short, min_interval)),
+            Algorithm::SlidingWindowLog => {
+                let window = Duration::from_secs(u64::from(quota.window.seconds()));
+                Self::SlidingWindowLog(SlidingWindowLog::new(short, min_interval.min(window)))
+            }
             Algorithm::TokenBucket => {
                 Self::TokenBucket(TokenBucket::rounded(quota, burst.unwrap_or(quota.limit)))
             }
@@ -138,18 +142,6 @@ impl Policy {
         }
     }
 
-    /// Whether a charge of `hits` at `now` would pass. Charges nothing; a state may be moved on to `now`.
-    pub fn admits(&self, state: &mut State, now: Timestamp, hits: Hits) -> bool {
-        match self {
-            Self::SlidingWindowLog(policy) => state.on_log(|log| policy.admits(log, now, hits.charged())),
-            Self::Concurrency(policy) => state.on_leases(|held| policy.admits(held, now, hits.charged())),
-            // Three words are copied faster than the same is computed in another way.
-            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => {
-                self.apply(&mut state.clone(), now, hits, Charging::AllOrNone)
-            }
-        }
-    }
-
     /// Decides `hits` at `now`, moves `state` on, and says whether the hits pass.
     pub fn apply(&self, state: &mut State, now: Timestamp, hits: Hits, charging: Charging) -> bool {
         match self {
@@ -197,12 +189,8 @@ impl Policy {
             Self::FixedWindow(policy) => policy.verdict([first, second], now, hits, admitted, charging),
             Self::SlidingWindow(policy) => policy.verdict(words, now, hits, admitted),
             Self::TokenBucket(policy) => policy.verdict([first, second], now, hits, admitted),
-            Self::SlidingWindowLog(policy) => {
-                queued.verdict(policy.limit(), policy.window(), now, hits, admitted)
-            }
-            Self::Concurrency(policy) => {
-                queued.verdict(policy.limit(), policy.lease_ttl(), now, hits, admitted)
-            }
+            Self::SlidingWindowLog(policy) => queued.verdict(policy.limit(), now, hits, admitted),
+            Self::Concurrency(policy) => queued.verdict(policy.limit(), now, hits, admitted),
         }
     }
 

@@ -98,8 +98,10 @@ impl<T: Copy + Ord> Queue<T> {
     pub(super) fn remove_tagged(&mut self, tag: T) -> u64 {
         let tagged = self.entries.iter().filter(|entry| entry.tag == tag);
         let hits = tagged.map(|entry| entry.hits).sum();
-        self.entries.retain(|entry| entry.tag != tag);
-        self.used = self.used.saturating_sub(hits);
+        if hits > 0 {
+            self.entries.retain(|entry| entry.tag != tag);
+            self.used = self.used.saturating_sub(hits);
+        }
         hits
     }
 
@@ -137,14 +139,7 @@ impl<T: Copy + Ord> Queue<T> {
 
 impl Queued {
     /// What a decision came to that left so much in the queue.
-    pub(super) fn verdict(
-        &self,
-        limit: u32,
-        lifetime: Duration,
-        now: Timestamp,
-        hits: Hits,
-        admitted: bool,
-    ) -> Verdict {
+    pub(super) fn verdict(&self, limit: u32, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
         let limit = u64::from(limit);
         let over = self.used.saturating_add(hits.charged()).saturating_sub(limit).min(hits.charged());
         Verdict {
@@ -155,7 +150,7 @@ impl Queued {
             used: self.used,
             // What came too early had room, and is over the limit all the same.
             over: if admitted { 0 } else { over.max(u64::from(hits.charged() > 0)) },
-            counts_until: now.plus(lifetime),
+            decided_at: now,
         }
     }
 }

@@ -65,11 +65,16 @@ impl SlidingWindow {
         self.micros().checked_div(self.step()).unwrap_or(1)
     }
 
+    /// The end of the window that a time lies in, in seconds since the epoch.
+    fn window_end(&self, time: Timestamp) -> u32 {
+        let start = time.seconds().saturating_sub(time.seconds() % self.window);
+        start.saturating_add(self.window.get())
+    }
+
     /// The counts as of `now`.
     fn counts(&self, [ends, count, previous]: Words, now: Timestamp) -> Counts {
         let window = self.window.get();
-        let start = now.seconds().saturating_sub(now.seconds() % self.window);
-        let end = start.saturating_add(window);
+        let end = self.window_end(now);
         let next_end = end.saturating_add(window);
         let (count, previous) = (u64::from(count), u64::from(previous));
         match ends {
@@ -112,11 +117,11 @@ impl SlidingWindow {
                 let more = amount.get().saturating_sub(counts.count);
                 counts.count = counts.count.saturating_sub(amount.get());
                 counts.previous = counts.previous.saturating_sub(more);
-                admitted = self.used(&counts, now) <= limit;
+                admitted = true;
             }
-            Hits::Undo { amount, until } => {
-                self.undo(&mut counts, amount.get(), until);
-                admitted = self.used(&counts, now) <= limit;
+            Hits::Undo { amount, made_at } => {
+                self.undo(&mut counts, amount.get(), made_at);
+                admitted = true;
             }
             Hits::Peek | Hits::Release(_) => {}
         }
@@ -125,11 +130,12 @@ impl SlidingWindow {
         admitted
     }
 
-    /// Takes a charge back that counts until `until`: it is among the current hits or among those before.
-    fn undo(&self, counts: &mut Counts, amount: u64, until: Timestamp) {
-        if until.seconds() == counts.end.saturating_add(self.window.get()) {
+    /// Takes back a charge of that time: it is among the current hits or among those before.
+    fn undo(&self, counts: &mut Counts, amount: u64, made_at: Timestamp) {
+        let window_end = self.window_end(made_at);
+        if window_end == counts.end {
             counts.count = counts.count.saturating_sub(amount);
-        } else if until.seconds() == counts.end {
+        } else if window_end.saturating_add(self.window.get()) == counts.end {
             counts.previous = counts.previous.saturating_sub(amount);
         }
     }
@@ -150,7 +156,7 @@ impl SlidingWindow {
             },
             used,
             over: if admitted { 0 } else { over },
-            counts_until: Timestamp::from_micros(u64::from(expires_at(state)).saturating_mul(1_000_000)),
+            decided_at: now,
         }
     }
 

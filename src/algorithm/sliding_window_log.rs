@@ -55,11 +55,6 @@ impl SlidingWindowLog {
         }
     }
 
-    pub(super) fn admits(&self, log: &mut Queue<()>, now: Timestamp, hits: u64) -> bool {
-        log.advance(now, self.window);
-        self.has_room(log, now, hits)
-    }
-
     pub(super) fn apply(&self, log: &mut Queue<()>, now: Timestamp, hits: Hits) -> bool {
         log.advance(now, self.window);
         match hits {
@@ -71,15 +66,10 @@ impl SlidingWindowLog {
                 return admitted;
             }
             Hits::Refund(amount) => log.remove_newest(amount.get()),
-            Hits::Undo { amount, until } => {
-                // What counts until then was logged a window before.
-                let micros = u64::try_from(self.window.as_micros()).unwrap_or(u64::MAX);
-                let at = Timestamp::from_micros(until.as_micros().saturating_sub(micros));
-                log.remove_at(at, amount.get());
-            }
+            Hits::Undo { amount, made_at } => log.remove_at(made_at, amount.get()),
             Hits::Peek | Hits::Release(_) => {}
         }
-        log.used() <= u64::from(self.limit)
+        matches!(hits, Hits::Refund(_) | Hits::Undo { .. }) || log.used() <= u64::from(self.limit)
     }
 
     /// Where the log stands; it was advanced to `now`.

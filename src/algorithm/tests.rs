@@ -150,7 +150,7 @@ proptest! {
             if policy.apply(&mut undone, now, hits, charging) {
                 let verdict = policy.verdict(policy.standing(&undone, now, hits), now, hits, true, charging);
                 let amount = std::num::NonZeroU64::new(hits.charged()).expect("not 0");
-                policy.apply(&mut undone, now, Hits::Undo { amount, until: verdict.counts_until }, charging);
+                policy.apply(&mut undone, now, Hits::Undo { amount, made_at: verdict.decided_at }, charging);
             }
             // A bucket may be a part of a microsecond behind.
             let now = now.plus(Duration::from_micros(1));

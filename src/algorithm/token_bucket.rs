@@ -9,8 +9,11 @@
 //! most 0.1 % too long at 100,000 hits per second and 1 % at a million. The state is `[seconds, ticks]` of the
 //! TAT since the epoch, exact in Lua's 53 bits because only differences are computed.
 //!
-//! A debt above the capacity (a capacity that was lowered, a clock that stepped back) counts as an empty
-//! bucket. A raised or lowered rate keeps the debt in time, that is, the fraction of the bucket that is used.
+//! A debt above the capacity counts as an empty bucket. A raised or lowered rate keeps the debt in time, that is,
+//! the fraction of the bucket that is used. Only what is charged or given back changes a debt: one who looks with a
+//! smaller capacity, as a limit that a request brings along may have, must not fill the bucket for one with a larger.
+//! But a clock that stepped back may have left a debt that no capacity explains. So the upper 5 bits of the second
+//! word keep the *size* of the largest bucket that was charged, and a debt is cut to what that size can owe.
 
 use std::{num::NonZeroU64, time::Duration};
 
@@ -22,6 +25,24 @@ const TICKS_PER_SECOND: u64 = 1_000_000 * TICKS_PER_MICRO;
 
 /// The longest time that a bucket may take to fill: what keeps every sum below 2^53 ticks, about 2.8 years.
 const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
+
+/// Sizes are powers of two times so many ticks: a 16th of a second.
+const SMALLEST: u64 = TICKS_PER_SECOND / 16;
+
+/// The size of the longest time to fill, which 5 bits hold.
+const LARGEST_SIZE: u32 = 31;
+
+const SIZE_SHIFT: u32 = 27;
+const TICKS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
+
+/// A state, taken apart.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    /// The theoretical arrival time, in ticks since the epoch.
+    full_at: u64,
+    /// The size of the largest bucket that was charged since it was last full.
+    size: u32,
+}
 
 /// Tokens up to a capacity, refilled at the quota's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,54 +84,50 @@ impl TokenBucket {
         [self.emission.map_or(0, NonZeroU64::get), self.capacity]
     }
 
-    /// Ticks that `now` is away from the moment when the bucket is full.
-    fn debt(&self, state: [u32; 2], now: Timestamp) -> u64 {
-        let full = ticks(state[0], u64::from(state[1]));
-        full.saturating_sub(now_in_ticks(now)).min(self.capacity)
-    }
-
     /// The debt of `amount` tokens.
     fn cost(&self, amount: u64) -> u64 {
         self.emission.map_or(u64::MAX, |interval| interval.get().saturating_mul(amount))
     }
 
     pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits) -> bool {
-        let debt = self.debt(*state, now);
+        let bucket = Bucket::read(*state);
+        let owed = bucket.owed(now).min(bucket.bound().max(self.capacity));
         let (admitted, after) = match hits {
-            Hits::Peek | Hits::Release(_) => (true, debt),
+            Hits::Peek | Hits::Release(_) => (true, owed),
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
-                match debt.saturating_add(self.cost(amount.get())) {
+                match owed.saturating_add(self.cost(amount.get())) {
                     charged if charged <= self.capacity => (true, charged),
-                    _ => (false, debt),
+                    _ => (false, owed),
                 }
             }
-            Hits::Refund(amount) => (true, debt.saturating_sub(self.cost(amount.get()))),
-            Hits::Undo { amount, until } => {
-                // What has been refilled since is no debt any more.
-                let owed = now_in_ticks(until).saturating_sub(now_in_ticks(now));
-                (true, debt.saturating_sub(self.cost(amount.get()).min(owed)))
+            Hits::Refund(amount) => (true, owed.saturating_sub(self.cost(amount.get()))),
+            Hits::Undo { amount, made_at } => {
+                // What has been refilled since is owed no more.
+                let refilled = now_in_ticks(now).saturating_sub(now_in_ticks(made_at));
+                (true, owed.saturating_sub(self.cost(amount.get()).saturating_sub(refilled)))
             }
         };
-        *state = full_at(now, after);
+        let size = if owed == 0 { 0 } else { bucket.size };
+        *state = Bucket::full_at(now, after, size.max(size_of(self.capacity))).write();
         admitted
     }
 
     pub(super) fn verdict(&self, state: [u32; 2], now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
-        let debt = self.debt(state, now);
-        let free = self.capacity.saturating_sub(debt);
+        let owed = Bucket::read(state).owed(now);
+        let free = self.capacity.saturating_sub(owed);
         let tokens = |ticks: u64| self.emission.map_or(0, |interval| ticks / interval);
         Verdict {
             admitted,
             remaining: u32::try_from(tokens(free)).unwrap_or(u32::MAX),
-            reset_after: duration(debt),
-            retry_after: if admitted { Duration::ZERO } else { self.retry_after(debt, hits) },
+            reset_after: duration(owed),
+            retry_after: if admitted { Duration::ZERO } else { self.retry_after(owed, hits) },
             used: tokens(self.capacity).saturating_sub(tokens(free)),
             over: if admitted { 0 } else { hits.charged() },
-            counts_until: Timestamp::from_micros(ticks(state[0], u64::from(state[1])) / TICKS_PER_MICRO),
+            decided_at: now,
         }
     }
 
-    /// Until `hits` pass a bucket with that debt.
+    /// Until `hits` pass a bucket with that debt, which may be above the capacity.
     fn retry_after(&self, debt: u64, hits: Hits) -> Duration {
         match self.cost(hits.charged()) {
             cost if cost > self.capacity => Duration::MAX,
@@ -119,25 +136,50 @@ impl TokenBucket {
     }
 }
 
-/// A bucket is full at its TAT.
-pub(super) const fn expires_at(state: [u32; 2]) -> u32 {
-    state[0].saturating_add((state[1] > 0) as u32)
+impl Bucket {
+    fn read([seconds, word]: [u32; 2]) -> Self {
+        let ticks = u64::from(seconds).saturating_mul(TICKS_PER_SECOND);
+        Self { full_at: ticks.saturating_add(u64::from(word & TICKS_MASK)), size: word >> SIZE_SHIFT }
+    }
+
+    /// The bucket that is full `owed` ticks after `now`.
+    fn full_at(now: Timestamp, owed: u64, size: u32) -> Self {
+        match owed {
+            0 => Self { full_at: 0, size: 0 },
+            _ => Self { full_at: now_in_ticks(now).saturating_add(owed), size },
+        }
+    }
+
+    /// Ticks from `now` until it is full.
+    fn owed(self, now: Timestamp) -> u64 {
+        self.full_at.saturating_sub(now_in_ticks(now))
+    }
+
+    /// The most ticks that a bucket of its size can owe, and up to as many more.
+    const fn bound(self) -> u64 {
+        SMALLEST << self.size
+    }
+
+    fn write(self) -> [u32; 2] {
+        let seconds = u32::try_from(self.full_at / TICKS_PER_SECOND).unwrap_or(u32::MAX);
+        // Below 100,000,000, so the remainder fits.
+        [seconds, (self.full_at % TICKS_PER_SECOND) as u32 | self.size << SIZE_SHIFT]
+    }
 }
 
-fn ticks(seconds: u32, ticks: u64) -> u64 {
-    u64::from(seconds).saturating_mul(TICKS_PER_SECOND).saturating_add(ticks)
+/// The size that stands for a capacity: the exponent of the power of two that has room for it.
+fn size_of(capacity: u64) -> u32 {
+    let steps = capacity.div_ceil(SMALLEST).max(1);
+    steps.next_power_of_two().trailing_zeros().min(LARGEST_SIZE)
+}
+
+/// A bucket is full at its TAT.
+pub(super) const fn expires_at([seconds, word]: [u32; 2]) -> u32 {
+    seconds.saturating_add((word & TICKS_MASK > 0) as u32)
 }
 
 fn now_in_ticks(now: Timestamp) -> u64 {
     now.as_micros().saturating_mul(TICKS_PER_MICRO)
-}
-
-/// The state of a bucket that is full `debt` ticks after `now`.
-fn full_at(now: Timestamp, debt: u64) -> [u32; 2] {
-    let full = now_in_ticks(now).saturating_add(debt);
-    let seconds = u32::try_from(full / TICKS_PER_SECOND).unwrap_or(u32::MAX);
-    // Below 100,000,000, so the remainder fits.
-    [seconds, (full % TICKS_PER_SECOND) as u32]
 }
 
 /// Ticks as a duration, rounded up to a whole microsecond.

@@ -53,10 +53,10 @@ fn is_vetoed(call: &Call, verdicts: &Verdicts) -> bool {
 
 /// What takes back a charge that was made.
 fn reverse(charging: Charging, hits: Hits, verdict: &Verdict) -> Option<Hits> {
-    let until = verdict.counts_until;
+    let made_at = verdict.decided_at;
     match charging {
         Charging::AllOrNone => release_of(hits)
-            .or_else(|| NonZeroU64::new(hits.charged()).map(|amount| Hits::Undo { amount, until })),
+            .or_else(|| NonZeroU64::new(hits.charged()).map(|amount| Hits::Undo { amount, made_at })),
         Charging::EachForItself => release_of(hits),
     }
 }

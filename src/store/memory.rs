@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use self::shard::{Name, Shard};
 use super::call::{Ask, Call, Cell, Verdicts};
 use crate::{
-    algorithm::{Charging, Verdict},
+    algorithm::{Charging, State, Verdict},
     clock::{Clock, Timestamp},
     descriptor::Hits,
 };
@@ -34,15 +34,15 @@ struct Shared {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// Whether each ask of a call is denied.
-type Denied = SmallVec<[bool; 4]>;
+/// Whether each ask of a call passes.
+type Passes = SmallVec<[bool; 4]>;
 
 /// What becomes of an ask.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     /// It is decided.
     Due,
-    /// It is not charged because another one is denied, whether or not it would have passed.
+    /// It is not charged because one is denied, itself or another; whether it would have passed alone.
     HeldBack { passes: bool },
 }
 
@@ -71,17 +71,16 @@ impl MemoryStore {
         let mut shard = shard.lock();
         // Read under the lock, so that time does not run backwards within a shard.
         let now = shared.clock.now();
-        let denied = match call.charging {
-            Charging::EachForItself => Denied::new(),
+        let weighed = match call.charging {
+            Charging::EachForItself => None,
             Charging::AllOrNone => self.weigh(&mut shard, call, now),
         };
-        let is_vetoed = call.asks().zip(&denied).any(|(ask, denied)| ask.is_veto() && *denied);
         let mut verdicts = Verdicts::new();
         for (at, (cell, ask)) in call.asks_with_cells().enumerate() {
-            let held_back = is_vetoed && ask.hits.charged() > 0;
-            let outcome = match held_back {
-                true => Outcome::HeldBack { passes: !denied.get(at).copied().unwrap_or_default() },
-                false => Outcome::Due,
+            let passes = weighed.as_ref().and_then(|passes| passes.get(at).copied());
+            let outcome = match passes {
+                Some(passes) if !ask.hits.gives_back() => Outcome::HeldBack { passes },
+                Some(_) | None => Outcome::Due,
             };
             let verdict = self.decide_one(&mut shard, cell, ask, call.charging, now, outcome);
             verdicts.push((ask.descriptor, verdict));
@@ -89,24 +88,30 @@ impl MemoryStore {
         verdicts
     }
 
-    /// Says of each ask whether it is denied, without charging any. Charges of one counter add up.
-    fn weigh(&self, shard: &mut Shard, call: &Call, now: Timestamp) -> Denied {
-        let mut denied = Denied::new();
-        for cell in &call.cells {
-            for (at, ask) in cell.asks.iter().enumerate() {
-                let earlier = cell.asks.iter().take(at).filter(|earlier| earlier.record == ask.record);
-                let earlier: u64 = earlier.map(|earlier| earlier.hits.charged()).sum();
-                let hits = match ask.hits.charged() {
-                    0 => Hits::Peek,
-                    charged => Hits::charge(charged.saturating_add(earlier)),
-                };
-                let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), ask.record);
-                denied.push(
-                    !ask.hits.gives_back() && !shard.look(&name, |state| ask.policy.admits(state, now, hits)),
-                );
+    /// Says which asks would pass, each after the charges before it, if one of them keeps the others from being
+    /// charged. Charges none. What gives back frees nothing for the others.
+    fn weigh(&self, shard: &mut Shard, call: &Call, now: Timestamp) -> Option<Passes> {
+        let mut weighed: SmallVec<[(Name<'_>, State); 4]> = SmallVec::new();
+        let (mut passes, mut is_vetoed) = (Passes::new(), false);
+        for (cell, ask) in call.asks_with_cells() {
+            if ask.hits.gives_back() {
+                passes.push(true);
+                continue;
             }
+            let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), ask.record);
+            let state = match weighed.iter_mut().position(|(known, _)| *known == name) {
+                Some(at) => weighed.get_mut(at).map(|(_, state)| state),
+                None => {
+                    weighed.push((name, shard.state(&name)));
+                    weighed.last_mut().map(|(_, state)| state)
+                }
+            };
+            let admitted =
+                state.is_some_and(|state| ask.policy.apply(state, now, ask.hits, Charging::AllOrNone));
+            is_vetoed |= ask.is_veto() && !admitted;
+            passes.push(admitted);
         }
-        denied
+        is_vetoed.then_some(passes)
     }
 
     fn decide_one(

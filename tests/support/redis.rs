@@ -33,7 +33,7 @@ pub(crate) const COMMANDS: [&str; 24] = [
     "zadd",
     "zcard",
     "zcount",
-    "zscore",
+    "zmscore",
     "zrange",
     "zrangebyscore",
     "zrem",

@@ -89,7 +89,7 @@ fn extra(ask: &Ask) -> [u8; 8] {
     match ask.hits {
         Hits::Acquire { lease, .. } | Hits::Release(lease) if is_lease => lease.to_bytes(),
         // Zeros would say that it is no undo.
-        Hits::Undo { until, .. } if !is_lease => number(until.as_micros().max(1)),
+        Hits::Undo { made_at, .. } if !is_lease => number(made_at.as_micros().max(1)),
         Hits::Charge(_) | Hits::Acquire { .. } => number(micros(ask.policy.min_interval())),
         Hits::Peek | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => [0; 8],
     }
