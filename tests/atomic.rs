@@ -31,6 +31,8 @@ descriptors:
   - {key: endpoint, rate_limit: {algorithm: sliding_window_log, unit: hour, requests_per_unit: 5000}}
   - {key: exhausted, rate_limit: {algorithm: token_bucket, unit: year, requests_per_unit: 1}}
   - {key: window, rate_limit: {algorithm: sliding_window, unit: year, requests_per_unit: 5000}}
+  - {key: bucket, rate_limit: {algorithm: token_bucket, unit: year, requests_per_unit: 5000}}
+  - {key: places, rate_limit: {algorithm: concurrency, requests_per_unit: 5000}}
 - key: team
   rate_limit: {unit: year, requests_per_unit: 50}
 ";
@@ -146,13 +148,15 @@ async fn one_exhausted_limit_of_three_leaves_the_others_untouched_in_a_thousand_
 async fn what_one_tag_charged_is_taken_back_when_another_denies() {
     let (redis, rules) = (Redis::start(), rules(RULES));
     let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
-    // A tag for the client, with a window, a log and a bucket or two windows, and one for the team.
+    // A tag for the client, with a counter of each algorithm, and one for the team.
     let spanning = request(
         "d",
         &[
             &[("client", "c")],
             &[("client", "c"), ("endpoint", "/a")],
             &[("client", "c"), ("window", "w")],
+            &[("client", "c"), ("bucket", "b")],
+            &[("client", "c"), ("places", "p")],
             &[("team", "t")],
         ],
     );
@@ -172,7 +176,8 @@ async fn what_one_tag_charged_is_taken_back_when_another_denies() {
     let admitted: u32 = tasks.join_all().await.into_iter().sum();
     assert_eq!(admitted, 50);
     let mut client = instances[0].client().await;
-    let expected = [100_000 - admitted, 5_000 - admitted, 5_000 - admitted, 50 - admitted];
+    let left = 5_000 - admitted;
+    let expected = [100_000 - admitted, left, left, left, left, 50 - admitted];
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let remaining = remaining(&mut client, &spanning).await;

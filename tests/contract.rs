@@ -75,6 +75,10 @@ promises!(
     a_lowered_limit_denies_until_the_usage_is_below_it,
     a_window_that_is_made_longer_grants_nothing_anew,
     another_algorithm_has_a_counter_of_its_own,
+    a_look_with_a_smaller_burst_fills_no_bucket,
+    an_undone_bucket_gets_no_more_than_is_still_owed,
+    charges_of_one_counter_add_up_where_all_or_none_are_charged,
+    what_gives_back_is_never_denied,
 );
 
 fn limited(algorithm: Algorithm) -> Policy {
@@ -477,5 +481,71 @@ async fn another_algorithm_has_a_counter_of_its_own(store: &Subject) {
         assert_eq!(store.decide_one(at(0), name, limited(to), Hits::Peek).await.used, 0);
         // Back again, what was used is known.
         assert!(!store.decide_one(at(0), name, limited(from), Hits::ONE).await.admitted, "{name}");
+    }
+}
+
+async fn a_look_with_a_smaller_burst_fills_no_bucket(store: &Subject) {
+    let quota = Quota { limit: 60, window: Window::from_seconds(60).expect("in range") };
+    let burst = |burst| Parameters { burst: Some(burst), ..Parameters::default() };
+    let large = Policy::new(Algorithm::TokenBucket, quota, &burst(1_000)).expect("valid");
+    let small = large.with_quota(quota);
+    assert!(store.decide_one(at(0), "a", large, Hits::charge(900)).await.admitted);
+    for hits in [Hits::Peek, Hits::ONE, Hits::refund(1)] {
+        let verdict = store.decide_one(at(0), "a", small, hits).await;
+        assert_eq!(verdict.remaining, 0);
+    }
+    assert_eq!(store.decide_one(at(0), "a", large, Hits::Peek).await.remaining, 101);
+}
+
+async fn an_undone_bucket_gets_no_more_than_is_still_owed(store: &Subject) {
+    // A token each 10 ms. Of three charges of 50, the first two are undone: one at once, one after the third.
+    let policy = policy(Algorithm::TokenBucket, 100, 1);
+    let charge = async |micros| store.decide_one(at(micros), "a", policy, Hits::charge(50)).await;
+    let undo = async |micros, charged: Verdict| {
+        let amount = NonZeroU64::new(50).expect("not 0");
+        let undo = Hits::Undo { amount, made_at: charged.decided_at };
+        store.decide_one(at(micros), "a", policy, undo).await
+    };
+    let (first, second) = (charge(0).await, charge(0).await);
+    assert_eq!(undo(0, first).await.used, 50);
+    assert_eq!(charge(250_000).await.used, 75);
+    assert_eq!(undo(250_000, second).await.used, 50, "the third alone");
+}
+
+async fn charges_of_one_counter_add_up_where_all_or_none_are_charged(store: &Subject) {
+    let quota = Quota { limit: 100, window: Window::from_seconds(60).expect("in range") };
+    let parameters = Parameters { min_interval: Duration::from_millis(50), ..Parameters::default() };
+    let apart = Policy::new(Algorithm::SlidingWindowLog, quota, &parameters).expect("valid");
+    let other = policy(Algorithm::FixedWindow, 10, 60);
+    let asks = [((1, apart, Hits::ONE), true), ((2, other, Hits::ONE), true), ((1, apart, Hits::ONE), true)];
+    let verdicts = store.decide(at(0), &charging(Charging::AllOrNone, "apart", &asks)).await;
+    let passed: Vec<_> = verdicts.iter().map(|verdict| (verdict.admitted, verdict.used)).collect();
+    assert_eq!(passed, [(true, 0), (true, 0), (false, 0)], "two requests of the same time");
+
+    for algorithm in Algorithm::ALL {
+        let (high, low) = (policy(algorithm, 10, 60), policy(algorithm, 3, 60));
+        let look = ((1, low, Hits::Peek), true);
+        for ask in [((1, high, Hits::charge(6)), true), ((1, high, Hits::charge(5)), true)] {
+            let asks = [((1, high, Hits::charge(5)), true), look, ask];
+            let verdicts = store.decide(at(0), &charging(Charging::AllOrNone, algorithm.name(), &asks)).await;
+            let denied = verdicts.iter().any(|verdict| !verdict.admitted);
+            let used = store.decide(at(0), &call(algorithm.name(), &[(1, high, Hits::Peek)])).await[0].used;
+            assert_eq!(used == 0, denied, "{}: {verdicts:?}", algorithm.name());
+            store.decide(at(0), &call(algorithm.name(), &[(1, high, Hits::reset())])).await;
+        }
+    }
+}
+
+async fn what_gives_back_is_never_denied(store: &Subject) {
+    for algorithm in Algorithm::ALL {
+        let (high, low, name) = (policy(algorithm, 10, 60), policy(algorithm, 2, 60), algorithm.name());
+        store.decide_one(at(0), name, high, acquire(1, 8)).await;
+        for hits in [Hits::refund(1), Hits::Undo { amount: NonZeroU64::MIN, made_at: at(0) }] {
+            assert!(store.decide_one(at(0), name, low, hits).await.admitted, "{name}");
+        }
+        store.decide_one(at(0), name, high, acquire(2, 1)).await;
+        if algorithm == Algorithm::Concurrency {
+            assert!(store.decide_one(at(0), name, low, release(2)).await.admitted);
+        }
     }
 }

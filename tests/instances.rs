@@ -222,3 +222,41 @@ async fn the_commands_that_readme_names_suffice_for_every_algorithm() {
         assert!(readme.contains(&format!("`{command}`")), "README does not name {command}");
     }
 }
+
+#[tokio::test]
+async fn a_key_lives_for_as_long_as_its_counters_count() {
+    let redis = Redis::start();
+    let store = redis.store();
+    for (algorithm, lives) in [
+        (Algorithm::FixedWindow, 1..=60_000),
+        (Algorithm::SlidingWindow, 60_000..=120_000),
+        (Algorithm::SlidingWindowLog, 59_000..=60_000),
+        (Algorithm::TokenBucket, 19_000..=21_000),
+        (Algorithm::Concurrency, 59_000..=60_000),
+    ] {
+        let decide = async |seconds, hits| {
+            let call = call(algorithm.name(), &[(0, policy(algorithm, 3, seconds), hits)]);
+            store.decide(&call).await.expect("decides");
+            let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).expect("keys");
+            let left = |key| redis::cmd("PTTL").arg(key).query::<i64>(&mut redis.connect()).expect("a time");
+            keys.iter().map(left).collect::<Vec<_>>()
+        };
+        let left = decide(60, Hits::ONE).await;
+        assert!(left.len() == 1 && lives.contains(&left[0]), "{}: {left:?}", algorithm.name());
+        // A denial under a longer window lets the key live as long as that needs.
+        if algorithm == Algorithm::SlidingWindowLog {
+            let left = decide(3_600, Hits::charge(3)).await;
+            assert!((3_590_000..=3_600_000).contains(&left[0]), "{left:?}");
+        }
+        assert!(decide(60, Hits::reset()).await.is_empty(), "{}", algorithm.name());
+    }
+    // One of two counters that ends sooner than before takes the key along.
+    let ask = |number, seconds, hits| (number, policy(Algorithm::FixedWindow, 3, seconds), hits);
+    store
+        .decide(&call("two", &[ask(0, 1, Hits::ONE), ask(1, 31_536_000, Hits::ONE)]))
+        .await
+        .expect("decides");
+    store.decide(&call("two", &[ask(1, 31_536_000, Hits::reset())])).await.expect("decides");
+    let left: i64 = redis::cmd("PTTL").arg("{test|name=two}").query(&mut redis.connect()).expect("a time");
+    assert!(left <= 1_000, "{left}");
+}

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod faults;
+mod queues;
 mod reshard;
 mod sentinel;
 mod tls;

@@ -37,6 +37,11 @@ impl<T: Copy + Ord> Queue<T> {
         self.used
     }
 
+    /// Entries that are kept; hits of the same time may share one.
+    pub(super) fn entries(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Drops what has ended by `now`, and moves what lies ahead of it.
     pub(super) fn advance(&mut self, now: Timestamp, lifetime: Duration) {
         let ahead = self.entries.iter_mut().rev().take_while(|entry| entry.at > now);

@@ -57,6 +57,16 @@ pub enum Charging {
 }
 
 impl State {
+    /// How many counters of a few words take about as much memory.
+    pub fn weight(&self) -> usize {
+        let entries = match self {
+            Self::Words(_) => 0,
+            Self::Log(log) => log.entries(),
+            Self::Leases(held) => held.entries(),
+        };
+        1_usize.saturating_add(entries.div_ceil(4))
+    }
+
     /// The words; those of an unused counter when it holds something else.
     pub(super) const fn words(&self) -> Words {
         match self {

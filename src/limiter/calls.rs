@@ -40,7 +40,8 @@ pub(super) fn calls(
         };
         let hits = under_lease(hits, &policy, lease);
         // A quota denies together with others, a watched limit never.
-        let vetoes = !modes.quota && rule.is_none_or(|rule| !rule.shadow_mode && !rule.quota_mode);
+        let is_enforced = !modes.shadow && !modes.quota;
+        let vetoes = is_enforced && rule.is_none_or(|rule| !rule.shadow_mode && !rule.quota_mode);
         add(&mut calls, domain.charging, key, Ask { descriptor: at, record, policy, hits, vetoes });
     }
     calls
@@ -67,27 +68,27 @@ pub(crate) fn cell_of(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> Ce
 
 /// The cell of all counters that have the rule's open values of these entries.
 fn shared_cell(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
-    let tag = tag_of(domain, rule, entries);
+    let tag = tag_of(domain, rule);
+    let mut open = rule.open(entries).peekable();
     if tag.is_empty() {
-        let mut open = rule.open(entries).peekable();
         return match open.peek() {
             None => CellKey::global(&domain.name, rule.record_id()),
-            Some(_) => CellKey::open(&domain.name, open),
+            Some(_) => CellKey::open(&domain.name, open.map(|(_, entry)| entry)),
         };
     }
-    let mut beyond = rule.open(entries).filter(|entry| !tag.contains(entry)).peekable();
-    let cell = CellKey::open(&domain.name, tag.iter().copied());
+    let mut beyond = open.filter(|(at, _)| !tag.contains(at)).map(|(_, entry)| entry).peekable();
+    let cell = CellKey::open(&domain.name, tag.iter().filter_map(|at| entries.get(*at).copied()));
     match beyond.peek() {
         None => cell,
         Some(_) => cell.beyond(beyond),
     }
 }
 
-/// The entries that the domain makes its hash tags of, in its order. The values of one that shares its counter
-/// among them are no part of a name.
-fn tag_of<'a>(domain: &Domain, rule: &Rule, entries: &[Entry<'a>]) -> SmallVec<[Entry<'a>; 4]> {
-    let named = |key: &str| rule.tellers(entries).find(|entry| entry.key == key);
-    domain.hash_tag.iter().filter_map(|key| named(key)).collect()
+/// The positions of the entries that the domain makes its hash tags of, in its order: a matter of the rule alone, so
+/// that the same values in other places have other names.
+fn tag_of(domain: &Domain, rule: &Rule) -> SmallVec<[usize; 4]> {
+    let position = |key: &str| rule.segments.iter().position(|segment| segment.tells(key));
+    domain.hash_tag.iter().filter_map(|key| position(key)).collect()
 }
 
 /// The counter of a limit that the descriptor brought along.

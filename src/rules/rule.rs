@@ -86,6 +86,12 @@ pub struct Derived {
 }
 
 impl Segment {
+    /// Whether the value of that key tells counters apart. Of one that shares its counter among them it does not, and
+    /// one whose key is a pattern stands for many.
+    pub fn tells(&self, key: &str) -> bool {
+        self.value != Value::Shared && *self.key == *key
+    }
+
     /// What stays open where a value is stated: nothing, unless the request's key alone reads like the rule's key
     /// and value, which matches it as in the reference, with a counter for each value.
     fn open_though_stated<'a>(&self, entry: Entry<'a>) -> Option<Entry<'a>> {
@@ -105,20 +111,17 @@ impl Segment {
 }
 
 impl Rule {
-    /// The entries of a request that tell the rule's counters apart: those that the rule leaves open.
-    pub fn open<'a>(&self, entries: &[Entry<'a>]) -> impl Iterator<Item = Entry<'a>> {
-        self.segments.iter().zip(entries).filter_map(|(segment, entry)| match segment.value {
-            Value::Stated => segment.open_though_stated(*entry),
-            Value::Open => Some(*entry),
-            Value::Shared => segment.open_though_shared(*entry),
+    /// The entries of a request that tell the rule's counters apart, those that the rule leaves open, with their
+    /// positions.
+    pub fn open<'a>(&self, entries: &[Entry<'a>]) -> impl Iterator<Item = (usize, Entry<'a>)> {
+        self.segments.iter().zip(entries).enumerate().filter_map(|(at, (segment, entry))| {
+            let open = match segment.value {
+                Value::Stated => segment.open_though_stated(*entry),
+                Value::Open => Some(*entry),
+                Value::Shared => segment.open_though_shared(*entry),
+            };
+            open.map(|entry| (at, entry))
         })
-    }
-
-    /// The entries of a request that tell its counter from others of the rule or of other rules: all but those
-    /// whose values share a counter.
-    pub fn tellers<'a>(&self, entries: &[Entry<'a>]) -> impl Iterator<Item = Entry<'a>> {
-        let told = self.segments.iter().zip(entries).filter(|(segment, _)| segment.value != Value::Shared);
-        told.map(|(_, entry)| *entry)
     }
 
     /// Whether a request with these entries shares its counter with other values. One that reads just like the

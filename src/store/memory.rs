@@ -57,7 +57,7 @@ pub struct Occupancy {
 
 impl MemoryStore {
     /// A store that keeps about `capacity` counters at most: an equal part in each of its 64 shards, and at
-    /// least one.
+    /// least one. Every four hits of a log, or leases, weigh as much as a counter.
     pub fn new(capacity: usize, clock: Clock) -> Self {
         let shards = array::from_fn(|_| Mutex::new(Shard::new(capacity.div_ceil(SHARDS))));
         Self { shared: Arc::new(Shared { clock, hasher: RandomState::default(), shards }) }
@@ -203,5 +203,34 @@ mod tests {
         for call in &exhausted {
             assert!(!admitted(&store, call), "an enforced limit was forgotten");
         }
+    }
+
+    #[test]
+    fn a_log_weighs_as_much_as_its_hits() {
+        let clock = Clock::manual(Timestamp::from_micros(1_000_000_000));
+        let store = MemoryStore::new(64 * 100, clock.clone());
+        let window = Window::of(Unit::Hour);
+        let parameters = Parameters::default();
+        let policy = Policy::new(Algorithm::SlidingWindowLog, Quota { limit: 1_000, window }, &parameters);
+        let policy = policy.expect("valid");
+        let record = RecordId::alone(Algorithm::SlidingWindowLog);
+        let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true };
+        let call = |value: &str| {
+            let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
+            Call::new(Charging::EachForItself, key, ask)
+        };
+        let mut now = 1_000_000_000;
+        for log in 0..200 {
+            let call = call(&log.to_string());
+            for hit in 0..400 {
+                now += 1;
+                clock.set(Timestamp::from_micros(now));
+                let verdict = store.decide(&call)[0].1;
+                assert_eq!(verdict.used, hit + 1, "the log that grows is not the one that goes");
+            }
+        }
+        // 200 logs of 400 hits weigh 101 each, of 6,400.
+        let occupancy = store.occupancy();
+        assert!(occupancy.counters <= 64 && occupancy.evicted >= 136, "{occupancy:?}");
     }
 }

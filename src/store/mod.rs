@@ -10,11 +10,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::sleep};
 
 use self::call::{Call, Calls, Verdicts};
 pub use self::{memory::MemoryStore, redis::RedisStore};
-use crate::metrics;
+use crate::{descriptor::Hits, metrics};
 
 /// A store, as one worker uses it. A clone is a handle on the same counters.
 #[derive(Clone, Debug)]
@@ -24,6 +24,17 @@ pub enum Store {
     /// In a Redis that instances share.
     Redis(RedisStore),
 }
+
+/// The pauses between attempts to give something back: longer than an outage that is soon over.
+const LATER_PAUSES: [Duration; 7] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
 
 /// What each call of a request came to, in the calls' order.
 pub type Decisions = SmallVec<[Result<Verdicts, StoreError>; 2]>;
@@ -73,8 +84,8 @@ impl Store {
         }
     }
 
-    /// Decides calls whose outcome nobody waits for, such as those that give something back. Where it takes time,
-    /// it is done by a task of its own; a failure is counted.
+    /// Decides calls whose outcome nobody waits for: those that give something back. Where it takes time, it is done
+    /// by a task of its own. What fails is tried again for some seconds where that can't give back twice.
     pub fn decide_later(&self, calls: Calls) {
         if calls.is_empty() {
             return;
@@ -86,16 +97,43 @@ impl Store {
                     metrics::given_back(true);
                 }
             }
-            (Self::Redis(_), Ok(runtime)) => {
-                let store = self.clone();
-                runtime.spawn(async move {
-                    for decision in store.decide(&calls).await {
-                        metrics::given_back(decision.is_ok());
-                    }
-                });
-            }
+            (Self::Redis(store), Ok(runtime)) => match store.begin_later() {
+                Some(turn) => {
+                    let store = self.clone();
+                    runtime.spawn(async move {
+                        give_back(&store, calls).await;
+                        drop(turn);
+                    });
+                }
+                None => calls.iter().for_each(|_| metrics::given_back(false)),
+            },
             // The process is ending.
             (Self::Redis(_), Err(_)) => metrics::given_back(false),
         }
     }
+}
+
+/// Decides calls that give something back, and those that fail again, with growing pauses.
+async fn give_back(store: &Store, mut calls: Calls) {
+    for pause in LATER_PAUSES.into_iter().map(Some).chain([None]) {
+        let decisions = store.decide(&calls).await;
+        let mut left = Calls::new();
+        for (call, decision) in calls.into_iter().zip(decisions) {
+            match decision {
+                Ok(_) => metrics::given_back(true),
+                Err(error) if pause.is_some() && may_repeat(&call, &error) => left.push(call),
+                Err(_) => metrics::given_back(false),
+            }
+        }
+        calls = left;
+        match pause {
+            Some(pause) if !calls.is_empty() => sleep(pause).await,
+            Some(_) | None => return,
+        }
+    }
+}
+
+/// Whether a call that failed may be made again: it was not made, or it is all the same how often it is.
+fn may_repeat(call: &Call, error: &StoreError) -> bool {
+    matches!(error, StoreError::Unreachable(_)) || call.asks().all(|ask| matches!(ask.hits, Hits::Release(_)))
 }

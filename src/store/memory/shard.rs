@@ -18,9 +18,9 @@ const CANDIDATES: usize = 32;
 
 /// Counters in one slab, with an index beside it.
 ///
-/// A hand goes round the slab and drops counters whose time has passed, as fast as new ones come. When every
-/// slot is taken, one of the next few goes: one that denies nothing before one that does, and the one that ends
-/// first among equals.
+/// A hand goes round the slab and drops counters whose time has passed, as fast as new ones come. When the weight is
+/// too much, one of the next few goes: one that denies nothing before one that does, and the one that ends first
+/// among equals.
 #[derive(Debug)]
 pub(super) struct Shard {
     slots: Vec<Slot>,
@@ -28,8 +28,9 @@ pub(super) struct Shard {
     index: HashTable<u32>,
     /// Where the next look for dead counters begins.
     hand: usize,
-    /// Slots at most.
+    /// The weight of all slots' states at most, and of those there are.
     capacity: usize,
+    weight: usize,
     evicted: u64,
 }
 
@@ -40,6 +41,7 @@ struct Slot {
     /// The hash of the name, to find the slot's place in the index when it moves.
     hash: u64,
     state: State,
+    weight: usize,
     /// When the state is as good as unused, in seconds since the epoch.
     expires_at: u32,
     /// Whether nothing remained after the last decision: the limit is being enforced.
@@ -72,11 +74,11 @@ impl<'a> Name<'a> {
 }
 
 impl Shard {
-    /// An empty shard for at most `capacity` counters, and at least one.
+    /// An empty shard for at most `capacity` counters of a few words, and at least one counter of any size.
     pub(super) fn new(capacity: usize) -> Self {
         // Positions in the index are 32 bits wide.
         let capacity = capacity.clamp(1, u32::MAX as usize);
-        Self { slots: Vec::new(), index: HashTable::new(), hand: 0, capacity, evicted: 0 }
+        Self { slots: Vec::new(), index: HashTable::new(), hand: 0, capacity, weight: 0, evicted: 0 }
     }
 
     /// Counters held.
@@ -108,21 +110,33 @@ impl Shard {
         exhausted: bool,
         now: Timestamp,
     ) {
+        let weight = state.weight();
         if let Some(slot) = self.slot(name) {
+            let before = mem::replace(&mut slot.weight, weight);
             slot.state = state;
             slot.expires_at = expires_at;
             slot.exhausted = exhausted;
+            self.weight = self.weight.saturating_add(weight).saturating_sub(before);
+            if weight > before {
+                self.make_room(0, Some(name.hash));
+            }
             return;
         }
         if expires_at <= now.seconds() {
             return;
         }
         self.sweep(now);
-        if self.slots.len() >= self.capacity {
-            self.evict();
-        }
+        self.make_room(weight, None);
         let Ok(at) = u32::try_from(self.slots.len()) else { return };
-        self.slots.push(Slot { name: name.to_bytes(), hash: name.hash, state, expires_at, exhausted });
+        self.slots.push(Slot {
+            name: name.to_bytes(),
+            hash: name.hash,
+            state,
+            weight,
+            expires_at,
+            exhausted,
+        });
+        self.weight = self.weight.saturating_add(weight);
         let slots = &self.slots;
         self.index.insert_unique(name.hash, at, |at| hash_at(slots, *at));
     }
@@ -158,14 +172,24 @@ impl Shard {
         }
     }
 
-    /// Drops the next slot that matters least.
-    fn evict(&mut self) {
+    /// Drops slots, but for the one of the hash `spared`, until there is room for one more of that weight.
+    fn make_room(&mut self, weight: usize, spared: Option<u64>) {
+        while self.weight.saturating_add(weight) > self.capacity && self.evict(spared) {}
+    }
+
+    /// Drops the next slot that matters least; says no when there is none.
+    fn evict(&mut self, spared: Option<u64>) -> bool {
         let candidates =
             (0..CANDIDATES.min(self.slots.len())).map(|_| self.next_position()).collect::<Vec<_>>();
         let rank = |at: &usize| self.slots.get(*at).map(|slot| (slot.exhausted, slot.expires_at));
-        if let Some(at) = candidates.into_iter().min_by_key(rank) {
-            self.remove(at);
-            self.evicted = self.evicted.saturating_add(1);
+        let is_spared = |at: &usize| self.slots.get(*at).map(|slot| slot.hash) == spared;
+        match candidates.into_iter().filter(|at| !is_spared(at)).min_by_key(rank) {
+            Some(at) => {
+                self.remove(at);
+                self.evicted = self.evicted.saturating_add(1);
+                true
+            }
+            None => false,
         }
     }
 
@@ -174,6 +198,7 @@ impl Shard {
             return;
         }
         let gone = self.slots.swap_remove(at);
+        self.weight = self.weight.saturating_sub(gone.weight);
         if let Ok(entry) = self.index.find_entry(gone.hash, |known| *known as usize == at) {
             entry.remove();
         }

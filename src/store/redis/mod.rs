@@ -22,7 +22,10 @@ mod topology;
 use std::{sync::Arc, time::Duration};
 
 use ::redis::{ErrorKind, ServerErrorKind, Value};
-use tokio::time::timeout;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
 use self::{condition::Condition, connection::SendError, topology::Topology};
 pub use self::{
@@ -43,7 +46,13 @@ pub struct RedisStore {
     key_prefix: Box<[u8]>,
     clock: ScriptClock,
     condition: Arc<Condition>,
+    /// Turns for calls that nobody waits for.
+    later: Arc<Semaphore>,
 }
+
+/// Calls that nobody waits for at the most, those that wait for another attempt included: what an outage leaves
+/// behind is bounded.
+const MOST_LATER: usize = 10_000;
 
 /// Which clock the script decides by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +76,7 @@ impl RedisStore {
             key_prefix: settings.key_prefix.as_bytes().into(),
             clock: ScriptClock::Server,
             condition: Arc::default(),
+            later: Arc::new(Semaphore::new(MOST_LATER)),
         })
     }
 
@@ -79,6 +89,11 @@ impl RedisStore {
     /// Waits until the server was reached, or a cluster's slots are known and one of its masters was reached; says no when every clone of this store is gone before that.
     pub fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
         self.servers.connected()
+    }
+
+    /// A turn for calls that nobody waits for, unless there are too many.
+    pub(super) fn begin_later(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.later).try_acquire_owned().ok()
     }
 
     /// Decides a call in one step.
