@@ -22,13 +22,13 @@ use tollgate::{
 };
 
 /// The picture's place in the project.
-pub const FILE: &str = "docs/admitted.svg";
+pub(crate) const FILE: &str = "docs/admitted.svg";
 
 /// Requests in a window, tokens in a bucket, or places.
-pub const LIMIT: usize = 10;
+pub(crate) const LIMIT: usize = 10;
 
 /// The window, in milliseconds, as all times here.
-pub const WINDOW: u64 = 10_000;
+pub(crate) const WINDOW: u64 = 10_000;
 
 /// How long a request takes.
 const LASTS: u64 = 2_000;
@@ -47,7 +47,7 @@ fn arrivals() -> Vec<u64> {
 }
 
 /// When the requests that an algorithm admits come.
-pub fn admitted(algorithm: Algorithm) -> Vec<u64> {
+pub(crate) fn admitted(algorithm: Algorithm) -> Vec<u64> {
     let quota = Quota { limit: LIMIT as u32, window: Window::from_seconds(10).expect("in range") };
     let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
     // An edge of all windows of 10 seconds.
@@ -74,7 +74,7 @@ fn count(times: &[u64], within: Range<u64>) -> usize {
 }
 
 /// The most of the times that lie within any stretch of that length.
-pub fn most_within(times: &[u64], length: u64) -> usize {
+pub(crate) fn most_within(times: &[u64], length: u64) -> usize {
     times.iter().map(|start| count(times, *start..start + length)).max().unwrap_or(0)
 }
 
@@ -198,7 +198,7 @@ fn legend() -> String {
 }
 
 /// The picture.
-pub fn draw() -> String {
+pub(crate) fn draw() -> String {
     let bottom = TOP + PANEL_HEIGHT * Algorithm::ALL.len() as u64 - PANEL_HEIGHT + PLOT_HEIGHT;
     let (width, height) = (LEFT + PLOT_WIDTH + 16, bottom + 40);
     let mut svg = format!(
