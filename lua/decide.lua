@@ -9,9 +9,9 @@
 --   charged passes or none, 1 for an ask that keeps the others from it when it is denied, 2 for one that does not.
 -- Replies a list of strings:
 --   [1]          the time used: seconds since the epoch and microseconds past it, 32 bits each
---   [1 + i]      per ask of key i: 1 or 0 for admitted or denied (one byte), then the state's words, or of a queue
---                the hits in it (4 bytes), microseconds until the hits asked for pass, -1 for never, and until the
---                last of the hits in it has ended (doubles)
+--   [1 + i]      per ask of key i: 1 or 0 for admitted or denied (one byte), then the state's words (4 bytes
+--                each), or of a queue the hits in it (4 bytes), microseconds until the hits asked for pass, -1 for
+--                never, and until the last of the hits in it has ended (doubles)
 -- Each key expires, to the millisecond, when the last of what it holds does. Under a given time it lives for an
 -- hour instead: such a time says nothing about when the server's own clock will reach the end.
 local ASK = '<c6Bdddc8'
@@ -71,11 +71,7 @@ local function passes(state, ask, now)
   end
   local weighed = state.weighed or {}
   state.weighed = weighed
-  local known = weighed[ask.id]
-  if not known then
-    local at = find_record(state.ids, ask.id)
-    known = at and { read_state(state.states, state_position(state, at), ask.kind >= 8) } or { 0, 0, 0 }
-  end
+  local known = weighed[ask.id] or { read_record(state, ask.id, ask.kind) }
   local admitted, a, b, c =
     ALGORITHMS[ask.kind].apply(known[1], known[2], known[3], ask.hits, ask.p1, ask.p2, nil, now, true)
   weighed[ask.id] = { a, b, c }
@@ -121,27 +117,41 @@ local function add_record(cell, id, state, now)
   cell.states = cell.states .. state
 end
 
-local function decide_record(cell, ask, now)
-  local algorithm, wide = ALGORITHMS[ask.kind], ask.kind >= 8
-  local at, position, a, b, c = find_record(cell.ids, ask.id), nil, 0, 0, 0
+-- Puts a state in place of that of the record at a position, which is kept under the kind.
+local function replace_state(cell, at, kind, state)
+  local from = state_position(cell, at)
+  cell.states = string.sub(cell.states, 1, from - 1) .. state .. string.sub(cell.states, from + size_of(kind))
+end
+
+-- Keeps the words of an id's record, which is at a position under a kind, or is not there yet.
+local function store_record(cell, id, at, kind, now, a, b, c)
+  local outgrows = not is_large(kind) and kind >= THREE_WORDS and math.max(b, c) > UINT16_MAX
+  local state = pack_state(a, b, c, outgrows and kind + 1 or kind)
   if at then
-    position = state_position(cell, at)
-    a, b, c = read_state(cell.states, position, wide)
+    replace_state(cell, at, kind, state)
   end
+  if at and outgrows then
+    cell.ids = string.sub(cell.ids, 1, at * ID) .. enlarged(id) .. string.sub(cell.ids, at * ID + ID + 1)
+  elseif not at then
+    add_record(cell, outgrows and enlarged(id) or id, state, now)
+  end
+  cell.changed = true
+end
+
+local function decide_record(cell, ask, now)
+  local algorithm = ALGORITHMS[ask.kind]
+  local a, b, c, at, kind = read_record(cell, ask.id, ask.kind)
   local admitted, a2, b2, c2 =
     algorithm.apply(a, b, c, ask.hits, ask.p1, ask.p2, undone_of(ask), now, ask.role ~= 0)
-  local state, ends = pack_state(a2, b2, c2, wide), algorithm.ends_at(a2, b2, c2)
+  local ends = algorithm.ends_at(a2, b2, c2)
   -- It may have been the last that ends.
   cell.ends_sooner = cell.ends_sooner or (at and ends < cell.ends and algorithm.ends_at(a, b, c) >= cell.ends)
-  if at and (a2 ~= a or b2 ~= b or c2 ~= c) then
-    cell.changed = true
-    cell.states = string.sub(cell.states, 1, position - 1) .. state .. string.sub(cell.states, position + #state)
-  elseif not at and ends > now.s then
-    cell.changed = true
-    add_record(cell, ask.id, state, now)
+  if at and (a2 ~= a or b2 ~= b or c2 ~= c) or not at and ends > now.s then
+    store_record(cell, ask.id, at, kind, now, a2, b2, c2)
   end
   cell.ends = math.max(cell.ends, ends)
-  return string.char(admitted_byte(ask, admitted)) .. state
+  local words = pack_state(a2, b2, c2, ask.kind >= THREE_WORDS and ask.kind + 1 or ask.kind)
+  return string.char(admitted_byte(ask, admitted)) .. words
 end
 
 -- Microseconds until what was asked for passes; -1 for never.

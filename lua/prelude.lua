@@ -2,8 +2,10 @@
 --
 -- A cell is one string: a format byte (1), the number of records (2 bytes), the second at which the last of them
 -- ends (4 bytes), the records' ids of 6 bytes each, then their states in the same order. Numbers are little
--- endian. The low 4 bits of an id's last byte are the algorithm's kind. A state is two unsigned 32-bit words, and
--- three where the kind is 8 or above; their meaning is the algorithm's.
+-- endian. The low 4 bits of an id's last byte are the algorithm's kind. A state is two words, and three where the
+-- kind is 8 or above; their meaning is the algorithm's. All are unsigned and have 32 bits, but for the last two of
+-- three: they have 16, unless one of them outgrows that. From then on the record is kept under the kind that comes
+-- next, and has 32 bits for all three; a state is rarely so large, and small ones save a sixth of the memory.
 --
 -- An algorithm that packs its records is a table in ALGORITHMS under its kind:
 --   apply(a, b, c, hits, p1, p2, undone, now, only_passing)
@@ -32,8 +34,9 @@ local QUEUES = {}
 local FORMAT = 1
 local HEADER = 7
 local ID = 6
-local NARROW = 8
-local WIDE = 12
+local STATE = 8
+local LARGE_STATE = 12
+local THREE_WORDS = 8
 local UINT16_MAX = 65535
 local UINT32_MAX = 4294967295
 local NOTHING = string.rep('\0', 8)
@@ -72,39 +75,65 @@ local function find_record(ids, id)
   end
 end
 
-local function is_wide(ids, at)
-  return string.byte(ids, at * ID + ID) % 16 >= 8
+local function kind_at(ids, at)
+  return string.byte(ids, at * ID + ID) % 16
+end
+
+local function is_large(kind)
+  return kind > THREE_WORDS and kind % 2 == 1
+end
+
+local function size_of(kind)
+  return is_large(kind) and LARGE_STATE or STATE
+end
+
+-- An id under the kind that comes next.
+local function enlarged(id)
+  return string.sub(id, 1, ID - 1) .. string.char(string.byte(id, ID) + 1)
 end
 
 -- Where the state of a record begins, counted from 1.
 local function state_position(cell, at)
-  local position = at * NARROW + 1
-  if #cell.states == #cell.ids / ID * NARROW then
+  local position = at * STATE + 1
+  if #cell.states == #cell.ids / ID * STATE then
     return position
   end
   for before = 0, at - 1 do
-    if is_wide(cell.ids, before) then
-      position = position + WIDE - NARROW
-    end
+    position = position + size_of(kind_at(cell.ids, before)) - STATE
   end
   return position
 end
 
 -- The words of the state at a position.
-local function read_state(states, position, wide)
-  if wide then
-    local a, b, c = struct.unpack('<I4I4I4', states, position)
-    return a, b, c
+local function read_state(states, position, kind)
+  if kind < THREE_WORDS then
+    local a, b = struct.unpack('<I4I4', states, position)
+    return a, b, 0
   end
-  local a, b = struct.unpack('<I4I4', states, position)
-  return a, b, 0
+  local a, b, c = struct.unpack(is_large(kind) and '<I4I4I4' or '<I4I2I2', states, position)
+  return a, b, c
 end
 
-local function pack_state(a, b, c, wide)
-  if wide then
-    return struct.pack('<I4I4I4', a, b, c)
+local function pack_state(a, b, c, kind)
+  if kind < THREE_WORDS then
+    return struct.pack('<I4I4', a, b)
   end
-  return struct.pack('<I4I4', a, b)
+  return struct.pack(is_large(kind) and '<I4I4I4' or '<I4I2I2', a, b, c)
+end
+
+-- The record of an id, which has the kind: its words, all 0 if it is not there; its position among the records,
+-- counted from 0, or nil; and the kind that it is kept under.
+local function read_record(cell, id, kind)
+  local at = find_record(cell.ids, id)
+  if not at and kind >= THREE_WORDS then
+    at = find_record(cell.ids, enlarged(id))
+    kind = at and kind + 1 or kind
+  end
+  if not at then
+    return 0, 0, 0, nil, kind
+  end
+  local a, b, c = read_state(cell.states, state_position(cell, at), kind)
+  return a, b, c, at, kind
 end
 
 -- Drops the records that have ended at now. One of an algorithm that is not known here, as of a newer version, is
@@ -112,10 +141,10 @@ end
 local function drop_ended(cell, now)
   local ids, states, position = {}, {}, 1
   for at = 0, #cell.ids / ID - 1 do
-    local wide = is_wide(cell.ids, at)
-    local size = wide and WIDE or NARROW
-    local algorithm = ALGORITHMS[string.byte(cell.ids, at * ID + ID) % 16]
-    if not algorithm or algorithm.ends_at(read_state(cell.states, position, wide)) > now.s then
+    local kind = kind_at(cell.ids, at)
+    local size = size_of(kind)
+    local algorithm = ALGORITHMS[kind]
+    if not algorithm or algorithm.ends_at(read_state(cell.states, position, kind)) > now.s then
       ids[#ids + 1] = string.sub(cell.ids, at * ID + 1, at * ID + ID)
       states[#states + 1] = string.sub(cell.states, position, position + size - 1)
     end
@@ -129,13 +158,13 @@ end
 local function last_end(cell)
   local ends, position = 0, 1
   for at = 0, #cell.ids / ID - 1 do
-    local wide = is_wide(cell.ids, at)
-    local algorithm = ALGORITHMS[string.byte(cell.ids, at * ID + ID) % 16]
+    local kind = kind_at(cell.ids, at)
+    local algorithm = ALGORITHMS[kind]
     if not algorithm then
       return cell.ends
     end
-    ends = math.max(ends, algorithm.ends_at(read_state(cell.states, position, wide)))
-    position = position + (wide and WIDE or NARROW)
+    ends = math.max(ends, algorithm.ends_at(read_state(cell.states, position, kind)))
+    position = position + size_of(kind)
   end
   return ends
 end

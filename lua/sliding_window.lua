@@ -47,3 +47,6 @@ ALGORITHMS[8] = {
     return b == 0 and c == 0 and 0 or a
   end,
 }
+
+-- With counts that take 32 bits.
+ALGORITHMS[9] = ALGORITHMS[8]

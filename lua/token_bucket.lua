@@ -9,7 +9,7 @@ local TICKS_PER_SECOND = 100000000
 local SMALLEST = TICKS_PER_SECOND / 16
 local SIZE_UNIT = 134217728
 
-local function size_of(capacity)
+local function bucket_size(capacity)
   local size, room = 0, SMALLEST
   while room < capacity do
     size, room = size + 1, room * 2
@@ -46,7 +46,7 @@ ALGORITHMS[1] = {
     local full = now_ticks + after
     local seconds = math.floor(full / TICKS_PER_SECOND)
     ticks = full - seconds * TICKS_PER_SECOND
-    return admitted, math.min(now.s + seconds, UINT32_MAX), ticks + math.max(size, size_of(capacity)) * SIZE_UNIT, 0
+    return admitted, math.min(now.s + seconds, UINT32_MAX), ticks + math.max(size, bucket_size(capacity)) * SIZE_UNIT, 0
   end,
 
   ends_at = function(a, b)

@@ -62,6 +62,7 @@ promises!(
     a_clock_that_steps_back_grants_nothing_twice,
     amounts_beyond_any_limit_are_exact_enough,
     a_sliding_window_counts_the_window_before_in_part,
+    a_count_that_grows_large_leaves_its_neighbours_alone,
     a_log_frees_each_hit_when_a_window_has_passed,
     a_log_keeps_requests_apart,
     a_place_is_held_until_its_lease_is_released,
@@ -283,6 +284,25 @@ async fn a_sliding_window_counts_the_window_before_in_part(store: &Subject) {
     for (second, left) in [(114, 6), (119, 5), (120, 5), (150, 2), (180, 0)] {
         assert_eq!(used(second * SECOND).await, left, "at {second} s");
     }
+}
+
+async fn a_count_that_grows_large_leaves_its_neighbours_alone(store: &Subject) {
+    let sliding = policy(Algorithm::SlidingWindow, 1_000_000, 60);
+    let fixed = policy(Algorithm::FixedWindow, 1_000_000, 60);
+    let asks = |hits: [u64; 4]| {
+        let [a, b, c, d] = hits.map(Hits::charge);
+        call("a", &[(1, sliding, a), (2, fixed, b), (3, sliding, c), (4, sliding, d)])
+    };
+    let used = async |micros, hits| {
+        let verdicts = store.decide(at(micros), &asks(hits)).await;
+        verdicts.iter().map(|verdict| verdict.used).collect::<Vec<_>>()
+    };
+    assert_eq!(used(0, [65_535, 2, 3, 4]).await, [65_535, 2, 3, 4]);
+    assert_eq!(used(1, [1, 1, 1, 70_000]).await, [65_536, 3, 4, 70_004]);
+    assert_eq!(used(2, [1, 1, 65_532, 1]).await, [65_537, 4, 65_536, 70_005]);
+    assert_eq!(used(3, [0; 4]).await, [65_537, 4, 65_536, 70_005]);
+    // Half of the next window later.
+    assert_eq!(used(90 * SECOND, [1; 4]).await, [32_769, 1, 32_769, 35_003]);
 }
 
 async fn a_log_frees_each_hit_when_a_window_has_passed(store: &Subject) {

@@ -64,7 +64,7 @@ fn hits() -> impl Strategy<Value = Hits> {
         2 => (0..=5_u64).prop_map(Hits::refund),
         1 => any::<u64>().prop_map(Hits::charge),
         1 => any::<u64>().prop_map(Hits::refund),
-        1 => Just(Hits::charge(9_000)),
+        1 => prop_oneof![Just(9_000), Just(60_000)].prop_map(Hits::charge),
         3 => (amount(), lease()).prop_map(|(amount, lease)| Hits::Acquire { amount, lease }),
         2 => lease().prop_map(Hits::Release),
         // When it was made is filled in where the history is known.

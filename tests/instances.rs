@@ -183,16 +183,16 @@ async fn records_of_an_algorithm_that_is_not_known_are_kept_as_they_are() {
     subject.decide(at(0), &call("a", &asks)).await;
     let mut cell: Vec<u8> =
         redis::cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
-    // The kinds of two records become 7 and 15, of two words and of three; a seventeenth has the cell searched.
+    // The kinds of two records become 7 and 10, of two words and of three; a seventeenth has the cell searched.
     cell[7 + 5] |= 7;
-    cell[7 + 11] |= 15;
+    cell[7 + 11] |= 10;
     redis::cmd("SET").arg("{test|name=a}").arg(&cell).exec(&mut redis.connect()).expect("written");
     let verdicts =
         subject.decide(at(1), &call("a", &[(16, policy, Hits::ONE), (2, policy, Hits::ONE)])).await;
     assert_eq!((verdicts[0].remaining, verdicts[1].remaining), (9, 8));
     let after: Vec<u8> = redis::cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
     assert_eq!((after[1], &after[7..19]), (17, &cell[7..19]));
-    let (before, after) = (&cell[7 + 16 * 6..][..20], &after[7 + 17 * 6..][..20]);
+    let (before, after) = (&cell[7 + 16 * 6..][..16], &after[7 + 17 * 6..][..16]);
     assert_eq!(before, after, "their states");
 }
 

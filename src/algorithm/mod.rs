@@ -66,7 +66,8 @@ impl Algorithm {
     }
 
     /// The number that marks the algorithm's counters in a store: below 16, never reused. Where a cell packs many
-    /// counters, those of 8 and above have three words, the others two.
+    /// counters, those of 8 and above have three words, the others two; and the number after such a kind marks
+    /// counters whose words are large, so those kinds are even.
     pub const fn kind(self) -> u8 {
         match self {
             Self::FixedWindow => 0,

@@ -1,0 +1,327 @@
+//! What counters cost in Redis, as the README tells: bytes, and processor time for each decision.
+//!
+//! Prints tables; only the bytes are judged, since they don't depend on the machine:
+//! `cargo test --release --test integration -- --ignored --nocapture costs::`
+
+use std::{num::NonZeroU64, time::Duration};
+
+use futures_util::{StreamExt as _, stream};
+use redis::aio::MultiplexedConnection;
+use smallvec::SmallVec;
+use tollgate::{
+    algorithm::{Algorithm, Charging, Parameters, Policy},
+    descriptor::{Entry, Hits},
+    lease::LeaseId,
+    quota::{Quota, Window},
+    rules::RecordId,
+    store::{
+        RedisStore,
+        call::{Ask, Call, Cell},
+        key::CellKey,
+        redis::ScriptClock,
+    },
+};
+
+use crate::support::{redis::Redis, stores::at};
+
+/// Calls that await their answers at the same time.
+const IN_FLIGHT: usize = 200;
+
+const HOUR: u64 = 3_600_000_000;
+
+/// Limits so high that they deny nothing.
+const PLENTY: u32 = 1_000_000;
+
+/// Some ten characters that no other client has.
+fn client_id(number: u32) -> String {
+    let mut id = format!("{:08x}{:04x}", number.wrapping_mul(0x9e37_79b1), number & 0xffff);
+    id.truncate(8 + number as usize % 5);
+    id
+}
+
+/// `limit` per hour; what holds places holds them for an hour.
+fn hourly(algorithm: Algorithm, limit: u32) -> Policy {
+    let window = Window::from_seconds(3_600).expect("in range");
+    let parameters = Parameters { lease_ttl: Duration::from_secs(3_600), ..Parameters::default() };
+    Policy::new(algorithm, Quota { limit, window }, &parameters).expect("valid")
+}
+
+/// So many hits; of a concurrency limit, places under a lease of their own.
+fn charge(algorithm: Algorithm, hits: u32) -> Hits {
+    match (algorithm, NonZeroU64::new(u64::from(hits))) {
+        (Algorithm::Concurrency, Some(amount)) => Hits::Acquire { amount, lease: LeaseId::random() },
+        _ => Hits::charge(u64::from(hits)),
+    }
+}
+
+/// A client's request, which asks for the same of so many counters.
+fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> Call {
+    let algorithm = policy.algorithm();
+    let entry = Entry { key: "api_key", value: &client_id(client) };
+    let mut key = CellKey::open("edge", [entry].into_iter());
+    if algorithm.has_own_key() {
+        key = key.alone(RecordId::numbered(0, algorithm));
+    }
+    let ask = |descriptor: u8| Ask {
+        descriptor: usize::from(descriptor),
+        record: RecordId::numbered(descriptor, algorithm),
+        policy,
+        hits,
+        vetoes: true,
+    };
+    let cell = Cell { key, asks: (0..counters).map(ask).collect() };
+    Call { cells: SmallVec::from_iter([cell]), charging: Charging::EachForItself }
+}
+
+/// Has every call decided, many at a time, and checks what became of each of its asks.
+async fn decide(store: &RedisStore, calls: impl Iterator<Item = Call>, admitted: bool) {
+    let decisions = calls.map(|call| async move { store.decide(&call).await });
+    let mut decisions = stream::iter(decisions).buffer_unordered(IN_FLIGHT);
+    while let Some(verdicts) = decisions.next().await {
+        let verdicts = verdicts.expect("the store decides");
+        assert!(verdicts.iter().all(|(_, verdict)| verdict.admitted == admitted));
+    }
+}
+
+/// A figure of `INFO`.
+fn info(redis: &Redis, section: &str, name: &str) -> f64 {
+    let text: String = redis::cmd("INFO").arg(section).query(&mut redis.connect()).expect("an answer");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|figure| figure.trim().parse().ok()).unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// Bytes that the server uses, once they are steady.
+async fn used_memory(redis: &Redis) -> f64 {
+    let mut before = info(redis, "memory", "used_memory");
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = info(redis, "memory", "used_memory");
+        if (now - before).abs() < 10_000.0 {
+            return now;
+        }
+        before = now;
+    }
+}
+
+/// What fills a server, for its memory to be weighed.
+struct Filling {
+    what: &'static str,
+    algorithm: Algorithm,
+    clients: u32,
+    /// Counters of a client that are charged in one call.
+    counters: u8,
+    /// Calls of a client, evenly over the hour.
+    calls: u32,
+    /// What is counted: counters, requests or places of a client.
+    units: u32,
+    /// The most bytes that one may take, where that is promised.
+    promised: Option<f64>,
+}
+
+impl Filling {
+    /// One call on packed counters for each client.
+    const fn packed(what: &'static str, algorithm: Algorithm, counters: u8, promised: Option<f64>) -> Self {
+        let units = counters as u32;
+        Self { what, algorithm, clients: 1_000_000, counters, calls: 1, units, promised }
+    }
+
+    /// `length` hits, or places, of each client.
+    const fn queued(what: &'static str, algorithm: Algorithm, length: u32, promised: Option<f64>) -> Self {
+        let clients = 2_000_000 / length;
+        Self { what, algorithm, clients, counters: 1, calls: length, units: length, promised }
+    }
+
+    /// Prints what it takes; says whether that is as promised.
+    async fn weigh(&self) -> bool {
+        let redis = Redis::start();
+        let store = redis.store();
+        // The script and the connection take some memory too.
+        let policy = hourly(self.algorithm, 10_000);
+        decide(&store, [request(u32::MAX, self.counters, policy, Hits::ONE)].into_iter(), true).await;
+        let empty = used_memory(&redis).await;
+        for call in 0..self.calls {
+            let now = at(u64::from(call) * HOUR / u64::from(self.calls));
+            let store = store.clone().with_clock(ScriptClock::Fixed(now));
+            let calls = (0..self.clients)
+                .map(|client| request(client, self.counters, policy, charge(self.algorithm, 1)));
+            decide(&store, calls, true).await;
+        }
+        let bytes = used_memory(&redis).await - empty;
+        let units = f64::from(self.clients) * f64::from(self.units);
+        println!(
+            "{:42} {:>11} {:>11} {:>8.1} {:>12.1} {:>10.2}",
+            self.what,
+            self.clients,
+            units,
+            bytes / 1e6,
+            bytes / f64::from(self.clients),
+            bytes / units
+        );
+        self.promised.is_none_or(|promised| bytes / units <= promised)
+    }
+}
+
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn bytes() {
+    println!(
+        "{:42} {:>11} {:>11} {:>8} {:>12} {:>10}",
+        "bytes in Redis", "clients", "units", "MB", "per client", "per unit"
+    );
+    let fillings = [
+        Filling::packed("fixed_window, 10 counters a client", Algorithm::FixedWindow, 10, Some(32.0)),
+        Filling::packed("token_bucket, 10 counters a client", Algorithm::TokenBucket, 10, Some(32.0)),
+        Filling::packed("sliding_window, 10 counters a client", Algorithm::SlidingWindow, 10, Some(32.0)),
+        Filling::packed("fixed_window, 1 counter a client", Algorithm::FixedWindow, 1, None),
+        Filling::packed("token_bucket, 1 counter a client", Algorithm::TokenBucket, 1, None),
+        Filling::packed("sliding_window, 1 counter a client", Algorithm::SlidingWindow, 1, None),
+        Filling::queued(
+            "sliding_window_log, 100 requests a client",
+            Algorithm::SlidingWindowLog,
+            100,
+            Some(12.0),
+        ),
+        Filling::queued(
+            "sliding_window_log, 1,000 requests a client",
+            Algorithm::SlidingWindowLog,
+            1_000,
+            Some(12.0),
+        ),
+        Filling::queued("concurrency, 10 places a client", Algorithm::Concurrency, 10, None),
+        Filling::queued("concurrency, 1,000 places a client", Algorithm::Concurrency, 1_000, None),
+    ];
+    let mut broken = Vec::new();
+    for filling in fillings {
+        if !filling.weigh().await {
+            broken.push(filling.what);
+        }
+    }
+    assert!(broken.is_empty(), "more bytes than promised: {broken:?}");
+}
+
+/// Clients whose decisions are measured, each with a key of its own.
+const CLIENTS: u32 = 100_000;
+
+const ROUNDS: u32 = 3;
+
+/// Decisions whose cost is measured.
+struct Decisions {
+    what: String,
+    algorithm: Algorithm,
+    counters: u8,
+    /// Hits that each counter holds before.
+    held: u32,
+    limit: u32,
+    admitted: bool,
+    /// Apart from those of other decisions.
+    first_client: u32,
+}
+
+impl Decisions {
+    /// Clients in an order that is not that of their creation, for the server to find nothing in its caches.
+    fn clients(&self) -> impl Iterator<Item = u32> + use<> {
+        let first = self.first_client;
+        (0..CLIENTS).map(move |number| first + (number * 7_919) % CLIENTS)
+    }
+
+    fn calls(&self, hits: impl Fn() -> Hits) -> impl Iterator<Item = Call> {
+        let policy = hourly(self.algorithm, self.limit);
+        self.clients().map(move |client| request(client, self.counters, policy, hits()))
+    }
+
+    async fn prepare(&self, store: &RedisStore) {
+        decide(store, self.calls(|| charge(self.algorithm, self.held)), true).await;
+    }
+
+    /// Microseconds that the server computes for one.
+    async fn cost(&self, redis: &Redis, store: &RedisStore) -> f64 {
+        let before = processor_time(redis);
+        decide(store, self.calls(|| charge(self.algorithm, 1)), self.admitted).await;
+        (processor_time(redis) - before) / f64::from(CLIENTS) * 1e6
+    }
+}
+
+/// Seconds that the server has computed.
+fn processor_time(redis: &Redis) -> f64 {
+    info(redis, "cpu", "used_cpu_user") + info(redis, "cpu", "used_cpu_sys")
+}
+
+/// Microseconds that the server computes for a command that decides nothing.
+async fn cost_of(redis: &Redis, connection: &MultiplexedConnection, command: &redis::Cmd) -> f64 {
+    let before = processor_time(redis);
+    let answers = (0..CLIENTS).map(|_| {
+        let mut connection = connection.clone();
+        async move { connection.send_packed_command(command).await.expect("an answer") }
+    });
+    stream::iter(answers).buffer_unordered(IN_FLIGHT).for_each(async |_| {}).await;
+    (processor_time(redis) - before) / f64::from(CLIENTS) * 1e6
+}
+
+/// Each algorithm with one counter, and those that share a key with more; what passes and what doesn't.
+fn all_decisions() -> Vec<Decisions> {
+    let mut all = Vec::new();
+    for algorithm in Algorithm::ALL {
+        for counters in if algorithm.has_own_key() { &[1][..] } else { &[1, 3, 10] } {
+            for admitted in [true, false] {
+                // Hits that are there, and the limit.
+                let (held, limit) = match (algorithm, admitted) {
+                    (Algorithm::SlidingWindowLog, true) => (20, 100),
+                    (Algorithm::SlidingWindowLog, false) => (20, 20),
+                    (Algorithm::Concurrency, true) => (5, 100),
+                    (Algorithm::Concurrency, false) => (5, 5),
+                    (_, true) => (1, PLENTY),
+                    (_, false) => (1, 1),
+                };
+                let what = format!(
+                    "{}, {counters} a call, {}",
+                    algorithm.name(),
+                    if admitted { "admitted" } else { "denied" }
+                );
+                let first_client = all.len() as u32 * CLIENTS;
+                let counters = *counters;
+                all.push(Decisions { what, algorithm, counters, held, limit, admitted, first_client });
+            }
+        }
+    }
+    all
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn processor() {
+    let redis = Redis::start();
+    let store = redis.store();
+    let client = redis::Client::open(redis.url()).expect("a valid URL");
+    let connection = client.get_multiplexed_async_connection().await.expect("it answers");
+    let script = redis::Script::new("return 1");
+    let mut load = redis::cmd("SCRIPT");
+    load.arg("LOAD").arg("return 1");
+    load.query::<()>(&mut redis.connect()).expect("an answer");
+    let mut nothing = redis::cmd("EVALSHA");
+    nothing.arg(script.get_hash()).arg(0);
+    let commands = [("PING", redis::cmd("PING")), ("EVALSHA of `return 1`", nothing)];
+
+    let all = all_decisions();
+    for decisions in &all {
+        decisions.prepare(&store).await;
+    }
+    let mut costs = vec![Vec::new(); commands.len() + all.len()];
+    for _ in 0..ROUNDS {
+        for (at, (_, command)) in commands.iter().enumerate() {
+            costs[at].push(cost_of(&redis, &connection, command).await);
+        }
+        for (at, decisions) in all.iter().enumerate() {
+            costs[commands.len() + at].push(decisions.cost(&redis, &store).await);
+        }
+    }
+    println!("microseconds of Redis' processor for each call, the median of {ROUNDS} × {CLIENTS}");
+    let names = commands.iter().map(|(name, _)| *name).chain(all.iter().map(|each| each.what.as_str()));
+    for (name, costs) in names.zip(costs) {
+        println!("{name:42} {:>6.1}   {costs:.1?}", median(costs.clone()));
+    }
+}
