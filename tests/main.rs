@@ -23,6 +23,7 @@ mod envoy;
 mod exactness;
 mod http;
 mod instances;
+mod load;
 mod process;
 mod readme;
 mod reload;
