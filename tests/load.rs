@@ -60,17 +60,19 @@ fn every_key_is_admitted_exactly_its_limit() {
     let quantile = |name: &str| report["latency_us"][name].as_u64().expect("a number");
     let quantiles = ["p50", "p90", "p99", "p99.9", "max"].map(quantile);
     assert!(quantiles.is_sorted() && quantiles[0] > 0, "{report}");
+}
 
-    // All that may be admitted was, and more of it than this.
-    let output = load(tollgate.grpc_port, &line.replace("client", "open").replace("2s", "200ms"));
-    assert_eq!(output.status.code(), Some(0));
-    let output = load(
-        tollgate.grpc_port,
-        &format!("{} --admitted-limit 3", line.replace("client", "open").replace("2s", "500ms")),
-    );
+#[test]
+fn what_instances_that_share_nothing_admit_too_much_is_counted() {
+    let config = rules(RULES);
+    let (one, other) = (Tollgate::start(config.path(), &[]), Tollgate::start(config.path(), &[]));
+    let second = format!("--target http://127.0.0.1:{}", other.grpc_port);
+    let line = "--descriptor client={key} --keys 5 --duration 1s --json --admitted-limit 100";
+    let output = load(one.grpc_port, &format!("{second} {line}"));
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains(" keys were admitted more than 3 hits, "));
-    assert!(json(&output)["keys"]["admitted"]["beyond"].as_u64().expect("a number") > 0);
+    let says = "5 keys were admitted more than 100 hits, 500 hits too many in all; the most, 200, key 0\n";
+    assert_eq!(text(&output.stderr), says);
+    assert_eq!(json(&output)["keys"]["admitted"]["beyond"], 500);
 }
 
 #[test]

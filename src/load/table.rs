@@ -56,7 +56,8 @@ fn write_latencies(out: &mut impl Write, report: &Report) -> io::Result<()> {
         let length = count.saturating_mul(WIDTH).checked_div(largest).unwrap_or_default();
         let bar = "█".repeat(usize::try_from(length).unwrap_or_default());
         let share = percent(count, report.tally.latencies.len());
-        writeln!(out, "  up to {:>7} {share:>5} % {bar}", time(bound))?;
+        let row = format!("  up to {:>7} {share:>5} % {bar}", time(bound));
+        writeln!(out, "{}", row.trim_end())?;
     }
     Ok(())
 }
