@@ -40,5 +40,6 @@ pub mod http;
 pub mod settings;
 pub mod check;
 pub mod explain;
+pub mod load;
 pub mod metrics;
 pub mod telemetry;

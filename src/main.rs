@@ -9,7 +9,7 @@ use std::{
 use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
-    check, explain, server,
+    check, explain, load, server,
     settings::{self, Command, Settings},
     telemetry,
 };
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Ok(Command::Serve(settings)) => serve(*settings),
         Ok(Command::Check(flags)) => ended(&check::run(&flags, &mut io::stdout(), &mut io::stderr())),
         Ok(Command::Explain(flags)) => ended(&explain::run(&flags, &mut io::stdout(), &mut io::stderr())),
+        Ok(Command::Load(settings)) => ended(&load::run(&settings, &mut io::stdout(), &mut io::stderr())),
         Err(error) => {
             error.print();
             error.exit_code().into()
@@ -55,7 +56,7 @@ fn serve(settings: Settings) -> ExitCode {
     }
 }
 
-/// Exits with 0 when the configuration is good, else with 1.
+/// Exits with 0 when all is as it should be, else with 1.
 fn ended(is_good: &io::Result<bool>) -> ExitCode {
     match is_good {
         Ok(true) => ExitCode::SUCCESS,

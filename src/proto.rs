@@ -1,6 +1,6 @@
 //! The generated protobuf types, laid out in modules as in their packages.
 //!
-//! Only the edges use them: the gRPC service and its JSON twin. The rest of the crate speaks
+//! Only the edges use them: the gRPC service, its JSON twin, and the client of `tollgate load`. The rest of the crate speaks
 //! [`descriptor`](crate::descriptor) and [`verdict`](crate::verdict).
 
 // Generated code is not held to this crate's lints.

@@ -25,6 +25,7 @@ mod exactness;
 mod http;
 mod instances;
 mod leases;
+mod load;
 mod plots;
 mod process;
 mod readme;

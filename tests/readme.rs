@@ -180,6 +180,8 @@ fn every_command_is_covered() {
             }
             program if program.starts_with(PROGRAM) => match words[1] {
                 "check" | "explain" => assert_eq!(run(&words[1..]), output.expect("its output"), "{command}"),
+                // Has a test of its own below.
+                "load" => assert!(output.is_some(), "{command}"),
                 _ => {
                     let words = words.iter().map(Into::into);
                     let read = settings::parse(words, []);
@@ -286,6 +288,49 @@ fn assert_headers(answer: &Answer, shown: &str) {
     }
 }
 
+#[test]
+fn a_load_is_reported_as_shown() {
+    let program = "target/release/tollgate load ";
+    let loads: Vec<_> = commands().into_iter().filter(|(command, _)| command.starts_with(program)).collect();
+    assert_eq!(loads.len(), 2);
+    let tollgate = Tollgate::start(&project("config/default"), &[]);
+    let target = format!("http://127.0.0.1:{}", tollgate.grpc_port);
+    for (shown, expected) in loads {
+        let words =
+            shown.strip_prefix(program).expect("found by it").split(' ').map(|word| word.replace('\'', ""));
+        let short = ["--target", &target, "--warmup", "0", "--duration", "700ms"];
+        let output = command().arg("load").args(words).args(short).output().expect("it runs");
+        let (found, expected) = (String::from_utf8(output.stdout).expect("a text"), expected.expect("shown"));
+        match expected.starts_with('{') {
+            true => assert_eq!(shape(&json(&found)), shape(&json(&expected))),
+            false => {
+                assert_eq!(words_of_report(&found), words_of_report(&expected), "{found}");
+                // A minute may have ended on the way.
+                let limit = found.lines().last().unwrap_or_default();
+                assert!(limit == expected.lines().last().unwrap_or_default() || !output.status.success());
+            }
+        }
+    }
+}
+
+/// The names in a value, and what kinds of values they have.
+fn shape(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => fields.iter().map(|(name, field)| (name.clone(), shape(field))).collect(),
+        Value::Number(_) => "number".into(),
+        other => other.clone(),
+    }
+}
+
+/// The words in the lines of a report but its histogram, without numbers and units.
+fn words_of_report(text: &str) -> Vec<String> {
+    let lines = text.lines().filter(|line| !line.starts_with("  up to "));
+    let letters = |word: &str| word.chars().all(|letter| letter.is_ascii_lowercase());
+    lines
+        .map(|line| line.split_whitespace().filter(|word| letters(word)).collect::<Vec<_>>().join(" "))
+        .collect()
+}
+
 /// Puts the same in place of everything that depends on the time.
 fn without_times(mut value: Value) -> Value {
     match &mut value {
@@ -371,7 +416,8 @@ fn the_table_of_settings_is_the_help() {
 
 #[test]
 fn flags_and_variables_are_named_as_they_are() {
-    let help = [&["--help"][..], &["check", "--help"], &["explain", "--help"]].map(|arguments| {
+    let help = [&["--help"][..], &["check", "--help"], &["explain", "--help"], &["load", "--help"]];
+    let help = help.map(|arguments| {
         String::from_utf8(command().args(arguments).output().expect("it runs").stdout).expect("a text")
     });
     let (help, text, environment) = (help.concat(), prose(), read("src/settings/reference.rs"));

@@ -10,9 +10,11 @@ use super::{
     environment::{self, Environment},
     error::Problem,
     grpc::GrpcFlags,
+    load::LoadFlags,
     process::ProcessFlags,
     rules::{ReadingFlags, RulesFlags},
     store::StoreFlags,
+    value::{DescriptorWords, descriptor},
 };
 
 /// A rate-limit service for Envoy and Istio.
@@ -43,6 +45,9 @@ enum Verb {
     /// Say which rules a request would meet, and why those: what each entry matched and what it passed over,
     /// the limit, the counter, its hash tag and its slot in a Redis Cluster. Charges nothing.
     Explain(ExplainFlags),
+    /// Put load on a rate-limit service, this one or another, and report how it answered: rates, latencies, and
+    /// how many hits each key was admitted.
+    Load(Box<LoadFlags>),
 }
 
 #[derive(Args)]
@@ -85,18 +90,6 @@ pub struct ExplainFlags {
     /// Descriptors of the request, each its entries joined by commas.
     #[arg(value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
     pub descriptors: Vec<DescriptorWords>,
-}
-
-/// A descriptor from the command line: its keys and values, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescriptorWords(pub Vec<(String, String)>);
-
-fn descriptor(text: &str) -> Result<DescriptorWords, String> {
-    let entry = |entry: &str| match entry.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("expected KEY=VALUE in place of `{entry}`")),
-    };
-    text.split(',').map(entry).collect::<Result<_, _>>().map(DescriptorWords)
 }
 
 impl CheckFlags {
@@ -147,6 +140,7 @@ pub fn parse(
         Some(Verb::Serve(flags)) => flags.resolve(found.notices),
         Some(Verb::Check(flags)) => Ok(Command::Check(flags)),
         Some(Verb::Explain(flags)) => Ok(Command::Explain(flags)),
+        Some(Verb::Load(flags)) => flags.resolve().map(Command::Load),
     }
     .map_err(|problem| vec![problem].into())
 }

@@ -9,6 +9,7 @@ mod cli;
 mod environment;
 mod error;
 mod grpc;
+mod load;
 mod process;
 mod reference;
 mod rules;
@@ -18,12 +19,14 @@ mod value;
 use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
 
 pub use self::{
-    cli::{CheckFlags, DescriptorWords, ExplainFlags, parse},
+    cli::{CheckFlags, ExplainFlags, parse},
     error::SettingsError,
     grpc::{GrpcListen, GrpcSettings},
+    load::{KEY, LoadSettings, Pace, Target},
     process::{LogFormat, LogSettings},
     rules::RulesSettings,
     store::StoreSettings,
+    value::DescriptorWords,
 };
 use crate::{
     limiter::Modes,
@@ -39,6 +42,8 @@ pub enum Command {
     Check(CheckFlags),
     /// Say which rules a request would meet.
     Explain(ExplainFlags),
+    /// Put load on a server.
+    Load(LoadSettings),
 }
 
 /// Everything that `tollgate serve` needs to know. `Debug` shows no secret.

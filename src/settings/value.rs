@@ -117,10 +117,23 @@ pub(super) fn level(text: &str) -> Result<LevelFilter, String> {
 
 /// Reads the name of an HTTP header.
 pub(super) fn header_name(text: &str) -> Result<String, String> {
-    match axum::http::HeaderName::from_bytes(text.as_bytes()) {
+    match http::HeaderName::from_bytes(text.as_bytes()) {
         Ok(_) => Ok(text.to_owned()),
         Err(_) => Err("expected the name of an HTTP header".to_owned()),
     }
+}
+
+/// A descriptor from the command line: its keys and values, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescriptorWords(pub Vec<(String, String)>);
+
+/// Reads a descriptor, its entries joined by commas.
+pub(super) fn descriptor(text: &str) -> Result<DescriptorWords, String> {
+    let entry = |entry: &str| match entry.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("expected KEY=VALUE in place of `{entry}`")),
+    };
+    text.split(',').map(entry).collect::<Result<_, _>>().map(DescriptorWords)
 }
 
 #[cfg(test)]

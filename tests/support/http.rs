@@ -8,7 +8,7 @@ use ureq::Agent;
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    headers: ureq::http::HeaderMap,
+    headers: http::HeaderMap,
     pub(crate) body: String,
 }
 
@@ -27,7 +27,7 @@ fn agent() -> Agent {
         .into()
 }
 
-fn answer(response: ureq::http::Response<ureq::Body>) -> Answer {
+fn answer(response: http::Response<ureq::Body>) -> Answer {
     let (parts, mut body) = response.into_parts();
     let body = body.read_to_string().expect("a text");
     Answer { status: parts.status.as_u16(), headers: parts.headers, body }

@@ -51,8 +51,7 @@ async fn call(method: &str, body: &str) -> (StatusCode, Json) {
         exporter: None,
         max_body: 1000,
     };
-    let request =
-        axum::http::Request::builder().method(method).uri("/json").body(Body::from(body.to_owned()));
+    let request = http::Request::builder().method(method).uri("/json").body(Body::from(body.to_owned()));
     let response =
         router(parts).expect("descriptors").call(request.expect("a request")).await.expect("answered");
     assert_eq!(response.headers()[CONTENT_TYPE], "application/json");

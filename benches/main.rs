@@ -1,0 +1,17 @@
+//! What the parts of a decision cost, each by itself: `cargo bench`.
+//!
+//! The whole, with the gRPC stack and Redis, is measured by `benches/compare.sh`.
+
+#![allow(clippy::arithmetic_side_effects, clippy::expect_used, clippy::indexing_slicing, clippy::unwrap_used)]
+
+mod algorithms;
+mod keys;
+mod matching;
+mod memory;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {
+    divan::main();
+}

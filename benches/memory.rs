@@ -1,0 +1,38 @@
+//! The memory store: one decision on one counter, on one thread and on two at once.
+
+use divan::{Bencher, black_box};
+use tollgate::{
+    algorithm::{Algorithm, Charging, Parameters, Policy},
+    clock::Clock,
+    descriptor::{Entry, Hits},
+    quota::{Quota, Unit, Window},
+    rules::RecordId,
+    store::{
+        MemoryStore,
+        call::{Ask, Call},
+        key::CellKey,
+    },
+};
+
+fn calls(count: usize) -> Vec<Call> {
+    let quota = Quota { limit: u32::MAX, window: Window::of(Unit::Hour) };
+    let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
+    let record = RecordId::alone(Algorithm::FixedWindow);
+    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true };
+    let call = |at: usize| {
+        let value = format!("client-{at}");
+        let key = CellKey::open("edge", [Entry { key: "api_key", value: &value }].into_iter());
+        Call::new(Charging::EachForItself, key, ask)
+    };
+    (0..count).map(call).collect()
+}
+
+#[divan::bench(args = [1, 100_000], threads = [1, 2])]
+fn decide(bencher: Bencher<'_, '_>, keys: usize) {
+    let store = MemoryStore::new(1_000_000, Clock::System);
+    let calls = calls(keys);
+    calls.iter().for_each(|call| drop(store.decide(call)));
+    bencher
+        .with_inputs(|| &calls[fastrand::usize(..keys)])
+        .bench_values(|call| store.decide(black_box(call)));
+}

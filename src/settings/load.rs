@@ -1,0 +1,218 @@
+//! What `tollgate load` is told.
+
+use std::{fmt, num::NonZeroU32, time::Duration};
+
+use clap::{ArgAction, Args};
+use http::Uri;
+
+use super::{
+    error::Problem,
+    value::{DescriptorWords, boolean, count, descriptor, duration, positive_duration},
+};
+
+/// What stands for the number of a key in a descriptor.
+pub const KEY: &str = "{key}";
+
+#[derive(Args, Debug)]
+pub(super) struct LoadFlags {
+    /// Server to ask. Given several times, connections take turns.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = target)]
+    target: Vec<Target>,
+    /// Domain of the requests.
+    #[arg(long, value_name = "NAME")]
+    domain: String,
+    /// A descriptor of every request, its entries joined by commas; {key} stands for the number of a key. Given
+    /// several times, each request has several.
+    #[arg(long, value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
+    descriptor: Vec<DescriptorWords>,
+    /// Hits that each request asks for.
+    #[arg(long, value_name = "COUNT", default_value = "1")]
+    hits: NonZeroU32,
+    /// Keys, numbered from 0.
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count)]
+    keys: usize,
+    /// Exponent of a Zipf distribution over the keys, key 0 being the most frequent. 0: all alike.
+    #[arg(long, value_name = "EXPONENT", default_value = "0", value_parser = exponent)]
+    zipf: f64,
+    /// Connections, shared out between the targets and the threads.
+    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = count)]
+    connections: usize,
+    /// Requests in flight on a connection.
+    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = count)]
+    streams: usize,
+    /// Requests per second, sent when they are due even if earlier ones are not answered; latency counts from
+    /// the time that a request was due. Default: each stream sends its next request when it has an answer.
+    #[arg(long, value_name = "NUMBER", value_parser = rate)]
+    rate: Option<f64>,
+    /// How long to measure.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive_duration)]
+    duration: Duration,
+    /// How long to ask before that. Only the counts per key include it.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
+    warmup: Duration,
+    /// How long to wait for an answer.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive_duration)]
+    timeout: Duration,
+    /// Threads that ask.
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count)]
+    threads: usize,
+    /// Where the sequence of keys starts: the same seed draws the same keys.
+    #[arg(long, value_name = "NUMBER", default_value = "0")]
+    seed: u64,
+    /// Exit with 1 if any key was admitted more hits than this, and count the denials below it.
+    #[arg(long, value_name = "COUNT")]
+    admitted_limit: Option<u64>,
+    /// Report as one JSON object.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
+    #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
+    json: bool,
+    /// Show no progress. It is only shown on a terminal.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
+    #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
+    quiet: bool,
+}
+
+/// What load `tollgate load` makes, and what it tells.
+#[derive(Clone, Debug)]
+pub struct LoadSettings {
+    /// Who is asked. There is at least one.
+    pub targets: Vec<Target>,
+    /// Domain of the requests.
+    pub domain: String,
+    /// Descriptors of every request, in which `{key}` stands for the number of a key.
+    pub descriptors: Vec<DescriptorWords>,
+    /// Hits that each request asks for.
+    pub hits: NonZeroU32,
+    /// How many keys there are.
+    pub keys: usize,
+    /// The exponent of their distribution.
+    pub zipf: f64,
+    /// Connections, of all threads together.
+    pub connections: usize,
+    /// Requests in flight on a connection.
+    pub streams: usize,
+    /// When requests are sent.
+    pub pace: Pace,
+    /// How long to measure.
+    pub duration: Duration,
+    /// How long to ask before that.
+    pub warmup: Duration,
+    /// How long to wait for an answer.
+    pub timeout: Duration,
+    /// Threads that ask; no more than there are connections.
+    pub threads: usize,
+    /// Where the sequence of keys starts.
+    pub seed: u64,
+    /// The most hits that a key may be admitted.
+    pub admitted_limit: Option<u64>,
+    /// Whether the report is JSON.
+    pub json: bool,
+    /// Whether no progress is shown.
+    pub quiet: bool,
+}
+
+/// When requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// As fast as answers come: a closed loop.
+    Closed,
+    /// So many per second, whether or not earlier ones are answered: an open loop.
+    Open(f64),
+}
+
+/// A server, by host and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target(String);
+
+impl Target {
+    /// Host and port.
+    pub fn authority(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.0)
+    }
+}
+
+impl LoadFlags {
+    pub(super) fn resolve(self) -> Result<LoadSettings, Problem> {
+        let has_key = self.descriptor.iter().flat_map(|words| &words.0);
+        if self.keys > 1 && !has_key.into_iter().any(|(key, value)| key.contains(KEY) || value.contains(KEY))
+        {
+            return Err(Problem::new(
+                "--keys",
+                format!("expected {KEY} in a --descriptor to stand for a key"),
+            ));
+        }
+        Ok(LoadSettings {
+            targets: self.target,
+            domain: self.domain,
+            descriptors: self.descriptor,
+            hits: self.hits,
+            keys: self.keys,
+            zipf: self.zipf,
+            connections: self.connections,
+            streams: self.streams,
+            pace: self.rate.map_or(Pace::Closed, Pace::Open),
+            duration: self.duration,
+            warmup: self.warmup,
+            timeout: self.timeout,
+            threads: self.threads.min(self.connections),
+            seed: self.seed,
+            admitted_limit: self.admitted_limit,
+            json: self.json,
+            quiet: self.quiet,
+        })
+    }
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    const EXPECTED: &str = "expected http://HOST:PORT";
+    let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
+    let (Some("http"), Some(host), Some(port)) = (uri.scheme_str(), uri.host(), uri.port_u16()) else {
+        return Err(EXPECTED.to_owned());
+    };
+    match uri.path_and_query().map(|path| path.as_str()) {
+        None | Some("/") if !host.is_empty() => Ok(Target(format!("{host}:{port}"))),
+        _ => Err(EXPECTED.to_owned()),
+    }
+}
+
+fn exponent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(exponent) if (0.0..=10.0).contains(&exponent) => Ok(exponent),
+        _ => Err("expected a number from 0 to 10".to_owned()),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate <= 1e9 => Ok(rate),
+        _ => Err("expected a number above 0, at most a billion".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_host_and_a_port() {
+        let authority = |text| target(text).map(|target| target.authority().to_owned());
+        assert_eq!(authority("http://localhost:8081").as_deref(), Ok("localhost:8081"));
+        assert_eq!(authority("http://[::1]:1/").as_deref(), Ok("[::1]:1"));
+        for text in ["", "localhost:8081", "http://localhost", "https://a:1", "http://a:1/b", "http://:1"] {
+            assert!(target(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_stay_in_their_ranges() {
+        assert_eq!((exponent("1.1"), rate("0.5")), (Ok(1.1), Ok(0.5)));
+        assert!(["-1", "NaN", "11", ""].into_iter().all(|text| exponent(text).is_err()));
+        assert!(["0", "-1", "NaN", "inf", "2e9"].into_iter().all(|text| rate(text).is_err()));
+    }
+}

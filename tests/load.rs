@@ -1,0 +1,165 @@
+//! `tollgate load`, against tollgate.
+
+use std::{
+    process::{Output, Stdio},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::support::{
+    free_port,
+    tollgate::{Tollgate, command, rules},
+};
+
+const RULES: &str = "
+domain: d
+descriptors:
+- key: client
+  rate_limit: {unit: year, requests_per_unit: 100}
+- key: open
+  rate_limit: {unlimited: true}
+";
+
+/// Runs a load of the words in `line` on a server.
+fn load(port: u16, line: &str) -> Output {
+    let target = format!("http://127.0.0.1:{port}");
+    let words = ["load", "--domain", "d", "--target", &target];
+    command().args(words).args(line.split(' ')).output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("a text")
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
+}
+
+#[test]
+fn every_key_is_admitted_exactly_its_limit() {
+    let config = rules(RULES);
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let line =
+        "--descriptor client={key} --keys 50 --threads 2 --connections 3 --warmup 0 --duration 2s --json";
+    let output = load(tollgate.grpc_port, &format!("{line} --admitted-limit 100"));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(output.stderr.is_empty());
+    let report = json(&output);
+    let admitted = &report["keys"]["admitted"];
+    assert_eq!((&report["keys"]["seen"], &report["keys"]["count"]), (&50.into(), &50.into()));
+    for (name, value) in [("total", 5000), ("least", 100), ("most", 100), ("beyond", 0), ("denied_within", 0)]
+    {
+        assert_eq!(admitted[name], value, "{name} in {report}");
+    }
+    assert_eq!(report["ok"], 5000);
+    assert_eq!(report["errors"], serde_json::json!({}));
+    let number = |name: &str| report[name].as_u64().expect("a number");
+    assert_eq!(number("requests"), number("ok") + number("over_limit"));
+    let quantile = |name: &str| report["latency_us"][name].as_u64().expect("a number");
+    let quantiles = ["p50", "p90", "p99", "p99.9", "max"].map(quantile);
+    assert!(quantiles.is_sorted() && quantiles[0] > 0, "{report}");
+}
+
+#[test]
+fn what_instances_that_share_nothing_admit_too_much_is_counted() {
+    let config = rules(RULES);
+    let (one, other) = (Tollgate::start(config.path(), &[]), Tollgate::start(config.path(), &[]));
+    let second = format!("--target http://127.0.0.1:{}", other.grpc_port);
+    let line = "--descriptor client={key} --keys 5 --duration 1s --json --admitted-limit 100";
+    let output = load(one.grpc_port, &format!("{second} {line}"));
+    assert_eq!(output.status.code(), Some(1));
+    let says = "5 keys were admitted more than 100 hits, 500 hits too many in all; the most, 200, key 0\n";
+    assert_eq!(text(&output.stderr), says);
+    assert_eq!(json(&output)["keys"]["admitted"]["beyond"], 500);
+}
+
+#[test]
+fn hits_and_descriptors_are_those_asked_for() {
+    let config = rules(RULES);
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let line = "--descriptor client=a{key} --descriptor client=b --hits 30 --keys 5 --zipf 1.1 \
+                --duration 300ms --warmup 100ms --json";
+    let report = json(&load(tollgate.grpc_port, line));
+    // The second limit is that of all keys together.
+    assert_eq!(report["keys"]["admitted"]["total"], 90, "{report}");
+    let metrics = crate::support::http::get(&tollgate.url("/metrics")).body;
+    let hits = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("tollgate_rule_total_hits_total{domain=\"d\",rule=\"client\"} "));
+    let hits: u64 = hits.expect("counted").parse().expect("a number");
+    assert_eq!(hits % 60, 0);
+}
+
+#[test]
+fn an_open_loop_tells_how_long_requests_waited_that_were_not_sent() {
+    let config = rules(RULES);
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let line = "--descriptor open={key} --connections 1 --streams 4 --duration 2s --warmup 0 --json";
+    let closed = json(&during_a_pause(&tollgate, line));
+    let open = json(&during_a_pause(&tollgate, &format!("{line} --rate 500")));
+    // The pause is a quarter of the time; a closed loop meets it with 4 requests of thousands.
+    let p90 = |report: &Value| report["latency_us"]["p90"].as_u64().expect("a number");
+    assert!(p90(&open) > 100_000, "{open}");
+    assert!(p90(&closed) < 100_000, "{closed}");
+    assert!(open["latency_us"]["max"].as_u64() >= Some(400_000), "{open}");
+    assert_eq!(
+        open["requests"].as_u64().zip(open["unsent"].as_u64()).map(|(sent, unsent)| sent + unsent),
+        Some(1000)
+    );
+}
+
+/// Runs a load while the server stands still for half a second.
+fn during_a_pause(tollgate: &Tollgate, line: &str) -> Output {
+    let target = format!("http://127.0.0.1:{}", tollgate.grpc_port);
+    let words = ["load", "--domain", "d", "--target", &target];
+    let load = command().args(words).args(line.split(' ')).stdout(Stdio::piped()).spawn().expect("it runs");
+    thread::sleep(Duration::from_millis(700));
+    tollgate.signal("STOP");
+    thread::sleep(Duration::from_millis(500));
+    tollgate.signal("CONT");
+    load.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn a_server_that_fails_is_told_by_its_codes() {
+    let config = rules(RULES);
+    let port = free_port();
+    let store = format!("redis://127.0.0.1:{port}");
+    let tollgate = Tollgate::spawn(config.path(), &["--store", &store, "--log-level", "off"]);
+    while std::net::TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).is_err() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let output = load(tollgate.grpc_port, "--descriptor client=a --duration 200ms --warmup 0");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("no request was answered: UNAVAILABLE: "), "{output:?}");
+    assert!(text(&output.stdout).contains("\n  UNAVAILABLE "), "{output:?}");
+}
+
+#[test]
+fn a_server_that_comes_back_is_asked_again() {
+    let config = rules(RULES);
+    let tollgate = Tollgate::start(config.path(), &["--grpc-max-connection-age", "300ms"]);
+    let line = "--descriptor open={key} --connections 2 --streams 2 --rate 200 --duration 1500ms --json";
+    let report = json(&load(tollgate.grpc_port, line));
+    assert!(report["ok"].as_u64() > Some(250), "{report}");
+}
+
+#[test]
+fn mistakes_are_clear() {
+    let output = load(free_port(), "--descriptor client=a");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("cannot connect to http://127.0.0.1:"), "{output:?}");
+    for (line, says) in [
+        ("--descriptor client", "--descriptor: expected KEY=VALUE in place of `client`"),
+        ("--descriptor client=a --keys 2", "--keys: expected {key} in a --descriptor"),
+        ("--descriptor client={key} --target redis://a:1", "--target: expected http://HOST:PORT"),
+        ("--descriptor client={key} --rate 0", "--rate: expected a number above 0"),
+        ("--keys 1", "--descriptor"),
+    ] {
+        let output = load(1, line);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        assert!(text(&output.stderr).contains(says), "{line}: {}", text(&output.stderr));
+    }
+}
