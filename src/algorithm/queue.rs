@@ -8,7 +8,7 @@ use std::{collections::VecDeque, time::Duration};
 use super::{Queued, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits};
 
-/// The most hits that one queue may hold. In Redis each takes 8 bytes of a log, and about 90 under a lease.
+/// The most hits that one queue may hold. In Redis each takes 8 to 12 bytes of a log, and 40 to 110 under a lease.
 pub const MAX_QUEUED: u32 = 10_000;
 
 /// Hits in the order of their times, those of equal times in the order of a tag of the algorithm's.
