@@ -39,18 +39,19 @@ pub struct Readiness {
 #[derive(Debug)]
 struct Missing {
     rules: bool,
-    store: bool,
+    /// Each worker has connections of its own, and so has the HTTP port.
+    stores: usize,
 }
 
 impl Readiness {
     /// Ready once there are rules.
     pub(crate) fn new() -> Self {
-        Self::waiting_for(Missing { rules: true, store: false })
+        Self::waiting_for(Missing { rules: true, stores: 0 })
     }
 
-    /// Ready once there are rules and the store was reached.
-    pub(super) fn with_store() -> Self {
-        Self::waiting_for(Missing { rules: true, store: true })
+    /// Ready once there are rules and each of so many stores was reached.
+    pub(super) fn with_stores(stores: usize) -> Self {
+        Self::waiting_for(Missing { rules: true, stores })
     }
 
     fn waiting_for(missing: Missing) -> Self {
@@ -63,15 +64,15 @@ impl Readiness {
         self.came(|missing| missing.rules = false);
     }
 
-    /// Notes that the store was reached.
+    /// Notes that one of the stores was reached for the first time.
     pub(super) fn store_reached(&self) {
-        self.came(|missing| missing.store = false);
+        self.came(|missing| missing.stores = missing.stores.saturating_sub(1));
     }
 
     fn came(&self, note: impl Fn(&mut Missing)) {
         let mut missing = self.missing.lock();
         note(&mut missing);
-        if !missing.rules && !missing.store {
+        if !missing.rules && missing.stores == 0 {
             self.advance(|phase| phase == Phase::Starting, Phase::Ready);
         }
     }

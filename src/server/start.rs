@@ -76,7 +76,8 @@ impl Server {
         let occupancy =
             stores.memory().map(|store| AbortOnDropHandle::new(tokio::spawn(occupancy::report(store))));
         let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
-        let readiness = stores.readiness();
+        // The HTTP port uses one too.
+        let readiness = stores.readiness(settings.workers.get().saturating_add(1));
         let reached = readiness.clone();
         let open = move |rules: &Arc<Snapshot>| {
             let limiter = Limiter::new(Arc::clone(rules), stores.open(&reached)?, modes);
@@ -111,10 +112,10 @@ impl Stores {
         }
     }
 
-    fn readiness(&self) -> Readiness {
+    fn readiness(&self, users: usize) -> Readiness {
         match self {
             Self::Memory(_) => Readiness::new(),
-            Self::Redis(_) => Readiness::with_store(),
+            Self::Redis(_) => Readiness::with_stores(users),
         }
     }
 
