@@ -193,3 +193,20 @@ async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
     .await
     .expect("it comes about");
 }
+
+#[tokio::test]
+async fn a_lease_that_could_not_be_given_back_is_when_redis_answers_again() {
+    let mut subject = Subject::start("100ms").await;
+    let answer = subject.take(&[USER]).await.expect("an answer");
+    let metadata = answer.dynamic_metadata.expect("a lease");
+    let Some(prost_types::value::Kind::StringValue(lease)) = &metadata.fields["lease"].kind else {
+        panic!("{metadata:?}")
+    };
+    subject.redis.signal("STOP");
+    let released = subject.client.call(request("d", &[&[USER, ("lease", lease)]])).await;
+    assert!(released.is_err(), "Redis sleeps");
+    subject.redis.signal("CONT");
+    // Nobody asks for it again.
+    subject.has_given_back("success").await;
+    assert_eq!(subject.held(USER).await, 0);
+}

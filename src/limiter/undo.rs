@@ -15,7 +15,8 @@ use crate::{
     },
 };
 
-/// What takes back all that `calls` charged. Where it is not known whether a place was taken, it is given up.
+/// What takes back all that `calls` charged. Where it is not known whether a place was taken, it is given up, and a
+/// lease that could not be given back is tried again.
 pub(super) fn undo(calls: &Calls, decisions: &Decisions) -> Calls {
     let mut undone = Calls::new();
     for (call, decision) in calls.iter().zip(decisions) {
@@ -25,7 +26,7 @@ pub(super) fn undo(calls: &Calls, decisions: &Decisions) -> Calls {
                     let was_charged = verdict.admitted && !is_vetoed(call, verdicts);
                     was_charged.then(|| reverse(call.charging, ask.hits, verdict)).flatten()
                 }),
-                Err(_) => release_of(ask.hits),
+                Err(_) => release_of(ask.hits).or_else(|| again(ask.hits)),
             };
             if let Some(hits) = hits {
                 add(&mut undone, Charging::EachForItself, cell.key.clone(), Ask { hits, ..*ask });
@@ -58,6 +59,14 @@ fn reverse(charging: Charging, hits: Hits, verdict: &Verdict) -> Option<Hits> {
         Charging::AllOrNone => release_of(hits)
             .or_else(|| NonZeroU64::new(hits.charged()).map(|amount| Hits::Undo { amount, made_at })),
         Charging::EachForItself => release_of(hits),
+    }
+}
+
+/// What gives a lease back that the caller will not ask for again.
+const fn again(hits: Hits) -> Option<Hits> {
+    match hits {
+        Hits::Release(lease) => Some(Hits::Release(lease)),
+        Hits::Peek | Hits::Charge(_) | Hits::Refund(_) | Hits::Undo { .. } | Hits::Acquire { .. } => None,
     }
 }
 

@@ -57,7 +57,8 @@ pub(super) struct StoreFlags {
     /// PEM file of that certificate's key.
     #[arg(long, value_name = "FILE")]
     redis_client_key: Option<PathBuf>,
-    /// Counters that the memory store keeps at most.
+    /// Counters that the memory store keeps at most; every four hits of a log or places of a concurrency limit count as
+    /// one.
     #[arg(long, value_name = "COUNT", default_value = "1000000", value_parser = count)]
     max_counters: usize,
 }
