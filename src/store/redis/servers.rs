@@ -80,7 +80,10 @@ fn one(url: &str, rest: &str) -> Result<Servers, String> {
         host if host.contains(',') => {
             Err("several hosts are for redis+cluster:// or redis+sentinel://".into())
         }
-        host if host.contains('#') => Err("expected no `#` behind the host, nor can #insecure be had".into()),
+        host if host.contains('#') => {
+            Err("expected no `#`: certificates are always checked, and in a password it is written %23"
+                .into())
+        }
         _ => Ok(Servers::One(url.into())),
     }
 }
