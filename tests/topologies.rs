@@ -5,6 +5,7 @@ mod faults;
 mod queues;
 mod reshard;
 mod sentinel;
+mod sentinels;
 mod tls;
 
 use std::time::{Duration, Instant};
@@ -55,7 +56,7 @@ async fn used(store: &RedisStore, name: &str) -> u64 {
 #[derive(Debug)]
 struct Calls {
     stop: CancellationToken,
-    ended: JoinHandle<Vec<(Instant, Result<(), StoreError>)>>,
+    ended: JoinHandle<Vec<Result<(), StoreError>>>,
 }
 
 impl Calls {
@@ -65,9 +66,8 @@ impl Calls {
         let ended = tokio::spawn(async move {
             let mut results = Vec::new();
             while !stopped.is_cancelled() {
-                // By the clock of the server, as in production.
-                let result = store.decide(&call).await.map(drop);
-                results.push((Instant::now(), result));
+                let result = charge(&store, &call).await.map(drop);
+                results.push(result);
                 sleep(Duration::from_millis(2)).await;
             }
             results
@@ -75,10 +75,24 @@ impl Calls {
         Self { stop, ended }
     }
 
-    async fn end(self) -> Vec<(Instant, Result<(), StoreError>)> {
+    async fn end(self) -> Vec<Result<(), StoreError>> {
         self.stop.cancel();
         self.ended.await.expect("no panic")
     }
+}
+
+/// Checks that every charge that was answered is counted, but for so many at most that went with a master, and that
+/// none is counted twice.
+async fn assert_counted(store: &RedisStore, name: &str, results: &[Result<(), StoreError>], lost: u64) {
+    let is_unknown = |result: &&Result<(), StoreError>| {
+        matches!(result, Err(StoreError::Timeout(_) | StoreError::Disconnected(_)))
+    };
+    let answered = results.iter().filter(|result| result.is_ok()).count() as u64;
+    let unknown = results.iter().filter(is_unknown).count() as u64;
+    let counted = used(store, name).await;
+    println!("{name}: {answered} answered, {unknown} unknown, {counted} counted");
+    assert!(counted + lost >= answered, "{counted} of {answered} are counted");
+    assert!(counted <= answered + unknown, "{counted} are counted, of {answered} and perhaps {unknown}");
 }
 
 /// Waits while calls go on.
@@ -94,7 +108,7 @@ async fn wait(complaint: &str, mut is_so: impl FnMut() -> bool) -> Instant {
 /// Lets the calls go on until one succeeds that began after `promoted`; how long that took.
 async fn recovered(store: &RedisStore, name: &str, promoted: Instant) -> Duration {
     let call = one(name, Hits::ONE);
-    while let Err(error) = store.decide(&call).await {
+    while let Err(error) = charge(store, &call).await {
         assert!(promoted.elapsed() < Duration::from_secs(5), "it does not recover: {error}");
         sleep(Duration::from_millis(2)).await;
     }

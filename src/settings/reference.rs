@@ -81,6 +81,10 @@ pub(super) fn review(environment: &Environment, found: &mut Found) {
             Some(Ok(false)) | None => {}
         }
     }
+    let is_sentinel = environment.get("REDIS_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("sentinel"));
+    if environment.get("REDIS_SENTINEL_AUTH").is_some() && !is_sentinel {
+        found.notices.push("REDIS_SENTINEL_AUTH has no effect: REDIS_TYPE is not SENTINEL".to_owned());
+    }
     let other = |name: &str, known: &str| {
         environment.get(name).filter(|value| !value.eq_ignore_ascii_case(known)).is_some()
     };
@@ -170,7 +174,7 @@ fn redis_url(environment: &Environment) -> Option<Result<String, Problem>> {
         "single" => Ok(single_url(environment, url, tls)),
         "sentinel" => sentinel_url(environment, url, tls),
         "cluster" => {
-            let user_info = login(environment, "REDIS_AUTH").map_or(String::new(), user_info);
+            let user_info = user_info_before(environment, url);
             Ok(format!("{}+cluster://{user_info}{url}", scheme(tls)))
         }
         _ => Err(Problem::new("REDIS_TYPE", "expected SINGLE, SENTINEL or CLUSTER")),
@@ -179,9 +183,8 @@ fn redis_url(environment: &Environment) -> Option<Result<String, Problem>> {
 
 fn single_url(environment: &Environment, url: &str, tls: bool) -> String {
     let is_unix = environment.get("REDIS_SOCKET_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("unix"));
-    let login = login(environment, "REDIS_AUTH");
     if url.starts_with('/') || is_unix && !url.contains("://") {
-        let query = login.map(|(user, password)| match user.as_str() {
+        let query = login(environment, "REDIS_AUTH").map(|(user, password)| match user.as_str() {
             "" => format!("?pass={password}"),
             user => format!("?user={user}&pass={password}"),
         });
@@ -189,7 +192,7 @@ fn single_url(environment: &Environment, url: &str, tls: bool) -> String {
     }
     let (scheme, host) = url.split_once("://").unwrap_or(("redis", url));
     let scheme = if scheme == "redis" && tls { "rediss" } else { scheme };
-    let user_info = login.filter(|_| !host.contains('@')).map_or(String::new(), user_info);
+    let user_info = user_info_before(environment, host);
     format!("{scheme}://{user_info}{host}")
 }
 
@@ -202,7 +205,7 @@ fn sentinel_url(environment: &Environment, url: &str, tls: bool) -> Result<Strin
         "" => format!("?sentinel_password={password}"),
         user => format!("?sentinel_username={user}&sentinel_password={password}"),
     });
-    let user_info = login(environment, "REDIS_AUTH").map_or(String::new(), user_info);
+    let user_info = user_info_before(environment, sentinels);
     let (scheme, master, query) = (scheme(tls), encoded(master), query.unwrap_or_default());
     Ok(format!("{scheme}+sentinel://{user_info}{sentinels}/{master}{query}"))
 }
@@ -216,6 +219,12 @@ fn login(environment: &Environment, variable: &str) -> Option<(String, String)> 
     let login = environment.get(variable)?;
     let (user, password) = login.split_once(':').unwrap_or(("", login));
     Some((encoded(user), encoded(password)))
+}
+
+/// The login of `REDIS_AUTH`, unless the servers come with one.
+fn user_info_before(environment: &Environment, servers: &str) -> String {
+    let login = login(environment, "REDIS_AUTH").filter(|_| !servers.contains('@'));
+    login.map_or(String::new(), user_info)
 }
 
 fn user_info((user, password): (String, String)) -> String {

@@ -51,6 +51,9 @@ pub enum StoreError {
     /// The connection broke while the answer was awaited; whether anything was charged is unknown.
     #[error("the connection broke: {0}")]
     Disconnected(String),
+    /// Until time was over, the counters were on their way from one server to another, so nothing was charged.
+    #[error("the counters are on their way to another server: {0}")]
+    Moving(String),
     /// The store answered with an error.
     #[error("the store refused: {0}")]
     Refused(String),
@@ -66,6 +69,7 @@ impl StoreError {
             Self::Timeout(_) => "timeout",
             Self::Unreachable(_) => "unreachable",
             Self::Disconnected(_) => "disconnected",
+            Self::Moving(_) => "moving",
             Self::Refused(_) => "refused",
             Self::Garbled => "garbled",
         }

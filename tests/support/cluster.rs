@@ -33,7 +33,6 @@ pub(crate) fn shared() -> &'static Cluster {
     static SHARED: LazyLock<Cluster> = LazyLock::new(|| {
         let cluster = Cluster::start(3, 3, &[], "");
         (0..cluster.nodes.len()).for_each(|node| cluster.set(node, "cluster-node-timeout", "30000"));
-        Redis::end_with_process(cluster.nodes.iter().flatten());
         cluster
     });
     &SHARED
@@ -47,7 +46,7 @@ impl Cluster {
         let nodes = ports.iter().map(|port| {
             let text = port.to_string();
             // The time-out is also the measure of how often nodes tell each other what they know.
-            let mut all = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+            let mut all = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
             // A replica that has got nothing yet, not even this, does not count.
             all.extend(["--repl-ping-replica-period", "1"]);
             all.extend(arguments);
@@ -65,6 +64,8 @@ impl Cluster {
             .map(|node| cmd("CLUSTER").arg("MYID").query(&mut cluster.node(node)).expect("an id"))
             .collect();
         cluster.form(replicas);
+        // Longer, so that no node fails because the machine is busy.
+        (0..cluster.nodes.len()).for_each(|node| cluster.set(node, "cluster-node-timeout", "5000"));
         cluster
     }
 
@@ -155,6 +156,11 @@ impl Cluster {
     /// Has a node fall silent.
     pub(crate) fn stop(&self, number: usize) {
         self.nodes[number].as_ref().expect("it runs").signal("STOP");
+    }
+
+    /// Has a replica begin to take over from its master. It may have no time for that, and give up.
+    pub(crate) fn fail_over(&self, replica: usize) {
+        let _ = cmd("CLUSTER").arg("FAILOVER").exec(&mut self.node(replica));
     }
 
     /// Whether a node says that it is a master.

@@ -64,7 +64,8 @@ impl Envoy {
             .stdin(Stdio::null())
             .spawn()
             .expect("Envoy starts");
-        let envoy = Self { _process: Process(child), _directory: directory, port };
+        let envoy =
+            Self { _process: Process::of(child, Some(directory.path())), _directory: directory, port };
         let deadline = Instant::now() + Duration::from_secs(30);
         let is_ready = || {
             let clusters = http::try_get(&format!("http://127.0.0.1:{admin}/clusters"))?;

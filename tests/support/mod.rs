@@ -10,30 +10,72 @@ pub(crate) mod tollgate;
 pub(crate) mod upstream;
 
 use std::{
+    fs,
     net::{Ipv4Addr, TcpListener},
-    process::{Child, Command},
-    sync::atomic::{AtomicU16, Ordering},
+    path::{Path, PathBuf},
+    process::{self, Child, Command, Stdio},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
-/// Where the next port comes from: below the range that systems usually give out by themselves.
-static NEXT_PORT: AtomicU16 = AtomicU16::new(10_100);
+/// The ports that tests use: with those of clusters' buses, which are 10,000 above, they end below the range that
+/// systems usually give out by themselves.
+const PORTS: std::ops::Range<u16> = 10_100..20_100;
 
-/// A port that nothing listens on and that no other test is given.
+/// A port that nothing listens on and that no other test is given, nor is anything on the port 10,000 above.
 pub(crate) fn free_port() -> u16 {
+    // Runs on one machine begin far from each other.
+    static BEGIN: LazyLock<u32> = LazyLock::new(|| process::id().wrapping_mul(2_654_435_761) >> 8);
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let count = u32::from(PORTS.end - PORTS.start);
+    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     loop {
-        let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
-        assert!(port < 15_000, "out of ports");
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        let given = GIVEN.fetch_add(1, Ordering::Relaxed);
+        assert!(given < count, "out of ports");
+        let port = PORTS.start + u16::try_from((*BEGIN + given) % count).expect("below the count");
+        if is_free(port) && is_free(port + 10_000) {
             return port;
         }
     }
 }
 
-/// A process that ends with its test.
+/// The processes to end with this one, however its end comes: a file for each, named by its id, with the directory to
+/// remove.
+struct Watched {
+    files: PathBuf,
+    /// Waits for the end of its input, which this process holds.
+    _watcher: Child,
+}
+
+static WATCHED: LazyLock<Watched> = LazyLock::new(|| {
+    let script = r#"trap "" HUP INT TERM; cat >/dev/null
+        for file in "$1"/*; do
+            [ -e "$file" ] || continue
+            kill -KILL "${file##*/}"; directory=$(cat "$file"); [ -z "$directory" ] || rm -rf "$directory"
+        done
+        rm -rf "$1""#;
+    let files = tempfile::tempdir().expect("a temporary directory").keep();
+    let mut watcher = Command::new("sh");
+    watcher.args(["-c", script, "watcher"]).arg(&files).stdin(Stdio::piped());
+    let watcher = watcher.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a shell");
+    Watched { files, _watcher: watcher }
+});
+
+/// A process that ends with its test, and with this process.
 #[derive(Debug)]
 pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
+    /// Looks after a process that uses a temporary directory.
+    pub(crate) fn of(child: Child, directory: Option<&Path>) -> Self {
+        let directory = directory.map(|path| path.display().to_string());
+        fs::write(WATCHED.files.join(child.id().to_string()), directory.unwrap_or_default())
+            .expect("writable");
+        Self(child)
+    }
+
     /// Sends a signal, by its name without `SIG`.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.0.id().to_string();
@@ -44,6 +86,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // First, for the id may be another's soon.
+        let _ = fs::remove_file(WATCHED.files.join(self.0.id().to_string()));
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -93,7 +93,7 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server is installed; `tests/run.sh` installs it");
-        let mut process = Process(child);
+        let mut process = Process::of(child, Some(directory.path()));
         // Its own socket, which nobody else can answer on; it comes after the port.
         let socket = directory.path().join("redis.sock");
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -103,19 +103,6 @@ impl Redis {
             thread::sleep(Duration::from_millis(5));
         }
         Self { process, directory, port }
-    }
-
-    /// Has servers in statics, which nobody drops, end with this process.
-    pub(crate) fn end_with_process<'a>(servers: impl Iterator<Item = &'a Self>) {
-        // The end of this process, however it comes, ends the input of `cat`.
-        let script = r#"trap "" HUP INT TERM; cat
-            while [ $# -gt 0 ]; do kill -KILL "$1"; rm -rf "$2"; shift 2; done"#;
-        let mut watcher = Command::new("sh");
-        watcher.args(["-c", script, "watcher"]).stdin(Stdio::piped()).stdout(Stdio::null());
-        for server in servers {
-            watcher.arg(server.process.0.id().to_string()).arg(server.directory.path());
-        }
-        std::mem::forget(watcher.spawn().expect("a shell"));
     }
 
     /// Starts a plain server.

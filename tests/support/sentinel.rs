@@ -44,11 +44,7 @@ const PLAIN: Options = Options {
 
 /// The group that tests share if they don't end any of its servers.
 pub(crate) fn shared() -> &'static Sentinel {
-    static SHARED: LazyLock<Sentinel> = LazyLock::new(|| {
-        let group = Sentinel::start(PLAIN);
-        Redis::end_with_process(group.servers.iter().chain(&group.sentinels).flatten());
-        group
-    });
+    static SHARED: LazyLock<Sentinel> = LazyLock::new(|| Sentinel::start(PLAIN));
     &SHARED
 }
 

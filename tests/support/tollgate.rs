@@ -58,7 +58,7 @@ impl Tollgate {
             .stdin(Stdio::null())
             .spawn()
             .expect("the program starts");
-        Self { process: Process(child), grpc_port, http_port }
+        Self { process: Process::of(child, None), grpc_port, http_port }
     }
 
     pub(crate) fn wait_until_ready(&self) {

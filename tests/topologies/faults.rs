@@ -1,11 +1,11 @@
 //! Nodes that misbehave: servers of these tests' own, which speak as much of the protocol as it takes.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
     sync::{
-        Arc,
-        atomic::{AtomicU16, AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -13,7 +13,7 @@ use std::{
 
 use tollgate::{
     descriptor::Hits,
-    store::{RedisStore, StoreError},
+    store::{RedisStore, StoreError, redis::RedisSettings},
 };
 
 use super::{charge, connected, one};
@@ -60,7 +60,7 @@ fn nodes(
     listeners.into_iter().map(start).collect()
 }
 
-fn listen() -> TcpListener {
+pub(super) fn listen() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").expect("a port")
 }
 
@@ -84,7 +84,7 @@ fn serve(mut client: &TcpStream, port: u16, counters: &[Arc<AtomicUsize>; 2], sc
 }
 
 /// One command, if there is one.
-fn read(reader: &mut impl BufRead) -> Option<Vec<String>> {
+pub(super) fn read(reader: &mut impl BufRead) -> Option<Vec<String>> {
     let number = |reader: &mut dyn BufRead| {
         let mut line = String::new();
         reader.read_line(&mut line).ok()?;
@@ -150,54 +150,120 @@ async fn a_cluster_that_is_down_or_starting_charges_nothing_and_says_so() {
     }
 }
 
-/// A sentinel that says that the master is at this port, on this machine.
-fn sentinel(master: Arc<AtomicU16>) -> u16 {
-    let listener = listen();
-    let port = listener.local_addr().expect("an address").port();
-    thread::spawn(move || {
-        for client in listener.incoming() {
-            let (master, mut client) = (Arc::clone(&master), client.expect("a client"));
-            thread::spawn(move || {
-                let mut reader = BufReader::new(client.try_clone().expect("another handle"));
-                while let Some(command) = read(&mut reader) {
-                    let port = master.load(Ordering::SeqCst).to_string();
-                    let answer = match command[0].as_str() {
-                        "SENTINEL" => format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()),
-                        _ => "+OK\r\n".to_owned(),
-                    };
-                    if client.write_all(answer.as_bytes()).is_err() {
-                        return;
-                    }
-                }
-            });
+#[tokio::test]
+async fn a_slot_that_does_not_arrive_in_time_charged_nothing_and_its_error_says_so() {
+    for (answer, most) in [("TRYAGAIN Multiple keys", 40), ("OOM no memory", 1)] {
+        let nodes = nodes(vec![listen()], move |_| Some(format!("-{answer}\r\n")));
+        let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port);
+        drop(connected(&url, "").await);
+        let settings = RedisSettings { timeout: Duration::from_millis(200), ..settings(&url) };
+        let store = RedisStore::open(&settings).expect("valid settings");
+        assert!(store.connected().await);
+        let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
+        match most {
+            1 => assert!(matches!(error, StoreError::Refused(_)), "{error:?}"),
+            _ => assert!(matches!(error, StoreError::Moving(_)), "{error:?}"),
         }
-    });
-    port
+        // The pauses grow.
+        let evaluated = nodes[0].evaluated.load(Ordering::SeqCst);
+        assert!((1..=most).contains(&evaluated), "{evaluated}");
+        if most > 1 {
+            assert!(evaluated > 3, "{evaluated}");
+        }
+    }
 }
 
 #[tokio::test]
-async fn a_server_is_left_when_it_is_not_the_master_that_is_named() {
-    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
-    let masters = [Redis::start(), Redis::start()];
-    let named = Arc::new(AtomicU16::new(replica.port()));
-    let url = format!("redis+sentinel://127.0.0.1:{}/main", sentinel(Arc::clone(&named)));
-    let store = RedisStore::open(&settings(&url)).expect("valid settings");
-    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("it is no master");
-    assert!(error.to_string().contains("is not a master"), "{error}");
-    for master in &masters {
-        named.store(master.port(), Ordering::SeqCst);
-        let begun = Instant::now();
-        // The one before it works as well as ever.
-        let is_there = || {
-            let keys = redis::cmd("DBSIZE");
-            keys.query::<usize>(&mut master.connect()).expect("a number") == 1
-        };
-        while !is_there() {
-            assert!(begun.elapsed() < Duration::from_secs(5), "it is not followed");
-            let _ = charge(&store, &one("a", Hits::ONE)).await;
-            tokio::time::sleep(Duration::from_millis(10)).await;
+async fn an_owner_without_an_address_is_waited_for_but_not_for_ever() {
+    let slot = one("a", Hits::ONE).cells[0].key.slot();
+    let nodes = nodes(vec![listen()], move |_| Some(format!("-MOVED {slot} ?:7000\r\n")));
+    let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
+    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
+    assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+    let evaluated = nodes[0].evaluated.load(Ordering::SeqCst);
+    assert!((4..=20).contains(&evaluated), "{evaluated}");
+}
+
+#[tokio::test]
+async fn an_answer_that_can_not_be_read_may_have_charged() {
+    let nodes = nodes(vec![listen()], |_| Some("?what\r\n".to_owned()));
+    let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
+    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no answer");
+    assert!(matches!(error, StoreError::Disconnected(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn slots_are_read_ever_more_rarely_while_that_changes_nothing() {
+    for (answer, most) in [("CLUSTERDOWN The cluster is down", 9), ("MISCONF no disk", 1)] {
+        let nodes = nodes(vec![listen()], move |_| Some(format!("-{answer}\r\n")));
+        let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
+        let asked = || nodes[0].asked.load(Ordering::SeqCst);
+        let (before, begun) = (asked(), Instant::now());
+        while begun.elapsed() < Duration::from_secs(3) {
+            charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        assert!(asked() - before <= most, "{answer}: {}", asked() - before);
     }
+}
+
+#[tokio::test]
+async fn a_server_knows_the_script_before_the_first_call() {
+    let redis = Redis::start();
+    let store = redis.store();
+    assert!(store.connected().await);
+    charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+    let told: String = redis::cmd("INFO").arg("errorstats").query(&mut redis.connect()).expect("told");
+    assert!(!told.contains("NOSCRIPT"), "{told}");
+    // A user who may not load it uses what is there; then, it is missed.
+    let mut admin = redis.connect();
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "app", "on", ">secret", "~*", "+@all", "-script"]);
+    user.exec(&mut admin).expect("set");
+    let url = redis.url().replace("://", "://app:secret@");
+    let store = RedisStore::open(&settings(&url)).expect("valid settings");
+    charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut admin).expect("flushed");
+    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("it is not there");
+    assert!(matches!(&error, StoreError::Refused(_)), "{error:?}");
+    charge(&redis.store(), &one("a", Hits::ONE)).await.expect("loaded");
+    charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+}
+
+/// What is logged on this thread.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no panic").write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_told_of_once() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    // The tasks of this test are on this thread.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
+    let store = replica.store();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        charge(&store, &one("a", Hits::ONE)).await.expect_err("it takes no writes");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut replica.connect()).expect("promoted");
+    super::recovered(&store, "a", Instant::now()).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let text = String::from_utf8(lines.0.lock().expect("no panic").clone()).expect("a text");
+    assert_eq!(text.matches("the connection to Redis broke").count(), 1, "{text}");
+    assert_eq!(text.matches("connected to Redis again").count(), 1, "{text}");
 }
 
 #[tokio::test]

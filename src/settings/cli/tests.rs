@@ -167,6 +167,13 @@ fn the_references_sentinels_and_clusters_become_urls() {
     assert_eq!(servers(&cluster), "redis+cluster://a:6379,b:6379");
     let secured = [cluster[0], cluster[1], ("REDIS_TLS", "true"), ("REDIS_AUTH", "p@ss")];
     assert_eq!(servers(&secured), "rediss+cluster://:***@a:6379,b:6379");
+    // A login of the servers' own comes before that of the variable, as with one server.
+    for (kind, url, shown) in [
+        ("CLUSTER", "u2:p2@a:1,b:1", "redis+cluster://u2:***@a:1,b:1"),
+        ("SENTINEL", "m,u2:p2@a:1", "redis+sentinel://u2:***@a:1/m"),
+    ] {
+        assert_eq!(servers(&[("REDIS_TYPE", kind), ("REDIS_URL", url), ("REDIS_AUTH", "u:p")]), shown);
+    }
     let lone = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "a:26379")];
     assert!(refusal("", &lone).contains("REDIS_URL: expected MASTER"));
 }
@@ -179,6 +186,10 @@ fn what_we_lack_is_refused_or_told() {
     assert!(
         settings("", &[("REDIS_PERSECOND", "true")]).notices[0].starts_with("REDIS_PERSECOND has no effect")
     );
+    let others = [("REDIS_URL", "a:6379"), ("REDIS_SENTINEL_AUTH", "p")];
+    assert!(settings("", &others).notices[0].starts_with("REDIS_SENTINEL_AUTH has no effect"));
+    let sentinels = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "m,a:1"), others[1]];
+    assert!(settings("", &sentinels).notices.is_empty());
     assert!(settings("", &[("GRPC_SERVER_USE_TLS", "false"), ("CONFIG_TYPE", "file")]).notices.is_empty());
 }
 

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use ::redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult,
+    aio::MultiplexedConnection,
 };
+use tokio::time::timeout;
 
-use super::address::Address;
+use super::{address::Address, script};
 
 /// How long one attempt to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -47,4 +49,14 @@ pub(super) async fn connect(client: &Client) -> RedisResult<MultiplexedConnectio
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None);
     client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Has a server know the script before the first call of it, so that not all calls meet `NOSCRIPT` at once on a server
+/// that is new. One that refuses may know it already; else the first call gets the reason.
+pub(super) async fn acquaint(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+    // An error that the server answers is a value here.
+    match timeout(CONNECT_TIMEOUT, connection.send_packed_command(&script::load())).await {
+        Ok(answer) => answer.map(drop),
+        Err(_) => Err((ErrorKind::Io, "no answer to SCRIPT LOAD").into()),
+    }
 }

@@ -45,6 +45,8 @@ impl Address {
     /// The address of a node that calls itself `host`; a `?` is a host that it does not know.
     pub(super) fn of_node(host: &str, port: u16, asked: &Self) -> Option<Self> {
         match host {
+            // Not announced yet.
+            _ if port == 0 => None,
             "?" => None,
             "" => Some(Self { host: Arc::clone(&asked.host), port }),
             host => Some(Self::new(host, port)),
@@ -88,6 +90,6 @@ mod tests {
         assert_eq!(told("::1:7001").as_deref(), Some("[::1]:7001"));
         assert_eq!(told("node.example:7001").as_deref(), Some("node.example:7001"));
         assert_eq!(told(":7001").as_deref(), Some("asked:7001"));
-        assert_eq!((told("?:7001"), told("x"), told("x:y")), (None, None, None));
+        assert_eq!([told("?:7001"), told("x"), told("x:y"), told("x:0")], [None, None, None, None]);
     }
 }

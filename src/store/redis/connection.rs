@@ -1,33 +1,11 @@
-//! One connection to one server, kept up by a task.
+//! One connection to one server, kept up by a task (`keeper`).
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt, sync::Arc};
 
-use ::redis::{
-    Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
-};
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use ::redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
+use tokio::sync::watch;
 
-use super::target::Target;
-
-/// The pause after a first failed attempt to connect; it doubles with each further one.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-
-/// The longest pause between attempts to connect: how late a server that is back may be noticed.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-
-/// Between two looks whether the server still answers on the connection.
-const PROBE_EVERY: Duration = Duration::from_millis(500);
-
-/// How long the server may take to answer a look. A peer that is gone without a word is noticed by this, however
-/// few or impatient the callers are.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+use super::{keeper::Keeper, target::Target};
 
 /// A handle on the connection; clones share it. The task ends when the last handle is gone.
 #[derive(Clone)]
@@ -41,8 +19,9 @@ struct Shared {
     broken: watch::Sender<u64>,
 }
 
+/// What the task says.
 #[derive(Clone)]
-enum State {
+pub(super) enum State {
     /// The first attempt is under way: calls wait for it.
     Connecting,
     /// Connected, for the so-manieth time.
@@ -60,6 +39,12 @@ pub(super) enum SendError {
     /// It was sent, and either the answer is an error or there was none.
     #[error(transparent)]
     Failed(RedisError),
+    /// It was sent, and time was over before the answer came.
+    #[error("no answer in time")]
+    Late,
+    /// It was not obeyed, because keys are on their way between nodes, until time was over.
+    #[error("{0}")]
+    Moving(RedisError),
 }
 
 impl fmt::Debug for Connection {
@@ -73,7 +58,7 @@ impl Connection {
     pub(super) fn open(target: Target) -> Self {
         let (report, state) = watch::channel(State::Connecting);
         let (broken, breaks) = watch::channel(0);
-        tokio::spawn(keep_connected(target, report, breaks));
+        tokio::spawn(Keeper::new(target, report, breaks).keep_connected());
         Self { shared: Arc::new(Shared { state, broken }) }
     }
 
@@ -144,56 +129,6 @@ fn second_answer(answers: Vec<Value>) -> Result<Value, RedisError> {
     }
 }
 
-/// Connects, and connects again whenever the connection is found broken, until nobody holds a handle.
-async fn keep_connected(mut target: Target, report: watch::Sender<State>, mut breaks: watch::Receiver<u64>) {
-    let mut pause = SHORTEST_PAUSE;
-    let mut number = 0_u64;
-    // Each outage is told once, not each attempt to end it.
-    let mut is_told = false;
-    loop {
-        match target.connect().await {
-            Ok(connection) => {
-                number = number.saturating_add(1);
-                let begun = Instant::now();
-                report.send_replace(State::Up(connection.clone(), number));
-                if is_told {
-                    tracing::info!(server = %target, "connected to Redis again");
-                }
-                let has_moved = tokio::select! {
-                    // Ends with an error when no handle is left.
-                    broke = breaks.wait_for(|broken| *broken >= number) => match broke {
-                        Ok(_) => false,
-                        Err(_) => return,
-                    },
-                    () = silence(connection) => false,
-                    () = target.moved() => true,
-                };
-                report.send_replace(State::Down("the connection broke".into()));
-                if !has_moved {
-                    tracing::warn!(server = %target, "the connection to Redis broke");
-                }
-                is_told = true;
-                // One that breaks at once, as on a server that takes no writes, is no reason to hurry.
-                if begun.elapsed() > LONGEST_PAUSE {
-                    pause = SHORTEST_PAUSE;
-                }
-            }
-            Err(error) => {
-                if !is_told {
-                    tracing::warn!(server = %target, %error, "can't connect to Redis");
-                    is_told = true;
-                }
-                report.send_replace(State::Down(error.to_string()));
-            }
-        }
-        tokio::select! {
-            () = sleep(pause) => pause = pause.saturating_mul(2).min(LONGEST_PAUSE),
-            // Ends when no handle is left.
-            () = async { while breaks.changed().await.is_ok() {} } => return,
-        }
-    }
-}
-
 /// Whether an error will stay for as long as the connection does: it broke, or leads to a server that takes no
 /// writes any more, as one that was demoted in a failover. Another connection may lead to the new master.
 fn is_lasting(error: &RedisError) -> bool {
@@ -201,16 +136,4 @@ fn is_lasting(error: &RedisError) -> bool {
     // Before Redis 7, what a script met is told within another error.
     let is_within = || error.detail().is_some_and(|detail| detail.contains("READONLY"));
     error.is_unrecoverable_error() || demoted.contains(&error.kind()) || is_within()
-}
-
-/// Ends when the server does not answer on the connection any more.
-async fn silence(mut connection: MultiplexedConnection) {
-    let ping = cmd("PING");
-    loop {
-        sleep(PROBE_EVERY).await;
-        // An error that the server answers is a value here, and a sign of life too.
-        if !matches!(timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await, Ok(Ok(_))) {
-            return;
-        }
-    }
 }

@@ -5,15 +5,18 @@
 //! a cluster.
 //!
 //! `topology` hides how many servers there are: `connection` keeps up the connection to one of them, `target`
-//! says which, `sentinel` finds the master that it is, and `cluster` has a connection for each master.
+//! says which, `sentinel` finds the master that `sentinels` name, and `cluster` has a connection for each master.
 
 mod access;
 mod address;
+mod chance;
 mod cluster;
 mod condition;
 mod connection;
+mod keeper;
 mod script;
 mod sentinel;
+mod sentinels;
 mod servers;
 mod settings;
 mod target;
@@ -24,7 +27,7 @@ use std::{sync::Arc, time::Duration};
 use ::redis::{ErrorKind, ServerErrorKind, Value};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
+    time::Instant,
 };
 
 use self::{condition::Condition, connection::SendError, topology::Topology};
@@ -102,17 +105,31 @@ impl RedisStore {
     /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether
     /// the call was charged.
     pub async fn decide(&self, call: &Call) -> Result<Verdicts, StoreError> {
-        let answer = timeout(self.timeout, self.evaluate(call)).await;
-        let answer = answer.unwrap_or(Err(StoreError::Timeout(self.timeout)));
+        let answer = self.evaluate(call).await.map_err(|error| self.told(error));
         let verdicts = answer.and_then(|reply| script::read_reply(call, &reply).ok_or(StoreError::Garbled));
         self.condition.note(verdicts.as_ref().err());
         verdicts
     }
 
-    async fn evaluate(&self, call: &Call) -> Result<Value, StoreError> {
+    async fn evaluate(&self, call: &Call) -> Result<Value, SendError> {
+        let now = Instant::now();
+        let deadline = now.checked_add(self.timeout).unwrap_or(now);
         let command = script::command(&self.key_prefix, call, self.clock);
         let slot = || call.cells.first().map_or(0, |cell| cell.key.slot());
-        Ok(self.servers.evaluate(slot, &command).await?)
+        self.servers.evaluate(slot, &command, deadline).await
+    }
+
+    fn told(&self, error: SendError) -> StoreError {
+        match error {
+            SendError::NotConnected(reason) => StoreError::Unreachable(reason),
+            SendError::Late => StoreError::Timeout(self.timeout),
+            SendError::Moving(error) => StoreError::Moving(error.to_string()),
+            SendError::Failed(error) => match error.kind() {
+                ErrorKind::Server(_) | ErrorKind::Extension => StoreError::Refused(error.to_string()),
+                // Whatever the client made of the answer, the server may have obeyed.
+                _ => StoreError::Disconnected(error.to_string()),
+            },
+        }
     }
 }
 
@@ -121,15 +138,5 @@ impl SendError {
     fn is_unknown_script(&self) -> bool {
         let unknown = ErrorKind::Server(ServerErrorKind::NoScript);
         matches!(self, Self::Failed(error) if error.kind() == unknown)
-    }
-}
-
-impl From<SendError> for StoreError {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::NotConnected(reason) => Self::Unreachable(reason),
-            SendError::Failed(error) if error.is_io_error() => Self::Disconnected(error.to_string()),
-            SendError::Failed(error) => Self::Refused(error.to_string()),
-        }
     }
 }

@@ -1,142 +1,133 @@
 //! Following the master that Sentinel names.
 
-use std::{fmt, time::Duration};
+use std::{cmp::Ordering, fmt, time::Duration};
 
-use ::redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, aio::MultiplexedConnection, cmd};
+use ::redis::{ErrorKind, RedisError, RedisResult, Value, aio::MultiplexedConnection, cmd};
 use tokio::time::{sleep, timeout};
 
-use super::{access::Access, address::Address, target::ConnectError};
+use super::{
+    access::{Access, acquaint},
+    address::Address,
+    chance::jittered,
+    sentinels::{Named, Sentinels},
+    target::ConnectError,
+};
 
-/// How long a sentinel may take to answer, a new connection to it included; then the next one is asked.
-const ASK_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a server may take to say what it is.
+const ROLE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Between two questions whether the master is still the same.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// A master, and the sentinels that know where it is.
 pub(super) struct Master {
-    name: String,
-    /// For the master.
     access: Access,
-    sentinels: Vec<Address>,
-    /// For the sentinels.
-    sentinel_access: Access,
-    /// The sentinel to ask first: the one that answered last.
-    first: usize,
-    /// The connection to it.
-    sentinel: Option<MultiplexedConnection>,
+    sentinels: Sentinels,
     /// Where the master was when the last connection to it was made.
     address: Option<Address>,
+    /// The latest epoch in which it was named.
+    epoch: Option<u64>,
 }
 
 impl Master {
-    pub(super) fn new(
-        name: String,
-        access: Access,
-        sentinels: Vec<Address>,
-        sentinel_access: Access,
-    ) -> Self {
-        Self { name, access, sentinels, sentinel_access, first: 0, sentinel: None, address: None }
+    pub(super) fn new(access: Access, sentinels: Sentinels) -> Self {
+        Self { access, sentinels, address: None, epoch: None }
     }
 
     /// Connects to the master that is named now.
     pub(super) async fn connect(&mut self) -> Result<MultiplexedConnection, ConnectError> {
-        let address = self.ask().await?;
-        let connected = self.connect_to(&address).await;
-        match connected.is_ok() {
-            true => self.address = Some(address),
-            // It may know less than the others.
-            false => self.pass_on(),
+        let mut last = ConnectError::UnknownMaster(self.sentinels.master().to_owned());
+        for named in self.sentinels.ask().await? {
+            if !self.believes(&named, false) {
+                last = ConnectError::Former(named.address);
+                continue;
+            }
+            match self.connect_to(&named.address).await {
+                Ok(connection) => {
+                    self.note(named);
+                    return Ok(connection);
+                }
+                Err(error) => last = error,
+            }
         }
-        connected
+        Err(last)
     }
 
     async fn connect_to(&self, address: &Address) -> Result<MultiplexedConnection, ConnectError> {
         let mut connection = self.access.connect(address).await?;
         // During a failover, the sentinels may still name the old master, which was demoted by then.
         match role(&mut connection).await?.as_deref() {
-            Some(b"master") => Ok(connection),
+            Some(b"master") => {
+                acquaint(&mut connection).await?;
+                Ok(connection)
+            }
             _ => Err(ConnectError::NoMaster(address.clone())),
         }
     }
 
-    /// Ends when the sentinels name another master than the one that was connected to.
-    pub(super) async fn moved(&mut self) {
+    /// Ends with a connection to another master than the one that was connected to, when the sentinels name one
+    /// and it says itself that it is. Until then, there is no reason to leave the one that works.
+    pub(super) async fn moved(&mut self) -> MultiplexedConnection {
+        // Each is told once.
+        let mut told = None;
         loop {
-            sleep(ASK_EVERY).await;
+            sleep(jittered(ASK_EVERY)).await;
             // That no sentinel answers says nothing about the master.
-            if let Ok(named) = self.ask().await
-                && self.address.as_ref() != Some(&named)
-            {
-                tracing::info!(master = %self.name, address = %named, "Sentinel names another master");
-                return;
+            let Ok(all) = self.sentinels.ask().await else { continue };
+            if let Some(same) = all.iter().find(|named| self.address.as_ref() == Some(&named.address)) {
+                self.epoch = self.epoch.max(same.epoch);
+                continue;
+            }
+            for named in all {
+                let master = self.sentinels.master();
+                if told.as_ref() != Some(&named.address) {
+                    tracing::info!(%master, address = %named.address, "Sentinel names another master");
+                    told = Some(named.address.clone());
+                }
+                if !self.believes(&named, true) {
+                    continue;
+                }
+                match self.connect_to(&named.address).await {
+                    Ok(connection) => {
+                        self.note(named);
+                        return connection;
+                    }
+                    Err(error) => tracing::debug!(%master, %error, "staying with the one that works"),
+                }
             }
         }
     }
 
-    /// Asks the sentinels in turn, until one answers.
-    async fn ask(&mut self) -> Result<Address, ConnectError> {
-        let mut last = ConnectError::UnknownMaster(self.name.clone());
-        for _ in 0..self.sentinels.len() {
-            let answer = timeout(ASK_TIMEOUT, self.ask_first()).await;
-            match answer {
-                Ok(Ok(Some(address))) => return Ok(address),
-                Ok(Ok(None)) => {}
-                Ok(Err(error)) => last = ConnectError::NoSentinel(error.to_string()),
-                Err(_) => last = ConnectError::NoSentinel(format!("no answer within {ASK_TIMEOUT:?}")),
-            }
-            self.pass_on();
+    /// Whether what the sentinels say is to be followed. What is not the latest that is known, such as the word of
+    /// the only sentinel in reach, is followed when there is nothing better, or when most of them say so, as after
+    /// they were set up anew.
+    fn believes(&self, named: &Named, is_connected: bool) -> bool {
+        let age = self.epoch.zip(named.epoch).map(|(known, told)| told.cmp(&known));
+        match age {
+            Some(Ordering::Greater) => true,
+            Some(Ordering::Equal) | None => named.by_most || !is_connected,
+            Some(Ordering::Less) => named.by_most,
         }
-        Err(last)
     }
 
-    /// Has the next sentinel be asked first.
-    fn pass_on(&mut self) {
-        self.sentinel = None;
-        self.first = self.first.wrapping_add(1).checked_rem(self.sentinels.len()).unwrap_or_default();
-    }
-
-    async fn ask_first(&mut self) -> RedisResult<Option<Address>> {
-        let Some(asked) = self.sentinels.get(self.first) else { return Ok(None) };
-        let mut connection = match self.sentinel.take() {
-            Some(connection) => connection,
-            None => self.sentinel_access.connect(asked).await?,
-        };
-        let answer = connection.send_packed_command(&question(&self.name)).await?.extract_error()?;
-        let address = match answer {
-            Value::Nil => None,
-            answer => Some(read_address(&answer, asked).ok_or_else(nonsense)?),
-        };
-        self.sentinel = Some(connection);
-        Ok(address)
+    fn note(&mut self, named: Named) {
+        self.address = Some(named.address);
+        self.epoch = named.epoch;
     }
 }
 
 impl fmt::Display for Master {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.address {
-            Some(address) => write!(f, "{} at {address}", self.name),
-            None => f.write_str(&self.name),
+            Some(address) => write!(f, "{} at {address}", self.sentinels.master()),
+            None => f.write_str(self.sentinels.master()),
         }
     }
 }
 
-fn question(name: &str) -> Cmd {
-    let mut question = cmd("SENTINEL");
-    question.arg("get-master-addr-by-name").arg(name);
-    question
-}
-
-fn read_address(answer: &Value, asked: &Address) -> Option<Address> {
-    let Value::Array(parts) = answer else { return None };
-    let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else { return None };
-    let (host, port) = (str::from_utf8(host).ok()?, str::from_utf8(port).ok()?);
-    Address::of_node(host, port.parse().ok()?, asked)
-}
-
 /// What a server says that it is.
 async fn role(connection: &mut MultiplexedConnection) -> RedisResult<Option<Vec<u8>>> {
-    let answer = timeout(ASK_TIMEOUT, connection.send_packed_command(&cmd("ROLE"))).await;
+    let answer = timeout(ROLE_TIMEOUT, connection.send_packed_command(&cmd("ROLE"))).await;
     let answer = answer.map_err(|_| RedisError::from((ErrorKind::Io, "no answer to ROLE")))?;
     Ok(match answer?.extract_error()? {
         Value::Array(parts) => match parts.into_iter().next() {
@@ -145,8 +136,4 @@ async fn role(connection: &mut MultiplexedConnection) -> RedisResult<Option<Vec<
         },
         _ => None,
     })
-}
-
-fn nonsense() -> RedisError {
-    (ErrorKind::UnexpectedReturnType, "the sentinel's answer makes no sense").into()
 }

@@ -72,11 +72,17 @@ impl FromStr for Servers {
 
 fn one(url: &str, rest: &str) -> Result<Servers, String> {
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    split_login(authority)?;
     match host {
         "" => Err(EXPECTED.into()),
         host if host.starts_with(['/', ':', '?']) => Err(EXPECTED.into()),
         host if host.contains(',') => {
             Err("several hosts are for redis+cluster:// or redis+sentinel://".into())
+        }
+        host if host.contains('#') => {
+            Err("expected no `#`: certificates are always checked, and in a password it is written %23"
+                .into())
         }
         _ => Ok(Servers::One(url.into())),
     }
@@ -125,7 +131,12 @@ fn cluster(rest: &str, has_tls: bool) -> Result<Cluster, String> {
 
 fn split_login(text: &str) -> Result<(Option<Login>, &str), String> {
     let Some((login, hosts)) = text.rsplit_once('@') else { return Ok((None, text)) };
-    let (user, password) = login.split_once(':').ok_or("expected USER:PASSWORD or :PASSWORD before `@`")?;
+    const EXPECTED: &str = "expected USER:PASSWORD or :PASSWORD before `@`";
+    let (user, password) = login.split_once(':').ok_or(EXPECTED)?;
+    // Such a user would not be logged in at all.
+    if password.is_empty() && !user.is_empty() {
+        return Err(EXPECTED.into());
+    }
     Ok((Some(Login { user: decoded(user)?, password: decoded(password)? }), hosts))
 }
 
@@ -288,6 +299,11 @@ mod tests {
             "redis+sentinel://a/m?secret=1",
             "redis+sentinel://u:sec/ret@a/m",
             "redis://a,b",
+            "redis://secret@a",
+            "redis://u:@a:1/2",
+            "redis+cluster://u:@a",
+            "rediss://u:secret@a:1/#insecure",
+            "rediss://a#insecure",
             "http://a",
         ] {
             let error = shown(url);

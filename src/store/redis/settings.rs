@@ -17,6 +17,7 @@ use super::{
     cluster::Cluster,
     connection::Connection,
     sentinel::Master,
+    sentinels::Sentinels,
     servers::{self, Login, Sentinel, Servers},
     target::Target,
     topology::Topology,
@@ -67,7 +68,7 @@ impl RedisSettings {
                 let some = sentinels.first().ok_or_else(nobody)?;
                 let redis = access(some, login.as_ref(), *database, *has_tls)?;
                 let sentinel = access(some, sentinel_login.as_ref(), 0, *has_tls)?;
-                let master = Master::new(master.clone(), redis, sentinels.clone(), sentinel);
+                let master = Master::new(redis, Sentinels::new(master.clone(), sentinel, sentinels.clone()));
                 Topology::Single(Connection::open(Target::Master(Box::new(master))))
             }
             Servers::Cluster(cluster) => {

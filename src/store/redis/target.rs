@@ -4,7 +4,11 @@ use std::{fmt, future::pending};
 
 use ::redis::{Client, RedisError, aio::MultiplexedConnection};
 
-use super::{access::connect, address::Address, sentinel::Master};
+use super::{
+    access::{acquaint, connect},
+    address::Address,
+    sentinel::Master,
+};
 
 /// Where a connection leads, each time it is made.
 pub(super) enum Target {
@@ -25,19 +29,25 @@ pub(super) enum ConnectError {
     UnknownMaster(String),
     #[error("{0}, which Sentinel names, is not a master")]
     NoMaster(Address),
+    #[error("{0}, which Sentinel names, was replaced before")]
+    Former(Address),
 }
 
 impl Target {
     /// Makes a connection.
     pub(super) async fn connect(&mut self) -> Result<MultiplexedConnection, ConnectError> {
         match self {
-            Self::Fixed(client) => Ok(connect(client).await?),
+            Self::Fixed(client) => {
+                let mut connection = connect(client).await?;
+                acquaint(&mut connection).await?;
+                Ok(connection)
+            }
             Self::Master(master) => master.connect().await,
         }
     }
 
-    /// Ends when the connection, though it may work, leads to the wrong server.
-    pub(super) async fn moved(&mut self) {
+    /// Ends with another connection when the one that was made, though it may work, leads to the wrong server.
+    pub(super) async fn moved(&mut self) -> MultiplexedConnection {
         match self {
             Self::Fixed(_) => pending().await,
             Self::Master(master) => master.moved().await,

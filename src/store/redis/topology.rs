@@ -1,6 +1,7 @@
 //! How many servers there are.
 
 use ::redis::{Cmd, Value};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     cluster::Cluster,
@@ -19,21 +20,19 @@ pub(super) enum Topology {
 
 impl Topology {
     /// Sends a call of the script, on keys of the slot, to the server that has them; loads the script where it is
-    /// not known. A command whose outcome is unknown is not sent again.
+    /// not known. A command whose outcome is unknown is not sent again, nor any after the deadline.
     pub(super) async fn evaluate(
         &self,
         slot: impl FnOnce() -> u16,
         command: &Cmd,
+        deadline: Instant,
     ) -> Result<Value, SendError> {
         match self {
-            Self::Single(connection) => match connection.send(command).await {
-                Err(error) if error.is_unknown_script() => {
-                    connection.send(&script::load()).await?;
-                    connection.send(command).await
-                }
-                answer => answer,
-            },
-            Self::Cluster(cluster) => cluster.evaluate(slot(), command).await,
+            Self::Single(connection) => {
+                let answer = timeout_at(deadline, evaluate(connection, command)).await;
+                answer.unwrap_or(Err(SendError::Late))
+            }
+            Self::Cluster(cluster) => cluster.evaluate(slot(), command, deadline).await,
         }
     }
 
@@ -50,5 +49,15 @@ impl Topology {
                 (None, None) => false,
             }
         }
+    }
+}
+
+async fn evaluate(connection: &Connection, command: &Cmd) -> Result<Value, SendError> {
+    match connection.send(command).await {
+        Err(error) if error.is_unknown_script() => {
+            connection.send(&script::load()).await?;
+            connection.send(command).await
+        }
+        answer => answer,
     }
 }

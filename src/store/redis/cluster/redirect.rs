@@ -5,13 +5,17 @@
 use std::time::Duration;
 
 use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Cluster, table::Route};
-use crate::store::redis::{address::Address, connection::SendError, script};
+use crate::store::redis::{address::Address, chance::jittered, connection::SendError, script};
 
-/// Before another attempt while a slot is on its way from one node to another, or nodes disagree.
-const PAUSE: Duration = Duration::from_millis(1);
+/// The first pause before another attempt while a slot is on its way from one node to another, or nodes disagree;
+/// it doubles with each further one.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// The longest of these pauses.
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Redirections that are followed without a pause.
 const HOPS_AT_ONCE: u32 = 3;
@@ -25,6 +29,8 @@ enum Next {
     Owner,
     /// To the owner of its slot, in a moment.
     OwnerInAMoment,
+    /// To the owner of its slot, which is another one than was thought, and not known yet.
+    OwnerOnceKnown,
     /// To a node that is about to own its slot.
     Importer(Address),
     /// To the same node, once it knows the script.
@@ -32,23 +38,31 @@ enum Next {
 }
 
 /// The redirections of one command.
-#[derive(Default)]
-struct Hops(u32);
+struct Hops {
+    taken: u32,
+    pause: Duration,
+}
 
 impl Hops {
+    const fn new() -> Self {
+        Self { taken: 0, pause: SHORTEST_PAUSE }
+    }
+
     /// Takes note of another one, pauses if there are many, and says no when there are too many.
     async fn allow(&mut self, next: &Next) -> bool {
-        if matches!(next, Next::OwnerInAMoment) {
+        self.taken = match next {
             // This may take as long as the caller has time for.
-            self.0 = 0;
-            sleep(PAUSE).await;
-            return true;
+            Next::OwnerInAMoment => 0,
+            _ => self.taken.saturating_add(1),
+        };
+        if self.taken > MOST_HOPS {
+            return false;
         }
-        self.0 = self.0.saturating_add(1);
-        if self.0 > HOPS_AT_ONCE {
-            sleep(PAUSE).await;
+        if matches!(next, Next::OwnerInAMoment | Next::OwnerOnceKnown) || self.taken > HOPS_AT_ONCE {
+            sleep(jittered(self.pause)).await;
+            self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
         }
-        self.0 <= MOST_HOPS
+        true
     }
 }
 
@@ -58,28 +72,40 @@ impl Cluster {
         &self,
         slot: u16,
         command: &Cmd,
+        deadline: Instant,
     ) -> Result<Value, SendError> {
-        self.wait_for_slots().await?;
+        let read = timeout_at(deadline, self.wait_for_slots()).await;
+        read.unwrap_or_else(|_| Err(SendError::NotConnected("the slots are being read".into())))?;
         let mut route = self.owner(slot)?;
         let mut is_asking = false;
-        let mut hops = Hops::default();
+        let mut hops = Hops::new();
         loop {
-            let answer = match is_asking {
-                false => route.connection.send(command).await,
-                true => route.connection.send_asking(command).await,
+            let sent = async {
+                match is_asking {
+                    false => route.connection.send(command).await,
+                    true => route.connection.send_asking(command).await,
+                }
             };
-            let error = match answer {
+            let error = match timeout_at(deadline, sent).await.unwrap_or(Err(SendError::Late)) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             let Some(next) = self.next(slot, &error, &route.node) else { return Err(error) };
-            if !hops.allow(&next).await {
-                return Err(error);
+            match timeout_at(deadline, hops.allow(&next)).await {
+                Ok(true) => {}
+                Ok(false) => return Err(error),
+                Err(_) => return Err(error.in_vain()),
             }
             match next {
-                Next::SameWithScript => drop(route.connection.send(&script::load()).await?),
+                Next::SameWithScript => {
+                    let load = script::load();
+                    let loaded = timeout_at(deadline, route.connection.send(&load)).await;
+                    drop(loaded.unwrap_or(Err(SendError::Late))?);
+                }
                 Next::Importer(node) => (route, is_asking) = (self.node(&node)?, true),
-                Next::Owner | Next::OwnerInAMoment => (route, is_asking) = (self.owner(slot)?, false),
+                Next::Owner | Next::OwnerInAMoment | Next::OwnerOnceKnown => {
+                    (route, is_asking) = (self.owner(slot)?, false);
+                }
             }
         }
     }
@@ -92,20 +118,28 @@ impl Cluster {
                 self.refresh();
                 return None;
             }
+            // Should the node be silent for good, then its connection will be found broken.
+            SendError::Late | SendError::Moving(_) => return None,
         };
-        let ErrorKind::Server(kind) = kind else {
-            // What became of the command is unknown. The node may be gone for good.
-            self.refresh();
-            return None;
+        let kind = match kind {
+            ErrorKind::Server(kind) => kind,
+            // The node is there and has the slot, and refuses all the same, as when its memory is full.
+            ErrorKind::Extension => return None,
+            _ => {
+                // What became of the command is unknown. The node may be gone for good.
+                self.refresh();
+                return None;
+            }
         };
         let named = || error.redirect_node().and_then(|(named, _)| Address::told(named, node));
         match kind {
             ServerErrorKind::Moved => {
                 self.refresh();
-                self.shared.table.lock().note_owner(slot, &named()?);
+                let Some(owner) = named() else { return Some(Next::OwnerOnceKnown) };
+                self.shared.table.lock().note_owner(slot, &owner);
                 Some(Next::Owner)
             }
-            ServerErrorKind::Ask => named().map(Next::Importer),
+            ServerErrorKind::Ask => named().map(Next::Importer).or(Some(Next::OwnerOnceKnown)),
             ServerErrorKind::TryAgain => Some(Next::OwnerInAMoment),
             ServerErrorKind::NoScript => Some(Next::SameWithScript),
             ServerErrorKind::ClusterDown
@@ -130,5 +164,15 @@ impl Cluster {
     fn node(&self, node: &Address) -> Result<Route, SendError> {
         let route = self.shared.table.lock().node(node);
         route.ok_or_else(|| SendError::NotConnected(format!("no way to {node}")))
+    }
+}
+
+impl SendError {
+    /// The same error when there was no time for another attempt.
+    fn in_vain(self) -> Self {
+        match self {
+            Self::Failed(error) => Self::Moving(error),
+            other => other,
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! The task that keeps the table of slots current.
 
 use std::{
-    hash::{BuildHasher as _, RandomState},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use ::redis::{Value, cmd};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -14,18 +14,33 @@ use tokio::{
 
 use super::{
     Phase, Shared,
-    slots::{self, Range},
+    slots::{self, Range, SLOTS},
+    table::Route,
 };
-use crate::store::redis::{address::Address, connection::SendError};
+use crate::store::redis::{
+    address::Address,
+    chance::jittered,
+    connection::{Connection, SendError},
+};
 
-/// How long a node may take to answer, a new connection to it included; then the next one is asked.
+/// How long a node may take to answer, a new connection to it included.
 const ASK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The shortest time between two readings, whatever happens.
+/// How long nodes are waited for before another one is asked too.
+const PATIENCE: Duration = Duration::from_millis(150);
+
+/// Answers that don't have all slots before the best of them is believed.
+const PARTIAL: usize = 3;
+
+/// The shortest time between two readings, whatever happens. It doubles with each one that changes nothing.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// The time between two readings while something is amiss, and between two looks whether something is.
-const AMISS: Duration = Duration::from_millis(250);
+/// What it doubles up to: how late a promotion may be noticed.
+const AMISS: Duration = Duration::from_millis(700);
+
+/// Between two looks whether something is amiss; and after so long without a reason to read, the next one is not put
+/// off for those before it.
+const LOOK: Duration = Duration::from_millis(150);
 
 /// The longest time between two readings.
 const LONGEST: Duration = Duration::from_secs(12);
@@ -46,22 +61,21 @@ pub(super) async fn keep_current(
 
 async fn keep_reading(shared: Arc<Shared>, mut wanted: watch::Receiver<()>, report: watch::Sender<Phase>) {
     let mut is_told = false;
-    let begin = usize::from(random());
+    let mut pause = SHORTEST;
+    let mut known = Vec::new();
+    let begin = fastrand::usize(..=usize::from(u8::MAX));
     for turn in begin.. {
         let read = read_slots(&shared, turn).await;
         let failed = read.is_err();
         match read {
             Ok(ranges) => {
-                shared.table.lock().replace(&ranges);
-                shared.table.lock().connect();
+                if ranges != known {
+                    pause = SHORTEST;
+                }
+                take_over(&shared, &ranges, &report).await;
+                known = ranges;
                 if is_told {
                     tracing::info!("the slots of the Redis cluster can be read again");
-                }
-                if !matches!(&*report.borrow(), Phase::Reached) {
-                    report.send_replace(Phase::Read);
-                    if reach(&shared, &ranges).await {
-                        report.send_replace(Phase::Reached);
-                    }
                 }
             }
             Err(reason) => {
@@ -75,13 +89,31 @@ async fn keep_reading(shared: Arc<Shared>, mut wanted: watch::Receiver<()>, repo
             }
         }
         is_told = failed;
+        sleep(jittered(pause)).await;
+        let begun = Instant::now();
         if wait(&shared, &mut wanted, failed, &report).await.is_err() {
             return;
+        }
+        let was_calm = begun.elapsed() > LOOK.saturating_mul(2);
+        pause = if was_calm { SHORTEST } else { pause.saturating_mul(2).min(AMISS) };
+    }
+}
+
+async fn take_over(shared: &Shared, ranges: &[Range], report: &watch::Sender<Phase>) {
+    {
+        let mut table = shared.table.lock();
+        table.replace(ranges);
+        table.connect();
+    }
+    if !matches!(&*report.borrow(), Phase::Reached) {
+        report.send_replace(Phase::Read);
+        if reach(shared, ranges).await {
+            report.send_replace(Phase::Reached);
         }
     }
 }
 
-/// Waits for the time of the next reading.
+/// Waits for a reason to read again.
 async fn wait(
     shared: &Shared,
     wanted: &mut watch::Receiver<()>,
@@ -90,11 +122,10 @@ async fn wait(
 ) -> Result<(), watch::error::RecvError> {
     let begun = Instant::now();
     let longest = jittered(LONGEST);
-    sleep(jittered(SHORTEST)).await;
     loop {
         tokio::select! {
             changed = wanted.changed() => return changed,
-            () = sleep(jittered(AMISS.saturating_sub(SHORTEST))) => {}
+            () = sleep(jittered(LOOK)) => {}
         }
         let is_amiss =
             failed || !matches!(&*report.borrow(), Phase::Reached) || !shared.table.lock().is_sound();
@@ -104,48 +135,71 @@ async fn wait(
     }
 }
 
-/// `time` and up to a quarter more, so that workers and instances don't all ask at once.
-fn jittered(time: Duration) -> Duration {
-    let part = time.saturating_mul(random().into()).checked_div(1024).unwrap_or_default();
-    time.saturating_add(part)
-}
-
-/// Another number each time.
-fn random() -> u8 {
-    let [byte, ..] = RandomState::new().hash_one(()).to_le_bytes();
-    byte
-}
-
-/// Asks one node after the other, beginning with another one at each turn: a node that is cut off from the rest may
-/// have an old view.
+/// Asks one node after the other, each when those before it failed or are slow, until one knows the owner of every
+/// slot. It begins with another one at each turn: a node that is cut off from the rest may have an old view.
 async fn read_slots(shared: &Shared, turn: usize) -> Result<Vec<Range>, String> {
+    let mut nodes = candidates(shared, turn).into_iter();
+    let mut asked = FuturesUnordered::new();
     let mut reason = String::new();
-    let mut tried = Vec::new();
-    let mut routes = shared.table.lock().reachable();
-    let begin = turn.checked_rem(routes.len()).unwrap_or_default();
-    routes.rotate_left(begin);
-    for route in routes {
-        match answer(&route.node, route.connection.send(cmd("CLUSTER").arg("SLOTS"))).await {
-            Ok(ranges) => return Ok(ranges),
-            Err(error) => reason = format!("{}: {error}", route.node),
+    let (mut best, mut partial) = (Vec::new(), 0_usize);
+    while partial < PARTIAL {
+        match nodes.next() {
+            Some((node, connection)) => asked.push(ask(shared, node, connection)),
+            None if asked.is_empty() => break,
+            None => {}
         }
-        tried.push(route.node);
+        match timeout(PATIENCE, asked.next()).await {
+            Ok(Some(Ok(ranges))) => {
+                if slots::covered(&ranges) >= SLOTS {
+                    return Ok(ranges);
+                }
+                partial = partial.saturating_add(1);
+                if slots::covered(&ranges) > slots::covered(&best) {
+                    best = ranges;
+                }
+            }
+            Ok(Some(Err(error))) => reason = error,
+            Ok(None) | Err(_) => {}
+        }
     }
-    let mut others = shared.table.lock().addresses();
+    if best.is_empty() { Err(reason) } else { Ok(best) }
+}
+
+/// The nodes to ask, with the connections that there are: those and the others in turn, so that some of the others
+/// are asked soon should the connections lead to nodes that are cut off.
+fn candidates(shared: &Shared, turn: usize) -> Vec<(Address, Option<Connection>)> {
+    let (mut near, mut others) = {
+        let table = shared.table.lock();
+        (table.reachable(), table.addresses())
+    };
     others.extend(shared.seeds.iter().cloned());
-    let begin = turn.checked_rem(others.len()).unwrap_or_default();
-    others.rotate_left(begin);
-    for node in others {
-        if tried.contains(&node) {
-            continue;
+    others.retain(|node| near.iter().all(|route| route.node != *node));
+    let [first_near, first_other] =
+        [near.len(), others.len()].map(|length| turn.checked_rem(length).unwrap_or_default());
+    near.rotate_left(first_near);
+    others.rotate_left(first_other);
+    let mut near = near.into_iter().map(|Route { node, connection }| (node, Some(connection)));
+    let mut others = others.into_iter().map(|node| (node, None));
+    let mut nodes: Vec<(Address, Option<Connection>)> = Vec::new();
+    loop {
+        let both = [near.next(), others.next()];
+        if both.iter().all(Option::is_none) {
+            return nodes;
         }
-        match answer(&node, ask_anew(shared, &node)).await {
-            Ok(ranges) => return Ok(ranges),
-            Err(error) => reason = format!("{node}: {error}"),
+        for (node, connection) in both.into_iter().flatten() {
+            if nodes.iter().all(|(known, _)| *known != node) {
+                nodes.push((node, connection));
+            }
         }
-        tried.push(node);
     }
-    Err(reason)
+}
+
+async fn ask(shared: &Shared, node: Address, connection: Option<Connection>) -> Result<Vec<Range>, String> {
+    let answer = match connection {
+        Some(connection) => answer(&node, connection.send(cmd("CLUSTER").arg("SLOTS"))).await,
+        None => answer(&node, ask_anew(shared, &node)).await,
+    };
+    answer.map_err(|error| format!("{node}: {error}"))
 }
 
 /// Asks on a connection that is made for it.

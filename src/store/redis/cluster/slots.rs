@@ -15,29 +15,32 @@ pub(super) struct Range {
     pub(super) master: Address,
 }
 
-/// The ranges in the answer of the node `asked`; `None` when it makes no sense. A range whose master is not known
-/// by an address is left out.
+/// The ranges in the answer of the node `asked`; `None` when it is no answer to that. A range that makes no sense, or
+/// whose master is not known by an address, is left out: the others may be right.
 pub(super) fn read(answer: &Value, asked: &Address) -> Option<Vec<Range>> {
     let Value::Array(entries) = answer else { return None };
-    let mut ranges = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let Value::Array(parts) = entry else { return None };
-        // The replicas follow the master.
-        let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else {
-            return None;
-        };
-        let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-        if first > last || usize::from(last) >= SLOTS {
-            return None;
-        }
-        if let Some(master) = read_master(master, asked)? {
-            ranges.push(Range { first, last, master });
-        }
-    }
-    Some(ranges)
+    Some(entries.iter().filter_map(|entry| read_range(entry, asked)).collect())
 }
 
-fn read_master(parts: &[Value], asked: &Address) -> Option<Option<Address>> {
+/// How many slots the ranges have.
+pub(super) fn covered(ranges: &[Range]) -> usize {
+    let lengths = ranges.iter().map(|range| range.last.saturating_sub(range.first).saturating_add(1));
+    lengths.map(usize::from).sum()
+}
+
+fn read_range(entry: &Value, asked: &Address) -> Option<Range> {
+    let Value::Array(parts) = entry else { return None };
+    // The replicas follow the master.
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else {
+        return None;
+    };
+    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+    let is_sound = first <= last && usize::from(last) < SLOTS;
+    let master = read_master(master, asked).filter(|_| is_sound)?;
+    Some(Range { first, last, master })
+}
+
+fn read_master(parts: &[Value], asked: &Address) -> Option<Address> {
     let [host, Value::Int(port), rest @ ..] = parts else { return None };
     let host = match host {
         // Nodes that don't announce an address of theirs.
@@ -46,7 +49,7 @@ fn read_master(parts: &[Value], asked: &Address) -> Option<Option<Address>> {
     };
     // A node that shall announce its name and has none; since Redis 7, its address may stand beside it.
     let host = if host == "?" { beside(rest).unwrap_or(host) } else { host };
-    Some(Address::of_node(host, u16::try_from(*port).ok()?, asked))
+    Address::of_node(host, u16::try_from(*port).ok()?, asked)
 }
 
 /// The IP address among what is told of a node beyond its host, port and id.
@@ -108,11 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_table() {
+    fn what_makes_no_sense_is_left_out() {
         assert!(read(&Value::Okay, &Address::new("a", 1)).is_none());
-        for (first, last) in [(-1, 1), (2, 1), (0, 16_384), (0, 70_000)] {
-            assert!(masters(vec![entry(first, last, bulk("a"), vec![])]).is_none());
+        let sound = || entry(2, 3, bulk("b"), vec![]);
+        let nowhere = vec![bulk("c"), Value::Int(0), bulk("id")];
+        let nowhere = Value::Array(vec![Value::Int(0), Value::Int(1), Value::Array(nowhere)]);
+        let odd = [(-1, 1), (2, 1), (0, 16_384), (0, 70_000)];
+        let odd = odd.map(|(first, last)| entry(first, last, bulk("a"), vec![]));
+        for other in odd.into_iter().chain([nowhere, Value::Array(vec![Value::Int(0)]), Value::Okay]) {
+            assert_eq!(masters(vec![other, sound()]).expect("the rest makes sense"), ["2-3 b:7000"]);
         }
-        assert!(masters(vec![Value::Array(vec![Value::Int(0), Value::Int(1)])]).is_none());
+        let range = |first, last| Range { first, last, master: Address::new("a", 1) };
+        assert_eq!(covered(&[range(0, 0), range(5, 16_383)]), 16_380);
     }
 }
