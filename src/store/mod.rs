@@ -139,5 +139,6 @@ async fn give_back(store: &Store, mut calls: Calls) {
 
 /// Whether a call that failed may be made again: it was not made, or it is all the same how often it is.
 fn may_repeat(call: &Call, error: &StoreError) -> bool {
-    matches!(error, StoreError::Unreachable(_)) || call.asks().all(|ask| matches!(ask.hits, Hits::Release(_)))
+    matches!(error, StoreError::Unreachable(_) | StoreError::Moving(_))
+        || call.asks().all(|ask| matches!(ask.hits, Hits::Release(_)))
 }

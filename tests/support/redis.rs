@@ -63,6 +63,19 @@ pub(crate) struct Redis {
     port: u16,
 }
 
+/// A connection to a server, which may be about to change its role and so close those that are new.
+fn look_at(url: &str) -> redis::Connection {
+    let client = redis::Client::open(url).expect("a valid URL");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match client.get_connection() {
+            Ok(connection) => return connection,
+            Err(error) => assert!(Instant::now() < deadline, "the server does not answer: {error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 impl Redis {
     /// Starts a server with additional arguments and waits until it answers.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
@@ -129,8 +142,7 @@ impl Redis {
 
     /// A connection for looking at the server.
     pub(crate) fn connect(&self) -> redis::Connection {
-        let client = redis::Client::open(self.url()).expect("a valid URL");
-        client.get_connection().expect("the server answers")
+        look_at(&self.url())
     }
 
     /// A connection of a user for looking at the server, whatever it demands of those that come by TCP.
@@ -139,8 +151,7 @@ impl Redis {
             "" => self.unix_url(),
             password => format!("{}?user={user}&pass={password}", self.unix_url()),
         };
-        let client = redis::Client::open(url).expect("a valid URL");
-        client.get_connection().expect("the server answers")
+        look_at(&url)
     }
 
     /// A store on this server, to be used on the current runtime.
