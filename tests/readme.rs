@@ -509,9 +509,8 @@ fn links_lead_somewhere() {
         }
     }
     for path in quoted(&text, '`') {
-        let is_ours = ["src/", "lua/", "tests/", "config/", "deploy/", "docs/", "examples/"]
-            .iter()
-            .any(|folder| path.starts_with(folder));
+        let folders = ["src/", "lua/", "tests/", "benches/", "config/", "deploy/", "docs/", "examples/"];
+        let is_ours = folders.iter().any(|folder| path.starts_with(folder));
         if is_ours && !path.contains(' ') {
             assert!(project(&path).exists(), "no file {path}");
         }
