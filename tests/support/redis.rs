@@ -137,7 +137,9 @@ impl Redis {
             password => format!("{}?user={user}&pass={password}", self.unix_url()),
         };
         let client = redis::Client::open(url).expect("a valid URL");
-        client.get_connection().expect("the server answers")
+        // Sentinels may end it while it is made.
+        let mut tries = (0..3).map(|_| client.get_connection());
+        tries.find_map(Result::ok).expect("the server answers")
     }
 
     /// A store on this server, to be used on the current runtime.
