@@ -127,10 +127,10 @@ impl Sentinel {
         server.connect_as("default", self.options.password)
     }
 
-    /// Whether a server says that it is a master.
+    /// Whether a server says that it is a master. Sentinels end its connections, these too, when they change that.
     pub(crate) fn is_master(&self, number: usize) -> bool {
-        let told: redis::Value = redis::cmd("ROLE").query(&mut self.server(number)).expect("it answers");
-        matches!(&told, redis::Value::Array(parts) if parts[0] == redis::Value::BulkString(b"master".into()))
+        let told = redis::cmd("ROLE").query::<redis::Value>(&mut self.server(number));
+        matches!(&told, Ok(redis::Value::Array(parts)) if parts[0] == redis::Value::BulkString(b"master".into()))
     }
 
     /// Kills a server.

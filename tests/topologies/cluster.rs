@@ -150,6 +150,7 @@ async fn failovers_are_followed_by_a_user_that_may_do_the_least() {
             met.iter().filter(|result| result.is_err()).count(),
             met.len()
         );
+        recovered(&store, &names[master], Instant::now()).await;
         // In the first case, the replica has everything before it takes over.
         assert_counted(&store, &name, &met, if master == 0 { 0 } else { 5 }).await;
         for calls in calm {
