@@ -6,138 +6,140 @@
 --   state     a list with an element for each hit, in the order of their times: the low 48 bits of the time in
 --             microseconds since the epoch, big endian, which tell times apart that are less than 4 years from now
 -- Until the log is closed, hits that have ended stay in front, and hits given back at the end: log.given_back.
-local SPAN = 281474976710656
+MAKE_QUEUE[2] = function()
+  local SPAN = 281474976710656
 
-local function pack_time(at)
-  local low = at % SPAN
-  return struct.pack('>I2I4', math.floor(low / 4294967296), low % 4294967296)
-end
-
--- The time of the element at an index of the list, which is there.
-local function element_time(log, index)
-  local high, low = struct.unpack('>I2I4', redis.call('LINDEX', log.key, integer(index)))
-  local now = log.now.micros
-  local at = now - now % SPAN + high * 4294967296 + low
-  if at > now + SPAN / 2 then
-    return at - SPAN
-  elseif at < now - SPAN / 2 then
-    return at + SPAN
+  local function pack_time(at)
+    local low = at % SPAN
+    return struct.pack('>I2I4', math.floor(low / 4294967296), low % 4294967296)
   end
-  return at
-end
 
-local function newest_of(log)
-  return log.last or element_time(log, log.ended + log.used - 1)
-end
-
--- How many of the hits are not later than a time: looked for in steps twice as long each time, then by halves.
-local function count_until(log, time)
-  local until_then, later = 0, 0
-  while later < log.used and element_time(log, later) <= time do
-    until_then, later = later + 1, later * 2 + 1
+  -- The time of the element at an index of the list, which is there.
+  local function element_time(log, index)
+    local high, low = struct.unpack('>I2I4', redis.call('LINDEX', log.key, integer(index)))
+    local now = log.now.micros
+    local at = now - now % SPAN + high * 4294967296 + low
+    if at > now + SPAN / 2 then
+      return at - SPAN
+    elseif at < now - SPAN / 2 then
+      return at + SPAN
+    end
+    return at
   end
-  later = math.min(later, log.used)
-  while until_then < later do
-    local middle = math.floor((until_then + later) / 2)
-    if element_time(log, middle) <= time then
-      until_then = middle + 1
+
+  local function newest_of(log)
+    return log.last or element_time(log, log.ended + log.used - 1)
+  end
+
+  -- How many of the hits are not later than a time: looked for in steps twice as long each time, then by halves.
+  local function count_until(log, time)
+    local until_then, later = 0, 0
+    while later < log.used and element_time(log, later) <= time do
+      until_then, later = later + 1, later * 2 + 1
+    end
+    later = math.min(later, log.used)
+    while until_then < later do
+      local middle = math.floor((until_then + later) / 2)
+      if element_time(log, middle) <= time then
+        until_then = middle + 1
+      else
+        later = middle
+      end
+    end
+    return until_then
+  end
+
+  local function append(log, hits)
+    local now = pack_time(log.now.micros)
+    while hits > 0 do
+      local some = {}
+      for i = 1, math.min(hits, MOST_ARGUMENTS) do
+        some[i] = now
+      end
+      redis.call('RPUSH', log.key, unpack(some))
+      hits = hits - #some
+    end
+  end
+
+  -- Moves the hits that lie ahead of now to it.
+  local function catch_up(log)
+    local kept = count_until(log, log.now.micros)
+    local ahead = log.used - kept
+    if kept > 0 then
+      redis.call('LTRIM', log.key, 0, integer(kept - 1))
+      append(log, ahead)
     else
-      later = middle
+      append(log, ahead)
+      redis.call('LTRIM', log.key, integer(ahead), -1)
     end
   end
-  return until_then
-end
 
-local function append(log, hits)
-  local now = pack_time(log.now.micros)
-  while hits > 0 do
-    local some = {}
-    for i = 1, math.min(hits, MOST_ARGUMENTS) do
-      some[i] = now
+  local function until_due(log, extra)
+    local interval = struct.unpack('<d', extra)
+    if interval == 0 or log.used == 0 then
+      return 0
     end
-    redis.call('RPUSH', log.key, unpack(some))
-    hits = hits - #some
+    return math.max(newest_of(log) + interval - log.now.micros, 0)
   end
+
+  return {
+    open = function(log)
+      log.used = redis.call('LLEN', log.key)
+      log.ended, log.given_back = 0, 0
+      if log.used == 0 then
+        return
+      end
+      if element_time(log, log.used - 1) > log.now.micros then
+        catch_up(log)
+      end
+      log.ended = count_until(log, log.horizon)
+      log.used = log.used - log.ended
+    end,
+
+    admits = function(log, hits, limit, extra)
+      return log.used + hits <= limit and until_due(log, extra) == 0
+    end,
+
+    push = function(log, hits)
+      local now, left = pack_time(log.now.micros), hits
+      while left > 0 and log.given_back > 0 do
+        redis.call('LSET', log.key, integer(log.ended + log.used + hits - left), now)
+        left, log.given_back = left - 1, log.given_back - 1
+      end
+      append(log, left)
+      log.used = log.used + hits
+    end,
+
+    give_back = function(log, hits, extra)
+      if extra == NOTHING then
+        hits = math.min(hits, log.used)
+        log.given_back = log.given_back + hits
+        log.used = log.used - hits
+        return
+      end
+      local at = struct.unpack('<d', extra)
+      if at > log.horizon and log.used > 0 then
+        -- Others stay, so the key does.
+        redis.call('LTRIM', log.key, 0, integer(-1 - log.given_back))
+        log.given_back = 0
+        log.used = log.used - redis.call('LREM', log.key, integer(-hits), pack_time(at))
+      end
+    end,
+
+    newest = newest_of,
+
+    time_of = function(log, index)
+      return element_time(log, log.ended + index)
+    end,
+
+    pause = function(log, hits, extra)
+      return hits > 0 and until_due(log, extra) or 0
+    end,
+
+    close = function(log)
+      if log.ended > 0 or log.given_back > 0 then
+        redis.call('LTRIM', log.key, integer(log.ended), integer(-1 - log.given_back))
+      end
+    end,
+  }
 end
-
--- Moves the hits that lie ahead of now to it.
-local function catch_up(log)
-  local kept = count_until(log, log.now.micros)
-  local ahead = log.used - kept
-  if kept > 0 then
-    redis.call('LTRIM', log.key, 0, integer(kept - 1))
-    append(log, ahead)
-  else
-    append(log, ahead)
-    redis.call('LTRIM', log.key, integer(ahead), -1)
-  end
-end
-
-local function until_due(log, extra)
-  local interval = struct.unpack('<d', extra)
-  if interval == 0 or log.used == 0 then
-    return 0
-  end
-  return math.max(newest_of(log) + interval - log.now.micros, 0)
-end
-
-QUEUES[2] = {
-  open = function(log)
-    log.used = redis.call('LLEN', log.key)
-    log.ended, log.given_back = 0, 0
-    if log.used == 0 then
-      return
-    end
-    if element_time(log, log.used - 1) > log.now.micros then
-      catch_up(log)
-    end
-    log.ended = count_until(log, log.horizon)
-    log.used = log.used - log.ended
-  end,
-
-  admits = function(log, hits, limit, extra)
-    return log.used + hits <= limit and until_due(log, extra) == 0
-  end,
-
-  push = function(log, hits)
-    local now, left = pack_time(log.now.micros), hits
-    while left > 0 and log.given_back > 0 do
-      redis.call('LSET', log.key, integer(log.ended + log.used + hits - left), now)
-      left, log.given_back = left - 1, log.given_back - 1
-    end
-    append(log, left)
-    log.used = log.used + hits
-  end,
-
-  give_back = function(log, hits, extra)
-    if extra == NOTHING then
-      hits = math.min(hits, log.used)
-      log.given_back = log.given_back + hits
-      log.used = log.used - hits
-      return
-    end
-    local at = struct.unpack('<d', extra)
-    if at > log.horizon and log.used > 0 then
-      -- Others stay, so the key does.
-      redis.call('LTRIM', log.key, 0, integer(-1 - log.given_back))
-      log.given_back = 0
-      log.used = log.used - redis.call('LREM', log.key, integer(-hits), pack_time(at))
-    end
-  end,
-
-  newest = newest_of,
-
-  time_of = function(log, index)
-    return element_time(log, log.ended + index)
-  end,
-
-  pause = function(log, hits, extra)
-    return hits > 0 and until_due(log, extra) or 0
-  end,
-
-  close = function(log)
-    if log.ended > 0 or log.given_back > 0 then
-      redis.call('LTRIM', log.key, integer(log.ended), integer(-1 - log.given_back))
-    end
-  end,
-}

@@ -1,4 +1,4 @@
-//! The script's call and its reply; `lua/decide.lua` documents both.
+//! The script's call and its reply; `lua/ask.lua` documents both.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -13,14 +13,18 @@ use crate::{
     store::call::{Ask, Call, Verdicts},
 };
 
-/// The script, composed of the prelude, the algorithms and the decision on top.
+/// The script, composed of its parts in the order in which they need each other.
 const SOURCE: &str = concat!(
     include_str!("../../../lua/prelude.lua"),
+    include_str!("../../../lua/ask.lua"),
     include_str!("../../../lua/fixed_window.lua"),
     include_str!("../../../lua/sliding_window.lua"),
     include_str!("../../../lua/token_bucket.lua"),
+    include_str!("../../../lua/alone.lua"),
     include_str!("../../../lua/sliding_window_log.lua"),
     include_str!("../../../lua/concurrency.lua"),
+    include_str!("../../../lua/cell.lua"),
+    include_str!("../../../lua/queue.lua"),
     include_str!("../../../lua/decide.lua"),
 );
 

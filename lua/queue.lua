@@ -1,0 +1,70 @@
+-- A queue of hits under a key of its own; the prelude says what it is. Gives the functions that decide one.
+local function make_queues()
+  -- What a key holds. All asks of it have the same lifetime.
+  local function open(key, ask, now)
+    local queue = { key = key, lifetime = ask.p2, horizon = now.micros - ask.p2, now = now }
+    QUEUES[ask.kind].open(queue)
+    return queue
+  end
+
+  -- Whether a charge or a look passes after the charges before it; changes only what is there to be weighed.
+  local function passes(queue, ask, now)
+    local weighed = queue.weighed or setmetatable({}, { __index = queue })
+    queue.weighed = weighed
+    if ask.hits == 0 then
+      return weighed.used <= ask.p1
+    end
+    local admitted = QUEUES[ask.kind].admits(weighed, ask.hits, ask.p1, ask.extra)
+    if admitted then
+      weighed.used, weighed.last = weighed.used + ask.hits, now.micros
+    end
+    return admitted
+  end
+
+  -- Microseconds until what was asked for passes; -1 for never.
+  local function wait_of(queue, ask)
+    local algorithm, limit = QUEUES[ask.kind], ask.p1
+    if ask.charged > limit then
+      return -1
+    end
+    local too_many, wait = queue.used + ask.charged - limit, 0
+    if too_many > 0 then
+      wait = algorithm.time_of(queue, too_many - 1) + queue.lifetime - queue.now.micros
+    end
+    return math.max(wait, algorithm.pause(queue, ask.charged, ask.extra))
+  end
+
+  local function decide(queue, ask)
+    local algorithm, admitted = QUEUES[ask.kind], nil
+    if ask.hits > 0 then
+      admitted = algorithm.admits(queue, ask.hits, ask.p1, ask.extra)
+      if admitted then
+        algorithm.push(queue, ask.hits, ask.extra)
+        queue.was_charged, queue.last = true, queue.now.micros
+      end
+    else
+      if ask.hits < 0 then
+        algorithm.give_back(queue, -ask.hits, ask.extra)
+        queue.last = nil
+      end
+      admitted = ask.hits < 0 or queue.used <= ask.p1
+    end
+    local byte = admitted_byte(ask, admitted and 1 or 0)
+    local wait = byte == 1 and 0 or wait_of(queue, ask)
+    queue.left = queue.used > 0 and algorithm.newest(queue) + queue.lifetime - queue.now.micros or 0
+    return struct.pack('<BI4dd', byte, queue.used, wait, queue.left)
+  end
+
+  -- Has the key live as long as its newest hit. A window that was made longer needs more than the last charge set.
+  local function close(queue, kind)
+    if queue.used > 0 then
+      local millis = queue.now.given and 3600000 or math.ceil(queue.left / 1000)
+      if queue.was_charged or redis.call('PTTL', queue.key) < millis then
+        redis.call('PEXPIRE', queue.key, integer(millis))
+      end
+    end
+    QUEUES[kind].close(queue)
+  end
+
+  return { open = open, passes = passes, decide = decide, close = close }
+end
