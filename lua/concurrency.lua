@@ -56,8 +56,17 @@ MAKE_QUEUE[3] = function()
       end
       if score_at(held, -1) > now then
         now = integer(now)
+        local moved = {}
         for _, member in ipairs(redis.call('ZRANGEBYSCORE', held.key, '(' .. now, '+inf')) do
-          redis.call('ZADD', held.key, now, member)
+          moved[#moved + 1] = now
+          moved[#moved + 1] = member
+          if #moved >= MOST_ARGUMENTS then
+            redis.call('ZADD', held.key, unpack(moved))
+            moved = {}
+          end
+        end
+        if #moved > 0 then
+          redis.call('ZADD', held.key, unpack(moved))
         end
       end
       if score_at(held, 0) <= held.horizon then

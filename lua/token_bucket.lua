@@ -3,7 +3,7 @@
 --   p1     emission interval, in ticks; 0 when no token ever comes
 --   p2     capacity, in ticks
 --   state  a, b: the theoretical arrival time, in seconds since the epoch and ticks past that second; in the upper 5
---          bits of b the size of the largest bucket that was charged: the exponent of the power of two of 16ths of
+--          bits of b the size of the largest bucket that was asked: the exponent of the power of two of 16ths of
 --          a second that has room for it
 MAKE[1] = function()
   local TICKS_PER_SECOND = 100000000

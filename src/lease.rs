@@ -28,7 +28,7 @@ impl LeaseId {
 
     /// A lease that nobody has yet.
     pub fn random() -> Self {
-        // Each state has keys of its own, which the operating system made.
+        // The operating system makes a thread's first keys, and each further state has others.
         Self(NonZeroU64::new(RandomState::new().hash_one(())).unwrap_or(NonZeroU64::MIN))
     }
 

@@ -1,6 +1,7 @@
 //! From descriptors to a decision: match, decide, fold, and take back what a denied request charged.
 
 mod calls;
+mod look;
 mod places;
 mod target;
 mod undo;
@@ -90,7 +91,7 @@ impl Limiter {
         let lease = targets.iter().any(Target::takes_lease).then(LeaseId::random);
         let calls = calls::calls(rules, descriptors, &targets, lease, self.modes);
         let places = lease.map(|lease| Places::new(self.store.clone(), &calls, lease));
-        let decisions = self.store.decide(&calls).await;
+        let (calls, decisions) = look::decide(&self.store, calls).await;
         let decision = self.conclude(domain, descriptors, &targets, &calls, &decisions);
         let keeps = |decision: &Decision| decision.code == Code::Ok && undo::holds_lease(&calls, &decisions);
         match (decision, places) {

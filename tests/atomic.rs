@@ -35,6 +35,8 @@ descriptors:
   - {key: places, rate_limit: {algorithm: concurrency, requests_per_unit: 5000}}
 - key: team
   rate_limit: {unit: year, requests_per_unit: 50}
+- key: everybody
+  rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 1000}
 ";
 
 const ARGUMENTS: [&str; 4] = ["--store-timeout", "10s", "--workers", "2"];
@@ -186,5 +188,33 @@ async fn what_one_tag_charged_is_taken_back_when_another_denies() {
         }
         assert!(Instant::now() < deadline, "{remaining:?} does not become {expected:?}");
         sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn requests_that_do_not_pass_take_nothing_from_a_bucket_of_another_tag() {
+    let (redis, rules) = (Redis::start(), rules(RULES));
+    let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
+    let exhausted = request("d", &[&[("everybody", "e")], &[("client", "c"), ("exhausted", "x")]]);
+    let everybody = request("d", &[&[("everybody", "e")]]);
+    let mut client = instances[0].client().await;
+    assert_eq!(client.call(exhausted.clone()).await.expect("an answer").overall_code(), Code::Ok);
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let (instances, exhausted) = (Arc::clone(&instances), exhausted.clone());
+        tasks.spawn(async move {
+            let mut client = instances[task % 2].client().await;
+            for _ in 0..EACH {
+                let denied = client.call(exhausted.clone()).await.expect("an answer");
+                let codes: Vec<_> = denied.statuses.iter().map(|status| status.code()).collect();
+                assert_eq!(codes, [Code::Ok, Code::OverLimit]);
+                assert!(denied.statuses[1].duration_until_reset.expect("told").seconds > 3_600);
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("all as expected");
+        let left = remaining(&mut client, &everybody).await;
+        assert!(left[0] >= 990, "{left:?} of 1000");
     }
 }

@@ -39,6 +39,11 @@ impl Concurrency {
         self.lease_ttl
     }
 
+    pub(super) fn passes(&self, held: &mut Held, now: Timestamp, earlier: u64, hits: u64) -> bool {
+        held.advance(now, self.lease_ttl);
+        held.used().saturating_add(earlier).saturating_add(hits) <= u64::from(self.limit)
+    }
+
     pub(super) fn apply(&self, held: &mut Held, now: Timestamp, hits: Hits) -> bool {
         held.advance(now, self.lease_ttl);
         let (amount, lease) = match hits {

@@ -142,6 +142,21 @@ impl Policy {
         }
     }
 
+    /// Whether `hits` would pass at `now` after `earlier` hits that were charged at the same time, for an algorithm
+    /// that keeps hits by themselves; `None` for another one. Charges none, but may move the state on to `now`.
+    pub(crate) fn passes(&self, state: &mut State, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
+        let charged = hits.charged();
+        match self {
+            Self::SlidingWindowLog(policy) => {
+                Some(state.on_log(|log| policy.passes(log, now, earlier, charged)))
+            }
+            Self::Concurrency(policy) => {
+                Some(state.on_leases(|held| policy.passes(held, now, earlier, charged)))
+            }
+            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => None,
+        }
+    }
+
     /// Decides `hits` at `now`, moves `state` on, and says whether the hits pass.
     pub fn apply(&self, state: &mut State, now: Timestamp, hits: Hits, charging: Charging) -> bool {
         match self {

@@ -52,6 +52,15 @@ impl<T: Copy + Ord> Queue<T> {
             self.used = self.used.saturating_sub(first.hits);
             self.entries.pop_front();
         }
+        self.shrink();
+    }
+
+    /// Frees memory that a burst left behind, so that a queue takes about as much as its entries.
+    fn shrink(&mut self) {
+        let length = self.entries.len().max(4);
+        if self.entries.capacity() > length.saturating_mul(4) {
+            self.entries.shrink_to(length.saturating_mul(2));
+        }
     }
 
     /// Adds hits at `now`, which is not before any other.

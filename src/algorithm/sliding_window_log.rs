@@ -55,6 +55,14 @@ impl SlidingWindowLog {
         }
     }
 
+    pub(super) fn passes(&self, log: &mut Queue<()>, now: Timestamp, earlier: u64, hits: u64) -> bool {
+        log.advance(now, self.window);
+        let is_due = hits == 0 || earlier == 0 || self.min_interval.is_zero();
+        is_due && self.has_room(log, now, hits) && {
+            log.used().saturating_add(earlier).saturating_add(hits) <= u64::from(self.limit)
+        }
+    }
+
     pub(super) fn apply(&self, log: &mut Queue<()>, now: Timestamp, hits: Hits) -> bool {
         log.advance(now, self.window);
         match hits {

@@ -13,7 +13,7 @@
 //! the fraction of the bucket that is used. Only what is charged or given back changes a debt: one who looks with a
 //! smaller capacity, as a limit that a request brings along may have, must not fill the bucket for one with a larger.
 //! But a clock that stepped back may have left a debt that no capacity explains. So the upper 5 bits of the second
-//! word keep the *size* of the largest bucket that was charged, and a debt is cut to what that size can owe.
+//! word keep the *size* of the largest bucket that was asked while there was a debt, and a debt is cut to what that size can owe.
 
 use std::{num::NonZeroU64, time::Duration};
 
@@ -40,7 +40,7 @@ const TICKS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
 struct Bucket {
     /// The theoretical arrival time, in ticks since the epoch.
     full_at: u64,
-    /// The size of the largest bucket that was charged since it was last full.
+    /// The size of the largest bucket that was asked since it was last full.
     size: u32,
 }
 

@@ -85,21 +85,23 @@ pub(super) async fn answer<T: RateLimitService>(
         Ok(request) => request,
         Err(error) => return problem(StatusCode::BAD_REQUEST, &error),
     };
-    let response = match twin.rate_limit.should_rate_limit(Request::new(request)).await {
-        Ok(response) => {
-            // Whether the client gets to read it is not known; the lease's time to live has the last word.
-            response.extensions().get().inspect(|places: &&Places| places.handed_over());
-            response.into_inner()
-        }
+    let mut answer = match twin.rate_limit.should_rate_limit(Request::new(request)).await {
+        Ok(answer) => answer,
         Err(status) => return problem(code(&status), status.message()),
     };
+    let places: Option<Places> = answer.extensions_mut().remove();
+    let response = answer.into_inner();
     let status = match response.overall_code() {
         rate_limit_response::Code::Ok => StatusCode::OK,
         rate_limit_response::Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
         rate_limit_response::Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
     };
     match twin.messages.response(&response) {
-        Ok(text) => (status, [(CONTENT_TYPE, "application/json")], text).into_response(),
+        Ok(text) => {
+            // Whether the client gets to read it is not known; the lease's time to live has the last word.
+            places.inspect(Places::handed_over);
+            (status, [(CONTENT_TYPE, "application/json")], text).into_response()
+        }
         Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, &error),
     }
 }

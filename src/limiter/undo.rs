@@ -10,7 +10,7 @@ use crate::{
     algorithm::{Charging, Verdict},
     descriptor::Hits,
     store::{
-        Decisions,
+        Decisions, StoreError,
         call::{Ask, Call, Verdicts, add},
     },
 };
@@ -26,6 +26,8 @@ pub(super) fn undo(calls: &Calls, decisions: &Decisions) -> Calls {
                     let was_charged = verdict.admitted && !is_vetoed(call, verdicts);
                     was_charged.then(|| reverse(call.charging, ask.hits, verdict)).flatten()
                 }),
+                // Nothing was taken.
+                Err(StoreError::Unreachable(_) | StoreError::Moving(_)) => again(ask.hits),
                 Err(_) => release_of(ask.hits).or_else(|| again(ask.hits)),
             };
             if let Some(hits) = hits {

@@ -30,7 +30,7 @@ use crate::{
     rules::Snapshot,
     service::Service,
     settings::{RulesSettings, Settings, StoreSettings},
-    store::{MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
+    store::{Later, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
 };
 
 /// A server that is not running yet.
@@ -72,7 +72,8 @@ impl Server {
     /// # Errors
     /// [`StartError`]; whatever was started by then ends by itself.
     pub async fn start(settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
-        let stores = Stores::new(&settings.store);
+        let later = Later::default();
+        let stores = Stores::new(&settings.store, &later);
         let occupancy =
             stores.memory().map(|store| AbortOnDropHandle::new(tokio::spawn(occupancy::report(store))));
         let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
@@ -83,7 +84,7 @@ impl Server {
             let limiter = Limiter::new(Arc::clone(rules), stores.open(&reached)?, modes);
             Ok(Rls(Service::new(limiter, answers.clone(), bounds)))
         };
-        let running = start_with(settings, exporter, readiness, open).await?;
+        let running = start_with(settings, exporter, readiness, later, open).await?;
         Ok(Running { occupancy, ..running })
     }
 }
@@ -92,40 +93,40 @@ impl Server {
 #[derive(Clone, Debug)]
 enum Stores {
     Memory(MemoryStore),
-    Redis(RedisSettings),
+    Redis(RedisSettings, Later),
 }
 
 impl Stores {
-    fn new(settings: &StoreSettings) -> Self {
+    fn new(settings: &StoreSettings, later: &Later) -> Self {
         match settings {
             StoreSettings::Memory { max_counters } => {
                 Self::Memory(MemoryStore::new(*max_counters, Clock::System))
             }
-            StoreSettings::Redis(settings) => Self::Redis(settings.clone()),
+            StoreSettings::Redis(settings) => Self::Redis(settings.clone(), later.clone()),
         }
     }
 
     fn memory(&self) -> Option<MemoryStore> {
         match self {
             Self::Memory(store) => Some(store.clone()),
-            Self::Redis(_) => None,
+            Self::Redis(..) => None,
         }
     }
 
     fn readiness(&self, users: usize) -> Readiness {
         match self {
             Self::Memory(_) => Readiness::new(),
-            Self::Redis(_) => Readiness::with_stores(users),
+            Self::Redis(..) => Readiness::with_stores(users),
         }
     }
 
     /// Opens a store on this runtime, and tells `readiness` when it was reached.
     fn open(&self, readiness: &Readiness) -> Result<Store, StoreError> {
-        let settings = match self {
+        let (settings, later) = match self {
             Self::Memory(store) => return Ok(Store::Memory(store.clone())),
-            Self::Redis(settings) => settings,
+            Self::Redis(settings, later) => (settings, later),
         };
-        let store = RedisStore::open(settings)?;
+        let store = RedisStore::open(settings)?.with_later(later.clone());
         let (connected, readiness) = (store.connected(), readiness.clone());
         tokio::spawn(async move {
             if connected.await {
@@ -142,6 +143,7 @@ pub(super) async fn start_with<T, O>(
     settings: Settings,
     exporter: Option<Exporter>,
     readiness: Readiness,
+    later: Later,
     open: O,
 ) -> Result<Running, StartError>
 where
@@ -162,7 +164,7 @@ where
         exporter,
         max_body: settings.grpc.max_message_bytes,
     })?;
-    let (workers, alarms) = start_workers(&settings, &readiness, &rules, open).await?;
+    let (workers, alarms) = start_workers(&settings, &readiness, &rules, later, open).await?;
     let RulesSettings { directory, options, .. } = &settings.rules;
     let watcher = Watcher::spawn(directory, *options, Some(seen), move |version| reloader.take(version));
     let watcher = watcher.map_err(StartError::System)?;
@@ -202,6 +204,7 @@ async fn start_workers<T, O>(
     settings: &Settings,
     readiness: &Readiness,
     rules: &Arc<Snapshot>,
+    later: Later,
     open: O,
 ) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
 where
@@ -213,6 +216,7 @@ where
         grpc: settings.grpc.clone(),
         drain_timeout: settings.drain_timeout,
         side_services: side_services(readiness.clone())?,
+        later,
         alarms: raise,
     };
     let mut balancer = Balancer::new();

@@ -8,7 +8,7 @@ use tokio::{
         mpsc::{UnboundedReceiver, UnboundedSender},
         oneshot,
     },
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::service::Routes;
@@ -21,7 +21,8 @@ use super::{
 };
 use crate::{
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
-    settings::GrpcSettings, store::StoreError,
+    settings::GrpcSettings,
+    store::{Later, StoreError},
 };
 
 /// What every worker needs.
@@ -30,6 +31,8 @@ pub(super) struct Plan {
     pub(super) grpc: GrpcSettings,
     pub(super) drain_timeout: Duration,
     pub(super) side_services: Routes,
+    /// What the workers' last calls leave to be given back is waited for.
+    pub(super) later: Later,
     /// Hears of workers that failed; closed when all have ended.
     pub(super) alarms: UnboundedSender<WorkerLost>,
 }
@@ -105,7 +108,7 @@ where
         // The starter waits for this.
         let _ = opened.send(Ok(()));
         let services = Dispatch::new(service, plan.side_services, plan.grpc.max_message_bytes);
-        serve(services, connections, &plan.grpc, plan.drain_timeout).await;
+        serve(services, connections, &plan.grpc, plan.drain_timeout, &plan.later).await;
     };
     let alarm = Alarm { worker, alarms: plan.alarms, may_end: false };
     thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
@@ -124,6 +127,7 @@ async fn serve<T: RateLimitService>(
     mut incoming: UnboundedReceiver<(Accepted, Place)>,
     settings: &GrpcSettings,
     drain_timeout: Duration,
+    later: &Later,
 ) {
     let draining = CancellationToken::new();
     let connections = Connections::new(settings, draining.clone());
@@ -138,7 +142,11 @@ async fn serve<T: RateLimitService>(
     }
     draining.cancel();
     tasks.close();
+    let begun = Instant::now();
     if timeout(drain_timeout, tasks.wait()).await.is_err() {
         tracing::warn!("{} connections were cut: their calls did not end in time", tasks.len());
+    }
+    if timeout(drain_timeout.saturating_sub(begun.elapsed()), later.settled()).await.is_err() {
+        tracing::warn!("the store did not take back in time what is left of calls that did not pass");
     }
 }

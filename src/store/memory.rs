@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use self::shard::{Name, Shard};
 use super::call::{Ask, Call, Cell, Verdicts};
 use crate::{
-    algorithm::{Charging, State, Verdict},
+    algorithm::{Charging, Policy, State, Verdict},
     clock::{Clock, Timestamp},
     descriptor::Hits,
 };
@@ -44,6 +44,24 @@ enum Outcome {
     Due,
     /// It is not charged because one is denied, itself or another; whether it would have passed alone.
     HeldBack { passes: bool },
+}
+
+/// A counter while charges are weighed, none of which is made.
+#[derive(Clone, Debug)]
+enum Weighed {
+    /// A copy, as if they were.
+    Copy(State),
+    /// What keeps hits by themselves is too large to be copied: the hits that would have been charged before.
+    Queue { earlier: u64 },
+}
+
+impl Weighed {
+    fn of(state: &mut State, policy: &Policy) -> Self {
+        match policy.algorithm().has_own_key() {
+            true => Self::Queue { earlier: 0 },
+            false => Self::Copy(state.clone()),
+        }
+    }
 }
 
 /// How full a memory store is.
@@ -91,7 +109,7 @@ impl MemoryStore {
     /// Says which asks would pass, each after the charges before it, if one of them keeps the others from being
     /// charged. Charges none. What gives back frees nothing for the others.
     fn weigh(&self, shard: &mut Shard, call: &Call, now: Timestamp) -> Option<Passes> {
-        let mut weighed: SmallVec<[(Name<'_>, State); 4]> = SmallVec::new();
+        let mut weighed: SmallVec<[(Name<'_>, Weighed); 4]> = SmallVec::new();
         let (mut passes, mut is_vetoed) = (Passes::new(), false);
         for (cell, ask) in call.asks_with_cells() {
             if ask.hits.gives_back() {
@@ -99,15 +117,20 @@ impl MemoryStore {
                 continue;
             }
             let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), ask.record);
-            let state = match weighed.iter_mut().position(|(known, _)| *known == name) {
-                Some(at) => weighed.get_mut(at).map(|(_, state)| state),
-                None => {
-                    weighed.push((name, shard.state(&name)));
-                    weighed.last_mut().map(|(_, state)| state)
+            let known = weighed.iter().position(|(known, _)| *known == name);
+            let at = known.unwrap_or(weighed.len());
+            if known.is_none() {
+                weighed.push((name, shard.look(&name, |state| Weighed::of(state, &ask.policy))));
+            }
+            let admitted = weighed.get_mut(at).is_some_and(|(_, weighed)| match weighed {
+                Weighed::Copy(state) => ask.policy.apply(state, now, ask.hits, Charging::AllOrNone),
+                Weighed::Queue { earlier } => {
+                    let look = |state: &mut State| ask.policy.passes(state, now, *earlier, ask.hits);
+                    let admitted = shard.look(&name, look).unwrap_or_default();
+                    *earlier = earlier.saturating_add(if admitted { ask.hits.charged() } else { 0 });
+                    admitted
                 }
-            };
-            let admitted =
-                state.is_some_and(|state| ask.policy.apply(state, now, ask.hits, Charging::AllOrNone));
+            });
             is_vetoed |= ask.is_veto() && !admitted;
             passes.push(admitted);
         }
@@ -155,7 +178,7 @@ impl MemoryStore {
 mod tests {
     use super::*;
     use crate::{
-        algorithm::{Algorithm, Parameters, Policy},
+        algorithm::{Algorithm, Parameters},
         descriptor::Entry,
         quota::{Quota, Unit, Window},
         rules::RecordId,

@@ -2,6 +2,7 @@
 
 pub mod call;
 pub mod key;
+mod later;
 pub mod memory;
 pub mod redis;
 
@@ -13,7 +14,7 @@ use smallvec::SmallVec;
 use tokio::{runtime::Handle, time::sleep};
 
 use self::call::{Call, Calls, Verdicts};
-pub use self::{memory::MemoryStore, redis::RedisStore};
+pub use self::{later::Later, memory::MemoryStore, redis::RedisStore};
 use crate::{descriptor::Hits, metrics};
 
 /// A store, as one worker uses it. A clone is a handle on the same counters.
@@ -101,7 +102,7 @@ impl Store {
                     metrics::given_back(true);
                 }
             }
-            (Self::Redis(store), Ok(runtime)) => match store.begin_later() {
+            (Self::Redis(store), Ok(runtime)) => match store.later().begin() {
                 Some(turn) => {
                     let store = self.clone();
                     runtime.spawn(async move {
@@ -112,7 +113,7 @@ impl Store {
                 None => calls.iter().for_each(|_| metrics::given_back(false)),
             },
             // The process is ending.
-            (Self::Redis(_), Err(_)) => metrics::given_back(false),
+            (Self::Redis(_), Err(_)) => calls.iter().for_each(|_| metrics::given_back(false)),
         }
     }
 }

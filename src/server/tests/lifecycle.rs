@@ -74,7 +74,7 @@ async fn a_store_that_cannot_be_opened_ends_the_start() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
     let refuse = |_: &_| Err::<Stub, _>(StoreError::Refused("no such file".to_owned()));
-    let error = start_with(settings(directory.path(), ""), None, Readiness::new(), refuse)
+    let error = start_with(settings(directory.path(), ""), None, Readiness::new(), Later::default(), refuse)
         .await
         .expect_err("refused");
     assert!(matches!(error, StartError::Store(_)), "{error}");
@@ -90,7 +90,14 @@ async fn a_worker_that_panics_is_noticed() {
         Some("worker-1") => panic!("on purpose"),
         _ => Ok(stub.clone()),
     };
-    let started = start_with(settings(directory.path(), ""), None, Readiness::new(), panic_in_worker_1).await;
+    let started = start_with(
+        settings(directory.path(), ""),
+        None,
+        Readiness::new(),
+        Later::default(),
+        panic_in_worker_1,
+    )
+    .await;
     assert_eq!(started.expect_err("refused").to_string(), "worker 1 failed");
 }
 

@@ -30,7 +30,7 @@ use crate::{
         rate_limit_service_server::RateLimitService,
     },
     settings::{self, Command, GrpcListen, Settings},
-    store::StoreError,
+    store::{Later, StoreError},
 };
 
 const GOOD: &str = "domain: web\ndescriptors: []\n";
@@ -85,8 +85,9 @@ async fn stage(rules: &str, flags: &str, permits: usize) -> Stage {
     let permits = Arc::new(Semaphore::new(permits));
     let stub = Stub { permits: Arc::clone(&permits), begun: begin };
     let settings = settings(directory.path(), flags);
-    let running =
-        start_with(settings, None, Readiness::new(), move |_| Ok(stub.clone())).await.expect("started");
+    let running = start_with(settings, None, Readiness::new(), Later::default(), move |_| Ok(stub.clone()))
+        .await
+        .expect("started");
     Stage { running, permits, begun, directory }
 }
 

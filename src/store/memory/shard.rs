@@ -96,9 +96,12 @@ impl Shard {
         self.slot(name).map(|slot| mem::take(&mut slot.state)).unwrap_or_default()
     }
 
-    /// A copy of a counter's state; that of an unused one when it is not held.
-    pub(super) fn state(&mut self, name: &Name<'_>) -> State {
-        self.slot(name).map(|slot| slot.state.clone()).unwrap_or_default()
+    /// Has a look at a counter's state; at that of an unused one when it is not held.
+    pub(super) fn look<T>(&mut self, name: &Name<'_>, look: impl FnOnce(&mut State) -> T) -> T {
+        match self.slot(name) {
+            Some(slot) => look(&mut slot.state),
+            None => look(&mut State::default()),
+        }
     }
 
     /// Keeps a counter's new state until `expires_at`, making room when it is a new one.

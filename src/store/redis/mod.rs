@@ -25,10 +25,7 @@ mod topology;
 use std::{sync::Arc, time::Duration};
 
 use ::redis::{ErrorKind, ServerErrorKind, Value};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::time::Instant;
 
 use self::{condition::Condition, connection::SendError, topology::Topology};
 pub use self::{
@@ -36,7 +33,7 @@ pub use self::{
     settings::RedisSettings,
 };
 use super::{
-    StoreError,
+    Later, StoreError,
     call::{Call, Verdicts},
 };
 use crate::clock::Timestamp;
@@ -49,13 +46,8 @@ pub struct RedisStore {
     key_prefix: Box<[u8]>,
     clock: ScriptClock,
     condition: Arc<Condition>,
-    /// Turns for calls that nobody waits for.
-    later: Arc<Semaphore>,
+    later: Later,
 }
-
-/// Calls that nobody waits for at the most, those that wait for another attempt included: what an outage leaves
-/// behind is bounded.
-const MOST_LATER: usize = 10_000;
 
 /// Which clock the script decides by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +71,7 @@ impl RedisStore {
             key_prefix: settings.key_prefix.as_bytes().into(),
             clock: ScriptClock::Server,
             condition: Arc::default(),
-            later: Arc::new(Semaphore::new(MOST_LATER)),
+            later: Later::default(),
         })
     }
 
@@ -89,14 +81,20 @@ impl RedisStore {
         Self { clock, ..self }
     }
 
-    /// Waits until the server was reached, or a cluster's slots are known and one of its masters was reached; says no when every clone of this store is gone before that.
+    /// Waits until the server was reached, or a cluster's slots are known and one of its masters was reached; says no
+    /// when every clone of this store is gone before that.
     pub fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
         self.servers.connected()
     }
 
-    /// A turn for calls that nobody waits for, unless there are too many.
-    pub(super) fn begin_later(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.later).try_acquire_owned().ok()
+    /// This store with turns that others take too, for calls that nobody waits for.
+    #[must_use]
+    pub fn with_later(self, later: Later) -> Self {
+        Self { later, ..self }
+    }
+
+    pub(super) const fn later(&self) -> &Later {
+        &self.later
     }
 
     /// Decides a call in one step.

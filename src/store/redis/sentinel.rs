@@ -112,7 +112,7 @@ impl Master {
 
     fn note(&mut self, named: Named) {
         self.address = Some(named.address);
-        self.epoch = named.epoch;
+        self.epoch = named.epoch.or(self.epoch);
     }
 }
 

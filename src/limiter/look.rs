@@ -1,0 +1,67 @@
+//! Looking before charging, where a charge that is taken back would not be the same as none.
+//!
+//! A bucket that refills can't be given back what it was charged a moment ago: what has been refilled since may have
+//! been for others. Where requests span tags, and one that is exhausted has them taken back over and over, a bucket in
+//! another tag would be drained by requests that never passed. So all tags are looked at first, and a tag with room is
+//! charged only when every one has it. That costs another round trip; a hash tag that the limits share saves it.
+
+use super::Calls;
+use crate::{
+    algorithm::{Algorithm, Charging},
+    descriptor::Hits,
+    store::{
+        Decisions, Store,
+        call::{Call, Verdicts},
+    },
+};
+
+/// Decides calls; gives them as they were made, with what they came to.
+pub(super) async fn decide(store: &Store, calls: Calls) -> (Calls, Decisions) {
+    if !is_needed(&calls) {
+        let decisions = store.decide(&calls).await;
+        return (calls, decisions);
+    }
+    let looks: Calls = calls.iter().map(look).collect();
+    let seen = store.decide(&looks).await;
+    let has_room = |(call, seen): (&Call, &Result<Verdicts, _>)| match seen {
+        Ok(verdicts) => call.asks().zip(verdicts).all(|(ask, (_, verdict))| {
+            let fits = ask.hits.charged() <= u64::from(verdict.remaining);
+            !ask.is_veto() || (verdict.admitted && fits)
+        }),
+        // The charge will tell.
+        Err(_) => true,
+    };
+    let has_room: Vec<bool> = calls.iter().zip(&seen).map(has_room).collect();
+    if has_room.iter().all(|has_room| *has_room) {
+        let decisions = store.decide(&calls).await;
+        return (calls, decisions);
+    }
+    // Those without room are asked, so that the answer tells when they will have it; they charge nothing.
+    let asked: Calls =
+        calls.iter().zip(&has_room).filter(|(_, room)| !**room).map(|(call, _)| call.clone()).collect();
+    let mut denied = store.decide(&asked).await.into_iter().zip(asked);
+    let mut made = Calls::new();
+    let mut decisions = Decisions::new();
+    for ((look, seen), has_room) in looks.into_iter().zip(seen).zip(has_room) {
+        let (decision, call) = match has_room {
+            true => (seen, look),
+            false => denied.next().unwrap_or((seen, look)),
+        };
+        made.push(call);
+        decisions.push(decision);
+    }
+    (made, decisions)
+}
+
+/// Whether a bucket is charged all or none with counters of another tag.
+fn is_needed(calls: &Calls) -> bool {
+    let has_bucket = |call: &Call| call.asks().any(|ask| ask.policy.algorithm() == Algorithm::TokenBucket);
+    calls.len() > 1 && calls.iter().any(|call| call.charging == Charging::AllOrNone && has_bucket(call))
+}
+
+/// The call as a look; what gives back is done with the charges.
+fn look(call: &Call) -> Call {
+    let mut look = call.clone();
+    look.cells.iter_mut().flat_map(|cell| &mut cell.asks).for_each(|ask| ask.hits = Hits::Peek);
+    look
+}
