@@ -74,10 +74,10 @@ async fn a_call_that_its_caller_cancels_gives_back_what_it_took() {
     let mut subject = Subject::start("5s").await;
     assert_eq!(subject.held(USER).await, 0);
     subject.redis.signal("STOP");
-    let cancelled = timeout(Duration::from_millis(100), subject.take(&[USER, TENANT])).await;
+    let cancelled = timeout(Duration::from_millis(700), subject.take(&[USER, TENANT])).await;
     assert!(cancelled.is_err(), "nobody decides while Redis sleeps");
     // The cancellation is on its way.
-    sleep(Duration::from_millis(100)).await;
+    sleep(Duration::from_millis(300)).await;
     subject.redis.signal("CONT");
     subject.has_given_back("success").await;
     assert_eq!((subject.held(USER).await, subject.held(TENANT).await), (0, 0));
@@ -89,13 +89,13 @@ async fn a_call_that_its_caller_cancels_gives_back_what_it_took() {
 
 #[tokio::test]
 async fn a_call_that_redis_answers_too_late_gives_back_what_it_took() {
-    let mut subject = Subject::start("100ms").await;
+    let mut subject = Subject::start("700ms").await;
     assert_eq!(subject.held(USER).await, 0);
     subject.redis.signal("STOP");
     let error = subject.take(&[USER]).await.expect_err("nobody decides in time");
     assert_eq!(error.code(), tonic::Code::Unavailable);
     subject.redis.signal("CONT");
-    sleep(Duration::from_millis(300)).await;
+    subject.has_given_back("success").await;
     assert_eq!(subject.held(USER).await, 0);
     let info: String =
         redis::cmd("INFO").arg("commandstats").query(&mut subject.redis.connect()).expect("statistics");
@@ -180,7 +180,9 @@ async fn an_answer_that_its_caller_does_not_read_gives_back_what_it_took() {
 
     let mut at_once = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
     at_once.write_all(&[call, reset].concat()).await.expect("sent");
-    sleep(Duration::from_millis(200)).await;
+    // It was decided, and then given back.
+    let given_back = r#"tollgate_given_back_total{result="success"} 2"#;
+    eventually(async || http::get(&tollgate.url("/metrics")).body.contains(given_back)).await;
     assert_eq!(held().await, 0);
 }
 
@@ -196,7 +198,7 @@ async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
 
 #[tokio::test]
 async fn a_lease_that_could_not_be_given_back_is_when_redis_answers_again() {
-    let mut subject = Subject::start("100ms").await;
+    let mut subject = Subject::start("700ms").await;
     let answer = subject.take(&[USER]).await.expect("an answer");
     let metadata = answer.dynamic_metadata.expect("a lease");
     let Some(prost_types::value::Kind::StringValue(lease)) = &metadata.fields["lease"].kind else {
