@@ -20,7 +20,7 @@ const SOURCE: &str = concat!(
     include_str!("../../../lua/fixed_window.lua"),
     include_str!("../../../lua/sliding_window.lua"),
     include_str!("../../../lua/token_bucket.lua"),
-    include_str!("../../../lua/alone.lua"),
+    include_str!("../../../lua/usual.lua"),
     include_str!("../../../lua/sliding_window_log.lua"),
     include_str!("../../../lua/concurrency.lua"),
     include_str!("../../../lua/cell.lua"),
