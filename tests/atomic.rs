@@ -35,6 +35,8 @@ descriptors:
   - {key: places, rate_limit: {algorithm: concurrency, requests_per_unit: 5000}}
 - key: team
   rate_limit: {unit: year, requests_per_unit: 50}
+- key: trickle
+  rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 1000, burst: 2}
 - key: everybody
   rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 1000}
 ";
@@ -216,5 +218,37 @@ async fn requests_that_do_not_pass_take_nothing_from_a_bucket_of_another_tag() {
         task.expect("all as expected");
         let left = remaining(&mut client, &everybody).await;
         assert!(left[0] >= 990, "{left:?} of 1000");
+    }
+}
+
+#[tokio::test]
+async fn what_passes_is_charged_in_every_tag_though_room_comes_while_it_is_looked_for() {
+    let (redis, rules) = (Redis::start(), rules(RULES));
+    let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
+    let both = request("d", &[&[("trickle", "t")], &[("client", "c")]]);
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let (instances, both) = (Arc::clone(&instances), both.clone());
+        tasks.spawn(async move {
+            let mut client = instances[task % 2].client().await;
+            let mut admitted = 0;
+            for _ in 0..2 * EACH {
+                let answer = client.call(both.clone()).await.expect("an answer");
+                admitted += u32::from(answer.overall_code() == Code::Ok);
+            }
+            admitted
+        });
+    }
+    let admitted: u32 = tasks.join_all().await.into_iter().sum();
+    let mut client = instances[0].client().await;
+    let expected = 100_000 - admitted;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let left = remaining(&mut client, &request("d", &[&[("client", "c")]])).await;
+        if left == [expected] {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{left:?} and not {expected}, after {admitted} passed");
+        sleep(Duration::from_millis(20)).await;
     }
 }

@@ -5,7 +5,7 @@
 //! another tag would be drained by requests that never passed. So all tags are looked at first, and a tag with room is
 //! charged only when every one has it. That costs another round trip; a hash tag that the limits share saves it.
 
-use super::Calls;
+use super::{Calls, undo::is_vetoed};
 use crate::{
     algorithm::{Algorithm, Charging},
     descriptor::Hits,
@@ -36,21 +36,33 @@ pub(super) async fn decide(store: &Store, calls: Calls) -> (Calls, Decisions) {
         let decisions = store.decide(&calls).await;
         return (calls, decisions);
     }
-    // Those without room are asked, so that the answer tells when they will have it; they charge nothing.
-    let asked: Calls =
-        calls.iter().zip(&has_room).filter(|(_, room)| !**room).map(|(call, _)| call.clone()).collect();
-    let mut denied = store.decide(&asked).await.into_iter().zip(asked);
-    let mut made = Calls::new();
-    let mut decisions = Decisions::new();
-    for ((look, seen), has_room) in looks.into_iter().zip(seen).zip(has_room) {
-        let (decision, call) = match has_room {
-            true => (seen, look),
-            false => denied.next().unwrap_or((seen, look)),
-        };
-        made.push(call);
-        decisions.push(decision);
-    }
-    (made, decisions)
+    // Those without room are asked, so that the answer tells when they will have it. They charge nothing, unless room
+    // has come in between; then the others are charged too.
+    let part = |wanted: bool| -> Calls {
+        let of_part = calls.iter().zip(&has_room).filter(|(_, has_room)| **has_room == wanted);
+        of_part.map(|(call, _)| call.clone()).collect()
+    };
+    let asked = part(false);
+    let answers = store.decide(&asked).await;
+    let is_denied = asked.iter().zip(&answers).any(|(call, answer)| match answer {
+        Ok(verdicts) => is_vetoed(call, verdicts),
+        Err(_) => true,
+    });
+    let (others, other_answers) = match is_denied {
+        true => looks
+            .into_iter()
+            .zip(seen)
+            .zip(&has_room)
+            .filter(|(_, has_room)| **has_room)
+            .map(|(look, _)| look)
+            .unzip(),
+        false => {
+            let rest = part(true);
+            let answers = store.decide(&rest).await;
+            (rest, answers)
+        }
+    };
+    (asked.into_iter().chain(others).collect(), answers.into_iter().chain(other_answers).collect())
 }
 
 /// Whether a bucket is charged all or none with counters of another tag.

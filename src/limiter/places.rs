@@ -11,7 +11,6 @@ use std::{
 use super::undo;
 use crate::{
     algorithm::Charging,
-    descriptor::Hits,
     lease::LeaseId,
     store::{
         Store,
@@ -39,9 +38,8 @@ impl Places {
     pub(super) fn new(store: Store, calls: &Calls, lease: LeaseId) -> Self {
         let mut release = Calls::new();
         for (cell, ask) in calls.iter().flat_map(Call::asks_with_cells) {
-            if undo::release_of(ask.hits).is_some() {
-                let ask = Ask { hits: Hits::Release(lease), ..*ask };
-                add(&mut release, Charging::EachForItself, cell.key.clone(), ask);
+            if let Some(hits) = undo::release_of(ask.hits) {
+                add(&mut release, Charging::EachForItself, cell.key.clone(), Ask { hits, ..*ask });
             }
         }
         Self(Arc::new(Held { lease, store, release, is_handed_over: AtomicBool::new(false) }))

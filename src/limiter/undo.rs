@@ -49,7 +49,7 @@ pub(super) fn holds_lease(calls: &Calls, decisions: &Decisions) -> bool {
 }
 
 /// Whether a denial kept the call's charges from being made.
-fn is_vetoed(call: &Call, verdicts: &Verdicts) -> bool {
+pub(super) fn is_vetoed(call: &Call, verdicts: &Verdicts) -> bool {
     call.charging == Charging::AllOrNone
         && call.asks().zip(verdicts).any(|(ask, (_, verdict))| ask.is_veto() && !verdict.admitted)
 }
