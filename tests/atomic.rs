@@ -252,3 +252,22 @@ async fn what_passes_is_charged_in_every_tag_though_room_comes_while_it_is_looke
         sleep(Duration::from_millis(20)).await;
     }
 }
+
+#[tokio::test]
+async fn a_denied_request_gives_its_lease_back_all_the_same() {
+    let (redis, rules) = (Redis::start(), rules(RULES));
+    let instance = start(&redis, &rules);
+    let mut client = instance.client().await;
+    let places = [("client", "c"), ("places", "p")];
+    let answer = client.call(request("d", &[&places])).await.expect("an answer");
+    let metadata = answer.dynamic_metadata.expect("a lease");
+    let Some(prost_types::value::Kind::StringValue(lease)) = &metadata.fields["lease"].kind else {
+        panic!("{metadata:?}")
+    };
+    assert_eq!(remaining(&mut client, &request("d", &[&places])).await, [4_999]);
+    let exhausted = [("client", "other"), ("exhausted", "x")];
+    client.call(request("d", &[&exhausted])).await.expect("an answer");
+    let both = request("d", &[&exhausted, &[places[0], places[1], ("lease", lease)]]);
+    assert_eq!(client.call(both).await.expect("an answer").overall_code(), Code::OverLimit);
+    assert_eq!(remaining(&mut client, &request("d", &[&places])).await, [5_000]);
+}

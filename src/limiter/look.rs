@@ -65,13 +65,17 @@ pub(super) async fn decide(store: &Store, calls: Calls) -> (Calls, Decisions) {
     (asked.into_iter().chain(others).collect(), answers.into_iter().chain(other_answers).collect())
 }
 
-/// Whether a bucket is charged all or none with counters of another tag.
+/// Whether a bucket is charged all or none with counters of another tag. What gives something back does so whether or
+/// not it passes, and once, so a request that does is not looked at before.
 fn is_needed(calls: &Calls) -> bool {
+    if calls.iter().flat_map(Call::asks).any(|ask| ask.hits.gives_back()) {
+        return false;
+    }
     let has_bucket = |call: &Call| call.asks().any(|ask| ask.policy.algorithm() == Algorithm::TokenBucket);
     calls.len() > 1 && calls.iter().any(|call| call.charging == Charging::AllOrNone && has_bucket(call))
 }
 
-/// The call as a look; what gives back is done with the charges.
+/// The call as a look.
 fn look(call: &Call) -> Call {
     let mut look = call.clone();
     look.cells.iter_mut().flat_map(|cell| &mut cell.asks).for_each(|ask| ask.hits = Hits::Peek);
