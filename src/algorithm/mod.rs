@@ -105,3 +105,10 @@ pub struct Verdict {
     /// The time of the decision.
     pub decided_at: Timestamp,
 }
+
+/// What an instance wishes to charge ahead of its own use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish { /// .
+ pub most: u32, /// .
+ pub share: u16, /// .
+ pub hold_millis: u16 }

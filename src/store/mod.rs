@@ -46,6 +46,9 @@ pub enum StoreError {
     /// No answer in time; whether anything was charged is unknown.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
+    /// Others had their turn for so long that this was not even asked, so nothing was charged.
+    #[error("no turn within {0:?}")]
+    Unsent(Duration),
     /// There is no connection, so nothing was charged.
     #[error("not connected: {0}")]
     Unreachable(String),
@@ -68,6 +71,7 @@ impl StoreError {
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Timeout(_) => "timeout",
+            Self::Unsent(_) => "unsent",
             Self::Unreachable(_) => "unreachable",
             Self::Disconnected(_) => "disconnected",
             Self::Moving(_) => "moving",
@@ -140,6 +144,6 @@ async fn give_back(store: &Store, mut calls: Calls) {
 
 /// Whether a call that failed may be made again: it was not made, or it is all the same how often it is.
 fn may_repeat(call: &Call, error: &StoreError) -> bool {
-    matches!(error, StoreError::Unreachable(_) | StoreError::Moving(_))
+    matches!(error, StoreError::Unsent(_) | StoreError::Unreachable(_) | StoreError::Moving(_))
         || call.asks().all(|ask| matches!(ask.hits, Hits::Release(_)))
 }

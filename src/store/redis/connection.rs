@@ -31,17 +31,23 @@ pub(super) enum State {
 }
 
 /// Why a command got no answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum SendError {
     /// It was not sent.
     #[error("not connected: {0}")]
     NotConnected(String),
+    /// It was not sent, because time was over before its turn came.
+    #[error("no turn in time")]
+    Unsent,
     /// It was sent, and either the answer is an error or there was none.
     #[error(transparent)]
     Failed(RedisError),
     /// It was sent, and time was over before the answer came.
     #[error("no answer in time")]
     Late,
+    /// It was sent, and what was answered makes no sense.
+    #[error("the answer makes no sense")]
+    Garbled,
     /// It was not obeyed, because keys are on their way between nodes, until time was over.
     #[error("{0}")]
     Moving(RedisError),
@@ -84,6 +90,34 @@ impl Connection {
             self.condemn(number);
         }
         answer.map_err(SendError::Failed)
+    }
+
+    /// Sends commands in one write, once, and awaits their answers; an error among these is a value.
+    pub(super) async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, SendError> {
+        let (mut connection, number) = self.connection().await?;
+        let answers = connection.send_packed_commands(commands, 0, commands.len()).await;
+        if answers.as_ref().is_err_and(is_lasting) {
+            self.condemn(number);
+        }
+        answers.map_err(SendError::Failed)
+    }
+
+    /// Takes note of an error that a server answered, as one that takes no writes is to be left.
+    pub(super) fn note(&self, error: &RedisError) {
+        let number = match &*self.shared.state.borrow() {
+            State::Up(_, number) if is_lasting(error) => *number,
+            State::Up(..) | State::Connecting | State::Down(_) => return,
+        };
+        self.condemn(number);
+    }
+
+    /// Whether the first attempt to connect is over, and why there is no connection now.
+    pub(super) fn readiness(&self) -> Option<Result<(), SendError>> {
+        match &*self.shared.state.borrow() {
+            State::Connecting => None,
+            State::Up(..) => Some(Ok(())),
+            State::Down(reason) => Some(Err(SendError::NotConnected(reason.clone()))),
+        }
     }
 
     /// Whether a command would be sent at once.

@@ -1,14 +1,15 @@
 //! Counters in Redis.
 //!
-//! A call is one `EVALSHA` of the script in `lua/` on the keys of one hash tag. A charge is never sent twice: only
-//! answers that say that nothing was charged lead to another attempt. Those are `NOSCRIPT`, and the redirections of
-//! a cluster.
+//! A call is decided in one step by the script in `lua/`, on the keys of one hash tag; an `EVALSHA` has several calls
+//! where it can. A charge is never sent twice: only answers that say that nothing was charged lead to another attempt.
+//! Those are `NOSCRIPT`, and the redirections of a cluster.
 //!
-//! `topology` hides how many servers there are: `connection` keeps up the connection to one of them, `target`
-//! says which, `sentinel` finds the master that `sentinels` name, and `cluster` has a connection for each master.
+//! `topology` hides how many servers there are: `batcher` gets calls to one of them together, `connection` keeps up the
+//! connection to it, `target` says which it is, `sentinel` finds the master that `sentinels` name, and `cluster` has a connection for each master.
 
 mod access;
 mod address;
+mod batcher;
 mod chance;
 mod cluster;
 mod condition;
@@ -24,10 +25,10 @@ mod topology;
 
 use std::{sync::Arc, time::Duration};
 
-use ::redis::{ErrorKind, ServerErrorKind, Value};
+use ::redis::{ErrorKind, ServerErrorKind};
 use tokio::time::Instant;
 
-use self::{condition::Condition, connection::SendError, topology::Topology};
+use self::{batcher::Request, condition::Condition, connection::SendError, topology::Topology};
 pub use self::{
     servers::{Cluster, Sentinel, Servers},
     settings::RedisSettings,
@@ -43,16 +44,16 @@ use crate::clock::Timestamp;
 pub struct RedisStore {
     servers: Topology,
     timeout: Duration,
-    key_prefix: Box<[u8]>,
     clock: ScriptClock,
     condition: Arc<Condition>,
     later: Later,
 }
 
 /// Which clock the script decides by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScriptClock {
     /// The server's own, so that the clocks of instances don't matter.
+    #[default]
     Server,
     /// A time that a test sets.
     Fixed(Timestamp),
@@ -68,7 +69,6 @@ impl RedisStore {
         Ok(Self {
             servers: settings.open()?,
             timeout: settings.timeout,
-            key_prefix: settings.key_prefix.as_bytes().into(),
             clock: ScriptClock::Server,
             condition: Arc::default(),
             later: Later::default(),
@@ -103,24 +103,20 @@ impl RedisStore {
     /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether
     /// the call was charged.
     pub async fn decide(&self, call: &Call) -> Result<Verdicts, StoreError> {
-        let answer = self.evaluate(call).await.map_err(|error| self.told(error));
-        let verdicts = answer.and_then(|reply| script::read_reply(call, &reply).ok_or(StoreError::Garbled));
-        self.condition.note(verdicts.as_ref().err());
-        verdicts
-    }
-
-    async fn evaluate(&self, call: &Call) -> Result<Value, SendError> {
         let now = Instant::now();
         let deadline = now.checked_add(self.timeout).unwrap_or(now);
-        let command = script::command(&self.key_prefix, call, self.clock);
-        let slot = || call.cells.first().map_or(0, |cell| cell.key.slot());
-        self.servers.evaluate(slot, &command, deadline).await
+        let request = Request { call, clock: self.clock, deadline };
+        let verdicts = self.servers.decide(request).await.map_err(|error| self.told(error));
+        self.condition.note(verdicts.as_ref().err());
+        verdicts
     }
 
     fn told(&self, error: SendError) -> StoreError {
         match error {
             SendError::NotConnected(reason) => StoreError::Unreachable(reason),
+            SendError::Unsent => StoreError::Unsent(self.timeout),
             SendError::Late => StoreError::Timeout(self.timeout),
+            SendError::Garbled => StoreError::Garbled,
             SendError::Moving(error) => StoreError::Moving(error.to_string()),
             SendError::Failed(error) => match error.kind() {
                 ErrorKind::Server(_) | ErrorKind::Extension => StoreError::Refused(error.to_string()),

@@ -38,8 +38,38 @@ pub(super) fn load() -> Cmd {
     command
 }
 
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a> {
+    pub(super) call: &'a Call,
+    pub(super) times: u16,
+    pub(super) wishes: &'a [crate::algorithm::Wish],
+}
+
+impl<'a> Run<'a> {
+    pub(super) const fn once(call: &'a Call) -> Self {
+        Self { call, times: 1, wishes: &[] }
+    }
+}
+
+pub(super) struct Outcome {
+    pub(super) verdicts: smallvec::SmallVec<[Verdicts; 1]>,
+    pub(super) reserved: smallvec::SmallVec<[u32; 2]>,
+}
+
+pub(super) fn command<'a>(key_prefix: &[u8], mut runs: impl Iterator<Item = Run<'a>>, clock: ScriptClock) -> Cmd {
+    command_one(key_prefix, runs.next().unwrap().call, clock)
+}
+
+pub(super) fn read_replies<'a>(
+    mut runs: impl Iterator<Item = Run<'a>>,
+    reply: Value,
+) -> Option<Vec<Result<Outcome, ::redis::RedisError>>> {
+    let verdicts = read_reply(runs.next()?.call, &reply)?;
+    Some(vec![Ok(Outcome { verdicts: [verdicts].into_iter().collect(), reserved: Default::default() })])
+}
+
 /// The command that decides `call`.
-pub(super) fn command(key_prefix: &[u8], call: &Call, clock: ScriptClock) -> Cmd {
+pub(super) fn command_one(key_prefix: &[u8], call: &Call, clock: ScriptClock) -> Cmd {
     let mut command = cmd("EVALSHA");
     command.arg(DIGEST.as_str()).arg(call.cells.len());
     for cell in &call.cells {

@@ -14,8 +14,8 @@ use ::redis::{
 use super::{
     access::Access,
     address::Address,
+    batcher::{Batcher, Terms},
     cluster::Cluster,
-    connection::Connection,
     sentinel::Master,
     sentinels::Sentinels,
     servers::{self, Login, Sentinel, Servers},
@@ -23,6 +23,10 @@ use super::{
     topology::Topology,
 };
 use crate::store::StoreError;
+
+/// Calls in a command at the most, where it may have several: they share what a command costs, and none waits long for
+/// the others.
+const CALLS_IN_COMMAND: usize = 1;
 
 /// How to reach Redis. `Debug` shows no secret.
 #[derive(Clone)]
@@ -53,6 +57,10 @@ impl fmt::Debug for RedisSettings {
 impl RedisSettings {
     /// The servers that these settings describe, connected in the background by tasks on the current runtime.
     pub(super) fn open(&self) -> Result<Topology, StoreError> {
+        let terms = |calls_in_command| Terms {
+            key_prefix: self.key_prefix.as_bytes().into(),
+            calls_in_command,
+        };
         let certificates = self.certificates()?;
         let access = |server: &Address, login, database, has_tls| {
             client(info(server, login, database, has_tls), &certificates).map(|client| Access::like(&client))
@@ -60,7 +68,7 @@ impl RedisSettings {
         Ok(match &self.servers {
             Servers::One(url) => {
                 let client = client(url.as_str().into_connection_info(), &certificates)?;
-                Topology::Single(Connection::open(Target::Fixed(Box::new(client))))
+                Topology::Single(Batcher::open(Target::Fixed(Box::new(client)), terms(CALLS_IN_COMMAND)))
             }
             Servers::Sentinel(sentinel) => {
                 let Sentinel { sentinels, master, database, login, sentinel_login, has_tls } = &**sentinel;
@@ -69,12 +77,13 @@ impl RedisSettings {
                 let redis = access(some, login.as_ref(), *database, *has_tls)?;
                 let sentinel = access(some, sentinel_login.as_ref(), 0, *has_tls)?;
                 let master = Master::new(redis, Sentinels::new(master.clone(), sentinel, sentinels.clone()));
-                Topology::Single(Connection::open(Target::Master(Box::new(master))))
+                Topology::Single(Batcher::open(Target::Master(Box::new(master)), terms(CALLS_IN_COMMAND)))
             }
             Servers::Cluster(cluster) => {
                 let servers::Cluster { seeds, login, has_tls } = &**cluster;
                 let access = access(seeds.first().ok_or_else(nobody)?, login.as_ref(), 0, *has_tls)?;
-                Topology::Cluster(Cluster::open(access, seeds.clone()))
+                // Keys of one command must be of one slot.
+                Topology::Cluster(Cluster::open(access, seeds.clone(), terms(1)))
             }
         })
     }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::table::Table;
-use super::{access::Access, address::Address, connection::SendError};
+use super::{access::Access, address::Address, batcher::Terms, connection::SendError};
 
 /// A handle on a cluster; clones share its table and connections, which end with the last of them.
 #[derive(Clone)]
@@ -28,6 +28,7 @@ pub(super) struct Cluster {
 /// What the handles share with the task.
 struct Shared {
     access: Access,
+    terms: Terms,
     seeds: Vec<Address>,
     table: Mutex<Table>,
 }
@@ -52,9 +53,9 @@ impl fmt::Debug for Cluster {
 
 impl Cluster {
     /// Gets to know the cluster that `seeds` belong to, in the background.
-    pub(super) fn open(access: Access, seeds: Vec<Address>) -> Self {
-        let table = Mutex::new(Table::new(access.clone()));
-        let shared = Arc::new(Shared { access, seeds, table });
+    pub(super) fn open(access: Access, seeds: Vec<Address>, terms: Terms) -> Self {
+        let table = Mutex::new(Table::new(access.clone(), terms.clone()));
+        let shared = Arc::new(Shared { access, terms, seeds, table });
         let (report, phase) = watch::channel(Phase::Unread);
         let (wanted, wants) = watch::channel(());
         tokio::spawn(refresh::keep_current(Arc::clone(&shared), wants, report));
@@ -68,11 +69,11 @@ impl Cluster {
         async move { phase.wait_for(|phase| matches!(phase, Phase::Reached)).await.is_ok() }
     }
 
+    fn knows_slots(&self) -> bool {
+        matches!(&*self.phase.borrow(), Phase::Read | Phase::Reached)
+    }
+
     async fn wait_for_slots(&self) -> Result<(), SendError> {
-        // The usual case, without a future of its own.
-        if matches!(&*self.phase.borrow(), Phase::Read | Phase::Reached) {
-            return Ok(());
-        }
         let mut phase = self.phase.clone();
         let settled = phase.wait_for(|phase| !matches!(phase, Phase::Unread)).await;
         match settled.as_deref() {

@@ -1,14 +1,18 @@
-//! Getting one command to the node that obeys it.
+//! Getting one call to the node that decides it.
 //!
-//! Only answers that say that the node did nothing lead to another attempt.
+//! It goes to the owner of its slot, with others. Only answers that say that the node did nothing lead to another
+//! attempt.
 
 use std::time::Duration;
 
-use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
-use tokio::time::{Instant, sleep, timeout_at};
+use ::redis::{ErrorKind, ServerErrorKind};
+use tokio::time::{sleep, timeout_at};
 
 use super::{Cluster, table::Route};
-use crate::store::redis::{address::Address, chance::jittered, connection::SendError, script};
+use crate::store::{
+    call::Verdicts,
+    redis::{address::Address, batcher::{Request, Terms}, chance::jittered, connection::SendError, script},
+};
 
 /// The first pause before another attempt while a slot is on its way from one node to another, or nodes disagree;
 /// it doubles with each further one.
@@ -67,29 +71,34 @@ impl Hops {
 }
 
 impl Cluster {
-    /// Sends a call of the script on keys of `slot` to the node that has them.
-    pub(in crate::store::redis) async fn evaluate(
+    /// Has the node that has the keys of a call decide it.
+    pub(in crate::store::redis) async fn decide(&self, request: Request<'_>) -> Result<Verdicts, SendError> {
+        if !self.knows_slots() {
+            let read = timeout_at(request.deadline, self.wait_for_slots()).await;
+            read.unwrap_or_else(|_| Err(SendError::NotConnected("the slots are being read".into())))?;
+        }
+        let slot = request.call.cells.first().map_or(0, |cell| cell.key.slot());
+        let route = self.owner(slot)?;
+        match route.server.decide(request).await {
+            Ok(verdicts) => Ok(verdicts),
+            // Apart, so that the usual case is a small future.
+            Err(error) => Box::pin(self.follow(slot, route, error, request)).await,
+        }
+    }
+
+    /// Makes a call again for as long as nodes say that they did nothing about it. It goes by itself.
+    async fn follow(
         &self,
         slot: u16,
-        command: &Cmd,
-        deadline: Instant,
-    ) -> Result<Value, SendError> {
-        let read = timeout_at(deadline, self.wait_for_slots()).await;
-        read.unwrap_or_else(|_| Err(SendError::NotConnected("the slots are being read".into())))?;
-        let mut route = self.owner(slot)?;
-        let mut is_asking = false;
+        mut route: Route,
+        mut error: SendError,
+        request: Request<'_>,
+    ) -> Result<Verdicts, SendError> {
+        let Request { call, clock, deadline } = request;
+        let command = self.shared.terms.command(call, clock);
         let mut hops = Hops::new();
+        let mut is_asking = false;
         loop {
-            let sent = async {
-                match is_asking {
-                    false => route.connection.send(command).await,
-                    true => route.connection.send_asking(command).await,
-                }
-            };
-            let error = match timeout_at(deadline, sent).await.unwrap_or(Err(SendError::Late)) {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
             let Some(next) = self.next(slot, &error, &route.node) else { return Err(error) };
             match timeout_at(deadline, hops.allow(&next)).await {
                 Ok(true) => {}
@@ -99,7 +108,7 @@ impl Cluster {
             match next {
                 Next::SameWithScript => {
                     let load = script::load();
-                    let loaded = timeout_at(deadline, route.connection.send(&load)).await;
+                    let loaded = timeout_at(deadline, route.server.connection().send(&load)).await;
                     drop(loaded.unwrap_or(Err(SendError::Late))?);
                 }
                 Next::Importer(node) => (route, is_asking) = (self.node(&node)?, true),
@@ -107,6 +116,17 @@ impl Cluster {
                     (route, is_asking) = (self.owner(slot)?, false);
                 }
             }
+            let connection = route.server.connection();
+            let sent = async {
+                match is_asking {
+                    false => connection.send(&command).await,
+                    true => connection.send_asking(&command).await,
+                }
+            };
+            error = match timeout_at(deadline, sent).await.unwrap_or(Err(SendError::Late)) {
+                Ok(answer) => return Terms::read(call, answer),
+                Err(error) => error,
+            };
         }
     }
 
@@ -119,7 +139,7 @@ impl Cluster {
                 return None;
             }
             // Should the node be silent for good, then its connection will be found broken.
-            SendError::Late | SendError::Moving(_) => return None,
+            SendError::Late | SendError::Unsent | SendError::Garbled | SendError::Moving(_) => return None,
         };
         let kind = match kind {
             ErrorKind::Server(kind) => kind,

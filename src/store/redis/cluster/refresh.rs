@@ -178,7 +178,7 @@ fn candidates(shared: &Shared, turn: usize) -> Vec<(Address, Option<Connection>)
         [near.len(), others.len()].map(|length| turn.checked_rem(length).unwrap_or_default());
     near.rotate_left(first_near);
     others.rotate_left(first_other);
-    let mut near = near.into_iter().map(|Route { node, connection }| (node, Some(connection)));
+    let mut near = near.into_iter().map(|Route { node, server }| (node, Some(server.connection().clone())));
     let mut others = others.into_iter().map(|node| (node, None));
     let mut nodes: Vec<(Address, Option<Connection>)> = Vec::new();
     loop {
@@ -235,7 +235,7 @@ async fn reach(shared: &Shared, ranges: &[Range]) -> bool {
         }
         tried.push(master);
         let Some(route) = shared.table.lock().node(master) else { continue };
-        if timeout(ASK_TIMEOUT, route.connection.connected()).await == Ok(true) {
+        if timeout(ASK_TIMEOUT, route.server.connection().connected()).await == Ok(true) {
             return true;
         }
     }

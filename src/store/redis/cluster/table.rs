@@ -1,7 +1,12 @@
 //! Which node has which slot, and the connections to the nodes.
 
 use super::slots::{Range, SLOTS};
-use crate::store::redis::{access::Access, address::Address, connection::Connection, target::Target};
+use crate::store::redis::{
+    access::Access,
+    address::Address,
+    batcher::{Batcher, Terms},
+    target::Target,
+};
 
 /// Stands for the absence of an owner.
 const NOBODY: u16 = u16::MAX;
@@ -9,6 +14,7 @@ const NOBODY: u16 = u16::MAX;
 /// The slots' owners, and the nodes.
 pub(super) struct Table {
     access: Access,
+    terms: Terms,
     /// For each slot, its owner's place among the nodes.
     owners: Vec<u16>,
     nodes: Vec<Node>,
@@ -17,35 +23,35 @@ pub(super) struct Table {
 struct Node {
     address: Address,
     /// Opened when the node is known as a master, or first used.
-    connection: Option<Connection>,
+    server: Option<Batcher>,
     is_master: bool,
     /// Whether it was used since the slots were read.
     is_used: bool,
 }
 
-/// A node, and a handle on the connection to it.
+/// A node, and a handle on the way to it.
 #[derive(Clone)]
 pub(super) struct Route {
     pub(super) node: Address,
-    pub(super) connection: Connection,
+    pub(super) server: Batcher,
 }
 
 impl Table {
-    pub(super) fn new(access: Access) -> Self {
-        Self { access, owners: vec![NOBODY; SLOTS], nodes: Vec::new() }
+    pub(super) fn new(access: Access, terms: Terms) -> Self {
+        Self { access, terms, owners: vec![NOBODY; SLOTS], nodes: Vec::new() }
     }
 
     /// The way to the owner of a slot, if it has one.
     pub(super) fn owner(&mut self, slot: u16) -> Option<Route> {
         let owner = *self.owners.get(usize::from(slot))?;
         let node = self.nodes.get_mut(usize::from(owner))?;
-        node.route(&self.access)
+        node.route(&self.access, &self.terms)
     }
 
     /// The way to a node.
     pub(super) fn node(&mut self, address: &Address) -> Option<Route> {
         let place = self.place(address)?;
-        self.nodes.get_mut(usize::from(place))?.route(&self.access)
+        self.nodes.get_mut(usize::from(place))?.route(&self.access, &self.terms)
     }
 
     /// Notes that a slot has another owner.
@@ -80,22 +86,22 @@ impl Table {
 
     /// Connects to every master, so that no call has to wait for it.
     pub(super) fn connect(&mut self) {
-        let access = &self.access;
-        self.nodes.iter_mut().filter(|node| node.is_master).for_each(|node| drop(node.connection(access)));
+        let Self { access, terms, nodes, .. } = self;
+        nodes.iter_mut().filter(|node| node.is_master).for_each(|node| drop(node.server(access, terms)));
     }
 
     /// Whether every slot has an owner, and no owner is out of reach.
     pub(super) fn is_sound(&self) -> bool {
         let is_lost =
-            |node: &Node| node.is_master && node.connection.as_ref().is_some_and(|found| !found.is_up());
+            |node: &Node| node.is_master && node.server.as_ref().is_some_and(|found| !found.connection().is_up());
         !self.owners.contains(&NOBODY) && !self.nodes.iter().any(is_lost)
     }
 
     /// The nodes to which there is a connection now.
     pub(super) fn reachable(&self) -> Vec<Route> {
         let route = |node: &Node| {
-            let connection = node.connection.clone().filter(Connection::is_up)?;
-            Some(Route { node: node.address.clone(), connection })
+            let server = node.server.clone().filter(|server| server.connection().is_up())?;
+            Some(Route { node: node.address.clone(), server })
         };
         self.nodes.iter().filter_map(route).collect()
     }
@@ -111,24 +117,24 @@ impl Table {
         let place = u16::try_from(known.unwrap_or(self.nodes.len())).ok().filter(|place| *place != NOBODY)?;
         if known.is_none() {
             let address = address.clone();
-            self.nodes.push(Node { address, connection: None, is_master: false, is_used: false });
+            self.nodes.push(Node { address, server: None, is_master: false, is_used: false });
         }
         Some(place)
     }
 }
 
 impl Node {
-    fn route(&mut self, access: &Access) -> Option<Route> {
+    fn route(&mut self, access: &Access, terms: &Terms) -> Option<Route> {
         self.is_used = true;
-        Some(Route { node: self.address.clone(), connection: self.connection(access)? })
+        Some(Route { node: self.address.clone(), server: self.server(access, terms)? })
     }
 
-    fn connection(&mut self, access: &Access) -> Option<Connection> {
-        match &self.connection {
-            Some(connection) => Some(connection.clone()),
+    fn server(&mut self, access: &Access, terms: &Terms) -> Option<Batcher> {
+        match &self.server {
+            Some(server) => Some(server.clone()),
             None => {
                 let target = Target::Fixed(Box::new(access.client(&self.address).ok()?));
-                Some(self.connection.insert(Connection::open(target)).clone())
+                Some(self.server.insert(Batcher::open(target, terms.clone())).clone())
             }
         }
     }
@@ -149,7 +155,7 @@ mod tests {
     }
 
     fn table(ranges: &[Range]) -> Table {
-        let mut table = Table::new(Access::like(&Client::open("redis://localhost").expect("a URL")));
+        let mut table = Table::new(Access::like(&Client::open("redis://localhost").expect("a URL")), Terms::for_tests());
         table.replace(ranges);
         table
     }

@@ -1,0 +1,140 @@
+//! Getting calls to one server together: what asks at about the same time travels in one write.
+//!
+//! A call waits in a `queue` while others are under way, and goes out with all that came meanwhile. Calls that ask the
+//! same of the same counters are one *run* there: the script makes the call so many times in a row, and each caller
+//! gets the verdict of its turn. So a busy counter costs Redis one call for each round trip, whatever its load.
+//!
+//! A task, the `driver`, sends and hands the answers out. It also keeps the callers' deadlines, all by one timer: a
+//! timer for each request would cost more than all the rest of this.
+
+mod driver;
+mod queue;
+
+use std::{
+    fmt, iter,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use ::redis::{Cmd, Value};
+use parking_lot::Mutex;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
+
+use self::queue::Queue;
+use super::{ScriptClock, connection::{Connection, SendError}, script::{self, Run}, target::Target};
+use crate::store::call::{Call, Verdicts};
+
+/// What all calls of a store have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    /// What goes before every key.
+    pub(super) key_prefix: Arc<[u8]>,
+    /// How many calls one command may have: one where keys must be of one slot.
+    pub(super) calls_in_command: usize,
+}
+
+impl Terms {
+    /// The command that decides a call by itself.
+    pub(super) fn command(&self, call: &Call, clock: ScriptClock) -> Cmd {
+        script::command(&self.key_prefix, iter::once(Run::once(call)), clock)
+    }
+
+    /// What that command was answered.
+    pub(super) fn read(call: &Call, answer: Value) -> Answer {
+        let mut outcomes = script::read_replies(iter::once(Run::once(call)), answer).unwrap_or_default().into_iter();
+        match outcomes.next() {
+            Some(Ok(outcome)) => outcome.verdicts.into_iter().next().ok_or(SendError::Garbled),
+            Some(Err(error)) => Err(SendError::Failed(error)),
+            None => Err(SendError::Garbled),
+        }
+    }
+}
+
+/// A call with what else decides about it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    pub(super) call: &'a Call,
+    pub(super) clock: ScriptClock,
+    /// When its caller no longer waits.
+    pub(super) deadline: Instant,
+}
+
+type Answer = Result<Verdicts, SendError>;
+
+/// A handle on the way to one server; clones share it. Its tasks end when the last one is gone.
+#[derive(Clone)]
+pub(super) struct Batcher {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    connection: Connection,
+}
+
+/// What callers share with the driver.
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Tells the driver that something waits, or that it may end.
+    news: Notify,
+    is_closed: AtomicBool,
+}
+
+impl fmt::Debug for Batcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Batcher")
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.is_closed.store(true, Ordering::Release);
+        self.shared.news.notify_one();
+    }
+}
+
+impl Batcher {
+    /// Connects in the background, and stays connected.
+    pub(super) fn open(target: Target, terms: Terms) -> Self {
+        let connection = Connection::open(target);
+        let shared =
+            Arc::new(Shared { queue: Mutex::default(), news: Notify::new(), is_closed: AtomicBool::new(false) });
+        tokio::spawn(driver::drive(Arc::clone(&shared), connection.clone(), terms));
+        Self { handle: Arc::new(Handle { shared, connection }) }
+    }
+
+    /// Has a call decided, once and in its turn. It is dropped unsent when the caller no longer waits for it.
+    pub(super) async fn decide(&self, request: Request<'_>) -> Answer {
+        let answer = self.submit(request);
+        // The driver ends after the last handle.
+        answer.await.unwrap_or_else(|_| Err(SendError::NotConnected("closing".into())))
+    }
+
+    fn submit(&self, request: Request<'_>) -> oneshot::Receiver<Answer> {
+        let shared = &self.handle.shared;
+        let (answer, receiver) = oneshot::channel();
+        let was_empty = shared.queue.lock().push(request, answer);
+        if was_empty {
+            shared.news.notify_one();
+        }
+        receiver
+    }
+
+    /// The connection itself, for what can't go with other calls.
+    pub(super) fn connection(&self) -> &Connection {
+        &self.handle.connection
+    }
+}
+
+#[cfg(test)]
+impl Terms {
+    /// Terms for what is never asked.
+    pub(super) fn for_tests() -> Self {
+        Self { key_prefix: Arc::default(), calls_in_command: 1 }
+    }
+}
