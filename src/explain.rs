@@ -9,7 +9,7 @@ use crate::{
     lease::{self, LeaseId},
     limiter::cell_of,
     quota::Quota,
-    rules::{Branch, Domain, Level, Limit, Rule, Rules},
+    rules::{Branch, Domain, Level, Limit, Rule, Rules, Sync},
     settings::{DescriptorWords, ExplainFlags},
 };
 
@@ -147,7 +147,11 @@ fn explain_rule(
     match rule.limit {
         Limit::Unlimited => return writeln!(out, "     limit    unlimited"),
         Limit::Quota { quota, policy } => {
-            writeln!(out, "     limit    {}{}", limit(quota, &policy), modes(rule))?;
+            let sync = match domain.sync_of(rule) {
+                Sync::Strict => "",
+                Sync::Leased => ", leased",
+            };
+            writeln!(out, "     limit    {}{sync}{}", limit(quota, &policy), modes(rule))?;
         }
     }
     let replacing = matched.iter().find(|other| !rule.name.is_empty() && other.replaces.contains(&rule.name));

@@ -180,6 +180,24 @@ a request is charged to all of its limits, or to none if one denies
 }
 
 #[test]
+fn explain_tells_what_is_leased_and_what_is_not_all_the_same() {
+    let limits = "descriptors:
+- key: user
+  shadow_mode: true
+  rate_limit: {unit: minute, requests_per_unit: 5, sync: leased}
+";
+    for (root, says) in [
+        ("domain: edge\n", "     limit    5 per minute, fixed_window, leased, shadow mode\n"),
+        ("domain: edge\natomic: true\n", "     limit    5 per minute, fixed_window, shadow mode\n"),
+    ] {
+        let config = rules(&format!("{root}{limits}"));
+        let config = config.path().display().to_string();
+        let found = text(&run(&["explain", "--config", &config, "--domain", "edge", "user=ann"]).stdout);
+        assert!(found.contains(says), "{found}");
+    }
+}
+
+#[test]
 fn help_names_every_setting_with_its_variables() {
     let help = text(&run(&["--help"]).stdout);
     for word in [

@@ -13,7 +13,7 @@ use tollgate::{
     descriptor::{Entry, Hits},
     lease::LeaseId,
     quota::{Quota, Window},
-    rules::RecordId,
+    rules::{RecordId, Sync},
     store::{
         RedisStore,
         call::{Ask, Call, Cell},
@@ -68,6 +68,7 @@ fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> Call {
         policy,
         hits,
         vetoes: true,
+        sync: Sync::Strict,
     };
     let cell = Cell { key, asks: (0..counters).map(ask).collect() };
     Call { cells: SmallVec::from_iter([cell]), charging: Charging::EachForItself }

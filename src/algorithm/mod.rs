@@ -85,6 +85,15 @@ impl Algorithm {
             Self::FixedWindow | Self::SlidingWindow | Self::TokenBucket => false,
         }
     }
+
+    /// Whether an instance may charge a counter ahead and decide from what it holds. A log needs the time of every
+    /// hit, and a place is taken for as long as its request lasts.
+    pub const fn can_be_leased(self) -> bool {
+        match self {
+            Self::FixedWindow | Self::SlidingWindow | Self::TokenBucket => true,
+            Self::SlidingWindowLog | Self::Concurrency => false,
+        }
+    }
 }
 
 /// What a decision came to.

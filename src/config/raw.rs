@@ -120,6 +120,7 @@ pub(super) struct RawRateLimit {
     pub(super) burst: Field<u32>,
     pub(super) min_interval: Field<Rc<str>>,
     pub(super) lease_ttl: Field<Rc<str>>,
+    pub(super) sync: Field<Rc<str>>,
     pub(super) name: Field<Rc<str>>,
     pub(super) replaces: Vec<RawReplaces>,
 }

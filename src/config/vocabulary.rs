@@ -50,7 +50,7 @@ const REFERENCE: [&str; 16] = [
     "metadata",
 ];
 
-const NOT_YET: [&str; 2] = ["sync", "on_store_error"];
+const NOT_YET: [&str; 1] = ["on_store_error"];
 
 impl Place {
     const ALL: [Self; 5] = [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults];
@@ -65,6 +65,7 @@ impl Place {
                 "min_interval",
                 "lease_ttl",
                 "requests_per_unit",
+                "sync",
                 "unit",
                 "unit_multiplier",
                 "window",
@@ -95,6 +96,7 @@ impl Place {
                 "lease_ttl",
                 "window",
                 "unit_multiplier",
+                "sync",
             ],
             Self::Replaces => &["name"],
         }

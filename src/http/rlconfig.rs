@@ -6,7 +6,7 @@ use axum::extract::State;
 
 use crate::{
     algorithm::{Algorithm, Charging, Policy},
-    rules::{Domain, Limit, Rule, Rules, Snapshot},
+    rules::{Domain, Limit, Rule, Rules, Snapshot, Sync},
 };
 
 /// Shows the rules in force; nothing when there are none.
@@ -53,6 +53,10 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if !policy.min_interval().is_zero() {
             let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
         }
+        let sync = domain.sync_of(rule);
+        if sync != Sync::default() {
+            let _ = write!(line, ", sync: {}", sync.name());
+        }
         if domain.charging == Charging::AllOrNone {
             line.push_str(", atomic: true");
         }
@@ -81,11 +85,12 @@ mod tests {
         Limit::Quota { quota, policy: Policy::new(algorithm, quota, &parameters).expect("fills in time") }
     }
 
-    fn insert(level: &mut Level, key: &str, limit: Limit, shadow_mode: bool) {
+    fn insert(level: &mut Level, key: &str, limit: Limit, sync: Sync, shadow_mode: bool) {
         let segment =
             Segment { key: key.into(), stated: key.into(), value: Value::Open, value_to_metric: false };
         let rule = Rule {
             limit,
+            sync,
             name: "".into(),
             replaces: Box::default(),
             shadow_mode,
@@ -113,14 +118,20 @@ mod tests {
     #[tokio::test]
     async fn every_limit_has_a_line_and_the_lines_are_sorted() {
         let mut root = Level::default();
-        insert(&mut root, "user", limit(Algorithm::FixedWindow, 20, Unit::Minute, 1), true);
-        insert(&mut root, "free", Limit::Unlimited, false);
-        insert(&mut root, "path", limit(Algorithm::TokenBucket, 5, Unit::Second, 30), false);
+        insert(&mut root, "user", limit(Algorithm::FixedWindow, 20, Unit::Minute, 1), Sync::Leased, true);
+        insert(&mut root, "free", Limit::Unlimited, Sync::Strict, false);
+        insert(&mut root, "path", limit(Algorithm::TokenBucket, 5, Unit::Second, 30), Sync::Leased, false);
         let web = domain("web", root, Charging::default(), &[]);
         let mut root = Level::default();
-        insert(&mut root, "free", Limit::Unlimited, false);
-        insert(&mut root, "slot", limit(Algorithm::Concurrency, 5, Unit::Minute, 2), false);
-        insert(&mut root, "user", limit(Algorithm::SlidingWindowLog, 5, Unit::Minute, 2), false);
+        insert(&mut root, "free", Limit::Unlimited, Sync::Strict, false);
+        insert(&mut root, "slot", limit(Algorithm::Concurrency, 5, Unit::Minute, 2), Sync::Strict, false);
+        insert(
+            &mut root,
+            "user",
+            limit(Algorithm::SlidingWindowLog, 5, Unit::Minute, 2),
+            Sync::Strict,
+            false,
+        );
         let api = domain("api", root, Charging::AllOrNone, &["user", "slot"]);
         let rules = Arc::new(Snapshot::default());
         assert_eq!(show(State(Arc::clone(&rules))).await, "");
@@ -130,8 +141,8 @@ api.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: fals
 api.slot: unit=UNKNOWN requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: concurrency, lease_ttl: 60s, atomic: true, hash_tag: [user, slot]
 api.user: unit=MINUTE requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: sliding_window_log, window: 120s, min_interval: 50ms, atomic: true, hash_tag: [user, slot]
 web.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
-web.path: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: token_bucket, window: 30s
-web.user: unit=MINUTE requests_per_unit=20, shadow_mode: true, quota_mode: false
+web.path: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: token_bucket, window: 30s, sync: leased
+web.user: unit=MINUTE requests_per_unit=20, shadow_mode: true, quota_mode: false, sync: leased
 ";
         assert_eq!(show(State(rules)).await, expected);
     }

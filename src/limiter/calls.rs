@@ -10,7 +10,7 @@ use crate::{
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
     quota::Quota,
-    rules::{Domain, Limit, RecordId, Rule},
+    rules::{Domain, Limit, RecordId, Rule, Sync},
     store::{
         call::{Ask, Calls, add},
         key::CellKey,
@@ -42,7 +42,9 @@ pub(super) fn calls(
         // A quota denies together with others, a watched limit never.
         let is_enforced = !modes.shadow && !modes.quota;
         let vetoes = is_enforced && rule.is_none_or(|rule| !rule.shadow_mode && !rule.quota_mode);
-        add(&mut calls, domain.charging, key, Ask { descriptor: at, record, policy, hits, vetoes });
+        // What a request brings along is its own matter, not the rule's.
+        let sync = rule.map_or(Sync::Strict, |rule| domain.sync_of(rule));
+        add(&mut calls, domain.charging, key, Ask { descriptor: at, record, policy, hits, vetoes, sync });
     }
     calls
 }

@@ -21,7 +21,7 @@ pub use self::{
     cidr::CidrTable,
     id::RecordId,
     level::{Branch, Duplicate, Level, Matcher, Node},
-    rule::{Derived, Limit, Rule, Segment, Value},
+    rule::{Derived, Limit, Rule, Segment, Sync, Value},
     snapshot::Snapshot,
     wildcard::Wildcard,
 };
@@ -47,6 +47,17 @@ pub struct Domain {
     /// The keys whose values make the hash tag of a request that has any of them; when there are none, it is made
     /// of the values that a rule leaves open.
     pub hash_tag: Box<[Box<str>]>,
+}
+
+impl Domain {
+    /// Whether the counter of one of the domain's rules may be decided from what an instance holds: not where all
+    /// counters of a request are charged or none, since that takes all of them at once.
+    pub fn sync_of(&self, rule: &Rule) -> Sync {
+        match self.charging {
+            Charging::EachForItself => rule.sync,
+            Charging::AllOrNone => Sync::Strict,
+        }
+    }
 }
 
 impl Rules {

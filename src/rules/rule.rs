@@ -28,6 +28,30 @@ pub enum Limit {
     },
 }
 
+/// Whether a rule's counter may be decided from what an instance holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sync {
+    /// Every decision is one of the store.
+    #[default]
+    Strict,
+    /// An instance may charge a little ahead, and decide from that for a moment. Never more than the limit passes; a
+    /// request may rarely be denied although another instance holds what it asks for.
+    Leased,
+}
+
+impl Sync {
+    /// Every way.
+    pub const ALL: [Self; 2] = [Self::Strict, Self::Leased];
+
+    /// The name that the configuration uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Leased => "leased",
+        }
+    }
+}
+
 /// Where the value of one step comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -57,6 +81,9 @@ pub struct Segment {
 pub struct Rule {
     /// What is enforced.
     pub limit: Limit,
+    /// Whether the counter may be decided from what an instance holds, unless the domain charges all or none: see
+    /// [`Domain::sync_of`](super::Domain::sync_of).
+    pub sync: Sync,
     /// The limit's name, empty when it has none.
     pub name: Box<str>,
     /// Names of the limits that this one replaces when both match in one request.

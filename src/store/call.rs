@@ -6,7 +6,7 @@ use super::key::CellKey;
 use crate::{
     algorithm::{Charging, Policy, Verdict},
     descriptor::Hits,
-    rules::RecordId,
+    rules::{RecordId, Sync},
 };
 
 /// What one descriptor asks of one counter.
@@ -23,6 +23,8 @@ pub struct Ask {
     /// Whether its denial keeps the other counters of the call from being charged, where they are charged all or
     /// none. One that gives back keeps nothing.
     pub vetoes: bool,
+    /// Whether the store may decide it from what an instance holds.
+    pub sync: Sync,
 }
 
 impl Ask {

@@ -181,7 +181,7 @@ mod tests {
         algorithm::{Algorithm, Parameters},
         descriptor::Entry,
         quota::{Quota, Unit, Window},
-        rules::RecordId,
+        rules::{RecordId, Sync},
         store::key::CellKey,
     };
 
@@ -190,7 +190,7 @@ mod tests {
         let quota = Quota { limit, window: Window::of(unit) };
         let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
         let record = RecordId::alone(Algorithm::FixedWindow);
-        let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true };
+        let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: Sync::Strict };
         Call::new(Charging::EachForItself, key, ask)
     }
 
@@ -237,7 +237,7 @@ mod tests {
         let policy = Policy::new(Algorithm::SlidingWindowLog, Quota { limit: 1_000, window }, &parameters);
         let policy = policy.expect("valid");
         let record = RecordId::alone(Algorithm::SlidingWindowLog);
-        let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true };
+        let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: Sync::Strict };
         let call = |value: &str| {
             let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
             Call::new(Charging::EachForItself, key, ask)

@@ -5,7 +5,7 @@ use tollgate::{
     clock::{Clock, Timestamp},
     descriptor::{Entry, Hits},
     quota::{Quota, Window},
-    rules::RecordId,
+    rules::{RecordId, Sync},
     store::{
         MemoryStore, RedisStore, Store,
         call::{Ask, Call, Calls, add},
@@ -79,7 +79,8 @@ pub(crate) fn charging(charging: Charging, name: &str, asks: &[(Asked, bool)]) -
             true => shared.clone().alone(record),
             false => shared.clone(),
         };
-        let ask = Ask { descriptor, record, policy: *policy, hits: *hits, vetoes: *vetoes };
+        let ask =
+            Ask { descriptor, record, policy: *policy, hits: *hits, vetoes: *vetoes, sync: Sync::Strict };
         add(&mut calls, charging, key, ask);
     }
     calls.remove(0)

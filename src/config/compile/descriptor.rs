@@ -31,7 +31,7 @@ impl Compiler<'_> {
         self.problems.warning(self.file, at, path, message);
     }
 
-    fn site(&self, at: Position, path: &Path<'_>) -> Site {
+    pub(super) fn site(&self, at: Position, path: &Path<'_>) -> Site {
         Site { origin: Origin { file: self.file.clone(), at }, path: path.to_string() }
     }
 
@@ -140,8 +140,11 @@ impl Compiler<'_> {
         let replaces = self.replaces(&limit.value, &limit_path);
         let metadata = raw.metadata.stated();
         let metadata = metadata.and_then(|metadata| self.metadata(&metadata.value, &path.key("metadata")));
+        let stated = self.limit(limit, &limit_path);
+        let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
         let rule = Arc::new(Rule {
-            limit: self.limit(limit, &limit_path)?,
+            limit: stated?,
+            sync: sync?,
             name: limit.value.name.text().into(),
             replaces,
             shadow_mode: raw.shadow_mode.or_default(),

@@ -29,6 +29,8 @@ pub(super) struct DomainBuilder {
     pub(super) atomic: Option<(bool, Origin)>,
     /// What makes the hash tags.
     pub(super) hash_tag: Option<(TagKeys, Origin)>,
+    /// Where limits or defaults say that counters may be leased.
+    pub(super) leased: Vec<Site>,
     /// The keys of all descriptors.
     pub(super) keys: HashSet<Rc<str>>,
     /// The names of all limits.
@@ -47,6 +49,7 @@ impl DomainBuilder {
             default_algorithm: None,
             atomic: None,
             hash_tag: None,
+            leased: Vec::new(),
             keys: HashSet::new(),
             names: HashSet::new(),
             replaced: Vec::new(),
@@ -120,6 +123,7 @@ impl DomainBuilder {
             }
         }
         self.warn_of_unknown_tag_keys(problems);
+        self.warn_of_leases_without_effect(problems);
         let hash_tag = self.hash_tag.into_iter().flat_map(|(keys, _)| keys);
         Domain {
             name: (*self.name).into(),

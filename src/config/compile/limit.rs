@@ -14,15 +14,15 @@ use crate::{
         raw::{Field, RawRateLimit, Stated},
     },
     quota::{Quota, Unit, Window},
-    rules::Limit,
+    rules::{Limit, Sync},
 };
 
 /// What a file states for all of its limits that don't state it themselves.
 ///
 /// `unit`, `unit_multiplier` and `window` say one thing together, so a limit that states `unit` or `window`
 /// takes none of the three from here; one that states `unit_multiplier` alone takes the unit, and a concurrency
-/// limit, which has no window, takes nothing of it. What goes with one algorithm is taken by limits that use it. An
-/// `unlimited` limit takes nothing.
+/// limit, which has no window, takes nothing of it. What goes with one algorithm is taken by limits that use it, and
+/// `sync: leased` by those that can be leased. An `unlimited` limit takes nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Defaults {
     pub(super) algorithm: Option<Chosen>,
@@ -30,6 +30,7 @@ pub(super) struct Defaults {
     requests_per_unit: Option<Stated<u32>>,
     unit: Option<Unit>,
     window: Option<Window>,
+    pub(super) sync: Option<Stated<Sync>>,
 }
 
 impl Defaults {
@@ -45,6 +46,7 @@ impl Defaults {
             requests_per_unit: raw.requests_per_unit.stated().copied(),
             unit: raw.unit.text().parse().ok(),
             window: window.stated().map(|stated| stated.value),
+            sync: reporter.sync(&raw.sync, &path),
         }
     }
 }
@@ -83,6 +85,7 @@ impl Compiler<'_> {
             ("burst", number_at(&raw.burst)),
             ("min_interval", at(&raw.min_interval)),
             ("lease_ttl", at(&raw.lease_ttl)),
+            ("sync", at(&raw.sync)),
         ] {
             if let Some(at) = at {
                 self.error(at, &path.key(key), "should not stand beside `unlimited: true`");

@@ -11,6 +11,7 @@ mod metadata;
 mod parameters;
 mod particular;
 mod pattern;
+mod sync;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 
@@ -42,6 +43,7 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
         };
         domain.set_default_algorithm(file, defaults.algorithm, problems);
         domain.set_charging(file, problems);
+        domain.set_default_sync(&file.name, defaults.sync);
         Compiler { file: &file.name, defaults, domain, problems }.descriptors(&file.descriptors);
     }
     Rules::new(domains.into_values().map(|domain| domain.finish(problems)))

@@ -120,7 +120,7 @@ impl Reporter<'_> {
 }
 
 /// What is said of a word that is none of those that are known.
-fn unknown(kind: &str, word: &str, known: &[&'static str]) -> String {
+pub(super) fn unknown(kind: &str, word: &str, known: &[&'static str]) -> String {
     let word = excerpt(word);
     match nearest(&word, known.iter().copied()) {
         Some(meant) => format!("`{word}` is no {kind}; did you mean `{meant}`?"),

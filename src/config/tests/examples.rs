@@ -18,5 +18,5 @@ fn the_default_configuration_compiles_without_a_warning() {
 
 #[test]
 fn every_example_compiles_without_a_warning_beside_the_others() {
-    assert!(compiles("examples").rules.domains().count() >= 19);
+    assert!(compiles("examples").rules.domains().count() >= 20);
 }

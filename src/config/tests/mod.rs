@@ -8,6 +8,7 @@ mod files;
 mod mistakes;
 mod particular;
 mod suspicious;
+mod sync;
 mod watching;
 mod yaml;
 

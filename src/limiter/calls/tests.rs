@@ -4,10 +4,14 @@ use std::fs;
 
 use super::super::target;
 use super::*;
-use crate::config;
+use crate::{
+    config,
+    quota::{Unit, Window},
+    store::call::Call,
+};
 
-/// The cells that descriptors ask, call by call.
-fn cells(rules: &str, descriptors: &[&[(&str, &str)]]) -> Vec<Vec<String>> {
+/// What descriptors ask; all of them bring the limit along where there is one.
+fn asked(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> Calls {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("rules.yaml"), rules).expect("written");
     let options = config::Options { merge_domains: false, strict: false };
@@ -17,15 +21,18 @@ fn cells(rules: &str, descriptors: &[&[(&str, &str)]]) -> Vec<Vec<String>> {
         .iter()
         .map(|entries| Descriptor {
             entries: entries.iter().map(|(key, value)| Entry { key, value }).collect(),
-            limit: None,
+            limit,
             hits: Hits::ONE,
         })
         .collect();
     let targets = target::targets(domain, &descriptors);
-    let calls = calls(domain, &descriptors, &targets, None, Modes::default());
-    let names =
-        |call: &crate::store::call::Call| call.cells.iter().map(|cell| cell.key.to_string()).collect();
-    calls.iter().map(names).collect()
+    calls(domain, &descriptors, &targets, None, Modes::default())
+}
+
+/// The cells that descriptors ask, call by call.
+fn cells(rules: &str, descriptors: &[&[(&str, &str)]]) -> Vec<Vec<String>> {
+    let names = |call: &Call| call.cells.iter().map(|cell| cell.key.to_string()).collect();
+    asked(rules, descriptors, None).iter().map(names).collect()
 }
 
 const LIMIT: &str = "rate_limit: {unit: hour, requests_per_unit: 1}";
@@ -79,4 +86,18 @@ fn a_log_and_places_have_keys_of_their_own_beside_the_cell() {
     assert_eq!(found[0].len(), 3, "taking and giving back meet the same key: {found:?}");
     assert!(found[0][0].starts_with("{d|client=c}~") && found[0][0] != found[0][1], "{found:?}");
     assert_eq!(found[0][2], "{d|client=c}");
+}
+
+#[test]
+fn only_what_a_rule_says_may_be_leased() {
+    let limit = "rate_limit: {unit: hour, requests_per_unit: 1, sync: leased}";
+    let rules = format!("descriptors:\n- {{key: a, {limit}}}\n- {{key: b, {LIMIT}}}\n");
+    let syncs = |root: &str, limit| -> Vec<Sync> {
+        let calls = asked(&format!("{root}{rules}"), &[&[("a", "x")], &[("b", "x")]], limit);
+        calls.iter().flat_map(Call::asks).map(|ask| ask.sync).collect()
+    };
+    assert_eq!(syncs("domain: d\n", None), [Sync::Leased, Sync::Strict]);
+    assert_eq!(syncs("domain: d\natomic: true\n", None), [Sync::Strict; 2]);
+    let brought = Quota { limit: 5, window: Window::of(Unit::Hour) };
+    assert_eq!(syncs("domain: d\n", Some(brought)), [Sync::Strict; 2]);
 }

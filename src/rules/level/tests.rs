@@ -3,7 +3,7 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use crate::rules::{Derived, Limit};
+use crate::rules::{Derived, Limit, Sync};
 
 /// A configured descriptor: key, value and what is below it.
 #[derive(Clone, Debug)]
@@ -23,6 +23,7 @@ impl Stated {
 fn rule(name: &str) -> Arc<Rule> {
     Arc::new(Rule {
         limit: Limit::Unlimited,
+        sync: Sync::Strict,
         name: name.into(),
         replaces: Box::default(),
         shadow_mode: false,
