@@ -117,7 +117,18 @@ pub struct Verdict {
 
 /// What an instance wishes to charge ahead of its own use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish { /// .
- pub most: u32, /// .
- pub share: u16, /// .
- pub hold_millis: u16 }
+pub struct Wish {
+    /// .
+    pub most: u32,
+    /// .
+    pub share: u16,
+    /// .
+    pub hold_millis: u16,
+}
+
+impl Policy {
+    /// .
+    pub fn reserved_until(&self, _now: Timestamp) -> Option<Timestamp> {
+        None
+    }
+}

@@ -27,7 +27,9 @@ pub(super) fn undo(calls: &Calls, decisions: &Decisions) -> Calls {
                     was_charged.then(|| reverse(call.charging, ask.hits, verdict)).flatten()
                 }),
                 // Nothing was taken.
-                Err(StoreError::Unsent(_) | StoreError::Unreachable(_) | StoreError::Moving(_)) => again(ask.hits),
+                Err(StoreError::Unsent(_) | StoreError::Unreachable(_) | StoreError::Moving(_)) => {
+                    again(ask.hits)
+                }
                 Err(_) => release_of(ask.hits).or_else(|| again(ask.hits)),
             };
             if let Some(hits) = hits {

@@ -1,8 +1,12 @@
 //! Every metric's name and labels; the only user of the metrics macros.
 
+mod redis;
 mod rule;
 
-pub use self::rule::{RuleCounters, hits};
+pub use self::{
+    redis::{Way, redis_saved, redis_sent},
+    rule::{RuleCounters, hits},
+};
 
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 

@@ -126,7 +126,7 @@ impl Stores {
             Self::Memory(store) => return Ok(Store::Memory(store.clone())),
             Self::Redis(settings, later) => (settings, later),
         };
-        let store = RedisStore::open(settings)?.with_later(later.clone());
+        let store = RedisStore::open_with(settings, later.clone())?;
         let (connected, readiness) = (store.connected(), readiness.clone());
         tokio::spawn(async move {
             if connected.await {

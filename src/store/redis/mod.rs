@@ -15,6 +15,7 @@ mod cluster;
 mod condition;
 mod connection;
 mod keeper;
+mod local;
 mod script;
 mod sentinel;
 mod sentinels;
@@ -23,30 +24,48 @@ mod settings;
 mod target;
 mod topology;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use ::redis::{ErrorKind, ServerErrorKind};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use self::{batcher::Request, condition::Condition, connection::SendError, topology::Topology};
+use self::{batcher::Request, condition::Condition, connection::SendError, local::Local, topology::Topology};
 pub use self::{
     servers::{Cluster, Sentinel, Servers},
     settings::RedisSettings,
 };
 use super::{
-    Later, StoreError,
+    Later, Store, StoreError,
     call::{Call, Verdicts},
 };
 use crate::clock::Timestamp;
 
-/// Counters in a Redis that instances share; each worker opens its own, with its own connections.
+/// How often it is looked what was charged ahead and not spent.
+const SETTLE_EVERY: Duration = Duration::from_millis(50);
+
+/// Counters in a Redis that instances share; each worker opens its own, with its own connections. Clones share them.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
+    shared: Arc<Shared>,
+    clock: ScriptClock,
+}
+
+#[derive(Debug)]
+struct Shared {
     servers: Topology,
     timeout: Duration,
-    clock: ScriptClock,
-    condition: Arc<Condition>,
-    later: Later,
+    condition: Condition,
+    local: Arc<Local>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Ends the task that gives back what is left over.
+        self.local.news.notify_one();
+    }
 }
 
 /// Which clock the script decides by.
@@ -66,13 +85,21 @@ impl RedisStore {
     /// # Errors
     /// [`StoreError::Refused`] when the settings make no sense: a malformed URL, an unreadable certificate.
     pub fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
-        Ok(Self {
-            servers: settings.open()?,
-            timeout: settings.timeout,
-            clock: ScriptClock::Server,
-            condition: Arc::default(),
-            later: Later::default(),
-        })
+        Self::open_with(settings, Later::default())
+    }
+
+    /// The same, with turns that others take too for calls that nobody waits for.
+    ///
+    /// # Errors
+    /// Those of [`RedisStore::open`].
+    pub fn open_with(settings: &RedisSettings, later: Later) -> Result<Self, StoreError> {
+        let local = Arc::new(Local::new(later));
+        let servers = settings.open(&local)?;
+        let condition = Condition::default();
+        let shared =
+            Arc::new(Shared { servers, timeout: settings.timeout, condition, local: Arc::clone(&local) });
+        tokio::spawn(give_back_leftovers(Arc::downgrade(&shared), local));
+        Ok(Self { shared, clock: ScriptClock::Server })
     }
 
     /// This store with another clock, for tests.
@@ -84,17 +111,11 @@ impl RedisStore {
     /// Waits until the server was reached, or a cluster's slots are known and one of its masters was reached; says no
     /// when every clone of this store is gone before that.
     pub fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
-        self.servers.connected()
+        self.shared.servers.connected()
     }
 
-    /// This store with turns that others take too, for calls that nobody waits for.
-    #[must_use]
-    pub fn with_later(self, later: Later) -> Self {
-        Self { later, ..self }
-    }
-
-    pub(super) const fn later(&self) -> &Later {
-        &self.later
+    pub(super) fn later(&self) -> &Later {
+        self.shared.local.later()
     }
 
     /// Decides a call in one step.
@@ -103,19 +124,25 @@ impl RedisStore {
     /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether
     /// the call was charged.
     pub async fn decide(&self, call: &Call) -> Result<Verdicts, StoreError> {
+        let shared = &*self.shared;
         let now = Instant::now();
-        let deadline = now.checked_add(self.timeout).unwrap_or(now);
+        // What a test says of the time is not about now.
+        let may_know = self.clock == ScriptClock::Server;
+        if let Some(verdicts) = may_know.then(|| shared.local.decide(call, now)).flatten() {
+            return Ok(verdicts);
+        }
+        let deadline = now.checked_add(shared.timeout).unwrap_or(now);
         let request = Request { call, clock: self.clock, deadline };
-        let verdicts = self.servers.decide(request).await.map_err(|error| self.told(error));
-        self.condition.note(verdicts.as_ref().err());
+        let verdicts = shared.servers.decide(request).await.map_err(|error| self.told(error));
+        shared.condition.note(verdicts.as_ref().err());
         verdicts
     }
 
     fn told(&self, error: SendError) -> StoreError {
         match error {
             SendError::NotConnected(reason) => StoreError::Unreachable(reason),
-            SendError::Unsent => StoreError::Unsent(self.timeout),
-            SendError::Late => StoreError::Timeout(self.timeout),
+            SendError::Unsent => StoreError::Unsent(self.shared.timeout),
+            SendError::Late => StoreError::Timeout(self.shared.timeout),
             SendError::Garbled => StoreError::Garbled,
             SendError::Moving(error) => StoreError::Moving(error.to_string()),
             SendError::Failed(error) => match error.kind() {
@@ -123,6 +150,22 @@ impl RedisStore {
                 // Whatever the client made of the answer, the server may have obeyed.
                 _ => StoreError::Disconnected(error.to_string()),
             },
+        }
+    }
+}
+
+/// Gives back what was charged ahead and not spent, now and then, until the store is no more.
+async fn give_back_leftovers(store: Weak<Shared>, local: Arc<Local>) {
+    loop {
+        local.news.notified().await;
+        loop {
+            sleep(SETTLE_EVERY).await;
+            let Some(shared) = store.upgrade() else { return };
+            let (calls, may_be_more) = local.left_over(Instant::now());
+            Store::Redis(RedisStore { shared, clock: ScriptClock::Server }).decide_later(calls);
+            if !may_be_more {
+                break;
+            }
         }
     }
 }

@@ -56,7 +56,11 @@ pub(super) struct Outcome {
     pub(super) reserved: smallvec::SmallVec<[u32; 2]>,
 }
 
-pub(super) fn command<'a>(key_prefix: &[u8], mut runs: impl Iterator<Item = Run<'a>>, clock: ScriptClock) -> Cmd {
+pub(super) fn command<'a>(
+    key_prefix: &[u8],
+    mut runs: impl Iterator<Item = Run<'a>>,
+    clock: ScriptClock,
+) -> Cmd {
     command_one(key_prefix, runs.next().unwrap().call, clock)
 }
 

@@ -3,6 +3,7 @@
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,6 +17,7 @@ use super::{
     address::Address,
     batcher::{Batcher, Terms},
     cluster::Cluster,
+    local::Local,
     sentinel::Master,
     sentinels::Sentinels,
     servers::{self, Login, Sentinel, Servers},
@@ -56,10 +58,11 @@ impl fmt::Debug for RedisSettings {
 
 impl RedisSettings {
     /// The servers that these settings describe, connected in the background by tasks on the current runtime.
-    pub(super) fn open(&self) -> Result<Topology, StoreError> {
+    pub(super) fn open(&self, local: &Arc<Local>) -> Result<Topology, StoreError> {
         let terms = |calls_in_command| Terms {
             key_prefix: self.key_prefix.as_bytes().into(),
             calls_in_command,
+            local: Arc::clone(local),
         };
         let certificates = self.certificates()?;
         let access = |server: &Address, login, database, has_tls| {

@@ -1,15 +1,23 @@
 //! The task that sends what waits, and hands the answers out.
 
-use std::{mem, sync::{Arc, atomic::Ordering}, time::Duration};
+use std::{
+    mem,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use ::redis::{Pipeline, RedisError, Value};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::{Shared, Terms, queue::Group};
-use crate::store::redis::{
-    connection::{Connection, SendError},
-    script::{self, Run},
+use crate::{
+    metrics,
+    store::redis::{
+        ScriptClock,
+        connection::{Connection, SendError},
+        script::{self, Run},
+    },
 };
 
 /// Writes that may await their answers at the same time. With one, the server has nothing to do while its answers are
@@ -47,7 +55,8 @@ struct Driver {
 
 /// Sends and answers until no handle is left.
 pub(super) async fn drive(shared: Arc<Shared>, connection: Connection, terms: Terms) {
-    let mut driver = Driver { shared: Arc::clone(&shared), terms, flights: Vec::new(), again: Vec::new(), sent: 0 };
+    let mut driver =
+        Driver { shared: Arc::clone(&shared), terms, flights: Vec::new(), again: Vec::new(), sent: 0 };
     let mut answers = FuturesUnordered::new();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -78,6 +87,7 @@ impl Driver {
     /// Takes off with what waits, if there is a way to the server; where there is none, who waits is told so.
     fn depart(&mut self, connection: &Connection) -> Option<(u64, Pipeline, Instant)> {
         if let Err(error) = connection.readiness()? {
+            self.terms.local.forget_all();
             self.again.drain(..).for_each(|mut group| group.fail(&error));
             self.shared.queue.lock().fail(&error);
             return None;
@@ -86,6 +96,8 @@ impl Driver {
         let mut groups = mem::take(&mut self.again);
         groups.retain_mut(Group::keep_waiting);
         groups.extend(self.shared.queue.lock().take(MOST_IN_FLIGHT.saturating_sub(groups.len())));
+        let now = Instant::now();
+        groups.retain_mut(|group| self.prepare(group, now));
         let deadline = groups.iter().filter_map(Group::deadline).max()?;
         let commands = self.arrange(groups);
         let mut pipeline = Pipeline::with_capacity(commands.len().saturating_add(1));
@@ -96,14 +108,38 @@ impl Driver {
             let clock = groups.first().map(|group| group.clock).unwrap_or_default();
             pipeline.add_command(script::command(&self.terms.key_prefix, groups.iter().map(run), clock));
         }
+        let callers = commands.iter().flatten().map(|group| group.riders.len()).sum::<usize>();
+        let calls = commands.iter().map(Vec::len).sum::<usize>();
+        metrics::redis_sent(commands.len(), calls, callers.saturating_sub(calls));
         self.sent = self.sent.wrapping_add(1);
-        self.flights.push(Flight { number: self.sent, sent_at: Instant::now(), commands, tells_script });
+        self.flights.push(Flight { number: self.sent, sent_at: now, commands, tells_script });
         Some((self.sent, pipeline, deadline))
+    }
+
+    /// Answers those for whom there are tokens by now; says whether there are others, with what is charged ahead for
+    /// them.
+    fn prepare(&self, group: &mut Group, now: Instant) -> bool {
+        if group.clock != ScriptClock::Server {
+            return true;
+        }
+        let local = &self.terms.local;
+        let mut served = 0;
+        for rider in &mut group.riders {
+            let Some(verdicts) = local.decide_again(&group.call, now) else { break };
+            rider.answer(Ok(verdicts));
+            served = usize::saturating_add(served, 1);
+        }
+        group.riders.drain(..served);
+        if !group.riders.is_empty() {
+            group.wishes = local.wishes(&group.call, now);
+        }
+        !group.riders.is_empty()
     }
 
     /// Distributes calls over commands: those of a command are decided by the same clock.
     fn arrange(&self, groups: Vec<Group>) -> Vec<Vec<Group>> {
-        let mut commands: Vec<Vec<Group>> = Vec::with_capacity(groups.len().div_ceil(self.terms.calls_in_command.max(1)));
+        let mut commands: Vec<Vec<Group>> =
+            Vec::with_capacity(groups.len().div_ceil(self.terms.calls_in_command.max(1)));
         for group in groups {
             match commands.last_mut() {
                 Some(command)
@@ -124,7 +160,7 @@ impl Driver {
         let flight = self.flights.remove(at);
         let answers = match answer {
             Ok(answers) => answers,
-            Err(error) => return flight.commands.into_iter().flatten().for_each(|mut group| group.fail(&error)),
+            Err(error) => return self.lost(flight, &error),
         };
         // Whether the server took the script shows in what it answers to the calls.
         let mut answers = answers.into_iter().skip(usize::from(flight.tells_script));
@@ -132,9 +168,25 @@ impl Driver {
             match answers.next() {
                 Some(Value::ServerError(error)) => self.refused(groups, RedisError::from(error), connection),
                 Some(answer) => self.answered(groups, answer, flight.sent_at, connection),
-                None => groups.into_iter().for_each(|mut group| group.fail(&SendError::Garbled)),
+                None => groups.into_iter().for_each(|mut group| self.fail(&mut group, &SendError::Garbled)),
             }
         }
+    }
+
+    /// Nobody knows what came of a flight.
+    fn lost(&self, flight: Flight, error: &SendError) {
+        // The next answers may be those of another server, which knows less.
+        if !matches!(error, SendError::Late) {
+            self.terms.local.forget_all();
+        }
+        for mut group in flight.commands.into_iter().flatten() {
+            self.fail(&mut group, error);
+        }
+    }
+
+    fn fail(&self, group: &mut Group, error: &SendError) {
+        self.terms.local.forget(&group.call);
+        group.fail(error);
     }
 
     /// A server refused a command, and did nothing, or nothing that is known.
@@ -146,7 +198,7 @@ impl Driver {
             group.attempts = group.attempts.saturating_add(1);
             match may_repeat && group.attempts < MOST_ATTEMPTS {
                 true => self.again.push(group),
-                false => group.fail(&error),
+                false => self.fail(&mut group, &error),
             }
         }
     }
@@ -157,15 +209,18 @@ impl Driver {
         for mut group in groups {
             match outcomes.next() {
                 Some(Ok(outcome)) => {
+                    if group.clock == ScriptClock::Server {
+                        self.terms.local.learn(&group.call, sent_at, &outcome);
+                    }
                     for (rider, verdicts) in group.riders.iter_mut().zip(outcome.verdicts) {
                         rider.answer(Ok(verdicts));
                     }
                 }
                 Some(Err(error)) => {
                     connection.note(&error);
-                    group.fail(&SendError::Failed(error));
+                    self.fail(&mut group, &SendError::Failed(error));
                 }
-                None => group.fail(&SendError::Garbled),
+                None => self.fail(&mut group, &SendError::Garbled),
             }
         }
     }

@@ -26,7 +26,13 @@ use tokio::{
 };
 
 use self::queue::Queue;
-use super::{ScriptClock, connection::{Connection, SendError}, script::{self, Run}, target::Target};
+use super::{
+    ScriptClock,
+    connection::{Connection, SendError},
+    local::Local,
+    script::{self, Run},
+    target::Target,
+};
 use crate::store::call::{Call, Verdicts};
 
 /// What all calls of a store have in common.
@@ -36,6 +42,8 @@ pub(super) struct Terms {
     pub(super) key_prefix: Arc<[u8]>,
     /// How many calls one command may have: one where keys must be of one slot.
     pub(super) calls_in_command: usize,
+    /// What this worker knows of counters.
+    pub(super) local: Arc<Local>,
 }
 
 impl Terms {
@@ -46,7 +54,8 @@ impl Terms {
 
     /// What that command was answered.
     pub(super) fn read(call: &Call, answer: Value) -> Answer {
-        let mut outcomes = script::read_replies(iter::once(Run::once(call)), answer).unwrap_or_default().into_iter();
+        let mut outcomes =
+            script::read_replies(iter::once(Run::once(call)), answer).unwrap_or_default().into_iter();
         match outcomes.next() {
             Some(Ok(outcome)) => outcome.verdicts.into_iter().next().ok_or(SendError::Garbled),
             Some(Err(error)) => Err(SendError::Failed(error)),
@@ -102,8 +111,11 @@ impl Batcher {
     /// Connects in the background, and stays connected.
     pub(super) fn open(target: Target, terms: Terms) -> Self {
         let connection = Connection::open(target);
-        let shared =
-            Arc::new(Shared { queue: Mutex::default(), news: Notify::new(), is_closed: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            news: Notify::new(),
+            is_closed: AtomicBool::new(false),
+        });
         tokio::spawn(driver::drive(Arc::clone(&shared), connection.clone(), terms));
         Self { handle: Arc::new(Handle { shared, connection }) }
     }
@@ -132,9 +144,16 @@ impl Batcher {
 }
 
 #[cfg(test)]
+use crate::store::Later;
+
+#[cfg(test)]
 impl Terms {
     /// Terms for what is never asked.
     pub(super) fn for_tests() -> Self {
-        Self { key_prefix: Arc::default(), calls_in_command: 1 }
+        Self {
+            key_prefix: Arc::default(),
+            calls_in_command: 1,
+            local: Arc::new(Local::new(Later::default())),
+        }
     }
 }

@@ -6,18 +6,18 @@ use std::{
     mem,
 };
 
-use foldhash::fast::RandomState;
+use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{Answer, Request};
 use crate::{
-    algorithm::{Charging, Wish},
+    algorithm::Charging,
     descriptor::Hits,
     store::{
         call::{Ask, Call},
-        redis::{ScriptClock, connection::SendError},
+        redis::{ScriptClock, connection::SendError, local::Wishes},
     },
 };
 
@@ -34,8 +34,6 @@ pub(super) struct Queue {
     gone: u64,
     hasher: RandomState,
 }
-
-type Wishes = SmallVec<[Wish; 2]>;
 
 /// A call, and all who made it.
 #[derive(Debug)]
@@ -71,7 +69,7 @@ impl Queue {
             let Self { waiting, joinable, gone, .. } = self;
             let asks_same = |place: &u64| {
                 group_at(waiting, *gone, *place).is_some_and(|group| {
-                    group.clock == clock && group.riders.len() < 1 && is_same(&group.call, call)
+                    group.clock == clock && group.riders.len() < MOST_RIDERS && is_same(&group.call, call)
                 })
             };
             if let Some(group) = joinable.find(hash, asks_same).copied().and_then(|place| {
@@ -87,7 +85,14 @@ impl Queue {
             });
         }
         let riders = SmallVec::from_iter([rider]);
-        self.waiting.push_back(Group { call: call.clone(), clock, riders, attempts: 0, hash, wishes: Wishes::new() });
+        self.waiting.push_back(Group {
+            call: call.clone(),
+            clock,
+            riders,
+            attempts: 0,
+            hash,
+            wishes: Wishes::new(),
+        });
         was_empty
     }
 
@@ -143,10 +148,10 @@ fn group_at(waiting: &VecDeque<Group>, gone: u64, place: u64) -> Option<&Group> 
 /// charged each for itself, and each is asked once. What gives back is made alone, as is what is kept hit by hit.
 fn can_be_joined(call: &Call) -> bool {
     let [cell] = call.cells.as_slice() else { return false };
-    let is_plain = |ask: &Ask| {
-        matches!(ask.hits, Hits::Peek | Hits::Charge(_)) && !ask.policy.algorithm().has_own_key()
-    };
-    let asked_once = |(at, ask): (usize, &Ask)| cell.asks.iter().take(at).all(|other| other.record != ask.record);
+    let is_plain =
+        |ask: &Ask| matches!(ask.hits, Hits::Peek | Hits::Charge(_)) && !ask.policy.algorithm().has_own_key();
+    let asked_once =
+        |(at, ask): (usize, &Ask)| cell.asks.iter().take(at).all(|other| other.record != ask.record);
     call.charging == Charging::EachForItself
         && cell.asks.iter().all(is_plain)
         && cell.asks.iter().enumerate().all(asked_once)
@@ -210,3 +215,6 @@ impl Rider {
         self.answer.as_ref().is_some_and(|answer| !answer.is_closed())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,13 @@ use tokio::time::{sleep, timeout_at};
 use super::{Cluster, table::Route};
 use crate::store::{
     call::Verdicts,
-    redis::{address::Address, batcher::{Request, Terms}, chance::jittered, connection::SendError, script},
+    redis::{
+        address::Address,
+        batcher::{Request, Terms},
+        chance::jittered,
+        connection::SendError,
+        script,
+    },
 };
 
 /// The first pause before another attempt while a slot is on its way from one node to another, or nodes disagree;

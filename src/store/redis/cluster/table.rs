@@ -92,8 +92,9 @@ impl Table {
 
     /// Whether every slot has an owner, and no owner is out of reach.
     pub(super) fn is_sound(&self) -> bool {
-        let is_lost =
-            |node: &Node| node.is_master && node.server.as_ref().is_some_and(|found| !found.connection().is_up());
+        let is_lost = |node: &Node| {
+            node.is_master && node.server.as_ref().is_some_and(|found| !found.connection().is_up())
+        };
         !self.owners.contains(&NOBODY) && !self.nodes.iter().any(is_lost)
     }
 
@@ -155,7 +156,8 @@ mod tests {
     }
 
     fn table(ranges: &[Range]) -> Table {
-        let mut table = Table::new(Access::like(&Client::open("redis://localhost").expect("a URL")), Terms::for_tests());
+        let mut table =
+            Table::new(Access::like(&Client::open("redis://localhost").expect("a URL")), Terms::for_tests());
         table.replace(ranges);
         table
     }

@@ -1,0 +1,137 @@
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    algorithm::{Algorithm, Parameters, Policy},
+    descriptor::Entry,
+    quota::{Quota, Window},
+    rules::{RecordId, Sync},
+    store::key::CellKey,
+};
+
+fn call(value: &str, hits: Hits) -> Call {
+    let quota = Quota { limit: 9, window: Window::from_seconds(60).expect("in range") };
+    let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
+    let record = RecordId::alone(Algorithm::FixedWindow);
+    let ask = Ask { descriptor: 0, record, policy, hits, vetoes: true, sync: Sync::Strict };
+    Call::new(Charging::EachForItself, CellKey::open("d", [Entry { key: "k", value }].into_iter()), ask)
+}
+
+struct Queued {
+    queue: Queue,
+    begun: Instant,
+    answers: Vec<oneshot::Receiver<Answer>>,
+}
+
+impl Queued {
+    fn new() -> Self {
+        Self { queue: Queue::default(), begun: Instant::now(), answers: Vec::new() }
+    }
+
+    /// Adds a call whose caller waits for so many milliseconds.
+    fn push(&mut self, call: &Call, clock: ScriptClock, millis: u64) -> bool {
+        let (sender, answer) = oneshot::channel();
+        self.answers.push(answer);
+        let deadline = self.begun + Duration::from_millis(millis);
+        self.queue.push(Request { call, clock, deadline }, sender)
+    }
+
+    fn push_now(&mut self, call: &Call) -> bool {
+        self.push(call, ScriptClock::Server, 10)
+    }
+
+    /// How many callers each of the next calls has.
+    fn take(&mut self, most: usize) -> Vec<usize> {
+        self.queue.take(most).iter().map(|group| group.riders.len()).collect()
+    }
+
+    fn error(&mut self, at: usize) -> Option<String> {
+        self.answers[at].try_recv().ok().map(|answer| answer.expect_err("no decision").to_string())
+    }
+}
+
+#[test]
+fn calls_that_ask_the_same_share_a_place_and_others_keep_their_order() {
+    let mut queued = Queued::new();
+    assert!(queued.push_now(&call("a", Hits::ONE)));
+    assert!(!queued.push_now(&call("b", Hits::ONE)));
+    assert!(!queued.push_now(&call("a", Hits::ONE)));
+    queued.push_now(&call("a", Hits::charge(2)));
+    queued.push_now(&call("a", Hits::charge(2)));
+    let other_clock = ScriptClock::Fixed(crate::clock::Timestamp::from_micros(1));
+    queued.push(&call("a", Hits::ONE), other_clock, 10);
+    assert_eq!(queued.take(9), [2, 1, 2, 1]);
+    assert!(queued.queue.is_empty());
+    // What has left is joined no more.
+    assert!(queued.push_now(&call("a", Hits::ONE)));
+    assert_eq!(queued.take(9), [1]);
+}
+
+#[test]
+fn what_gives_back_and_what_is_charged_all_or_none_goes_alone() {
+    let mut queued = Queued::new();
+    for hits in [Hits::refund(1), Hits::reset()] {
+        queued.push_now(&call("a", hits));
+        queued.push_now(&call("a", hits));
+    }
+    let all_or_none = Call { charging: Charging::AllOrNone, ..call("a", Hits::ONE) };
+    queued.push_now(&all_or_none);
+    queued.push_now(&all_or_none);
+    let mut twice = call("a", Hits::ONE);
+    let cell = &mut twice.cells[0];
+    cell.asks.push(cell.asks[0]);
+    queued.push_now(&twice);
+    queued.push_now(&twice);
+    assert_eq!(queued.take(9), [1; 8]);
+}
+
+#[test]
+fn places_stay_right_when_a_part_is_taken() {
+    let mut queued = Queued::new();
+    let calls: Vec<Call> = (0..50).map(|at| call(&at.to_string(), Hits::ONE)).collect();
+    let (mut pushed, mut taken) = (0, 0);
+    for _ in 0..20 {
+        calls.iter().for_each(|call| drop(queued.push_now(call)));
+        pushed += calls.len();
+        taken += queued.take(7).iter().sum::<usize>();
+        // One place for each that asks something else.
+        assert!(queued.queue.waiting.len() <= calls.len());
+    }
+    taken += queued.take(usize::MAX).iter().sum::<usize>();
+    assert_eq!(taken, pushed);
+    assert!(queued.queue.joinable.is_empty());
+}
+
+#[test]
+fn nobody_waits_for_what_was_given_up() {
+    let mut queued = Queued::new();
+    queued.push_now(&call("a", Hits::ONE));
+    queued.push_now(&call("a", Hits::ONE));
+    queued.push_now(&call("b", Hits::ONE));
+    drop(queued.answers.drain(1..));
+    assert_eq!(queued.take(9), [1]);
+}
+
+#[test]
+fn each_caller_waits_until_its_own_time_is_over() {
+    let mut queued = Queued::new();
+    for (name, millis) in [("a", 1), ("b", 2), ("a", 5), ("b", 3)] {
+        queued.push(&call(name, Hits::ONE), ScriptClock::Server, millis);
+    }
+    queued.queue.expire(queued.begun + Duration::from_millis(3));
+    let errors: Vec<_> = (0..4).map(|at| queued.error(at).is_some()).collect();
+    assert_eq!(errors, [true, true, false, true]);
+    assert_eq!(queued.take(9), [1]);
+}
+
+#[test]
+fn a_failure_is_told_to_all_who_wait_and_nobody_joins_what_failed() {
+    let mut queued = Queued::new();
+    ["a", "a", "b"].iter().for_each(|name| drop(queued.push_now(&call(name, Hits::ONE))));
+    queued.queue.fail(&SendError::NotConnected("gone".into()));
+    for at in 0..3 {
+        assert_eq!(queued.error(at).as_deref(), Some("not connected: gone"));
+    }
+    assert!(queued.push_now(&call("a", Hits::ONE)));
+    assert_eq!(queued.take(9), [1]);
+}

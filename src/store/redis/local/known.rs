@@ -1,0 +1,235 @@
+//! Accounts of counters.
+
+use std::{collections::VecDeque, mem, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{
+    denial::Denial,
+    generations::{Generations, Name},
+    reserve::{Leftover, Reserve},
+};
+use crate::{
+    algorithm::{Charging, Policy, Verdict, Wish},
+    descriptor::Hits,
+    metrics::{self, Way},
+    rules::Sync,
+    store::call::{Ask, Call, Calls, Cell, Verdicts, add},
+};
+
+/// How long after a charge ahead it is looked whether all of it was spent: longer than any is held.
+const SETTLE_AFTER: Duration = Duration::from_millis(250);
+
+/// What is known of counters.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    accounts: Generations<Account>,
+    /// Counters that were charged ahead, and when it is looked what became of it.
+    settle: VecDeque<(Instant, Name)>,
+    /// What is to be given back.
+    leftovers: Vec<(Name, Leftover)>,
+}
+
+/// What is known of one counter.
+#[derive(Debug)]
+struct Account {
+    /// By which this was found out.
+    policy: Policy,
+    denial: Option<Denial>,
+    reserve: Option<Box<Reserve>>,
+}
+
+impl Account {
+    const fn new(policy: Policy) -> Self {
+        Self { policy, denial: None, reserve: None }
+    }
+
+    /// Decides an ask, if it can.
+    fn decide(&mut self, ask: &Ask, now: Instant) -> Option<(Verdict, Way)> {
+        if self.policy != ask.policy {
+            return None;
+        }
+        let reserve = self.reserve.as_mut().filter(|_| ask.sync == Sync::Leased);
+        if let Some(verdict) = reserve.and_then(|reserve| reserve.spend(ask.hits, now)) {
+            return Some((verdict, Way::Lease));
+        }
+        let denial = self.denial.as_ref()?;
+        Some((denial.of(ask.hits, now)?, Way::Denial))
+    }
+}
+
+impl Known {
+    pub(super) fn is_empty(&self) -> bool {
+        self.accounts.is_empty()
+    }
+
+    /// Whether something may have to be given back, now or later.
+    pub(super) fn is_unsettled(&self) -> bool {
+        !self.settle.is_empty() || !self.leftovers.is_empty()
+    }
+
+    /// Notes that a call comes, for those of its counters that may be charged ahead.
+    pub(super) fn expect(&mut self, call: &Call, now: Instant) {
+        for (cell, ask) in call.asks_with_cells() {
+            if ask.sync == Sync::Strict || ask.policy.algorithm().has_own_key() {
+                continue;
+            }
+            let new = || Account::new(ask.policy);
+            let Some(account) = self.accounts.get_or_insert(&cell.key, ask.record, new) else { continue };
+            if account.policy != ask.policy {
+                let before = std::mem::replace(account, Account::new(ask.policy));
+                let name = Name { cell: cell.key.clone(), record: ask.record };
+                self.leftovers.extend(before.left_over().map(|leftover| (name, leftover)));
+            }
+            account.reserve.get_or_insert_with(|| Box::new(Reserve::new(now))).expect(ask.hits, now);
+        }
+    }
+
+    /// Decides a call, if what is known suffices.
+    pub(super) fn decide(&mut self, call: &Call, now: Instant) -> Option<Verdicts> {
+        if self.is_empty() {
+            return None;
+        }
+        let (verdicts, way) = match call.charging {
+            Charging::EachForItself => self.each(call, now)?,
+            Charging::AllOrNone => (self.all_or_none(call, now)?, Way::Denial),
+        };
+        metrics::redis_saved(way);
+        Some(verdicts)
+    }
+
+    /// What to charge ahead of a counter.
+    pub(super) fn wish(&mut self, (cell, ask): (&Cell, &Ask), now: Instant) -> Option<Wish> {
+        let account =
+            self.accounts.get(&cell.key, ask.record).filter(|account| account.policy == ask.policy)?;
+        account.reserve.as_mut()?.wish(&ask.policy, now)
+    }
+
+    pub(super) fn forget(&mut self, (cell, ask): (&Cell, &Ask)) {
+        if let Some(account) = self.accounts.get(&cell.key, ask.record) {
+            account.denial = None;
+            account.reserve.iter_mut().for_each(|reserve| reserve.was_refused());
+        }
+    }
+
+    /// Decides counters each for itself, or none of them.
+    fn each(&mut self, call: &Call, now: Instant) -> Option<(Verdicts, Way)> {
+        let (mut verdicts, mut all_denied) = (Verdicts::new(), Way::Denial);
+        for (cell, ask) in call.asks_with_cells() {
+            let account = self.accounts.get(&cell.key, ask.record);
+            match account.and_then(|account| account.decide(ask, now)) {
+                Some((verdict, way)) => {
+                    verdicts.push((ask.descriptor, verdict));
+                    if way == Way::Lease {
+                        all_denied = way;
+                    }
+                }
+                None => {
+                    self.put_back(call, &verdicts);
+                    return None;
+                }
+            }
+        }
+        Some((verdicts, all_denied))
+    }
+
+    /// Puts back what was spent for the first asks of a call that has to be sent.
+    fn put_back(&mut self, call: &Call, verdicts: &Verdicts) {
+        for ((cell, ask), (_, verdict)) in call.asks_with_cells().zip(verdicts) {
+            if verdict.admitted
+                && let Some(account) = self.accounts.get(&cell.key, ask.record)
+            {
+                account.reserve.iter_mut().for_each(|reserve| reserve.put_back(ask.hits));
+            }
+        }
+    }
+
+    /// Decides a call of which one denial keeps everything from being charged.
+    fn all_or_none(&mut self, call: &Call, now: Instant) -> Option<Verdicts> {
+        let (mut verdicts, mut is_vetoed) = (Verdicts::new(), false);
+        for (cell, ask) in call.asks_with_cells() {
+            let account =
+                self.accounts.get(&cell.key, ask.record).filter(|account| account.policy == ask.policy)?;
+            let verdict = account.denial.as_ref()?.seen(ask.hits, now)?;
+            is_vetoed |= ask.is_veto() && !verdict.admitted;
+            verdicts.push((ask.descriptor, verdict));
+        }
+        is_vetoed.then_some(verdicts)
+    }
+
+    /// Takes note of what an ask came to; `is_seen` says that it was denied, or another one that keeps it from being
+    /// charged.
+    pub(super) fn learn(
+        &mut self,
+        place: (&Cell, &Ask),
+        verdict: &Verdict,
+        is_seen: bool,
+        reserved: u32,
+        sent_at: Instant,
+    ) {
+        let (cell, ask) = place;
+        // What one ask of a counter met may be due to another one of the same call.
+        let is_alone = cell.asks.iter().filter(|other| other.record == ask.record).count() == 1;
+        let denial = (is_seen && is_alone).then(|| Denial::new(ask, verdict, sent_at)).flatten();
+        let may_be_new = denial.is_some() || reserved > 0;
+        let account = match may_be_new {
+            true => self.accounts.get_or_insert(&cell.key, ask.record, || Account::new(ask.policy)),
+            false => self.accounts.get(&cell.key, ask.record),
+        };
+        let Some(account) = account else { return };
+        if ask.hits == Hits::reset() {
+            // What was charged ahead is charged no more.
+            *account = Account::new(ask.policy);
+        }
+        if account.policy != ask.policy {
+            // What one request brought along must not cost what is held under the rule.
+            if account.reserve.is_some() {
+                return;
+            }
+            *account = Account::new(ask.policy);
+        }
+        account.denial = denial;
+        if ask.sync == Sync::Strict {
+            return;
+        }
+        let reserve = account.reserve.get_or_insert_with(|| Box::new(Reserve::new(sent_at)));
+        let leftover = reserve.learn(&ask.policy, verdict, reserved, sent_at);
+        let name = || Name { cell: cell.key.clone(), record: ask.record };
+        self.leftovers.extend(leftover.map(|leftover| (name(), leftover)));
+        if reserved > 0 {
+            let settle_at = sent_at.checked_add(SETTLE_AFTER).unwrap_or(sent_at);
+            self.settle.push_back((settle_at, name()));
+        }
+        for (name, account) in self.accounts.forgotten() {
+            self.leftovers.extend(account.left_over().map(|leftover| (name, leftover)));
+        }
+    }
+
+    /// What gives back that which was charged ahead and is not spent in time.
+    pub(super) fn settle(&mut self, now: Instant) -> Calls {
+        while let Some((_, name)) = self.settle.pop_front_if(|(at, _)| *at <= now) {
+            let leftover = self.accounts.get(&name.cell, name.record).and_then(|account| {
+                let policy = account.policy;
+                account.reserve.as_mut()?.expired(&policy, now)
+            });
+            self.leftovers.extend(leftover.map(|leftover| (name, leftover)));
+        }
+        let mut calls = Calls::new();
+        for (Name { cell, record }, leftover) in mem::take(&mut self.leftovers) {
+            if let Some(hits) = leftover.hits(now) {
+                let policy = leftover.policy;
+                let ask = Ask { descriptor: 0, record, policy, hits, vetoes: false, sync: Sync::Strict };
+                add(&mut calls, Charging::EachForItself, cell, ask);
+            }
+        }
+        calls
+    }
+}
+
+impl Account {
+    /// What it holds that is not spent.
+    fn left_over(self) -> Option<Leftover> {
+        let Self { policy, reserve, .. } = self;
+        reserve?.left_over(&policy)
+    }
+}

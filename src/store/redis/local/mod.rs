@@ -1,0 +1,135 @@
+//! What a worker knows of counters, so that it need not ask Redis: denials that still stand (`denial`), and tokens that
+//! were charged ahead of their use (`reserve`).
+//!
+//! Neither lets more through than Redis would. A denial stands until the time that Redis told has passed, counted from
+//! before Redis was asked; a token is only spent by who charged it, while it counts. What can make a denial wrong is
+//! that hits are given back: this worker forgets it then, and others learn of it soon, since no denial is believed for
+//! longer than half a second.
+
+mod denial;
+mod generations;
+mod known;
+mod reserve;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit},
+    time::Instant,
+};
+
+use self::known::Known;
+use super::script::Outcome;
+use crate::{
+    algorithm::{Charging, Wish},
+    rules::Sync,
+    store::{
+        Later,
+        call::{Ask, Call, Calls, Cell, Verdicts},
+    },
+};
+
+/// What is wished for each ask of a call; empty when nothing is.
+pub(super) type Wishes = SmallVec<[Wish; 2]>;
+
+/// What one worker knows of counters. One lock, which nobody else wants.
+#[derive(Debug)]
+pub(super) struct Local {
+    state: Mutex<State>,
+    later: Later,
+    /// Tells who gives back what is left over that there will be something, or that the store is no more.
+    pub(super) news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    known: Known,
+    /// Held while anything may have to be given back, so that the process waits for it when it ends.
+    turn: Option<OwnedSemaphorePermit>,
+}
+
+impl Local {
+    /// Knows nothing yet. Takes turns of `later` for what is to be given back.
+    pub(super) fn new(later: Later) -> Self {
+        Self { state: Mutex::default(), later, news: Notify::new() }
+    }
+
+    pub(super) const fn later(&self) -> &Later {
+        &self.later
+    }
+
+    /// Decides a call that just came, if what is known suffices.
+    pub(super) fn decide(&self, call: &Call, now: Instant) -> Option<Verdicts> {
+        let mut state = self.state.lock();
+        state.known.expect(call, now);
+        state.known.decide(call, now)
+    }
+
+    /// Decides a call that was looked at before, if what is known suffices by now. Only tokens are worth another look.
+    pub(super) fn decide_again(&self, call: &Call, now: Instant) -> Option<Verdicts> {
+        let may_have_tokens = call.asks().any(|ask| ask.sync == Sync::Leased);
+        may_have_tokens.then(|| self.state.lock().known.decide(call, now)).flatten()
+    }
+
+    /// What to charge ahead together with a call.
+    pub(super) fn wishes(&self, call: &Call, now: Instant) -> Wishes {
+        if call.asks().all(|ask| ask.sync == Sync::Strict) {
+            return Wishes::new();
+        }
+        let mut state = self.state.lock();
+        let wish = |place: (&Cell, &Ask)| state.known.wish(place, now).unwrap_or_default();
+        let wishes: Wishes = call.asks_with_cells().map(wish).collect();
+        match wishes.iter().any(|wish| *wish != Wish::default()) {
+            true => wishes,
+            false => Wishes::new(),
+        }
+    }
+
+    /// Takes note of what a call came to that was sent at `sent_at`, at the latest.
+    pub(super) fn learn(&self, call: &Call, sent_at: Instant, outcome: &Outcome) {
+        let Some(verdicts) = outcome.verdicts.last() else { return };
+        let is_denied = verdicts.iter().any(|(_, verdict)| !verdict.admitted);
+        let is_usual = |ask: &Ask| ask.sync == Sync::Strict && !ask.hits.gives_back();
+        let mut state = self.state.lock();
+        if !is_denied && state.known.is_empty() && call.asks().all(is_usual) {
+            return;
+        }
+        for (at, (place, (_, verdict))) in call.asks_with_cells().zip(verdicts).enumerate() {
+            let is_seen = match call.charging {
+                Charging::EachForItself => !verdict.admitted,
+                Charging::AllOrNone => is_denied,
+            };
+            let reserved = outcome.reserved.get(at).copied().unwrap_or_default();
+            state.known.learn(place, verdict, is_seen, reserved, sent_at);
+        }
+        if state.turn.is_none() && state.known.is_unsettled() {
+            state.turn = self.later.begin();
+            self.news.notify_one();
+        }
+    }
+
+    /// Forgets what a call that failed was about, which may have become something else.
+    pub(super) fn forget(&self, call: &Call) {
+        let mut state = self.state.lock();
+        call.asks_with_cells().for_each(|place| state.known.forget(place));
+    }
+
+    /// Forgets everything, as when another server may be asked from now on. What was charged ahead stays charged.
+    pub(super) fn forget_all(&self) {
+        *self.state.lock() = State::default();
+    }
+
+    /// What gives back what is left over of charges ahead, and whether there may be more later.
+    pub(super) fn left_over(&self, now: Instant) -> (Calls, bool) {
+        let mut state = self.state.lock();
+        let calls = state.known.settle(now);
+        let may_be_more = state.known.is_unsettled();
+        if !may_be_more {
+            state.turn = None;
+        }
+        (calls, may_be_more)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! Tokens that were charged ahead of their use, and how many to charge.
+//!
+//! They are charged before they are used, so no more than the limit is ever used. The price is a denial elsewhere while
+//! they are held; how rare that is depends on how many are: what this worker needs within a moment, and no more than
+//! its share of what remains, divided by a caution. Its share is its own demand in the whole demand, as far as Redis
+//! lets it see that: so all workers together hold no more than what remains divided by the caution, however many they
+//! are, and near exhaustion everybody asks Redis each time.
+
+#![allow(clippy::float_arithmetic)] // All of it estimates what is worth while; none of it decides what passes.
+
+use std::{num::NonZeroU64, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    algorithm::{Policy, Verdict, Wish},
+    clock::Timestamp,
+    descriptor::Hits,
+};
+
+/// How long charges ahead shall last.
+const FILL: Duration = Duration::from_millis(100);
+
+/// The longest time that tokens are held, and the shortest.
+const LONGEST_HOLD: Duration = Duration::from_millis(200);
+const SHORTEST_HOLD: Duration = Duration::from_millis(4);
+
+/// The time over which demand is averaged.
+const AVERAGED: Duration = Duration::from_millis(200);
+
+/// What remains is divided by so much: of a window, and of a bucket, of which the whole demand is not seen.
+const CAUTION: f64 = 4.0;
+const CAUTION_OF_BUCKETS: f64 = 16.0;
+
+/// A share is told in parts of so many.
+const PARTS: f64 = 65_536.0;
+
+/// What a worker holds of one counter, and what it knows of the demand.
+#[derive(Debug)]
+pub(super) struct Reserve {
+    tokens: u64,
+    /// When the tokens must be spent.
+    spend_by: Instant,
+    /// What Redis said when they were charged, apart from them, and how many of them were spent since.
+    basis: Option<Basis>,
+    spent: u64,
+    demand: Rate,
+    /// The demand of everybody.
+    whole: Whole,
+    /// Whether Redis was asked for tokens and did not answer yet.
+    is_asked: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Basis {
+    verdict: Verdict,
+    /// Not later than it was decided.
+    noted_at: Instant,
+}
+
+/// Hits per second, as of a time.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    per_second: f64,
+    at: Instant,
+}
+
+/// Hits per second that a window of Redis was charged.
+#[derive(Clone, Copy, Debug, Default)]
+struct Whole {
+    per_second: f64,
+    /// When it was last seen, the window's end, and the hits in it.
+    seen: Option<(Timestamp, Timestamp, u64)>,
+}
+
+/// Tokens that were not spent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leftover {
+    pub(super) policy: Policy,
+    amount: NonZeroU64,
+    basis: Basis,
+}
+
+impl Reserve {
+    pub(super) fn new(now: Instant) -> Self {
+        let demand = Rate { per_second: 0.0, at: now };
+        Self {
+            tokens: 0,
+            spend_by: now,
+            basis: None,
+            spent: 0,
+            demand,
+            whole: Whole::default(),
+            is_asked: false,
+        }
+    }
+
+    /// Notes that these hits are asked for.
+    pub(super) fn expect(&mut self, hits: Hits, now: Instant) {
+        self.demand.add(hits.charged(), now);
+    }
+
+    /// Lets a charge pass if there are tokens for it.
+    pub(super) fn spend(&mut self, hits: Hits, now: Instant) -> Option<Verdict> {
+        let Hits::Charge(hits) = hits else { return None };
+        let Basis { verdict, noted_at } = self.basis.filter(|_| now < self.spend_by)?;
+        self.tokens = self.tokens.checked_sub(hits.get())?;
+        self.spent = self.spent.saturating_add(hits.get());
+        let elapsed = now.saturating_duration_since(noted_at);
+        Some(Verdict {
+            admitted: true,
+            remaining: verdict.remaining.saturating_sub(u32::try_from(self.spent).unwrap_or(u32::MAX)),
+            reset_after: verdict.reset_after.saturating_sub(elapsed),
+            retry_after: Duration::ZERO,
+            used: verdict.used.saturating_add(self.spent),
+            over: 0,
+            decided_at: verdict.decided_at.plus(elapsed),
+        })
+    }
+
+    /// Takes back that a charge passed.
+    pub(super) fn put_back(&mut self, hits: Hits) {
+        self.tokens = self.tokens.saturating_add(hits.charged());
+        self.spent = self.spent.saturating_sub(hits.charged());
+    }
+
+    /// What to charge ahead with the next call, if anything.
+    pub(super) fn wish(&mut self, policy: &Policy, now: Instant) -> Option<Wish> {
+        let demand = self.demand.at(now);
+        let most = demand * fill_of(policy).as_secs_f64();
+        if self.is_asked || most < 1.0 {
+            return None;
+        }
+        self.is_asked = true;
+        let caution = if is_bucket(policy) { CAUTION_OF_BUCKETS } else { CAUTION };
+        let share = demand / self.whole.per_second.max(demand) / caution;
+        Some(Wish {
+            most: most as u32,
+            share: (share * PARTS) as u16,
+            hold_millis: u16::try_from(longest_hold(policy).as_millis()).unwrap_or(u16::MAX),
+        })
+    }
+
+    /// Takes note that a call with a wish failed.
+    pub(super) fn was_refused(&mut self) {
+        self.is_asked = false;
+    }
+
+    /// Takes note of what a call came to that was sent at `sent_at`, at the latest, and of the tokens that were charged
+    /// with it. Gives what was left of those before.
+    pub(super) fn learn(
+        &mut self,
+        policy: &Policy,
+        verdict: &Verdict,
+        reserved: u32,
+        sent_at: Instant,
+    ) -> Option<Leftover> {
+        self.is_asked = false;
+        self.whole.see(policy, verdict, reserved);
+        if reserved == 0 {
+            return None;
+        }
+        let before = self.left_over(policy);
+        let lasts = 2.0 * f64::from(reserved) / self.demand.at(sent_at).max(1.0);
+        let hold = Duration::from_secs_f64(lasts).clamp(SHORTEST_HOLD, longest_hold(policy));
+        let counts = policy.reserved_until(verdict.decided_at);
+        let hold = counts.map_or(hold, |end| hold.min(end.since(verdict.decided_at)));
+        self.tokens = u64::from(reserved);
+        self.spent = 0;
+        self.basis = Some(Basis { verdict: *verdict, noted_at: sent_at });
+        self.spend_by = sent_at.checked_add(hold).unwrap_or(sent_at);
+        before
+    }
+
+    /// What is not spent and can't be any more.
+    pub(super) fn expired(&mut self, policy: &Policy, now: Instant) -> Option<Leftover> {
+        (self.spend_by <= now).then(|| self.left_over(policy)).flatten()
+    }
+
+    /// What is not spent, which then is held no more.
+    pub(super) fn left_over(&mut self, policy: &Policy) -> Option<Leftover> {
+        let amount = NonZeroU64::new(std::mem::take(&mut self.tokens))?;
+        Some(Leftover { policy: *policy, amount, basis: self.basis? })
+    }
+}
+
+impl Leftover {
+    /// What gives it back; nothing when it counts no more.
+    pub(super) fn hits(&self, now: Instant) -> Option<Hits> {
+        let Basis { verdict, noted_at } = self.basis;
+        let made_at = verdict.decided_at;
+        let is_over = |end| made_at.plus(now.saturating_duration_since(noted_at)) >= end;
+        let counts = !self.policy.reserved_until(made_at).is_some_and(is_over);
+        counts.then_some(Hits::Undo { amount: self.amount, made_at })
+    }
+}
+
+impl Rate {
+    /// The rate at a later time, when nothing came in between.
+    fn at(&self, now: Instant) -> f64 {
+        let elapsed = now.saturating_duration_since(self.at);
+        self.per_second * (-elapsed.as_secs_f64() / AVERAGED.as_secs_f64()).exp()
+    }
+
+    fn add(&mut self, hits: u64, now: Instant) {
+        // Exact enough for any number of hits.
+        self.per_second = self.at(now) + hits as f64 / AVERAGED.as_secs_f64();
+        self.at = now;
+    }
+}
+
+impl Whole {
+    /// Takes note of how many hits a window has. What is denied says nothing of how many would have come.
+    fn see(&mut self, policy: &Policy, verdict: &Verdict, reserved: u32) {
+        let Some(end) = policy.reserved_until(verdict.decided_at).filter(|_| verdict.admitted) else {
+            return;
+        };
+        let (now, used) = (verdict.decided_at, verdict.used.saturating_add(u64::from(reserved)));
+        if let Some((at, known_end, before)) = self.seen
+            && known_end == end
+        {
+            let elapsed = now.since(at).as_secs_f64();
+            if elapsed > 0.0 {
+                let sample = used.saturating_sub(before) as f64 / elapsed;
+                let weight = 1.0 - (-elapsed / AVERAGED.as_secs_f64()).exp();
+                self.per_second += weight * (sample - self.per_second);
+            }
+        }
+        self.seen = Some((now, end, used));
+    }
+}
+
+const fn is_bucket(policy: &Policy) -> bool {
+    matches!(policy, Policy::TokenBucket(_))
+}
+
+/// A bucket owes what is held for as long as it may be held, so that is shorter.
+fn fill_of(policy: &Policy) -> Duration {
+    if is_bucket(policy) { FILL / 2 } else { FILL }
+}
+
+fn longest_hold(policy: &Policy) -> Duration {
+    if is_bucket(policy) { LONGEST_HOLD / 2 } else { LONGEST_HOLD }
+}
