@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A second of Redis' clock, in the middle of a minute.
-const NOW: Timestamp = Timestamp::from_micros(1_700_000_030_000_000);
+const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);
 
 fn policy(algorithm: Algorithm, limit: u32) -> Policy {
     let quota = Quota { limit, window: Window::from_seconds(60).expect("in range") };
@@ -28,6 +28,14 @@ fn ask(number: u8, policy: Policy, hits: Hits, sync: Sync) -> Ask {
 fn call(charging: Charging, asks: impl IntoIterator<Item = Ask>) -> Call {
     let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
     Call { cells: SmallVec::from_iter([Cell { key, asks: asks.into_iter().collect() }]), charging }
+}
+
+/// Hits in a window.
+fn count(state: &State) -> u32 {
+    match state {
+        State::Words([_, count, _]) => *count,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn one(policy: Policy, hits: u64, sync: Sync) -> Call {
@@ -145,7 +153,9 @@ fn a_denial_covers_as_many_hits_or_more() {
 #[test]
 fn a_denial_ends_when_hits_are_given_back_or_the_rule_changes() {
     let mut server = Server::new();
-    let strict = |limit, hits| call(Charging::EachForItself, [ask(0, policy(Algorithm::FixedWindow, limit), hits, Sync::Strict)]);
+    let strict = |limit, hits| {
+        call(Charging::EachForItself, [ask(0, policy(Algorithm::FixedWindow, limit), hits, Sync::Strict)])
+    };
     assert!(server.admits(&strict(2, Hits::charge(2)), 0));
     assert!(!server.admits(&strict(2, Hits::ONE), 0));
     assert!(server.admits(&strict(9, Hits::ONE), 0), "the limit was raised");
@@ -184,13 +194,16 @@ fn counters_that_are_charged_each_for_itself_are_asked_unless_all_are_denied() {
     let mut server = Server::new();
     let policies = [1, 9].map(|limit| policy(Algorithm::FixedWindow, limit));
     let both = |charging| {
-        call(charging, [ask(0, policies[0], Hits::ONE, Sync::Strict), ask(1, policies[1], Hits::ONE, Sync::Strict)])
+        call(
+            charging,
+            [ask(0, policies[0], Hits::ONE, Sync::Strict), ask(1, policies[1], Hits::ONE, Sync::Strict)],
+        )
     };
     for asked in 1..=3 {
         server.decide(&both(Charging::EachForItself), 0);
         assert_eq!(server.asked, asked);
     }
-    assert_eq!(server.states[1].pair()[1], 3, "the other one was charged each time");
+    assert_eq!(count(&server.states[1]), 3, "the other one was charged each time");
 }
 
 #[test]
@@ -233,7 +246,7 @@ fn what_is_rarely_asked_is_not_charged_ahead() {
     for at in 0..20 {
         assert!(server.admits(&leased, at * 150));
     }
-    assert_eq!((server.asked, server.states[0].pair()[1]), (20, 20));
+    assert_eq!((server.asked, count(&server.states[0])), (20, 20));
 }
 
 #[test]
@@ -243,15 +256,19 @@ fn what_is_not_spent_is_given_back_once() {
     for at in 0..1_000 {
         assert!(server.admits(&leased, at / 10));
     }
-    let charged = server.states[0].pair()[1];
+    let charged = count(&server.states[0]);
     assert!(charged > 1_000, "{charged}");
     assert!(server.local.left_over(server.at(100)).0.is_empty(), "it is held");
     let (calls, more) = server.local.left_over(server.at(1_000));
     assert!(!more);
-    let given_back: u64 = calls.iter().flat_map(Call::asks).map(|ask| match ask.hits {
-        Hits::Undo { amount, .. } => amount.get(),
-        other => panic!("{other:?}"),
-    }).sum();
+    let given_back: u64 = calls
+        .iter()
+        .flat_map(Call::asks)
+        .map(|ask| match ask.hits {
+            Hits::Undo { amount, .. } => amount.get(),
+            other => panic!("{other:?}"),
+        })
+        .sum();
     assert_eq!(u64::from(charged), 1_000 + given_back);
     assert!(server.local.left_over(server.at(2_000)).0.is_empty());
 }
@@ -282,15 +299,16 @@ fn a_changed_rule_ends_what_is_held_and_gives_it_back() {
     for at in 0..1_000 {
         assert!(server.admits(&leased(1_000_000), at / 10));
     }
-    let held = server.states[0].pair()[1] - 1_000;
+    let held = count(&server.states[0]) - 1_000;
     assert!(held > 0);
     let asked = server.asked;
     server.admits(&leased(2), 101);
     assert_eq!(server.asked, asked + 1);
     let (calls, _) = server.local.left_over(server.at(101));
-    let given_back = calls.iter().flat_map(Call::asks).any(|ask| {
-        matches!(ask.hits, Hits::Undo { amount, .. } if amount.get() == u64::from(held))
-    });
+    let given_back = calls
+        .iter()
+        .flat_map(Call::asks)
+        .any(|ask| matches!(ask.hits, Hits::Undo { amount, .. } if amount.get() == u64::from(held)));
     assert!(given_back);
 }
 
