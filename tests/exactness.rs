@@ -26,6 +26,10 @@ descriptors:
 - {key: sliding, rate_limit: {algorithm: sliding_window, window: 3s, requests_per_unit: 300}}
 - {key: log, rate_limit: {algorithm: sliding_window_log, window: 3s, requests_per_unit: 300}}
 - {key: bucket, rate_limit: {algorithm: token_bucket, window: 3s, requests_per_unit: 300, burst: 50}}
+- {key: leased_fixed, rate_limit: {sync: leased, window: 3s, requests_per_unit: 300}}
+- {key: leased_sliding, rate_limit: {sync: leased, algorithm: sliding_window, window: 3s, requests_per_unit: 300}}
+- {key: leased_bucket, rate_limit: {sync: leased, algorithm: token_bucket, window: 3s, requests_per_unit: 300, burst: 50}}
+- {key: leased_total, rate_limit: {sync: leased, unit: year, requests_per_unit: 1000}}
 - {key: places, rate_limit: {algorithm: concurrency, requests_per_unit: 5}}
 - {key: total, rate_limit: {unit: year, requests_per_unit: 1000}}
 ";
@@ -112,17 +116,18 @@ fn check(key: &str, name: &str, mut passed: Vec<Passed>, seconds: u64) {
     passed.sort_unstable();
     let what = format!("{key} {name}");
     match key {
-        "fixed" => assert_aligned(&passed, &what),
-        "sliding" => {
+        "fixed" | "leased_fixed" => assert_aligned(&passed, &what),
+        "sliding" | "leased_sliding" => {
             assert_aligned(&passed, &what);
             assert_within(&passed, WINDOW, 2 * LIMIT, &what);
         }
         "log" => assert_within(&passed, WINDOW, LIMIT, &what),
-        "bucket" => {
+        "bucket" | "leased_bucket" => {
             for parts in [1, 10, 30] {
                 assert_within(&passed, WINDOW / parts, BURST + LIMIT / parts, &what);
             }
         }
+        // What was charged ahead and not spent comes back, so all of it passes in the end.
         _ => return assert_eq!(passed.len(), TOTAL, "{what}"),
     }
     // The limit was there to be met.
@@ -137,7 +142,18 @@ async fn run(clients: usize, seconds: u64) {
     let instances: Vec<_> = (0..3).map(|_| Tollgate::start(rules.path(), &arguments)).collect();
     let held: Arc<AtomicI64> = Arc::default();
     let end = Instant::now() + Duration::from_secs(seconds);
-    let keys = ["fixed", "sliding", "log", "bucket", "total", "places"];
+    let keys = [
+        "fixed",
+        "sliding",
+        "log",
+        "bucket",
+        "total",
+        "places",
+        "leased_fixed",
+        "leased_sliding",
+        "leased_bucket",
+        "leased_total",
+    ];
     let (mut callers, mut holders) = (JoinSet::new(), JoinSet::new());
     for number in 0..clients {
         let client = instances[number % 3].client().await;
@@ -169,7 +185,7 @@ async fn run(clients: usize, seconds: u64) {
 
 #[tokio::test]
 async fn no_algorithm_admits_more_than_its_limit_on_a_cluster() {
-    run(48, 4).await;
+    run(80, 6).await;
 }
 
 /// `cargo test --release --test integration -- --ignored --nocapture exactness::`
