@@ -8,6 +8,7 @@ pub mod concurrency;
 pub mod fixed_window;
 pub mod policy;
 pub mod queue;
+pub mod reserve;
 pub mod sliding_window;
 pub mod sliding_window_log;
 mod state;
@@ -21,6 +22,7 @@ pub use self::{
     concurrency::Concurrency,
     fixed_window::FixedWindow,
     policy::{Parameters, Policy, PolicyError},
+    reserve::Wish,
     sliding_window::SlidingWindow,
     sliding_window_log::SlidingWindowLog,
     state::{Charging, Queued, Standing, State, Words},

@@ -22,12 +22,12 @@ mod settings;
 mod target;
 mod topology;
 
-use std::{sync::Arc, time::Duration};
+use std::{iter, sync::Arc, time::Duration};
 
 use ::redis::{ErrorKind, ServerErrorKind, Value};
 use tokio::time::Instant;
 
-use self::{condition::Condition, connection::SendError, topology::Topology};
+use self::{condition::Condition, connection::SendError, script::Run, topology::Topology};
 pub use self::{
     servers::{Cluster, Sentinel, Servers},
     settings::RedisSettings,
@@ -104,7 +104,7 @@ impl RedisStore {
     /// the call was charged.
     pub async fn decide(&self, call: &Call) -> Result<Verdicts, StoreError> {
         let answer = self.evaluate(call).await.map_err(|error| self.told(error));
-        let verdicts = answer.and_then(|reply| script::read_reply(call, &reply).ok_or(StoreError::Garbled));
+        let verdicts = answer.and_then(|reply| self.only_verdicts(call, reply));
         self.condition.note(verdicts.as_ref().err());
         verdicts
     }
@@ -112,9 +112,17 @@ impl RedisStore {
     async fn evaluate(&self, call: &Call) -> Result<Value, SendError> {
         let now = Instant::now();
         let deadline = now.checked_add(self.timeout).unwrap_or(now);
-        let command = script::command(&self.key_prefix, call, self.clock);
+        let command = script::command(&self.key_prefix, iter::once(Run::once(call)), self.clock);
         let slot = || call.cells.first().map_or(0, |cell| cell.key.slot());
         self.servers.evaluate(slot, &command, deadline).await
+    }
+
+    fn only_verdicts(&self, call: &Call, reply: Value) -> Result<Verdicts, StoreError> {
+        let mut outcomes =
+            script::read_replies(iter::once(Run::once(call)), reply).ok_or(StoreError::Garbled)?;
+        let outcome = outcomes.pop().ok_or(StoreError::Garbled)?;
+        let mut outcome = outcome.map_err(|error| self.told(SendError::Failed(error)))?;
+        outcome.verdicts.pop().ok_or(StoreError::Garbled)
     }
 
     fn told(&self, error: SendError) -> StoreError {
