@@ -1,21 +1,33 @@
--- Decides all that a request asks of one hash tag, in one atomic step.
---   KEYS[i]      a cell of packed records, or a queue of hits
+-- Decides what requests ask of hash tags: one or several calls, each in one atomic step.
+--   KEYS[i]      a cell of packed records, or a queue of hits; those of a call one after the other
 --   ARGV[1]      the time in microseconds since the epoch, or '' for the server's own
---   ARGV[1 + i]  what is asked of key i: per ask, packed little endian, the record's id (6 bytes), its role (1
---                byte), three doubles: hits (> 0 charges, 0 looks, < 0 gives back) and the algorithm's two
---                parameters, and 8 bytes more, whose meaning is the algorithm's: zeros, or for what takes a charge
---                back, when that was made, in microseconds since the epoch (a double)
+--   ARGV[1 + i]  what is asked of key i, packed little endian: how many keys the call has that begins with this one,
+--                0 for a key of the call before (2 bytes); how often that call is made, one after the other (2
+--                bytes); and per ask the record's id (6 bytes), its role (1 byte), three doubles: hits (> 0 charges,
+--                0 looks, < 0 gives back) and the algorithm's two parameters, and 8 bytes more, whose meaning is the
+--                algorithm's: zeros, or for what takes a charge back, when that was made, in microseconds since the
+--                epoch (a double), or for a charge of packed records the wish to reserve
 --   A role is 0 where each counter is charged for itself, the same for all asks of a call; else all that is
 --   charged passes or none, 1 for an ask that keeps the others from it when it is denied, 2 for one that does not.
+--   Only a call with one key, of packed records none of which is asked twice, and with roles of 0 and hits that are
+--   not below 0 is made more than once.
+--   A wish is to charge more than was asked, if that passes, for the one who asks to spend in a moment: the most
+--   tokens (4 bytes), the share of what remains that may be taken, in 65536ths (2 bytes), and for how many
+--   milliseconds they are held (2 bytes). Only for a record that its call asks once.
 -- Replies a list of strings:
 --   [1]          the time used: seconds since the epoch and microseconds past it, 32 bits each
---   [1 + i]      per ask of key i: 1 or 0 for admitted or denied (one byte), then the state's words (4 bytes
---                each), or of a queue the hits in it (4 bytes), microseconds until the hits asked for pass, -1 for
---                never, and until the last of the hits in it has ended (doubles)
+--   [1 + n]      what call n came to, or the error that it met, where it is one of several: then it is as if it had
+--                not been made, and the others are. Per ask, in the order of the keys: 1 or 0 for admitted or denied
+--                (one byte), then the state's words (4 bytes each), or of a queue the hits in it (4 bytes),
+--                microseconds until the hits asked for pass, -1 for never, and until the last of the hits in it has
+--                ended (doubles). Where a call is made more than once: only the state's words as they were before.
+--                Of an ask with a wish then how many tokens are reserved (4 bytes), which the words leave out.
 -- Each key expires, to the millisecond, when the last of what it holds does. Under a given time it lives for an
 -- hour instead: such a time says nothing about when the server's own clock will reach the end.
 local ASK = '<c6Bdddc8'
 local ASK_SIZE = 39
+local CALL = '<I2I2'
+local CALL_SIZE = 4
 
 -- The time that the decision is made at.
 local function time_of(given)
@@ -32,4 +44,17 @@ end
 -- When the charge was made that is to be undone; nil for another ask.
 local function undone_of(hits, extra)
   return hits < 0 and extra ~= NOTHING and struct.unpack('<d', extra) or nil
+end
+
+-- What an ask of a packed record wishes to reserve; nil for one that has no wish.
+local function wish_of(hits, extra)
+  if hits > 0 and extra ~= NOTHING then
+    local most, share, hold = struct.unpack('<I4I2I2', extra)
+    return { most = most, share = share, hold = hold }
+  end
+end
+
+-- How many of the tokens that remain a wish is granted.
+local function granted_of(wish, remaining)
+  return math.max(math.min(wish.most, math.floor(remaining * wish.share / 65536)), 0)
 end

@@ -2,14 +2,14 @@
 -- Takes a cell apart: its ids and its states, each packed, and the second at which it ends.
 local function open_cell(raw)
   if not raw then
-    return { ids = '', states = '', ends = 0 }
+    return { ids = '', states = '', ends = 0, old_ends = 0 }
   end
   local format, count, ends = struct.unpack('<BI2I4', raw)
   if format ~= FORMAT then
     error('cell of an unknown format ' .. format)
   end
   local states = HEADER + count * ID
-  return { ids = string.sub(raw, HEADER + 1, states), states = string.sub(raw, states + 1), ends = ends }
+  return { ids = string.sub(raw, HEADER + 1, states), states = string.sub(raw, states + 1), ends = ends, old_ends = ends }
 end
 
 -- The position of an id among packed ids, counted from 0, or nil. A search may hit astride two ids.
@@ -98,7 +98,7 @@ local function add_record(cell, id, state, now)
     for at = 0, #cell.ids / ID - 1 do
       local kind = kind_at(cell.ids, at)
       local size = size_of(kind)
-      local algorithm = ALGORITHMS[kind]
+      local algorithm = packed_algorithm(kind)
       if not algorithm or algorithm.ends_at(read_state(cell.states, position, kind)) > now.s then
         ids[#ids + 1] = string.sub(cell.ids, at * ID + 1, at * ID + ID)
         states[#states + 1] = string.sub(cell.states, position, position + size - 1)
@@ -146,7 +146,7 @@ local function record_passes(cell, ask, now)
   cell.weighed = weighed
   local known = weighed[ask.id] or { read_record(cell, ask.id, ask.kind) }
   local admitted, a, b, c =
-    ALGORITHMS[ask.kind].apply(known[1], known[2], known[3], ask.hits, ask.p1, ask.p2, nil, now, true)
+    packed_algorithm(ask.kind).apply(known[1], known[2], known[3], ask.hits, ask.p1, ask.p2, nil, now, 1, true)
   weighed[ask.id] = { a, b, c }
   return admitted == 1
 end
@@ -159,11 +159,19 @@ local function admitted_byte(ask, admitted)
   return admitted
 end
 
-local function decide_record(cell, ask, now)
-  local algorithm = ALGORITHMS[ask.kind]
+local function decide_record(cell, ask, times, now)
+  local algorithm = packed_algorithm(ask.kind)
   local a, b, c, at, kind = read_record(cell, ask.id, ask.kind)
-  local admitted, a2, b2, c2 =
-    algorithm.apply(a, b, c, ask.hits, ask.p1, ask.p2, undone_of(ask.hits, ask.extra), now, ask.role ~= 0)
+  local undone = undone_of(ask.hits, ask.extra)
+  local admitted, a2, b2, c2 = algorithm.apply(a, b, c, ask.hits, ask.p1, ask.p2, undone, now, times, ask.role ~= 0)
+  local is_short = ask.kind < THREE_WORDS
+  local outcome = outcome_of(is_short, times, admitted_byte(ask, admitted), a, b, c, a2, b2, c2)
+  if ask.wish then
+    local granted
+    local may_be = admitted == 1 and not ask.held_back
+    granted, a2, b2, c2 = grant(ask.wish, may_be, algorithm, a2, b2, c2, ask.p1, ask.p2, now)
+    outcome = outcome .. granted
+  end
   local ends = algorithm.ends_at(a2, b2, c2)
   -- It may have been the last that ends.
   cell.ends_sooner = cell.ends_sooner or (at and ends < cell.ends and algorithm.ends_at(a, b, c) >= cell.ends)
@@ -171,8 +179,7 @@ local function decide_record(cell, ask, now)
     store_record(cell, ask.id, at, kind, now, a2, b2, c2)
   end
   cell.ends = math.max(cell.ends, ends)
-  local words = pack_state(a2, b2, c2, ask.kind >= THREE_WORDS and ask.kind + 1 or ask.kind)
-  return string.char(admitted_byte(ask, admitted)) .. words
+  return outcome
 end
 
 local function store_cell(key, cell, now)
@@ -182,7 +189,7 @@ local function store_cell(key, cell, now)
     local ends, position = 0, 1
     for at = 0, #cell.ids / ID - 1 do
       local kind = kind_at(cell.ids, at)
-      local algorithm = ALGORITHMS[kind]
+      local algorithm = packed_algorithm(kind)
       if not algorithm then
         return cell.ends
       end
@@ -195,12 +202,6 @@ local function store_cell(key, cell, now)
   if cell.ends_sooner then
     cell.ends = last_end()
   end
-  local micros = (cell.ends - now.s) * 1000000 - now.us
-  if micros <= 0 then
-    redis.call('DEL', key)
-    return
-  end
-  local left = now.given and 3600000 or math.ceil(micros / 1000)
   local header = struct.pack('<BI2I4', FORMAT, #cell.ids / ID, cell.ends)
-  redis.call('SET', key, header .. cell.ids .. cell.states, 'PX', integer(left))
+  write_cell(key, header .. cell.ids .. cell.states, cell.ends, cell.old_ends, now)
 end

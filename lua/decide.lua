@@ -1,35 +1,33 @@
--- Decides any call: ask.lua says what it is.
+-- Decides the calls that are left: any that ask.lua allows.
 local function read_asks(packed)
-  local asks, position = {}, 1
+  local asks, position = {}, CALL_SIZE + 1
   while position <= #packed do
     local ask = {}
     ask.id, ask.role, ask.hits, ask.p1, ask.p2, ask.extra, position = struct.unpack(ASK, packed, position)
     ask.kind = string.byte(ask.id, ID) % 16
     ask.charged = math.max(ask.hits, 0)
+    ask.wish = MAKE[ask.kind] and wish_of(ask.hits, ask.extra)
     asks[#asks + 1] = ask
   end
   return asks
 end
 
 local queues = nil
-for i = 1, #KEYS do
-  if MAKE_QUEUE[string.byte(ARGV[1 + i], ID) % 16] then
-    queues = queues or make_queues()
-  end
-end
 
--- What a key holds.
-local function open_key(key, ask, now)
+-- What key i holds.
+local function open_key(i, ask)
   if MAKE_QUEUE[ask.kind] then
-    return queues.open(key, ask, now)
+    queues = queues or make_queues()
+    return queues.open(KEYS[i], ask, now)
   end
-  return open_cell(only_cell or redis.call('GET', key))
+  return open_cell(read_cell(i))
 end
 
--- Holds every charge back if one ask keeps the others from theirs. What gives back frees nothing for the others.
-local function weigh(states, asks, now)
+-- Holds every charge of a call back if one ask keeps the others from theirs. What gives back frees nothing for the
+-- others.
+local function weigh(call, states, asks)
   local vetoed = false
-  for i = 1, #KEYS do
+  for i = call.first, call.last do
     for _, ask in ipairs(asks[i]) do
       if ask.hits >= 0 then
         ask.passes = (states[i].key and queues.passes or record_passes)(states[i], ask, now)
@@ -37,7 +35,7 @@ local function weigh(states, asks, now)
       end
     end
   end
-  for i = 1, vetoed and #KEYS or 0 do
+  for i = call.first, vetoed and call.last or 0 do
     for _, ask in ipairs(asks[i]) do
       if ask.hits >= 0 then
         ask.hits = 0
@@ -47,34 +45,46 @@ local function weigh(states, asks, now)
   end
 end
 
-local function decide_key(state, asks, decide, now)
+local function decide_key(state, asks, decide, times)
   local outcomes = {}
   for at, ask in ipairs(asks) do
-    outcomes[at] = decide(state, ask, now)
+    outcomes[at] = decide(state, ask, times, now)
   end
   return table.concat(outcomes)
 end
 
-local reply, states, asks = { struct.pack('<I4I4', now.s, now.us) }, {}, {}
-for i = 1, #KEYS do
-  asks[i] = read_asks(ARGV[1 + i])
-  states[i] = open_key(KEYS[i], asks[i][1], now)
-end
-if asks[1][1].role ~= 0 then
-  weigh(states, asks, now)
-end
--- What may still fail comes before anything is charged, so that an error leaves nothing half done.
-for i = 1, #KEYS do
-  if not states[i].key then
-    reply[1 + i] = decide_key(states[i], asks[i], decide_record, now)
+local function decide_call(call)
+  local states, asks, outcomes = {}, {}, {}
+  for i = call.first, call.last do
+    asks[i] = read_asks(ARGV[1 + i])
+    states[i] = open_key(i, asks[i][1])
   end
+  if asks[call.first][1].role ~= 0 then
+    weigh(call, states, asks)
+  end
+  -- What may still fail comes before anything is charged, so that an error leaves nothing half done.
+  for i = call.first, call.last do
+    if not states[i].key then
+      outcomes[i] = decide_key(states[i], asks[i], decide_record, call.times)
+    end
+  end
+  for i = call.first, call.last do
+    if states[i].key then
+      outcomes[i] = decide_key(states[i], asks[i], queues.decide)
+      queues.close(states[i], asks[i][1].kind)
+    elseif states[i].changed then
+      store_cell(KEYS[i], states[i], now)
+    end
+  end
+  return table.concat(outcomes, '', call.first, call.last)
 end
-for i = 1, #KEYS do
-  if states[i].key then
-    reply[1 + i] = decide_key(states[i], asks[i], queues.decide)
-    queues.close(states[i], asks[i][1].kind)
-  elseif states[i].changed then
-    store_cell(KEYS[i], states[i], now)
+
+for _, call in ipairs(left) do
+  if one_call then
+    reply[call.place] = decide_call(call)
+  else
+    local fine, outcome = pcall(decide_call, call)
+    reply[call.place] = fine and outcome or failure(outcome)
   end
 end
 return reply

@@ -3,14 +3,20 @@
 --   p2     window, in seconds
 --   state  a: end of the window, in seconds since the epoch; b: hits in it
 MAKE[0] = function()
+  -- The end of the window that the hits count in, and the hits.
+  local function counts(a, b, window, now)
+    local ends = now.s - now.s % window + window
+    if a <= now.s then
+      return ends, 0
+    elseif a > ends then
+      ends = math.min(a, ends + window)
+    end
+    return ends, b
+  end
+
   return {
-    apply = function(a, b, c, hits, limit, window, undone, now, only_passing)
-      local ends = now.s - now.s % window + window
-      local count = 0
-      if a > now.s then
-        ends = math.min(math.max(a, ends), ends + window)
-        count = b
-      end
+    apply = function(a, b, c, hits, limit, window, undone, now, times, only_passing)
+      local ends, count = counts(a, b, window, now)
       local gives_back = hits < 0
       if undone then
         local second = math.floor(undone / 1000000)
@@ -18,12 +24,21 @@ MAKE[0] = function()
           hits = 0
         end
       end
-      local after = math.max(count + hits, 0)
+      local after = math.max(count + hits * times, 0)
       local admitted = gives_back or after <= limit
       if only_passing and hits > 0 and not admitted then
         after = count
       end
       return admitted and 1 or 0, ends, math.min(after, UINT32_MAX), 0
+    end,
+
+    reserve = function(a, b, c, limit, window, wish, now)
+      local ends, count = counts(a, b, window, now)
+      local tokens = granted_of(wish, limit - count)
+      if tokens == 0 then
+        return 0, a, b, 0
+      end
+      return tokens, ends, count + tokens, 0
     end,
 
     ends_at = function(a, b)

@@ -12,11 +12,15 @@
 --
 -- An algorithm that packs its records is a table in ALGORITHMS under its kind, where a function of that kind in MAKE
 -- puts it:
---   apply(a, b, c, hits, p1, p2, undone, now, only_passing)
+--   apply(a, b, c, hits, p1, p2, undone, now, times, only_passing)
 --                     a, b, c: the state's words, all 0 for a counter that was never used; hits: > 0 charges,
 --                     0 looks, < 0 gives back; p1, p2: its parameters; undone: for what takes a charge back, when
---                     that was made, in microseconds since the epoch; only_passing: whether denied hits
---                     count nowhere; returns 1 or 0 for admitted or denied, and the state's new words
+--                     that was made, in microseconds since the epoch; times: how often it is asked, one after the
+--                     other; only_passing: whether denied hits count nowhere; returns 1 where all that is asked is
+--                     admitted, else 0, and the state's new words
+--   reserve(a, b, c, p1, p2, wish, now)
+--                     charges ahead, of what remains in the state, as many tokens as the wish allows; returns how
+--                     many, and the state's new words; wish is {most, share, hold}, which ask.lua explains
 --   ends_at(a, b, c)  the second since the epoch at which the state is as good as unused
 -- now is a table {s = seconds since the epoch, us = microseconds past that second, micros = both}.
 --
@@ -34,17 +38,20 @@
 --   pause(queue, hits, extra)          microseconds for which nothing passes, whether or not there is room
 --   close(queue)                       drops what has ended
 local MAKE, MAKE_QUEUE = {}, {}
+local ALGORITHMS, QUEUES = {}, {}
 
-local function made_by(makers)
-  return setmetatable({}, {
-    __index = function(made, kind)
-      made[kind] = makers[kind] and makers[kind]()
-      return rawget(made, kind)
-    end,
-  })
+-- What is made of a kind, or nil where there is nothing to make it.
+local function made_of(kind, made, makers)
+  if not made[kind] and makers[kind] then
+    made[kind] = makers[kind]()
+  end
+  return made[kind]
 end
 
-local ALGORITHMS, QUEUES = made_by(MAKE), made_by(MAKE_QUEUE)
+-- The algorithm of a kind; nil for one that packs no records, or is not known here.
+local function packed_algorithm(kind)
+  return ALGORITHMS[kind] or made_of(kind, ALGORITHMS, MAKE)
+end
 
 local FORMAT = 1
 local HEADER = 7
@@ -56,8 +63,3 @@ local UINT16_MAX = 65535
 local UINT32_MAX = 4294967295
 local NOTHING = '\0\0\0\0\0\0\0\0'
 local MOST_ARGUMENTS = 1000
-
--- A whole number as commands take it, with all of its digits.
-local function integer(number)
-  return string.format('%.0f', number)
-end

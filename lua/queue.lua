@@ -1,9 +1,19 @@
 -- A queue of hits under a key of its own; the prelude says what it is. Gives the functions that decide one.
+
+-- A whole number as commands take it, with all of its digits.
+local function integer(number)
+  return string.format('%.0f', number)
+end
+
 local function make_queues()
+  local function algorithm_of(kind)
+    return made_of(kind, QUEUES, MAKE_QUEUE)
+  end
+
   -- What a key holds. All asks of it have the same lifetime.
   local function open(key, ask, now)
     local queue = { key = key, lifetime = ask.p2, horizon = now.micros - ask.p2, now = now }
-    QUEUES[ask.kind].open(queue)
+    algorithm_of(ask.kind).open(queue)
     return queue
   end
 
@@ -14,7 +24,7 @@ local function make_queues()
     if ask.hits == 0 then
       return weighed.used <= ask.p1
     end
-    local admitted = QUEUES[ask.kind].admits(weighed, ask.hits, ask.p1, ask.extra)
+    local admitted = algorithm_of(ask.kind).admits(weighed, ask.hits, ask.p1, ask.extra)
     if admitted then
       weighed.used, weighed.last = weighed.used + ask.hits, now.micros
     end
@@ -23,7 +33,7 @@ local function make_queues()
 
   -- Microseconds until what was asked for passes; -1 for never.
   local function wait_of(queue, ask)
-    local algorithm, limit = QUEUES[ask.kind], ask.p1
+    local algorithm, limit = algorithm_of(ask.kind), ask.p1
     if ask.charged > limit then
       return -1
     end
@@ -35,7 +45,7 @@ local function make_queues()
   end
 
   local function decide(queue, ask)
-    local algorithm, admitted = QUEUES[ask.kind], nil
+    local algorithm, admitted = algorithm_of(ask.kind), nil
     if ask.hits > 0 then
       admitted = algorithm.admits(queue, ask.hits, ask.p1, ask.extra)
       if admitted then
@@ -63,7 +73,7 @@ local function make_queues()
         redis.call('PEXPIRE', queue.key, integer(millis))
       end
     end
-    QUEUES[kind].close(queue)
+    algorithm_of(kind).close(queue)
   end
 
   return { open = open, passes = passes, decide = decide, close = close }

@@ -7,41 +7,58 @@
 MAKE[8] = function()
   local STEPS = 2097152
 
+  -- The end of the current window, its hits, those of the one before, and how many of these count.
+  local function counts(a, b, c, window, now)
+    local ends = now.s - now.s % window + window
+    if a <= now.s then
+      return ends, 0, 0, 0
+    elseif a == ends then
+      b, c = 0, b
+    elseif a > ends + window then
+      ends = ends + window
+    end
+    if c == 0 then
+      return ends, b, 0, 0
+    end
+    local step = math.ceil(window * 1000000 / STEPS)
+    local steps = math.floor(window * 1000000 / step)
+    local left = math.min(math.ceil(((ends - now.s) * 1000000 - now.us) / step), steps)
+    return ends, b, c, math.floor(c * left / steps)
+  end
+
   return {
-    apply = function(a, b, c, hits, limit, window, undone, now)
-      local ends = now.s - now.s % window + window
-      if a <= now.s then
-        b, c = 0, 0
-      elseif a == ends then
-        b, c = 0, b
-      elseif a > ends + window then
-        ends = ends + window
-      end
-      local step = math.ceil(window * 1000000 / STEPS)
-      local steps = math.floor(window * 1000000 / step)
-      local left = math.min(math.ceil(((ends - now.s) * 1000000 - now.us) / step), steps)
-      local admitted
+    apply = function(a, b, c, hits, limit, window, undone, now, times)
+      local ends, share
+      ends, b, c, share = counts(a, b, c, window, now)
+      local admitted = true
       if hits > 0 then
-        admitted = math.floor(c * left / steps) + b + hits <= limit
-        if admitted then
-          b = b + hits
-        end
-      else
-        if undone then
-          local second = math.floor(undone / 1000000)
-          local window_end = second - second % window + window
-          if window_end == ends then
-            b = math.max(b + hits, 0)
-          elseif window_end + window == ends then
-            c = math.max(c + hits, 0)
-          end
-        else
-          c = math.max(c + math.min(b + hits, 0), 0)
+        local passing = math.max(math.min(math.floor((limit - share - b) / hits), times), 0)
+        b = b + hits * passing
+        admitted = passing == times
+      elseif undone then
+        local second = math.floor(undone / 1000000)
+        local window_end = second - second % window + window
+        if window_end == ends then
           b = math.max(b + hits, 0)
+        elseif window_end + window == ends then
+          c = math.max(c + hits, 0)
         end
-        admitted = hits < 0 or math.floor(c * left / steps) + b <= limit
+      elseif hits < 0 then
+        c = math.max(c + math.min(b + hits, 0), 0)
+        b = math.max(b + hits, 0)
+      else
+        admitted = share + b <= limit
       end
       return admitted and 1 or 0, math.min(ends + window, UINT32_MAX), b, c
+    end,
+
+    reserve = function(a, b, c, limit, window, wish, now)
+      local ends, count, previous, share = counts(a, b, c, window, now)
+      local tokens = granted_of(wish, limit - share - count)
+      if tokens == 0 then
+        return 0, a, b, c
+      end
+      return tokens, math.min(ends + window, UINT32_MAX), count + tokens, previous
     end,
 
     ends_at = function(a, b, c)

@@ -10,44 +10,62 @@ MAKE[1] = function()
   local SMALLEST = TICKS_PER_SECOND / 16
   local SIZE_UNIT = 134217728
 
-  local function bucket_size(capacity)
-    local size, room = 0, SMALLEST
+  -- The ticks that are owed, and the size of the largest bucket that was asked while there were any.
+  local function debt(a, b, capacity, now)
+    local ticks = b % SIZE_UNIT
+    local owed = (a - now.s) * TICKS_PER_SECOND + (ticks - now.us * 100)
+    if owed <= 0 then
+      return 0, 0
+    end
+    local size = (b - ticks) / SIZE_UNIT
+    return math.min(owed, math.max(SMALLEST * 2 ^ size, capacity)), size
+  end
+
+  -- The words of the state that owes so many ticks.
+  local function state_of(owed, size, capacity, now)
+    if owed == 0 then
+      return 0, 0, 0
+    end
+    local room = SMALLEST * 2 ^ size
     while room < capacity do
       size, room = size + 1, room * 2
     end
-    return size
+    local full = now.us * 100 + owed
+    local seconds = math.floor(full / TICKS_PER_SECOND)
+    local ticks = full - seconds * TICKS_PER_SECOND
+    return math.min(now.s + seconds, UINT32_MAX), ticks + size * SIZE_UNIT, 0
   end
 
   return {
-    apply = function(a, b, c, hits, emission, capacity, undone, now)
-      local now_ticks = now.us * 100
-      local ticks = b % SIZE_UNIT
-      local size = (b - ticks) / SIZE_UNIT
-      local owed = math.max((a - now.s) * TICKS_PER_SECOND + (ticks - now_ticks), 0)
-      owed = math.min(owed, math.max(SMALLEST * 2 ^ size, capacity))
-      if owed == 0 then
-        size = 0
-      end
-      local admitted, after = 1, owed
+    apply = function(a, b, c, hits, emission, capacity, undone, now, times)
+      local owed, size = debt(a, b, capacity, now)
+      local admitted = true
       if hits > 0 then
-        after = owed + emission * hits
-        if emission == 0 or after > capacity then
-          admitted, after = 0, owed
+        local cost = emission * hits
+        local passing = 0
+        if emission > 0 then
+          passing = math.max(math.min(math.floor((capacity - owed) / cost), times), 0)
         end
+        owed = owed + cost * passing
+        admitted = passing == times
       elseif hits < 0 then
         local back = emission > 0 and -emission * hits or math.huge
         if undone then
           back = math.max(back - math.max(now.micros - undone, 0) * 100, 0)
         end
-        after = math.max(owed - back, 0)
+        owed = math.max(owed - back, 0)
       end
-      if after == 0 then
-        return admitted, 0, 0, 0
+      return admitted and 1 or 0, state_of(owed, size, capacity, now)
+    end,
+
+    reserve = function(a, b, c, emission, capacity, wish, now)
+      local owed, size = debt(a, b, capacity, now)
+      local held = math.max(owed, wish.hold * 100000)
+      local tokens = emission > 0 and granted_of(wish, math.floor((capacity - held) / emission)) or 0
+      if tokens == 0 then
+        return 0, a, b, 0
       end
-      local full = now_ticks + after
-      local seconds = math.floor(full / TICKS_PER_SECOND)
-      ticks = full - seconds * TICKS_PER_SECOND
-      return admitted, math.min(now.s + seconds, UINT32_MAX), ticks + math.max(size, bucket_size(capacity)) * SIZE_UNIT, 0
+      return tokens, state_of(held + tokens * emission, size, capacity, now)
     end,
 
     ends_at = function(a, b)

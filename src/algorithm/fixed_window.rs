@@ -11,7 +11,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Charging, Verdict};
+use super::{Charging, Verdict, Wish};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// At most `limit` hits in each window of `window` seconds.
@@ -33,7 +33,7 @@ impl FixedWindow {
     }
 
     /// The end of the window that `now` lies in, in seconds since the epoch.
-    fn window_end(&self, now: Timestamp) -> u32 {
+    pub(super) fn window_end(&self, now: Timestamp) -> u32 {
         let start = now.seconds().saturating_sub(now.seconds() % self.window);
         start.saturating_add(self.window.get())
     }
@@ -63,6 +63,16 @@ impl FixedWindow {
         let kept = if is_uncounted { count } else { after };
         *state = [end, u32::try_from(kept).unwrap_or(u32::MAX)];
         matches!(hits, Hits::Refund(_) | Hits::Undo { .. }) || after <= limit
+    }
+
+    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, wish: Wish) -> u32 {
+        let (end, count) = self.counts(*state, now);
+        let tokens = wish.granted(u64::from(self.limit).saturating_sub(count));
+        if tokens > 0 {
+            let kept = count.saturating_add(u64::from(tokens));
+            *state = [end, u32::try_from(kept).unwrap_or(u32::MAX)];
+        }
+        tokens
     }
 
     pub(super) fn verdict(

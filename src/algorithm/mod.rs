@@ -8,6 +8,7 @@ pub mod concurrency;
 pub mod fixed_window;
 pub mod policy;
 pub mod queue;
+pub mod reserve;
 pub mod sliding_window;
 pub mod sliding_window_log;
 mod state;
@@ -21,6 +22,7 @@ pub use self::{
     concurrency::Concurrency,
     fixed_window::FixedWindow,
     policy::{Parameters, Policy, PolicyError},
+    reserve::Wish,
     sliding_window::SlidingWindow,
     sliding_window_log::SlidingWindowLog,
     state::{Charging, Queued, Standing, State, Words},
@@ -113,22 +115,4 @@ pub struct Verdict {
     pub over: u64,
     /// The time of the decision.
     pub decided_at: Timestamp,
-}
-
-/// What an instance wishes to charge ahead of its own use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
-    /// .
-    pub most: u32,
-    /// .
-    pub share: u16,
-    /// .
-    pub hold_millis: u16,
-}
-
-impl Policy {
-    /// .
-    pub fn reserved_until(&self, _now: Timestamp) -> Option<Timestamp> {
-        None
-    }
 }

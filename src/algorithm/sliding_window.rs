@@ -18,7 +18,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Verdict, Words};
+use super::{Verdict, Wish, Words};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// Steps that a window is cut into at the most.
@@ -66,7 +66,7 @@ impl SlidingWindow {
     }
 
     /// The end of the window that a time lies in, in seconds since the epoch.
-    fn window_end(&self, time: Timestamp) -> u32 {
+    pub(super) fn window_end(&self, time: Timestamp) -> u32 {
         let start = time.seconds().saturating_sub(time.seconds() % self.window);
         start.saturating_add(self.window.get())
     }
@@ -125,9 +125,23 @@ impl SlidingWindow {
             }
             Hits::Peek | Hits::Release(_) => {}
         }
-        let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        *state = [counts.end.saturating_add(self.window.get()), word(counts.count), word(counts.previous)];
+        *state = self.words(&counts);
         admitted
+    }
+
+    pub(super) fn reserve(&self, state: &mut Words, now: Timestamp, wish: Wish) -> u32 {
+        let mut counts = self.counts(*state, now);
+        let tokens = wish.granted(u64::from(self.limit).saturating_sub(self.used(&counts, now)));
+        if tokens > 0 {
+            counts.count = counts.count.saturating_add(u64::from(tokens));
+            *state = self.words(&counts);
+        }
+        tokens
+    }
+
+    fn words(&self, counts: &Counts) -> Words {
+        let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        [counts.end.saturating_add(self.window.get()), word(counts.count), word(counts.previous)]
     }
 
     /// Takes back a charge of that time: it is among the current hits or among those before.

@@ -15,13 +15,22 @@
 //! But a clock that stepped back may have left a debt that no capacity explains. So the upper 5 bits of the second
 //! word keep the *size* of the largest bucket that was asked while there was a debt, and a debt is cut to what that size can owe.
 
+//!
+//! Tokens that are reserved are charged ahead of their use. If the bucket were full again before they are spent, as
+//! many would pass a second time: it refills no further, while a bucket that was charged when they are spent would
+//! refill only then. So a reservation makes the bucket owe at least its hold before the tokens: until the hold is over
+//! it owes at least what is reserved and not spent, and always at least what a bucket would owe that was charged when
+//! the tokens are spent. What such a bucket admits is what passes: no more than the capacity and what the rate
+//! gives. Giving tokens back as an undo returns the less the later it comes, and so never what was refilled since.
+
 use std::{num::NonZeroU64, time::Duration};
 
-use super::{PolicyError, Verdict};
+use super::{PolicyError, Verdict, Wish};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 const TICKS_PER_MICRO: u64 = 100;
-const TICKS_PER_SECOND: u64 = 1_000_000 * TICKS_PER_MICRO;
+const TICKS_PER_MILLI: u64 = 1_000 * TICKS_PER_MICRO;
+const TICKS_PER_SECOND: u64 = 1_000 * TICKS_PER_MILLI;
 
 /// The longest time that a bucket may take to fill: what keeps every sum below 2^53 ticks, about 2.8 years.
 const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
@@ -90,8 +99,7 @@ impl TokenBucket {
     }
 
     pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits) -> bool {
-        let bucket = Bucket::read(*state);
-        let owed = bucket.owed(now).min(bucket.bound().max(self.capacity));
+        let (owed, size) = self.debt(*state, now);
         let (admitted, after) = match hits {
             Hits::Peek | Hits::Release(_) => (true, owed),
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
@@ -107,9 +115,29 @@ impl TokenBucket {
                 (true, owed.saturating_sub(self.cost(amount.get()).saturating_sub(refilled)))
             }
         };
-        let size = if owed == 0 { 0 } else { bucket.size };
-        *state = Bucket::full_at(now, after, size.max(size_of(self.capacity))).write();
+        *state = Bucket::full_at(now, after, size).write();
         admitted
+    }
+
+    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, wish: Wish) -> u32 {
+        let (owed, size) = self.debt(*state, now);
+        let held = owed.max(u64::from(wish.hold_millis).saturating_mul(TICKS_PER_MILLI));
+        let remaining = self.emission.map_or(0, |interval| self.capacity.saturating_sub(held) / interval);
+        let tokens = wish.granted(remaining);
+        if tokens > 0 {
+            let after = held.saturating_add(self.cost(u64::from(tokens)));
+            *state = Bucket::full_at(now, after, size).write();
+        }
+        tokens
+    }
+
+    /// The ticks that are owed, and the size of the largest bucket that was asked since it was last full, this one
+    /// included.
+    fn debt(&self, state: [u32; 2], now: Timestamp) -> (u64, u32) {
+        let bucket = Bucket::read(state);
+        let owed = bucket.owed(now).min(bucket.bound().max(self.capacity));
+        let size = if owed == 0 { 0 } else { bucket.size };
+        (owed, size.max(size_of(self.capacity)))
     }
 
     pub(super) fn verdict(&self, state: [u32; 2], now: Timestamp, hits: Hits, admitted: bool) -> Verdict {

@@ -14,11 +14,12 @@ use tollgate::store::{RedisStore, redis::RedisSettings};
 use super::{Process, free_port};
 
 /// The commands that a user needs wherever Redis runs, as README has them.
-pub(crate) const COMMANDS: [&str; 24] = [
+pub(crate) const COMMANDS: [&str; 25] = [
     "evalsha",
     "script|load",
     "time",
     "get",
+    "mget",
     "set",
     "del",
     "ping",

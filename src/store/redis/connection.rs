@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use ::redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
 use tokio::sync::watch;
 
-use super::{keeper::Keeper, target::Target};
+use super::{keeper::Keeper, script::unless_error, target::Target};
 
 /// A handle on the connection; clones share it. The task ends when the last handle is gone.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ impl Connection {
     pub(super) async fn send(&self, command: &Cmd) -> Result<Value, SendError> {
         let (mut connection, number) = self.connection().await?;
         // An error that Redis answers arrives as a value.
-        let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
+        let answer = connection.send_packed_command(command).await.and_then(unless_error);
         if answer.as_ref().is_err_and(is_lasting) {
             self.condemn(number);
         }
@@ -153,7 +153,7 @@ impl Connection {
 
 /// The second of two answers, unless the first is the reason for an error in it.
 fn second_answer(answers: Vec<Value>) -> Result<Value, RedisError> {
-    let mut answers = answers.into_iter().map(Value::extract_error);
+    let mut answers = answers.into_iter().map(unless_error);
     match (answers.next(), answers.next()) {
         // If the server owns the keys by now, the command was obeyed all the same.
         (_, Some(Ok(answer))) => Ok(answer),

@@ -28,7 +28,7 @@ use crate::store::StoreError;
 
 /// Calls in a command at the most, where it may have several: they share what a command costs, and none waits long for
 /// the others.
-const CALLS_IN_COMMAND: usize = 1;
+const CALLS_IN_COMMAND: usize = 16;
 
 /// How to reach Redis. `Debug` shows no secret.
 #[derive(Clone)]

@@ -77,7 +77,7 @@ impl Known {
             let new = || Account::new(ask.policy);
             let Some(account) = self.accounts.get_or_insert(&cell.key, ask.record, new) else { continue };
             if account.policy != ask.policy {
-                let before = std::mem::replace(account, Account::new(ask.policy));
+                let before = mem::replace(account, Account::new(ask.policy));
                 let name = Name { cell: cell.key.clone(), record: ask.record };
                 self.leftovers.extend(before.left_over().map(|leftover| (name, leftover)));
             }

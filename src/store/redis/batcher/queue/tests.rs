@@ -91,7 +91,7 @@ fn places_stay_right_when_a_part_is_taken() {
     let calls: Vec<Call> = (0..50).map(|at| call(&at.to_string(), Hits::ONE)).collect();
     let (mut pushed, mut taken) = (0, 0);
     for _ in 0..20 {
-        calls.iter().for_each(|call| drop(queued.push_now(call)));
+        calls.iter().for_each(|call| _ = queued.push_now(call));
         pushed += calls.len();
         taken += queued.take(7).iter().sum::<usize>();
         // One place for each that asks something else.
@@ -127,7 +127,7 @@ fn each_caller_waits_until_its_own_time_is_over() {
 #[test]
 fn a_failure_is_told_to_all_who_wait_and_nobody_joins_what_failed() {
     let mut queued = Queued::new();
-    ["a", "a", "b"].iter().for_each(|name| drop(queued.push_now(&call(name, Hits::ONE))));
+    ["a", "a", "b"].iter().for_each(|name| _ = queued.push_now(&call(name, Hits::ONE)));
     queued.queue.fail(&SendError::NotConnected("gone".into()));
     for at in 0..3 {
         assert_eq!(queued.error(at).as_deref(), Some("not connected: gone"));

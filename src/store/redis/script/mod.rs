@@ -1,0 +1,77 @@
+//! The script's command and its reply; `lua/ask.lua` documents both.
+
+mod pack;
+mod reply;
+
+use std::sync::LazyLock;
+
+use ::redis::{Cmd, RedisError, cmd};
+use sha1_smol::Sha1;
+use smallvec::SmallVec;
+
+pub(super) use self::{
+    pack::command,
+    reply::{read_replies, unless_error},
+};
+use crate::{
+    algorithm::Wish,
+    store::call::{Call, Verdicts},
+};
+
+/// The script, composed of its parts in the order in which they need each other; first what the usual case needs.
+const SOURCE: &str = concat!(
+    include_str!("../../../../lua/prelude.lua"),
+    include_str!("../../../../lua/ask.lua"),
+    include_str!("../../../../lua/fixed_window.lua"),
+    include_str!("../../../../lua/sliding_window.lua"),
+    include_str!("../../../../lua/token_bucket.lua"),
+    include_str!("../../../../lua/usual.lua"),
+    include_str!("../../../../lua/calls.lua"),
+    include_str!("../../../../lua/cell.lua"),
+    include_str!("../../../../lua/queue.lua"),
+    include_str!("../../../../lua/sliding_window_log.lua"),
+    include_str!("../../../../lua/concurrency.lua"),
+    include_str!("../../../../lua/decide.lua"),
+);
+
+/// The name under which Redis knows the script.
+static DIGEST: LazyLock<String> = LazyLock::new(|| Sha1::from(SOURCE).digest().to_string());
+
+/// A call that is made so many times in a row, in one command.
+///
+/// More than once only where the call has one cell, of packed records none of which is asked twice, charges each
+/// counter for itself, and gives nothing back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run<'a> {
+    pub(super) call: &'a Call,
+    pub(super) times: u16,
+    /// For each ask, cell by cell, what is wished beside it; empty where nothing is. Only for a record that the call
+    /// asks once.
+    pub(super) wishes: &'a [Wish],
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// What the call came to each time, in order; that something was reserved beside it is not told there.
+    pub(super) verdicts: SmallVec<[Verdicts; 1]>,
+    /// For each ask, cell by cell, how many tokens are reserved; empty where nothing was wished.
+    pub(super) reserved: SmallVec<[u32; 2]>,
+}
+
+/// Outcomes in the order of the runs; of a run that the server refused, its error.
+pub(super) type Outcomes = Vec<Result<Outcome, RedisError>>;
+
+/// The command that makes the script known.
+pub(super) fn load() -> Cmd {
+    let mut command = cmd("SCRIPT");
+    command.arg("LOAD").arg(SOURCE);
+    command
+}
+
+impl<'a> Run<'a> {
+    /// The call, made once, with no wishes.
+    pub(super) const fn once(call: &'a Call) -> Self {
+        Self { call, times: 1, wishes: &[] }
+    }
+}
