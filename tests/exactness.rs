@@ -127,7 +127,10 @@ fn check(key: &str, name: &str, mut passed: Vec<Passed>, seconds: u64) {
                 assert_within(&passed, WINDOW / parts, BURST + LIMIT / parts, &what);
             }
         }
-        // What was charged ahead and not spent comes back, so all of it passes in the end.
+        // Denied hits count in a fixed window, so that a token which is given back after them comes too late.
+        "leased_total" => {
+            return assert!((TOTAL - 10..=TOTAL).contains(&passed.len()), "{what}: {}", passed.len());
+        }
         _ => return assert_eq!(passed.len(), TOTAL, "{what}"),
     }
     // The limit was there to be met.
