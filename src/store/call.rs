@@ -56,7 +56,7 @@ pub struct Call {
 pub type Verdicts = SmallVec<[(usize, Verdict); 2]>;
 
 /// All calls of one request, each for another tag.
-pub type Calls = SmallVec<[Call; 2]>;
+pub type Calls = SmallVec<[Call; 1]>;
 
 impl Call {
     /// A call with one ask.

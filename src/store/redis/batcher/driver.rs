@@ -38,7 +38,7 @@ struct Flight {
     number: u64,
     sent_at: Instant,
     /// What each command has.
-    commands: Vec<Vec<Group>>,
+    commands: Vec<Vec<Box<Group>>>,
     /// Whether the write began with the script itself.
     tells_script: bool,
 }
@@ -49,7 +49,7 @@ struct Driver {
     /// What is under way, oldest first.
     flights: Vec<Flight>,
     /// Calls that a server did nothing about because it does not know the script.
-    again: Vec<Group>,
+    again: Vec<Box<Group>>,
     sent: u64,
 }
 
@@ -94,11 +94,11 @@ impl Driver {
         }
         let tells_script = !self.again.is_empty();
         let mut groups = mem::take(&mut self.again);
-        groups.retain_mut(Group::keep_waiting);
+        groups.retain_mut(|group| group.keep_waiting());
         groups.extend(self.shared.queue.lock().take(MOST_IN_FLIGHT.saturating_sub(groups.len())));
         let now = Instant::now();
         groups.retain_mut(|group| self.prepare(group, now));
-        let deadline = groups.iter().filter_map(Group::deadline).max()?;
+        let deadline = groups.iter().filter_map(|group| group.deadline()).max()?;
         let commands = self.arrange(groups);
         let mut pipeline = Pipeline::with_capacity(commands.len().saturating_add(1));
         if tells_script {
@@ -106,7 +106,7 @@ impl Driver {
         }
         for groups in &commands {
             let clock = groups.first().map(|group| group.clock).unwrap_or_default();
-            pipeline.add_command(script::command(&self.terms.key_prefix, groups.iter().map(run), clock));
+            pipeline.add_command(script::command(&self.terms.key_prefix, groups.iter().map(|group| run(group)), clock));
         }
         let callers = commands.iter().flatten().map(|group| group.riders.len()).sum::<usize>();
         let calls = commands.iter().map(Vec::len).sum::<usize>();
@@ -137,8 +137,8 @@ impl Driver {
     }
 
     /// Distributes calls over commands: those of a command are decided by the same clock.
-    fn arrange(&self, groups: Vec<Group>) -> Vec<Vec<Group>> {
-        let mut commands: Vec<Vec<Group>> =
+    fn arrange(&self, groups: Vec<Box<Group>>) -> Vec<Vec<Box<Group>>> {
+        let mut commands: Vec<Vec<Box<Group>>> =
             Vec::with_capacity(groups.len().div_ceil(self.terms.calls_in_command.max(1)));
         for group in groups {
             match commands.last_mut() {
@@ -190,7 +190,7 @@ impl Driver {
     }
 
     /// A server refused a command, and did nothing, or nothing that is known.
-    fn refused(&mut self, groups: Vec<Group>, error: RedisError, connection: &Connection) {
+    fn refused(&mut self, groups: Vec<Box<Group>>, error: RedisError, connection: &Connection) {
         connection.note(&error);
         let error = SendError::Failed(error);
         let may_repeat = error.is_unknown_script();
@@ -203,8 +203,8 @@ impl Driver {
         }
     }
 
-    fn answered(&self, groups: Vec<Group>, answer: Value, sent_at: Instant, connection: &Connection) {
-        let outcomes = script::read_replies(groups.iter().map(run), answer).unwrap_or_default();
+    fn answered(&self, groups: Vec<Box<Group>>, answer: Value, sent_at: Instant, connection: &Connection) {
+        let outcomes = script::read_replies(groups.iter().map(|group| run(group)), answer).unwrap_or_default();
         let mut outcomes = outcomes.into_iter();
         for mut group in groups {
             match outcomes.next() {

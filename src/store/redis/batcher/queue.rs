@@ -27,7 +27,8 @@ const MOST_RIDERS: usize = u16::MAX as usize;
 /// Calls in the order in which they came. Ones that ask the same share a place.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiting: VecDeque<Group>,
+    /// Boxed, since they change hands some times.
+    waiting: VecDeque<Box<Group>>,
     /// Places of those that others may join, by the hash of what they ask; counted from the first that ever waited.
     joinable: HashTable<u64>,
     /// How many went before the first that waits.
@@ -85,19 +86,19 @@ impl Queue {
             });
         }
         let riders = SmallVec::from_iter([rider]);
-        self.waiting.push_back(Group {
+        self.waiting.push_back(Box::new(Group {
             call: call.clone(),
             clock,
             riders,
             attempts: 0,
             hash,
             wishes: Wishes::new(),
-        });
+        }));
         was_empty
     }
 
     /// Takes the first calls out, at most so many, without those that nobody waits for any more.
-    pub(super) fn take(&mut self, most: usize) -> Vec<Group> {
+    pub(super) fn take(&mut self, most: usize) -> Vec<Box<Group>> {
         let mut taken = Vec::with_capacity(most.min(self.waiting.len()));
         while taken.len() < most
             && let Some(mut group) = self.waiting.pop_front()
@@ -140,8 +141,8 @@ impl Queue {
     }
 }
 
-fn group_at(waiting: &VecDeque<Group>, gone: u64, place: u64) -> Option<&Group> {
-    waiting.get(usize::try_from(place.wrapping_sub(gone)).ok()?)
+fn group_at(waiting: &VecDeque<Box<Group>>, gone: u64, place: u64) -> Option<&Group> {
+    waiting.get(usize::try_from(place.wrapping_sub(gone)).ok()?).map(|group| &**group)
 }
 
 /// Whether making the call several times is the same as making each of its asks several times: its counters are
