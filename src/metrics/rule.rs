@@ -82,12 +82,12 @@ impl RuleCounters {
 }
 
 /// Counts what one descriptor came to.
-pub fn hits(domain: &str, entries: &[Entry<'_>], limited: &Limited, hits: Hits, near_limit_ratio: f64) {
+pub fn hits(domain: &str, entries: &[Entry<'_>], limited: &Limited<'_>, hits: Hits, near_limit_ratio: f64) {
     let near = near_limit(limited.quota.limit, near_limit_ratio);
     let record = |counters: &RuleCounters| {
         counters.record(limited.quota.limit, near, limited.is_shadow(), hits, &limited.verdict);
     };
-    match &limited.rule {
+    match limited.rule {
         None => {
             by_path(domain, BROUGHT_ALONG).as_deref().map(record);
         }

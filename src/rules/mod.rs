@@ -22,7 +22,7 @@ pub use self::{
     id::RecordId,
     level::{Branch, Duplicate, Level, Matcher, Node},
     rule::{Derived, Limit, Rule, Segment, Value},
-    snapshot::Snapshot,
+    snapshot::{InForce, Snapshot},
     wildcard::Wildcard,
 };
 use crate::algorithm::{Algorithm, Charging};
