@@ -16,6 +16,8 @@ mod wildcard;
 
 use std::{collections::HashMap, sync::Arc};
 
+use foldhash::quality::RandomState;
+
 pub(crate) use self::level::join;
 pub use self::{
     cidr::CidrTable,
@@ -30,7 +32,7 @@ use crate::algorithm::{Algorithm, Charging};
 /// Every domain's rules, as one version of the configuration states them.
 #[derive(Debug, Default)]
 pub struct Rules {
-    domains: HashMap<Box<str>, Domain>,
+    domains: HashMap<Box<str>, Domain, RandomState>,
 }
 
 /// One domain's rules.
