@@ -18,7 +18,7 @@ use crate::{
     descriptor::Descriptor,
     lease::LeaseId,
     metrics,
-    rules::Snapshot,
+    rules::{InForce, Rules, Snapshot},
     store::{
         Decisions, Store, StoreError,
         call::{Calls, Verdicts},
@@ -43,17 +43,6 @@ impl Default for Modes {
     }
 }
 
-/// Why a request was not decided.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LimiterError {
-    /// No version of the rules was loaded yet.
-    #[error("no rate limit configuration loaded")]
-    NoRules,
-    /// A store did not decide.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 /// Decides requests by the rules in force.
 #[derive(Clone, Debug)]
 pub struct Limiter {
@@ -62,7 +51,7 @@ pub struct Limiter {
     modes: Modes,
 }
 
-type Statuses = SmallVec<[Status; 4]>;
+type Statuses<'r> = SmallVec<[Status<'r>; 4]>;
 
 impl Limiter {
     /// A limiter that enforces whatever `rules` holds at the time, counting in `store`.
@@ -70,17 +59,26 @@ impl Limiter {
         Self { rules, store, modes }
     }
 
+    /// The rules that a request is to be decided by.
+    pub fn rules(&self) -> InForce {
+        self.rules.in_force()
+    }
+
+    /// Whether decisions are made without waiting for anyone.
+    pub const fn decides_at_once(&self) -> bool {
+        matches!(self.store, Store::Memory(_))
+    }
+
     /// Decides what a request tells about itself; with the places that it holds, if it passes and took any.
     ///
     /// # Errors
-    /// [`LimiterError::NoRules`] before the first rules are loaded; [`LimiterError::Store`] when a counter could
-    /// not be decided.
-    pub async fn decide(
+    /// When a counter could not be decided.
+    pub async fn decide<'r>(
         &self,
+        rules: &'r Rules,
         domain: &str,
         descriptors: &[Descriptor<'_>],
-    ) -> Result<(Decision, Option<Places>), LimiterError> {
-        let rules = self.rules.load().ok_or(LimiterError::NoRules)?;
+    ) -> Result<(Decision<'r>, Option<Places>), StoreError> {
         let Some(rules) = rules.domain(domain) else {
             metrics::unknown_domain();
             let statuses = descriptors.iter().map(|_| Status::NoLimit).collect();
@@ -93,7 +91,8 @@ impl Limiter {
         let places = lease.map(|lease| Places::new(self.store.clone(), &calls, lease));
         let (calls, decisions) = look::decide(&self.store, calls).await;
         let decision = self.conclude(domain, descriptors, &targets, &calls, &decisions);
-        let keeps = |decision: &Decision| decision.code == Code::Ok && undo::holds_lease(&calls, &decisions);
+        let keeps =
+            |decision: &Decision<'_>| decision.code == Code::Ok && undo::holds_lease(&calls, &decisions);
         match (decision, places) {
             (Ok(decision), Some(places)) if keeps(&decision) => Ok((decision, Some(places))),
             (decision, places) => {
@@ -106,15 +105,15 @@ impl Limiter {
 
     /// Folds what the calls came to into the request's decision, and has taken back what a request charged that
     /// does not pass.
-    fn conclude(
+    fn conclude<'r>(
         &self,
         domain: &str,
         descriptors: &[Descriptor<'_>],
-        targets: &Targets<'_>,
+        targets: &Targets<'r>,
         calls: &Calls,
         decisions: &Decisions,
-    ) -> Result<Decision, LimiterError> {
-        let mut statuses: Statuses = targets.iter().map(Target::status_without_counter).collect();
+    ) -> Result<Decision<'r>, StoreError> {
+        let mut statuses: Statuses<'r> = targets.iter().map(Target::status_without_counter).collect();
         let mut failure = None;
         for verdicts in decisions {
             match verdicts {
@@ -129,20 +128,20 @@ impl Limiter {
             self.store.decide_later(undo::undo(calls, decisions));
         }
         if let Some(error) = failure {
-            return Err(error.clone().into());
+            return Err(error.clone());
         }
         Ok(Decision { code, statuses })
     }
 
     /// Puts what the counters said in its place.
-    fn fill(&self, statuses: &mut Statuses, targets: &Targets<'_>, verdicts: &Verdicts) {
+    fn fill<'r>(&self, statuses: &mut Statuses<'r>, targets: &Targets<'r>, verdicts: &Verdicts) {
         for (descriptor, verdict) in verdicts {
             let (rule, quota, policy) = match targets.get(*descriptor) {
-                Some(Target::Rule { rule, quota, policy, .. }) => (Some(Arc::clone(rule)), *quota, policy),
+                Some(Target::Rule { rule, quota, policy, .. }) => (Some(&***rule), *quota, policy),
                 Some(Target::Brought { quota, policy, .. }) => (None, *quota, policy),
                 Some(Target::Nothing | Target::Unlimited(_)) | None => continue,
             };
-            let is_quota = self.modes.quota || rule.as_ref().is_some_and(|rule| rule.quota_mode);
+            let is_quota = self.modes.quota || rule.is_some_and(|rule| rule.quota_mode);
             if let Some(status) = statuses.get_mut(*descriptor) {
                 *status = Status::Limited(Limited {
                     rule,
@@ -156,7 +155,7 @@ impl Limiter {
     }
 
     /// Folds the statuses: over the limit when any that is no quota is, or when all of those that are quotas are.
-    fn overall(&self, statuses: &[Status]) -> Code {
+    fn overall(&self, statuses: &[Status<'_>]) -> Code {
         let (mut quotas, mut exhausted, mut denied) = (0_usize, 0_usize, false);
         for status in statuses {
             let is_over = status.code() == Code::OverLimit;
@@ -177,7 +176,7 @@ impl Limiter {
         }
     }
 
-    fn is_quota(&self, status: &Status) -> bool {
+    fn is_quota(&self, status: &Status<'_>) -> bool {
         match status {
             Status::Limited(limited) => limited.is_quota,
             // As in the reference: one that no rule limits is a quota that never runs out.
@@ -191,7 +190,7 @@ impl Limiter {
         domain: &str,
         descriptors: &[Descriptor<'_>],
         targets: &Targets<'_>,
-        statuses: &[Status],
+        statuses: &[Status<'_>],
     ) {
         for ((descriptor, target), status) in descriptors.iter().zip(targets).zip(statuses) {
             if let (Status::Limited(limited), Some(hits)) = (status, target.hits()) {

@@ -1,6 +1,6 @@
 //! What a request came to.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -21,20 +21,20 @@ pub enum Code {
 
 /// What one descriptor came to.
 #[derive(Clone, Debug)]
-pub enum Status {
+pub enum Status<'r> {
     /// No rule limits it, or the rule was replaced by another one of the request.
     NoLimit,
     /// A rule says that it is unlimited.
     Unlimited,
     /// A counter decided.
-    Limited(Limited),
+    Limited(Limited<'r>),
 }
 
 /// What a counter decided, and for whom.
 #[derive(Clone, Debug)]
-pub struct Limited {
+pub struct Limited<'r> {
     /// The rule; none for a limit that the request brought along.
-    pub rule: Option<Arc<Rule>>,
+    pub rule: Option<&'r Rule>,
     /// The quota that was enforced.
     pub quota: Quota,
     /// What it was enforced by.
@@ -45,10 +45,10 @@ pub struct Limited {
     pub is_quota: bool,
 }
 
-impl Limited {
+impl<'r> Limited<'r> {
     /// Whether the limit is only watched.
     pub fn is_shadow(&self) -> bool {
-        self.rule.as_ref().is_some_and(|rule| rule.shadow_mode)
+        self.rule.is_some_and(|rule| rule.shadow_mode)
     }
 
     /// What the descriptor's status says: a watched limit is never over.
@@ -60,13 +60,13 @@ impl Limited {
     }
 
     /// The limit's name; empty when it has none.
-    pub fn name(&self) -> &str {
-        self.rule.as_ref().map(|rule| &*rule.name).unwrap_or_default()
+    pub fn name(&self) -> &'r str {
+        self.rule.map(|rule| &*rule.name).unwrap_or_default()
     }
 
     /// What people are told that the limit is called: its name, else the rule's place in the tree.
-    pub fn label(&self) -> Cow<'_, str> {
-        match &self.rule {
+    pub fn label(&self) -> Cow<'r, str> {
+        match self.rule {
             Some(rule) if rule.name.is_empty() => rule.path().into(),
             Some(rule) => (&*rule.name).into(),
             None => "request".into(),
@@ -90,9 +90,9 @@ impl Limited {
     }
 }
 
-impl Status {
+impl<'r> Status<'r> {
     /// What a counter decided, if one did.
-    pub const fn limited(&self) -> Option<&Limited> {
+    pub const fn limited(&self) -> Option<&Limited<'r>> {
         match self {
             Self::Limited(limited) => Some(limited),
             Self::NoLimit | Self::Unlimited => None,
@@ -107,14 +107,14 @@ impl Status {
 
 /// What a request came to, and each of its descriptors in order.
 #[derive(Clone, Debug)]
-pub struct Decision {
+pub struct Decision<'r> {
     /// Whether the request passes.
     pub code: Code,
     /// What each descriptor came to.
-    pub statuses: SmallVec<[Status; 4]>,
+    pub statuses: SmallVec<[Status<'r>; 4]>,
 }
 
-impl Decision {
+impl Decision<'_> {
     /// Until a denied request may be sent again: when the last of the limits that deny it lets it pass, and, where
     /// every quota is exhausted, the first of these does too. `None` for a request that passes.
     pub fn retry_after(&self) -> Option<Duration> {
@@ -122,7 +122,7 @@ impl Decision {
             return None;
         }
         let limited = || self.statuses.iter().filter_map(Status::limited);
-        let over = |limited: &&Limited| limited.code() == Code::OverLimit;
+        let over = |limited: &&Limited<'_>| limited.code() == Code::OverLimit;
         let enforced =
             limited().filter(over).filter(|limited| !limited.is_quota).map(Limited::until_reset).max();
         let are_quotas_left = limited().any(|limited| limited.is_quota && limited.code() == Code::Ok);

@@ -37,7 +37,7 @@ pub(super) fn targets<'r>(domain: &'r Domain, descriptors: &[Descriptor<'_>]) ->
 
 impl Target<'_> {
     /// What the descriptor's status is as long as no counter has spoken.
-    pub(super) const fn status_without_counter(&self) -> Status {
+    pub(super) const fn status_without_counter<'s>(&self) -> Status<'s> {
         match self {
             Self::Unlimited(_) => Status::Unlimited,
             Self::Nothing | Self::Rule { .. } | Self::Brought { .. } => Status::NoLimit,

@@ -2,13 +2,17 @@
 
 mod redis;
 mod rule;
+mod striped;
 
+use std::sync::{Arc, LazyLock};
+
+use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
+
+use self::striped::Striped;
 pub use self::{
     redis::{Way, redis_saved, redis_sent},
     rule::{RuleCounters, hits},
 };
-
-use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 
 /// Renders what was counted.
 #[derive(Clone)]
@@ -31,6 +35,7 @@ pub fn install() -> Result<Exporter, BuildError> {
 impl Exporter {
     /// Everything counted so far, in Prometheus' text format.
     pub fn render(&self) -> String {
+        striped::publish();
         self.0.render()
     }
 
@@ -65,7 +70,17 @@ pub fn connection_closed() {
 
 /// Counts a request by what came of it: `ok`, `over_limit`, or the label of the error.
 pub fn answered(result: &'static str) {
-    metrics::counter!("tollgate_requests_total", "result" => result).increment(1);
+    static FREQUENT: LazyLock<Arc<Striped<2>>> =
+        LazyLock::new(|| Striped::new(["ok", "over_limit"].map(requests)));
+    match result {
+        "ok" => FREQUENT.add([1, 0]),
+        "over_limit" => FREQUENT.add([0, 1]),
+        rare => requests(rare).increment(1),
+    }
+}
+
+fn requests(result: &'static str) -> metrics::Counter {
+    metrics::counter!("tollgate_requests_total", "result" => result)
 }
 
 /// Tells how full the memory store is: counters held, and live ones dropped since the start to make room.

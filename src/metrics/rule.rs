@@ -6,9 +6,9 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use metrics::Counter;
 use parking_lot::RwLock;
 
+use super::striped::Striped;
 use crate::{
     algorithm::Verdict,
     descriptor::{Entry, Hits},
@@ -28,11 +28,8 @@ const BROUGHT_ALONG: &str = "(request)";
 /// The series of one path: each one's name is the reference's, in `tollgate_rule_…_total`.
 #[derive(Clone)]
 pub struct RuleCounters {
-    total_hits: Counter,
-    within_limit: Counter,
-    near_limit: Counter,
-    over_limit: Counter,
-    shadow_mode: Counter,
+    /// Total, within, near and over the limit, and over a limit that is only watched.
+    series: Arc<Striped<5>>,
 }
 
 impl fmt::Debug for RuleCounters {
@@ -48,11 +45,13 @@ impl RuleCounters {
     fn new(domain: &str, path: &str) -> Self {
         let series = |name: &'static str| metrics::counter!(name, "domain" => domain.to_owned(), "rule" => path.to_owned());
         Self {
-            total_hits: series("tollgate_rule_total_hits_total"),
-            within_limit: series("tollgate_rule_within_limit_total"),
-            near_limit: series("tollgate_rule_near_limit_total"),
-            over_limit: series("tollgate_rule_over_limit_total"),
-            shadow_mode: series("tollgate_rule_shadow_mode_total"),
+            series: Striped::new([
+                series("tollgate_rule_total_hits_total"),
+                series("tollgate_rule_within_limit_total"),
+                series("tollgate_rule_near_limit_total"),
+                series("tollgate_rule_over_limit_total"),
+                series("tollgate_rule_shadow_mode_total"),
+            ]),
         }
     }
 
@@ -62,32 +61,25 @@ impl RuleCounters {
         if charged == 0 {
             return;
         }
-        self.total_hits.increment(charged);
         // Those of the hits that had room, and the part of them that lies above the threshold.
         let fitting = charged.saturating_sub(verdict.over);
         let near_hits = match verdict.admitted {
             true => verdict.used.saturating_sub(near).min(fitting),
             false => u64::from(limit).saturating_sub(near).min(fitting),
         };
-        self.near_limit.increment(near_hits);
-        if verdict.admitted {
-            self.within_limit.increment(charged);
-        } else {
-            self.over_limit.increment(verdict.over);
-        }
-        if is_shadow {
-            self.shadow_mode.increment(verdict.over);
-        }
+        let (within, over) = if verdict.admitted { (charged, 0) } else { (0, verdict.over) };
+        let watched = if is_shadow { verdict.over } else { 0 };
+        self.series.add([charged, within, near_hits, over, watched]);
     }
 }
 
 /// Counts what one descriptor came to.
-pub fn hits(domain: &str, entries: &[Entry<'_>], limited: &Limited, hits: Hits, near_limit_ratio: f64) {
+pub fn hits(domain: &str, entries: &[Entry<'_>], limited: &Limited<'_>, hits: Hits, near_limit_ratio: f64) {
     let near = near_limit(limited.quota.limit, near_limit_ratio);
     let record = |counters: &RuleCounters| {
         counters.record(limited.quota.limit, near, limited.is_shadow(), hits, &limited.verdict);
     };
-    match &limited.rule {
+    match limited.rule {
         None => {
             by_path(domain, BROUGHT_ALONG).as_deref().map(record);
         }

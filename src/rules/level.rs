@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use foldhash::quality::RandomState;
 use ipnet::IpNet;
 use regex::Regex;
 use smallvec::SmallVec;
@@ -17,11 +18,11 @@ pub struct Level {
     /// Positions in `nodes` by text. As in the reference, exact values and keys without a value are looked up
     /// alike: an entry is found under `key_value`, else under `key`. Patterns are in here too, for an entry that
     /// reads just like one.
-    stated: HashMap<Box<str>, usize>,
+    stated: HashMap<Box<str>, usize, RandomState>,
     /// Patterns for `key_value` and their positions in `nodes`, in the order of the configuration.
     wildcards: Vec<(Wildcard, usize)>,
     /// What is asked of the value alone, by key.
-    by_key: HashMap<Box<str>, ByKey>,
+    by_key: HashMap<Box<str>, ByKey, RandomState>,
 }
 
 /// Address ranges and regular expressions for one key's value.

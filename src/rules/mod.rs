@@ -16,13 +16,15 @@ mod wildcard;
 
 use std::{collections::HashMap, sync::Arc};
 
+use foldhash::quality::RandomState;
+
 pub(crate) use self::level::join;
 pub use self::{
     cidr::CidrTable,
     id::RecordId,
     level::{Branch, Duplicate, Level, Matcher, Node},
     rule::{Derived, Limit, Rule, Segment, Sync, Value},
-    snapshot::Snapshot,
+    snapshot::{InForce, Snapshot},
     wildcard::Wildcard,
 };
 use crate::algorithm::{Algorithm, Charging};
@@ -30,7 +32,7 @@ use crate::algorithm::{Algorithm, Charging};
 /// Every domain's rules, as one version of the configuration states them.
 #[derive(Debug, Default)]
 pub struct Rules {
-    domains: HashMap<Box<str>, Domain>,
+    domains: HashMap<Box<str>, Domain, RandomState>,
 }
 
 /// One domain's rules.

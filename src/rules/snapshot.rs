@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 
 use super::Rules;
@@ -18,7 +18,26 @@ pub struct Snapshot {
     previous: Mutex<Option<Arc<Rules>>>,
 }
 
+/// The rules that were in force when a request came, kept for as long as it needs them.
+///
+/// Unlike a clone of the [`Arc`], it is made without writing to memory that all workers share, but for the ninth and
+/// further ones of a thread.
+#[derive(Debug)]
+pub struct InForce(Guard<Option<Arc<Rules>>>);
+
+impl InForce {
+    /// The rules, if any were loaded.
+    pub fn get(&self) -> Option<&Rules> {
+        self.0.as_deref()
+    }
+}
+
 impl Snapshot {
+    /// The rules in force now, to be held for the time of a request.
+    pub fn in_force(&self) -> InForce {
+        InForce(self.current.load())
+    }
+
     /// The rules in force now.
     pub fn load(&self) -> Option<Arc<Rules>> {
         self.current.load_full()

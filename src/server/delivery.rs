@@ -8,6 +8,7 @@ use std::{
 use hyper::{
     Response,
     body::{Bytes, Frame, SizeHint},
+    header::{HeaderMap, HeaderValue},
 };
 use tonic::{Status, body::Body};
 
@@ -17,16 +18,51 @@ use crate::limiter::Places;
 /// is taken to be written: the caller may have reset the call by then, and then drops it half read.
 #[derive(Debug)]
 pub(super) struct Delivery {
-    body: Body,
+    content: Content,
     places: Option<Places>,
 }
 
+#[derive(Debug)]
+enum Content {
+    /// What another service answers.
+    Other(Body),
+    /// One message, and that the call succeeded.
+    Message(Bytes),
+    /// That the call succeeded.
+    Success,
+    /// Nothing more.
+    Sent,
+}
+
 impl Delivery {
-    /// The response with its body, which takes the places over that come with it.
-    pub(super) fn of(mut response: Response<Body>) -> Response<Self> {
-        let places = response.extensions_mut().remove();
-        response.map(|body| Self { body, places })
+    /// The response of another service.
+    pub(super) fn of(response: Response<Body>) -> Response<Self> {
+        response.map(|body| Self { content: Content::Other(body), places: None })
     }
+
+    /// A message with its prefix, which takes over the places that it tells the lease of.
+    pub(super) const fn of_message(message: Bytes, places: Option<Places>) -> Self {
+        Self { content: Content::Message(message), places }
+    }
+}
+
+impl Content {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let (frame, rest) = match self {
+            Self::Other(body) => return hyper::body::Body::poll_frame(Pin::new(body), cx),
+            Self::Message(message) => (Frame::data(std::mem::take(message)), Self::Success),
+            Self::Success => (Frame::trailers(success()), Self::Sent),
+            Self::Sent => return Poll::Ready(None),
+        };
+        *self = rest;
+        Poll::Ready(Some(Ok(frame)))
+    }
+}
+
+fn success() -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
+    trailers
 }
 
 impl hyper::body::Body for Delivery {
@@ -37,7 +73,7 @@ impl hyper::body::Body for Delivery {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let frame = ready!(self.content.poll_frame(cx));
         let is_last = match &frame {
             Some(Ok(frame)) => frame.is_trailers(),
             Some(Err(_)) => false,
@@ -50,10 +86,18 @@ impl hyper::body::Body for Delivery {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.content {
+            Content::Other(body) => body.is_end_stream(),
+            Content::Message(_) | Content::Success => false,
+            Content::Sent => true,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.content {
+            Content::Other(body) => body.size_hint(),
+            // Left open, so that no length is told: tonic does not either.
+            Content::Message(_) | Content::Success | Content::Sent => SizeHint::default(),
+        }
     }
 }

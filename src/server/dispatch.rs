@@ -3,20 +3,21 @@
 use std::{
     convert::Infallible,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
 use hyper::{Request, Response, body::Incoming};
-use tonic::{body::Body, codegen::Service as _, server::NamedService as _, service::Routes};
+use tonic::{body::Body, codegen::Service as _, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::{
     delivery::Delivery,
     health::{HealthService, Readiness},
+    unary,
 };
 use crate::proto::{
-    FILE_DESCRIPTOR_SET,
-    envoy::service::ratelimit::v3::rate_limit_service_server::{RateLimitService, RateLimitServiceServer},
+    FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
 };
 
 /// What keeps the description of our services from being served.
@@ -24,7 +25,8 @@ pub(super) use tonic_reflection::server::Error as ReflectionError;
 
 /// The services of the gRPC port. The one that matters skips the routing table.
 pub(super) struct Dispatch<T> {
-    rate_limit: RateLimitServiceServer<T>,
+    rate_limit: Arc<T>,
+    max_message_bytes: usize,
     others: Routes,
 }
 
@@ -43,14 +45,17 @@ pub(super) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionEr
 
 impl<T: RateLimitService> Dispatch<T> {
     pub(super) fn new(rate_limit: T, others: Routes, max_message_bytes: usize) -> Self {
-        let rate_limit = RateLimitServiceServer::new(rate_limit).max_decoding_message_size(max_message_bytes);
-        Self { rate_limit, others }
+        Self { rate_limit: Arc::new(rate_limit), max_message_bytes, others }
     }
 }
 
 impl<T> Clone for Dispatch<T> {
     fn clone(&self) -> Self {
-        Self { rate_limit: self.rate_limit.clone(), others: self.others.clone() }
+        Self {
+            rate_limit: Arc::clone(&self.rate_limit),
+            max_message_bytes: self.max_message_bytes,
+            others: self.others.clone(),
+        }
     }
 }
 
@@ -60,22 +65,31 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
     type Future = Answering;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let path = request.uri().path().strip_prefix('/');
-        let service = path.and_then(|path| path.split_once('/')).map(|(service, _)| service);
-        Answering(match service == Some(RateLimitServiceServer::<T>::NAME) {
-            true => self.rate_limit.clone().call(request),
-            false => Box::pin(self.others.clone().call(request.map(Body::new))),
-        })
+        match request.uri().path() == unary::PATH {
+            true => {
+                let answer = unary::answer(Arc::clone(&self.rate_limit), request, self.max_message_bytes);
+                Answering::RateLimit(Box::pin(answer))
+            }
+            false => Answering::Other(Box::pin(self.others.clone().call(request.map(Body::new)))),
+        }
     }
 }
 
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 /// A call that is being answered.
-pub(super) struct Answering(Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>);
+pub(super) enum Answering {
+    RateLimit(Boxed<Response<Delivery>>),
+    Other(Boxed<Result<Response<Body>, Infallible>>),
+}
 
 impl Future for Answering {
     type Output = Result<Response<Delivery>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx).map_ok(Delivery::of)
+        match &mut *self {
+            Self::RateLimit(answer) => answer.as_mut().poll(cx).map(Ok),
+            Self::Other(answer) => answer.as_mut().poll(cx).map_ok(Delivery::of),
+        }
     }
 }

@@ -23,6 +23,7 @@ mod run;
 mod running;
 mod signals;
 mod start;
+mod unary;
 mod worker;
 
 pub use self::{

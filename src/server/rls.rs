@@ -1,6 +1,8 @@
 //! The rate-limit service as gRPC has it.
 
-use tonic::{Request, Response, Status, async_trait};
+use std::{future::ready, pin::Pin};
+
+use tonic::{Request, Response, Status};
 
 use crate::{
     proto::envoy::service::ratelimit::v3::{
@@ -13,20 +15,28 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Rls(pub(super) Service);
 
-#[async_trait]
+type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 'a>>;
+
 impl RateLimitService for Rls {
-    async fn should_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let answer = self.0.answer(request.get_ref()).await;
-        let Answer { response, places } = answer.map_err(|error| status(&error))?;
-        let mut response = Response::new(response);
-        if let Some(places) = places {
-            response.extensions_mut().insert(places);
+    fn should_rate_limit<'s, 'a>(&'s self, request: Request<RateLimitRequest>) -> Answering<'a>
+    where
+        's: 'a,
+        Self: 'a,
+    {
+        match self.0.answer_at_once(request.get_ref()) {
+            Some(answer) => Box::pin(ready(response(answer))),
+            None => Box::pin(async move { response(self.0.answer(request.get_ref()).await) }),
         }
-        Ok(response)
     }
+}
+
+fn response(answer: Result<Answer, RequestError>) -> Result<Response<RateLimitResponse>, Status> {
+    let Answer { response, places } = answer.map_err(|error| status(&error))?;
+    let mut response = Response::new(response);
+    if let Some(places) = places {
+        response.extensions_mut().insert(places);
+    }
+    Ok(response)
 }
 
 /// A failure is UNAVAILABLE, so that the proxy's `failure_mode_deny` decides; being over the limit never

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The answer without headers, body and metadata.
-pub(super) fn response(decision: &Decision) -> RateLimitResponse {
+pub(super) fn response(decision: &Decision<'_>) -> RateLimitResponse {
     RateLimitResponse {
         overall_code: code(decision.code).into(),
         statuses: decision.statuses.iter().map(status).collect(),
@@ -21,7 +21,7 @@ pub(super) fn response(decision: &Decision) -> RateLimitResponse {
     }
 }
 
-fn status(status: &Status) -> DescriptorStatus {
+fn status(status: &Status<'_>) -> DescriptorStatus {
     let code = code(status.code()).into();
     match status {
         Status::NoLimit => DescriptorStatus { code, ..Default::default() },
@@ -36,7 +36,7 @@ fn status(status: &Status) -> DescriptorStatus {
 }
 
 /// The limit as it is reported; places that are held have no unit of time, so Envoy's headers name no window.
-fn current_limit(limited: &Limited) -> wire::RateLimit {
+fn current_limit(limited: &Limited<'_>) -> wire::RateLimit {
     let Quota { limit: requests_per_unit, window } = limited.quota;
     let name = limited.name().into();
     if limited.algorithm == Algorithm::Concurrency {
@@ -53,7 +53,7 @@ fn current_limit(limited: &Limited) -> wire::RateLimit {
 
 /// In whole seconds, as the reference sends it. Envoy cuts fractions off, which would have clients come back
 /// too early; so they are rounded up here.
-fn duration_until_reset(limited: &Limited) -> prost_types::Duration {
+fn duration_until_reset(limited: &Limited<'_>) -> prost_types::Duration {
     let seconds = whole_seconds(limited.until_reset());
     prost_types::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Adds the headers of the chosen style, and `Retry-After` on a denial.
-pub(super) fn add(response: &mut RateLimitResponse, style: &HeaderStyle, decision: &Decision) {
+pub(super) fn add(response: &mut RateLimitResponse, style: &HeaderStyle, decision: &Decision<'_>) {
     let headers = &mut response.response_headers_to_add;
     match style {
         HeaderStyle::Off => {}
@@ -26,7 +26,7 @@ pub(super) fn header(name: &str, value: String) -> HeaderValue {
 
 /// The status that headers speak of, as the reference picks it: the last one that denies the request, else the
 /// first of those with the least remaining.
-fn governing(decision: &Decision) -> Option<&Limited> {
+fn governing<'a>(decision: &'a Decision<'_>) -> Option<&'a Limited<'a>> {
     let limited = || decision.statuses.iter().filter_map(Status::limited);
     let denying = limited().rfind(|limited| limited.code() == Code::OverLimit && !limited.is_quota);
     // As in the reference, what remains in full of the largest limit there can be is no news.
@@ -38,7 +38,7 @@ fn governing(decision: &Decision) -> Option<&Limited> {
     denying.or_else(least)
 }
 
-fn add_triple(headers: &mut Vec<HeaderValue>, names: &HeaderNames, decision: &Decision) {
+fn add_triple(headers: &mut Vec<HeaderValue>, names: &HeaderNames, decision: &Decision<'_>) {
     let Some(limited) = governing(decision) else { return };
     headers.push(header(&names.limit, limited.quota.limit.to_string()));
     headers.push(header(&names.remaining, limited.verdict.remaining.to_string()));
@@ -46,9 +46,9 @@ fn add_triple(headers: &mut Vec<HeaderValue>, names: &HeaderNames, decision: &De
 }
 
 /// `RateLimit-Policy` lists every limit of the request, `RateLimit` tells where the governing one stands.
-fn add_ietf(headers: &mut Vec<HeaderValue>, decision: &Decision) {
+fn add_ietf(headers: &mut Vec<HeaderValue>, decision: &Decision<'_>) {
     let Some(governing) = governing(decision) else { return };
-    let policy = |limited: &Limited| {
+    let policy = |limited: &Limited<'_>| {
         let (name, quota) = (policy_name(limited), limited.quota);
         match limited.algorithm {
             Algorithm::Concurrency => format!("{name};q={};qu=\"concurrent-requests\"", quota.limit),
@@ -69,7 +69,7 @@ fn add_ietf(headers: &mut Vec<HeaderValue>, decision: &Decision) {
 }
 
 /// The limit's label as a string of a structured field (RFC 9651).
-fn policy_name(limited: &Limited) -> String {
+fn policy_name(limited: &Limited<'_>) -> String {
     let mut quoted = String::from("\"");
     for character in limited.label().chars() {
         match character {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The metadata of an answer to `request`.
-pub(super) fn of(request: &RateLimitRequest, decision: &Decision) -> Struct {
+pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct {
     let mut fields = BTreeMap::from([
         ("domain".to_owned(), text(&request.domain)),
         ("descriptors".to_owned(), list(request.descriptors.iter().map(descriptor))),
@@ -70,10 +70,10 @@ fn limit_text(limit: &RateLimitOverride) -> String {
 
 /// What the rules of passing descriptors say, merged in the request's order: the first value of a key wins,
 /// objects are merged within.
-fn of_passed_rules(decision: &Decision) -> Map<String, Json> {
+fn of_passed_rules(decision: &Decision<'_>) -> Map<String, Json> {
     let mut merged = Map::new();
     for limited in decision.statuses.iter().filter_map(Status::limited) {
-        let metadata = limited.rule.as_ref().and_then(|rule| rule.metadata.as_ref());
+        let metadata = limited.rule.and_then(|rule| rule.metadata.as_ref());
         if limited.code() == Code::Ok
             && let Some(metadata) = metadata
         {

@@ -9,9 +9,11 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+use futures_util::FutureExt as _;
+
 pub use self::settings::{Answers, Bounds, HeaderNames, HeaderStyle};
 use crate::{
-    limiter::{Limiter, LimiterError, Places},
+    limiter::{Limiter, Places},
     metrics,
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_response as wire,
@@ -48,7 +50,7 @@ pub enum RequestError {
     NoRules,
     /// The store did not decide.
     #[error("the store did not decide: {0}")]
-    Store(StoreError),
+    Store(#[from] StoreError),
 }
 
 impl RequestError {
@@ -58,15 +60,6 @@ impl RequestError {
             Self::Invalid(_) => "invalid",
             Self::NoRules => "no_rules",
             Self::Store(error) => error.label(),
-        }
-    }
-}
-
-impl From<LimiterError> for RequestError {
-    fn from(error: LimiterError) -> Self {
-        match error {
-            LimiterError::NoRules => Self::NoRules,
-            LimiterError::Store(error) => Self::Store(error),
         }
     }
 }
@@ -93,9 +86,17 @@ impl Service {
         answer
     }
 
+    /// Decides `request`, if its counters can be asked without waiting for anyone. It is the same as [`Self::answer`],
+    /// but for a future that need not be kept, which is large.
+    pub fn answer_at_once(&self, request: &RateLimitRequest) -> Option<Result<Answer, RequestError>> {
+        self.limiter.decides_at_once().then(|| self.answer(request).now_or_never()).flatten()
+    }
+
     async fn decide(&self, request: &RateLimitRequest) -> Result<Answer, RequestError> {
         let descriptors = decode::descriptors(request, &self.bounds)?;
-        let (decision, places) = self.limiter.decide(&request.domain, &descriptors).await?;
+        let rules = self.limiter.rules();
+        let rules = rules.get().ok_or(RequestError::NoRules)?;
+        let (decision, places) = self.limiter.decide(rules, &request.domain, &descriptors).await?;
         let mut response = encode::response(&decision);
         headers::add(&mut response, &self.answers.headers, &decision);
         if self.answers.problem_body && decision.code == Code::OverLimit {

@@ -10,8 +10,8 @@ use crate::{
 };
 
 /// Adds the body and its content type.
-pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision) {
-    let violated: Vec<&Limited> = decision
+pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>) {
+    let violated: Vec<&Limited<'_>> = decision
         .statuses
         .iter()
         .filter_map(Status::limited)

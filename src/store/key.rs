@@ -11,7 +11,7 @@
 //! Names are injective whatever the parts contain: the characters that build a name are escaped inside the
 //! parts, braces among them, so that Redis finds the hash tag where we put it. Long tags are hashed.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
@@ -21,7 +21,8 @@ use crate::{algorithm::Algorithm, descriptor::Entry, rules::RecordId};
 /// Tags longer than this many bytes are replaced by their hash.
 const LONGEST_TAG: usize = 160;
 
-type Bytes = SmallVec<[u8; 96]>;
+/// Most names fit; a longer one is allocated rather than all of them moved as so many bytes.
+type Bytes = SmallVec<[u8; 64]>;
 
 /// The name of one cell: its hash tag in braces, and what tells it from other cells of that tag.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -176,17 +177,9 @@ fn write_id(bytes: &mut Bytes, record: RecordId) {
 }
 
 fn write_hex(bytes: &mut Bytes, raw: &[u8]) {
-    struct Sink<'a>(&'a mut Bytes);
-    impl fmt::Write for Sink<'_> {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            self.0.extend_from_slice(text.as_bytes());
-            Ok(())
-        }
-    }
-    for byte in raw {
-        // Writing to memory does not fail.
-        let _ = write!(Sink(bytes), "{byte:02x}");
-    }
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |number: u8| DIGITS.get(usize::from(number)).copied().unwrap_or_default();
+    bytes.extend(raw.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
 }
 
 /// CRC-16/XMODEM, the checksum that Redis Cluster hashes tags with.

@@ -1,6 +1,8 @@
 //! The embedded store: counters in this process, bounded in number.
 
+mod name;
 mod shard;
+mod slab;
 
 use std::{array, hash::BuildHasher as _, sync::Arc};
 
@@ -8,7 +10,10 @@ use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use self::shard::{Name, Shard};
+use self::{
+    name::Name,
+    shard::{Shard, Standing},
+};
 use super::call::{Ask, Call, Cell, Verdicts};
 use crate::{
     algorithm::{Charging, Policy, State, Verdict},
@@ -31,8 +36,13 @@ pub struct MemoryStore {
 struct Shared {
     clock: Clock,
     hasher: RandomState,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Apart<Mutex<Shard>>; SHARDS],
 }
+
+/// Kept out of its neighbours' cache lines, which are fetched in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Apart<T>(T);
 
 /// Whether each ask of a call passes.
 type Passes = SmallVec<[bool; 4]>;
@@ -77,8 +87,10 @@ impl MemoryStore {
     /// A store that keeps about `capacity` counters at most: an equal part in each of its 64 shards, and at
     /// least one. Every four hits of a log, or leases, weigh as much as a counter.
     pub fn new(capacity: usize, clock: Clock) -> Self {
-        let shards = array::from_fn(|_| Mutex::new(Shard::new(capacity.div_ceil(SHARDS))));
-        Self { shared: Arc::new(Shared { clock, hasher: RandomState::default(), shards }) }
+        let hasher = RandomState::default();
+        let shard = || Shard::new(capacity.div_ceil(SHARDS), hasher.clone());
+        let shards = array::from_fn(|_| Apart(Mutex::new(shard())));
+        Self { shared: Arc::new(Shared { clock, hasher, shards }) }
     }
 
     /// Decides a call in one step.
@@ -86,7 +98,7 @@ impl MemoryStore {
         let shared = &*self.shared;
         let at = shared.hasher.hash_one(call.tag()) as usize % SHARDS;
         let Some(shard) = shared.shards.get(at) else { return Verdicts::new() };
-        let mut shard = shard.lock();
+        let mut shard = shard.0.lock();
         // Read under the lock, so that time does not run backwards within a shard.
         let now = shared.clock.now();
         let weighed = match call.charging {
@@ -116,7 +128,7 @@ impl MemoryStore {
                 passes.push(true);
                 continue;
             }
-            let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), ask.record);
+            let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), &ask.record);
             let known = weighed.iter().position(|(known, _)| *known == name);
             let at = known.unwrap_or(weighed.len());
             if known.is_none() {
@@ -146,26 +158,26 @@ impl MemoryStore {
         now: Timestamp,
         outcome: Outcome,
     ) -> Verdict {
-        let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), ask.record);
-        let mut state = shard.take(&name);
-        let admitted = match outcome {
-            Outcome::Due => ask.policy.apply(&mut state, now, ask.hits, charging),
-            Outcome::HeldBack { passes } => {
-                ask.policy.apply(&mut state, now, Hits::Peek, charging);
-                passes
-            }
-        };
-        let standing = ask.policy.standing(&state, now, ask.hits);
-        let verdict = ask.policy.verdict(standing, now, ask.hits, admitted, charging);
-        let expires_at = ask.policy.expires_at(&state);
-        shard.keep(&name, state, expires_at, verdict.remaining == 0, now);
-        verdict
+        let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), &ask.record);
+        shard.decide(&name, now, |state| {
+            let admitted = match outcome {
+                Outcome::Due => ask.policy.apply(state, now, ask.hits, charging),
+                Outcome::HeldBack { passes } => {
+                    ask.policy.apply(state, now, Hits::Peek, charging);
+                    passes
+                }
+            };
+            let standing = ask.policy.standing(state, now, ask.hits);
+            let verdict = ask.policy.verdict(standing, now, ask.hits, admitted, charging);
+            let (exhausted, expires_at) = (verdict.remaining == 0, ask.policy.expires_at(state));
+            (verdict, Standing { exhausted, expires_at })
+        })
     }
 
     /// How full the store is.
     pub fn occupancy(&self) -> Occupancy {
         self.shared.shards.iter().fold(Occupancy::default(), |sum, shard| {
-            let shard = shard.lock();
+            let shard = shard.0.lock();
             Occupancy {
                 counters: sum.counters.saturating_add(shard.len()),
                 evicted: sum.evicted.saturating_add(shard.evicted()),

@@ -1,13 +1,13 @@
 //! One lock's worth of counters.
 
-use std::{
-    hash::{BuildHasher, Hasher},
-    mem,
-};
-
+use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
-use crate::{algorithm::State, clock::Timestamp, rules::RecordId};
+use super::{
+    name::{Kept, Name},
+    slab::Slab,
+};
+use crate::{algorithm::State, clock::Timestamp};
 
 /// Slots that each new counter looks at for one whose time has passed. More than one, so that the dead are
 /// found faster than the living come.
@@ -23,7 +23,8 @@ const CANDIDATES: usize = 32;
 /// among equals.
 #[derive(Debug)]
 pub(super) struct Shard {
-    slots: Vec<Slot>,
+    hasher: RandomState,
+    slots: Slab<Slot>,
     /// Positions in `slots`, by the hash of the slot's name.
     index: HashTable<u32>,
     /// Where the next look for dead counters begins.
@@ -34,51 +35,31 @@ pub(super) struct Shard {
     evicted: u64,
 }
 
+/// A counter. With a short name it is one cache line, and nothing else has to be fetched to decide it.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Slot {
-    /// The cell's name, then the record's id.
-    name: Box<[u8]>,
-    /// The hash of the name, to find the slot's place in the index when it moves.
-    hash: u64,
+    name: Kept,
     state: State,
-    weight: usize,
-    /// When the state is as good as unused, in seconds since the epoch.
-    expires_at: u32,
+    standing: Standing,
+}
+
+/// What matters of a counter when it is looked at for whether it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Standing {
     /// Whether nothing remained after the last decision: the limit is being enforced.
-    exhausted: bool,
-}
-
-/// A counter's name, in the two parts that make it, with its hash.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Name<'a> {
-    cell: &'a [u8],
-    record: RecordId,
-    hash: u64,
-}
-
-impl<'a> Name<'a> {
-    pub(super) fn new(hasher: &impl BuildHasher, cell: &'a [u8], record: RecordId) -> Self {
-        let mut state = hasher.build_hasher();
-        state.write(cell);
-        state.write(record.as_bytes());
-        Self { cell, record, hash: state.finish() }
-    }
-
-    fn is(&self, name: &[u8]) -> bool {
-        name.strip_prefix(self.cell).is_some_and(|rest| rest == self.record.as_bytes())
-    }
-
-    fn to_bytes(self) -> Box<[u8]> {
-        [self.cell, self.record.as_bytes()].concat().into()
-    }
+    pub(super) exhausted: bool,
+    /// When the state is as good as unused, in seconds since the epoch.
+    pub(super) expires_at: u32,
 }
 
 impl Shard {
-    /// An empty shard for at most `capacity` counters of a few words, and at least one counter of any size.
-    pub(super) fn new(capacity: usize) -> Self {
+    /// An empty shard for at most `capacity` counters of a few words, and at least one counter of any size. Its
+    /// names are hashed by `hasher`.
+    pub(super) fn new(capacity: usize, hasher: RandomState) -> Self {
         // Positions in the index are 32 bits wide.
         let capacity = capacity.clamp(1, u32::MAX as usize);
-        Self { slots: Vec::new(), index: HashTable::new(), hand: 0, capacity, weight: 0, evicted: 0 }
+        Self { hasher, slots: Slab::new(), index: HashTable::new(), hand: 0, capacity, weight: 0, evicted: 0 }
     }
 
     /// Counters held.
@@ -91,11 +72,6 @@ impl Shard {
         self.evicted
     }
 
-    /// Takes a counter's state out, to be kept again; that of an unused one when it is not held.
-    pub(super) fn take(&mut self, name: &Name<'_>) -> State {
-        self.slot(name).map(|slot| mem::take(&mut slot.state)).unwrap_or_default()
-    }
-
     /// Has a look at a counter's state; at that of an unused one when it is not held.
     pub(super) fn look<T>(&mut self, name: &Name<'_>, look: impl FnOnce(&mut State) -> T) -> T {
         match self.slot(name) {
@@ -104,57 +80,54 @@ impl Shard {
         }
     }
 
-    /// Keeps a counter's new state until `expires_at`, making room when it is a new one.
-    pub(super) fn keep(
+    /// Has a counter decided, that of an unused one when it is not held, and keeps it as long as it stands.
+    pub(super) fn decide<T>(
         &mut self,
         name: &Name<'_>,
-        state: State,
-        expires_at: u32,
-        exhausted: bool,
         now: Timestamp,
-    ) {
-        let weight = state.weight();
-        if let Some(slot) = self.slot(name) {
-            let before = mem::replace(&mut slot.weight, weight);
-            slot.state = state;
-            slot.expires_at = expires_at;
-            slot.exhausted = exhausted;
-            self.weight = self.weight.saturating_add(weight).saturating_sub(before);
-            if weight > before {
-                self.make_room(0, Some(name.hash));
+        decide: impl FnOnce(&mut State) -> (T, Standing),
+    ) -> T {
+        let Some(slot) = self.slot(name) else {
+            let mut state = State::default();
+            let (answer, standing) = decide(&mut state);
+            if standing.expires_at > now.seconds() {
+                self.add(name, state, standing, now);
             }
-            return;
+            return answer;
+        };
+        let before = slot.state.weight();
+        let (answer, standing) = decide(&mut slot.state);
+        slot.standing = standing;
+        let after = slot.state.weight();
+        self.weight = self.weight.saturating_add(after).saturating_sub(before);
+        if after > before {
+            self.make_room(0, Some(name));
         }
-        if expires_at <= now.seconds() {
-            return;
-        }
+        answer
+    }
+
+    /// Adds a counter that is not held, making room for it.
+    fn add(&mut self, name: &Name<'_>, state: State, standing: Standing, now: Timestamp) {
+        let weight = state.weight();
         self.sweep(now);
         self.make_room(weight, None);
         let Ok(at) = u32::try_from(self.slots.len()) else { return };
-        self.slots.push(Slot {
-            name: name.to_bytes(),
-            hash: name.hash,
-            state,
-            weight,
-            expires_at,
-            exhausted,
-        });
+        self.slots.push(Slot { name: name.keep(), state, standing });
         self.weight = self.weight.saturating_add(weight);
-        let slots = &self.slots;
-        self.index.insert_unique(name.hash, at, |at| hash_at(slots, *at));
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        let hash_at = |at: &u32| slots.get(*at as usize).map_or(0, |slot| slot.name.hash(hasher));
+        self.index.insert_unique(name.hash, at, hash_at);
     }
 
     fn slot(&mut self, name: &Name<'_>) -> Option<&mut Slot> {
-        self.position(name).and_then(|at| self.slots.get_mut(at))
-    }
-
-    fn position(&self, name: &Name<'_>) -> Option<usize> {
-        let is_it = |at: &u32| self.slots.get(*at as usize).is_some_and(|slot| name.is(&slot.name));
-        self.index.find(name.hash, is_it).map(|at| *at as usize)
+        let slots = &self.slots;
+        let is_it = |at: &u32| slots.get(*at as usize).is_some_and(|slot| name.is(&slot.name));
+        let at = *self.index.find(name.hash, is_it)?;
+        self.slots.get_mut(at as usize)
     }
 
     /// The position under the hand, which then moves on.
-    fn next_position(&mut self) -> usize {
+    const fn next_position(&mut self) -> usize {
         if self.hand >= self.slots.len() {
             self.hand = 0;
         }
@@ -167,7 +140,7 @@ impl Shard {
     fn sweep(&mut self, now: Timestamp) {
         for _ in 0..SWEEP {
             let at = self.next_position();
-            if self.slots.get(at).is_some_and(|slot| slot.expires_at <= now.seconds()) {
+            if self.slots.get(at).is_some_and(|slot| slot.standing.expires_at <= now.seconds()) {
                 self.remove(at);
                 // Another slot moved here; it is due a look too.
                 self.hand = at;
@@ -175,40 +148,41 @@ impl Shard {
         }
     }
 
-    /// Drops slots, but for the one of the hash `spared`, until there is room for one more of that weight.
-    fn make_room(&mut self, weight: usize, spared: Option<u64>) {
+    /// Drops slots, but for the one that is `spared`, until there is room for one more of that weight.
+    fn make_room(&mut self, weight: usize, spared: Option<&Name<'_>>) {
         while self.weight.saturating_add(weight) > self.capacity && self.evict(spared) {}
     }
 
     /// Drops the next slot that matters least; says no when there is none.
-    fn evict(&mut self, spared: Option<u64>) -> bool {
-        let candidates =
-            (0..CANDIDATES.min(self.slots.len())).map(|_| self.next_position()).collect::<Vec<_>>();
-        let rank = |at: &usize| self.slots.get(*at).map(|slot| (slot.exhausted, slot.expires_at));
-        let is_spared = |at: &usize| self.slots.get(*at).map(|slot| slot.hash) == spared;
-        match candidates.into_iter().filter(|at| !is_spared(at)).min_by_key(rank) {
-            Some(at) => {
-                self.remove(at);
-                self.evicted = self.evicted.saturating_add(1);
-                true
+    fn evict(&mut self, spared: Option<&Name<'_>>) -> bool {
+        let mut least: Option<(Standing, usize)> = None;
+        for _ in 0..CANDIDATES.min(self.slots.len()) {
+            let at = self.next_position();
+            let Some(slot) = self.slots.get(at) else { continue };
+            let is_less = least.is_none_or(|(least, _)| slot.standing < least);
+            if is_less && spared.is_none_or(|spared| !spared.is(&slot.name)) {
+                least = Some((slot.standing, at));
             }
-            None => false,
         }
+        if let Some((_, at)) = least {
+            self.remove(at);
+            self.evicted = self.evicted.saturating_add(1);
+        }
+        least.is_some()
     }
 
     fn remove(&mut self, at: usize) {
-        if at >= self.slots.len() {
-            return;
-        }
-        let gone = self.slots.swap_remove(at);
-        self.weight = self.weight.saturating_sub(gone.weight);
-        if let Ok(entry) = self.index.find_entry(gone.hash, |known| *known as usize == at) {
+        let Some(gone) = self.slots.swap_remove(at) else { return };
+        self.weight = self.weight.saturating_sub(gone.state.weight());
+        let hash = gone.name.hash(&self.hasher);
+        if let Ok(entry) = self.index.find_entry(hash, |known| *known as usize == at) {
             entry.remove();
         }
         // The last slot has moved into the gap; the index still knows it by its old position.
         let old = self.slots.len();
         if let Some(moved) = self.slots.get(at)
-            && let Some(known) = self.index.find_mut(moved.hash, |known| *known as usize == old)
+            && let Some(known) =
+                self.index.find_mut(moved.name.hash(&self.hasher), |known| *known as usize == old)
             && let Ok(at) = u32::try_from(at)
         {
             *known = at;
@@ -216,6 +190,12 @@ impl Shard {
     }
 }
 
-fn hash_at(slots: &[Slot], at: u32) -> u64 {
-    slots.get(at as usize).map_or(0, |slot| slot.hash)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_one_cache_line() {
+        assert_eq!(size_of::<Slot>(), 64);
+    }
 }

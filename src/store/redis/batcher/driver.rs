@@ -106,7 +106,11 @@ impl Driver {
         }
         for groups in &commands {
             let clock = groups.first().map(|group| group.clock).unwrap_or_default();
-            pipeline.add_command(script::command(&self.terms.key_prefix, groups.iter().map(|group| run(group)), clock));
+            pipeline.add_command(script::command(
+                &self.terms.key_prefix,
+                groups.iter().map(|group| run(group)),
+                clock,
+            ));
         }
         let callers = commands.iter().flatten().map(|group| group.riders.len()).sum::<usize>();
         let calls = commands.iter().map(Vec::len).sum::<usize>();
@@ -204,7 +208,8 @@ impl Driver {
     }
 
     fn answered(&self, groups: Vec<Box<Group>>, answer: Value, sent_at: Instant, connection: &Connection) {
-        let outcomes = script::read_replies(groups.iter().map(|group| run(group)), answer).unwrap_or_default();
+        let outcomes =
+            script::read_replies(groups.iter().map(|group| run(group)), answer).unwrap_or_default();
         let mut outcomes = outcomes.into_iter();
         for mut group in groups {
             match outcomes.next() {

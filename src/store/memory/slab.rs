@@ -1,0 +1,88 @@
+//! Values by their position, in chunks: growing moves none of them, and leaves less than a chunk empty.
+
+use std::mem;
+
+/// Values of a chunk.
+const CHUNK: usize = 256;
+
+/// Values at positions from zero on, without gaps.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    /// All are full but the last, which is not empty.
+    chunks: Vec<Vec<T>>,
+    len: usize,
+}
+
+impl<T> Slab<T> {
+    pub(super) const fn new() -> Self {
+        Self { chunks: Vec::new(), len: 0 }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn get(&self, at: usize) -> Option<&T> {
+        self.chunks.get(at / CHUNK)?.get(at % CHUNK)
+    }
+
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        self.chunks.get_mut(at / CHUNK)?.get_mut(at % CHUNK)
+    }
+
+    /// Adds a value behind the last one.
+    pub(super) fn push(&mut self, value: T) {
+        match self.chunks.last_mut().filter(|chunk| chunk.len() < CHUNK) {
+            Some(chunk) => chunk.push(value),
+            None => {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                chunk.push(value);
+                self.chunks.push(chunk);
+            }
+        }
+        self.len = self.len.saturating_add(1);
+    }
+
+    /// Removes a value; the last one takes its place.
+    pub(super) fn swap_remove(&mut self, at: usize) -> Option<T> {
+        if at >= self.len {
+            return None;
+        }
+        let last = self.pop()?;
+        Some(match self.get_mut(at) {
+            Some(value) => mem::replace(value, last),
+            None => last,
+        })
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        let chunk = self.chunks.last_mut()?;
+        let last = chunk.pop()?;
+        if chunk.is_empty() {
+            self.chunks.pop();
+        }
+        self.len = self.len.saturating_sub(1);
+        Some(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_value_takes_the_place_of_one_that_goes() {
+        let mut slab = Slab::new();
+        (0..2 * CHUNK + 1).for_each(|value| slab.push(value));
+        assert_eq!((slab.len(), slab.chunks.len()), (2 * CHUNK + 1, 3));
+        assert_eq!(slab.swap_remove(7), Some(7));
+        assert_eq!((slab.get(7), slab.chunks.len()), (Some(&(2 * CHUNK)), 2));
+        assert_eq!(slab.swap_remove(2 * CHUNK), None);
+        assert_eq!(slab.swap_remove(2 * CHUNK - 1), Some(2 * CHUNK - 1));
+        let mut left: Vec<usize> = std::iter::from_fn(|| slab.swap_remove(0)).collect();
+        left.sort_unstable();
+        let expected: Vec<usize> =
+            (0..=2 * CHUNK).filter(|value| ![7, 2 * CHUNK - 1].contains(value)).collect();
+        assert_eq!((left, slab.len(), slab.chunks.len()), (expected, 0, 0));
+    }
+}
