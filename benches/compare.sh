@@ -23,6 +23,7 @@ RESULTS=benches/RESULTS.md
 
 cargo build --release --locked
 cargo build --release --locked --example echo
+# shellcheck disable=SC2034 # The parts run it.
 tollgate=target/release/tollgate
 work=$(mktemp -d)
 for part in rows servers measure $ALL; do
@@ -32,6 +33,7 @@ done
 trap stop_all EXIT
 
 report() {
+    # shellcheck disable=SC2016 # They are quotes of code.
     printf '# Results\n\nWritten by `benches/compare.sh`: medians of %s rounds of %s s for each row.\n' \
         "$ROUNDS" "$SECONDS_EACH"
     for part in $PARTS; do

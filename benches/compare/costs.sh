@@ -6,14 +6,12 @@ measure_costs() {
     chosen_rows >"$work/rows"
     say "warming up"
     while IFS='|' read -r id name servers flags _ _ <&3; do
-        # A cluster warms up whenever it starts.
-        if [[ $servers == cluster-* ]]; then continue; fi
-        for server in $servers; do need "$server"; done
-        # shellcheck disable=SC2086 # They are words.
-        load "$servers" 2 $flags >/dev/null
+        if [[ $servers != cluster-* ]]; then warm_up "$servers" "$flags"; fi
     done 3<"$work/rows"
     for round in $(seq "$ROUNDS"); do
         while IFS='|' read -r id name servers flags _ _ <&3; do
+            # A cluster is another one in each round.
+            if [[ $servers == cluster-* ]]; then warm_up "$servers" "$flags"; fi
             # What is forked could not keep the servers that it starts.
             for server in $servers; do need "$server"; done
             # shellcheck disable=SC2086
@@ -23,6 +21,14 @@ measure_costs() {
         done 3<"$work/rows"
     done
     stop_clusters
+}
+
+# Starts the servers of a row and makes its counters, so that none is new when it is measured.
+warm_up() { # servers flags
+    local server
+    for server in $1; do need "$server"; done
+    # shellcheck disable=SC2086 # They are words.
+    load "$1" 2 $2 >/dev/null
 }
 
 report_costs() {

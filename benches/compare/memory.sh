@@ -13,7 +13,7 @@ measure_memory() {
     report=$(fill memory)
     printf 'memory\t%s\t%s\n' $(($(resident memory) - before)) "$(number seen <<<"$report")" >>"$work/memory"
     need redis
-    redis-cli -p $REDIS flushall >/dev/null
+    redis-cli -p "$REDIS" flushall >/dev/null
     before=$(used_by_redis)
     report=$(fill redis)
     printf 'Redis\t%s\t%s\n' $(($(used_by_redis) - before)) "$(number seen <<<"$report")" >>"$work/memory"
@@ -27,7 +27,7 @@ resident() { # server
     awk '$1 == "VmRSS:" { printf "%d", $2 * 1024 }' "/proc/${PIDS[$1]}/status"
 }
 used_by_redis() {
-    redis-cli -p $REDIS info memory | tr -d '\r' | awk -F: '$1 == "used_memory" { printf "%d", $2 }'
+    redis-cli -p "$REDIS" info memory | tr -d '\r' | awk -F: '$1 == "used_memory" { printf "%d", $2 }'
 }
 
 report_memory() {

@@ -71,8 +71,6 @@ need() { # server
     esac
     start "$1" "${PORTS[$1]}" "$tollgate" --workers 1 --config "$config" --store "$store" --store-timeout 1s \
         --grpc-address "127.0.0.1:${PORTS[$1]}" --http-address "127.0.0.1:$((PORTS[$1] + 100))"
-    # Counters are there, and so are caches.
-    if [[ $1 == cluster-* ]]; then load "$1" 2 --descriptor 'client={key}' --keys 100000 >/dev/null; fi
 }
 
 # One rule for all paths, or one for each that is given.
