@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 use crate::support::{
-    free_port,
+    free_port, signal,
     tollgate::{Tollgate, command, rules},
 };
 
@@ -49,8 +49,14 @@ fn every_key_is_admitted_exactly_its_limit() {
     let report = json(&output);
     let admitted = &report["keys"]["admitted"];
     assert_eq!((&report["keys"]["seen"], &report["keys"]["count"]), (&50.into(), &50.into()));
-    for (name, value) in [("total", 5000), ("least", 100), ("most", 100), ("beyond", 0), ("denied_within", 0)]
-    {
+    for (name, value) in [
+        ("total", 5000),
+        ("least", 100),
+        ("most", 100),
+        ("beyond", 0),
+        ("denied_within", 0),
+        ("denied_early", 0),
+    ] {
         assert_eq!(admitted[name], value, "{name} in {report}");
     }
     assert_eq!(report["ok"], 5000);
@@ -108,6 +114,45 @@ fn an_open_loop_tells_how_long_requests_waited_that_were_not_sent() {
         open["requests"].as_u64().zip(open["unsent"].as_u64()).map(|(sent, unsent)| sent + unsent),
         Some(1000)
     );
+}
+
+#[test]
+fn a_request_that_is_given_up_counts_with_the_time_that_it_waited() {
+    let config = rules(RULES);
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let line =
+        "--descriptor open={key} --connections 1 --streams 4 --duration 2s --warmup 0 --timeout 200ms --json";
+    let report = json(&during_a_pause(&tollgate, line));
+    assert!(report["errors"]["DEADLINE_EXCEEDED"].as_u64() >= Some(4), "{report}");
+    let longest = report["latency_us"]["max"].as_u64().expect("a number");
+    assert!((200_000..400_000).contains(&longest), "{report}");
+}
+
+#[test]
+fn a_load_that_is_interrupted_has_counted_all_that_it_sent() {
+    let config = rules(RULES);
+    let tollgate = Tollgate::start(config.path(), &[]);
+    for rate in ["", " --rate 2000"] {
+        let target = format!("http://127.0.0.1:{}", tollgate.grpc_port);
+        let line = format!("load --domain d --descriptor open={{key}} --duration 1h --warmup 0 --json{rate}");
+        let mut load = command();
+        load.args(line.split(' ')).args(["--target", &target]).stdout(Stdio::piped());
+        let before = passed(&tollgate);
+        let load = load.spawn().expect("it runs");
+        thread::sleep(Duration::from_millis(500));
+        signal(load.id(), "INT");
+        let report = json(&load.wait_with_output().expect("it ends"));
+        let asked = report["requests"].as_u64().expect("a number");
+        assert_eq!(passed(&tollgate) - before, asked, "{report}");
+        assert!(asked > 500 && report["errors"] == serde_json::json!({}), "{report}");
+    }
+}
+
+/// Requests that the server let pass.
+fn passed(tollgate: &Tollgate) -> u64 {
+    let metrics = crate::support::http::get(&tollgate.url("/metrics")).body;
+    let count = metrics.lines().find_map(|line| line.strip_prefix("tollgate_requests_total{result=\"ok\"} "));
+    count.map_or(0, |count| count.parse().expect("a number"))
 }
 
 /// Runs a load while the server stands still for half a second.

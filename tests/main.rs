@@ -16,6 +16,7 @@ mod support;
 
 mod architecture;
 mod atomic;
+mod capacity;
 mod cli;
 mod contract;
 mod costs;

@@ -1,17 +1,26 @@
 //! What each key was granted, so that over-admission is measured and not assumed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The requests of every key, warm-up included.
 #[derive(Debug)]
 pub(super) struct Admitted {
     keys: Vec<Key>,
+    /// Hits of each request.
+    hits: u64,
+    /// Hits that each key may be admitted.
+    limit: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Key {
     passed: AtomicU64,
     denied: AtomicU64,
+    /// Denials that came while all that passed and all that might still pass was less than the limit.
+    early: AtomicU32,
+    /// Requests whose answer did not come yet, or never will. Any of them may have passed already, for all that is
+    /// known here.
+    unknown: AtomicU32,
 }
 
 /// What came of it. Admissions are hits.
@@ -33,22 +42,48 @@ pub(super) struct Summary {
     pub(super) beyond: u64,
     /// Hits that were denied although they would have been within the limit.
     pub(super) denied_within: u64,
+    /// Requests that were denied before the limit was reached, whatever became of it later.
+    pub(super) denied_early: u64,
 }
 
 impl Admitted {
-    pub(super) fn new(keys: usize) -> Self {
-        Self { keys: std::iter::repeat_with(Key::default).take(keys).collect() }
+    /// For so many keys, requests of so many hits each, and perhaps a limit for each key.
+    pub(super) fn new(keys: usize, hits: u64, limit: Option<u64>) -> Self {
+        Self { keys: std::iter::repeat_with(Key::default).take(keys).collect(), hits, limit }
     }
 
-    pub(super) fn count(&self, key: usize, passes: bool) {
+    /// A request is about to be sent.
+    pub(super) fn sent(&self, key: usize) {
         if let Some(key) = self.keys.get(key) {
-            let counter = if passes { &key.passed } else { &key.denied };
-            counter.fetch_add(1, Ordering::Relaxed);
+            key.unknown.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Sums it up, for requests of so many hits each under a limit for each key.
-    pub(super) fn summary(&self, hits: u64, limit: Option<u64>) -> Summary {
+    /// A request that was sent has its answer. One that is never answered may have passed, so nothing is said of it.
+    pub(super) fn answered(&self, key: usize, passes: bool) {
+        let Some(key) = self.keys.get(key) else { return };
+        if passes {
+            // First, so that other threads see the request twice rather than not at all.
+            key.passed.fetch_add(1, Ordering::Relaxed);
+            key.unknown.fetch_sub(1, Ordering::Release);
+            return;
+        }
+        key.denied.fetch_add(1, Ordering::Relaxed);
+        // What was decided before this denial has been answered, or is on its way.
+        let unknown = u64::from(key.unknown.fetch_sub(1, Ordering::AcqRel).saturating_sub(1));
+        let passed = key.passed.load(Ordering::Relaxed);
+        if self.due().is_some_and(|due| passed.saturating_add(unknown) < due) {
+            key.early.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Requests that each key may be admitted: only whole ones are.
+    fn due(&self) -> Option<u64> {
+        self.limit.map(|limit| limit.checked_div(self.hits).unwrap_or_default())
+    }
+
+    /// Sums it up.
+    pub(super) fn summary(&self) -> Summary {
         let mut sum = Summary { least: u64::MAX, ..Summary::default() };
         for (number, key) in self.keys.iter().enumerate() {
             let (passed, denied) = (key.passed.load(Ordering::Relaxed), key.denied.load(Ordering::Relaxed));
@@ -56,20 +91,19 @@ impl Admitted {
             if asked == 0 {
                 continue;
             }
-            let admitted = passed.saturating_mul(hits);
+            let admitted = passed.saturating_mul(self.hits);
             sum.seen = sum.seen.saturating_add(1);
             sum.total = sum.total.saturating_add(admitted);
             sum.least = sum.least.min(admitted);
             if admitted > sum.most {
                 (sum.most, sum.key) = (admitted, number);
             }
-            if let Some(limit) = limit {
+            sum.denied_early = sum.denied_early.saturating_add(key.early.load(Ordering::Relaxed).into());
+            if let (Some(limit), Some(due)) = (self.limit, self.due()) {
                 let beyond = admitted.saturating_sub(limit);
                 sum.keys_beyond = sum.keys_beyond.saturating_add(u64::from(beyond > 0));
                 sum.beyond = sum.beyond.saturating_add(beyond);
-                // Only whole requests are admitted.
-                let due = limit.checked_div(hits).unwrap_or_default().min(asked);
-                let missing = due.saturating_sub(passed).saturating_mul(hits);
+                let missing = due.min(asked).saturating_sub(passed).saturating_mul(self.hits);
                 sum.denied_within = sum.denied_within.saturating_add(missing);
             }
         }
@@ -83,14 +117,18 @@ mod tests {
     use super::*;
 
     fn summary(hits: u64, limit: Option<u64>) -> Summary {
-        let admitted = Admitted::new(5);
+        let admitted = Admitted::new(5, hits, limit);
+        let count = |key, passes| {
+            admitted.sent(key);
+            admitted.answered(key, passes);
+        };
         // Of each key, how often it passed and was denied.
         for (key, (passed, denied)) in [(3, 0), (4, 9), (2, 9), (0, 0), (1, 1)].into_iter().enumerate() {
-            (0..passed).for_each(|_| admitted.count(key, true));
-            (0..denied).for_each(|_| admitted.count(key, false));
+            (0..passed).for_each(|_| count(key, true));
+            (0..denied).for_each(|_| count(key, false));
         }
-        admitted.count(5, true);
-        admitted.summary(hits, limit)
+        count(5, true);
+        admitted.summary()
     }
 
     #[test]
@@ -110,6 +148,25 @@ mod tests {
 
     #[test]
     fn without_an_answer_there_is_nothing_to_sum_up() {
-        assert_eq!(Admitted::new(3).summary(1, Some(1)), Summary::default());
+        assert_eq!(Admitted::new(3, 1, Some(1)).summary(), Summary::default());
+    }
+
+    #[test]
+    fn a_denial_is_early_only_if_nothing_in_flight_can_account_for_it() {
+        let admitted = Admitted::new(1, 1, Some(3));
+        (0..4).for_each(|_| admitted.sent(0));
+        // The three others may have passed before it.
+        admitted.answered(0, false);
+        assert_eq!(admitted.summary().denied_early, 0);
+        admitted.answered(0, false);
+        assert_eq!(admitted.summary().denied_early, 1);
+        admitted.answered(0, true);
+        admitted.answered(0, true);
+        assert_eq!((admitted.summary().denied_early, admitted.summary().denied_within), (1, 1));
+        // What is never answered may have passed.
+        admitted.sent(0);
+        admitted.sent(0);
+        admitted.answered(0, false);
+        assert_eq!(admitted.summary().denied_early, 1);
     }
 }

@@ -32,11 +32,13 @@ const WINDOW: u32 = 1 << 20;
 pub(super) struct Failure {
     pub(super) code: Code,
     message: String,
+    /// Whether it is that nothing came in time.
+    pub(super) is_late: bool,
 }
 
 impl Failure {
     fn new(code: Code, message: impl fmt::Display) -> Self {
-        Self { code, message: message.to_string() }
+        Self { code, message: message.to_string(), is_late: false }
     }
 
     /// The answer makes no sense.
@@ -46,7 +48,8 @@ impl Failure {
 
     /// There was no answer in time.
     pub(super) fn late(timeout: Duration) -> Self {
-        Self::new(Code::DeadlineExceeded, format_args!("no answer within {timeout:?}"))
+        let message = format!("no answer within {timeout:?}");
+        Self { code: Code::DeadlineExceeded, message, is_late: true }
     }
 }
 

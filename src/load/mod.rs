@@ -52,7 +52,7 @@ struct Job {
     admitted: Admitted,
     /// One for each thread; its lock is its own but for a moment now and then.
     tallies: Vec<Mutex<Tally>>,
-    /// Cancelled to end before the time.
+    /// Cancelled to end before the time: nothing more is sent, and what is in flight is waited for.
     stop: CancellationToken,
 }
 
@@ -107,7 +107,7 @@ fn measure(settings: &LoadSettings, errors: &mut impl Write) -> Result<Report, L
         settings: settings.clone(),
         requests: Requests::new(settings),
         keys: Keys::new(settings.keys, settings.zipf),
-        admitted: Admitted::new(settings.keys),
+        admitted: Admitted::new(settings.keys, settings.hits.get().into(), settings.admitted_limit),
         tallies: tallies?,
         stop: CancellationToken::new(),
     });

@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::Semaphore;
+use tokio::{select, sync::Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use super::{Span, timer::Timer};
 
@@ -65,9 +66,20 @@ impl OpenLoop {
         self.span.start.checked_add(self.schedule.due(number))
     }
 
-    /// Announces the requests when they are due, until the end. Answers how many were due and nobody had a stream to
-    /// send them.
-    pub(super) async fn announce(&self, timer: &mut Timer) -> u64 {
+    /// Announces the requests when they are due, until the end or until it is stopped. Answers how many were due and
+    /// nobody had a stream to send them.
+    pub(super) async fn announce(&self, timer: &mut Timer, stop: &CancellationToken) -> u64 {
+        let announced = AtomicU64::new(0);
+        select! {
+            () = self.announce_until_end(timer, &announced) => {}
+            () = stop.cancelled() => {}
+        }
+        // Whoever waits is told that it is over, and what is still due stays undone.
+        self.waiting.close();
+        announced.into_inner().saturating_sub(self.taken.load(Ordering::Relaxed))
+    }
+
+    async fn announce_until_end(&self, timer: &mut Timer, so_far: &AtomicU64) {
         let length = self.span.end.saturating_duration_since(self.span.start);
         // One that is due right at the end is not sent.
         let all = self.schedule.count_due(length.saturating_sub(Duration::from_nanos(1)));
@@ -77,12 +89,10 @@ impl OpenLoop {
             let more = usize::try_from(count.saturating_sub(announced)).unwrap_or(usize::MAX);
             self.waiting.add_permits(more.min(Semaphore::MAX_PERMITS));
             announced = count;
+            so_far.store(announced, Ordering::Relaxed);
             timer.sleep_until(self.span.start, self.schedule.due(announced)).await;
         }
         timer.sleep_until(self.span.start, length).await;
-        // Whoever waits is told that it is over, and what is still due stays undone.
-        self.waiting.close();
-        announced.saturating_sub(self.taken.load(Ordering::Relaxed))
     }
 }
 
@@ -138,9 +148,24 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(20)).await;
             (first, open.next().await, open.next().await)
         };
-        let (unsent, taken) = tokio::join!(open.announce(&mut timer), streams);
+        let stop = CancellationToken::new();
+        let (unsent, taken) = tokio::join!(open.announce(&mut timer, &stop), streams);
         assert_eq!(taken, (Some(start), Some(after(1)), Some(after(2))));
         assert_eq!(unsent, 37);
         assert_eq!(open.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_stop_ends_it_before_its_time() {
+        let start = Instant::now();
+        let end = start + Duration::from_secs(3600);
+        let open = OpenLoop::new(1e-3, 0, 1, Span { start, measure: start, end });
+        let (mut timer, stop) = (Timer::new().expect("a timer"), CancellationToken::new());
+        let streams = async {
+            assert_eq!(open.next().await, Some(start));
+            stop.cancel();
+            open.next().await
+        };
+        assert_eq!(tokio::join!(open.announce(&mut timer, &stop), streams), (0, None));
     }
 }

@@ -29,7 +29,7 @@ impl Report {
             tally.add(&thread.lock());
         }
         let settings = job.settings.clone();
-        let keys = job.admitted.summary(settings.hits.get().into(), settings.admitted_limit);
+        let keys = job.admitted.summary();
         Ok(Self { settings, measured, tally, keys })
     }
 
@@ -64,6 +64,7 @@ impl Report {
                 ("keys_beyond".to_owned(), json!(keys.keys_beyond)),
                 ("beyond".to_owned(), json!(keys.beyond)),
                 ("denied_within".to_owned(), json!(keys.denied_within)),
+                ("denied_early".to_owned(), json!(keys.denied_early)),
             ]);
         }
         json!({

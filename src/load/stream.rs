@@ -40,13 +40,15 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Asks until the time is over.
+    /// Asks until the time is over or the user has had enough, and stays for the last answer: what is in flight may be
+    /// charged, so its key is to count it.
     pub(super) async fn run(mut self) {
         let mut sender = self.connection.sender();
         let mut watchdog = Watchdog::new(self.job.settings.timeout);
         while let Some(due) = self.next().await {
             let key = self.job.keys.draw(&mut self.random);
             let message = self.job.requests.of(key);
+            self.job.admitted.sent(key);
             let outcome = self.ask(&mut sender, &mut watchdog, message).await;
             self.count(key, due, outcome);
         }
@@ -55,6 +57,7 @@ impl Stream {
     /// Since when the next request is due.
     async fn next(&self) -> Option<Instant> {
         match &self.pace {
+            Pace::Closed if self.job.stop.is_cancelled() => None,
             Pace::Closed => Some(Instant::now()).filter(|now| *now < self.span.end),
             Pace::Open(open) => open.next().await,
         }
@@ -76,7 +79,7 @@ impl Stream {
     fn count(&self, key: usize, due: Instant, outcome: Result<bool, Failure>) {
         let latency = due.elapsed();
         if let Ok(passes) = outcome {
-            self.job.admitted.count(key, passes);
+            self.job.admitted.answered(key, passes);
         }
         if let Some(tally) = self.job.tallies.get(self.thread) {
             let mut tally = tally.lock();

@@ -68,8 +68,9 @@ fn write_keys(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let spread = format!("{} to {} a key, the most for key {}", keys.least, keys.most, keys.key);
     writeln!(out, "admitted    {} hits, {spread}", keys.total)?;
     if let Some(limit) = report.settings.admitted_limit {
-        let (beyond, within) = (keys.beyond, keys.denied_within);
-        writeln!(out, "limit       {limit} a key: {beyond} hits beyond it, {within} denied within it")?;
+        let (beyond, within, early) = (keys.beyond, keys.denied_within, keys.denied_early);
+        let denied = format!("{within} denied within it, {early} requests denied early");
+        writeln!(out, "limit       {limit} a key: {beyond} hits beyond it, {denied}")?;
     }
     Ok(())
 }

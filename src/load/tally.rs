@@ -20,7 +20,8 @@ pub(super) struct Tally {
     pub(super) over_limit: u64,
     /// Requests that have no verdict, by gRPC code, each with the first message.
     pub(super) errors: BTreeMap<String, (u64, String)>,
-    /// Microseconds until a verdict.
+    /// Microseconds until a verdict, or until it was no longer waited for. Without the latter the slowest requests would
+    /// make the server look fast.
     pub(super) latencies: Histogram<u64>,
     /// Requests that were due and never sent.
     pub(super) unsent: u64,
@@ -41,7 +42,9 @@ impl Tally {
                 let (count, _) =
                     self.errors.entry(name(failure.code)).or_insert_with(|| (0, failure.to_string()));
                 *count = count.saturating_add(1);
-                return;
+                if !failure.is_late {
+                    return;
+                }
             }
         }
         self.latencies.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(LONGEST).max(1));
@@ -104,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_counted_by_their_codes_and_have_no_latency() {
+    fn errors_are_counted_by_their_codes_and_only_those_that_took_too_long_have_a_latency() {
         let mut tally = Tally::new().expect("bounds");
         tally.count(Err(Failure::late(Duration::from_secs(2))), Duration::from_secs(2));
         tally.count(Err(Failure::late(Duration::from_secs(3))), Duration::from_secs(2));
@@ -114,7 +117,8 @@ mod tests {
         let errors: Vec<_> =
             sum.errors.iter().map(|(code, (count, message))| (&**code, *count, &**message)).collect();
         assert_eq!(errors, [("DEADLINE_EXCEEDED", 4, "no answer within 2s"), ("INTERNAL", 2, "strange")]);
-        assert_eq!((sum.failed(), sum.latencies.len()), (6, 0));
+        assert_eq!((sum.failed(), sum.answered(), sum.latencies.len()), (6, 0, 4));
+        assert!(sum.latencies.min() >= 1_998_000);
     }
 
     #[test]

@@ -9,7 +9,6 @@ use std::{
 use fastrand::Rng;
 use tokio::{
     runtime::Builder,
-    select,
     sync::{mpsc::UnboundedSender, oneshot},
     task::JoinSet,
 };
@@ -48,11 +47,7 @@ pub(super) fn start(
             let _ = ready.send(Ok(start));
             drop(ready);
             if let Ok(span) = started.await {
-                let stop = job.stop.clone();
-                select! {
-                    () = ask(job, thread, span, connections, timer) => {}
-                    () = stop.cancelled() => {}
-                }
+                ask(job, thread, span, connections, timer).await;
             }
         });
     })
@@ -91,7 +86,7 @@ async fn ask(job: Arc<Job>, thread: usize, span: Span, connections: Vec<Arc<Conn
         }
     }
     if let Pace::Open(open) = &pace {
-        let unsent = open.announce(&mut timer).await;
+        let unsent = open.announce(&mut timer, &job.stop).await;
         if let Some(tally) = job.tallies.get(thread) {
             tally.lock().unsent = unsent;
         }

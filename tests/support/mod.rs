@@ -78,10 +78,14 @@ impl Process {
 
     /// Sends a signal, by its name without `SIG`.
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.0.id().to_string();
-        let status = Command::new("kill").args(["-s", name, &pid]).status().expect("kill is installed");
-        assert!(status.success());
+        signal(self.0.id(), name);
     }
+}
+
+/// Sends a process a signal, by its name without `SIG`.
+pub(crate) fn signal(process: u32, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &process.to_string()]).status();
+    assert!(status.expect("kill is installed").success());
 }
 
 impl Drop for Process {

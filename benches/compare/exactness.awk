@@ -1,0 +1,38 @@
+# The table of exactness: of each run its mode, its limit, and what came of it.
+BEGIN { FS = "\t" }
+
+{
+    id = $2 "\t" $1
+    if (!(id in runs)) order[++rows] = id
+    runs[id]++
+    split($2, limit, "|")
+    requests[id] += $3
+    admitted[id] += $4
+    over_limit[id] += $10
+    if (limit[3] > 0) {
+        # A bucket that refills. The last answer may be that of a decision after the end.
+        due = limit[2] + limit[3] * $8
+        most = due + limit[3] * $9 / 1000000
+        beyond[id] += $4 > most ? $4 - most : 0
+        missing[id] += $4 < due ? due - $4 : 0
+    } else {
+        beyond[id] += $5
+        missing[id] += $6 > $7 ? $6 : $7
+    }
+}
+
+END {
+    print "| limit | mode | requests | admitted | denied | errors | admitted beyond | false denials | of decisions below the limit | met |"
+    print "|---|---|---|---|---|---|---|---|---|---|"
+    for (at = 1; at <= rows; at++) {
+        id = order[at]
+        split(id, part, "\t")
+        split(part[1], limit, "|")
+        share = admitted[id] ? missing[id] / (admitted[id] + missing[id]) : 1
+        met = beyond[id] == 0 && share < 0.001 ? "yes" : "**no**"
+        # Nothing is known of a limit that was not reached.
+        if (!over_limit[id]) met = "not reached"
+        printf "| %s | %s | %d | %d | %d | %d | %d | %d | %.4f %% | %s |\n", limit[1], part[2], requests[id], admitted[id],
+            over_limit[id], requests[id] - admitted[id] - over_limit[id], beyond[id], missing[id], share * 100, met
+    }
+}

@@ -1,0 +1,56 @@
+# Puts load on servers and tells what it cost. Sourced by benches/compare.sh.
+# shellcheck shell=bash disable=SC2154
+
+# Asks servers, which share the connections, and prints the report as one object.
+load() { # servers seconds flags...
+    local servers=$1 seconds=$2 server targets=()
+    shift 2
+    for server in $servers; do targets+=(--target "http://127.0.0.1:${PORTS[$server]}"); done
+    "$tollgate" load "${targets[@]}" --domain bench --warmup 0 --duration "${seconds}s" --json "$@"
+}
+
+# A number in such a report; 0 where there is none.
+number() { # name
+    local found
+    found=$(grep -o "\"$1\":[0-9.]*" | head -1)
+    found=${found##*:}
+    printf '%s' "${found:-0}"
+}
+
+# CPU time in microseconds that processes took so far: of servers, and of the Redis behind them.
+cpu_of() { # server...
+    local server sum=0 stat ticks
+    ticks=$(getconf CLK_TCK)
+    for server in "$@"; do
+        stat=$(<"/proc/${PIDS[$server]}/stat")
+        # Behind the name, which may have spaces: user and system time.
+        stat=$(awk -v ticks="$ticks" '{ printf "%d", ($12 + $13) * 1000000 / ticks }' <<<"${stat##*) }")
+        sum=$((sum + stat))
+    done
+    printf '%s' $sum
+}
+cpu_of_redis() { # port...
+    local port
+    for port in "$@"; do redis-cli -p "$port" info cpu; done | tr -d '\r' |
+        awk -F: '$1 == "used_cpu_sys" || $1 == "used_cpu_user" { sum += $2 } END { printf "%d", sum * 1000000 }'
+}
+
+# Measures what servers are asked once, and prints: requests, CPU of the service and of Redis, rate, p99, errors.
+measure() { # servers flags...
+    local servers=$1 before redis_before after redis_after redis report requests answered
+    shift
+    for server in $servers; do need "$server"; done
+    redis=$(redis_of "${servers%% *}")
+    # shellcheck disable=SC2086 # They are words.
+    {
+        before=$(cpu_of $servers) redis_before=$(cpu_of_redis $redis)
+        report=$(load "$servers" "$SECONDS_EACH" "$@")
+        after=$(cpu_of $servers) redis_after=$(cpu_of_redis $redis)
+    }
+    requests=$(number requests <<<"$report")
+    answered=$(($(number ok <<<"$report") + $(number over_limit <<<"$report")))
+    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$requests" "$((after - before))" "$((redis_after - redis_before))" \
+        "$(number rate <<<"$report")" "$(number p99 <<<"$report")" "$((requests - answered))"
+}
+
+say() { printf '%s\n' "$*" >&2; }

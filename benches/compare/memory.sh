@@ -1,0 +1,42 @@
+# The fourth part: how much memory counters take. Sourced by benches/compare.sh.
+# shellcheck shell=bash disable=SC2154 # `work` and others are its.
+MEMORY_KEYS=1000000
+
+measure_memory() {
+    local before report
+    # Of their own, so that nothing else is in them.
+    if [ -n "${PIDS[memory]:-}" ]; then stop memory; fi
+    need memory
+    # What connections and buffers take is there before.
+    load memory 1 --descriptor client=0 >/dev/null
+    before=$(resident memory)
+    report=$(fill memory)
+    printf 'memory\t%s\t%s\n' $(($(resident memory) - before)) "$(number seen <<<"$report")" >>"$work/memory"
+    need redis
+    redis-cli -p "$REDIS" flushall >/dev/null
+    before=$(used_by_redis)
+    report=$(fill redis)
+    printf 'Redis\t%s\t%s\n' $(($(used_by_redis) - before)) "$(number seen <<<"$report")" >>"$work/memory"
+}
+
+# Asks until most of the keys were met.
+fill() { # server
+    load "$1" 20 --descriptor 'client={key}' --keys $MEMORY_KEYS
+}
+resident() { # server
+    awk '$1 == "VmRSS:" { printf "%d", $2 * 1024 }' "/proc/${PIDS[$1]}/status"
+}
+used_by_redis() {
+    redis-cli -p "$REDIS" info memory | tr -d '\r' | awk -F: '$1 == "used_memory" { printf "%d", $2 }'
+}
+
+report_memory() {
+    printf '## Memory\n\nOf a million clients with one counter each: what the resident set of the embedded store, and the'
+    printf ' memory in use in\nRedis, grew by.\n\n| store | live counters | bytes per counter | target | met |\n|---|---|---|---|---|\n'
+    awk -F'\t' '{
+        bytes = $2 / $3
+        has_target = $1 == "memory"
+        printf "| %s | %d | %.0f | %s | %s |\n", $1, $3, bytes, has_target ? "≤ 150" : "–",
+            has_target ? (bytes <= 150 ? "yes" : "**no**") : "–"
+    }' "$work/memory"
+}
