@@ -87,9 +87,9 @@ impl Limiter {
         let targets = target::targets(rules, descriptors);
         // One lease for all that the request takes a place in.
         let lease = targets.iter().any(Target::takes_lease).then(LeaseId::random);
-        let calls = calls::calls(rules, descriptors, &targets, lease, self.modes);
+        let mut calls = calls::calls(rules, descriptors, &targets, lease, self.modes);
         let places = lease.map(|lease| Places::new(self.store.clone(), &calls, lease));
-        let (calls, decisions) = look::decide(&self.store, calls).await;
+        let decisions = look::decide(&self.store, &mut calls).await;
         let decision = self.conclude(domain, descriptors, &targets, &calls, &decisions);
         let keeps =
             |decision: &Decision<'_>| decision.code == Code::Ok && undo::holds_lease(&calls, &decisions);

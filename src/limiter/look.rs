@@ -5,6 +5,8 @@
 //! another tag would be drained by requests that never passed. So all tags are looked at first, and a tag with room is
 //! charged only when every one has it. That costs another round trip; a hash tag that the limits share saves it.
 
+use std::mem;
+
 use super::{Calls, undo::is_vetoed};
 use crate::{
     algorithm::{Algorithm, Charging},
@@ -15,12 +17,18 @@ use crate::{
     },
 };
 
-/// Decides calls; gives them as they were made, with what they came to.
-pub(super) async fn decide(store: &Store, calls: Calls) -> (Calls, Decisions) {
-    if !is_needed(&calls) {
-        let decisions = store.decide(&calls).await;
-        return (calls, decisions);
+/// Decides calls, and leaves them as they were made.
+pub(super) async fn decide(store: &Store, calls: &mut Calls) -> Decisions {
+    if !is_needed(calls) {
+        return store.decide(calls).await;
     }
+    // Apart, so that the usual case is a small future.
+    let (made, decisions) = Box::pin(look_first(store, mem::take(calls))).await;
+    *calls = made;
+    decisions
+}
+
+async fn look_first(store: &Store, calls: Calls) -> (Calls, Decisions) {
     let looks: Calls = calls.iter().map(look).collect();
     let seen = store.decide(&looks).await;
     let has_room = |(call, seen): (&Call, &Result<Verdicts, _>)| match seen {
