@@ -22,13 +22,14 @@ mod settings;
 mod target;
 mod topology;
 
-use std::{iter, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use ::redis::{ErrorKind, ServerErrorKind, Value};
 use tokio::time::Instant;
 
-use self::{condition::Condition, connection::SendError, script::Run, topology::Topology};
+use self::{condition::Condition, connection::SendError, topology::Topology};
 pub use self::{
+    script::{Outcome, Run},
     servers::{Cluster, Sentinel, Servers},
     settings::RedisSettings,
 };
@@ -103,26 +104,37 @@ impl RedisStore {
     /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether
     /// the call was charged.
     pub async fn decide(&self, call: &Call) -> Result<Verdicts, StoreError> {
-        let answer = self.evaluate(call).await.map_err(|error| self.told(error));
-        let verdicts = answer.and_then(|reply| self.only_verdicts(call, reply));
-        self.condition.note(verdicts.as_ref().err());
-        verdicts
+        let mut outcomes = self.decide_runs(&[Run::once(call)]).await?;
+        let outcome = outcomes.pop().ok_or(StoreError::Garbled)??;
+        outcome.verdicts.into_iter().next().ok_or(StoreError::Garbled)
     }
 
-    async fn evaluate(&self, call: &Call) -> Result<Value, SendError> {
+    /// Decides several runs in one command, each in one step, in their order; in a cluster all of one slot. Each has an
+    /// outcome or an error of its own, where it is not alone.
+    ///
+    /// # Errors
+    /// As [`RedisStore::decide`], for all of them.
+    pub async fn decide_runs(
+        &self,
+        runs: &[Run<'_>],
+    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+        let answer = self.evaluate(runs).await.map_err(|error| self.told(error));
+        let outcomes = answer.and_then(|reply| {
+            let outcomes = script::read_replies(runs.iter().copied(), reply).ok_or(StoreError::Garbled)?;
+            let told = |error| self.told(SendError::Failed(error));
+            Ok(outcomes.into_iter().map(|outcome| outcome.map_err(told)).collect())
+        });
+        self.condition.note(outcomes.as_ref().err());
+        outcomes
+    }
+
+    async fn evaluate(&self, runs: &[Run<'_>]) -> Result<Value, SendError> {
         let now = Instant::now();
         let deadline = now.checked_add(self.timeout).unwrap_or(now);
-        let command = script::command(&self.key_prefix, iter::once(Run::once(call)), self.clock);
-        let slot = || call.cells.first().map_or(0, |cell| cell.key.slot());
+        let command = script::command(&self.key_prefix, runs.iter().copied(), self.clock);
+        let first = || runs.first()?.call.cells.first();
+        let slot = || first().map_or(0, |cell| cell.key.slot());
         self.servers.evaluate(slot, &command, deadline).await
-    }
-
-    fn only_verdicts(&self, call: &Call, reply: Value) -> Result<Verdicts, StoreError> {
-        let mut outcomes =
-            script::read_replies(iter::once(Run::once(call)), reply).ok_or(StoreError::Garbled)?;
-        let outcome = outcomes.pop().ok_or(StoreError::Garbled)?;
-        let mut outcome = outcome.map_err(|error| self.told(SendError::Failed(error)))?;
-        outcome.verdicts.pop().ok_or(StoreError::Garbled)
     }
 
     fn told(&self, error: SendError) -> StoreError {
