@@ -24,37 +24,15 @@
 --                Of an ask with a wish then how many tokens are reserved (4 bytes), which the words leave out.
 -- Each key expires, to the millisecond, when the last of what it holds does. Under a given time it lives for an
 -- hour instead: such a time says nothing about when the server's own clock will reach the end.
-local ASK = '<c6Bdddc8'
-local ASK_SIZE = 39
-local CALL = '<I2I2'
-local CALL_SIZE = 4
 
--- The time that the decision is made at.
-local function time_of(given)
-  if given ~= '' then
-    local micros = tonumber(given)
-    local seconds = math.floor(micros / 1000000)
-    return { s = seconds, us = micros - seconds * 1000000, micros = micros, given = true }
-  end
+-- The time that all is decided at.
+local now
+if ARGV[1] == '' then
   local time = redis.call('TIME')
   local s, us = tonumber(time[1]), tonumber(time[2])
-  return { s = s, us = us, micros = s * 1000000 + us }
-end
-
--- When the charge was made that is to be undone; nil for another ask.
-local function undone_of(hits, extra)
-  return hits < 0 and extra ~= NOTHING and struct.unpack('<d', extra) or nil
-end
-
--- What an ask of a packed record wishes to reserve; nil for one that has no wish.
-local function wish_of(hits, extra)
-  if hits > 0 and extra ~= NOTHING then
-    local most, share, hold = struct.unpack('<I4I2I2', extra)
-    return { most = most, share = share, hold = hold }
-  end
-end
-
--- How many of the tokens that remain a wish is granted.
-local function granted_of(wish, remaining)
-  return math.max(math.min(wish.most, math.floor(remaining * wish.share / 65536)), 0)
+  now = { s = s, us = us, micros = s * 1000000 + us }
+else
+  local micros = tonumber(ARGV[1])
+  local s = math.floor(micros / 1000000)
+  now = { s = s, us = micros - s * 1000000, micros = micros, given = true }
 end

@@ -1,18 +1,14 @@
--- Takes the calls apart, and decides those that are the usual case. What the others need is defined below it, so that
--- Redis need not run that for nothing.
-local now = time_of(ARGV[1])
+-- Takes the calls apart, and decides those that are the usual case. What the others need is defined below it.
 local reply = { struct.pack('<I4I4', now.s, now.us) }
+local one_call = struct.unpack('<I2', ARGV[2]) == #KEYS
+if not one_call then
+  -- More arguments than that may be too many for Lua.
+  read, written = #KEYS <= 1000 and redis.call('MGET', unpack(KEYS)) or {}, {}
+end
 
 -- The calls that are left, {first = its first key, last = its last one, times, place = in the reply}; and their keys,
 -- of which nothing may be decided before them.
-local left, left_keys = {}, {}
-
-local function leave(first, last, times, place)
-  left[#left + 1] = { first = first, last = last, times = times, place = place }
-  for i = first, last do
-    left_keys[KEYS[i]] = true
-  end
-end
+local left, left_keys
 
 -- What stands in the reply for an error. Redis gives its own errors as text before version 7.
 local function failure(problem)
@@ -20,28 +16,31 @@ local function failure(problem)
   return { err = string.find(text, '^%u+ ') and text or 'ERR ' .. text }
 end
 
-local one_call = struct.unpack(CALL, ARGV[2]) == #KEYS
-if not one_call and #KEYS <= MOST_ARGUMENTS then
-  read = redis.call('MGET', unpack(KEYS))
-end
 local first = 1
 while first <= #KEYS do
-  local keys, times = struct.unpack(CALL, ARGV[1 + first])
+  local keys, times = struct.unpack('<I2I2', ARGV[1 + first])
   local place, fine, outcome = #reply + 1, true, nil
-  if keys == 1 and not left_keys[KEYS[first]] then
+  if keys == 1 and not (left and left_keys[KEYS[first]]) then
+    local decide = #ARGV[1 + first] == 43 and decide_single or decide_usual
     if one_call then
-      outcome = decide_usual(first, times, now)
+      outcome = decide(first, times)
     else
-      fine, outcome = pcall(decide_usual, first, times, now)
+      fine, outcome = pcall(decide, first, times)
     end
   end
-  if not outcome then
-    leave(first, first + keys - 1, times, place)
+  if not fine then
+    outcome = failure(outcome)
+  elseif not outcome then
+    left, left_keys = left or {}, left_keys or {}
+    left[#left + 1] = { first = first, last = first + keys - 1, times = times, place = place }
+    for i = first, first + keys - 1 do
+      left_keys[KEYS[i]] = true
+    end
   end
-  -- A place that is not filled yet would be the next one's.
-  reply[place] = fine and (outcome or '') or failure(outcome)
+  -- The next one has the next place.
+  reply[place] = outcome or false
   first = first + keys
 end
-if #left == 0 then
+if not left then
   return reply
 end

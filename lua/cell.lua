@@ -1,4 +1,12 @@
 -- A cell of packed records; the prelude says what it is.
+local FORMAT = 1
+local HEADER = 7
+local ID = 6
+local STATE = 8
+local LARGE_STATE = 12
+local THREE_WORDS = 8
+local UINT16_MAX = 65535
+
 -- Takes a cell apart: its ids and its states, each packed, and the second at which it ends.
 local function open_cell(raw)
   if not raw then
@@ -90,7 +98,7 @@ end
 
 -- Adds a record. Now and then the cell is searched for dead ones before; that is enough to bound their number, and
 -- keeps the search cheap for each record that is added.
-local function add_record(cell, id, state, now)
+local function add_record(cell, id, state)
   -- Drops the records that have ended at now. One of an algorithm that is not known here, as of a newer version, is
   -- kept as it is.
   local function drop_ended()
@@ -98,7 +106,7 @@ local function add_record(cell, id, state, now)
     for at = 0, #cell.ids / ID - 1 do
       local kind = kind_at(cell.ids, at)
       local size = size_of(kind)
-      local algorithm = packed_algorithm(kind)
+      local algorithm = algorithm_of(kind)
       if not algorithm or algorithm.ends_at(read_state(cell.states, position, kind)) > now.s then
         ids[#ids + 1] = string.sub(cell.ids, at * ID + 1, at * ID + ID)
         states[#states + 1] = string.sub(cell.states, position, position + size - 1)
@@ -126,7 +134,7 @@ local function replace_state(cell, at, kind, state)
 end
 
 -- Keeps the words of an id's record, which is at a position under a kind, or is not there yet.
-local function store_record(cell, id, at, kind, now, a, b, c)
+local function store_record(cell, id, at, kind, a, b, c)
   local outgrows = not is_large(kind) and kind >= THREE_WORDS and math.max(b, c) > UINT16_MAX
   local state = pack_state(a, b, c, outgrows and kind + 1 or kind)
   if at then
@@ -135,61 +143,47 @@ local function store_record(cell, id, at, kind, now, a, b, c)
   if at and outgrows then
     cell.ids = string.sub(cell.ids, 1, at * ID) .. enlarged(id) .. string.sub(cell.ids, at * ID + ID + 1)
   elseif not at then
-    add_record(cell, outgrows and enlarged(id) or id, state, now)
+    add_record(cell, outgrows and enlarged(id) or id, state)
   end
   cell.changed = true
 end
 
 -- Whether a charge or a look passes after the charges before it; changes only what is there to be weighed.
-local function record_passes(cell, ask, now)
+local function record_passes(cell, ask)
   local weighed = cell.weighed or {}
   cell.weighed = weighed
   local known = weighed[ask.id] or { read_record(cell, ask.id, ask.kind) }
   local admitted, a, b, c =
-    packed_algorithm(ask.kind).apply(known[1], known[2], known[3], ask.hits, ask.p1, ask.p2, nil, now, 1, true)
+    algorithm_of(ask.kind).apply(known[1], known[2], known[3], ask.hits, ask.p1, ask.p2, nil, now, 1, true)
   weighed[ask.id] = { a, b, c }
   return admitted == 1
 end
 
--- What the reply says: of an ask that was held back, whether it would have passed.
-local function admitted_byte(ask, admitted)
-  if ask.held_back then
-    return ask.passes and 1 or 0
-  end
-  return admitted
-end
-
-local function decide_record(cell, ask, times, now)
-  local algorithm = packed_algorithm(ask.kind)
+local function decide_record(cell, ask, times)
+  local algorithm = algorithm_of(ask.kind)
   local a, b, c, at, kind = read_record(cell, ask.id, ask.kind)
-  local undone = undone_of(ask.hits, ask.extra)
-  local admitted, a2, b2, c2 = algorithm.apply(a, b, c, ask.hits, ask.p1, ask.p2, undone, now, times, ask.role ~= 0)
-  local is_short = ask.kind < THREE_WORDS
-  local outcome = outcome_of(is_short, times, admitted_byte(ask, admitted), a, b, c, a2, b2, c2)
-  if ask.wish then
-    local granted
-    local may_be = admitted == 1 and not ask.held_back
-    granted, a2, b2, c2 = grant(ask.wish, may_be, algorithm, a2, b2, c2, ask.p1, ask.p2, now)
-    outcome = outcome .. granted
-  end
+  local passes = ask.held_back and (ask.passes and 1 or 0) or nil
+  local is_short, only_passing = ask.kind < THREE_WORDS, ask.role ~= 0
+  local a2, b2, c2, told =
+    decide_words(algorithm, is_short, a, b, c, times, ask.hits, ask.p1, ask.p2, ask.extra, only_passing, passes)
   local ends = algorithm.ends_at(a2, b2, c2)
   -- It may have been the last that ends.
   cell.ends_sooner = cell.ends_sooner or (at and ends < cell.ends and algorithm.ends_at(a, b, c) >= cell.ends)
   if at and (a2 ~= a or b2 ~= b or c2 ~= c) or not at and ends > now.s then
-    store_record(cell, ask.id, at, kind, now, a2, b2, c2)
+    store_record(cell, ask.id, at, kind, a2, b2, c2)
   end
   cell.ends = math.max(cell.ends, ends)
-  return outcome
+  return told
 end
 
-local function store_cell(key, cell, now)
+local function store_cell(i, cell)
   -- The second at which the last of the records ends. That of an algorithm that is not known here is as far as the
   -- cell's own.
   local function last_end()
     local ends, position = 0, 1
     for at = 0, #cell.ids / ID - 1 do
       local kind = kind_at(cell.ids, at)
-      local algorithm = packed_algorithm(kind)
+      local algorithm = algorithm_of(kind)
       if not algorithm then
         return cell.ends
       end
@@ -203,5 +197,5 @@ local function store_cell(key, cell, now)
     cell.ends = last_end()
   end
   local header = struct.pack('<BI2I4', FORMAT, #cell.ids / ID, cell.ends)
-  write_cell(key, header .. cell.ids .. cell.states, cell.ends, cell.old_ends, now)
+  write_cell(i, header .. cell.ids .. cell.states, cell.ends, cell.old_ends)
 end

@@ -9,7 +9,7 @@
 -- Until the places are closed, those that have ended stay among them.
 MAKE_QUEUE[3] = function()
   local function place(name, number)
-    return name .. struct.pack('>I2', UINT16_MAX - number)
+    return name .. struct.pack('>I2', 65535 - number)
   end
 
   -- The time of the place at an index of the set, which is there.

@@ -1,12 +1,11 @@
 -- Decides the calls that are left: any that ask.lua allows.
 local function read_asks(packed)
-  local asks, position = {}, CALL_SIZE + 1
+  local asks, position = {}, 5
   while position <= #packed do
     local ask = {}
-    ask.id, ask.role, ask.hits, ask.p1, ask.p2, ask.extra, position = struct.unpack(ASK, packed, position)
+    ask.id, ask.role, ask.hits, ask.p1, ask.p2, ask.extra, position = struct.unpack('<c6Bdddc8', packed, position)
     ask.kind = string.byte(ask.id, ID) % 16
     ask.charged = math.max(ask.hits, 0)
-    ask.wish = MAKE[ask.kind] and wish_of(ask.hits, ask.extra)
     asks[#asks + 1] = ask
   end
   return asks
@@ -18,7 +17,7 @@ local queues = nil
 local function open_key(i, ask)
   if MAKE_QUEUE[ask.kind] then
     queues = queues or make_queues()
-    return queues.open(KEYS[i], ask, now)
+    return queues.open(KEYS[i], ask)
   end
   return open_cell(read_cell(i))
 end
@@ -30,7 +29,7 @@ local function weigh(call, states, asks)
   for i = call.first, call.last do
     for _, ask in ipairs(asks[i]) do
       if ask.hits >= 0 then
-        ask.passes = (states[i].key and queues.passes or record_passes)(states[i], ask, now)
+        ask.passes = (states[i].key and queues.passes or record_passes)(states[i], ask)
         vetoed = vetoed or (ask.role == 1 and not ask.passes)
       end
     end
@@ -38,7 +37,6 @@ local function weigh(call, states, asks)
   for i = call.first, vetoed and call.last or 0 do
     for _, ask in ipairs(asks[i]) do
       if ask.hits >= 0 then
-        ask.hits = 0
         ask.held_back = true
       end
     end
@@ -48,7 +46,7 @@ end
 local function decide_key(state, asks, decide, times)
   local outcomes = {}
   for at, ask in ipairs(asks) do
-    outcomes[at] = decide(state, ask, times, now)
+    outcomes[at] = decide(state, ask, times)
   end
   return table.concat(outcomes)
 end
@@ -73,7 +71,7 @@ local function decide_call(call)
       outcomes[i] = decide_key(states[i], asks[i], queues.decide)
       queues.close(states[i], asks[i][1].kind)
     elseif states[i].changed then
-      store_cell(KEYS[i], states[i], now)
+      store_cell(i, states[i])
     end
   end
   return table.concat(outcomes, '', call.first, call.last)

@@ -29,16 +29,12 @@ MAKE[0] = function()
       if only_passing and hits > 0 and not admitted then
         after = count
       end
-      return admitted and 1 or 0, ends, math.min(after, UINT32_MAX), 0
+      return admitted and 1 or 0, ends, math.min(after, 4294967295), 0
     end,
 
-    reserve = function(a, b, c, limit, window, wish, now)
-      local ends, count = counts(a, b, window, now)
-      local tokens = granted_of(wish, limit - count)
-      if tokens == 0 then
-        return 0, a, b, 0
-      end
-      return tokens, ends, count + tokens, 0
+    remaining = function(a, b, c, limit, window, hold, now)
+      local _, count = counts(a, b, window, now)
+      return limit - count, a, b, c
     end,
 
     ends_at = function(a, b)

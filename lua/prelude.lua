@@ -1,7 +1,9 @@
 -- Shared by the scripts below it: what a cell, an algorithm and a queue are.
 --
--- Redis runs all of the composed script at each call, so what it defines is a cost of every call: about a tenth of a
--- microsecond for each function. What not every call needs is made within a function, when it is first asked for.
+-- Redis runs all of the composed script at each call, so what it defines is a cost of every call: for each function
+-- some hundredths of a microsecond, and as much for each local that it finds outside of itself. So what not every call
+-- needs is made within a function, when it is first asked for, or comes after the usual case; and what comes before
+-- has locals and numbers of its own.
 --
 -- A cell is one string: a format byte (1), the number of records (2 bytes), the second at which the last of them
 -- ends (4 bytes), the records' ids of 6 bytes each, then their states in the same order. Numbers are little
@@ -18,9 +20,9 @@
 --                     that was made, in microseconds since the epoch; times: how often it is asked, one after the
 --                     other; only_passing: whether denied hits count nowhere; returns 1 where all that is asked is
 --                     admitted, else 0, and the state's new words
---   reserve(a, b, c, p1, p2, wish, now)
---                     charges ahead, of what remains in the state, as many tokens as the wish allows; returns how
---                     many, and the state's new words; wish is {most, share, hold}, which ask.lua explains
+--   remaining(a, b, c, p1, p2, hold, now)
+--                     how many tokens may be reserved for so many milliseconds, and the state's words that the
+--                     algorithm charges with them
 --   ends_at(a, b, c)  the second since the epoch at which the state is as good as unused
 -- now is a table {s = seconds since the epoch, us = microseconds past that second, micros = both}.
 --
@@ -37,29 +39,13 @@
 --   time_of(queue, index)              the time of the hit at an index, the oldest being at 0
 --   pause(queue, hits, extra)          microseconds for which nothing passes, whether or not there is room
 --   close(queue)                       drops what has ended
-local MAKE, MAKE_QUEUE = {}, {}
-local ALGORITHMS, QUEUES = {}, {}
-
--- What is made of a kind, or nil where there is nothing to make it.
-local function made_of(kind, made, makers)
-  if not made[kind] and makers[kind] then
-    made[kind] = makers[kind]()
-  end
-  return made[kind]
-end
+local MAKE, ALGORITHMS = {}, {}
 
 -- The algorithm of a kind; nil for one that packs no records, or is not known here.
-local function packed_algorithm(kind)
-  return ALGORITHMS[kind] or made_of(kind, ALGORITHMS, MAKE)
+local function algorithm_of(kind)
+  local make = MAKE[kind]
+  if make and not ALGORITHMS[kind] then
+    ALGORITHMS[kind] = make()
+  end
+  return ALGORITHMS[kind]
 end
-
-local FORMAT = 1
-local HEADER = 7
-local ID = 6
-local STATE = 8
-local LARGE_STATE = 12
-local THREE_WORDS = 8
-local UINT16_MAX = 65535
-local UINT32_MAX = 4294967295
-local NOTHING = '\0\0\0\0\0\0\0\0'
-local MOST_ARGUMENTS = 1000

@@ -1,4 +1,7 @@
 -- A queue of hits under a key of its own; the prelude says what it is. Gives the functions that decide one.
+local MAKE_QUEUE, QUEUES = {}, {}
+local NOTHING = '\0\0\0\0\0\0\0\0'
+local MOST_ARGUMENTS = 1000
 
 -- A whole number as commands take it, with all of its digits.
 local function integer(number)
@@ -6,25 +9,26 @@ local function integer(number)
 end
 
 local function make_queues()
-  local function algorithm_of(kind)
-    return made_of(kind, QUEUES, MAKE_QUEUE)
+  local function queue_algorithm(kind)
+    QUEUES[kind] = QUEUES[kind] or MAKE_QUEUE[kind]()
+    return QUEUES[kind]
   end
 
   -- What a key holds. All asks of it have the same lifetime.
-  local function open(key, ask, now)
+  local function open(key, ask)
     local queue = { key = key, lifetime = ask.p2, horizon = now.micros - ask.p2, now = now }
-    algorithm_of(ask.kind).open(queue)
+    queue_algorithm(ask.kind).open(queue)
     return queue
   end
 
   -- Whether a charge or a look passes after the charges before it; changes only what is there to be weighed.
-  local function passes(queue, ask, now)
+  local function passes(queue, ask)
     local weighed = queue.weighed or setmetatable({}, { __index = queue })
     queue.weighed = weighed
     if ask.hits == 0 then
       return weighed.used <= ask.p1
     end
-    local admitted = algorithm_of(ask.kind).admits(weighed, ask.hits, ask.p1, ask.extra)
+    local admitted = queue_algorithm(ask.kind).admits(weighed, ask.hits, ask.p1, ask.extra)
     if admitted then
       weighed.used, weighed.last = weighed.used + ask.hits, now.micros
     end
@@ -33,7 +37,7 @@ local function make_queues()
 
   -- Microseconds until what was asked for passes; -1 for never.
   local function wait_of(queue, ask)
-    local algorithm, limit = algorithm_of(ask.kind), ask.p1
+    local algorithm, limit = queue_algorithm(ask.kind), ask.p1
     if ask.charged > limit then
       return -1
     end
@@ -45,24 +49,27 @@ local function make_queues()
   end
 
   local function decide(queue, ask)
-    local algorithm, admitted = algorithm_of(ask.kind), nil
-    if ask.hits > 0 then
-      admitted = algorithm.admits(queue, ask.hits, ask.p1, ask.extra)
+    local algorithm, admitted = queue_algorithm(ask.kind), nil
+    local hits = ask.held_back and 0 or ask.hits
+    if hits > 0 then
+      admitted = algorithm.admits(queue, hits, ask.p1, ask.extra)
       if admitted then
-        algorithm.push(queue, ask.hits, ask.extra)
+        algorithm.push(queue, hits, ask.extra)
         queue.was_charged, queue.last = true, queue.now.micros
       end
     else
-      if ask.hits < 0 then
-        algorithm.give_back(queue, -ask.hits, ask.extra)
+      if hits < 0 then
+        algorithm.give_back(queue, -hits, ask.extra)
         queue.last = nil
       end
-      admitted = ask.hits < 0 or queue.used <= ask.p1
+      admitted = hits < 0 or queue.used <= ask.p1
     end
-    local byte = admitted_byte(ask, admitted and 1 or 0)
-    local wait = byte == 1 and 0 or wait_of(queue, ask)
+    if ask.held_back then
+      admitted = ask.passes
+    end
+    local wait = admitted and 0 or wait_of(queue, ask)
     queue.left = queue.used > 0 and algorithm.newest(queue) + queue.lifetime - queue.now.micros or 0
-    return struct.pack('<BI4dd', byte, queue.used, wait, queue.left)
+    return struct.pack('<BI4dd', admitted and 1 or 0, queue.used, wait, queue.left)
   end
 
   -- Has the key live as long as its newest hit. A window that was made longer needs more than the last charge set.
@@ -73,7 +80,7 @@ local function make_queues()
         redis.call('PEXPIRE', queue.key, integer(millis))
       end
     end
-    algorithm_of(kind).close(queue)
+    queue_algorithm(kind).close(queue)
   end
 
   return { open = open, passes = passes, decide = decide, close = close }

@@ -49,16 +49,12 @@ MAKE[8] = function()
       else
         admitted = share + b <= limit
       end
-      return admitted and 1 or 0, math.min(ends + window, UINT32_MAX), b, c
+      return admitted and 1 or 0, math.min(ends + window, 4294967295), b, c
     end,
 
-    reserve = function(a, b, c, limit, window, wish, now)
-      local ends, count, previous, share = counts(a, b, c, window, now)
-      local tokens = granted_of(wish, limit - share - count)
-      if tokens == 0 then
-        return 0, a, b, c
-      end
-      return tokens, math.min(ends + window, UINT32_MAX), count + tokens, previous
+    remaining = function(a, b, c, limit, window, hold, now)
+      local _, count, _, share = counts(a, b, c, window, now)
+      return limit - share - count, a, b, c
     end,
 
     ends_at = function(a, b, c)

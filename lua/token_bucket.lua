@@ -33,7 +33,7 @@ MAKE[1] = function()
     local full = now.us * 100 + owed
     local seconds = math.floor(full / TICKS_PER_SECOND)
     local ticks = full - seconds * TICKS_PER_SECOND
-    return math.min(now.s + seconds, UINT32_MAX), ticks + size * SIZE_UNIT, 0
+    return math.min(now.s + seconds, 4294967295), ticks + size * SIZE_UNIT, 0
   end
 
   return {
@@ -58,18 +58,14 @@ MAKE[1] = function()
       return admitted and 1 or 0, state_of(owed, size, capacity, now)
     end,
 
-    reserve = function(a, b, c, emission, capacity, wish, now)
+    remaining = function(a, b, c, emission, capacity, hold, now)
       local owed, size = debt(a, b, capacity, now)
-      local held = math.max(owed, wish.hold * 100000)
-      local tokens = emission > 0 and granted_of(wish, math.floor((capacity - held) / emission)) or 0
-      if tokens == 0 then
-        return 0, a, b, 0
-      end
-      return tokens, state_of(held + tokens * emission, size, capacity, now)
+      local held = math.max(owed, hold * 100000)
+      return emission > 0 and math.floor((capacity - held) / emission) or 0, state_of(held, size, capacity, now)
     end,
 
     ends_at = function(a, b)
-      return b % SIZE_UNIT > 0 and math.min(a + 1, UINT32_MAX) or a
+      return b % SIZE_UNIT > 0 and math.min(a + 1, 4294967295) or a
     end,
   }
 end

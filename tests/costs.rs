@@ -18,7 +18,7 @@ use tollgate::{
         RedisStore,
         call::{Ask, Call, Cell},
         key::CellKey,
-        redis::ScriptClock,
+        redis::{Run, ScriptClock},
     },
 };
 
@@ -242,6 +242,48 @@ impl Decisions {
     }
 }
 
+/// Runs of one command whose cost is measured, each on a key of its own that is there.
+struct Together {
+    what: &'static str,
+    algorithm: Algorithm,
+    counters: u8,
+    runs: usize,
+    times: u16,
+}
+
+impl Together {
+    /// Microseconds that the server computes for each run.
+    async fn cost(&self, redis: &Redis, store: &RedisStore) -> f64 {
+        let policy = hourly(self.algorithm, PLENTY);
+        let client = |number: u32| u32::MAX / 2 + (number * 7_919) % CLIENTS;
+        let calls: Vec<_> =
+            (0..CLIENTS).map(|number| request(client(number), self.counters, policy, Hits::ONE)).collect();
+        decide(store, calls.iter().cloned(), true).await;
+        let runs: Vec<_> = calls.iter().map(|call| Run { call, times: self.times, wishes: &[] }).collect();
+        let before = processor_time(redis);
+        let decisions = runs.chunks(self.runs).map(|runs| store.decide_runs(runs));
+        let mut decisions = stream::iter(decisions).buffer_unordered(IN_FLIGHT / self.runs);
+        while let Some(outcomes) = decisions.next().await {
+            assert!(outcomes.expect("the store decides").iter().all(Result::is_ok));
+        }
+        (processor_time(redis) - before) / f64::from(CLIENTS) * 1e6
+    }
+}
+
+fn all_together() -> [Together; 7] {
+    let together =
+        |what, algorithm, counters, runs, times| Together { what, algorithm, counters, runs, times };
+    [
+        together("fixed_window, 1 a call, 16 together", Algorithm::FixedWindow, 1, 16, 1),
+        together("token_bucket, 1 a call, 16 together", Algorithm::TokenBucket, 1, 16, 1),
+        together("sliding_window, 1 a call, 16 together", Algorithm::SlidingWindow, 1, 16, 1),
+        together("fixed_window, 3 a call, 16 together", Algorithm::FixedWindow, 3, 16, 1),
+        together("token_bucket, 3 a call, 16 together", Algorithm::TokenBucket, 3, 16, 1),
+        together("sliding_window, 3 a call, 16 together", Algorithm::SlidingWindow, 3, 16, 1),
+        together("fixed_window, 1 a call, 100 times", Algorithm::FixedWindow, 1, 1, 100),
+    ]
+}
+
 /// Seconds that the server has computed.
 fn processor_time(redis: &Redis) -> f64 {
     info(redis, "cpu", "used_cpu_user") + info(redis, "cpu", "used_cpu_sys")
@@ -324,5 +366,12 @@ async fn processor() {
     let names = commands.iter().map(|(name, _)| *name).chain(all.iter().map(|each| each.what.as_str()));
     for (name, costs) in names.zip(costs) {
         println!("{name:42} {:>6.1}   {costs:.1?}", median(costs.clone()));
+    }
+    for together in all_together() {
+        let mut costs = Vec::new();
+        for _ in 0..ROUNDS {
+            costs.push(together.cost(&redis, &store).await);
+        }
+        println!("{:42} {:>6.1}   {costs:.1?}", together.what, median(costs.clone()));
     }
 }

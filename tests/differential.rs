@@ -1,5 +1,7 @@
 //! The scripts against their Rust twins: random operations at given times, every verdict the same.
 
+mod runs;
+
 use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
 use futures_util::future::join_all;

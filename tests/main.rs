@@ -31,4 +31,5 @@ mod plots;
 mod process;
 mod readme;
 mod reload;
+mod runs;
 mod topologies;

@@ -1,5 +1,7 @@
 //! Properties that hold for every history.
 
+mod reserve;
+
 use proptest::{collection::vec, prelude::*};
 
 use super::*;

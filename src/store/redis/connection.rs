@@ -73,7 +73,7 @@ impl Connection {
         let (mut connection, number) = self.connection().await?;
         // An error that Redis answers arrives as a value.
         let answer = connection.send_packed_command(command).await.and_then(unless_error);
-        if answer.as_ref().is_err_and(is_lasting) {
+        if answer.as_ref().map_or_else(is_lasting, is_lasting_within) {
             self.condemn(number);
         }
         answer.map_err(SendError::Failed)
@@ -86,7 +86,7 @@ impl Connection {
         let mut both = Pipeline::with_capacity(2);
         both.cmd("ASKING").add_command(command.clone());
         let answer = connection.send_packed_commands(&both, 0, 2).await.and_then(second_answer);
-        if answer.as_ref().is_err_and(is_lasting) {
+        if answer.as_ref().map_or_else(is_lasting, is_lasting_within) {
             self.condemn(number);
         }
         answer.map_err(SendError::Failed)
@@ -161,6 +161,12 @@ fn second_answer(answers: Vec<Value>) -> Result<Value, RedisError> {
         (_, Some(Err(error))) => Err(error),
         (_, None) => Err((ErrorKind::UnexpectedReturnType, "one answer to two commands").into()),
     }
+}
+
+/// Whether the reply has such an error for one of several calls.
+fn is_lasting_within(answer: &Value) -> bool {
+    let Value::Array(parts) = answer else { return false };
+    parts.iter().any(|part| matches!(part, Value::ServerError(error) if is_lasting(&error.clone().into())))
 }
 
 /// Whether an error will stay for as long as the connection does: it broke, or leads to a server that takes no

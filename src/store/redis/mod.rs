@@ -30,10 +30,17 @@ use std::{
 };
 
 use ::redis::{ErrorKind, ServerErrorKind};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use self::{batcher::Request, condition::Condition, connection::SendError, local::Local, topology::Topology};
+use self::{
+    batcher::{Request, Terms},
+    condition::Condition,
+    connection::SendError,
+    local::Local,
+    topology::Topology,
+};
 pub use self::{
+    script::{Outcome, Run},
     servers::{Cluster, Sentinel, Servers},
     settings::RedisSettings,
 };
@@ -56,6 +63,7 @@ pub struct RedisStore {
 #[derive(Debug)]
 struct Shared {
     servers: Topology,
+    terms: Terms,
     timeout: Duration,
     condition: Condition,
     local: Arc<Local>,
@@ -94,10 +102,9 @@ impl RedisStore {
     /// Those of [`RedisStore::open`].
     pub fn open_with(settings: &RedisSettings, later: Later) -> Result<Self, StoreError> {
         let local = Arc::new(Local::new(later));
-        let servers = settings.open(&local)?;
-        let condition = Condition::default();
-        let shared =
-            Arc::new(Shared { servers, timeout: settings.timeout, condition, local: Arc::clone(&local) });
+        let (servers, terms) = settings.open(&local)?;
+        let (timeout, condition) = (settings.timeout, Condition::default());
+        let shared = Arc::new(Shared { servers, terms, timeout, condition, local: Arc::clone(&local) });
         tokio::spawn(give_back_leftovers(Arc::downgrade(&shared), local));
         Ok(Self { shared, clock: ScriptClock::Server })
     }
@@ -136,6 +143,29 @@ impl RedisStore {
         let verdicts = shared.servers.decide(request).await.map_err(|error| self.told(error));
         shared.condition.note(verdicts.as_ref().err());
         verdicts
+    }
+
+    /// Decides several runs in one command, each in one step, in their order; in a cluster all of one slot. Each has an
+    /// outcome or an error of its own, where it is not alone. Nothing is known of before, nor sent again.
+    ///
+    /// # Errors
+    /// As [`RedisStore::decide`], for all of them.
+    pub async fn decide_runs(
+        &self,
+        runs: &[Run<'_>],
+    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+        let shared = &*self.shared;
+        let first = runs.first().and_then(|run| run.call.cells.first());
+        let slot = first.map_or(0, |cell| cell.key.slot());
+        let sent = async {
+            let connection = shared.servers.connection(slot).await?;
+            connection.send(&shared.terms.command(runs.iter().copied(), self.clock)).await
+        };
+        let answer = timeout(shared.timeout, sent).await.unwrap_or(Err(SendError::Late));
+        let reply = answer.map_err(|error| self.told(error))?;
+        let outcomes = script::read_replies(runs.iter().copied(), reply).ok_or(StoreError::Garbled)?;
+        let told = |error| self.told(SendError::Failed(error));
+        Ok(outcomes.into_iter().map(|outcome| outcome.map_err(told)).collect())
     }
 
     fn told(&self, error: SendError) -> StoreError {

@@ -58,20 +58,21 @@ impl fmt::Debug for RedisSettings {
 
 impl RedisSettings {
     /// The servers that these settings describe, connected in the background by tasks on the current runtime.
-    pub(super) fn open(&self, local: &Arc<Local>) -> Result<Topology, StoreError> {
-        let terms = |calls_in_command| Terms {
+    pub(super) fn open(&self, local: &Arc<Local>) -> Result<(Topology, Terms), StoreError> {
+        let terms = Terms {
             key_prefix: self.key_prefix.as_bytes().into(),
-            calls_in_command,
+            // Keys of one command must be of one slot.
+            calls_in_command: if matches!(self.servers, Servers::Cluster(_)) { 1 } else { CALLS_IN_COMMAND },
             local: Arc::clone(local),
         };
         let certificates = self.certificates()?;
         let access = |server: &Address, login, database, has_tls| {
             client(info(server, login, database, has_tls), &certificates).map(|client| Access::like(&client))
         };
-        Ok(match &self.servers {
+        let servers = match &self.servers {
             Servers::One(url) => {
                 let client = client(url.as_str().into_connection_info(), &certificates)?;
-                Topology::Single(Batcher::open(Target::Fixed(Box::new(client)), terms(CALLS_IN_COMMAND)))
+                Topology::Single(Batcher::open(Target::Fixed(Box::new(client)), terms.clone()))
             }
             Servers::Sentinel(sentinel) => {
                 let Sentinel { sentinels, master, database, login, sentinel_login, has_tls } = &**sentinel;
@@ -80,15 +81,15 @@ impl RedisSettings {
                 let redis = access(some, login.as_ref(), *database, *has_tls)?;
                 let sentinel = access(some, sentinel_login.as_ref(), 0, *has_tls)?;
                 let master = Master::new(redis, Sentinels::new(master.clone(), sentinel, sentinels.clone()));
-                Topology::Single(Batcher::open(Target::Master(Box::new(master)), terms(CALLS_IN_COMMAND)))
+                Topology::Single(Batcher::open(Target::Master(Box::new(master)), terms.clone()))
             }
             Servers::Cluster(cluster) => {
                 let servers::Cluster { seeds, login, has_tls } = &**cluster;
                 let access = access(seeds.first().ok_or_else(nobody)?, login.as_ref(), 0, *has_tls)?;
-                // Keys of one command must be of one slot.
-                Topology::Cluster(Cluster::open(access, seeds.clone(), terms(1)))
+                Topology::Cluster(Cluster::open(access, seeds.clone(), terms.clone()))
             }
-        })
+        };
+        Ok((servers, terms))
     }
 
     fn certificates(&self) -> Result<TlsCertificates, StoreError> {

@@ -3,7 +3,7 @@
 use super::{
     batcher::{Batcher, Request},
     cluster::Cluster,
-    connection::SendError,
+    connection::{Connection, SendError},
 };
 use crate::store::call::Verdicts;
 
@@ -23,6 +23,14 @@ impl Topology {
         match self {
             Self::Single(server) => server.decide(request).await,
             Self::Cluster(cluster) => cluster.decide(request).await,
+        }
+    }
+
+    /// The connection to the server that has a slot.
+    pub(super) async fn connection(&self, slot: u16) -> Result<Connection, SendError> {
+        match self {
+            Self::Single(server) => Ok(server.connection().clone()),
+            Self::Cluster(cluster) => cluster.connection(slot).await,
         }
     }
 

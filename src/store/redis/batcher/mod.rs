@@ -47,12 +47,12 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// The command that decides a call by itself.
-    pub(super) fn command(&self, call: &Call, clock: ScriptClock) -> Cmd {
-        script::command(&self.key_prefix, iter::once(Run::once(call)), clock)
+    /// The command that decides runs, and nothing else.
+    pub(super) fn command<'a>(&self, runs: impl Iterator<Item = Run<'a>> + Clone, clock: ScriptClock) -> Cmd {
+        script::command(&self.key_prefix, runs, clock)
     }
 
-    /// What that command was answered.
+    /// What a command was answered that decides one call, once.
     pub(super) fn read(call: &Call, answer: Value) -> Answer {
         let mut outcomes =
             script::read_replies(iter::once(Run::once(call)), answer).unwrap_or_default().into_iter();

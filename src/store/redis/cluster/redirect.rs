@@ -3,7 +3,7 @@
 //! It goes to the owner of its slot, with others. Only answers that say that the node did nothing lead to another
 //! attempt.
 
-use std::time::Duration;
+use std::{iter, time::Duration};
 
 use ::redis::{ErrorKind, ServerErrorKind};
 use tokio::time::{sleep, timeout_at};
@@ -15,8 +15,8 @@ use crate::store::{
         address::Address,
         batcher::{Request, Terms},
         chance::jittered,
-        connection::SendError,
-        script,
+        connection::{Connection, SendError},
+        script::{self, Run},
     },
 };
 
@@ -92,6 +92,12 @@ impl Cluster {
         }
     }
 
+    /// The connection to the node that has a slot.
+    pub(in crate::store::redis) async fn connection(&self, slot: u16) -> Result<Connection, SendError> {
+        self.wait_for_slots().await?;
+        Ok(self.owner(slot)?.server.connection().clone())
+    }
+
     /// Makes a call again for as long as nodes say that they did nothing about it. It goes by itself.
     async fn follow(
         &self,
@@ -101,7 +107,7 @@ impl Cluster {
         request: Request<'_>,
     ) -> Result<Verdicts, SendError> {
         let Request { call, clock, deadline } = request;
-        let command = self.shared.terms.command(call, clock);
+        let command = self.shared.terms.command(iter::once(Run::once(call)), clock);
         let mut hops = Hops::new();
         let mut is_asking = false;
         loop {

@@ -25,6 +25,7 @@ const SOURCE: &str = concat!(
     include_str!("../../../../lua/fixed_window.lua"),
     include_str!("../../../../lua/sliding_window.lua"),
     include_str!("../../../../lua/token_bucket.lua"),
+    include_str!("../../../../lua/keys.lua"),
     include_str!("../../../../lua/usual.lua"),
     include_str!("../../../../lua/calls.lua"),
     include_str!("../../../../lua/cell.lua"),
@@ -42,21 +43,23 @@ static DIGEST: LazyLock<String> = LazyLock::new(|| Sha1::from(SOURCE).digest().t
 /// More than once only where the call has one cell, of packed records none of which is asked twice, charges each
 /// counter for itself, and gives nothing back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run<'a> {
-    pub(super) call: &'a Call,
-    pub(super) times: u16,
+pub struct Run<'a> {
+    /// What is asked each time.
+    pub call: &'a Call,
+    /// How often; at least once.
+    pub times: u16,
     /// For each ask, cell by cell, what is wished beside it; empty where nothing is. Only for a record that the call
     /// asks once.
-    pub(super) wishes: &'a [Wish],
+    pub wishes: &'a [Wish],
 }
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub struct Outcome {
     /// What the call came to each time, in order; that something was reserved beside it is not told there.
-    pub(super) verdicts: SmallVec<[Verdicts; 1]>,
+    pub verdicts: SmallVec<[Verdicts; 1]>,
     /// For each ask, cell by cell, how many tokens are reserved; empty where nothing was wished.
-    pub(super) reserved: SmallVec<[u32; 2]>,
+    pub reserved: SmallVec<[u32; 2]>,
 }
 
 /// Outcomes in the order of the runs; of a run that the server refused, its error.
@@ -71,7 +74,7 @@ pub(super) fn load() -> Cmd {
 
 impl<'a> Run<'a> {
     /// The call, made once, with no wishes.
-    pub(super) const fn once(call: &'a Call) -> Self {
+    pub const fn once(call: &'a Call) -> Self {
         Self { call, times: 1, wishes: &[] }
     }
 }

@@ -1,0 +1,178 @@
+//! Several runs in one command, against as many decisions of the Rust twins, one after the other.
+
+use proptest::collection::vec;
+use tollgate::{
+    algorithm::Wish,
+    store::{
+        RedisStore,
+        redis::{Outcome, Run, ScriptClock},
+    },
+};
+
+use super::*;
+
+/// Histories of some ten commands.
+const COMMANDS_IN_HISTORIES: u64 = 640;
+
+/// Tags that the runs of a history share.
+const TAGS: u8 = 4;
+
+/// What one run asks of one tag: more than once where it may be.
+#[derive(Clone, Debug)]
+struct Asking {
+    tag: u8,
+    charging: Charging,
+    asks: Vec<(Asked, bool)>,
+    times: u16,
+    /// For each ask in the call's order.
+    wishes: Vec<Wish>,
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    let most = prop_oneof![Just(0), 1..=3_u32, 1..=100_000_u32, Just(u32::MAX)];
+    let share = prop_oneof![Just(u16::MAX), Just(1 << 15), any::<u16>()];
+    let hold = prop_oneof![Just(0), 1..=300_u16, any::<u16>()];
+    let wish = (most, share, hold).prop_map(|(most, share, hold_millis)| Wish { most, share, hold_millis });
+    prop_oneof![1 => Just(Wish::default()), 2 => wish]
+}
+
+fn wishes() -> impl Strategy<Value = Vec<Wish>> {
+    prop_oneof![1 => Just(Vec::new()), 2 => vec(wish(), 4)]
+}
+
+/// A call of any kind, made once.
+fn once(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
+    let asked = (0..3_u8, proptest::sample::select(policies), hits());
+    let charging = prop_oneof![Just(Charging::EachForItself), Just(Charging::AllOrNone)];
+    (0..TAGS, charging, vec((asked, any::<bool>()), 1..4), wishes())
+        .prop_map(|(tag, charging, asks, wishes)| Asking { tag, charging, asks, times: 1, wishes })
+}
+
+/// A call that may be made more than once.
+fn often(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
+    let hits = prop_oneof![4 => Just(Hits::ONE), 2 => (0..=5_u64).prop_map(Hits::charge),
+        1 => any::<u64>().prop_map(Hits::charge)];
+    let asked = (0..3_u8, proptest::sample::select(policies), hits);
+    let times = prop_oneof![99 => 1..=40_u16, 1 => Just(400)];
+    (0..TAGS, vec(asked, 1..4), times, wishes()).prop_map(|(tag, mut asks, times, wishes)| {
+        asks.retain(|(_, policy, _)| !policy.algorithm().has_own_key());
+        asks.sort_by_key(|(number, policy, _)| (*number, policy.algorithm().kind()));
+        asks.dedup_by_key(|(number, policy, _)| (*number, policy.algorithm()));
+        if asks.is_empty() {
+            asks.push((0, policy_of_a_bucket(), Hits::ONE));
+        }
+        let asks = asks.into_iter().map(|asked| (asked, true)).collect();
+        Asking { tag, charging: Charging::EachForItself, asks, times, wishes }
+    })
+}
+
+fn policy_of_a_bucket() -> Policy {
+    crate::support::stores::policy(Algorithm::TokenBucket, 20, 60)
+}
+
+fn commands() -> impl Strategy<Value = Vec<(i64, Vec<Asking>)>> {
+    vec(policy(), 1..4).prop_flat_map(|policies| {
+        let asking = prop_oneof![once(policies.clone()), often(policies)];
+        vec((step(), vec(asking, 1..=16)), 1..20)
+    })
+}
+
+impl Model {
+    /// Decides a run as the definition says: the call so many times, then what is reserved beside it.
+    fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
+        let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.call)).collect();
+        let admitted = |ask: &Ask| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
+        let is_vetoed = run.call.charging == Charging::AllOrNone
+            && run.call.asks().any(|ask| ask.is_veto() && !admitted(ask));
+        let reserve = |(ask, wish): (&Ask, &Wish)| {
+            if ask.hits.charged() == 0 || !admitted(ask) || is_vetoed {
+                return 0;
+            }
+            self.states.get_mut(&ask.record).map_or(0, |(state, _)| ask.policy.reserve(state, now, *wish))
+        };
+        let reserved = run.call.asks().zip(run.wishes).map(reserve).collect();
+        (each, reserved)
+    }
+}
+
+fn in_order(outcome: Outcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
+    let each = outcome.verdicts.into_iter().map(|mut verdicts| {
+        verdicts.sort_by_key(|(descriptor, _)| *descriptor);
+        verdicts.into_iter().map(|(_, verdict)| verdict).collect()
+    });
+    (each.collect(), outcome.reserved.to_vec())
+}
+
+/// The wishes for a call: none for a record that it asks twice.
+fn possible(call: &Call, wishes: &[Wish]) -> Vec<Wish> {
+    let wish = |(ask, wish): (&Ask, &Wish)| {
+        let is_alone = call.asks().filter(|other| other.record == ask.record).count() == 1;
+        if is_alone { *wish } else { Wish::default() }
+    };
+    call.asks().zip(wishes).map(wish).collect()
+}
+
+/// What was compared.
+#[derive(Debug, Default)]
+struct Compared {
+    operations: usize,
+    reserved: usize,
+}
+
+async fn replay_commands(store: &RedisStore, number: u64, history: Vec<(i64, Vec<Asking>)>) -> Compared {
+    let mut models = HashMap::<u8, Model>::new();
+    let mut micros = 7_200_000_000_i64;
+    let mut compared = Compared::default();
+    for (at_step, (step, askings)) in history.iter().enumerate() {
+        micros = (micros + step).max(0);
+        let now = at(u64::try_from(micros).expect("not negative"));
+        let calls: Vec<_> = askings
+            .iter()
+            .map(|asking| {
+                let asks = models.entry(asking.tag).or_default().resolve(&asking.asks);
+                let call = charging(asking.charging, &format!("runs-{number}-{}", asking.tag), &asks);
+                let wishes = possible(&call, &asking.wishes);
+                (call, wishes)
+            })
+            .collect();
+        let runs: Vec<_> = askings
+            .iter()
+            .zip(&calls)
+            .map(|(asking, (call, wishes))| Run { call, times: asking.times, wishes })
+            .collect();
+        let expected = askings
+            .iter()
+            .zip(&runs)
+            .map(|(asking, run)| models.get_mut(&asking.tag).expect("it was made").run(now, run));
+        let expected: Vec<_> = expected.collect();
+        let store = store.clone().with_clock(ScriptClock::Fixed(now));
+        let found = store.decide_runs(&runs).await.expect("the store decides");
+        assert_eq!(found.len(), runs.len());
+        for ((found, expected), run) in found.into_iter().zip(expected).zip(&runs) {
+            let found = in_order(found.expect("the run is decided"));
+            assert_eq!(found, expected, "step {at_step}: {run:#?} of {runs:#?}");
+            compared.operations += expected.0.iter().map(Vec::len).sum::<usize>();
+            compared.reserved += expected.1.iter().filter(|tokens| **tokens > 0).count();
+        }
+    }
+    compared
+}
+
+#[tokio::test]
+async fn several_runs_in_one_command_decide_as_one_after_the_other() {
+    let redis = Redis::start();
+    let store = redis.store();
+    let mut runner = TestRunner::deterministic();
+    let mut all = Compared::default();
+    for first in (0..COMMANDS_IN_HISTORIES).step_by(AT_ONCE) {
+        let replays = (first..first + AT_ONCE as u64).map(|number| {
+            let history = commands().new_tree(&mut runner).expect("generates").current();
+            replay_commands(&store, number, history)
+        });
+        for compared in join_all(replays).await {
+            all.operations += compared.operations;
+            all.reserved += compared.reserved;
+        }
+    }
+    assert!(all.operations >= 100_000 && all.reserved >= 3_000, "{all:?}");
+}

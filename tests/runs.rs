@@ -1,0 +1,156 @@
+//! Several runs in one command: what fails is alone in it, and keys end when they should.
+
+use std::time::Duration;
+
+use redis::Commands as _;
+use tollgate::{
+    algorithm::{Algorithm, Wish},
+    descriptor::Hits,
+    store::{
+        StoreError,
+        call::Call,
+        redis::{Outcome, Run},
+    },
+};
+
+use crate::support::{
+    redis::Redis,
+    stores::{call, policy},
+};
+
+fn charge(name: &str, algorithm: Algorithm, seconds: u32) -> Call {
+    call(name, &[(0, policy(algorithm, 1_000, seconds), Hits::ONE)])
+}
+
+fn key(call: &Call) -> Vec<u8> {
+    call.cells[0].key.as_bytes().to_vec()
+}
+
+fn used(outcome: &Result<Outcome, StoreError>) -> u64 {
+    outcome.as_ref().expect("it is decided").verdicts.last().expect("once at least")[0].1.used
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_fails_alone() {
+    let redis = Redis::start();
+    let store = redis.store();
+    let calls = [
+        charge("before", Algorithm::FixedWindow, 31_536_000),
+        charge("foreign", Algorithm::FixedWindow, 31_536_000),
+        charge("between", Algorithm::SlidingWindow, 31_536_000),
+        // What is no usual case: a queue, and a string that is no cell.
+        charge("queue", Algorithm::SlidingWindowLog, 31_536_000),
+        charge("garbage", Algorithm::TokenBucket, 31_536_000),
+        charge("after", Algorithm::TokenBucket, 31_536_000),
+    ];
+    let mut connection = redis.connect();
+    connection.rpush::<_, _, ()>(key(&calls[1]), "theirs").expect("an answer");
+    connection.set::<_, _, ()>(key(&calls[3]), "theirs").expect("an answer");
+    connection.set::<_, _, ()>(key(&calls[4]), "\u{2}a format of tomorrow").expect("an answer");
+    let runs: Vec<_> = calls.iter().map(Run::once).collect();
+    for round in 1..=2 {
+        let outcomes = store.decide_runs(&runs).await.expect("most are decided");
+        for at in [0, 2, 5] {
+            assert_eq!(used(&outcomes[at]), round, "{at}");
+        }
+        for (at, told) in [(1, "WRONGTYPE"), (3, "WRONGTYPE"), (4, "unknown format")] {
+            let Err(StoreError::Refused(error)) = &outcomes[at] else { panic!("{:?}", outcomes[at]) };
+            assert!(error.contains(told) || told == "WRONGTYPE" && error.contains("wrong kind"), "{error}");
+        }
+    }
+    assert_eq!(connection.lrange::<_, Vec<String>>(key(&calls[1]), 0, -1).expect("a list"), ["theirs"]);
+    assert_eq!(connection.get::<_, String>(key(&calls[3])).expect("a string"), "theirs");
+    // Alone, it is the answer as a whole.
+    assert!(matches!(store.decide_runs(&runs[1..2]).await, Err(StoreError::Refused(_))));
+}
+
+#[tokio::test]
+async fn two_runs_of_one_key_see_each_other() {
+    let redis = Redis::start();
+    let store = redis.store();
+    let one = charge("a", Algorithm::FixedWindow, 31_536_000);
+    let other = call("a", &[(1, policy(Algorithm::TokenBucket, 1_000, 31_536_000), Hits::ONE)]);
+    let both = call(
+        "a",
+        &[
+            (0, policy(Algorithm::FixedWindow, 1_000, 31_536_000), Hits::ONE),
+            (1, policy(Algorithm::TokenBucket, 1_000, 31_536_000), Hits::ONE),
+        ],
+    );
+    let reset = call("a", &[(0, policy(Algorithm::FixedWindow, 1_000, 31_536_000), Hits::reset())]);
+    let runs = [&one, &one, &other, &both, &reset, &one].map(Run::once);
+    let outcomes = store.decide_runs(&runs).await.expect("all are decided");
+    let used: Vec<_> = outcomes.iter().map(used).collect();
+    assert_eq!(used, [1, 2, 1, 3, 0, 1]);
+}
+
+/// Milliseconds until a key ends.
+fn ttl(redis: &Redis, call: &Call) -> i64 {
+    redis.connect().pttl(key(call)).expect("an answer")
+}
+
+#[tokio::test]
+async fn a_key_lives_until_its_end_however_often_it_is_charged() {
+    const DAY: u32 = 86_400;
+    let redis = Redis::start();
+    let store = redis.store();
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
+        let name = algorithm.name();
+        let long = charge(name, algorithm, 365 * DAY);
+        for _ in 0..100 {
+            let verdicts = store.decide(&long).await.expect("it is decided");
+            let reset = i64::try_from(verdicts[0].1.reset_after.as_millis()).expect("few");
+            let (least, left) = (reset.max(1), ttl(&redis, &long));
+            // A bucket's end is rounded up to a second, and a window's hits count in part until the end of the next.
+            let most = reset + if algorithm == Algorithm::SlidingWindow { 366 * 86_400_000 } else { 2_000 };
+            assert!((least - 100..=most).contains(&left), "{name}: {left} left, {reset} needed");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_lost_its_expiry_gets_one() {
+    let redis = Redis::start();
+    let store = redis.store();
+    let charge = charge("restored", Algorithm::FixedWindow, 31_536_000);
+    store.decide(&charge).await.expect("it is decided");
+    let mut connection = redis.connect();
+    connection.persist::<_, ()>(key(&charge)).expect("an answer");
+    assert_eq!(ttl(&redis, &charge), -1);
+    // At one time of 16, whatever the key's end.
+    for _ in 0..1_000 {
+        store.decide(&charge).await.expect("it is decided");
+    }
+    assert!(ttl(&redis, &charge) > 0);
+}
+
+#[tokio::test]
+async fn an_end_that_changes_changes_the_expiry() {
+    let redis = Redis::start();
+    let store = redis.store();
+    let day = call("a", &[(0, policy(Algorithm::FixedWindow, 1_000, 31_536_000), Hits::ONE)]);
+    let bucket = |hits| call("a", &[(1, policy(Algorithm::TokenBucket, 60, 60), hits)]);
+    store.decide(&bucket(Hits::charge(20))).await.expect("it is decided");
+    assert!((18_000..=21_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));
+    store.decide(&bucket(Hits::charge(20))).await.expect("it is decided");
+    assert!((38_000..=41_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));
+    store.decide(&bucket(Hits::refund(30))).await.expect("it is decided");
+    assert!((8_000..=11_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));
+    // What is reserved counts too.
+    let wish = Wish { most: 30, share: u16::MAX, hold_millis: 100 };
+    let charge = bucket(Hits::ONE);
+    let run = Run { call: &charge, times: 1, wishes: &[wish] };
+    let outcomes = store.decide_runs(&[run]).await.expect("it is decided");
+    assert_eq!(outcomes[0].as_ref().expect("it is decided").reserved[..], [30]);
+    assert!((38_000..=42_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));
+    store.decide(&bucket(Hits::reset())).await.expect("it is decided");
+    assert_eq!(ttl(&redis, &day), -2);
+    let second = charge_for(1);
+    store.decide(&second).await.expect("it is decided");
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert_eq!(ttl(&redis, &second), -2);
+}
+
+fn charge_for(seconds: u32) -> Call {
+    charge("short", Algorithm::FixedWindow, seconds)
+}
