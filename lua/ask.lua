@@ -14,7 +14,7 @@
 --   A wish is to charge more than was asked, if that passes, for the one who asks to spend in a moment: the most
 --   tokens (4 bytes), the share of what remains that may be taken, in 65536ths (2 bytes), and for how many
 --   milliseconds they are held (2 bytes). Only for a record that its call asks once.
--- Replies a list of strings:
+-- Replies one string, of which each part is a cost to Redis and its client; where a call failed, the list of the parts:
 --   [1]          the time used: seconds since the epoch and microseconds past it, 32 bits each
 --   [1 + n]      what call n came to, or the error that it met, where it is one of several: then it is as if it had
 --                not been made, and the others are. Per ask, in the order of the keys: 1 or 0 for admitted or denied

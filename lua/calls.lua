@@ -11,7 +11,9 @@ end
 local left, left_keys
 
 -- What stands in the reply for an error. Redis gives its own errors as text before version 7.
+local failed = false
 local function failure(problem)
+  failed = true
   local text = type(problem) == 'table' and problem.err or problem
   return { err = string.find(text, '^%u+ ') and text or 'ERR ' .. text }
 end
@@ -42,5 +44,5 @@ while first <= #KEYS do
   first = first + keys
 end
 if not left then
-  return reply
+  return failed and reply or table.concat(reply)
 end

@@ -85,4 +85,4 @@ for _, call in ipairs(left) do
     reply[call.place] = fine and outcome or failure(outcome)
   end
 end
-return reply
+return failed and reply or table.concat(reply)

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Outcome, Outcomes, Run, pack::effective};
 use crate::{
-    algorithm::{Algorithm, Queued, Standing, State},
+    algorithm::{Algorithm, Charging, Queued, Standing, State, Verdict},
     clock::Timestamp,
     store::call::{Ask, Verdicts},
 };
@@ -30,59 +30,79 @@ pub(in crate::store::redis) fn read_replies<'a>(
     runs: impl Iterator<Item = Run<'a>>,
     reply: Value,
 ) -> Option<Outcomes> {
-    let Value::Array(parts) = reply else { return None };
+    match reply {
+        Value::BulkString(bytes) => read_outcomes(runs, &bytes),
+        Value::Array(parts) => read_parts(runs, parts),
+        _ => None,
+    }
+}
+
+/// What the runs came to, none of which failed.
+fn read_outcomes<'a>(runs: impl Iterator<Item = Run<'a>>, bytes: &[u8]) -> Option<Outcomes> {
+    let (now, rest) = read_time(bytes)?;
+    let mut reader = Reader { now, rest };
+    let outcomes = runs.map(|run| reader.outcome(run).map(Ok)).collect::<Option<_>>()?;
+    reader.rest.is_empty().then_some(outcomes)
+}
+
+/// What the runs came to, each by itself.
+fn read_parts<'a>(mut runs: impl Iterator<Item = Run<'a>>, parts: Vec<Value>) -> Option<Outcomes> {
     let mut parts = parts.into_iter();
     let Some(Value::BulkString(time)) = parts.next() else { return None };
-    let now = read_time(&time)?;
+    let (now, _) = read_time(&time)?;
     let mut outcomes = Outcomes::with_capacity(parts.len());
-    for run in runs {
-        outcomes.push(match parts.next()? {
+    for part in parts {
+        let run = runs.next()?;
+        outcomes.push(match part {
             Value::ServerError(error) => Err(error.into()),
-            Value::BulkString(bytes) => Ok(Reader { run, now, rest: &bytes }.outcome()?),
+            Value::BulkString(bytes) => {
+                let mut reader = Reader { now, rest: &bytes };
+                let outcome = reader.outcome(run)?;
+                Ok(reader.rest.is_empty().then_some(outcome)?)
+            }
             _ => return None,
         });
     }
-    parts.next().is_none().then_some(outcomes)
+    runs.next().is_none().then_some(outcomes)
 }
 
-/// Reads what one run came to.
-struct Reader<'a, 'b> {
-    run: Run<'a>,
+/// Reads what runs came to.
+struct Reader<'b> {
     now: Timestamp,
     rest: &'b [u8],
 }
 
-impl Reader<'_, '_> {
-    fn outcome(mut self) -> Option<Outcome> {
-        let call = self.run.call;
-        let mut verdicts = SmallVec::<[Verdicts; 1]>::from_elem(Verdicts::new(), usize::from(self.run.times));
+impl Reader<'_> {
+    fn outcome(&mut self, run: Run<'_>) -> Option<Outcome> {
+        let mut verdicts = SmallVec::<[Verdicts; 1]>::from_elem(Verdicts::new(), usize::from(run.times));
         let mut reserved = SmallVec::new();
-        for (at, ask) in call.asks().enumerate() {
+        for (at, ask) in run.call.asks().enumerate() {
+            let charging = run.call.charging;
             match verdicts.as_mut_slice() {
-                [once] => once.push((ask.descriptor, self.verdict(ask)?)),
-                each => self.replay(ask, each)?,
+                [once] => once.push((ask.descriptor, self.verdict(ask, charging)?)),
+                each => self.replay(ask, charging, each)?,
             }
-            if let Some(wish) = self.run.wishes.get(at) {
+            if let Some(wish) = run.wishes.get(at) {
                 reserved.push(match effective(ask, *wish) {
                     Some(_) => self.word()?,
                     None => 0,
                 });
             }
         }
-        self.rest.is_empty().then_some(Outcome { verdicts, reserved })
+        Some(Outcome { verdicts, reserved })
     }
 
-    fn verdict(&mut self, ask: &Ask) -> Option<crate::algorithm::Verdict> {
+    fn verdict(&mut self, ask: &Ask, charging: Charging) -> Option<Verdict> {
         let (admitted, rest) = self.rest.split_first()?;
         self.rest = rest;
         let standing = self.standing(ask.policy.algorithm())?;
-        Some(ask.policy.verdict(standing, self.now, ask.hits, *admitted == 1, self.run.call.charging))
+        Some(ask.policy.verdict(standing, self.now, ask.hits, *admitted == 1, charging))
     }
 
     /// The script tells where it began; from there on, each time comes to what the definition says.
-    fn replay(&mut self, ask: &Ask, each: &mut [Verdicts]) -> Option<()> {
+    fn replay(&mut self, ask: &Ask, charging: Charging, each: &mut [Verdicts]) -> Option<()> {
         let Standing::Words(words) = self.standing(ask.policy.algorithm())? else { return None };
-        let (policy, charging, mut state) = (ask.policy, self.run.call.charging, State::Words(words));
+        let (policy, mut state) = (ask.policy, State::Words(words));
         for verdicts in each {
             let admitted = policy.apply(&mut state, self.now, ask.hits, charging);
             let standing = policy.standing(&state, self.now, ask.hits);
@@ -120,11 +140,11 @@ impl Reader<'_, '_> {
     }
 }
 
-fn read_time(bytes: &[u8]) -> Option<Timestamp> {
+fn read_time(bytes: &[u8]) -> Option<(Timestamp, &[u8])> {
     let (seconds, rest) = read_word(bytes)?;
     let (micros, rest) = read_word(rest)?;
     let whole = u64::from(seconds).saturating_mul(1_000_000);
-    rest.is_empty().then_some(Timestamp::from_micros(whole.saturating_add(u64::from(micros))))
+    Some((Timestamp::from_micros(whole.saturating_add(u64::from(micros))), rest))
 }
 
 fn read_word(bytes: &[u8]) -> Option<(u32, &[u8])> {
