@@ -154,3 +154,33 @@ async fn an_end_that_changes_changes_the_expiry() {
 fn charge_for(seconds: u32) -> Call {
     charge("short", Algorithm::FixedWindow, seconds)
 }
+
+/// Connections that the server has had.
+fn connections(redis: &Redis) -> u64 {
+    let stats: String =
+        redis::cmd("INFO").arg("stats").query(&mut redis.connect_as("", "")).expect("an answer");
+    let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    line.and_then(|count| count.trim().parse().ok()).expect("a figure")
+}
+
+#[tokio::test]
+async fn a_server_that_was_demoted_is_left_for_another_connection() {
+    let redis = Redis::start();
+    let store = redis.store();
+    let calls = ["a", "b"].map(|name| charge(name, Algorithm::FixedWindow, 31_536_000));
+    let runs = calls.each_ref().map(Run::once);
+    store.decide_runs(&runs).await.expect("all are decided");
+    redis::cmd("REPLICAOF").arg("127.0.0.1").arg(1).query::<()>(&mut redis.connect()).expect("an answer");
+    let before = connections(&redis);
+    let outcomes = store.decide_runs(&runs).await.expect("an answer");
+    for outcome in outcomes {
+        assert!(matches!(outcome, Err(StoreError::Refused(error)) if error.contains("read only")));
+    }
+    // Looking makes one, too.
+    let mut looks = 1;
+    while connections(&redis) <= before + looks {
+        assert!(looks < 500, "the connection is kept");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        looks += 1;
+    }
+}
