@@ -51,7 +51,7 @@ pub struct Limiter {
     modes: Modes,
 }
 
-type Statuses<'r> = SmallVec<[Status<'r>; 4]>;
+type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 
 impl Limiter {
     /// A limiter that enforces whatever `rules` holds at the time, counting in `store`.
@@ -87,9 +87,15 @@ impl Limiter {
         let targets = target::targets(rules, descriptors);
         // One lease for all that the request takes a place in.
         let lease = targets.iter().any(Target::takes_lease).then(LeaseId::random);
-        let calls = calls::calls(rules, descriptors, &targets, lease, self.modes);
+        let mut calls = calls::calls(rules, descriptors, &targets, lease, self.modes);
         let places = lease.map(|lease| Places::new(self.store.clone(), &calls, lease));
-        let (calls, decisions) = look::decide(&self.store, calls).await;
+        let decisions = if look::is_needed(&calls) {
+            let decisions;
+            (calls, decisions) = look::decide(&self.store, calls).await;
+            decisions
+        } else {
+            self.store.decide(&calls).await
+        };
         let decision = self.conclude(domain, descriptors, &targets, &calls, &decisions);
         let keeps =
             |decision: &Decision<'_>| decision.code == Code::Ok && undo::holds_lease(&calls, &decisions);

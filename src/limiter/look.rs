@@ -15,12 +15,8 @@ use crate::{
     },
 };
 
-/// Decides calls; gives them as they were made, with what they came to.
+/// Decides calls that need a look before; gives them as they were made, with what they came to.
 pub(super) async fn decide(store: &Store, calls: Calls) -> (Calls, Decisions) {
-    if !is_needed(&calls) {
-        let decisions = store.decide(&calls).await;
-        return (calls, decisions);
-    }
     let looks: Calls = calls.iter().map(look).collect();
     let seen = store.decide(&looks).await;
     let has_room = |(call, seen): (&Call, &Result<Verdicts, _>)| match seen {
@@ -67,7 +63,7 @@ pub(super) async fn decide(store: &Store, calls: Calls) -> (Calls, Decisions) {
 
 /// Whether a bucket is charged all or none with counters of another tag. What gives something back does so whether or
 /// not it passes, and once, so a request that does is not looked at before.
-fn is_needed(calls: &Calls) -> bool {
+pub(super) fn is_needed(calls: &Calls) -> bool {
     if calls.iter().flat_map(Call::asks).any(|ask| ask.hits.gives_back()) {
         return false;
     }

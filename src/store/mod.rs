@@ -38,7 +38,7 @@ const LATER_PAUSES: [Duration; 7] = [
 ];
 
 /// What each call of a request came to, in the calls' order.
-pub type Decisions = SmallVec<[Result<Verdicts, StoreError>; 2]>;
+pub type Decisions = SmallVec<[Result<Verdicts, StoreError>; 1]>;
 
 /// Why a store did not decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
