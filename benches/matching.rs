@@ -37,6 +37,35 @@ fn rules_with_exact_values(bencher: Bencher<'_, '_>, count: u32) {
     find(bencher, &rules(&text), &[("client", &format!("c{}", count / 2))]);
 }
 
+/// Tenants with as many paths each; the values of one more entry stay open.
+#[divan::bench(args = [1, 10_000])]
+fn nested_rules(bencher: Bencher<'_, '_>, count: u32) {
+    let side = count.isqrt();
+    let mut text = String::new();
+    for tenant in 0..side {
+        writeln!(text, "- key: tenant\n  value: t{tenant}\n  descriptors:").expect("memory");
+        for path in 0..side {
+            writeln!(text, "  - key: path\n    value: p{path}\n    descriptors:").expect("memory");
+            writeln!(text, "    - {{key: client, {LIMIT}}}").expect("memory");
+        }
+    }
+    let last = side / 2;
+    let (tenant, path) = (format!("t{last}"), format!("p{last}"));
+    find(bencher, &rules(&text), &[("tenant", &tenant), ("path", &path), ("client", "acme")]);
+}
+
+/// A pattern for each of many keys: none is tried but those of the request's level.
+#[divan::bench(args = [1, 10_000])]
+fn wildcards_below_exact_values(bencher: Bencher<'_, '_>, count: u32) {
+    let mut text = String::new();
+    for tenant in 0..count {
+        writeln!(text, "- key: tenant\n  value: t{tenant}\n  descriptors:").expect("memory");
+        writeln!(text, "  - {{key: path, value: '/v1/*', {LIMIT}}}").expect("memory");
+    }
+    let tenant = format!("t{}", count / 2);
+    find(bencher, &rules(&text), &[("tenant", &tenant), ("path", "/v1/orders")]);
+}
+
 #[divan::bench]
 fn any_value(bencher: Bencher<'_, '_>) {
     find(bencher, &rules(&format!("- {{key: client, {LIMIT}}}")), &[("client", "acme")]);

@@ -51,7 +51,7 @@ pub struct Limiter {
     modes: Modes,
 }
 
-type Statuses<'r> = SmallVec<[Status<'r>; 4]>;
+type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 
 impl Limiter {
     /// A limiter that enforces whatever `rules` holds at the time, counting in `store`.

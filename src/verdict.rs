@@ -111,7 +111,7 @@ pub struct Decision<'r> {
     /// Whether the request passes.
     pub code: Code,
     /// What each descriptor came to.
-    pub statuses: SmallVec<[Status<'r>; 4]>,
+    pub statuses: SmallVec<[Status<'r>; 2]>,
 }
 
 impl Decision<'_> {

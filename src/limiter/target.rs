@@ -26,7 +26,7 @@ pub(super) enum Target<'r> {
     Brought { rule: Option<&'r Arc<Rule>>, quota: Quota, policy: Policy, hits: Hits },
 }
 
-pub(super) type Targets<'r> = SmallVec<[Target<'r>; 4]>;
+pub(super) type Targets<'r> = SmallVec<[Target<'r>; 2]>;
 
 /// What `descriptors` are up against.
 pub(super) fn targets<'r>(domain: &'r Domain, descriptors: &[Descriptor<'_>]) -> Targets<'r> {

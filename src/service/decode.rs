@@ -12,7 +12,7 @@ use crate::{
     quota::{Quota, Unit, Window},
 };
 
-type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
+type Descriptors<'a> = SmallVec<[Descriptor<'a>; 2]>;
 
 /// The descriptors of a request that is well formed and within the bounds.
 pub(super) fn descriptors<'a>(

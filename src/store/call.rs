@@ -40,7 +40,7 @@ pub struct Cell {
     /// The cell's name.
     pub key: CellKey,
     /// What is asked.
-    pub asks: SmallVec<[Ask; 2]>,
+    pub asks: SmallVec<[Ask; 1]>,
 }
 
 /// All that a request asks of one hash tag: decided in one atomic step.
@@ -53,9 +53,10 @@ pub struct Call {
 }
 
 /// What the asks of one call came to, cell by cell, each with its descriptor's position.
-pub type Verdicts = SmallVec<[(usize, Verdict); 2]>;
+pub type Verdicts = SmallVec<[(usize, Verdict); 1]>;
 
-/// All calls of one request, each for another tag.
+/// All calls of one request, each for another tag. Most have one, of one ask: room for more, here and above, would be
+/// moved along with every request.
 pub type Calls = SmallVec<[Call; 1]>;
 
 impl Call {
