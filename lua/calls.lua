@@ -23,11 +23,10 @@ while first <= #KEYS do
   local keys, times = struct.unpack('<I2I2', ARGV[1 + first])
   local place, fine, outcome = #reply + 1, true, nil
   if keys == 1 and not (left and left_keys[KEYS[first]]) then
-    local decide = #ARGV[1 + first] == 43 and decide_single or decide_usual
     if one_call then
-      outcome = decide(first, times)
+      outcome = decide_usual(first, times)
     else
-      fine, outcome = pcall(decide, first, times)
+      fine, outcome = pcall(decide_usual, first, times)
     end
   end
   if not fine then

@@ -1,6 +1,6 @@
--- The usual case by itself: the counters of one cell, each charged for itself, and those that are asked are all that
--- the cell has, in its order. What it does is what the rest of the script would do; it is here because it needs so
--- little of it.
+-- The usual case by itself: counters of one cell, each charged for itself, which the cell has if it is there: all that
+-- it has, in its order, or some of them. What it does is what the rest of the script would do; it is here because it
+-- needs so little of it.
 
 -- Decides what is asked of a record that has a, b, c. Returns its new words, and what the reply tells of it. passes: of
 -- an ask that is held back, 1 or 0 for whether it would have passed; of another one nil.
@@ -32,20 +32,89 @@ local function decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, e
   return a2, b2, c2, told
 end
 
--- Returns what a call comes to that asks one counter of key i and nothing else, or nil where the case is another one.
-local function decide_single(i, times)
-  local id, role, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', ARGV[1 + i], 5)
-  local kind = string.byte(id, 6) % 16
-  local is_short, algorithm = kind < 8, algorithm_of(kind)
-  if role ~= 0 or not algorithm then
-    return nil
-  end
-  local layout = is_short and '<BI2I4c6I4I4' or '<BI2I4c6I4I2I2'
-  local raw, a, b, c, old_ends = read_cell(i), 0, 0, 0, 0
+-- Returns what a call comes to that asks counters of key i, which holds raw, or nil where the case is another one.
+local function decide_several(i, times, raw)
+  local packed = ARGV[1 + i]
+  local count = (#packed - 4) / 39
+  local records, old_ends = count, 0
   if raw then
-    if #raw ~= 21 then
+    local format
+    format, records, old_ends = struct.unpack('<BI2I4', raw)
+    if format ~= 1 or records < count or #raw ~= 7 + records * 14 then
       return nil
     end
+  end
+  -- Where there are more records than are asked, the cell is kept but for those that change.
+  local has_more, states = records > count, 7 + records * 6
+  local last_end, patched = has_more and old_ends or 0, raw
+  local outcomes, ids, kept, changed = {}, {}, {}, false
+  for at = 0, count - 1 do
+    local id, _, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', packed, 5 + at * 39)
+    local kind = string.byte(id, 6) % 16
+    local is_short, algorithm = kind < 8, algorithm_of(kind)
+    local layout = is_short and '<I4I4' or '<I4I2I2'
+    local a, b, c, place = 0, 0, 0, at
+    -- A counter that is asked twice is another case.
+    if ids[id] then
+      return nil
+    end
+    ids[id] = true
+    if raw then
+      local found = 8 + at * 6
+      if string.sub(raw, found, found + 5) ~= id then
+        found = has_more and 7 or nil
+        -- A search may hit astride two ids.
+        while found and (found == 7 or (found - 8) % 6 > 0) do
+          found = string.find(raw, id, found + 1, true)
+        end
+      end
+      if not found or found > states then
+        return nil
+      end
+      place = (found - 8) / 6
+      a, b, c = struct.unpack(layout, raw, states + 1 + place * 8)
+      c = is_short and 0 or c
+    end
+    local a2, b2, c2, told = decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra)
+    local ends = algorithm.ends_at(a2, b2, c2)
+    -- It may outgrow its place, or have been the last that ends.
+    if not is_short and math.max(b2, c2) > 65535
+      or has_more and ends < old_ends and algorithm.ends_at(a, b, c) >= old_ends then
+      return nil
+    end
+    if raw or ends > now.s then
+      local state, has_changed = struct.pack(layout, a2, b2, c2), a2 ~= a or b2 ~= b or c2 ~= c
+      changed, last_end = changed or has_changed, math.max(last_end, ends)
+      if not has_more then
+        ids[#ids + 1], kept[#kept + 1] = id, state
+      elseif has_changed then
+        local from = states + place * 8
+        patched = string.sub(patched, 1, from) .. state .. string.sub(patched, from + 9)
+      end
+    end
+    outcomes[at + 1] = told
+  end
+  if changed then
+    if not has_more then
+      records, patched = #ids, '       ' .. table.concat(ids) .. table.concat(kept)
+    end
+    local header = struct.pack('<BI2I4', 1, records, last_end)
+    write_cell(i, header .. string.sub(patched, 8), last_end, old_ends)
+  end
+  return table.concat(outcomes)
+end
+
+-- The same for a call of one counter.
+local function decide_single(i, times, raw)
+  if raw and #raw ~= 21 then
+    return decide_several(i, times, raw)
+  end
+  local id, _, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', ARGV[1 + i], 5)
+  local kind = string.byte(id, 6) % 16
+  local is_short, algorithm = kind < 8, algorithm_of(kind)
+  local layout = is_short and '<BI2I4c6I4I4' or '<BI2I4c6I4I2I2'
+  local a, b, c, old_ends = 0, 0, 0, 0
+  if raw then
     local format, count, known
     format, count, old_ends, known, a, b, c = struct.unpack(layout, raw)
     if format ~= 1 or count ~= 1 or known ~= id then
@@ -66,57 +135,11 @@ local function decide_single(i, times)
   return told
 end
 
--- The same for any number of counters.
+-- Returns what a call comes to that asks key i alone, or nil where the case is another one.
 local function decide_usual(i, times)
-  local packed = ARGV[1 + i]
-  local last_byte, role = string.byte(packed, 10, 11)
+  local last_byte, role = string.byte(ARGV[1 + i], 10, 11)
   if role ~= 0 or not algorithm_of(last_byte % 16) then
     return nil
   end
-  local count = (#packed - 4) / 39
-  local raw = read_cell(i)
-  local states, old_ends = 7 + count * 6, 0
-  if raw then
-    local format, known
-    format, known, old_ends = struct.unpack('<BI2I4', raw)
-    if format ~= 1 or known ~= count or #raw ~= states + count * 8 then
-      return nil
-    end
-  end
-  local outcomes, ids, kept, last_end, changed = {}, {}, {}, 0, false
-  for at = 0, count - 1 do
-    local id, _, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', packed, 5 + at * 39)
-    local kind = string.byte(id, 6) % 16
-    local is_short, algorithm = kind < 8, algorithm_of(kind)
-    local layout = is_short and '<I4I4' or '<I4I2I2'
-    local a, b, c = 0, 0, 0
-    if raw then
-      if string.sub(raw, 8 + at * 6, 13 + at * 6) ~= id then
-        return nil
-      end
-      a, b, c = struct.unpack(layout, raw, states + 1 + at * 8)
-      c = is_short and 0 or c
-    elseif ids[id] then
-      -- A counter that is asked twice is another case.
-      return nil
-    else
-      ids[id] = true
-    end
-    local a2, b2, c2, told = decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra)
-    if not is_short and math.max(b2, c2) > 65535 then
-      return nil
-    end
-    local ends = algorithm.ends_at(a2, b2, c2)
-    if raw or ends > now.s then
-      changed = changed or a2 ~= a or b2 ~= b or c2 ~= c
-      last_end = math.max(last_end, ends)
-      ids[#ids + 1], kept[#kept + 1] = id, struct.pack(layout, a2, b2, c2)
-    end
-    outcomes[at + 1] = told
-  end
-  if changed then
-    local header = struct.pack('<BI2I4', 1, #ids, last_end)
-    write_cell(i, header .. table.concat(ids) .. table.concat(kept), last_end, old_ends)
-  end
-  return table.concat(outcomes)
+  return (#ARGV[1 + i] == 43 and decide_single or decide_several)(i, times, read_cell(i))
 end
