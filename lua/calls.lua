@@ -1,5 +1,5 @@
 -- Takes the calls apart, and decides those that are the usual case. What the others need is defined below it.
-local reply = { struct.pack('<I4I4', now.s, now.us) }
+local reply, place = { struct.pack('<I4I4', now.s, now.us), false }, 1
 local one_call = struct.unpack('<I2', ARGV[2]) == #KEYS
 if not one_call then
   -- More arguments than that may be too many for Lua.
@@ -21,7 +21,8 @@ end
 local first = 1
 while first <= #KEYS do
   local keys, times = struct.unpack('<I2I2', ARGV[1 + first])
-  local place, fine, outcome = #reply + 1, true, nil
+  place = place + 1
+  local fine, outcome = true, nil
   if keys == 1 and not (left and left_keys[KEYS[first]]) then
     if one_call then
       outcome = decide_usual(first, times)
@@ -38,7 +39,6 @@ while first <= #KEYS do
       left_keys[KEYS[i]] = true
     end
   end
-  -- The next one has the next place.
   reply[place] = outcome or false
   first = first + keys
 end

@@ -7,6 +7,9 @@ local LARGE_STATE = 12
 local THREE_WORDS = 8
 local UINT16_MAX = 65535
 
+-- The sliding window with counts that take 32 bits.
+MAKE[9] = MAKE[8]
+
 -- Takes a cell apart: its ids and its states, each packed, and the second at which it ends.
 local function open_cell(raw)
   if not raw then

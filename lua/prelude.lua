@@ -39,13 +39,15 @@
 --   time_of(queue, index)              the time of the hit at an index, the oldest being at 0
 --   pause(queue, hits, extra)          microseconds for which nothing passes, whether or not there is room
 --   close(queue)                       drops what has ended
-local MAKE, ALGORITHMS = {}, {}
+-- With room for the kinds that are usual: tables grow at a cost.
+local MAKE, ALGORITHMS = { [0] = false, [1] = false, [8] = false }, {}
 
 -- The algorithm of a kind; nil for one that packs no records, or is not known here.
 local function algorithm_of(kind)
-  local make = MAKE[kind]
-  if make and not ALGORITHMS[kind] then
-    ALGORITHMS[kind] = make()
+  local algorithm = ALGORITHMS[kind]
+  if not algorithm and MAKE[kind] then
+    algorithm = MAKE[kind]()
+    ALGORITHMS[kind] = algorithm
   end
-  return ALGORITHMS[kind]
+  return algorithm
 end

@@ -62,6 +62,3 @@ MAKE[8] = function()
     end,
   }
 end
-
--- With counts that take 32 bits.
-MAKE[9] = MAKE[8]
