@@ -123,13 +123,13 @@ impl Shard {
     /// for them, though far from full.
     fn make_room_in_index(&mut self, count: u32) {
         let buckets = self.index.num_buckets();
-        let most = buckets / 16 * 13;
+        let most = (buckets / 16).saturating_mul(13);
         if self.index.len() < self.index.capacity() || self.index.len() > most {
             return;
         }
         let (slots, hasher) = (&self.slots, &self.hasher);
         // As many buckets as before.
-        self.index = HashTable::with_capacity(buckets / 8 * 7);
+        self.index = HashTable::with_capacity((buckets / 8).saturating_mul(7));
         for at in 0..count {
             self.index.insert_unique(hash_at(slots, hasher, at), at, |at| hash_at(slots, hasher, *at));
         }
