@@ -114,9 +114,25 @@ impl Shard {
         let Ok(at) = u32::try_from(self.slots.len()) else { return };
         self.slots.push(Slot { name: name.keep(), state, standing });
         self.weight = self.weight.saturating_add(weight);
+        self.make_room_in_index(at);
         let (slots, hasher) = (&self.slots, &self.hasher);
-        let hash_at = |at: &u32| slots.get(*at as usize).map_or(0, |slot| slot.name.hash(hasher));
-        self.index.insert_unique(name.hash, at, hash_at);
+        self.index.insert_unique(name.hash, at, |at| hash_at(slots, hasher, *at));
+    }
+
+    /// Builds the index of the first `count` slots anew where entries that are gone take up its room: it would grow
+    /// for them, though far from full.
+    fn make_room_in_index(&mut self, count: u32) {
+        let buckets = self.index.num_buckets();
+        let most = (buckets / 16).saturating_mul(13);
+        if self.index.len() < self.index.capacity() || self.index.len() > most {
+            return;
+        }
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        // As many buckets as before.
+        self.index = HashTable::with_capacity((buckets / 8).saturating_mul(7));
+        for at in 0..count {
+            self.index.insert_unique(hash_at(slots, hasher, at), at, |at| hash_at(slots, hasher, *at));
+        }
     }
 
     fn slot(&mut self, name: &Name<'_>) -> Option<&mut Slot> {
@@ -190,9 +206,38 @@ impl Shard {
     }
 }
 
+fn hash_at(slots: &Slab<Slot>, hasher: &RandomState, at: u32) -> u64 {
+    slots.get(at as usize).map_or(0, |slot| slot.name.hash(hasher))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{algorithm::Algorithm, rules::RecordId};
+
+    #[test]
+    fn counters_that_come_and_go_leave_the_index_as_large_as_it_was() {
+        let hasher = RandomState::default();
+        let mut shard = Shard::new(500, hasher.clone());
+        let record = RecordId::alone(Algorithm::FixedWindow);
+        let standing = Standing { exhausted: false, expires_at: 100 };
+        for number in 0..100_000 {
+            let cell = format!("{number}");
+            let name = Name::new(&hasher, cell.as_bytes(), &record);
+            shard.decide(&name, Timestamp::from_micros(0), |state| {
+                *state = State::Words([number, 0, 0]);
+                ((), standing)
+            });
+            assert_eq!(shard.look(&name, |state| state.clone()), State::Words([number, 0, 0]));
+        }
+        assert_eq!((shard.len(), shard.index.len(), shard.index.num_buckets()), (500, 500, 1024));
+        let held = (0..100_000_u32).filter(|number| {
+            let cell = format!("{number}");
+            let name = Name::new(&hasher, cell.as_bytes(), &record);
+            shard.look(&name, |state| *state == State::Words([*number, 0, 0])) && shard.slot(&name).is_some()
+        });
+        assert_eq!(held.count(), 500);
+    }
 
     #[test]
     fn a_slot_is_one_cache_line() {
