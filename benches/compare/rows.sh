@@ -6,7 +6,7 @@
 # shellcheck shell=bash disable=SC2034 # Others read it.
 KEYS='--keys 100000'
 CLIENTS="--descriptor client={key} $KEYS"
-TAG="--descriptor client={key} --descriptor client={key},path=orders --descriptor client={key},path=search $KEYS"
+TAG="--descriptor tenant={key} --descriptor tenant={key},path=orders --descriptor tenant={key},path=search $KEYS"
 # As many counters whether one rule has them or 10,000 rules have one each.
 PATHS='--descriptor path=/v1/{key} --keys 10000'
 ROWS=(
@@ -16,6 +16,7 @@ ROWS=(
     "redis-1|Redis strict, 1 key|redis|--descriptor client=0|1.4 floor|0.8"
     "redis-100k|Redis strict, 100,000 keys|redis|$CLIENTS|1.6 floor|4.5"
     "redis-3-of-a-tag|Redis strict, 3 descriptors of one tag, 100,000 keys|redis|$TAG|1.8 floor|8"
+    "redis-1-of-a-tag|Redis strict, 1 of 3 counters of a tag, 100,000 keys|redis|--descriptor tenant={key} $KEYS||"
     "leased-100k|Redis leased, 100,000 keys by Zipf 1.1|redis|--descriptor leased={key} $KEYS --zipf 1.1|1.5 floor|3"
     "leased-1|Redis leased, 1 key|redis|--descriptor leased=0|1.3 floor|0.05"
     "denied-1|Redis, denied, 1 key|redis|--descriptor denied=0|1.3 floor|0"
