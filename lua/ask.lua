@@ -7,13 +7,15 @@
 --                0 looks, < 0 gives back) and the algorithm's two parameters, and 8 bytes more, whose meaning is the
 --                algorithm's: zeros, or for what takes a charge back, when that was made, in microseconds since the
 --                epoch (a double), or for a charge of packed records the wish to reserve
---   A role is 0 where each counter is charged for itself, the same for all asks of a call; else all that is
---   charged passes or none, 1 for an ask that keeps the others from it when it is denied, 2 for one that does not.
---   Only a call with one key, of packed records none of which is asked twice, and with roles of 0 and hits that are
+--   A role is 0 or 3 where each counter is charged for itself, for all asks of a call, 3 for one that counts only what
+--   passes whatever its algorithm; else all that is charged passes or none, 1 for an ask that keeps the others from it
+--   when it is denied, 2 for one that does not.
+--   Only a call with one key, of packed records none of which is asked twice, and with roles of 0 or 3 and hits that are
 --   not below 0 is made more than once.
 --   A wish is to charge more than was asked, if that passes, for the one who asks to spend in a moment: the most
 --   tokens (4 bytes), the share of what remains that may be taken, in 65536ths (2 bytes), and for how many
---   milliseconds they are held (2 bytes). Only for a record that its call asks once.
+--   milliseconds they are held (2 bytes). None are taken if fewer than an eighth of the most may be. Only for a
+--   record that its call asks once.
 -- Replies one string, of which each part is a cost to Redis and its client; where a call failed, the list of the parts:
 --   [1]          the time used: seconds since the epoch and microseconds past it, 32 bits each
 --   [1 + n]      what call n came to, or the error that it met, where it is one of several: then it is as if it had

@@ -57,7 +57,8 @@ local function decide_call(call)
     asks[i] = read_asks(ARGV[1 + i])
     states[i] = open_key(i, asks[i][1])
   end
-  if asks[call.first][1].role ~= 0 then
+  local role = asks[call.first][1].role
+  if role == 1 or role == 2 then
     weigh(call, states, asks)
   end
   -- What may still fail comes before anything is charged, so that an error leaves nothing half done.

@@ -24,11 +24,12 @@ MAKE[0] = function()
           hits = 0
         end
       end
+      if only_passing and hits > 0 then
+        local passing = math.max(math.min(math.floor((limit - count) / hits), times), 0)
+        return passing == times and 1 or 0, ends, count + passing * hits, 0
+      end
       local after = math.max(count + hits * times, 0)
       local admitted = gives_back or after <= limit
-      if only_passing and hits > 0 and not admitted then
-        after = count
-      end
       return admitted and 1 or 0, ends, math.min(after, 4294967295), 0
     end,
 

@@ -22,7 +22,11 @@ local function decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, e
     local tokens = 0
     if admitted == 1 and not passes then
       local remaining, a3, b3, c3 = algorithm.remaining(a2, b2, c2, p1, p2, hold, now)
-      tokens = math.max(math.min(most, math.floor(remaining * share / 65536)), 0)
+      tokens = math.min(most, math.floor(remaining * share / 65536))
+      -- So few would be held for nothing: nearly all is used up.
+      if tokens < math.floor(most / 8) then
+        tokens = 0
+      end
       if tokens > 0 then
         admitted, a2, b2, c2 = algorithm.apply(a3, b3, c3, tokens, p1, p2, nil, now, 1)
       end
@@ -49,7 +53,7 @@ local function decide_several(i, times, raw)
   local last_end, patched = has_more and old_ends or 0, raw
   local outcomes, ids, kept, changed = {}, {}, {}, false
   for at = 0, count - 1 do
-    local id, _, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', packed, 5 + at * 39)
+    local id, role, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', packed, 5 + at * 39)
     local kind = string.byte(id, 6) % 16
     local is_short, algorithm = kind < 8, algorithm_of(kind)
     local layout = is_short and '<I4I4' or '<I4I2I2'
@@ -75,7 +79,7 @@ local function decide_several(i, times, raw)
       a, b, c = struct.unpack(layout, raw, states + 1 + place * 8)
       c = is_short and 0 or c
     end
-    local a2, b2, c2, told = decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra)
+    local a2, b2, c2, told = decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role == 3)
     local ends = algorithm.ends_at(a2, b2, c2)
     -- It may outgrow its place, or have been the last that ends.
     if not is_short and math.max(b2, c2) > 65535
@@ -109,7 +113,7 @@ local function decide_single(i, times, raw)
   if raw and #raw ~= 21 then
     return decide_several(i, times, raw)
   end
-  local id, _, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', ARGV[1 + i], 5)
+  local id, role, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', ARGV[1 + i], 5)
   local kind = string.byte(id, 6) % 16
   local is_short, algorithm = kind < 8, algorithm_of(kind)
   local layout = is_short and '<BI2I4c6I4I4' or '<BI2I4c6I4I2I2'
@@ -122,7 +126,7 @@ local function decide_single(i, times, raw)
     end
     c = is_short and 0 or c
   end
-  local a2, b2, c2, told = decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra)
+  local a2, b2, c2, told = decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role == 3)
   if not is_short and math.max(b2, c2) > 65535 then
     return nil
   end
@@ -138,7 +142,7 @@ end
 -- Returns what a call comes to that asks key i alone, or nil where the case is another one.
 local function decide_usual(i, times)
   local last_byte, role = string.byte(ARGV[1 + i], 10, 11)
-  if role ~= 0 or not algorithm_of(last_byte % 16) then
+  if role ~= 0 and role ~= 3 or not algorithm_of(last_byte % 16) then
     return nil
   end
   return (#ARGV[1 + i] == 43 and decide_single or decide_several)(i, times, read_cell(i))

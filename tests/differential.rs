@@ -16,7 +16,7 @@ use tollgate::{
     descriptor::Hits,
     lease::LeaseId,
     quota::{Quota, Window},
-    rules::RecordId,
+    rules::{RecordId, Sync},
     store::call::{Ask, Call},
 };
 
@@ -98,6 +98,16 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
+/// The call with some of its counters leased: those of one number that may be.
+fn with_leased(mut call: Call) -> Call {
+    let asks = call.cells.iter_mut().flat_map(|cell| &mut cell.asks);
+    let may_be = |ask: &&mut Ask| ask.record == RecordId::numbered(1, ask.policy.algorithm());
+    asks.filter(may_be)
+        .filter(|ask| ask.policy.algorithm().can_be_leased())
+        .for_each(|ask| ask.sync = Sync::Leased);
+    call
+}
+
 /// The counters of one tag as the definition has them: the algorithms' functions, and for those that share a cell
 /// its end, the latest of theirs, at which all of it is forgotten.
 #[derive(Default)]
@@ -126,15 +136,17 @@ impl Model {
         let mut shares_cell = false;
         let mut changed = false;
         let mut verdicts = Vec::new();
-        for (Ask { descriptor, record, policy, hits, .. }, passes) in call.asks().zip(passes) {
+        for (ask, passes) in call.asks().zip(passes) {
+            let Ask { descriptor, record, policy, hits, .. } = ask;
             let known = self.states.get(record).map(|(state, _)| state.clone());
             let mut state = known.clone().unwrap_or_default();
             let held_back = is_vetoed && !hits.gives_back();
             let applied = if held_back { Hits::Peek } else { *hits };
-            let decided = policy.apply(&mut state, now, applied, call.charging);
+            let counting = ask.counting(call.charging);
+            let decided = policy.apply(&mut state, now, applied, counting);
             let admitted = if held_back { passes } else { decided };
             let standing = policy.standing(&state, now, *hits);
-            let verdict = policy.verdict(standing, now, *hits, admitted, call.charging);
+            let verdict = policy.verdict(standing, now, *hits, admitted, counting);
             self.decided_at.push(verdict.decided_at);
             verdicts.push((*descriptor, verdict));
             if policy.algorithm().has_own_key() {
@@ -228,7 +240,7 @@ async fn replay(lua: &Subject, number: u64, history: Vec<Step>) -> Vec<Algorithm
         micros = (micros + step).max(0);
         let now = at(u64::try_from(micros).expect("not negative"));
         let asks = rust.resolve(asks);
-        let call = charging(*charge, &number.to_string(), &asks);
+        let call = with_leased(charging(*charge, &number.to_string(), &asks));
         let (expected, found) = (rust.decide(now, &call), lua.decide(now, &call).await);
         assert_eq!(expected, found, "step {at_step}: {asks:#?} of {:#?}", &history[..=at_step]);
         operations.extend(asks.iter().map(|((_, policy, _), _)| policy.algorithm()));

@@ -7,6 +7,9 @@
 use super::{Policy, State};
 use crate::clock::Timestamp;
 
+/// Less than this part of what is wished is not worth its risk.
+const WORTH: u32 = 8;
+
 /// What an instance wishes to charge ahead of its own use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
@@ -19,10 +22,12 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// How many tokens are granted where so many remain.
+    /// How many tokens are granted where so many remain. Just before all is used up that is none: the last ones
+    /// would be held by one while another one is denied.
     pub(super) fn granted(self, remaining: u64) -> u32 {
         let share = remaining.saturating_mul(u64::from(self.share)) >> u16::BITS;
-        u32::try_from(share).unwrap_or(u32::MAX).min(self.most)
+        let tokens = u32::try_from(share).unwrap_or(u32::MAX).min(self.most);
+        if tokens < self.most / WORTH { 0 } else { tokens }
     }
 }
 

@@ -32,6 +32,15 @@ impl Ask {
     pub const fn is_veto(&self) -> bool {
         self.vetoes && !self.hits.gives_back()
     }
+
+    /// How it counts what it denies, in a call that is charged so. A leased counter counts only what passes: else
+    /// tokens that are given back would come too late for those who were denied meanwhile.
+    pub const fn counting(&self, charging: Charging) -> Charging {
+        match self.sync {
+            Sync::Strict => charging,
+            Sync::Leased => Charging::AllOrNone,
+        }
+    }
 }
 
 /// One cell, and what is asked of its counters, in the request's order.

@@ -112,7 +112,7 @@ impl MemoryStore {
                 Some(passes) if !ask.hits.gives_back() => Outcome::HeldBack { passes },
                 Some(_) | None => Outcome::Due,
             };
-            let verdict = self.decide_one(&mut shard, cell, ask, call.charging, now, outcome);
+            let verdict = self.decide_one(&mut shard, cell, ask, ask.counting(call.charging), now, outcome);
             verdicts.push((ask.descriptor, verdict));
         }
         verdicts

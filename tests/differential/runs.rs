@@ -130,7 +130,8 @@ async fn replay_commands(store: &RedisStore, number: u64, history: Vec<(i64, Vec
             .iter()
             .map(|asking| {
                 let asks = models.entry(asking.tag).or_default().resolve(&asking.asks);
-                let call = charging(asking.charging, &format!("runs-{number}-{}", asking.tag), &asks);
+                let call =
+                    with_leased(charging(asking.charging, &format!("runs-{number}-{}", asking.tag), &asks));
                 let wishes = possible(&call, &asking.wishes);
                 (call, wishes)
             })

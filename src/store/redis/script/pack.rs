@@ -8,6 +8,7 @@ use super::{DIGEST, Run};
 use crate::{
     algorithm::{Algorithm, Charging, Wish},
     descriptor::Hits,
+    rules::Sync,
     store::{
         call::{Ask, Cell},
         redis::ScriptClock,
@@ -64,10 +65,11 @@ fn pack_cell<'a>(
     wishes: &mut impl Iterator<Item = &'a Wish>,
 ) {
     for ask in &cell.asks {
-        let role = match (charging, ask.is_veto()) {
-            (Charging::EachForItself, _) => 0,
-            (Charging::AllOrNone, true) => 1,
-            (Charging::AllOrNone, false) => 2,
+        let role = match (charging, ask.sync) {
+            (Charging::EachForItself, Sync::Strict) => 0,
+            (Charging::EachForItself, Sync::Leased) => 3,
+            (Charging::AllOrNone, _) if ask.is_veto() => 1,
+            (Charging::AllOrNone, _) => 2,
         };
         packed.extend_from_slice(ask.record.as_bytes());
         packed.push(role);

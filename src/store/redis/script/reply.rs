@@ -77,7 +77,7 @@ impl Reader<'_> {
         let mut verdicts = SmallVec::<[Verdicts; 1]>::from_elem(Verdicts::new(), usize::from(run.times));
         let mut reserved = SmallVec::new();
         for (at, ask) in run.call.asks().enumerate() {
-            let charging = run.call.charging;
+            let charging = ask.counting(run.call.charging);
             match verdicts.as_mut_slice() {
                 [once] => once.push((ask.descriptor, self.verdict(ask, charging)?)),
                 each => self.replay(ask, charging, each)?,
