@@ -14,7 +14,7 @@
 --   not below 0 is made more than once.
 --   A wish is to charge more than was asked, if that passes, for the one who asks to spend in a moment: the most
 --   tokens (4 bytes), the share of what remains that may be taken, in 65536ths (2 bytes), and for how many
---   milliseconds they are held (2 bytes). None are taken if fewer than an eighth of the most may be. Only for a
+--   milliseconds they are held (2 bytes). None are taken if fewer than half of the most may be. Only for a
 --   record that its call asks once.
 -- Replies one string, of which each part is a cost to Redis and its client; where a call failed, the list of the parts:
 --   [1]          the time used: seconds since the epoch and microseconds past it, 32 bits each

@@ -28,6 +28,14 @@ MAKE[8] = function()
 
   return {
     apply = function(a, b, c, hits, limit, window, undone, now, times)
+      local made_in
+      if undone then
+        local second = math.floor(undone / 1000000)
+        made_in = second - second % window + window
+        if a ~= made_in + window and a ~= made_in + 2 * window then
+          return 1, a, b, c
+        end
+      end
       local ends, share
       ends, b, c, share = counts(a, b, c, window, now)
       local admitted = true
@@ -36,11 +44,9 @@ MAKE[8] = function()
         b = b + hits * passing
         admitted = passing == times
       elseif undone then
-        local second = math.floor(undone / 1000000)
-        local window_end = second - second % window + window
-        if window_end == ends then
+        if made_in == ends then
           b = math.max(b + hits, 0)
-        elseif window_end + window == ends then
+        elseif made_in + window == ends then
           c = math.max(c + hits, 0)
         end
       elseif hits < 0 then

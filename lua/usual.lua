@@ -24,7 +24,7 @@ local function decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, e
       local remaining, a3, b3, c3 = algorithm.remaining(a2, b2, c2, p1, p2, hold, now)
       tokens = math.min(most, math.floor(remaining * share / 65536))
       -- So few would be held for nothing: nearly all is used up.
-      if tokens < math.floor(most / 8) then
+      if tokens < math.floor(most / 2) then
         tokens = 0
       end
       if tokens > 0 then

@@ -48,16 +48,18 @@ impl FixedWindow {
     }
 
     pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits, charging: Charging) -> bool {
+        if let Hits::Undo { made_at, .. } = hits
+            && self.window_end(made_at) != state[0]
+        {
+            // It counts no more, or one of the two was counted with another length: then it is not known to count.
+            return true;
+        }
         let (end, count) = self.counts(*state, now);
         let limit = u64::from(self.limit);
         let after = match hits {
             Hits::Peek | Hits::Release(_) => count,
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => count.saturating_add(amount.get()),
-            Hits::Refund(amount) => count.saturating_sub(amount.get()),
-            Hits::Undo { amount, made_at } if self.window_end(made_at) == end => {
-                count.saturating_sub(amount.get())
-            }
-            Hits::Undo { .. } => count,
+            Hits::Refund(amount) | Hits::Undo { amount, .. } => count.saturating_sub(amount.get()),
         };
         let is_uncounted = charging == Charging::AllOrNone && hits.charged() > 0 && after > limit;
         let kept = if is_uncounted { count } else { after };

@@ -8,7 +8,7 @@ use super::{Policy, State};
 use crate::clock::Timestamp;
 
 /// Less than this part of what is wished is not worth its risk.
-const WORTH: u32 = 8;
+const WORTH: u32 = 2;
 
 /// What an instance wishes to charge ahead of its own use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

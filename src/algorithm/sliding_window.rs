@@ -102,6 +102,14 @@ impl SlidingWindow {
     }
 
     pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
+        if let Hits::Undo { made_at, .. } = hits {
+            // When it stops counting, if it is among the current hits, and if it is among those before.
+            let own_end = self.window_end(made_at).saturating_add(self.window.get());
+            if state[0] != own_end && state[0] != own_end.saturating_add(self.window.get()) {
+                // It counts no more, or one of the two was counted with another length: then it is not known to count.
+                return true;
+            }
+        }
         let mut counts = self.counts(*state, now);
         let used = self.used(&counts, now);
         let limit = u64::from(self.limit);

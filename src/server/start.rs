@@ -73,15 +73,15 @@ impl Server {
     /// [`StartError`]; whatever was started by then ends by itself.
     pub async fn start(settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
         let later = Later::default();
-        let stores = Stores::new(&settings.store, &later);
+        let stores = Stores::new(&settings.store);
         let occupancy =
             stores.memory().map(|store| AbortOnDropHandle::new(tokio::spawn(occupancy::report(store))));
         let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
         // The HTTP port uses one too.
         let readiness = stores.readiness(settings.workers.get().saturating_add(1));
         let reached = readiness.clone();
-        let open = move |rules: &Arc<Snapshot>| {
-            let limiter = Limiter::new(Arc::clone(rules), stores.open(&reached)?, modes);
+        let open = move |rules: &Arc<Snapshot>, later| {
+            let limiter = Limiter::new(Arc::clone(rules), stores.open(&reached, later)?, modes);
             Ok(Rls(Service::new(limiter, answers.clone(), bounds)))
         };
         let running = start_with(settings, exporter, readiness, later, open).await?;
@@ -93,40 +93,40 @@ impl Server {
 #[derive(Clone, Debug)]
 enum Stores {
     Memory(MemoryStore),
-    Redis(RedisSettings, Later),
+    Redis(RedisSettings),
 }
 
 impl Stores {
-    fn new(settings: &StoreSettings, later: &Later) -> Self {
+    fn new(settings: &StoreSettings) -> Self {
         match settings {
             StoreSettings::Memory { max_counters } => {
                 Self::Memory(MemoryStore::new(*max_counters, Clock::System))
             }
-            StoreSettings::Redis(settings) => Self::Redis(settings.clone(), later.clone()),
+            StoreSettings::Redis(settings) => Self::Redis(settings.clone()),
         }
     }
 
     fn memory(&self) -> Option<MemoryStore> {
         match self {
             Self::Memory(store) => Some(store.clone()),
-            Self::Redis(..) => None,
+            Self::Redis(_) => None,
         }
     }
 
     fn readiness(&self, users: usize) -> Readiness {
         match self {
             Self::Memory(_) => Readiness::new(),
-            Self::Redis(..) => Readiness::with_stores(users),
+            Self::Redis(_) => Readiness::with_stores(users),
         }
     }
 
     /// Opens a store on this runtime, and tells `readiness` when it was reached.
-    fn open(&self, readiness: &Readiness) -> Result<Store, StoreError> {
-        let (settings, later) = match self {
+    fn open(&self, readiness: &Readiness, later: Later) -> Result<Store, StoreError> {
+        let settings = match self {
             Self::Memory(store) => return Ok(Store::Memory(store.clone())),
-            Self::Redis(settings, later) => (settings, later),
+            Self::Redis(settings) => settings,
         };
-        let store = RedisStore::open_with(settings, later.clone())?;
+        let store = RedisStore::open_with(settings, later)?;
         let (connected, readiness) = (store.connected(), readiness.clone());
         tokio::spawn(async move {
             if connected.await {
@@ -148,7 +148,7 @@ pub(super) async fn start_with<T, O>(
 ) -> Result<Running, StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<Snapshot>) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     let reloader = Reloader::new(readiness.clone(), &settings.rules);
     let seen = reloader.load_first(&settings.rules)?;
@@ -158,7 +158,8 @@ where
     let grpc_address = listener.address().map_err(StartError::System)?;
     let http_address = http_listener.local_addr().map_err(StartError::System)?;
     let router = http::router(http::Parts {
-        rate_limit: open(&rules)?,
+        // Workers that end don't wait for what HTTP leaves to be given back: it goes on after them.
+        rate_limit: open(&rules, Later::default())?,
         readiness: readiness.clone(),
         rules: Arc::clone(&rules),
         exporter,
@@ -209,7 +210,7 @@ async fn start_workers<T, O>(
 ) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<Snapshot>) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     let (raise, mut alarms) = unbounded_channel();
     let plan = Plan {
@@ -222,9 +223,9 @@ where
     let mut balancer = Balancer::new();
     let mut starting = Vec::with_capacity(settings.workers.get());
     for worker in 0..settings.workers.get() {
-        let (open, rules) = (open.clone(), Arc::clone(rules));
+        let (open, rules, later) = (open.clone(), Arc::clone(rules), plan.later.clone());
         let connections = balancer.add_worker();
-        let ready = worker::start(worker, plan.clone(), move || open(&rules), connections);
+        let ready = worker::start(worker, plan.clone(), move || open(&rules, later), connections);
         starting.push(ready.map_err(StartError::System)?);
     }
     // The workers have the only senders left, so that the end of the last one ends the alarms.

@@ -151,8 +151,8 @@ fn a_share_of_what_remains_is_reserved_and_no_more_than_is_wished() {
         let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
         let mut state = State::default();
         assert!(policy.apply(&mut state, now, Hits::charge(20), Charging::EachForItself));
-        let half = Wish { most: 200, share: 1 << 15, hold_millis: 200 };
-        let too_little = Wish { most: 400, ..half };
+        let half = Wish { most: 50, share: 1 << 15, hold_millis: 200 };
+        let too_little = Wish { most: 100, ..half };
         assert_eq!(policy.reserve(&mut state, now, too_little), 0);
         assert_eq!(policy.reserve(&mut state, now, half), 40);
         assert_eq!(policy.reserve(&mut state, now, Wish { most: 7, ..half }), 7);

@@ -73,7 +73,7 @@ async fn without_valid_rules_there_is_no_start() {
 async fn a_store_that_cannot_be_opened_ends_the_start() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
-    let refuse = |_: &_| Err::<Stub, _>(StoreError::Refused("no such file".to_owned()));
+    let refuse = |_: &_, _| Err::<Stub, _>(StoreError::Refused("no such file".to_owned()));
     let error = start_with(settings(directory.path(), ""), None, Readiness::new(), Later::default(), refuse)
         .await
         .expect_err("refused");
@@ -86,7 +86,7 @@ async fn a_worker_that_panics_is_noticed() {
     write(directory.path(), GOOD);
     let (begin, _begun) = mpsc::unbounded_channel();
     let stub = Stub { permits: Arc::new(Semaphore::new(0)), begun: begin };
-    let panic_in_worker_1 = move |_: &_| match thread::current().name() {
+    let panic_in_worker_1 = move |_: &_, _| match thread::current().name() {
         Some("worker-1") => panic!("on purpose"),
         _ => Ok(stub.clone()),
     };

@@ -85,9 +85,10 @@ async fn stage(rules: &str, flags: &str, permits: usize) -> Stage {
     let permits = Arc::new(Semaphore::new(permits));
     let stub = Stub { permits: Arc::clone(&permits), begun: begin };
     let settings = settings(directory.path(), flags);
-    let running = start_with(settings, None, Readiness::new(), Later::default(), move |_| Ok(stub.clone()))
-        .await
-        .expect("started");
+    let running =
+        start_with(settings, None, Readiness::new(), Later::default(), move |_, _| Ok(stub.clone()))
+            .await
+            .expect("started");
     Stage { running, permits, begun, directory }
 }
 

@@ -19,6 +19,12 @@ struct Shared {
     broken: watch::Sender<u64>,
 }
 
+/// One of the connections that follow each other, each of which may lead to another server.
+pub(super) struct Current {
+    connection: MultiplexedConnection,
+    pub(super) number: u64,
+}
+
 /// What the task says.
 #[derive(Clone)]
 pub(super) enum State {
@@ -93,29 +99,33 @@ impl Connection {
     }
 
     /// Sends commands in one write, once, and awaits their answers; an error among these is a value.
-    pub(super) async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, SendError> {
-        let (mut connection, number) = self.connection().await?;
-        let answers = connection.send_packed_commands(commands, 0, commands.len()).await;
+    pub(super) async fn send_all(
+        &self,
+        over: &mut Current,
+        commands: &Pipeline,
+    ) -> Result<Vec<Value>, SendError> {
+        let answers = over.connection.send_packed_commands(commands, 0, commands.len()).await;
         if answers.as_ref().is_err_and(is_lasting) {
-            self.condemn(number);
+            self.condemn(over.number);
         }
         answers.map_err(SendError::Failed)
     }
 
-    /// Takes note of an error that a server answered, as one that takes no writes is to be left.
-    pub(super) fn note(&self, error: &RedisError) {
-        let number = match &*self.shared.state.borrow() {
-            State::Up(_, number) if is_lasting(error) => *number,
-            State::Up(..) | State::Connecting | State::Down(_) => return,
-        };
-        self.condemn(number);
+    /// Takes note of an error that a server answered on the connection `number`, as one that takes no writes is to be
+    /// left.
+    pub(super) fn note(&self, error: &RedisError, number: u64) {
+        if is_lasting(error) {
+            self.condemn(number);
+        }
     }
 
-    /// Whether the first attempt to connect is over, and why there is no connection now.
-    pub(super) fn readiness(&self) -> Option<Result<(), SendError>> {
+    /// The connection as it is now, or why there is none; nothing before the first attempt to connect is over.
+    pub(super) fn current(&self) -> Option<Result<Current, SendError>> {
         match &*self.shared.state.borrow() {
             State::Connecting => None,
-            State::Up(..) => Some(Ok(())),
+            State::Up(connection, number) => {
+                Some(Ok(Current { connection: connection.clone(), number: *number }))
+            }
             State::Down(reason) => Some(Err(SendError::NotConnected(reason.clone()))),
         }
     }

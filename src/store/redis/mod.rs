@@ -24,19 +24,15 @@ mod settings;
 mod target;
 mod topology;
 
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use ::redis::{ErrorKind, ServerErrorKind};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use self::{
     batcher::{Request, Terms},
     condition::Condition,
     connection::SendError,
-    local::Local,
     topology::Topology,
 };
 pub use self::{
@@ -45,13 +41,10 @@ pub use self::{
     settings::RedisSettings,
 };
 use super::{
-    Later, Store, StoreError,
+    Later, StoreError,
     call::{Call, Verdicts},
 };
 use crate::clock::Timestamp;
-
-/// How often it is looked what was charged ahead and not spent.
-const SETTLE_EVERY: Duration = Duration::from_millis(50);
 
 /// Counters in a Redis that instances share; each worker opens its own, with its own connections. Clones share them.
 #[derive(Clone, Debug)]
@@ -64,16 +57,7 @@ pub struct RedisStore {
 struct Shared {
     servers: Topology,
     terms: Terms,
-    timeout: Duration,
     condition: Condition,
-    local: Arc<Local>,
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // Ends the task that gives back what is left over.
-        self.local.news.notify_one();
-    }
 }
 
 /// Which clock the script decides by.
@@ -101,11 +85,9 @@ impl RedisStore {
     /// # Errors
     /// Those of [`RedisStore::open`].
     pub fn open_with(settings: &RedisSettings, later: Later) -> Result<Self, StoreError> {
-        let local = Arc::new(Local::new(later));
-        let (servers, terms) = settings.open(&local)?;
-        let (timeout, condition) = (settings.timeout, Condition::default());
-        let shared = Arc::new(Shared { servers, terms, timeout, condition, local: Arc::clone(&local) });
-        tokio::spawn(give_back_leftovers(Arc::downgrade(&shared), local));
+        let terms = settings.terms(later);
+        let servers = settings.open(&terms)?;
+        let shared = Arc::new(Shared { servers, terms, condition: Condition::default() });
         Ok(Self { shared, clock: ScriptClock::Server })
     }
 
@@ -122,7 +104,7 @@ impl RedisStore {
     }
 
     pub(super) fn later(&self) -> &Later {
-        self.shared.local.later()
+        &self.shared.terms.later
     }
 
     /// Decides a call in one step.
@@ -133,13 +115,8 @@ impl RedisStore {
     pub async fn decide(&self, call: &Call) -> Result<Verdicts, StoreError> {
         let shared = &*self.shared;
         let now = Instant::now();
-        // What a test says of the time is not about now.
-        let may_know = self.clock == ScriptClock::Server;
-        if let Some(verdicts) = may_know.then(|| shared.local.decide(call, now)).flatten() {
-            return Ok(verdicts);
-        }
-        let deadline = now.checked_add(shared.timeout).unwrap_or(now);
-        let request = Request { call, clock: self.clock, deadline };
+        let deadline = now.checked_add(shared.terms.timeout).unwrap_or(now);
+        let request = Request { call, clock: self.clock, made_at: now, deadline };
         let verdicts = shared.servers.decide(request).await.map_err(|error| self.told(error));
         shared.condition.note(verdicts.as_ref().err());
         verdicts
@@ -161,7 +138,7 @@ impl RedisStore {
             let connection = shared.servers.connection(slot).await?;
             connection.send(&shared.terms.command(runs.iter().copied(), self.clock)).await
         };
-        let answer = timeout(shared.timeout, sent).await.unwrap_or(Err(SendError::Late));
+        let answer = timeout(shared.terms.timeout, sent).await.unwrap_or(Err(SendError::Late));
         let reply = answer.map_err(|error| self.told(error))?;
         let outcomes = script::read_replies(runs.iter().copied(), reply).ok_or(StoreError::Garbled)?;
         let told = |error| self.told(SendError::Failed(error));
@@ -171,8 +148,8 @@ impl RedisStore {
     fn told(&self, error: SendError) -> StoreError {
         match error {
             SendError::NotConnected(reason) => StoreError::Unreachable(reason),
-            SendError::Unsent => StoreError::Unsent(self.shared.timeout),
-            SendError::Late => StoreError::Timeout(self.shared.timeout),
+            SendError::Unsent => StoreError::Unsent(self.shared.terms.timeout),
+            SendError::Late => StoreError::Timeout(self.shared.terms.timeout),
             SendError::Garbled => StoreError::Garbled,
             SendError::Moving(error) => StoreError::Moving(error.to_string()),
             SendError::Failed(error) => match error.kind() {
@@ -180,22 +157,6 @@ impl RedisStore {
                 // Whatever the client made of the answer, the server may have obeyed.
                 _ => StoreError::Disconnected(error.to_string()),
             },
-        }
-    }
-}
-
-/// Gives back what was charged ahead and not spent, now and then, until the store is no more.
-async fn give_back_leftovers(store: Weak<Shared>, local: Arc<Local>) {
-    loop {
-        local.news.notified().await;
-        loop {
-            sleep(SETTLE_EVERY).await;
-            let Some(shared) = store.upgrade() else { return };
-            let (calls, may_be_more) = local.left_over(Instant::now());
-            Store::Redis(RedisStore { shared, clock: ScriptClock::Server }).decide_later(calls);
-            if !may_be_more {
-                break;
-            }
         }
     }
 }

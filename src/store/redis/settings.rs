@@ -3,7 +3,6 @@
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
@@ -17,14 +16,13 @@ use super::{
     address::Address,
     batcher::{Batcher, Terms},
     cluster::Cluster,
-    local::Local,
     sentinel::Master,
     sentinels::Sentinels,
     servers::{self, Login, Sentinel, Servers},
     target::Target,
     topology::Topology,
 };
-use crate::store::StoreError;
+use crate::store::{Later, StoreError};
 
 /// Calls in a command at the most, where it may have several: they share what a command costs, and none waits long for
 /// the others.
@@ -57,19 +55,24 @@ impl fmt::Debug for RedisSettings {
 }
 
 impl RedisSettings {
-    /// The servers that these settings describe, connected in the background by tasks on the current runtime.
-    pub(super) fn open(&self, local: &Arc<Local>) -> Result<(Topology, Terms), StoreError> {
-        let terms = Terms {
+    /// What all calls have in common.
+    pub(super) fn terms(&self, later: Later) -> Terms {
+        Terms {
             key_prefix: self.key_prefix.as_bytes().into(),
             // Keys of one command must be of one slot.
             calls_in_command: if matches!(self.servers, Servers::Cluster(_)) { 1 } else { CALLS_IN_COMMAND },
-            local: Arc::clone(local),
-        };
+            timeout: self.timeout,
+            later,
+        }
+    }
+
+    /// The servers that these settings describe, connected in the background by tasks on the current runtime.
+    pub(super) fn open(&self, terms: &Terms) -> Result<Topology, StoreError> {
         let certificates = self.certificates()?;
         let access = |server: &Address, login, database, has_tls| {
             client(info(server, login, database, has_tls), &certificates).map(|client| Access::like(&client))
         };
-        let servers = match &self.servers {
+        Ok(match &self.servers {
             Servers::One(url) => {
                 let client = client(url.as_str().into_connection_info(), &certificates)?;
                 Topology::Single(Batcher::open(Target::Fixed(Box::new(client)), terms.clone()))
@@ -88,8 +91,7 @@ impl RedisSettings {
                 let access = access(seeds.first().ok_or_else(nobody)?, login.as_ref(), 0, *has_tls)?;
                 Topology::Cluster(Cluster::open(access, seeds.clone(), terms.clone()))
             }
-        };
-        Ok((servers, terms))
+        })
     }
 
     fn certificates(&self) -> Result<TlsCertificates, StoreError> {

@@ -15,7 +15,8 @@ use crate::{
     metrics,
     store::redis::{
         ScriptClock,
-        connection::{Connection, SendError},
+        connection::{Connection, Current, SendError},
+        local::Local,
         script::{self, Run},
     },
 };
@@ -36,6 +37,8 @@ const MOST_ATTEMPTS: u32 = 3;
 /// What was sent in one write.
 struct Flight {
     number: u64,
+    /// Over which connection.
+    connection: u64,
     sent_at: Instant,
     /// What each command has.
     commands: Vec<Vec<Box<Group>>>,
@@ -43,9 +46,21 @@ struct Flight {
     tells_script: bool,
 }
 
+/// What is to be sent.
+struct Departure {
+    number: u64,
+    pipeline: Pipeline,
+    /// When nobody waits for an answer any more.
+    deadline: Instant,
+}
+
 struct Driver {
     shared: Arc<Shared>,
     terms: Terms,
+    local: Arc<Local>,
+    /// The connection over which all was learned that is known. Another one may lead to another server, of which
+    /// nothing is.
+    connection: u64,
     /// What is under way, oldest first.
     flights: Vec<Flight>,
     /// Calls that a server did nothing about because it does not know the script.
@@ -54,19 +69,21 @@ struct Driver {
 }
 
 /// Sends and answers until no handle is left.
-pub(super) async fn drive(shared: Arc<Shared>, connection: Connection, terms: Terms) {
+pub(super) async fn drive(shared: Arc<Shared>, connection: Connection, terms: Terms, local: Arc<Local>) {
+    let (flights, again) = (Vec::new(), Vec::new());
     let mut driver =
-        Driver { shared: Arc::clone(&shared), terms, flights: Vec::new(), again: Vec::new(), sent: 0 };
+        Driver { shared: Arc::clone(&shared), terms, local, connection: 0, flights, again, sent: 0 };
     let mut answers = FuturesUnordered::new();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while !shared.is_closed.load(Ordering::Acquire) {
         if answers.len() < MOST_FLIGHTS
-            && let Some((number, pipeline, deadline)) = driver.depart(&connection)
+            && let Some(mut over) = driver.way(&connection)
+            && let Some(Departure { number, pipeline, deadline }) = driver.depart()
         {
             let connection = connection.clone();
             answers.push(async move {
-                let answer = timeout_at(deadline, connection.send_all(&pipeline)).await;
+                let answer = timeout_at(deadline, connection.send_all(&mut over, &pipeline)).await;
                 (number, answer.unwrap_or(Err(SendError::Late)))
             });
             continue;
@@ -84,20 +101,38 @@ impl Driver {
         !self.flights.is_empty() || !self.again.is_empty() || !self.shared.queue.lock().is_empty()
     }
 
-    /// Takes off with what waits, if there is a way to the server; where there is none, who waits is told so.
-    fn depart(&mut self, connection: &Connection) -> Option<(u64, Pipeline, Instant)> {
-        if let Err(error) = connection.readiness()? {
-            self.terms.local.forget_all();
-            self.again.drain(..).for_each(|mut group| group.fail(&error));
-            self.shared.queue.lock().fail(&error);
-            return None;
+    /// The way to the server; where there is none, who waits is told so.
+    fn way(&mut self, connection: &Connection) -> Option<Current> {
+        match connection.current()? {
+            Ok(current) => {
+                if self.connection != current.number {
+                    self.connection = current.number;
+                    self.local.forget_all();
+                }
+                Some(current)
+            }
+            Err(error) => {
+                self.again.drain(..).for_each(|mut group| group.fail(&error));
+                self.shared.queue.lock().fail(&error);
+                None
+            }
         }
+    }
+
+    /// Takes off with what waits.
+    fn depart(&mut self) -> Option<Departure> {
+        let now = Instant::now();
         let tells_script = !self.again.is_empty();
         let mut groups = mem::take(&mut self.again);
         groups.retain_mut(|group| group.keep_waiting());
-        groups.extend(self.shared.queue.lock().take(MOST_IN_FLIGHT.saturating_sub(groups.len())));
-        let now = Instant::now();
-        groups.retain_mut(|group| self.prepare(group, now));
+        while groups.len() < MOST_IN_FLIGHT {
+            let mut taken = self.shared.queue.lock().take(MOST_IN_FLIGHT.saturating_sub(groups.len()));
+            if taken.is_empty() {
+                break;
+            }
+            taken.retain_mut(|group| self.prepare(group, now));
+            groups.append(&mut taken);
+        }
         let deadline = groups.iter().filter_map(|group| group.deadline()).max()?;
         let commands = self.arrange(groups);
         let mut pipeline = Pipeline::with_capacity(commands.len().saturating_add(1));
@@ -106,18 +141,15 @@ impl Driver {
         }
         for groups in &commands {
             let clock = groups.first().map(|group| group.clock).unwrap_or_default();
-            pipeline.add_command(script::command(
-                &self.terms.key_prefix,
-                groups.iter().map(|group| run(group)),
-                clock,
-            ));
+            pipeline.add_command(self.terms.command(groups.iter().map(|group| run(group)), clock));
         }
         let callers = commands.iter().flatten().map(|group| group.riders.len()).sum::<usize>();
         let calls = commands.iter().map(Vec::len).sum::<usize>();
         metrics::redis_sent(commands.len(), calls, callers.saturating_sub(calls));
         self.sent = self.sent.wrapping_add(1);
-        self.flights.push(Flight { number: self.sent, sent_at: now, commands, tells_script });
-        Some((self.sent, pipeline, deadline))
+        let (number, connection) = (self.sent, self.connection);
+        self.flights.push(Flight { number, connection, sent_at: now, commands, tells_script });
+        Some(Departure { number, pipeline, deadline })
     }
 
     /// Answers those for whom there are tokens by now; says whether there are others, with what is charged ahead for
@@ -126,16 +158,15 @@ impl Driver {
         if group.clock != ScriptClock::Server {
             return true;
         }
-        let local = &self.terms.local;
         let mut served = 0;
         for rider in &mut group.riders {
-            let Some(verdicts) = local.decide_again(&group.call, now) else { break };
+            let Some(verdicts) = self.local.decide_again(&group.call, now) else { break };
             rider.answer(Ok(verdicts));
             served = usize::saturating_add(served, 1);
         }
         group.riders.drain(..served);
         if !group.riders.is_empty() {
-            group.wishes = local.wishes(&group.call, now);
+            group.wishes = self.local.wishes(&group.call, now);
         }
         !group.riders.is_empty()
     }
@@ -168,10 +199,20 @@ impl Driver {
         };
         // Whether the server took the script shows in what it answers to the calls.
         let mut answers = answers.into_iter().skip(usize::from(flight.tells_script));
-        for groups in flight.commands {
+        let Flight { connection: number, sent_at, commands, .. } = flight;
+        for groups in commands {
             match answers.next() {
-                Some(Value::ServerError(error)) => self.refused(groups, RedisError::from(error), connection),
-                Some(answer) => self.answered(groups, answer, flight.sent_at, connection),
+                Some(Value::ServerError(error)) => {
+                    let error = RedisError::from(error);
+                    connection.note(&error, number);
+                    self.refused(groups, error);
+                }
+                Some(answer) => {
+                    let note = |error: &RedisError| connection.note(error, number);
+                    // What another server said is not true of this one.
+                    let sent_at = (number == self.connection).then_some(sent_at);
+                    self.answered(groups, answer, sent_at, note);
+                }
                 None => groups.into_iter().for_each(|mut group| self.fail(&mut group, &SendError::Garbled)),
             }
         }
@@ -179,23 +220,18 @@ impl Driver {
 
     /// Nobody knows what came of a flight.
     fn lost(&self, flight: Flight, error: &SendError) {
-        // The next answers may be those of another server, which knows less.
-        if !matches!(error, SendError::Late) {
-            self.terms.local.forget_all();
-        }
         for mut group in flight.commands.into_iter().flatten() {
             self.fail(&mut group, error);
         }
     }
 
     fn fail(&self, group: &mut Group, error: &SendError) {
-        self.terms.local.forget(&group.call);
+        self.local.forget(&group.call);
         group.fail(error);
     }
 
     /// A server refused a command, and did nothing, or nothing that is known.
-    fn refused(&mut self, groups: Vec<Box<Group>>, error: RedisError, connection: &Connection) {
-        connection.note(&error);
+    fn refused(&mut self, groups: Vec<Box<Group>>, error: RedisError) {
         let error = SendError::Failed(error);
         let may_repeat = error.is_unknown_script();
         for mut group in groups {
@@ -207,22 +243,28 @@ impl Driver {
         }
     }
 
-    fn answered(&self, groups: Vec<Box<Group>>, answer: Value, sent_at: Instant, connection: &Connection) {
-        let outcomes =
-            script::read_replies(groups.iter().map(|group| run(group)), answer).unwrap_or_default();
-        let mut outcomes = outcomes.into_iter();
+    /// Hands out what came of a command, and learns from it if that is told when it was sent.
+    fn answered(
+        &self,
+        groups: Vec<Box<Group>>,
+        answer: Value,
+        sent_at: Option<Instant>,
+        note: impl Fn(&RedisError),
+    ) {
+        let runs = groups.iter().map(|group| run(group));
+        let mut outcomes = script::read_replies(runs, answer).unwrap_or_default().into_iter();
         for mut group in groups {
             match outcomes.next() {
                 Some(Ok(outcome)) => {
-                    if group.clock == ScriptClock::Server {
-                        self.terms.local.learn(&group.call, sent_at, &outcome);
+                    if let Some(sent_at) = sent_at.filter(|_| group.clock == ScriptClock::Server) {
+                        self.local.learn(&group.call, sent_at, &outcome);
                     }
                     for (rider, verdicts) in group.riders.iter_mut().zip(outcome.verdicts) {
                         rider.answer(Ok(verdicts));
                     }
                 }
                 Some(Err(error)) => {
-                    connection.note(&error);
+                    note(&error);
                     self.fail(&mut group, &SendError::Failed(error));
                 }
                 None => self.fail(&mut group, &SendError::Garbled),

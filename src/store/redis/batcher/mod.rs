@@ -4,10 +4,12 @@
 //! same of the same counters are one *run* there: the script makes the call so many times in a row, and each caller
 //! gets the verdict of its turn. So a busy counter costs Redis one call for each round trip, whatever its load.
 //!
-//! A task, the `driver`, sends and hands the answers out. It also keeps the callers' deadlines, all by one timer: a
+//! What is known of counters (`local`) saves calls altogether; `leftover` gives back what it does not need. A task, the
+//! `driver`, sends and hands the answers out. It also keeps the callers' deadlines, all by one timer: a
 //! timer for each request would cost more than all the rest of this.
 
 mod driver;
+mod leftover;
 mod queue;
 
 use std::{
@@ -16,6 +18,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use ::redis::{Cmd, Value};
@@ -33,7 +36,10 @@ use super::{
     script::{self, Run},
     target::Target,
 };
-use crate::store::call::{Call, Verdicts};
+use crate::store::{
+    Later,
+    call::{Call, Verdicts},
+};
 
 /// What all calls of a store have in common.
 #[derive(Clone, Debug)]
@@ -42,8 +48,10 @@ pub(super) struct Terms {
     pub(super) key_prefix: Arc<[u8]>,
     /// How many calls one command may have: one where keys must be of one slot.
     pub(super) calls_in_command: usize,
-    /// What this worker knows of counters.
-    pub(super) local: Arc<Local>,
+    /// How long a decision may take.
+    pub(super) timeout: Duration,
+    /// Turns for calls that nobody waits for.
+    pub(super) later: Later,
 }
 
 impl Terms {
@@ -69,6 +77,7 @@ impl Terms {
 pub(super) struct Request<'a> {
     pub(super) call: &'a Call,
     pub(super) clock: ScriptClock,
+    pub(super) made_at: Instant,
     /// When its caller no longer waits.
     pub(super) deadline: Instant,
 }
@@ -84,6 +93,7 @@ pub(super) struct Batcher {
 struct Handle {
     shared: Arc<Shared>,
     connection: Connection,
+    local: Arc<Local>,
 }
 
 /// What callers share with the driver.
@@ -104,6 +114,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::Release);
         self.shared.news.notify_one();
+        self.local.news.notify_one();
     }
 }
 
@@ -116,12 +127,24 @@ impl Batcher {
             news: Notify::new(),
             is_closed: AtomicBool::new(false),
         });
-        tokio::spawn(driver::drive(Arc::clone(&shared), connection.clone(), terms));
-        Self { handle: Arc::new(Handle { shared, connection }) }
+        let local = Arc::new(Local::new(terms.later.clone()));
+        let timeout = terms.timeout;
+        tokio::spawn(driver::drive(Arc::clone(&shared), connection.clone(), terms, Arc::clone(&local)));
+        let handle = Arc::new(Handle { shared, connection, local: Arc::clone(&local) });
+        tokio::spawn(leftover::give_back(Arc::downgrade(&handle), local, timeout));
+        Self { handle }
     }
 
-    /// Has a call decided, once and in its turn. It is dropped unsent when the caller no longer waits for it.
+    /// Has a call decided, by what is known if that suffices, else once and in its turn. It is dropped unsent when the
+    /// caller no longer waits for it.
     pub(super) async fn decide(&self, request: Request<'_>) -> Answer {
+        let known = || self.handle.local.decide(request.call, request.made_at);
+        // What a test says of the time is not about now.
+        if request.clock == ScriptClock::Server
+            && let Some(verdicts) = known()
+        {
+            return Ok(verdicts);
+        }
         let answer = self.submit(request);
         // The driver ends after the last handle.
         answer.await.unwrap_or_else(|_| Err(SendError::NotConnected("closing".into())))
@@ -137,14 +160,16 @@ impl Batcher {
         receiver
     }
 
+    /// Forgets what is known of a call's counters, which another one changed.
+    pub(super) fn forget(&self, call: &Call) {
+        self.handle.local.forget(call);
+    }
+
     /// The connection itself, for what can't go with other calls.
     pub(super) fn connection(&self) -> &Connection {
         &self.handle.connection
     }
 }
-
-#[cfg(test)]
-use crate::store::Later;
 
 #[cfg(test)]
 impl Terms {
@@ -153,7 +178,8 @@ impl Terms {
         Self {
             key_prefix: Arc::default(),
             calls_in_command: 1,
-            local: Arc::new(Local::new(Later::default())),
+            timeout: Duration::ZERO,
+            later: Later::default(),
         }
     }
 }

@@ -63,7 +63,7 @@ impl Queue {
     /// Adds a call at the end, or its caller to those of one that asks the same. Says whether nothing waited before.
     pub(super) fn push(&mut self, request: Request<'_>, answer: oneshot::Sender<Answer>) -> bool {
         let was_empty = self.waiting.is_empty();
-        let Request { call, clock, deadline } = request;
+        let Request { call, clock, deadline, .. } = request;
         let rider = Rider { answer: Some(answer), deadline };
         let hash = can_be_joined(call).then(|| self.hash_of(call));
         if let Some(hash) = hash {
@@ -101,20 +101,25 @@ impl Queue {
     pub(super) fn take(&mut self, most: usize) -> Vec<Box<Group>> {
         let mut taken = Vec::with_capacity(most.min(self.waiting.len()));
         while taken.len() < most
-            && let Some(mut group) = self.waiting.pop_front()
+            && let Some(mut group) = self.pop()
         {
-            let place = self.gone;
-            self.gone = place.wrapping_add(1);
-            if let Some(hash) = group.hash
-                && let Ok(entry) = self.joinable.find_entry(hash, |known| *known == place)
-            {
-                entry.remove();
-            }
             if group.keep_waiting() {
                 taken.push(group);
             }
         }
         taken
+    }
+
+    fn pop(&mut self) -> Option<Box<Group>> {
+        let group = self.waiting.pop_front()?;
+        let place = self.gone;
+        self.gone = place.wrapping_add(1);
+        if let Some(hash) = group.hash
+            && let Ok(entry) = self.joinable.find_entry(hash, |known| *known == place)
+        {
+            entry.remove();
+        }
+        Some(group)
     }
 
     /// Tells everybody that waits why there will be no answer.
@@ -126,9 +131,12 @@ impl Queue {
         }
     }
 
-    /// Tells those whose time is over so.
+    /// Tells those whose time is over so, and drops calls that nobody waits for any more, but for some behind others.
     pub(super) fn expire(&mut self, now: Instant) {
         self.waiting.iter_mut().for_each(|group| group.expire(now, &SendError::Unsent));
+        while self.waiting.front_mut().is_some_and(|group| !group.keep_waiting()) {
+            drop(self.pop());
+        }
     }
 
     fn hash_of(&self, call: &Call) -> u64 {

@@ -106,7 +106,7 @@ impl Cluster {
         mut error: SendError,
         request: Request<'_>,
     ) -> Result<Verdicts, SendError> {
-        let Request { call, clock, deadline } = request;
+        let Request { call, clock, deadline, .. } = request;
         let command = self.shared.terms.command(iter::once(Run::once(call)), clock);
         let mut hops = Hops::new();
         let mut is_asking = false;
@@ -136,7 +136,11 @@ impl Cluster {
                 }
             };
             error = match timeout_at(deadline, sent).await.unwrap_or(Err(SendError::Late)) {
-                Ok(answer) => return Terms::read(call, answer),
+                Ok(answer) => {
+                    // It is not known there what this one changed.
+                    route.server.forget(call);
+                    return Terms::read(call, answer);
+                }
                 Err(error) => error,
             };
         }

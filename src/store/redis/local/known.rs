@@ -1,6 +1,6 @@
 //! Accounts of counters.
 
-use std::{collections::VecDeque, mem, time::Duration};
+use std::{collections::BTreeMap, mem};
 
 use tokio::time::Instant;
 
@@ -14,18 +14,16 @@ use crate::{
     descriptor::Hits,
     metrics::{self, Way},
     rules::Sync,
-    store::call::{Ask, Call, Calls, Cell, Verdicts, add},
+    store::call::{Ask, Call, Calls, Cell, Verdicts},
 };
-
-/// How long after a charge ahead it is looked whether all of it was spent: longer than any is held.
-const SETTLE_AFTER: Duration = Duration::from_millis(250);
 
 /// What is known of counters.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     accounts: Generations<Account>,
-    /// Counters that were charged ahead, and when it is looked what became of it.
-    settle: VecDeque<(Instant, Name)>,
+    /// Counters that were charged ahead, by when it must be spent, in the order of the grants.
+    settle: BTreeMap<(Instant, u64), Name>,
+    grants: u64,
     /// What is to be given back.
     leftovers: Vec<(Name, Leftover)>,
 }
@@ -100,6 +98,10 @@ impl Known {
 
     /// What to charge ahead of a counter.
     pub(super) fn wish(&mut self, (cell, ask): (&Cell, &Ask), now: Instant) -> Option<Wish> {
+        // Another ask of the same counter in the call would find less than there was.
+        if ask.hits.charged() == 0 || !is_alone(cell, ask) {
+            return None;
+        }
         let account =
             self.accounts.get(&cell.key, ask.record).filter(|account| account.policy == ask.policy)?;
         account.reserve.as_mut()?.wish(&ask.policy, now)
@@ -169,8 +171,7 @@ impl Known {
     ) {
         let (cell, ask) = place;
         // What one ask of a counter met may be due to another one of the same call.
-        let is_alone = cell.asks.iter().filter(|other| other.record == ask.record).count() == 1;
-        let denial = (is_seen && is_alone).then(|| Denial::new(ask, verdict, sent_at)).flatten();
+        let denial = (is_seen && is_alone(cell, ask)).then(|| Denial::new(ask, verdict, sent_at)).flatten();
         let may_be_new = denial.is_some() || reserved > 0;
         let account = match may_be_new {
             true => self.accounts.get_or_insert(&cell.key, ask.record, || Account::new(ask.policy)),
@@ -181,9 +182,13 @@ impl Known {
             // What was charged ahead is charged no more.
             *account = Account::new(ask.policy);
         }
+        let name = || Name { cell: cell.key.clone(), record: ask.record };
         if account.policy != ask.policy {
-            // What one request brought along must not cost what is held under the rule.
+            // What one request brought along must not cost what is held under the rule, nor must what was asked under
+            // a rule that has changed since.
             if account.reserve.is_some() {
+                let leftover = Leftover::new(&ask.policy, reserved, verdict, sent_at);
+                self.leftovers.extend(leftover.map(|leftover| (name(), leftover)));
                 return;
             }
             *account = Account::new(ask.policy);
@@ -194,12 +199,15 @@ impl Known {
         }
         let reserve = account.reserve.get_or_insert_with(|| Box::new(Reserve::new(sent_at)));
         let leftover = reserve.learn(&ask.policy, verdict, reserved, sent_at);
-        let name = || Name { cell: cell.key.clone(), record: ask.record };
         self.leftovers.extend(leftover.map(|leftover| (name(), leftover)));
         if reserved > 0 {
-            let settle_at = sent_at.checked_add(SETTLE_AFTER).unwrap_or(sent_at);
-            self.settle.push_back((settle_at, name()));
+            self.grants = self.grants.wrapping_add(1);
+            self.settle.insert((reserve.spend_by(), self.grants), name());
         }
+    }
+
+    /// Takes what was left over of counters that there was no room for any more.
+    pub(super) fn harvest(&mut self) {
         for (name, account) in self.accounts.forgotten() {
             self.leftovers.extend(account.left_over().map(|leftover| (name, leftover)));
         }
@@ -207,7 +215,8 @@ impl Known {
 
     /// What gives back that which was charged ahead and is not spent in time.
     pub(super) fn settle(&mut self, now: Instant) -> Calls {
-        while let Some((_, name)) = self.settle.pop_front_if(|(at, _)| *at <= now) {
+        while let Some(first) = self.settle.first_entry().filter(|first| first.key().0 <= now) {
+            let name = first.remove();
             let leftover = self.accounts.get(&name.cell, name.record).and_then(|account| {
                 let policy = account.policy;
                 account.reserve.as_mut()?.expired(&policy, now)
@@ -219,11 +228,16 @@ impl Known {
             if let Some(hits) = leftover.hits(now) {
                 let policy = leftover.policy;
                 let ask = Ask { descriptor: 0, record, policy, hits, vetoes: false, sync: Sync::Strict };
-                add(&mut calls, Charging::EachForItself, cell, ask);
+                calls.push(Call::new(Charging::EachForItself, cell, ask));
             }
         }
         calls
     }
+}
+
+/// Whether nothing else in the cell is asked of the same counter.
+fn is_alone(cell: &Cell, ask: &Ask) -> bool {
+    cell.asks.iter().filter(|other| other.record == ask.record).count() == 1
 }
 
 impl Account {

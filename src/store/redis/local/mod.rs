@@ -11,12 +11,11 @@ mod generations;
 mod known;
 mod reserve;
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tokio::{
-    sync::{Notify, OwnedSemaphorePermit},
-    time::Instant,
-};
+use tokio::{sync::Notify, time::Instant};
 
 use self::known::Known;
 use super::script::Outcome;
@@ -26,13 +25,14 @@ use crate::{
     store::{
         Later,
         call::{Ask, Call, Calls, Cell, Verdicts},
+        later::Turn,
     },
 };
 
 /// What is wished for each ask of a call; empty when nothing is.
 pub(super) type Wishes = SmallVec<[Wish; 2]>;
 
-/// What one worker knows of counters. One lock, which nobody else wants.
+/// What one worker knows of the counters of one server. One lock, which nobody else wants.
 #[derive(Debug)]
 pub(super) struct Local {
     state: Mutex<State>,
@@ -41,11 +41,21 @@ pub(super) struct Local {
     pub(super) news: Notify,
 }
 
+/// What gives back what is left over of charges ahead.
+#[derive(Debug)]
+pub(super) struct Leftovers {
+    pub(super) calls: Calls,
+    /// To be held until that is done.
+    pub(super) turn: Option<Arc<Turn>>,
+    /// Whether there may be more later.
+    pub(super) may_be_more: bool,
+}
+
 #[derive(Debug, Default)]
 struct State {
     known: Known,
     /// Held while anything may have to be given back, so that the process waits for it when it ends.
-    turn: Option<OwnedSemaphorePermit>,
+    turn: Option<Arc<Turn>>,
 }
 
 impl Local {
@@ -54,18 +64,15 @@ impl Local {
         Self { state: Mutex::default(), later, news: Notify::new() }
     }
 
-    pub(super) const fn later(&self) -> &Later {
-        &self.later
-    }
-
     /// Decides a call that just came, if what is known suffices.
     pub(super) fn decide(&self, call: &Call, now: Instant) -> Option<Verdicts> {
         let mut state = self.state.lock();
         state.known.expect(call, now);
+        state.known.harvest();
         state.known.decide(call, now)
     }
 
-    /// Decides a call that was looked at before, if what is known suffices by now. Only tokens are worth another look.
+    /// Decides a call that was looked at before, if what is known suffices by now: where there may be tokens.
     pub(super) fn decide_again(&self, call: &Call, now: Instant) -> Option<Verdicts> {
         let may_have_tokens = call.asks().any(|ask| ask.sync == Sync::Leased);
         may_have_tokens.then(|| self.state.lock().known.decide(call, now)).flatten()
@@ -102,8 +109,9 @@ impl Local {
             let reserved = outcome.reserved.get(at).copied().unwrap_or_default();
             state.known.learn(place, verdict, is_seen, reserved, sent_at);
         }
+        state.known.harvest();
         if state.turn.is_none() && state.known.is_unsettled() {
-            state.turn = self.later.begin();
+            state.turn = self.later.begin().map(Arc::new);
             self.news.notify_one();
         }
     }
@@ -114,20 +122,18 @@ impl Local {
         call.asks_with_cells().for_each(|place| state.known.forget(place));
     }
 
-    /// Forgets everything, as when another server may be asked from now on. What was charged ahead stays charged.
+    /// Forgets everything, as when another server may be asked from now on, which may have heard of no charge.
     pub(super) fn forget_all(&self) {
         *self.state.lock() = State::default();
     }
 
-    /// What gives back what is left over of charges ahead, and whether there may be more later.
-    pub(super) fn left_over(&self, now: Instant) -> (Calls, bool) {
+    /// What gives back what is left over of charges ahead.
+    pub(super) fn left_over(&self, now: Instant) -> Leftovers {
         let mut state = self.state.lock();
         let calls = state.known.settle(now);
         let may_be_more = state.known.is_unsettled();
-        if !may_be_more {
-            state.turn = None;
-        }
-        (calls, may_be_more)
+        let turn = if may_be_more { state.turn.clone() } else { state.turn.take() };
+        Leftovers { calls, turn, may_be_more }
     }
 }
 

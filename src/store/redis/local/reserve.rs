@@ -2,9 +2,10 @@
 //!
 //! They are charged before they are used, so no more than the limit is ever used. The price is a denial elsewhere while
 //! they are held; how rare that is depends on how many are: what this worker needs within a moment, and no more than
-//! its share of what remains, divided by a caution. Its share is its own demand in the whole demand, as far as Redis
-//! lets it see that: so all workers together hold no more than what remains divided by the caution, however many they
-//! are, and near exhaustion everybody asks Redis each time.
+//! its share of what remains, divided by a caution. Its share of a window is its own demand in the whole demand, which
+//! shows in what the window is charged: so all workers together hold no more than what remains divided by the caution,
+//! however many they are. Of a bucket the whole demand does not show, so the caution is larger, and holds for some
+//! sixteen workers. Near exhaustion everybody asks Redis each time.
 
 #![allow(clippy::float_arithmetic)] // All of it estimates what is worth while; none of it decides what passes.
 
@@ -128,7 +129,9 @@ impl Reserve {
     pub(super) fn wish(&mut self, policy: &Policy, now: Instant) -> Option<Wish> {
         let demand = self.demand.at(now);
         let most = demand * fill_of(policy).as_secs_f64();
-        if self.is_asked || most < 1.0 {
+        // As long as nothing was seen of others, everybody would think to be alone.
+        let sees_others = is_bucket(policy) || self.whole.per_second > 0.0;
+        if self.is_asked || most < 1.0 || !sees_others {
             return None;
         }
         self.is_asked = true;
@@ -172,6 +175,11 @@ impl Reserve {
         before
     }
 
+    /// When the tokens must be spent.
+    pub(super) const fn spend_by(&self) -> Instant {
+        self.spend_by
+    }
+
     /// What is not spent and can't be any more.
     pub(super) fn expired(&mut self, policy: &Policy, now: Instant) -> Option<Leftover> {
         (self.spend_by <= now).then(|| self.left_over(policy)).flatten()
@@ -185,6 +193,12 @@ impl Reserve {
 }
 
 impl Leftover {
+    /// So many tokens that were charged with a call that was sent at `sent_at`, at the latest.
+    pub(super) fn new(policy: &Policy, amount: u32, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
+        let amount = NonZeroU64::new(u64::from(amount))?;
+        Some(Self { policy: *policy, amount, basis: Basis { verdict: *verdict, noted_at: sent_at } })
+    }
+
     /// What gives it back; nothing when it counts no more.
     pub(super) fn hits(&self, now: Instant) -> Option<Hits> {
         let Basis { verdict, noted_at } = self.basis;

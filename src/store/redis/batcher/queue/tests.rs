@@ -33,7 +33,7 @@ impl Queued {
         let (sender, answer) = oneshot::channel();
         self.answers.push(answer);
         let deadline = self.begun + Duration::from_millis(millis);
-        self.queue.push(Request { call, clock, deadline }, sender)
+        self.queue.push(Request { call, clock, made_at: self.begun, deadline }, sender)
     }
 
     fn push_now(&mut self, call: &Call) -> bool {
