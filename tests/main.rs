@@ -27,6 +27,7 @@ mod http;
 mod instances;
 mod leases;
 mod load;
+mod local;
 mod plots;
 mod process;
 mod readme;

@@ -19,7 +19,18 @@ const RULES: &str =
 /// Every hit that was charged was answered: the count in Redis is that of the clients.
 #[tokio::test]
 async fn a_first_signal_loses_no_answer_and_ends_with_success() {
-    let config = rules(RULES);
+    stop_under_load(RULES).await;
+}
+
+/// And what was charged ahead is given back.
+#[tokio::test]
+async fn a_first_signal_gives_back_what_was_charged_ahead() {
+    let leased = RULES.replace("{unit", "{sync: leased, unit");
+    stop_under_load(&leased).await;
+}
+
+async fn stop_under_load(yaml: &str) {
+    let config = rules(yaml);
     let redis = Redis::start();
     let mut tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "5s"]);
     let mut clients = JoinSet::new();

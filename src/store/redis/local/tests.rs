@@ -314,6 +314,39 @@ fn a_changed_rule_ends_what_is_held_and_gives_it_back() {
 }
 
 #[test]
+fn what_is_granted_after_the_rule_has_changed_is_given_back() {
+    let mut server = Server::new();
+    let leased = |limit| one(policy(Algorithm::FixedWindow, limit), 1, Sync::Leased);
+    let (before, after) = (leased(1_000_000), leased(2_000_000));
+    server.decide(&before, 0);
+    let (_, verdict) = server.ask(&before, 0)[0];
+    // The rule changes while the call is under way.
+    assert!(server.local.decide(&after, server.at(1)).is_none());
+    let outcome = Outcome {
+        verdicts: SmallVec::from_iter([Verdicts::from_iter([(0, verdict)])]),
+        reserved: SmallVec::from_iter([48]),
+    };
+    server.local.learn(&before, server.at(0), &outcome);
+    let given_back: Vec<_> =
+        server.local.left_over(server.at(2)).calls.iter().flat_map(Call::asks).map(|ask| ask.hits).collect();
+    assert!(matches!(given_back[..], [Hits::Undo { amount, .. }] if amount.get() == 48), "{given_back:?}");
+}
+
+#[test]
+fn nothing_is_wished_of_a_counter_that_a_call_asks_twice() {
+    let mut server = Server::new();
+    let policy = policy(Algorithm::TokenBucket, 1_000_000);
+    let hits = [Hits::charge(1), Hits::charge(2)];
+    let twice = call(Charging::EachForItself, hits.map(|hits| ask(0, policy, hits, Sync::Leased)));
+    for at in 0..100 {
+        server.local.decide(&twice, server.at(at));
+    }
+    assert!(server.local.wishes(&twice, server.at(100)).is_empty());
+    let once = one(policy, 1, Sync::Leased);
+    assert!(!server.local.wishes(&once, server.at(100)).is_empty());
+}
+
+#[test]
 fn after_a_failure_nothing_is_known() {
     let mut server = Server::new();
     let denied = one(policy(Algorithm::FixedWindow, 1), 1, Sync::Strict);
