@@ -6,7 +6,8 @@
 --                bytes); and per ask the record's id (6 bytes), its role (1 byte), three doubles: hits (> 0 charges,
 --                0 looks, < 0 gives back) and the algorithm's two parameters, and 8 bytes more, whose meaning is the
 --                algorithm's: zeros, or for what takes a charge back, when that was made, in microseconds since the
---                epoch (a double), or for a charge of packed records the wish to reserve
+--                epoch (a double), or for a charge of packed records the wish to reserve; what they are to a queue,
+--                its algorithm's script says
 --   A role is 0 or 3 where each counter is charged for itself, for all asks of a call, 3 for one that counts only what
 --   passes whatever its algorithm; else all that is charged passes or none, 1 for an ask that keeps the others from it
 --   when it is denied, 2 for one that does not.

@@ -21,6 +21,9 @@ end
 local first = 1
 while first <= #KEYS do
   local keys, times = struct.unpack('<I2I2', ARGV[1 + first])
+  if keys == 0 then
+    error('a call without keys')
+  end
   place = place + 1
   local fine, outcome = true, nil
   if keys == 1 and not (left and left_keys[KEYS[first]]) then

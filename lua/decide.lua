@@ -61,7 +61,8 @@ local function decide_call(call)
   if role == 1 or role == 2 then
     weigh(call, states, asks)
   end
-  -- What may still fail comes before anything is charged, so that an error leaves nothing half done.
+  -- What may still fail comes before anything is charged, so that an error leaves nothing half done; unless a queue
+  -- holds what no script of ours put there.
   for i = call.first, call.last do
     if not states[i].key then
       outcomes[i] = decide_key(states[i], asks[i], decide_record, call.times)

@@ -13,8 +13,8 @@
 //! the fraction of the bucket that is used. Only what is charged or given back changes a debt: one who looks with a
 //! smaller capacity, as a limit that a request brings along may have, must not fill the bucket for one with a larger.
 //! But a clock that stepped back may have left a debt that no capacity explains. So the upper 5 bits of the second
-//! word keep the *size* of the largest bucket that was asked while there was a debt, and a debt is cut to what that size can owe.
-
+//! word keep the *size* of the largest bucket that was asked while there was a debt, and a debt is cut to what that
+//! size can owe.
 //!
 //! Tokens that are reserved are charged ahead of their use. If the bucket were full again before they are spent, as
 //! many would pass a second time: it refills no further, while a bucket that was charged when they are spent would

@@ -48,8 +48,8 @@ pub(super) struct AnswerFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Bounds of a request (what is larger is refused with INVALID_ARGUMENT)")]
 pub(super) struct BoundFlags {
-    /// Descriptors in a request.
-    #[arg(long, value_name = "COUNT", default_value_t = Bounds::default().descriptors, value_parser = count)]
+    /// Descriptors in a request, 65,535 at the most.
+    #[arg(long, value_name = "COUNT", default_value_t = Bounds::default().descriptors, value_parser = descriptors)]
     max_descriptors: usize,
     /// Entries in a descriptor.
     #[arg(long, value_name = "COUNT", default_value_t = Bounds::default().entries, value_parser = count)]
@@ -94,5 +94,13 @@ impl AnswerFlags {
 impl BoundFlags {
     pub(super) const fn resolve(&self) -> Bounds {
         Bounds { descriptors: self.max_descriptors, entries: self.max_entries, text: self.max_text_bytes }
+    }
+}
+
+/// What the script can tell of the keys of a call.
+fn descriptors(text: &str) -> Result<usize, String> {
+    match count(text)? {
+        count if count <= usize::from(u16::MAX) => Ok(count),
+        _ => Err("expected a whole number from 1 to 65535".to_owned()),
     }
 }

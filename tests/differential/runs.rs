@@ -12,7 +12,7 @@ use tollgate::{
 use super::*;
 
 /// Histories of some ten commands.
-const COMMANDS_IN_HISTORIES: u64 = 640;
+const HISTORIES_OF_COMMANDS: u64 = 640;
 
 /// Tags that the runs of a history share.
 const TAGS: u8 = 4;
@@ -165,7 +165,7 @@ async fn several_runs_in_one_command_decide_as_one_after_the_other() {
     let store = redis.store();
     let mut runner = TestRunner::deterministic();
     let mut all = Compared::default();
-    for first in (0..COMMANDS_IN_HISTORIES).step_by(AT_ONCE) {
+    for first in (0..HISTORIES_OF_COMMANDS).step_by(AT_ONCE) {
         let replays = (first..first + AT_ONCE as u64).map(|number| {
             let history = commands().new_tree(&mut runner).expect("generates").current();
             replay_commands(&store, number, history)

@@ -334,7 +334,7 @@ fn what_is_granted_after_the_rule_has_changed_is_given_back() {
 
 #[test]
 fn nothing_is_wished_of_a_counter_that_a_call_asks_twice() {
-    let mut server = Server::new();
+    let server = Server::new();
     let policy = policy(Algorithm::TokenBucket, 1_000_000);
     let hits = [Hits::charge(1), Hits::charge(2)];
     let twice = call(Charging::EachForItself, hits.map(|hits| ask(0, policy, hits, Sync::Leased)));
