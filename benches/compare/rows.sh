@@ -9,6 +9,7 @@ CLIENTS="--descriptor client={key} $KEYS"
 TAG="--descriptor tenant={key} --descriptor tenant={key},path=orders --descriptor tenant={key},path=search $KEYS"
 # As many counters whether one rule has them or 10,000 rules have one each.
 PATHS='--descriptor path=/v1/{key} --keys 10000'
+ONE_PATH='--descriptor path=/v1/77'
 ROWS=(
     "floor|bare tonic, 1 key|echo|--descriptor client=0||"
     "memory-1|memory, 1 key|memory|--descriptor client=0|1.2 floor|"
@@ -20,10 +21,14 @@ ROWS=(
     "leased-100k|Redis leased, 100,000 keys by Zipf 1.1|redis|--descriptor leased={key} $KEYS --zipf 1.1|1.5 floor|3"
     "leased-1|Redis leased, 1 key|redis|--descriptor leased=0|1.3 floor|0.05"
     "denied-1|Redis, denied, 1 key|redis|--descriptor denied=0|1.3 floor|0"
+    "memory-1-rule-met|memory, 1 rule, 1 key|memory-1-rule|$ONE_PATH||"
+    "memory-1-of-10k-rules|memory, 10,000 rules, 1 key|memory-10k-rules|$ONE_PATH|1.1 memory-1-rule-met|"
+    "redis-1-rule-met|Redis strict, 1 rule, 1 key|redis-1-rule|$ONE_PATH||"
+    "redis-1-of-10k-rules|Redis strict, 10,000 rules, 1 key|redis-10k-rules|$ONE_PATH|1.1 redis-1-rule-met|1.1 redis-1-rule-met"
     "memory-1-rule|memory, 1 rule, 10,000 keys|memory-1-rule|$PATHS||"
-    "memory-10k-rules|memory, 10,000 rules|memory-10k-rules|$PATHS|1.1 memory-1-rule|"
+    "memory-10k-rules|memory, 10,000 rules, one for each key|memory-10k-rules|$PATHS|1.1 memory-1-rule|"
     "redis-1-rule|Redis strict, 1 rule, 10,000 keys|redis-1-rule|$PATHS||"
-    "redis-10k-rules|Redis strict, 10,000 rules|redis-10k-rules|$PATHS|1.1 redis-1-rule|1.1 redis-1-rule"
+    "redis-10k-rules|Redis strict, 10,000 rules, one for each key|redis-10k-rules|$PATHS|1.1 redis-1-rule|1.1 redis-1-rule"
     "redis-100k-by-3|Redis strict, 100,000 keys, 3 instances|redis redis-b redis-c|$CLIENTS|1.15 redis-100k|1.15 redis-100k"
     "cluster-1|Redis cluster of 1, strict, 100,000 keys|cluster-1|$CLIENTS||8"
     "cluster-3|Redis cluster of 3, strict, 100,000 keys|cluster-3|$CLIENTS|1.15 cluster-1|8"
