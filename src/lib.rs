@@ -13,7 +13,8 @@
 //! 2. [`limiter`] matches every descriptor against the [`rules`]. Each match is a *counter*: the rule, and the
 //!    values that the rule left open. Counters are grouped by their *hash tag* ([`store::key`]).
 //! 3. [`store`] decides each group in one atomic step, all groups in flight together. The [`algorithm`]s are
-//!    pure functions; the memory store runs them, and the scripts in `lua/` are their twins.
+//!    pure functions; the memory store runs them, and the scripts in `lua/` are their twins. Calls to Redis that meet
+//!    travel together, and what a worker knows for sure is not asked ([`store::redis`]).
 //! 4. [`limiter`] folds what each counter said into a [`verdict`]; [`service`] encodes it. Being over the limit
 //!    is a value, never an error.
 //!

@@ -69,8 +69,10 @@ END {
     print ""
     print "| what grows | service CPU | Redis CPU |"
     print "|---|---|---|"
-    growth("rules: 1 to 10,000, memory", "memory, 1 rule, 10,000 keys", "memory, 10,000 rules")
-    growth("rules: 1 to 10,000, Redis", "Redis strict, 1 rule, 10,000 keys", "Redis strict, 10,000 rules")
+    growth("rules: 1 to 10,000, one met, memory", "memory, 1 rule, 1 key", "memory, 10,000 rules, 1 key")
+    growth("rules: 1 to 10,000, all met alike, memory", "memory, 1 rule, 10,000 keys", "memory, 10,000 rules, one for each key")
+    growth("rules: 1 to 10,000, one met, Redis", "Redis strict, 1 rule, 1 key", "Redis strict, 10,000 rules, 1 key")
+    growth("rules: 1 to 10,000, all met alike, Redis", "Redis strict, 1 rule, 10,000 keys", "Redis strict, 10,000 rules, one for each key")
     growth("descriptors of one tag: 1 to 3", strict, "Redis strict, 3 descriptors of one tag, 100,000 keys")
     growth("keys: 1 to 100,000, memory", "memory, 1 key", "memory, 100,000 keys")
     growth("keys: 1 to 100,000, Redis", "Redis strict, 1 key", strict)

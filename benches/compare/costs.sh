@@ -34,7 +34,7 @@ warm_up() { # servers flags
 report_costs() {
     printf '## CPU time per decision\n\n4 connections with 32 requests in flight each, limits far away unless denied,'
     printf ' one worker. F is\nthe CPU time of the first row. Ratios are those of one round. Redis is all of its'
-    printf ' processes together; 0 means no more than\nit takes to stand by. Each of the'
-    printf ' 10,000 rules is met as often as the others; where no number of rules is\ntold there are 15.\n\n'
+    printf ' processes together; 0 means no more than\nit takes to stand by. Where no number of rules is'
+    printf ' told there are 15. With one rule for each key, each is met\nas often as the others.\n\n'
     awk -f benches/compare/median.awk -f benches/compare/costs.awk "$work/rows" "$work/costs"
 }

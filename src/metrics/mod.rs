@@ -41,6 +41,7 @@ impl Exporter {
 
     /// Frees what the exporter holds on to between scrapes; to be called every few seconds.
     pub fn maintain(&self) {
+        striped::publish();
         self.0.run_upkeep();
     }
 }

@@ -56,7 +56,7 @@ impl<const N: usize> Striped<N> {
 
     /// Adds to each counter.
     pub(super) fn add(&self, amounts: [u64; N]) {
-        // Nothing is counted on a thread that is ending.
+        // A thread that is ending has no stripe of its own any more.
         let at = THREAD.try_with(|thread| thread.checked_rem(self.stripes.len()));
         let at = at.ok().flatten().unwrap_or_default();
         let Some(Stripe(counts)) = self.stripes.get(at) else { return };

@@ -15,7 +15,8 @@ use tonic::{Status, body::Body};
 use crate::limiter::Places;
 
 /// The body of an answer. If it tells the name of a lease, it is what sees to the places until its last frame
-/// is taken to be written: the caller may have reset the call by then, and then drops it half read.
+/// is taken to be written: the caller may have reset the call by then, and then drops it half read. What was taken and
+/// waits for room in the caller's window counts as written.
 #[derive(Debug)]
 pub(super) struct Delivery {
     content: Content,

@@ -89,7 +89,13 @@ impl Service {
     /// Decides `request`, if its counters can be asked without waiting for anyone. It is the same as [`Self::answer`],
     /// but for a future that need not be kept, which is large.
     pub fn answer_at_once(&self, request: &RateLimitRequest) -> Option<Result<Answer, RequestError>> {
-        self.limiter.decides_at_once().then(|| self.answer(request).now_or_never()).flatten()
+        if !self.limiter.decides_at_once() {
+            return None;
+        }
+        let answer = self.answer(request).now_or_never();
+        debug_assert!(answer.is_some(), "nobody is waited for");
+        // What was begun may have charged, and must not be begun again.
+        Some(answer.unwrap_or(Err(RequestError::Store(StoreError::Garbled))))
     }
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<Answer, RequestError> {

@@ -101,7 +101,7 @@ impl Shard {
         let after = slot.state.weight();
         self.weight = self.weight.saturating_add(after).saturating_sub(before);
         if after > before {
-            self.make_room(0, Some(name));
+            self.make_room(0, Some(name), now);
         }
         answer
     }
@@ -110,7 +110,7 @@ impl Shard {
     fn add(&mut self, name: &Name<'_>, state: State, standing: Standing, now: Timestamp) {
         let weight = state.weight();
         self.sweep(now);
-        self.make_room(weight, None);
+        self.make_room(weight, None, now);
         let Ok(at) = u32::try_from(self.slots.len()) else { return };
         self.slots.push(Slot { name: name.keep(), state, standing });
         self.weight = self.weight.saturating_add(weight);
@@ -165,18 +165,24 @@ impl Shard {
     }
 
     /// Drops slots, but for the one that is `spared`, until there is room for one more of that weight.
-    fn make_room(&mut self, weight: usize, spared: Option<&Name<'_>>) {
-        while self.weight.saturating_add(weight) > self.capacity && self.evict(spared) {}
+    fn make_room(&mut self, weight: usize, spared: Option<&Name<'_>>, now: Timestamp) {
+        while self.weight.saturating_add(weight) > self.capacity && self.evict(spared, now) {}
     }
 
-    /// Drops the next slot that matters least; says no when there is none.
-    fn evict(&mut self, spared: Option<&Name<'_>>) -> bool {
+    /// Drops the next slot that has ended, or of the next few the one that matters least; says no when there is none.
+    fn evict(&mut self, spared: Option<&Name<'_>>, now: Timestamp) -> bool {
         let mut least: Option<(Standing, usize)> = None;
         for _ in 0..CANDIDATES.min(self.slots.len()) {
             let at = self.next_position();
             let Some(slot) = self.slots.get(at) else { continue };
-            let is_less = least.is_none_or(|(least, _)| slot.standing < least);
-            if is_less && spared.is_none_or(|spared| !spared.is(&slot.name)) {
+            if spared.is_some_and(|spared| spared.is(&slot.name)) {
+                continue;
+            }
+            if slot.standing.expires_at <= now.seconds() {
+                self.remove(at);
+                return true;
+            }
+            if least.is_none_or(|(least, _)| slot.standing < least) {
                 least = Some((slot.standing, at));
             }
         }
@@ -237,6 +243,39 @@ mod tests {
             shard.look(&name, |state| *state == State::Words([*number, 0, 0])) && shard.slot(&name).is_some()
         });
         assert_eq!(held.count(), 500);
+    }
+
+    #[test]
+    fn what_has_ended_goes_before_anything_that_counts() {
+        let hasher = RandomState::default();
+        let mut shard = Shard::new(1_000, hasher.clone());
+        let record = RecordId::alone(Algorithm::FixedWindow);
+        let mut charge = |number: u32, exhausted, expires_at, second: u64| {
+            let cell = format!("{number}");
+            let name = Name::new(&hasher, cell.as_bytes(), &record);
+            let now = Timestamp::from_micros(second * 1_000_000);
+            shard.decide(&name, now, |state| {
+                let State::Words([count, ..]) = *state else {
+                    return (0, Standing { exhausted, expires_at });
+                };
+                *state = State::Words([count + 1, 0, 0]);
+                (count + 1, Standing { exhausted, expires_at })
+            })
+        };
+        // Most of what is held is exhausted, and soon over.
+        for number in 0..900 {
+            charge(number, true, 10, 0);
+        }
+        for number in 900..1_000 {
+            charge(number, false, 1_000, 0);
+        }
+        for number in 1_000..1_900 {
+            charge(number, false, 1_000, 20);
+        }
+        for number in 900..1_000 {
+            assert_eq!(charge(number, false, 1_000, 20), 2, "one that counts was forgotten");
+        }
+        assert_eq!(shard.evicted(), 0);
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //! where it can. A charge is never sent twice: only answers that say that nothing was charged lead to another attempt.
 //! Those are `NOSCRIPT`, and the redirections of a cluster.
 //!
-//! `topology` hides how many servers there are: `batcher` gets calls to one of them together, `connection` keeps up the
-//! connection to it, `target` says which it is, `sentinel` finds the master that `sentinels` name, and `cluster` has a connection for each master.
+//! `topology` hides how many servers there are: `batcher` gets calls to one of them together, `local` knows what need
+//! not be asked, `connection` keeps up the connection, `target` says where it leads, `sentinel` finds the master that
+//! `sentinels` name, and `cluster` has a batcher for each master.
 
 mod access;
 mod address;

@@ -1,4 +1,4 @@
-//! The task that sends what waits, and hands the answers out.
+//! The task that sends what waits, and hands the answers out (`landing`).
 
 use std::{
     mem,
@@ -6,11 +6,15 @@ use std::{
     time::Duration,
 };
 
-use ::redis::{Pipeline, RedisError, Value};
+use ::redis::Pipeline;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
-use super::{Shared, Terms, queue::Group};
+use super::{
+    Shared, Terms,
+    landing::Flight,
+    queue::{Group, Waiting},
+};
 use crate::{
     metrics,
     store::redis::{
@@ -31,21 +35,6 @@ const MOST_IN_FLIGHT: usize = 512;
 /// How late a caller may be told that its time is over.
 const TICK: Duration = Duration::from_millis(1);
 
-/// How often a call may meet a server that does not know the script: it may be told it and made to forget it again.
-const MOST_ATTEMPTS: u32 = 3;
-
-/// What was sent in one write.
-struct Flight {
-    number: u64,
-    /// Over which connection.
-    connection: u64,
-    sent_at: Instant,
-    /// What each command has.
-    commands: Vec<Vec<Box<Group>>>,
-    /// Whether the write began with the script itself.
-    tells_script: bool,
-}
-
 /// What is to be sent.
 struct Departure {
     number: u64,
@@ -54,17 +43,17 @@ struct Departure {
     deadline: Instant,
 }
 
-struct Driver {
+pub(super) struct Driver {
     shared: Arc<Shared>,
     terms: Terms,
-    local: Arc<Local>,
+    pub(super) local: Arc<Local>,
     /// The connection over which all was learned that is known. Another one may lead to another server, of which
     /// nothing is.
-    connection: u64,
+    pub(super) connection: u64,
     /// What is under way, oldest first.
-    flights: Vec<Flight>,
+    pub(super) flights: Vec<Flight>,
     /// Calls that a server did nothing about because it does not know the script.
-    again: Vec<Box<Group>>,
+    pub(super) again: Vec<Waiting>,
     sent: u64,
 }
 
@@ -172,8 +161,8 @@ impl Driver {
     }
 
     /// Distributes calls over commands: those of a command are decided by the same clock.
-    fn arrange(&self, groups: Vec<Box<Group>>) -> Vec<Vec<Box<Group>>> {
-        let mut commands: Vec<Vec<Box<Group>>> =
+    fn arrange(&self, groups: Vec<Waiting>) -> Vec<Vec<Waiting>> {
+        let mut commands: Vec<Vec<Waiting>> =
             Vec::with_capacity(groups.len().div_ceil(self.terms.calls_in_command.max(1)));
         for group in groups {
             match commands.last_mut() {
@@ -189,89 +178,6 @@ impl Driver {
         commands
     }
 
-    /// Hands out what came of a flight.
-    fn land(&mut self, number: u64, answer: Result<Vec<Value>, SendError>, connection: &Connection) {
-        let Some(at) = self.flights.iter().position(|flight| flight.number == number) else { return };
-        let flight = self.flights.remove(at);
-        let answers = match answer {
-            Ok(answers) => answers,
-            Err(error) => return self.lost(flight, &error),
-        };
-        // Whether the server took the script shows in what it answers to the calls.
-        let mut answers = answers.into_iter().skip(usize::from(flight.tells_script));
-        let Flight { connection: number, sent_at, commands, .. } = flight;
-        for groups in commands {
-            match answers.next() {
-                Some(Value::ServerError(error)) => {
-                    let error = RedisError::from(error);
-                    connection.note(&error, number);
-                    self.refused(groups, error);
-                }
-                Some(answer) => {
-                    let note = |error: &RedisError| connection.note(error, number);
-                    // What another server said is not true of this one.
-                    let sent_at = (number == self.connection).then_some(sent_at);
-                    self.answered(groups, answer, sent_at, note);
-                }
-                None => groups.into_iter().for_each(|mut group| self.fail(&mut group, &SendError::Garbled)),
-            }
-        }
-    }
-
-    /// Nobody knows what came of a flight.
-    fn lost(&self, flight: Flight, error: &SendError) {
-        for mut group in flight.commands.into_iter().flatten() {
-            self.fail(&mut group, error);
-        }
-    }
-
-    fn fail(&self, group: &mut Group, error: &SendError) {
-        self.local.forget(&group.call);
-        group.fail(error);
-    }
-
-    /// A server refused a command, and did nothing, or nothing that is known.
-    fn refused(&mut self, groups: Vec<Box<Group>>, error: RedisError) {
-        let error = SendError::Failed(error);
-        let may_repeat = error.is_unknown_script();
-        for mut group in groups {
-            group.attempts = group.attempts.saturating_add(1);
-            match may_repeat && group.attempts < MOST_ATTEMPTS {
-                true => self.again.push(group),
-                false => self.fail(&mut group, &error),
-            }
-        }
-    }
-
-    /// Hands out what came of a command, and learns from it if that is told when it was sent.
-    fn answered(
-        &self,
-        groups: Vec<Box<Group>>,
-        answer: Value,
-        sent_at: Option<Instant>,
-        note: impl Fn(&RedisError),
-    ) {
-        let runs = groups.iter().map(|group| run(group));
-        let mut outcomes = script::read_replies(runs, answer).unwrap_or_default().into_iter();
-        for mut group in groups {
-            match outcomes.next() {
-                Some(Ok(outcome)) => {
-                    if let Some(sent_at) = sent_at.filter(|_| group.clock == ScriptClock::Server) {
-                        self.local.learn(&group.call, sent_at, &outcome);
-                    }
-                    for (rider, verdicts) in group.riders.iter_mut().zip(outcome.verdicts) {
-                        rider.answer(Ok(verdicts));
-                    }
-                }
-                Some(Err(error)) => {
-                    note(&error);
-                    self.fail(&mut group, &SendError::Failed(error));
-                }
-                None => self.fail(&mut group, &SendError::Garbled),
-            }
-        }
-    }
-
     /// Tells those whose time is over so.
     fn expire(&mut self, now: Instant) {
         let under_way = self.flights.iter_mut().flat_map(|flight| &mut flight.commands).flatten();
@@ -281,6 +187,6 @@ impl Driver {
     }
 }
 
-fn run(group: &Group) -> Run<'_> {
+pub(super) fn run(group: &Group) -> Run<'_> {
     Run { call: &group.call, times: group.times(), wishes: &group.wishes }
 }

@@ -5,10 +5,11 @@
 //! gets the verdict of its turn. So a busy counter costs Redis one call for each round trip, whatever its load.
 //!
 //! What is known of counters (`local`) saves calls altogether; `leftover` gives back what it does not need. A task, the
-//! `driver`, sends and hands the answers out. It also keeps the callers' deadlines, all by one timer: a
+//! `driver`, sends, and hands the answers out (`landing`). It also keeps the callers' deadlines, all by one timer: a
 //! timer for each request would cost more than all the rest of this.
 
 mod driver;
+mod landing;
 mod leftover;
 mod queue;
 

@@ -27,14 +27,16 @@ const MOST_RIDERS: usize = u16::MAX as usize;
 /// Calls in the order in which they came. Ones that ask the same share a place.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Boxed, since they change hands some times.
-    waiting: VecDeque<Box<Group>>,
+    waiting: VecDeque<Waiting>,
     /// Places of those that others may join, by the hash of what they ask; counted from the first that ever waited.
     joinable: HashTable<u64>,
     /// How many went before the first that waits.
     gone: u64,
     hasher: RandomState,
 }
+
+/// A group on its way, boxed since it changes hands some times.
+pub(super) type Waiting = Box<Group>;
 
 /// A call, and all who made it.
 #[derive(Debug)]
@@ -98,7 +100,7 @@ impl Queue {
     }
 
     /// Takes the first calls out, at most so many, without those that nobody waits for any more.
-    pub(super) fn take(&mut self, most: usize) -> Vec<Box<Group>> {
+    pub(super) fn take(&mut self, most: usize) -> Vec<Waiting> {
         let mut taken = Vec::with_capacity(most.min(self.waiting.len()));
         while taken.len() < most
             && let Some(mut group) = self.pop()
@@ -110,7 +112,7 @@ impl Queue {
         taken
     }
 
-    fn pop(&mut self) -> Option<Box<Group>> {
+    fn pop(&mut self) -> Option<Waiting> {
         let group = self.waiting.pop_front()?;
         let place = self.gone;
         self.gone = place.wrapping_add(1);
@@ -149,7 +151,7 @@ impl Queue {
     }
 }
 
-fn group_at(waiting: &VecDeque<Box<Group>>, gone: u64, place: u64) -> Option<&Group> {
+fn group_at(waiting: &VecDeque<Waiting>, gone: u64, place: u64) -> Option<&Group> {
     waiting.get(usize::try_from(place.wrapping_sub(gone)).ok()?).map(|group| &**group)
 }
 

@@ -6,6 +6,7 @@
 //! that hits are given back: this worker forgets it then, and others learn of it soon, since no denial is believed for
 //! longer than half a second.
 
+mod demand;
 mod denial;
 mod generations;
 mod known;

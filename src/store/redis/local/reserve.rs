@@ -13,21 +13,20 @@ use std::{num::NonZeroU64, time::Duration};
 
 use tokio::time::Instant;
 
+use super::demand::{Rate, Whole};
 use crate::{
     algorithm::{Policy, Verdict, Wish},
-    clock::Timestamp,
     descriptor::Hits,
 };
 
-/// How long charges ahead shall last.
+/// How long charges ahead shall last. A bucket owes what refills while it is held, so that is shorter.
 const FILL: Duration = Duration::from_millis(100);
+const FILL_OF_BUCKETS: Duration = Duration::from_millis(50);
 
 /// The longest time that tokens are held, and the shortest.
 const LONGEST_HOLD: Duration = Duration::from_millis(200);
+const LONGEST_HOLD_OF_BUCKETS: Duration = Duration::from_millis(100);
 const SHORTEST_HOLD: Duration = Duration::from_millis(4);
-
-/// The time over which demand is averaged.
-const AVERAGED: Duration = Duration::from_millis(200);
 
 /// What remains is divided by so much: of a window, and of a bucket, of which the whole demand is not seen.
 const CAUTION: f64 = 4.0;
@@ -59,21 +58,6 @@ struct Basis {
     noted_at: Instant,
 }
 
-/// Hits per second, as of a time.
-#[derive(Clone, Copy, Debug)]
-struct Rate {
-    per_second: f64,
-    at: Instant,
-}
-
-/// Hits per second that a window of Redis was charged.
-#[derive(Clone, Copy, Debug, Default)]
-struct Whole {
-    per_second: f64,
-    /// When it was last seen, the window's end, and the hits in it.
-    seen: Option<(Timestamp, Timestamp, u64)>,
-}
-
 /// Tokens that were not spent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leftover {
@@ -84,7 +68,7 @@ pub(super) struct Leftover {
 
 impl Reserve {
     pub(super) fn new(now: Instant) -> Self {
-        let demand = Rate { per_second: 0.0, at: now };
+        let demand = Rate::none(now);
         Self {
             tokens: 0,
             spend_by: now,
@@ -130,13 +114,13 @@ impl Reserve {
         let demand = self.demand.at(now);
         let most = demand * fill_of(policy).as_secs_f64();
         // As long as nothing was seen of others, everybody would think to be alone.
-        let sees_others = is_bucket(policy) || self.whole.per_second > 0.0;
+        let sees_others = is_bucket(policy) || self.whole.per_second() > 0.0;
         if self.is_asked || most < 1.0 || !sees_others {
             return None;
         }
         self.is_asked = true;
         let caution = if is_bucket(policy) { CAUTION_OF_BUCKETS } else { CAUTION };
-        let share = demand / self.whole.per_second.max(demand) / caution;
+        let share = demand / self.whole.per_second().max(demand) / caution;
         Some(Wish {
             most: most as u32,
             share: (share * PARTS) as u16,
@@ -209,50 +193,14 @@ impl Leftover {
     }
 }
 
-impl Rate {
-    /// The rate at a later time, when nothing came in between.
-    fn at(&self, now: Instant) -> f64 {
-        let elapsed = now.saturating_duration_since(self.at);
-        self.per_second * (-elapsed.as_secs_f64() / AVERAGED.as_secs_f64()).exp()
-    }
-
-    fn add(&mut self, hits: u64, now: Instant) {
-        // Exact enough for any number of hits.
-        self.per_second = self.at(now) + hits as f64 / AVERAGED.as_secs_f64();
-        self.at = now;
-    }
-}
-
-impl Whole {
-    /// Takes note of how many hits a window has. What is denied says nothing of how many would have come.
-    fn see(&mut self, policy: &Policy, verdict: &Verdict, reserved: u32) {
-        let Some(end) = policy.reserved_until(verdict.decided_at).filter(|_| verdict.admitted) else {
-            return;
-        };
-        let (now, used) = (verdict.decided_at, verdict.used.saturating_add(u64::from(reserved)));
-        if let Some((at, known_end, before)) = self.seen
-            && known_end == end
-        {
-            let elapsed = now.since(at).as_secs_f64();
-            if elapsed > 0.0 {
-                let sample = used.saturating_sub(before) as f64 / elapsed;
-                let weight = 1.0 - (-elapsed / AVERAGED.as_secs_f64()).exp();
-                self.per_second += weight * (sample - self.per_second);
-            }
-        }
-        self.seen = Some((now, end, used));
-    }
-}
-
 const fn is_bucket(policy: &Policy) -> bool {
     matches!(policy, Policy::TokenBucket(_))
 }
 
-/// A bucket owes what is held for as long as it may be held, so that is shorter.
 fn fill_of(policy: &Policy) -> Duration {
-    if is_bucket(policy) { FILL / 2 } else { FILL }
+    if is_bucket(policy) { FILL_OF_BUCKETS } else { FILL }
 }
 
 fn longest_hold(policy: &Policy) -> Duration {
-    if is_bucket(policy) { LONGEST_HOLD / 2 } else { LONGEST_HOLD }
+    if is_bucket(policy) { LONGEST_HOLD_OF_BUCKETS } else { LONGEST_HOLD }
 }

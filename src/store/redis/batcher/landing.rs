@@ -1,0 +1,119 @@
+//! What comes back: each caller gets the verdict of its turn, or the reason why there is none.
+
+use ::redis::{RedisError, Value};
+use tokio::time::Instant;
+
+use super::{
+    driver::{Driver, run},
+    queue::{Group, Waiting},
+};
+use crate::store::redis::{
+    ScriptClock,
+    connection::{Connection, SendError},
+    script,
+};
+
+/// How often a call may meet a server that does not know the script: it may be told it and made to forget it again.
+const MOST_ATTEMPTS: u32 = 3;
+
+/// What was sent in one write.
+pub(super) struct Flight {
+    pub(super) number: u64,
+    /// Over which connection.
+    pub(super) connection: u64,
+    pub(super) sent_at: Instant,
+    /// What each command has.
+    pub(super) commands: Vec<Vec<Waiting>>,
+    /// Whether the write began with the script itself.
+    pub(super) tells_script: bool,
+}
+
+impl Driver {
+    /// Hands out what came of a flight.
+    pub(super) fn land(
+        &mut self,
+        number: u64,
+        answer: Result<Vec<Value>, SendError>,
+        connection: &Connection,
+    ) {
+        let Some(at) = self.flights.iter().position(|flight| flight.number == number) else { return };
+        let flight = self.flights.remove(at);
+        let answers = match answer {
+            Ok(answers) => answers,
+            Err(error) => return self.lost(flight, &error),
+        };
+        // Whether the server took the script shows in what it answers to the calls.
+        let mut answers = answers.into_iter().skip(usize::from(flight.tells_script));
+        let Flight { connection: number, sent_at, commands, .. } = flight;
+        for groups in commands {
+            match answers.next() {
+                Some(Value::ServerError(error)) => {
+                    let error = RedisError::from(error);
+                    connection.note(&error, number);
+                    self.refused(groups, error);
+                }
+                Some(answer) => {
+                    let note = |error: &RedisError| connection.note(error, number);
+                    // What another server said is not true of this one.
+                    let sent_at = (number == self.connection).then_some(sent_at);
+                    self.answered(groups, answer, sent_at, note);
+                }
+                None => groups.into_iter().for_each(|mut group| self.fail(&mut group, &SendError::Garbled)),
+            }
+        }
+    }
+
+    /// Nobody knows what came of a flight.
+    fn lost(&self, flight: Flight, error: &SendError) {
+        for mut group in flight.commands.into_iter().flatten() {
+            self.fail(&mut group, error);
+        }
+    }
+
+    fn fail(&self, group: &mut Group, error: &SendError) {
+        self.local.forget(&group.call);
+        group.fail(error);
+    }
+
+    /// A server refused a command, and did nothing, or nothing that is known.
+    fn refused(&mut self, groups: Vec<Waiting>, error: RedisError) {
+        let error = SendError::Failed(error);
+        let may_repeat = error.is_unknown_script();
+        for mut group in groups {
+            group.attempts = group.attempts.saturating_add(1);
+            match may_repeat && group.attempts < MOST_ATTEMPTS {
+                true => self.again.push(group),
+                false => self.fail(&mut group, &error),
+            }
+        }
+    }
+
+    /// Hands out what came of a command, and learns from it if that is told when it was sent.
+    fn answered(
+        &self,
+        groups: Vec<Waiting>,
+        answer: Value,
+        sent_at: Option<Instant>,
+        note: impl Fn(&RedisError),
+    ) {
+        let runs = groups.iter().map(|group| run(group));
+        let mut outcomes = script::read_replies(runs, answer).unwrap_or_default().into_iter();
+        for mut group in groups {
+            match outcomes.next() {
+                Some(Ok(outcome)) => {
+                    if let Some(sent_at) = sent_at.filter(|_| group.clock == ScriptClock::Server) {
+                        self.local.learn(&group.call, sent_at, &outcome);
+                    }
+                    for (rider, verdicts) in group.riders.iter_mut().zip(outcome.verdicts) {
+                        rider.answer(Ok(verdicts));
+                    }
+                }
+                Some(Err(error)) => {
+                    note(&error);
+                    self.fail(&mut group, &SendError::Failed(error));
+                }
+                None => self.fail(&mut group, &SendError::Garbled),
+            }
+        }
+    }
+}
