@@ -10,7 +10,8 @@
 # change with whatever else the machine does. Rounds alternate between the rows. In benches/compare/: `rows.sh` has the
 # rows and their targets, `servers.sh` starts what they ask, `measure.sh` measures; `costs.sh`,
 # `latency.sh`, `exactness.sh` and `memory.sh` are its parts; and the .awk files make tables of what was found.
-# `capacity.sh` then puts what follows from it into the README.
+# `notes.md`, which says what bounds the rows that fall short, becomes part of the results. `capacity.sh` then puts what
+# follows from them into the README.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -40,6 +41,8 @@ report() {
         printf '\n'
         "report_$part"
     done
+    printf '\n'
+    cat benches/compare/notes.md
     printf '\n## Machine\n\n- %s processors, %s; Linux %s.\n' "$(nproc)" \
         "$(awk -F': ' '/^model name/ { print $2; exit }' /proc/cpuinfo)" "$(uname -r)"
     printf -- '- Load of the machine at the end, of which about 2 is the measurement: %s.\n' \
