@@ -42,15 +42,19 @@ impl Driver {
             Ok(answers) => answers,
             Err(error) => return self.lost(flight, &error),
         };
-        // Whether the server took the script shows in what it answers to the calls.
-        let mut answers = answers.into_iter().skip(usize::from(flight.tells_script));
-        let Flight { connection: number, sent_at, commands, .. } = flight;
+        let mut answers = answers.into_iter();
+        let Flight { connection: number, sent_at, commands, tells_script, .. } = flight;
+        // Why the server does not know the script, if it was not taken.
+        let reason = match tells_script.then(|| answers.next()).flatten() {
+            Some(Value::ServerError(error)) => Some(RedisError::from(error)),
+            Some(_) | None => None,
+        };
         for groups in commands {
             match answers.next() {
                 Some(Value::ServerError(error)) => {
                     let error = RedisError::from(error);
                     connection.note(&error, number);
-                    self.refused(groups, error);
+                    self.refused(groups, error, reason.as_ref());
                 }
                 Some(answer) => {
                     let note = |error: &RedisError| connection.note(error, number);
@@ -75,10 +79,16 @@ impl Driver {
         group.fail(error);
     }
 
-    /// A server refused a command, and did nothing, or nothing that is known.
-    fn refused(&mut self, groups: Vec<Waiting>, error: RedisError) {
-        let error = SendError::Failed(error);
-        let may_repeat = error.is_unknown_script();
+    /// A server refused a command, and did nothing, or nothing that is known. If it refused the script itself, that is
+    /// the reason.
+    fn refused(&mut self, groups: Vec<Waiting>, error: RedisError, reason: Option<&RedisError>) {
+        let (error, may_repeat) = match (SendError::Failed(error), reason) {
+            (error, Some(reason)) if error.is_unknown_script() => (SendError::Failed(reason.clone()), false),
+            (error, _) => {
+                let is_unknown = error.is_unknown_script();
+                (error, is_unknown)
+            }
+        };
         for mut group in groups {
             group.attempts = group.attempts.saturating_add(1);
             match may_repeat && group.attempts < MOST_ATTEMPTS {
