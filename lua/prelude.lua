@@ -28,9 +28,9 @@
 --
 -- An algorithm whose counters have keys of their own keeps the times of hits in order, and is a table in QUEUES
 -- under its kind, made likewise. A queue is a table {key, lifetime = microseconds that a hit counts, horizon = the
--- time up to which hits have ended, now, used = hits in it, last = the time of the newest, where it is known}. Once its key may have
--- become empty nothing looks at it any more: while a slot moves to another node of a cluster, a key that is gone is
--- taken for one that has moved.
+-- time up to which hits have ended, now, used = hits in it, last = the time of the newest, where it is known}. Once its
+-- key may have become empty nothing looks at it any more: while a slot moves to another node of a cluster, a key that
+-- is gone is taken for one that has moved.
 --   open(queue)                        fills it in, and moves to now what lies ahead of it
 --   admits(queue, hits, limit, extra)  whether a charge passes
 --   push(queue, hits, extra)           charges

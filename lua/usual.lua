@@ -99,11 +99,13 @@ local function decide_several(i, times, raw)
     outcomes[at + 1] = told
   end
   if changed then
-    if not has_more then
-      records, patched = #ids, '       ' .. table.concat(ids) .. table.concat(kept)
+    local body
+    if has_more then
+      body = string.sub(patched, 8)
+    else
+      records, body = #ids, table.concat(ids) .. table.concat(kept)
     end
-    local header = struct.pack('<BI2I4', 1, records, last_end)
-    write_cell(i, header .. string.sub(patched, 8), last_end, old_ends)
+    write_cell(i, struct.pack('<BI2I4', 1, records, last_end) .. body, last_end, old_ends)
   end
   return table.concat(outcomes)
 end

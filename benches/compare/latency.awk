@@ -1,17 +1,5 @@
 # The table of latencies: of each round a row and its target, the rate, p50 and p99.
-BEGIN { FS = "\t" }
-
-FILENAME ~ /names$/ {
-    split($0, field, "|")
-    name[field[1]] = field[2]
-    next
-}
-
 {
-    split($2, row, " ")
-    id = row[1]
-    if (!(id in target)) order[++rows] = id
-    target[id] = row[2]
     if (id == "floor") floor = $5
     rates[id] = rates[id] " " $3
     p50s[id] = p50s[id] " " $4

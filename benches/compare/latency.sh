@@ -52,9 +52,10 @@ report_latency() {
     printf '## Latency\n\nOpen loop, 4 connections, at a quarter of the most that the row did in a closed loop in the'
     printf ' same round; from the\ntime that a request was due.\n\n'
     cut -d'|' -f1,2 <(printf '%s\n' "${ROWS[@]}") >"$work/names"
-    awk -f benches/compare/median.awk -f benches/compare/latency.awk "$work/names" "$work/latency"
+    awk -f benches/compare/median.awk -f benches/compare/named.awk -f benches/compare/latency.awk "$work/names" \
+        "$work/latency"
     printf '\nOne connection with %s requests per second, alone and beside one that keeps 64 in flight, on one' \
         $QUIET_RATE
     printf ' worker.\n\n'
-    awk -f benches/compare/median.awk -f benches/compare/quiet.awk "$work/names" "$work/quiet"
+    awk -f benches/compare/median.awk -f benches/compare/named.awk -f benches/compare/quiet.awk "$work/names" "$work/quiet"
 }

@@ -1,17 +1,5 @@
 # The table of quiet connections: of each round a row and its target, p99 alone and p99 beside a busy connection.
-BEGIN { FS = "\t" }
-
-FILENAME ~ /names$/ {
-    split($0, field, "|")
-    name[field[1]] = field[2]
-    next
-}
-
 {
-    split($2, row, " ")
-    id = row[1]
-    if (!(id in target)) order[++rows] = id
-    target[id] = row[2]
     alone[id] = alone[id] " " $3
     beside[id] = beside[id] " " $4
     ratios[id] = ratios[id] " " $4 / $3

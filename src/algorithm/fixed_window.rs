@@ -1,8 +1,8 @@
 //! Hits counted in windows aligned to the epoch.
 //!
 //! The algorithm of envoyproxy/ratelimit: hits that are denied count too, so a caller that keeps hammering
-//! stays over its limit until the window ends; where a request is charged all or none, they don't. Up to twice the
-//! limit can pass within one window's length that straddles an edge.
+//! stays over its limit until the window ends; where a request is charged all or none, or the counter is leased, they
+//! don't. Up to twice the limit can pass within one window's length that straddles an edge.
 //!
 //! The state is `[end of the window in seconds since the epoch, hits]`. While that end lies ahead, the hits
 //! count, whatever window the rule has by now: when a window was made longer or shorter, the usage counts in the

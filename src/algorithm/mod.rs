@@ -116,3 +116,17 @@ pub struct Verdict {
     /// The time of the decision.
     pub decided_at: Timestamp,
 }
+
+impl Verdict {
+    /// The verdict as it reads so much later, if nothing happens to the counter.
+    #[must_use]
+    pub fn later(self, elapsed: Duration) -> Self {
+        let left = |time: Duration| if time == Duration::MAX { time } else { time.saturating_sub(elapsed) };
+        Self {
+            reset_after: left(self.reset_after),
+            retry_after: left(self.retry_after),
+            decided_at: self.decided_at.plus(elapsed),
+            ..self
+        }
+    }
+}

@@ -10,7 +10,7 @@ use crate::{
     algorithm::{Charging, Verdict},
     descriptor::Hits,
     store::{
-        Decisions, StoreError,
+        Decisions,
         call::{Ask, Call, Verdicts, add},
     },
 };
@@ -27,9 +27,7 @@ pub(super) fn undo(calls: &Calls, decisions: &Decisions) -> Calls {
                     was_charged.then(|| reverse(call.charging, ask.hits, verdict)).flatten()
                 }),
                 // Nothing was taken.
-                Err(StoreError::Unsent(_) | StoreError::Unreachable(_) | StoreError::Moving(_)) => {
-                    again(ask.hits)
-                }
+                Err(error) if error.did_nothing() => again(ask.hits),
                 Err(_) => release_of(ask.hits).or_else(|| again(ask.hits)),
             };
             if let Some(hits) = hits {

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// What one descriptor asks of one counter.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ask {
     /// The descriptor's position in its request.
     pub descriptor: usize,
@@ -44,12 +44,19 @@ impl Ask {
 }
 
 /// One cell, and what is asked of its counters, in the request's order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     /// The cell's name.
     pub key: CellKey,
     /// What is asked.
     pub asks: SmallVec<[Ask; 1]>,
+}
+
+impl Cell {
+    /// Whether only one ask is of the counter.
+    pub fn asks_once(&self, record: RecordId) -> bool {
+        self.asks.iter().filter(|ask| ask.record == record).count() == 1
+    }
 }
 
 /// All that a request asks of one hash tag: decided in one atomic step.

@@ -67,6 +67,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether it is known that nothing was charged, nor given back.
+    pub const fn did_nothing(&self) -> bool {
+        matches!(self, Self::Unsent(_) | Self::Unreachable(_) | Self::Moving(_))
+    }
+
     /// The error's name in metrics.
     pub const fn label(&self) -> &'static str {
         match self {
@@ -144,6 +149,5 @@ async fn give_back(store: &Store, mut calls: Calls) {
 
 /// Whether a call that failed may be made again: it was not made, or it is all the same how often it is.
 fn may_repeat(call: &Call, error: &StoreError) -> bool {
-    matches!(error, StoreError::Unsent(_) | StoreError::Unreachable(_) | StoreError::Moving(_))
-        || call.asks().all(|ask| matches!(ask.hits, Hits::Release(_)))
+    error.did_nothing() || call.asks().all(|ask| matches!(ask.hits, Hits::Release(_)))
 }

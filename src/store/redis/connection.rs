@@ -76,7 +76,7 @@ impl Connection {
 
     /// Sends a command once and awaits its answer.
     pub(super) async fn send(&self, command: &Cmd) -> Result<Value, SendError> {
-        let (mut connection, number) = self.connection().await?;
+        let Current { mut connection, number } = self.connection().await?;
         // An error that Redis answers arrives as a value.
         let answer = connection.send_packed_command(command).await.and_then(unless_error);
         if answer.as_ref().map_or_else(is_lasting, is_lasting_within) {
@@ -88,7 +88,7 @@ impl Connection {
     /// Sends a command once, as one that the server shall obey although it is only about to own the keys, and
     /// awaits its answer.
     pub(super) async fn send_asking(&self, command: &Cmd) -> Result<Value, SendError> {
-        let (mut connection, number) = self.connection().await?;
+        let Current { mut connection, number } = self.connection().await?;
         let mut both = Pipeline::with_capacity(2);
         both.cmd("ASKING").add_command(command.clone());
         let answer = connection.send_packed_commands(&both, 0, 2).await.and_then(second_answer);
@@ -121,13 +121,7 @@ impl Connection {
 
     /// The connection as it is now, or why there is none; nothing before the first attempt to connect is over.
     pub(super) fn current(&self) -> Option<Result<Current, SendError>> {
-        match &*self.shared.state.borrow() {
-            State::Connecting => None,
-            State::Up(connection, number) => {
-                Some(Ok(Current { connection: connection.clone(), number: *number }))
-            }
-            State::Down(reason) => Some(Err(SendError::NotConnected(reason.clone()))),
-        }
+        self.shared.state.borrow().current()
     }
 
     /// Whether a command would be sent at once.
@@ -150,13 +144,23 @@ impl Connection {
         });
     }
 
-    async fn connection(&self) -> Result<(MultiplexedConnection, u64), SendError> {
+    /// The connection, once the first attempt to connect is over.
+    async fn connection(&self) -> Result<Current, SendError> {
         let mut state = self.shared.state.clone();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting)).await;
-        match settled.as_deref() {
-            Ok(State::Up(connection, number)) => Ok((connection.clone(), *number)),
-            Ok(State::Down(reason)) => Err(SendError::NotConnected(reason.clone())),
-            Ok(State::Connecting) | Err(_) => Err(SendError::NotConnected("closing".into())),
+        let current = settled.ok().and_then(|state| state.current());
+        current.unwrap_or_else(|| Err(SendError::NotConnected("closing".into())))
+    }
+}
+
+impl State {
+    fn current(&self) -> Option<Result<Current, SendError>> {
+        match self {
+            Self::Connecting => None,
+            Self::Up(connection, number) => {
+                Some(Ok(Current { connection: connection.clone(), number: *number }))
+            }
+            Self::Down(reason) => Some(Err(SendError::NotConnected(reason.clone()))),
         }
     }
 }

@@ -72,7 +72,8 @@ impl Queue {
             let Self { waiting, joinable, gone, .. } = self;
             let asks_same = |place: &u64| {
                 group_at(waiting, *gone, *place).is_some_and(|group| {
-                    group.clock == clock && group.riders.len() < MOST_RIDERS && is_same(&group.call, call)
+                    // Those that can be joined are charged alike.
+                    group.clock == clock && group.riders.len() < MOST_RIDERS && group.call.cells == call.cells
                 })
             };
             if let Some(group) = joinable.find(hash, asks_same).copied().and_then(|place| {
@@ -161,27 +162,8 @@ fn can_be_joined(call: &Call) -> bool {
     let [cell] = call.cells.as_slice() else { return false };
     let is_plain =
         |ask: &Ask| matches!(ask.hits, Hits::Peek | Hits::Charge(_)) && !ask.policy.algorithm().has_own_key();
-    let asked_once =
-        |(at, ask): (usize, &Ask)| cell.asks.iter().take(at).all(|other| other.record != ask.record);
     call.charging == Charging::EachForItself
-        && cell.asks.iter().all(is_plain)
-        && cell.asks.iter().enumerate().all(asked_once)
-}
-
-/// Whether two calls ask the same of the same counters.
-fn is_same(one: &Call, other: &Call) -> bool {
-    let asks_same = |(one, other): (&Ask, &Ask)| {
-        one.record == other.record
-            && one.hits == other.hits
-            && one.policy == other.policy
-            && one.descriptor == other.descriptor
-    };
-    one.cells.len() == other.cells.len()
-        && one.cells.iter().zip(&other.cells).all(|(one, other)| {
-            one.key == other.key
-                && one.asks.len() == other.asks.len()
-                && one.asks.iter().zip(&other.asks).all(asks_same)
-        })
+        && cell.asks.iter().all(|ask| is_plain(ask) && cell.asks_once(ask.record))
 }
 
 impl Group {

@@ -49,16 +49,11 @@ impl Denial {
         let more = hits.get().checked_sub(self.hits)?;
         let verdict = self.at(now).filter(|verdict| !verdict.admitted)?;
         // When more than was denied will pass is not known.
-        let may_wait_longer = more > 0;
-        Some(Verdict {
-            over: verdict.over.saturating_add(more),
-            retry_after: if may_wait_longer {
-                verdict.reset_after.max(verdict.retry_after)
-            } else {
-                verdict.retry_after
-            },
-            ..verdict
-        })
+        let retry_after = match more {
+            0 => verdict.retry_after,
+            _ => verdict.retry_after.max(verdict.reset_after),
+        };
+        Some(Verdict { over: verdict.over.saturating_add(more), retry_after, ..verdict })
     }
 
     /// What was said of just such a charge, whether or not it would have passed.
@@ -70,13 +65,6 @@ impl Denial {
     /// The verdict as of now, while it stands.
     fn at(&self, now: Instant) -> Option<Verdict> {
         let Self { verdict, noted_at, until, .. } = self;
-        let elapsed = now.saturating_duration_since(*noted_at);
-        let left = |time: Duration| if time == Duration::MAX { time } else { time.saturating_sub(elapsed) };
-        (now < *until).then_some(Verdict {
-            reset_after: left(verdict.reset_after),
-            retry_after: left(verdict.retry_after),
-            decided_at: verdict.decided_at.plus(elapsed),
-            ..*verdict
-        })
+        (now < *until).then(|| verdict.later(now.saturating_duration_since(*noted_at)))
     }
 }

@@ -99,7 +99,7 @@ impl Known {
     /// What to charge ahead of a counter.
     pub(super) fn wish(&mut self, (cell, ask): (&Cell, &Ask), now: Instant) -> Option<Wish> {
         // Another ask of the same counter in the call would find less than there was.
-        if ask.hits.charged() == 0 || !is_alone(cell, ask) {
+        if ask.hits.charged() == 0 || !cell.asks_once(ask.record) {
             return None;
         }
         let account =
@@ -171,7 +171,8 @@ impl Known {
     ) {
         let (cell, ask) = place;
         // What one ask of a counter met may be due to another one of the same call.
-        let denial = (is_seen && is_alone(cell, ask)).then(|| Denial::new(ask, verdict, sent_at)).flatten();
+        let denial =
+            (is_seen && cell.asks_once(ask.record)).then(|| Denial::new(ask, verdict, sent_at)).flatten();
         let may_be_new = denial.is_some() || reserved > 0;
         let account = match may_be_new {
             true => self.accounts.get_or_insert(&cell.key, ask.record, || Account::new(ask.policy)),
@@ -233,11 +234,6 @@ impl Known {
         }
         calls
     }
-}
-
-/// Whether nothing else in the cell is asked of the same counter.
-fn is_alone(cell: &Cell, ask: &Ask) -> bool {
-    cell.asks.iter().filter(|other| other.record == ask.record).count() == 1
 }
 
 impl Account {

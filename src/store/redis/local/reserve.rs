@@ -91,15 +91,13 @@ impl Reserve {
         let Basis { verdict, noted_at } = self.basis.filter(|_| now < self.spend_by)?;
         self.tokens = self.tokens.checked_sub(hits.get())?;
         self.spent = self.spent.saturating_add(hits.get());
-        let elapsed = now.saturating_duration_since(noted_at);
         Some(Verdict {
             admitted: true,
             remaining: verdict.remaining.saturating_sub(u32::try_from(self.spent).unwrap_or(u32::MAX)),
-            reset_after: verdict.reset_after.saturating_sub(elapsed),
             retry_after: Duration::ZERO,
             used: verdict.used.saturating_add(self.spent),
             over: 0,
-            decided_at: verdict.decided_at.plus(elapsed),
+            ..verdict.later(now.saturating_duration_since(noted_at))
         })
     }
 
