@@ -10,7 +10,7 @@ pub(crate) use self::calls::cell_of;
 pub use self::places::Places;
 use self::target::{Target, Targets};
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -69,7 +69,7 @@ impl Limiter {
         matches!(self.store, Store::Memory(_))
     }
 
-    /// Decides what a request tells about itself; with the places that it holds, if it passes and took any.
+    /// Decides what a request tells about itself, for a caller that waits so long if that is known; with the places that it holds, if it passes and took any.
     ///
     /// # Errors
     /// When a counter could not be decided.
@@ -78,6 +78,7 @@ impl Limiter {
         rules: &'r Rules,
         domain: &str,
         descriptors: &[Descriptor<'_>],
+        patience: Option<Duration>,
     ) -> Result<(Decision<'r>, Option<Places>), StoreError> {
         let Some(rules) = rules.domain(domain) else {
             metrics::unknown_domain();
@@ -89,7 +90,7 @@ impl Limiter {
         let lease = targets.iter().any(Target::takes_lease).then(LeaseId::random);
         let mut calls = calls::calls(rules, descriptors, &targets, lease, self.modes);
         let places = lease.map(|lease| Places::new(self.store.clone(), &calls, lease));
-        let decisions = look::decide(&self.store, &mut calls).await;
+        let decisions = look::decide(&self.store, &mut calls, self.store.deadline(patience)).await;
         let decision = self.conclude(domain, descriptors, &targets, &calls, &decisions);
         let keeps =
             |decision: &Decision<'_>| decision.code == Code::Ok && undo::holds_lease(&calls, &decisions);

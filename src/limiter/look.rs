@@ -7,6 +7,8 @@
 
 use std::mem;
 
+use tokio::time::Instant;
+
 use super::{Calls, undo::is_vetoed};
 use crate::{
     algorithm::{Algorithm, Charging},
@@ -17,20 +19,20 @@ use crate::{
     },
 };
 
-/// Decides calls, and leaves them as they were made.
-pub(super) async fn decide(store: &Store, calls: &mut Calls) -> Decisions {
+/// Decides calls until `deadline`, and leaves them as they were made.
+pub(super) async fn decide(store: &Store, calls: &mut Calls, deadline: Option<Instant>) -> Decisions {
     if !is_needed(calls) {
-        return store.decide(calls).await;
+        return store.decide(calls, deadline).await;
     }
     // Apart, so that the usual case is a small future.
-    let (made, decisions) = Box::pin(look_first(store, mem::take(calls))).await;
+    let (made, decisions) = Box::pin(look_first(store, mem::take(calls), deadline)).await;
     *calls = made;
     decisions
 }
 
-async fn look_first(store: &Store, calls: Calls) -> (Calls, Decisions) {
+async fn look_first(store: &Store, calls: Calls, deadline: Option<Instant>) -> (Calls, Decisions) {
     let looks: Calls = calls.iter().map(look).collect();
-    let seen = store.decide(&looks).await;
+    let seen = store.decide(&looks, deadline).await;
     let has_room = |(call, seen): (&Call, &Result<Verdicts, _>)| match seen {
         Ok(verdicts) => call.asks().zip(verdicts).all(|(ask, (_, verdict))| {
             let fits = ask.hits.charged() <= u64::from(verdict.remaining);
@@ -41,7 +43,7 @@ async fn look_first(store: &Store, calls: Calls) -> (Calls, Decisions) {
     };
     let has_room: Vec<bool> = calls.iter().zip(&seen).map(has_room).collect();
     if has_room.iter().all(|has_room| *has_room) {
-        let decisions = store.decide(&calls).await;
+        let decisions = store.decide(&calls, deadline).await;
         return (calls, decisions);
     }
     // Those without room are asked, so that the answer tells when they will have it. They charge nothing, unless room
@@ -51,7 +53,7 @@ async fn look_first(store: &Store, calls: Calls) -> (Calls, Decisions) {
         of_part.map(|(call, _)| call.clone()).collect()
     };
     let asked = part(false);
-    let answers = store.decide(&asked).await;
+    let answers = store.decide(&asked, deadline).await;
     let is_denied = asked.iter().zip(&answers).any(|(call, answer)| match answer {
         Ok(verdicts) => is_vetoed(call, verdicts),
         Err(_) => true,
@@ -66,7 +68,7 @@ async fn look_first(store: &Store, calls: Calls) -> (Calls, Decisions) {
             .unzip(),
         false => {
             let rest = part(true);
-            let answers = store.decide(&rest).await;
+            let answers = store.decide(&rest, deadline).await;
             (rest, answers)
         }
     };

@@ -25,7 +25,7 @@ impl RateLimitService for Rls {
     {
         match self.0.answer_at_once(request.get_ref()) {
             Some(answer) => Box::pin(ready(response(answer))),
-            None => Box::pin(async move { response(self.0.answer(request.get_ref()).await) }),
+            None => Box::pin(async move { response(self.0.answer(request.get_ref(), None).await) }),
         }
     }
 }

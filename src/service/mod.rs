@@ -9,6 +9,8 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use futures_util::FutureExt as _;
 
 pub use self::settings::{Answers, Bounds, HeaderNames, HeaderStyle};
@@ -70,12 +72,16 @@ impl Service {
         Self { limiter, answers, bounds }
     }
 
-    /// Decides `request`.
+    /// Decides `request`, for a caller that waits so long if it says so.
     ///
     /// # Errors
     /// See [`RequestError`]. Being over the limit is no error.
-    pub async fn answer(&self, request: &RateLimitRequest) -> Result<Answer, RequestError> {
-        let answer = self.decide(request).await;
+    pub async fn answer(
+        &self,
+        request: &RateLimitRequest,
+        patience: Option<Duration>,
+    ) -> Result<Answer, RequestError> {
+        let answer = self.decide(request, patience).await;
         match &answer {
             Ok(answer) if answer.response.overall_code() == wire::Code::OverLimit => {
                 metrics::answered("over_limit");
@@ -92,17 +98,21 @@ impl Service {
         if !self.limiter.decides_at_once() {
             return None;
         }
-        let answer = self.answer(request).now_or_never();
+        let answer = self.answer(request, None).now_or_never();
         debug_assert!(answer.is_some(), "nobody is waited for");
         // What was begun may have charged, and must not be begun again.
         Some(answer.unwrap_or(Err(RequestError::Store(StoreError::Garbled))))
     }
 
-    async fn decide(&self, request: &RateLimitRequest) -> Result<Answer, RequestError> {
+    async fn decide(
+        &self,
+        request: &RateLimitRequest,
+        patience: Option<Duration>,
+    ) -> Result<Answer, RequestError> {
         let descriptors = decode::descriptors(request, &self.bounds)?;
         let rules = self.limiter.rules();
         let rules = rules.get().ok_or(RequestError::NoRules)?;
-        let (decision, places) = self.limiter.decide(rules, &request.domain, &descriptors).await?;
+        let (decision, places) = self.limiter.decide(rules, &request.domain, &descriptors, patience).await?;
         let mut response = encode::response(&decision);
         headers::add(&mut response, &self.answers.headers, &decision);
         if self.answers.problem_body && decision.code == Code::OverLimit {

@@ -11,7 +11,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 
-use tokio::{runtime::Handle, time::sleep};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep},
+};
 
 use self::call::{Call, Calls, Verdicts};
 pub use self::{later::Later, memory::MemoryStore, redis::RedisStore};
@@ -87,14 +90,26 @@ impl StoreError {
 }
 
 impl Store {
-    /// Decides every call, each in one atomic step, all of them in flight together.
-    pub async fn decide(&self, calls: &[Call]) -> Decisions {
+    /// Until when a decision that begins now may take, for a caller that waits so long if that is known. Where
+    /// decisions take no time, there is no such thing.
+    pub fn deadline(&self, patience: Option<Duration>) -> Option<Instant> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(store) => Some(store.deadline(patience)),
+        }
+    }
+
+    /// Decides every call until `deadline`, each in one atomic step, all of them in flight together.
+    pub async fn decide(&self, calls: &[Call], deadline: Option<Instant>) -> Decisions {
         match self {
             Self::Memory(store) => calls.iter().map(|call| Ok(store.decide(call))).collect(),
-            Self::Redis(store) => match calls {
-                [call] => SmallVec::from_iter([store.decide(call).await]),
-                calls => join_all(calls.iter().map(|call| store.decide(call))).await.into(),
-            },
+            Self::Redis(store) => {
+                let deadline = deadline.unwrap_or_else(|| store.deadline(None));
+                match calls {
+                    [call] => SmallVec::from_iter([store.decide_by(call, deadline).await]),
+                    calls => join_all(calls.iter().map(|call| store.decide_by(call, deadline))).await.into(),
+                }
+            }
         }
     }
 
@@ -130,7 +145,7 @@ impl Store {
 /// Decides calls that give something back, and those that fail again, with growing pauses.
 async fn give_back(store: &Store, mut calls: Calls) {
     for pause in LATER_PAUSES.into_iter().map(Some).chain([None]) {
-        let decisions = store.decide(&calls).await;
+        let decisions = store.decide(&calls, None).await;
         let mut left = Calls::new();
         for (call, decision) in calls.into_iter().zip(decisions) {
             match decision {

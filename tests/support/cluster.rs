@@ -227,6 +227,25 @@ impl Cluster {
             command.arg("SETSLOT").arg(slot).arg("NODE").arg(self.id(to));
             command.exec(&mut self.node(node)).expect("owned");
         }
+        wait("the masters never agreed on their epochs", || self.agrees_on_epochs());
+    }
+
+    /// Whether every master knows the epoch of every other. Before that, one that takes a slot may take too low an
+    /// epoch for it, and lose it to an old message of the one that had it.
+    fn agrees_on_epochs(&self) -> bool {
+        let mut views = (0..self.masters).map(|number| self.epochs(number));
+        let first = views.next();
+        views.all(|view| Some(view) == first)
+    }
+
+    /// The epochs of the masters in the eyes of one of them, by their names.
+    fn epochs(&self, number: usize) -> Vec<(String, String)> {
+        let nodes: String = cmd("CLUSTER").arg("NODES").query(&mut self.node(number)).expect("nodes");
+        let fields = nodes.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let masters = fields.filter(|fields| fields[2].contains("master"));
+        let mut epochs: Vec<_> = masters.map(|fields| (fields[0].to_owned(), fields[6].to_owned())).collect();
+        epochs.sort();
+        epochs
     }
 }
 

@@ -36,7 +36,7 @@ impl Subject {
             }
             Self::Redis(store) => Store::Redis(store.clone().with_clock(ScriptClock::Fixed(now))),
         };
-        let mut decisions = store.decide(std::slice::from_ref(call)).await;
+        let mut decisions = store.decide(std::slice::from_ref(call), None).await;
         let mut verdicts = decisions.remove(0).expect("the store decides");
         verdicts.sort_by_key(|(descriptor, _)| *descriptor);
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()

@@ -25,7 +25,7 @@ mod settings;
 mod target;
 mod topology;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ::redis::{ErrorKind, ServerErrorKind};
 use tokio::time::{Instant, timeout};
@@ -114,13 +114,27 @@ impl RedisStore {
     /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether
     /// the call was charged.
     pub async fn decide(&self, call: &Call) -> Result<Verdicts, StoreError> {
+        self.decide_by(call, self.deadline(None)).await
+    }
+
+    /// The same for a caller that waits until `deadline`.
+    ///
+    /// # Errors
+    /// Those of [`RedisStore::decide`].
+    pub async fn decide_by(&self, call: &Call, deadline: Instant) -> Result<Verdicts, StoreError> {
         let shared = &*self.shared;
-        let now = Instant::now();
-        let deadline = now.checked_add(shared.terms.timeout).unwrap_or(now);
-        let request = Request { call, clock: self.clock, made_at: now, deadline };
+        let request = Request { call, clock: self.clock, made_at: Instant::now(), deadline };
         let verdicts = shared.servers.decide(request).await.map_err(|error| self.told(error));
         shared.condition.note(verdicts.as_ref().err());
         verdicts
+    }
+
+    /// Until when a decision that begins now may take, for a caller that waits so long if that is known.
+    pub(super) fn deadline(&self, patience: Option<Duration>) -> Instant {
+        let now = Instant::now();
+        let timeout = self.shared.terms.timeout;
+        let within = patience.map_or(timeout, |patience| patience.min(timeout));
+        now.checked_add(within).unwrap_or(now)
     }
 
     /// Decides several runs in one command, each in one step, in their order; in a cluster all of one slot. Each has an
