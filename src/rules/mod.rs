@@ -10,6 +10,7 @@
 mod cidr;
 mod id;
 mod level;
+mod regex;
 mod rule;
 mod snapshot;
 mod wildcard;
@@ -23,6 +24,7 @@ pub use self::{
     cidr::CidrTable,
     id::RecordId,
     level::{Branch, Duplicate, Level, Matcher, Node},
+    regex::{Regex, RegexError},
     rule::{Derived, Limit, Rule, Segment, Sync, Value},
     snapshot::{InForce, Snapshot},
     wildcard::Wildcard,
