@@ -289,6 +289,8 @@ mod tests {
             prop_assert_eq!(first.tag(), second.tag());
             prop_assert_eq!(first == second, left == right);
             prop_assert_eq!(first == tag, left == (Vec::new(), 0));
+            // What a counter's name takes of memory is bounded whatever callers bring.
+            prop_assert!(first.as_bytes().len() <= 352);
         }
 
         #[test]
