@@ -14,6 +14,7 @@ use tonic_health::pb::health_server::HealthServer;
 use super::{
     delivery::Delivery,
     health::{HealthService, Readiness},
+    patience::Arrival,
     unary,
 };
 use crate::proto::{
@@ -67,7 +68,8 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         match request.uri().path() == unary::PATH {
             true => {
-                let answer = unary::answer(Arc::clone(&self.rate_limit), request, self.max_message_bytes);
+                let (service, arrival) = (Arc::clone(&self.rate_limit), Arrival::now());
+                let answer = unary::answer(service, arrival, request, self.max_message_bytes);
                 Answering::RateLimit(Box::pin(answer))
             }
             false => Answering::Other(Box::pin(self.others.clone().call(request.map(Body::new)))),
