@@ -125,7 +125,7 @@ async fn nodes_that_send_a_call_to_each_other_are_not_asked_for_ever() {
     let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
     let begun = Instant::now();
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
-    assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+    assert!(matches!(error, StoreError::Declined(_)), "{error:?}");
     assert!(begun.elapsed() < Duration::from_secs(2));
     let evaluated: usize = nodes.iter().map(|node| node.evaluated.load(Ordering::SeqCst)).sum();
     assert!((3..=20).contains(&evaluated), "{evaluated}");
@@ -145,7 +145,7 @@ async fn a_cluster_that_is_down_or_starting_charges_nothing_and_says_so() {
         let nodes = nodes(vec![listen()], move |_| Some(format!("-{error}\r\n")));
         let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
         let found = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
-        assert!(matches!(found, StoreError::Refused(_)), "{found:?}");
+        assert!(matches!(found, StoreError::Declined(_)), "{found:?}");
         assert_eq!(nodes[0].evaluated.load(Ordering::SeqCst), 1);
     }
 }
@@ -168,7 +168,7 @@ async fn a_slot_that_does_not_arrive_in_time_charged_nothing_and_its_error_says_
             }
         }
         match most {
-            1 => assert!(matches!(error, StoreError::Refused(_)), "{error:?}"),
+            1 => assert!(matches!(error, StoreError::Declined(_)), "{error:?}"),
             _ => assert!(matches!(error, StoreError::Moving(_)), "{error:?}"),
         }
         // The pauses grow.
@@ -186,7 +186,7 @@ async fn an_owner_without_an_address_is_waited_for_but_not_for_ever() {
     let nodes = nodes(vec![listen()], move |_| Some(format!("-MOVED {slot} ?:7000\r\n")));
     let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
-    assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+    assert!(matches!(error, StoreError::Declined(_)), "{error:?}");
     let evaluated = nodes[0].evaluated.load(Ordering::SeqCst);
     assert!((4..=20).contains(&evaluated), "{evaluated}");
 }

@@ -11,10 +11,10 @@ use tokio::time::{sleep, timeout_at};
 use super::{Cluster, table::Route};
 use crate::store::{
     call::Verdicts,
+    chance::jittered,
     redis::{
         address::Address,
         batcher::{Request, Terms},
-        chance::jittered,
         connection::{Connection, SendError},
         script::{self, Run},
     },
@@ -128,6 +128,7 @@ impl Cluster {
                     (route, is_asking) = (self.owner(slot)?, false);
                 }
             }
+            route.server.check()?;
             let connection = route.server.connection();
             let sent = async {
                 match is_asking {
@@ -150,12 +151,16 @@ impl Cluster {
     fn next(&self, slot: u16, error: &SendError, node: &Address) -> Option<Next> {
         let (error, kind) = match error {
             SendError::Failed(error) => (error, error.kind()),
-            SendError::NotConnected(_) => {
+            SendError::NotConnected(_) | SendError::Silent => {
                 self.refresh();
                 return None;
             }
-            // Should the node be silent for good, then its connection will be found broken.
-            SendError::Late | SendError::Unsent | SendError::Garbled | SendError::Moving(_) => return None,
+            // Should the node be silent, then that is found soon.
+            SendError::Late
+            | SendError::Unsent
+            | SendError::Crowded
+            | SendError::Garbled
+            | SendError::Moving(_) => return None,
         };
         let kind = match kind {
             ErrorKind::Server(kind) => kind,
