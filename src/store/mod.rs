@@ -147,7 +147,7 @@ impl Store {
                     metrics::given_back(true);
                 }
             }
-            (Self::Redis(store), Ok(runtime)) => match store.later().begin() {
+            (Self::Redis(store), Ok(runtime)) => match store.later().begin(calls.len()) {
                 Some(turn) => {
                     let store = self.clone();
                     runtime.spawn(async move {

@@ -15,6 +15,7 @@ use tollgate::{
     descriptor::Hits,
     store::{RedisStore, StoreError, redis::RedisSettings},
 };
+use tracing::subscriber::DefaultGuard;
 
 use super::{charge, connected, one};
 use crate::support::redis::{Redis, settings};
@@ -237,9 +238,28 @@ async fn a_server_knows_the_script_before_the_first_call() {
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
 }
 
-/// What is logged on this thread.
+/// What is logged on this thread, where a test's tasks are.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    /// Keeps the lines for as long as the guard is there.
+    pub(super) fn keep() -> (Self, DefaultGuard) {
+        let lines = Self::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        (lines, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// How many there are with a text.
+    pub(super) fn count(&self, text: &str) -> usize {
+        self.text().matches(text).count()
+    }
+
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("no panic").clone()).expect("a text")
+    }
+}
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -253,11 +273,7 @@ impl Write for Lines {
 
 #[tokio::test]
 async fn a_server_that_takes_no_writes_is_told_of_once() {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-    // The tasks of this test are on this thread.
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (lines, _guard) = Lines::keep();
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
     let store = replica.store();
     let begun = Instant::now();
@@ -268,9 +284,8 @@ async fn a_server_that_takes_no_writes_is_told_of_once() {
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut replica.connect()).expect("promoted");
     super::recovered(&store, "a", Instant::now()).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let text = String::from_utf8(lines.0.lock().expect("no panic").clone()).expect("a text");
-    assert_eq!(text.matches("the connection to Redis broke").count(), 1, "{text}");
-    assert_eq!(text.matches("connected to Redis again").count(), 1, "{text}");
+    assert_eq!(lines.count("the connection to Redis broke"), 1, "{}", lines.text());
+    assert_eq!(lines.count("connected to Redis again"), 1, "{}", lines.text());
 }
 
 #[tokio::test]

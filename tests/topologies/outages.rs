@@ -10,11 +10,12 @@ use tollgate::{
     store::{RedisStore, StoreError, redis::RedisSettings},
 };
 
-use super::{charge, one, recovered};
+use super::{charge, faults::Lines, one, recovered};
 use crate::support::{
     cluster::Cluster,
-    free_port,
+    free_port, http,
     redis::{Redis, settings},
+    tollgate::{Tollgate, request, rules},
 };
 
 /// How long a decision may take here: what is usual.
@@ -315,4 +316,116 @@ async fn more_calls_than_a_server_can_decide_in_time_are_refused_at_once() {
         assert!(done.took < Duration::from_millis(200), "{:?}", done.took);
     }
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+}
+
+#[tokio::test]
+async fn an_outage_is_told_once_however_often_the_server_falters() {
+    let (lines, _guard) = Lines::keep();
+    let redis = Redis::start();
+    let store = brief(&redis.url()).await;
+    let load = Load::start(&store, some_names());
+    for _ in 0..4 {
+        redis.signal("STOP");
+        sleep(Duration::from_millis(300)).await;
+        redis.signal("CONT");
+        sleep(Duration::from_millis(200)).await;
+    }
+    sleep(Duration::from_millis(1_500)).await;
+    load.end().await;
+    for told in ["Redis is silent", "Redis answers again", "Redis does not decide", "Redis decides again"] {
+        assert_eq!(lines.count(told), 1, "{told}: {}", lines.text());
+    }
+    assert_eq!(lines.count("Redis"), 4, "{}", lines.text());
+}
+
+#[tokio::test]
+async fn a_server_that_answers_nothing_but_errors_is_told_of_once() {
+    let (lines, _guard) = Lines::keep();
+    let redis = Redis::start_with(&["--maxmemory-policy", "noeviction", "--maxmemory", "1000"]);
+    let store = brief(&redis.url()).await;
+    let load = Load::start(&store, some_names());
+    sleep(Duration::from_millis(1_500)).await;
+    let all = load.end().await;
+    assert!(all.len() > 100 && all.iter().all(|done| done.result.is_err()));
+    assert_eq!(lines.count("Redis"), 1, "{}", lines.text());
+}
+
+#[tokio::test]
+async fn a_call_has_its_own_time_and_is_not_made_when_that_is_over() {
+    let redis = Redis::start();
+    let store = redis.store();
+    assert!(store.connected().await);
+    let call = one("a", Hits::ONE);
+    let over = store.decide_by(&call, Instant::now().into()).await;
+    assert_eq!(over, Err(StoreError::Unsent(Duration::ZERO)));
+    assert_eq!(super::used(&store, "a").await, 0);
+    redis.signal("STOP");
+    for millis in [5, 20, 80] {
+        let (begun, own) = (Instant::now(), Duration::from_millis(millis));
+        let error = store.decide_by(&call, (begun + own).into()).await.expect_err("no answer");
+        let took = begun.elapsed();
+        let (StoreError::Timeout(told) | StoreError::Unsent(told)) = error else { panic!("{error:?}") };
+        assert_eq!(told, own, "{took:?}");
+        assert!((own..own + Duration::from_millis(100)).contains(&took), "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_caller_has_gone_before_its_turn_is_not_made() {
+    let redis = Redis::start();
+    let store = redis.store();
+    assert!(store.connected().await);
+    charge(&store, &one("first", Hits::ONE)).await.expect("an answer");
+    redis.signal("STOP");
+    let start = |name: &str| {
+        let (store, call) = (store.clone(), one(name, Hits::ONE));
+        tokio::spawn(async move { charge(&store, &call).await.map(drop) })
+    };
+    // Those before it are two writes, and one that stays.
+    let mut before = Vec::new();
+    for name in ["first", "second", "third"] {
+        before.push(start(name));
+        sleep(Duration::from_millis(20)).await;
+    }
+    let gone: Vec<_> = some_names().map(|name| start(&name)).collect();
+    sleep(Duration::from_millis(20)).await;
+    gone.iter().for_each(JoinHandle::abort);
+    sleep(Duration::from_millis(20)).await;
+    redis.signal("CONT");
+    for call in before {
+        call.await.expect("no panic").expect("an answer");
+    }
+    for name in some_names() {
+        assert_eq!(super::used(&store, &name).await, 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_tell_of_an_outage_for_as_long_as_it_lasts() {
+    let redis = Redis::start();
+    let config =
+        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1000}\n");
+    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url()]);
+    let metric = |name: &str| {
+        let body = http::get(&tollgate.url("/metrics")).body;
+        let line = body.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        line.and_then(|line| line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()))
+    };
+    let mut client = tollgate.client().await;
+    assert!(client.passes("d", &[("k", "v")]).await);
+    redis.signal("STOP");
+    let call = || request("d", &[&[("k", "v")]]);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while metric("tollgate_redis_breakers_open").is_none_or(|open| open < 1.0) {
+        assert!(Instant::now() < deadline, "the breaker does not open");
+        client.call(call()).await.expect_err("no answer");
+    }
+    assert!(metric("tollgate_redis_breaker_openings_total") >= Some(1.0));
+    redis.signal("CONT");
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while metric("tollgate_redis_breakers_open") != Some(0.0) {
+        assert!(Instant::now() < deadline, "the breaker does not close");
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!(client.passes("d", &[("k", "v")]).await);
 }

@@ -148,6 +148,12 @@ impl Connection {
         self.shared.state.clone()
     }
 
+    /// Waits until the first attempt to connect is over.
+    pub(super) async fn settled(&self) {
+        // Fails when the task is gone, and waiting is of no use.
+        let _ = self.shared.state.clone().wait_for(|state| !matches!(state, State::Connecting)).await;
+    }
+
     /// Whether a command would be sent at once.
     pub(super) fn is_up(&self) -> bool {
         matches!(&*self.shared.state.borrow(), State::Up(..))

@@ -5,8 +5,8 @@
 
 use std::{iter, time::Duration};
 
-use ::redis::{ErrorKind, ServerErrorKind};
-use tokio::time::{sleep, timeout_at};
+use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Cluster, table::Route};
 use crate::store::{
@@ -121,22 +121,14 @@ impl Cluster {
                 Next::SameWithScript => {
                     let load = script::load();
                     let loaded = timeout_at(deadline, route.server.connection().send(&load)).await;
-                    drop(loaded.unwrap_or(Err(SendError::Late))?);
+                    drop(loaded.unwrap_or(Err(SendError::Unsent))?);
                 }
                 Next::Importer(node) => (route, is_asking) = (self.node(&node)?, true),
                 Next::Owner | Next::OwnerInAMoment | Next::OwnerOnceKnown => {
                     (route, is_asking) = (self.owner(slot)?, false);
                 }
             }
-            route.server.check()?;
-            let connection = route.server.connection();
-            let sent = async {
-                match is_asking {
-                    false => connection.send(&command).await,
-                    true => connection.send_asking(&command).await,
-                }
-            };
-            error = match timeout_at(deadline, sent).await.unwrap_or(Err(SendError::Late)) {
+            error = match route.send(&command, is_asking, deadline).await {
                 Ok(answer) => {
                     // It is not known there what this one changed.
                     route.server.forget(call);
@@ -205,6 +197,23 @@ impl Cluster {
     fn node(&self, node: &Address) -> Result<Route, SendError> {
         let route = self.shared.table.lock().node(node);
         route.ok_or_else(|| SendError::NotConnected(format!("no way to {node}")))
+    }
+}
+
+impl Route {
+    /// Sends a command by itself, once, and awaits its answer.
+    async fn send(&self, command: &Cmd, is_asking: bool, deadline: Instant) -> Result<Value, SendError> {
+        self.server.check()?;
+        let connection = self.server.connection();
+        // A node that was not known before has no connection yet.
+        timeout_at(deadline, connection.settled()).await.map_err(|_| SendError::Unsent)?;
+        let sent = async {
+            match is_asking {
+                false => connection.send(command).await,
+                true => connection.send_asking(command).await,
+            }
+        };
+        timeout_at(deadline, sent).await.unwrap_or(Err(SendError::Late))
     }
 }
 
