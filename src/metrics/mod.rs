@@ -10,7 +10,7 @@ use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandl
 
 use self::striped::Striped;
 pub use self::{
-    redis::{Way, redis_saved, redis_sent},
+    redis::{OpenBreaker, Way, redis_breaker_opened, redis_saved, redis_sent},
     rule::{RuleCounters, hits},
 };
 
