@@ -36,6 +36,7 @@ pub mod verdict;
 pub mod limiter;
 pub mod proto;
 pub mod service;
+pub mod net;
 pub mod server;
 pub mod http;
 pub mod settings;

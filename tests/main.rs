@@ -33,4 +33,5 @@ mod process;
 mod readme;
 mod reload;
 mod runs;
+mod tls;
 mod topologies;

@@ -17,6 +17,7 @@ mod health;
 mod io;
 mod listen;
 mod occupancy;
+mod ports;
 mod reload;
 mod rls;
 mod run;
@@ -25,6 +26,7 @@ mod signals;
 mod start;
 mod unary;
 mod worker;
+mod workers;
 
 pub use self::{
     health::{Phase, Readiness},

@@ -95,7 +95,8 @@ const fn forced(stop: Stop) -> RunError {
 fn announce(running: &Running, store: &StoreSettings, workers: usize) {
     let rules = running.rules().load().map_or(0, |rules| rules.rules().count());
     let (grpc, http) = (running.grpc_address(), running.http_address());
-    tracing::info!(%grpc, %http, %store, rules, workers, "tollgate {} listens", env!("CARGO_PKG_VERSION"));
+    let admin = running.admin_address().map_or_else(|| "off".to_owned(), |address| address.to_string());
+    tracing::info!(%grpc, %http, %admin, %store, rules, workers, "tollgate {} listens", env!("CARGO_PKG_VERSION"));
     if let StoreSettings::Memory { .. } = store {
         tracing::info!("the memory store counts in this process: limits hold for this instance alone");
     }

@@ -20,6 +20,7 @@ use super::{
     io::{Accepted, Io},
 };
 use crate::{
+    net::tls::Tls,
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
     store::{Later, StoreError},
@@ -29,6 +30,8 @@ use crate::{
 #[derive(Clone)]
 pub(super) struct Plan {
     pub(super) grpc: GrpcSettings,
+    pub(super) tls: Option<Tls>,
+    pub(super) handshake_timeout: Duration,
     pub(super) drain_timeout: Duration,
     pub(super) side_services: Routes,
     /// What the workers' last calls leave to be given back is waited for.
@@ -108,7 +111,10 @@ where
         // The starter waits for this.
         let _ = opened.send(Ok(()));
         let services = Dispatch::new(service, plan.side_services, plan.grpc.max_message_bytes);
-        serve(services, connections, &plan.grpc, plan.drain_timeout, &plan.later).await;
+        let draining = CancellationToken::new();
+        let tls = plan.tls.map(|tls| tls.for_thread());
+        let served = Connections::new(&plan.grpc, tls, plan.handshake_timeout, draining.clone());
+        serve(services, connections, &served, plan.drain_timeout, draining, &plan.later).await;
     };
     let alarm = Alarm { worker, alarms: plan.alarms, may_end: false };
     thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
@@ -125,12 +131,11 @@ where
 async fn serve<T: RateLimitService>(
     services: Dispatch<T>,
     mut incoming: UnboundedReceiver<(Accepted, Place)>,
-    settings: &GrpcSettings,
+    connections: &Connections,
     drain_timeout: Duration,
+    draining: CancellationToken,
     later: &Later,
 ) {
-    let draining = CancellationToken::new();
-    let connections = Connections::new(settings, draining.clone());
     let tasks = TaskTracker::new();
     while let Some((accepted, place)) = incoming.recv().await {
         match Io::new(accepted, place) {

@@ -6,6 +6,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, p
 
 use super::{
     Command, Settings, SettingsError,
+    admin::AdminFlags,
     answers::{AnswerFlags, BoundFlags},
     environment::{self, Environment},
     error::Problem,
@@ -64,6 +65,8 @@ struct ServeFlags {
     bounds: BoundFlags,
     #[command(flatten)]
     process: ProcessFlags,
+    #[command(flatten)]
+    admin: AdminFlags,
 }
 
 /// What `tollgate check` is told.
@@ -150,14 +153,17 @@ impl ServeFlags {
         Ok(Command::Serve(Box::new(Settings {
             rules: self.rules.resolve(),
             store: self.store.resolve()?,
-            grpc: self.grpc.resolve(),
+            grpc: self.grpc.resolve()?,
             http_address: self.process.http_address,
             workers: self.process.workers(),
             drain_timeout: self.process.drain_timeout,
+            handshake_timeout: self.process.handshake_timeout,
             modes: self.answers.modes(),
             answers: self.answers.resolve(),
             bounds: self.bounds.resolve(),
             log: self.process.log(),
+            http_tls: self.process.http_tls.resolve()?,
+            admin: self.admin.resolve()?,
             notices,
         })))
     }

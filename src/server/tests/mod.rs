@@ -69,7 +69,8 @@ fn write(directory: &Path, rules: &str) {
 
 fn settings(directory: &Path, flags: &str) -> Settings {
     let line = format!(
-        "tollgate --grpc-address=127.0.0.1:0 --http-address=127.0.0.1:0 --workers=2 --config={} {flags}",
+        "tollgate --grpc-address=127.0.0.1:0 --http-address=127.0.0.1:0 --admin-address=127.0.0.1:0 \
+         --workers=2 --config={} {flags}",
         directory.display()
     );
     match settings::parse(line.split_whitespace().map(OsString::from), []) {
