@@ -59,7 +59,7 @@ fn blocks() -> Vec<Block> {
 }
 
 /// The only block of that kind.
-fn block(info: &str) -> String {
+pub(crate) fn block(info: &str) -> String {
     let mut found = blocks().into_iter().filter(|block| block.info == info);
     let block = found.next().unwrap_or_else(|| panic!("no block {info}"));
     assert!(found.next().is_none(), "two blocks {info}");
