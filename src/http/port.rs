@@ -4,7 +4,6 @@ use std::{
     convert::Infallible,
     io,
     net::SocketAddr,
-    panic::AssertUnwindSafe,
     pin::{Pin, pin},
     sync::Arc,
     time::Duration,
@@ -16,7 +15,6 @@ use axum::{
     http::{HeaderValue, StatusCode, header::CONNECTION},
     response::{IntoResponse as _, Response},
 };
-use futures_util::FutureExt as _;
 use hyper::{Request, body::Incoming, server::conn::http1};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -31,6 +29,7 @@ use tonic::codegen::Service as _;
 
 use crate::{
     net::{gate::Gate, guard::Guarded, tls::Tls},
+    panics::{Contained, Panicked},
     settings::Port,
 };
 
@@ -160,10 +159,9 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
     fn call(&self, request: Request<Incoming>) -> Answering {
         let answer = self.router.clone().call(request.map(Body::new));
         Box::pin(async move {
-            match timeout(REQUEST, AssertUnwindSafe(answer).catch_unwind()).await {
+            match timeout(REQUEST, Contained(answer)).await {
                 Ok(Ok(answer)) => answer,
-                // The panic was logged and counted where it happened; it is this caller's alone.
-                Ok(Err(_)) => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
+                Ok(Err(Panicked)) => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
                 Err(_) => Ok(too_late()),
             }
         })

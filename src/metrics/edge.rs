@@ -41,3 +41,8 @@ pub fn tls_reload(port: &'static str, succeeded: bool) {
     let result = if succeeded { "success" } else { "error" };
     metrics::counter!("tollgate_tls_reloads_total", "port" => port, "result" => result).increment(1);
 }
+
+/// Counts a panic on a thread that is there for `part`.
+pub fn panicked(part: &'static str) {
+    metrics::counter!("tollgate_panics_total", "thread" => part).increment(1);
+}

@@ -11,7 +11,9 @@ use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandl
 
 use self::striped::Striped;
 pub use self::{
-    edge::{Handshake, connection_closed, connection_opened, connection_refused, handshake, tls_reload},
+    edge::{
+        Handshake, connection_closed, connection_opened, connection_refused, handshake, panicked, tls_reload,
+    },
     redis::{Way, redis_saved, redis_sent},
     rule::{RuleCounters, hits},
 };

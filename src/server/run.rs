@@ -8,10 +8,10 @@ use super::{
     running::{Failed, Running},
     signals::{Signals, Stop},
     start::{Server, StartError},
-    worker,
 };
 use crate::{
     metrics::{self, Exporter},
+    panics,
     settings::{Settings, StoreSettings},
 };
 
@@ -61,7 +61,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     }
     // Heard from here on, so that a signal during the start is not lost.
     let mut signals = Signals::hear()?;
-    worker::raise_alarm_on_panics();
+    panics::watch();
     let exporter = metrics::install().map_err(|error| RunError::Metrics(error.to_string()))?;
     let store = settings.store.clone();
     let workers = settings.workers;

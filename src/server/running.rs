@@ -3,7 +3,10 @@
 use std::{convert::Infallible, future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{select, sync::mpsc::UnboundedReceiver, task::JoinHandle, time::timeout};
-use tokio_util::{sync::DropGuard, task::AbortOnDropHandle};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::AbortOnDropHandle,
+};
 
 use super::{
     health::Readiness,
@@ -26,6 +29,8 @@ pub struct Running {
     pub(super) acceptor: JoinHandle<()>,
     pub(super) stop_accepting: DropGuard,
     pub(super) alarms: UnboundedReceiver<WorkerLost>,
+    /// A part of it that is no worker panicked.
+    pub(super) panicked: CancellationToken,
     pub(super) http: Served,
     pub(super) admin: Option<Served>,
     pub(super) files: Files,
@@ -65,6 +70,7 @@ impl Running {
         select! {
             lost = self.alarms.recv() => lost.map_or(Failed::Acceptor, Failed::Worker),
             _ = &mut self.acceptor => Failed::Acceptor,
+            () = self.panicked.cancelled() => Failed::Panic,
             () = self.http.failed() => Failed::Http,
             () = failed(&mut self.admin) => Failed::Admin,
             () = self.files.failed() => Failed::Files,
@@ -112,6 +118,9 @@ pub enum Failed {
     /// The HTTP port.
     #[error("the HTTP port failed")]
     Http,
+    /// The rules' watch, or something on the thread that accepts connections and serves HTTP.
+    #[error("a part of the process panicked")]
+    Panic,
     /// The admin port.
     #[error("the admin port failed")]
     Admin,

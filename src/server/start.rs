@@ -22,6 +22,7 @@ use crate::{
     limiter::Limiter,
     metrics::Exporter,
     net::tls::TlsError,
+    panics::{self, OnPanic},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     rules::Snapshot,
     service::Service,
@@ -180,7 +181,16 @@ where
     let plan = plan(&settings, ports.grpc_tls, &readiness, later)?;
     let (workers, alarms) = start_workers(settings.workers, plan, &rules, open).await?;
     let RulesSettings { directory, options, .. } = &settings.rules;
-    let watcher = Watcher::spawn(directory, *options, Some(seen), move |version| reloader.take(version));
+    let panicked = CancellationToken::new();
+    panics::raise_here({
+        let panicked = panicked.clone();
+        move || panicked.cancel()
+    });
+    let on_panic = OnPanic(panicked.clone());
+    let watcher = Watcher::spawn(directory, *options, Some(seen), move |version| {
+        let _held = &on_panic;
+        reloader.take(version);
+    });
     let watcher = watcher.map_err(StartError::System)?;
 
     let stop_accepting = CancellationToken::new();
@@ -195,6 +205,7 @@ where
         acceptor,
         stop_accepting: stop_accepting.drop_guard(),
         alarms,
+        panicked,
         http: begin((ports.http, router))?,
         admin: admin.map(begin).transpose()?,
         files: ports.files,
