@@ -34,4 +34,5 @@ mod process;
 mod readme;
 mod reload;
 mod runs;
+mod tls;
 mod topologies;
