@@ -11,6 +11,9 @@
 //! Names are injective whatever the parts contain: the characters that build a name are escaped inside the
 //! parts, braces among them, so that Redis finds the hash tag where we put it. Long tags are hashed.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+
 use std::fmt;
 
 use sha2::{Digest, Sha256};
