@@ -1,5 +1,6 @@
 //! Every metric's name and labels; the only user of the metrics macros.
 
+mod edge;
 mod redis;
 mod rule;
 mod striped;
@@ -10,6 +11,9 @@ use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandl
 
 use self::striped::Striped;
 pub use self::{
+    edge::{
+        Handshake, connection_closed, connection_opened, connection_refused, handshake, panicked, tls_reload,
+    },
     redis::{OpenBreaker, Way, redis_breaker_opened, redis_saved, redis_sent},
     rule::{RuleCounters, hits},
 };
@@ -59,16 +63,6 @@ pub fn rules_in_force(domains: usize, rules: usize) {
     metrics::gauge!("tollgate_rules").set(rules as f64);
 }
 
-/// Counts a gRPC connection that opened.
-pub fn connection_opened() {
-    metrics::gauge!("tollgate_grpc_connections").increment(1);
-}
-
-/// Counts a gRPC connection that closed.
-pub fn connection_closed() {
-    metrics::gauge!("tollgate_grpc_connections").decrement(1);
-}
-
 /// Counts a request by what came of it: `ok`, `over_limit`, or the label of the error.
 pub fn answered(result: &'static str) {
     static FREQUENT: LazyLock<Arc<Striped<2>>> =
@@ -99,6 +93,16 @@ pub fn unknown_domain() {
 pub fn given_back(succeeded: bool) {
     let result = if succeeded { "success" } else { "error" };
     metrics::counter!("tollgate_given_back_total", "result" => result).increment(1);
+}
+
+/// Counts a descriptor that was decided without the store: how, and the label of the store's error.
+pub fn degraded(policy: &'static str, reason: &'static str) {
+    metrics::counter!("tollgate_degraded_total", "policy" => policy, "reason" => reason).increment(1);
+}
+
+/// Tells how many instances share the limits, as was counted in Redis.
+pub fn replicas(count: u32) {
+    metrics::gauge!("tollgate_replicas").set(f64::from(count));
 }
 
 /// Counts a request that passed only because of the process's shadow mode.

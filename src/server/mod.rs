@@ -17,14 +17,18 @@ mod health;
 mod io;
 mod listen;
 mod occupancy;
+mod patience;
+mod ports;
 mod reload;
 mod rls;
 mod run;
 mod running;
 mod signals;
 mod start;
+mod stores;
 mod unary;
 mod worker;
+mod workers;
 
 pub use self::{
     health::{Phase, Readiness},

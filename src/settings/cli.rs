@@ -6,9 +6,11 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, p
 
 use super::{
     Command, Settings, SettingsError,
+    admin::AdminFlags,
     answers::{AnswerFlags, BoundFlags},
     environment::{self, Environment},
     error::Problem,
+    failure::FailureFlags,
     grpc::GrpcFlags,
     load::LoadFlags,
     process::ProcessFlags,
@@ -57,6 +59,8 @@ struct ServeFlags {
     #[command(flatten)]
     store: StoreFlags,
     #[command(flatten)]
+    failure: FailureFlags,
+    #[command(flatten)]
     grpc: GrpcFlags,
     #[command(flatten)]
     answers: AnswerFlags,
@@ -64,6 +68,8 @@ struct ServeFlags {
     bounds: BoundFlags,
     #[command(flatten)]
     process: ProcessFlags,
+    #[command(flatten)]
+    admin: AdminFlags,
 }
 
 /// What `tollgate check` is told.
@@ -150,14 +156,18 @@ impl ServeFlags {
         Ok(Command::Serve(Box::new(Settings {
             rules: self.rules.resolve(),
             store: self.store.resolve()?,
-            grpc: self.grpc.resolve(),
+            failure: self.failure.resolve(),
+            grpc: self.grpc.resolve()?,
             http_address: self.process.http_address,
             workers: self.process.workers(),
             drain_timeout: self.process.drain_timeout,
+            handshake_timeout: self.process.handshake_timeout,
             modes: self.answers.modes(),
             answers: self.answers.resolve(),
             bounds: self.bounds.resolve(),
             log: self.process.log(),
+            http_tls: self.process.http_tls.resolve()?,
+            admin: self.admin.resolve()?,
             notices,
         })))
     }
