@@ -155,23 +155,28 @@ async fn a_caller_now_and_then_pays_for_a_silent_server_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_pauses_its_clients_or_sleeps_is_asked_again_when_it_is_back() {
+async fn a_server_that_holds_calls_up_is_asked_again_when_it_decides() {
     let redis = Redis::start_with(&["--enable-debug-command", "yes"]);
     let store = brief(&redis.url()).await;
-    for command in
-        [&["CLIENT", "PAUSE", "800"][..], &["CLIENT", "PAUSE", "800", "WRITE"], &["DEBUG", "SLEEP", "0.8"]]
-    {
+    // The third outlasts the connection; others are let in, and calls still held up.
+    for (command, millis) in [
+        ("CLIENT PAUSE 800", 800),
+        ("CLIENT PAUSE 800 WRITE", 800),
+        ("CLIENT PAUSE 4000 WRITE", 4_000),
+        ("DEBUG SLEEP 0.8", 800),
+    ] {
         let load = Load::start(&store, some_names());
         sleep(Duration::from_millis(100)).await;
         let mut admin = redis.connect();
         let stopped = Instant::now();
-        let own: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
-        let asked = tokio::task::spawn_blocking(move || cmd(&own[0]).arg(&own[1..]).exec(&mut admin));
-        sleep(Duration::from_millis(790)).await;
+        let mut words = command.split(' ');
+        let mut command = cmd(words.next().expect("a name"));
+        words.for_each(|word| _ = command.arg(word));
+        let asked = tokio::task::spawn_blocking(move || command.exec(&mut admin));
+        sleep(Duration::from_millis(millis - 10)).await;
         let healed = Instant::now();
         sleep(Duration::from_millis(700)).await;
         asked.await.expect("no panic").expect("obeyed");
-        println!("{command:?}");
         assert_opened_and_healed(&load.end().await, stopped, healed);
     }
 }
