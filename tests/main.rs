@@ -33,5 +33,6 @@ mod process;
 mod readme;
 mod reload;
 mod runs;
+mod secrets;
 mod tls;
 mod topologies;
