@@ -14,7 +14,7 @@ pub use self::{
     edge::{
         Handshake, connection_closed, connection_opened, connection_refused, handshake, panicked, tls_reload,
     },
-    redis::{Way, redis_saved, redis_sent},
+    redis::{OpenBreaker, Way, redis_breaker_opened, redis_saved, redis_sent},
     rule::{RuleCounters, hits},
 };
 
@@ -93,6 +93,16 @@ pub fn unknown_domain() {
 pub fn given_back(succeeded: bool) {
     let result = if succeeded { "success" } else { "error" };
     metrics::counter!("tollgate_given_back_total", "result" => result).increment(1);
+}
+
+/// Counts a descriptor that was decided without the store: how, and the label of the store's error.
+pub fn degraded(policy: &'static str, reason: &'static str) {
+    metrics::counter!("tollgate_degraded_total", "policy" => policy, "reason" => reason).increment(1);
+}
+
+/// Tells how many instances share the limits, as was counted in Redis.
+pub fn replicas(count: u32) {
+    metrics::gauge!("tollgate_replicas").set(f64::from(count));
 }
 
 /// Counts a request that passed only because of the process's shadow mode.

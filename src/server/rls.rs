@@ -4,6 +4,7 @@ use std::{future::ready, pin::Pin};
 
 use tonic::{Request, Response, Status};
 
+use super::patience;
 use crate::{
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
@@ -25,7 +26,10 @@ impl RateLimitService for Rls {
     {
         match self.0.answer_at_once(request.get_ref()) {
             Some(answer) => Box::pin(ready(response(answer))),
-            None => Box::pin(async move { response(self.0.answer(request.get_ref(), None).await) }),
+            None => {
+                let patience = patience::of(request.metadata(), request.extensions());
+                Box::pin(async move { response(self.0.answer(request.get_ref(), patience).await) })
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use hyper::{
 use prost::Message as _;
 use tonic::{Status, body::Body, metadata::MetadataMap};
 
-use super::delivery::Delivery;
+use super::{delivery::Delivery, patience::Hurried, turns::Turn};
 use crate::proto::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
@@ -26,13 +26,17 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 /// Bytes before a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
-/// Has `service` answer a call whose message has `max_bytes` at most.
+/// Has `service` answer a call that was taken on, and whose message has `max_bytes` at most.
 pub(super) async fn answer<T: RateLimitService>(
     service: Arc<T>,
+    turn: Turn,
     request: Request<Incoming>,
     max_bytes: usize,
 ) -> Response<Delivery> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    if !turn.has_time {
+        parts.extensions.insert(Hurried);
+    }
     let answer = match receive(&parts.headers, body, max_bytes).await {
         Ok(message) => {
             let metadata = MetadataMap::from_headers(parts.headers);

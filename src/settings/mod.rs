@@ -9,6 +9,7 @@ mod answers;
 mod cli;
 mod environment;
 mod error;
+mod failure;
 mod grpc;
 mod load;
 mod process;
@@ -24,6 +25,7 @@ pub use self::{
     admin::AdminSettings,
     cli::{CheckFlags, ExplainFlags, parse},
     error::SettingsError,
+    failure::FailureSettings,
     grpc::{GrpcListen, GrpcSettings},
     load::{KEY, LoadSettings, Pace, Target},
     process::{LogFormat, LogSettings},
@@ -57,6 +59,8 @@ pub struct Settings {
     pub rules: RulesSettings,
     /// Where counters live.
     pub store: StoreSettings,
+    /// What happens while the store does not decide.
+    pub failure: FailureSettings,
     /// The gRPC side.
     pub grpc: GrpcSettings,
     /// Where `/json`, `/healthcheck` and `/metrics` listen.

@@ -2,16 +2,20 @@
 
 use std::{fmt, num::NonZeroU64, rc::Rc, sync::Arc};
 
-use super::{Origin, Site, domain::DomainBuilder, level::LevelBuilder, limit::Defaults, pattern::Pattern};
+use super::{
+    Origin, Site, budget::Budget, domain::DomainBuilder, level::LevelBuilder, limit::Defaults,
+    parameters::Reporter, pattern::Pattern,
+};
 use crate::{
     algorithm::Algorithm,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
+        reader::excerpt,
         yaml::Position,
     },
     lease::{self, LeaseId},
-    rules::{Derived, Node, Rule, Segment, Wildcard},
+    rules::{Derived, Node, OnStoreError, Rule, Segment, Wildcard},
 };
 
 /// Compiles one file's descriptors into its domain.
@@ -20,6 +24,7 @@ pub(super) struct Compiler<'a> {
     pub(super) defaults: Defaults,
     pub(super) domain: &'a mut DomainBuilder,
     pub(super) problems: &'a mut Problems,
+    pub(super) budget: &'a mut Budget,
 }
 
 impl Compiler<'_> {
@@ -52,6 +57,9 @@ impl Compiler<'_> {
     ) {
         let list = parent.key("descriptors");
         for raw in raw {
+            if self.problems.is_full() {
+                return;
+            }
             let path = list.item(raw.index);
             let pattern = self.pattern(raw, &path);
             if let Some(key) = raw.key.stated() {
@@ -72,8 +80,8 @@ impl Compiler<'_> {
         let steps: Vec<&str> = way.iter().map(|segment| &*segment.stated).collect();
         let message = format!(
             "`{}.{}` is stated at {known} already; key and value, joined by `_`, may stand once in a list",
-            self.domain.name,
-            steps.join(".")
+            excerpt(&self.domain.name),
+            excerpt(&steps.join("."))
         );
         self.error(raw.at, path, message);
     }
@@ -92,7 +100,7 @@ impl Compiler<'_> {
         }
         let mut children = LevelBuilder::default();
         self.level(&raw.descriptors, &mut children, way, path);
-        Node { rule, children: children.finish(self.problems) }
+        Node { rule, children: children.finish(self.problems, self.budget) }
     }
 
     /// Warns of limits below a concurrency limit that match what would give its leases back.
@@ -136,15 +144,27 @@ impl Compiler<'_> {
         way: &[Segment],
         path: &Path<'_>,
     ) -> Option<Arc<Rule>> {
+        if self.budget.way(way).is_err() {
+            let message = format!(
+                "the keys and values of the rules up to this one, with all those above each, take more than {} MiB; \
+                 state shorter ones, or fewer rules below long ones",
+                Budget::way_mib()
+            );
+            self.error(raw.at, path, message);
+            self.problems.give_up();
+            return None;
+        }
         let limit_path = path.key("rate_limit");
         let replaces = self.replaces(&limit.value, &limit_path);
         let metadata = raw.metadata.stated();
         let metadata = metadata.and_then(|metadata| self.metadata(&metadata.value, &path.key("metadata")));
         let stated = self.limit(limit, &limit_path);
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
+        let on_store_error = self.on_store_error(&limit.value, &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             sync: sync?,
+            on_store_error,
             name: limit.value.name.text().into(),
             replaces,
             shadow_mode: raw.shadow_mode.or_default(),
@@ -152,7 +172,7 @@ impl Compiler<'_> {
             detailed_metric: raw.detailed_metric.or_default(),
             metadata,
             segments: way.into(),
-            origin: ((**self.file).into(), raw.at.line),
+            origin: ((**self.file).into(), raw.at.line()),
             derived: Derived::default(),
         });
         if let Err(known) = self.domain.add_counter(&rule) {
@@ -162,6 +182,13 @@ impl Compiler<'_> {
             self.error(raw.at, path, message);
         }
         Some(rule)
+    }
+
+    /// How a limit's counter is decided when the store does not: as it states, else as the file's defaults do.
+    fn on_store_error(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> Option<OnStoreError> {
+        let mut reporter = Reporter { file: self.file, problems: &mut *self.problems };
+        let stated = reporter.on_store_error(&raw.on_store_error, path);
+        stated.or(self.defaults.on_store_error).map(|stated| stated.value)
     }
 
     /// The names that a limit replaces.

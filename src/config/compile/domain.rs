@@ -6,14 +6,14 @@ use std::{
     sync::Arc,
 };
 
-use super::{Origin, Site, charging::TagKeys, level::LevelBuilder, parameters::Chosen};
+use super::{Origin, Site, budget::Budget, charging::TagKeys, level::LevelBuilder, parameters::Chosen};
 use crate::{
     algorithm::{Algorithm, Charging},
     config::{
         problem::{Path, Problems},
-        raw::RawFile,
+        raw::{RawFile, Stated},
     },
-    rules::{Domain, Limit, RecordId, Rule, Value},
+    rules::{Domain, Limit, OnStoreError, RecordId, Rule, Value},
 };
 
 /// A domain to which files add.
@@ -25,6 +25,7 @@ pub(super) struct DomainBuilder {
     /// The first level, which all files share.
     pub(super) root: LevelBuilder,
     default_algorithm: Option<(Algorithm, Origin)>,
+    default_on_store_error: Option<OnStoreError>,
     /// Whether requests are charged all or none.
     pub(super) atomic: Option<(bool, Origin)>,
     /// What makes the hash tags.
@@ -47,6 +48,7 @@ impl DomainBuilder {
             first_file,
             root: LevelBuilder::default(),
             default_algorithm: None,
+            default_on_store_error: None,
             atomic: None,
             hash_tag: None,
             leased: Vec::new(),
@@ -82,6 +84,12 @@ impl DomainBuilder {
         }
     }
 
+    /// Takes the default that a file states for the limits which requests bring along: the first one counts.
+    pub(super) fn set_default_on_store_error(&mut self, stated: Option<Stated<OnStoreError>>) {
+        let stated = stated.map(|stated| stated.value);
+        self.default_on_store_error = self.default_on_store_error.or(stated);
+    }
+
     /// Remembers that a descriptor has the key.
     pub(super) fn add_key(&mut self, key: &Rc<str>) {
         if !self.keys.contains(key) {
@@ -115,7 +123,7 @@ impl DomainBuilder {
         }
     }
 
-    pub(super) fn finish(self, problems: &mut Problems) -> Domain {
+    pub(super) fn finish(self, problems: &mut Problems, budget: &mut Budget) -> Domain {
         for (name, site) in &self.replaced {
             if !self.names.contains(name) {
                 let message = format!("no limit of the domain `{}` has the name `{name}`", self.name);
@@ -127,8 +135,9 @@ impl DomainBuilder {
         let hash_tag = self.hash_tag.into_iter().flat_map(|(keys, _)| keys);
         Domain {
             name: (*self.name).into(),
-            root: self.root.finish(problems),
+            root: self.root.finish(problems, budget),
             default_algorithm: self.default_algorithm.map(|(algorithm, _)| algorithm).unwrap_or_default(),
+            default_on_store_error: self.default_on_store_error,
             charging: match self.atomic {
                 Some((true, _)) => Charging::AllOrNone,
                 Some((false, _)) | None => Charging::EachForItself,
