@@ -22,7 +22,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     select,
     task::JoinSet,
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::Service as _;
@@ -107,11 +107,7 @@ impl HttpPort {
                     open.spawn(Arc::clone(&connections).serve(stream));
                 }
                 Ok(_) => {}
-                Err(error) => {
-                    gate.failed(&error);
-                    // Most likely out of file descriptors, which does not change within microseconds.
-                    sleep(Duration::from_millis(50)).await;
-                }
+                Err(error) => gate.failed(&error).await,
             }
         }
         drop(self.listener);

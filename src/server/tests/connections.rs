@@ -113,6 +113,23 @@ async fn a_client_that_opens_nothing_is_closed_and_one_that_only_opens_is_not() 
 }
 
 #[tokio::test]
+async fn a_call_whose_message_does_not_come_is_given_up_and_others_are_answered() {
+    let stage = stage(GOOD, "--handshake-timeout=200ms", 1).await;
+    let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
+    let (mut requests, connection) = h2::client::handshake(stream).await.expect("opened");
+    tokio::spawn(connection);
+    let request = hyper::Request::post(format!("http://t{}", unary::PATH)).body(()).expect("a request");
+    let (answer, mut body) = requests.send_request(request, false).expect("sent");
+    // The beginning of a message.
+    body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\x09half"), false).expect("sent");
+    assert_eq!(ask(stage.connect().await).await, Ok(()));
+    let answer = answer.await.expect("an answer");
+    let status = answer.headers().get(Status::GRPC_STATUS).expect("a status");
+    assert_eq!(status, "4", "DEADLINE_EXCEEDED");
+    stage.running.stop().await;
+}
+
+#[tokio::test]
 async fn a_client_that_answers_no_probe_is_closed() {
     let flags = "--grpc-keepalive-interval=50ms --grpc-keepalive-timeout=50ms";
     let stage = stage(GOOD, flags, 0).await;
