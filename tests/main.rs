@@ -34,5 +34,6 @@ mod process;
 mod readme;
 mod reload;
 mod runs;
+mod secrets;
 mod tls;
 mod topologies;
