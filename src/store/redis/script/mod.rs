@@ -1,5 +1,7 @@
 //! The script's command and its reply; `lua/ask.lua` documents both.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod fuzzing;
 mod pack;
 mod reply;
 
