@@ -23,6 +23,7 @@ mod costs;
 mod differential;
 mod envoy;
 mod exactness;
+mod faults;
 mod http;
 mod instances;
 mod leases;

@@ -1,0 +1,41 @@
+//! Messages, framed for gRPC.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use prost::Message as _;
+use tollgate::proto::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse, rate_limit_response::Code,
+};
+
+use super::samples::{By, Outcome};
+use crate::support::tollgate::request;
+
+/// A request as it is sent.
+pub(super) fn framed(message: &RateLimitRequest) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(message.encoded_len() + 5);
+    bytes.put_u8(0);
+    bytes.put_u32(u32::try_from(message.encoded_len()).expect("a short message"));
+    message.encode(&mut bytes).expect("there is room");
+    bytes.freeze()
+}
+
+/// A request for each name, for one hit on its counter.
+pub(super) fn for_names(names: &[String]) -> Vec<Bytes> {
+    names.iter().map(|name| framed(&request("d", &[&[("k", name)]]))).collect()
+}
+
+/// What an answer says, and who decided.
+pub(super) fn told(answer: &[u8]) -> (Outcome, By) {
+    let Some(Ok(answer)) = answer.get(5..).map(RateLimitResponse::decode) else {
+        return (Outcome::Error(tonic::Code::Internal), By::Store);
+    };
+    let outcome = match answer.overall_code() {
+        Code::Ok => Outcome::Ok,
+        Code::OverLimit => Outcome::OverLimit,
+        Code::Unknown => Outcome::Error(tonic::Code::Unknown),
+    };
+    let by = match answer.response_headers_to_add.iter().find(|header| header.key == "x-ratelimit-policy") {
+        Some(_) => By::Policy,
+        None => By::Store,
+    };
+    (outcome, by)
+}
