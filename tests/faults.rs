@@ -3,11 +3,15 @@
 //! Each scenario is run in a short form by a test of its own, which judges outcomes and no times. `tests/faults/run.sh`
 //! runs all of them at full length, and writes `tests/faults/RESULTS.md`.
 
+mod cluster;
+mod counted;
 mod form;
 mod load;
+mod random;
 mod requests;
 mod row;
 mod samples;
+mod sentinel;
 mod server;
 mod table;
 mod way;

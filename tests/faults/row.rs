@@ -88,7 +88,8 @@ impl Display for Row {
         let joined = |part: fn(&Check) -> &str| self.checks.iter().map(part).collect::<Vec<_>>().join("; ");
         let missed = self.checks.iter().filter(|check| !check.is_met).map(|check| &*check.required);
         let missed: Vec<_> = missed.collect();
-        let verdict = if missed.is_empty() { "met".to_owned() } else { format!("**missed**: {}", missed.join("; ")) };
+        let verdict =
+            if missed.is_empty() { "met".to_owned() } else { format!("**missed**: {}", missed.join("; ")) };
         let mut measured = joined(|check| &check.measured);
         if !self.notes.is_empty() {
             measured = format!("{measured} ({})", self.notes.join("; "));

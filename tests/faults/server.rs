@@ -53,8 +53,13 @@ pub(super) fn falls_silent(form: &Form) -> Row {
     let limit = Duration::from_millis(15);
     row.timed("p99.9 <= 15 ms during", millis(during.p999()), during.p999() <= limit);
     let quick = samples.quick_after(times.fault, at_once(form));
-    let measured = quick.map_or("never".to_owned(), |after| format!("answers at once after {}", millis(after)));
-    row.timed("breaker open < 200 ms", measured, quick.is_some_and(|after| after < Duration::from_millis(200)));
+    let measured =
+        quick.map_or("never".to_owned(), |after| format!("answers at once after {}", millis(after)));
+    row.timed(
+        "breaker open < 200 ms",
+        measured,
+        quick.is_some_and(|after| after < Duration::from_millis(200)),
+    );
     row.normal_within(&samples, times.healed, Duration::from_secs(1), "SIGCONT");
     row
 }
@@ -77,8 +82,7 @@ pub(super) fn dies_and_comes_back(form: &Form) -> Row {
 pub(super) fn is_full(form: &Form) -> Row {
     let redis = Redis::start_with(&["--maxmemory-policy", "noeviction"]);
     let world = World::start(&redis.url(), form, &names());
-    let times =
-        world.during(form, || config(&redis, "maxmemory", "1"), || config(&redis, "maxmemory", "0"));
+    let times = world.during(form, || config(&redis, "maxmemory", "1"), || config(&redis, "maxmemory", "0"));
     let samples = world.end();
     let mut row = judge(Row::new("Redis is full (maxmemory, noeviction)", form), form, &samples, times);
     row.normal_within(&samples, times.healed, Duration::from_secs(1), "there is room");

@@ -7,13 +7,13 @@ use std::{
     thread,
 };
 
-use super::{form::Form, row::Row, server, way};
+use super::{cluster, form::Form, row::Row, sentinel, server, way};
 use crate::support::tollgate::project;
 
 type Scenario = fn(&Form) -> Row;
 
 /// Names to choose scenarios by, and these.
-const SCENARIOS: [(&str, Scenario); 11] = [
+const SCENARIOS: [(&str, Scenario); 17] = [
     ("silent", server::falls_silent),
     ("killed", server::dies_and_comes_back),
     ("flushed", server::forgets_the_script),
@@ -25,6 +25,12 @@ const SCENARIOS: [(&str, Scenario); 11] = [
     ("slow", way::is_slow),
     ("cut", way::cuts_answers),
     ("half", way::is_half_closed),
+    ("master", |form| cluster::master_dies(form, &mut cluster::start())),
+    ("shard", |form| cluster::shard_is_cut_off(form, &mut cluster::start())),
+    ("takeover", |form| cluster::replica_takes_over(form, &mut cluster::start())),
+    ("slots", |form| cluster::slots_move(form, &mut cluster::start())),
+    ("sentinel", sentinel::master_dies),
+    ("order", sentinel::is_ordered),
 ];
 
 const HEAD: &str = "| fault | required | measured | verdict |\n|---|---|---|---|\n";

@@ -74,7 +74,9 @@ impl Proxy {
 
     /// Has both directions be so.
     pub(crate) fn set_both(&self, way: Way) {
-        [Direction::ToServer, Direction::ToClient].map(|direction| self.set(direction, way));
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            self.set(direction, way);
+        }
     }
 
     /// Ends all connections.
@@ -106,10 +108,9 @@ impl Shared {
         let both = |stream: &TcpStream| Ok::<_, io::Error>([stream.try_clone()?, stream.try_clone()?]);
         let ([from_client, to_client], [from_server, to_server]) = (both(&client)?, both(&server)?);
         self.pairs.lock().expect("no panic").push([client, server]);
-        for (direction, from, to) in [
-            (Direction::ToServer, from_client, to_server),
-            (Direction::ToClient, from_server, to_client),
-        ] {
+        for (direction, from, to) in
+            [(Direction::ToServer, from_client, to_server), (Direction::ToClient, from_server, to_client)]
+        {
             let shared = Arc::clone(self);
             thread::spawn(move || {
                 let _ = shared.pump(direction, &from, &to);

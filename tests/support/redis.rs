@@ -78,6 +78,12 @@ fn look_at(url: &str) -> redis::Connection {
     }
 }
 
+/// The hits that a counter has which is alone in its cell, in a fixed window.
+pub(crate) fn hits(cell: &[u8]) -> u32 {
+    // The cell's format, number of records and end, one id, the window's end, and the hits.
+    u32::from_le_bytes(cell[1 + 2 + 4 + 6 + 4..].try_into().expect("one record"))
+}
+
 /// Starts a server and waits until it answers.
 fn run(port: u16, arguments: &[String], directory: &TempDir) -> Process {
     let child = Command::new(program())
