@@ -5,8 +5,12 @@
 
 mod cluster;
 mod counted;
+mod crowd;
+mod flood;
 mod form;
 mod load;
+mod memory;
+mod overload;
 mod random;
 mod requests;
 mod row;

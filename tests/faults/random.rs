@@ -87,7 +87,7 @@ impl Scene {
     fn begin(&mut self, fault: Fault, node: usize, length: Duration) {
         let proxy = &self.proxies[node];
         let pause = i64::try_from(length.as_millis()).expect("not that long");
-        let mut node_itself = || self.cluster.node(node);
+        let node_itself = || self.cluster.node(node);
         match fault {
             Fault::Silent => self.cluster.stop(node),
             Fault::Killed => {

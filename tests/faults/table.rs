@@ -7,13 +7,13 @@ use std::{
     thread,
 };
 
-use super::{cluster, form::Form, row::Row, sentinel, server, way};
+use super::{cluster, crowd, form::Form, memory, overload, random, row::Row, sentinel, server, way};
 use crate::support::tollgate::project;
 
 type Scenario = fn(&Form) -> Row;
 
 /// Names to choose scenarios by, and these.
-const SCENARIOS: [(&str, Scenario); 17] = [
+const SCENARIOS: [(&str, Scenario); 23] = [
     ("silent", server::falls_silent),
     ("killed", server::dies_and_comes_back),
     ("flushed", server::forgets_the_script),
@@ -31,6 +31,12 @@ const SCENARIOS: [(&str, Scenario); 17] = [
     ("slots", |form| cluster::slots_move(form, &mut cluster::start())),
     ("sentinel", sentinel::master_dies),
     ("order", sentinel::is_ordered),
+    ("memory", memory::memory_store),
+    ("redis", memory::redis_store),
+    ("metrics", memory::metrics_of_values),
+    ("crowd", crowd::others_are_served),
+    ("overload", overload::four_times),
+    ("random", random::everything),
 ];
 
 const HEAD: &str = "| fault | required | measured | verdict |\n|---|---|---|---|\n";

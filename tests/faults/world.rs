@@ -80,19 +80,17 @@ impl World {
         }
     }
 
-    /// The sum of a metric, whatever its labels say.
-    pub(super) fn metric(&self, name: &str) -> f64 {
-        metric(&self.tollgate, name)
-    }
-
-    /// Ends the load, and the server after it.
+    /// Ends the load, and the server after it. Its metric has to know of every answer by policy.
     pub(super) fn end(self) -> Samples {
-        self.load.end()
+        let samples = self.load.end();
+        let counted = metric(&self.tollgate, "tollgate_degraded_total");
+        assert!(counted >= samples.degraded() as f64, "{counted} of {} are counted", samples.degraded());
+        samples
     }
 }
 
 /// The sum of a metric, whatever its labels say.
-pub(super) fn metric(tollgate: &Tollgate, name: &str) -> f64 {
+fn metric(tollgate: &Tollgate, name: &str) -> f64 {
     let page = http::get(&tollgate.url("/metrics")).body;
     let values = page.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
