@@ -69,7 +69,7 @@ fn connect(port: u16) -> TcpStream {
 fn idle(port: u16, count: usize) -> Vec<TcpStream> {
     let greeted = |number: usize| {
         let mut stream = connect(port);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             stream.write_all(PREFACE).expect("there is room");
         }
         stream
@@ -115,7 +115,7 @@ struct Crowd {
 impl Crowd {
     /// Has each ask for a lot, one after the other.
     fn gather(port: u16, count: usize) -> Self {
-        let preface = |number: usize| if number % 2 == 0 { PREFACE } else { NO_ROOM };
+        let preface = |number: usize| if number.is_multiple_of(2) { PREFACE } else { NO_ROOM };
         let all = (0..count).map(|number| Deaf::open(port, preface(number))).collect();
         let mut crowd = Self { all, body: for_names(&["deaf".to_owned()]).remove(0) };
         for _ in 0..AT_FIRST {
