@@ -152,6 +152,9 @@ fn explain_rule(
                 Sync::Leased => ", leased",
             };
             writeln!(out, "     limit    {}{sync}{}", limit(quota, &policy), modes(rule))?;
+            if let Some(way) = rule.on_store_error {
+                writeln!(out, "     on_store_error {}", way.name())?;
+            }
         }
     }
     let replacing = matched.iter().find(|other| !rule.name.is_empty() && other.replaces.contains(&rule.name));

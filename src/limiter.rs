@@ -1,14 +1,20 @@
 //! From descriptors to a decision: match, decide, fold, and take back what a denied request charged.
 
 mod calls;
+mod fallback;
 mod look;
+mod modes;
 mod places;
+mod replicas;
 mod target;
 mod undo;
 
 pub(crate) use self::calls::cell_of;
-pub use self::places::Places;
-use self::target::{Target, Targets};
+pub use self::{fallback::Fallback, modes::Modes, places::Places, replicas::Replicas};
+use self::{
+    fallback::StandIn,
+    target::{Target, Targets},
+};
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,29 +32,13 @@ use crate::{
     verdict::{Code, Decision, Limited, Status},
 };
 
-/// Modes that hold for every rule of the process.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Modes {
-    /// Nothing is denied; what would have been is counted.
-    pub shadow: bool,
-    /// Every descriptor counts as a quota.
-    pub quota: bool,
-    /// The share of a limit, 0 to 1, above which hits count as near the limit in metrics.
-    pub near_limit_ratio: f64,
-}
-
-impl Default for Modes {
-    fn default() -> Self {
-        Self { shadow: false, quota: false, near_limit_ratio: 0.8 }
-    }
-}
-
 /// Decides requests by the rules in force.
 #[derive(Clone, Debug)]
 pub struct Limiter {
     rules: Arc<Snapshot>,
     store: Store,
     modes: Modes,
+    fallback: Option<Fallback>,
 }
 
 type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
@@ -56,7 +46,13 @@ type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 impl Limiter {
     /// A limiter that enforces whatever `rules` holds at the time, counting in `store`.
     pub const fn new(rules: Arc<Snapshot>, store: Store, modes: Modes) -> Self {
-        Self { rules, store, modes }
+        Self { rules, store, modes, fallback: None }
+    }
+
+    /// The same, where `fallback` decides what the store does not. Without one, a request fails then.
+    #[must_use]
+    pub fn with_fallback(self, fallback: Fallback) -> Self {
+        Self { fallback: Some(fallback), ..self }
     }
 
     /// The rules that a request is to be decided by.
@@ -69,7 +65,8 @@ impl Limiter {
         matches!(self.store, Store::Memory(_))
     }
 
-    /// Decides what a request tells about itself, for a caller that waits so long if that is known; with the places that it holds, if it passes and took any.
+    /// Decides what a request tells about itself, for a caller that waits so long if that is known; with the places
+    /// that it holds, if it passes and took any.
     ///
     /// # Errors
     /// When a counter could not be decided.
@@ -83,7 +80,7 @@ impl Limiter {
         let Some(rules) = rules.domain(domain) else {
             metrics::unknown_domain();
             let statuses = descriptors.iter().map(|_| Status::NoLimit).collect();
-            return Ok((Decision { code: Code::Ok, statuses }, None));
+            return Ok((Decision { code: Code::Ok, degraded: None, statuses }, None));
         };
         let targets = target::targets(rules, descriptors);
         // One lease for all that the request takes a place in.
@@ -91,11 +88,29 @@ impl Limiter {
         let mut calls = calls::calls(rules, descriptors, &targets, lease, self.modes);
         let places = lease.map(|lease| Places::new(self.store.clone(), &calls, lease));
         let decisions = look::decide(&self.store, &mut calls, self.store.deadline(patience)).await;
-        let decision = self.conclude(domain, descriptors, &targets, &calls, &decisions);
-        let keeps =
-            |decision: &Decision<'_>| decision.code == Code::Ok && undo::holds_lease(&calls, &decisions);
+        let is_complete = decisions.iter().all(Result::is_ok);
+        let stand_in = match &self.fallback {
+            Some(fallback) if !is_complete => Some(fallback.stand_in(rules, &targets, &calls, &decisions)),
+            Some(_) | None => None,
+        };
+        let statuses = self.statuses(&targets, &decisions, stand_in.as_ref());
+        // What was charged counts, though another call may have failed.
+        self.count(domain, descriptors, &targets, &statuses);
+        let decision = self.conclude(statuses, &calls, &decisions, stand_in.as_ref());
+        let holds = undo::holds_lease(&calls, &decisions);
+        let holds_here = stand_in.as_ref().and_then(StandIn::holding);
         match (decision, places) {
-            (Ok(decision), Some(places)) if keeps(&decision) => Ok((decision, Some(places))),
+            (Ok(decision), Some(places)) if decision.code == Code::Ok && (holds || holds_here.is_some()) => {
+                if let (Some(fallback), Some(calls)) = (&self.fallback, holds_here) {
+                    places.are_also_in(fallback.local(), calls);
+                }
+                Ok((decision, Some(places)))
+            }
+            // Whether places were taken is not known, and nobody is told their lease.
+            (Ok(decision), places) if decision.code == Code::Ok && !is_complete => {
+                drop(places);
+                Ok((decision, None))
+            }
             (decision, places) => {
                 // What is to be taken back was.
                 places.inspect(Places::handed_over);
@@ -104,34 +119,47 @@ impl Limiter {
         }
     }
 
-    /// Folds what the calls came to into the request's decision, and has taken back what a request charged that
-    /// does not pass.
+    /// What each descriptor came to.
+    fn statuses<'r>(
+        &self,
+        targets: &Targets<'r>,
+        decisions: &Decisions,
+        stand_in: Option<&StandIn>,
+    ) -> Statuses<'r> {
+        let mut statuses = targets.iter().map(Target::status_without_counter).collect();
+        let decided = decisions.iter().filter_map(|decision| decision.as_ref().ok());
+        let stood_in = stand_in.into_iter().flat_map(|stand_in| &stand_in.verdicts);
+        decided.chain(stood_in).for_each(|verdicts| self.fill(&mut statuses, targets, verdicts));
+        statuses
+    }
+
+    /// Folds the statuses into the request's decision, and has taken back what a request charged that does not pass.
     fn conclude<'r>(
         &self,
-        domain: &str,
-        descriptors: &[Descriptor<'_>],
-        targets: &Targets<'r>,
+        statuses: Statuses<'r>,
         calls: &Calls,
         decisions: &Decisions,
+        stand_in: Option<&StandIn>,
     ) -> Result<Decision<'r>, StoreError> {
-        let mut statuses: Statuses<'r> = targets.iter().map(Target::status_without_counter).collect();
-        let mut failure = None;
-        for verdicts in decisions {
-            match verdicts {
-                Ok(verdicts) => self.fill(&mut statuses, targets, verdicts),
-                Err(error) => failure = failure.or(Some(error)),
-            }
-        }
-        // What was charged counts, though another call may have failed.
-        self.count(domain, descriptors, targets, &statuses);
+        let failure = match stand_in {
+            Some(stand_in) => stand_in.failure.as_ref(),
+            None => decisions.iter().find_map(|decision| decision.as_ref().err()),
+        };
         let code = self.overall(&statuses);
         if failure.is_some() || code == Code::OverLimit {
             self.store.decide_later(undo::undo(calls, decisions));
+            self.fallback.iter().zip(stand_in).for_each(|(fallback, stand_in)| fallback.undo(stand_in));
+        } else if stand_in.is_some() {
+            self.store.decide_later(undo::missed(calls, decisions));
         }
-        if let Some(error) = failure {
-            return Err(error.clone());
+        match failure {
+            // One limit that denies is reason enough, whatever another would have said.
+            Some(error) if !self.is_denied(&statuses) => Err(error.clone()),
+            Some(_) | None => {
+                let degraded = stand_in.and_then(|stand_in| stand_in.degraded);
+                Ok(Decision { code, degraded, statuses })
+            }
         }
-        Ok(Decision { code, statuses })
     }
 
     /// Puts what the counters said in its place.
@@ -153,6 +181,12 @@ impl Limiter {
                 });
             }
         }
+    }
+
+    /// Whether a limit denies the request by itself.
+    fn is_denied(&self, statuses: &[Status<'_>]) -> bool {
+        let denies = |status: &Status<'_>| status.code() == Code::OverLimit && !self.is_quota(status);
+        !self.modes.shadow && statuses.iter().any(denies)
     }
 
     /// Folds the statuses: over the limit when any that is no quota is, or when all of those that are quotas are.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::{
     algorithm::{Algorithm, Verdict},
     quota::Quota,
-    rules::Rule,
+    rules::{OnStoreError, Rule},
 };
 
 /// Whether something passes.
@@ -105,11 +105,22 @@ impl<'r> Status<'r> {
     }
 }
 
+/// How a counter was decided that the store did not decide, and why it did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Degraded {
+    /// What was done about it.
+    pub policy: OnStoreError,
+    /// The label of the store's error.
+    pub reason: &'static str,
+}
+
 /// What a request came to, and each of its descriptors in order.
 #[derive(Clone, Debug)]
 pub struct Decision<'r> {
     /// Whether the request passes.
     pub code: Code,
+    /// How the first of those counters was decided that the store did not decide, if there are any.
+    pub degraded: Option<Degraded>,
     /// What each descriptor came to.
     pub statuses: SmallVec<[Status<'r>; 2]>,
 }

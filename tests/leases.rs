@@ -36,7 +36,7 @@ struct Subject {
 impl Subject {
     async fn start(store_timeout: &str) -> Self {
         let (config, redis) = (rules(RULES), Redis::start());
-        let arguments = ["--store", &redis.url(), "--store-timeout", store_timeout];
+        let arguments = ["--store", &redis.url(), "--store-timeout", store_timeout, "--replicas-hint", "1"];
         let tollgate = Tollgate::start(config.path(), &arguments);
         let client = tollgate.client().await;
         Self { redis, tollgate, client, _config: config }

@@ -20,6 +20,7 @@ mod capacity;
 mod cli;
 mod contract;
 mod costs;
+mod degraded;
 mod differential;
 mod envoy;
 mod exactness;

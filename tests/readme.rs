@@ -461,10 +461,6 @@ fn every_key_of_the_language_is_in_its_table_and_no_other() {
     let row = section.lines().find(|line| line.starts_with("| `defaults`")).expect("its row");
     let told = quoted(row.split_once("any of").expect("its keys").1, '`');
     assert_eq!(told, quoted(defaults.split_once(']').expect("a list").0, '"'));
-    let later = source.split_once("const NOT_YET").expect("later keys").1;
-    for key in quoted(later.split_once(';').expect("a type").1.split_once("];").expect("a list").0, '"') {
-        assert!(section.contains(&format!("`{key}`")), "nothing is said of {key}");
-    }
 }
 
 #[test]

@@ -7,9 +7,12 @@
 //! A changed limit or time to live is applied to the places that are held. Places given back without a lease's
 //! name are those that would end first.
 
-use std::{num::NonZeroU64, time::Duration};
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
 
-use super::{Queued, queue::Queue};
+use super::{Queued, queue::Queue, share::share_of};
 use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId};
 
 /// The time to live of a lease when none is stated.
@@ -28,6 +31,10 @@ pub struct Concurrency {
 impl Concurrency {
     pub(super) const fn new(limit: u32, lease_ttl: Duration) -> Self {
         Self { limit, lease_ttl }
+    }
+
+    pub(super) fn shared_by(self, shares: NonZeroU32) -> Self {
+        Self { limit: share_of(self.limit, shares), ..self }
     }
 
     pub(super) const fn limit(&self) -> u32 {

@@ -11,7 +11,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Charging, Verdict, Wish};
+use super::{Charging, Verdict, Wish, share::share_of};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// At most `limit` hits in each window of `window` seconds.
@@ -25,6 +25,10 @@ impl FixedWindow {
     /// The policy that enforces `quota`.
     pub const fn new(quota: Quota) -> Self {
         Self { limit: quota.limit, window: quota.window.length() }
+    }
+
+    pub(super) fn shared_by(self, shares: NonZeroU32) -> Self {
+        Self { limit: share_of(self.limit, shares), ..self }
     }
 
     /// Limit in hits, window in seconds.

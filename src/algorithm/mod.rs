@@ -9,6 +9,7 @@ pub mod fixed_window;
 pub mod policy;
 pub mod queue;
 pub mod reserve;
+mod share;
 pub mod sliding_window;
 pub mod sliding_window_log;
 mod state;

@@ -18,7 +18,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Verdict, Wish, Words};
+use super::{Verdict, Wish, Words, share::share_of};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// Steps that a window is cut into at the most.
@@ -44,6 +44,10 @@ struct Counts {
 impl SlidingWindow {
     pub(super) const fn new(quota: Quota) -> Self {
         Self { limit: quota.limit, window: quota.window.length() }
+    }
+
+    pub(super) fn shared_by(self, shares: NonZeroU32) -> Self {
+        Self { limit: share_of(self.limit, shares), ..self }
     }
 
     /// Limit in hits, window in seconds.

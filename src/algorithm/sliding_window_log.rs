@@ -9,9 +9,9 @@
 //!
 //! A changed limit, window or interval is applied to the hits in the log. Those given back are the newest.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
-use super::{Queued, queue::Queue};
+use super::{Queued, queue::Queue, share::share_of};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// At most `limit` hits in any window of that length.
@@ -27,6 +27,11 @@ impl SlidingWindowLog {
     pub(super) const fn new(quota: Quota, min_interval: Duration) -> Self {
         let window = Duration::from_secs(quota.window.seconds() as u64);
         Self { limit: quota.limit, window, min_interval }
+    }
+
+    pub(super) fn shared_by(self, shares: NonZeroU32) -> Self {
+        let min_interval = self.min_interval.saturating_mul(shares.get()).min(self.window);
+        Self { limit: share_of(self.limit, shares), min_interval, ..self }
     }
 
     pub(super) const fn limit(&self) -> u32 {

@@ -1,6 +1,7 @@
 //! Properties that hold for every history.
 
 mod reserve;
+mod share;
 
 use proptest::{collection::vec, prelude::*};
 

@@ -23,7 +23,10 @@
 //! the tokens are spent. What such a bucket admits is what passes: no more than the capacity and what the rate
 //! gives. Giving tokens back as an undo returns the less the later it comes, and so never what was refilled since.
 
-use std::{num::NonZeroU64, time::Duration};
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
 
 use super::{PolicyError, Verdict, Wish};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
@@ -86,6 +89,14 @@ impl TokenBucket {
         let emission = NonZeroU64::new(u64::from(quota.limit)).map(|limit| window.div_ceil(limit.get()));
         let capacity = emission.unwrap_or(0).saturating_mul(u64::from(burst)).min(MAX_FILL_TICKS);
         Self { emission: emission.and_then(NonZeroU64::new), capacity }
+    }
+
+    /// A bucket that refills so many times slower, and holds so many times less but at least one token.
+    pub(super) fn shared_by(self, shares: NonZeroU32) -> Self {
+        let longest = NonZeroU64::new(MAX_FILL_TICKS).unwrap_or(NonZeroU64::MAX);
+        let emission = self.emission.map(|interval| interval.saturating_mul(shares.into()).min(longest));
+        let least = emission.map_or(0, NonZeroU64::get);
+        Self { emission, capacity: if self.capacity == 0 { 0 } else { self.capacity.max(least) } }
     }
 
     /// Emission interval and capacity, both in ticks of 10 ns; an interval of 0 means that no token ever comes.

@@ -121,6 +121,7 @@ pub(super) struct RawRateLimit {
     pub(super) min_interval: Field<Rc<str>>,
     pub(super) lease_ttl: Field<Rc<str>>,
     pub(super) sync: Field<Rc<str>>,
+    pub(super) on_store_error: Field<Rc<str>>,
     pub(super) name: Field<Rc<str>>,
     pub(super) replaces: Vec<RawReplaces>,
 }

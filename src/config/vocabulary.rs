@@ -24,8 +24,6 @@ pub(super) enum Standing {
     Ignored(Place),
     /// It is one of ours and belongs to the other place.
     Misplaced(Place),
-    /// It belongs to a later version.
-    NotYet,
     /// No such key; perhaps this one was meant.
     Unknown(Option<&'static str>),
 }
@@ -50,8 +48,6 @@ const REFERENCE: [&str; 16] = [
     "metadata",
 ];
 
-const NOT_YET: [&str; 1] = ["on_store_error"];
-
 impl Place {
     const ALL: [Self; 5] = [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults];
 
@@ -64,6 +60,7 @@ impl Place {
                 "burst",
                 "min_interval",
                 "lease_ttl",
+                "on_store_error",
                 "requests_per_unit",
                 "sync",
                 "unit",
@@ -97,6 +94,7 @@ impl Place {
                 "window",
                 "unit_multiplier",
                 "sync",
+                "on_store_error",
             ],
             Self::Replaces => &["name"],
         }
@@ -117,9 +115,6 @@ impl Place {
     pub(super) fn standing(self, key: &str) -> Standing {
         if self.keys().contains(&key) {
             return Standing::Known;
-        }
-        if NOT_YET.contains(&key) {
-            return Standing::NotYet;
         }
         match Self::ALL.into_iter().find(|place| place.keys().contains(&key)) {
             // The reference has no defaults: there is no habit to be kind to.
@@ -207,7 +202,7 @@ mod tests {
         assert_eq!(Place::Descriptor.standing("burst"), Standing::Misplaced(Place::RateLimit));
         assert_eq!(Place::Descriptor.standing("atomic"), Standing::Misplaced(Place::File));
         assert_eq!(Place::Defaults.standing("unlimited"), Standing::Misplaced(Place::RateLimit));
-        assert_eq!(Place::File.standing("on_store_error"), Standing::NotYet);
+        assert_eq!(Place::Descriptor.standing("on_store_error"), Standing::Misplaced(Place::RateLimit));
     }
 
     #[test]

@@ -57,6 +57,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if sync != Sync::default() {
             let _ = write!(line, ", sync: {}", sync.name());
         }
+        if let Some(way) = rule.on_store_error {
+            let _ = write!(line, ", on_store_error: {}", way.name());
+        }
         if domain.charging == Charging::AllOrNone {
             line.push_str(", atomic: true");
         }
@@ -91,6 +94,7 @@ mod tests {
         let rule = Rule {
             limit,
             sync,
+            on_store_error: None,
             name: "".into(),
             replaces: Box::default(),
             shadow_mode,
@@ -110,6 +114,7 @@ mod tests {
             name: name.into(),
             root,
             default_algorithm: Algorithm::default(),
+            default_on_store_error: None,
             charging,
             hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
         }

@@ -1,12 +1,12 @@
 //! Places of concurrency limits, from when they are asked for until their caller can give them back.
 
-use std::{
-    mem,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use super::undo;
 use crate::{
@@ -28,21 +28,21 @@ pub struct Places(Arc<Held>);
 #[derive(Debug)]
 struct Held {
     lease: LeaseId,
-    store: Store,
-    release: Calls,
+    /// What gives them up, and where.
+    releases: Mutex<SmallVec<[(Store, Calls); 1]>>,
     is_handed_over: AtomicBool,
 }
 
 impl Places {
     /// The places that `calls` ask for under `lease`.
     pub(super) fn new(store: Store, calls: &Calls, lease: LeaseId) -> Self {
-        let mut release = Calls::new();
-        for (cell, ask) in calls.iter().flat_map(Call::asks_with_cells) {
-            if let Some(hits) = undo::release_of(ask.hits) {
-                add(&mut release, Charging::EachForItself, cell.key.clone(), Ask { hits, ..*ask });
-            }
-        }
-        Self(Arc::new(Held { lease, store, release, is_handed_over: AtomicBool::new(false) }))
+        let releases = Mutex::new(SmallVec::from_iter([(store, releases(calls))]));
+        Self(Arc::new(Held { lease, releases, is_handed_over: AtomicBool::new(false) }))
+    }
+
+    /// From now on they are given up in `store` too, of which `calls` asked some.
+    pub(super) fn are_also_in(&self, store: Store, calls: &Calls) {
+        self.0.releases.lock().push((store, releases(calls)));
     }
 
     /// Under which name they are held.
@@ -59,7 +59,18 @@ impl Places {
 impl Drop for Held {
     fn drop(&mut self) {
         if !*self.is_handed_over.get_mut() {
-            self.store.decide_later(mem::take(&mut self.release));
+            self.releases.get_mut().drain(..).for_each(|(store, release)| store.decide_later(release));
         }
     }
+}
+
+/// What gives up the places that `calls` ask for.
+fn releases(calls: &Calls) -> Calls {
+    let mut releases = Calls::new();
+    for (cell, ask) in calls.iter().flat_map(Call::asks_with_cells) {
+        if let Some(hits) = undo::release_of(ask.hits) {
+            add(&mut releases, Charging::EachForItself, cell.key.clone(), Ask { hits, ..*ask });
+        }
+    }
+    releases
 }

@@ -38,6 +38,26 @@ pub(super) fn undo(calls: &Calls, decisions: &Decisions) -> Calls {
     undone
 }
 
+/// What the store missed of a request that was answered without it, and is to be told later: places given back, and
+/// refunds of which it is known that they were not made.
+pub(super) fn missed(calls: &Calls, decisions: &Decisions) -> Calls {
+    let mut missed = Calls::new();
+    for (call, decision) in calls.iter().zip(decisions) {
+        let Err(error) = decision else { continue };
+        for (cell, ask) in call.asks_with_cells() {
+            let may_repeat = match ask.hits {
+                Hits::Release(_) => true,
+                Hits::Refund(_) => error.did_nothing(),
+                Hits::Peek | Hits::Charge(_) | Hits::Undo { .. } | Hits::Acquire { .. } => false,
+            };
+            if may_repeat {
+                add(&mut missed, Charging::EachForItself, cell.key.clone(), *ask);
+            }
+        }
+    }
+    missed
+}
+
 /// Whether the calls took a place that is still held.
 pub(super) fn holds_lease(calls: &Calls, decisions: &Decisions) -> bool {
     calls.iter().zip(decisions).any(|(call, decision)| {

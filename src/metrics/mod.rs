@@ -101,6 +101,16 @@ pub fn given_back(succeeded: bool) {
     metrics::counter!("tollgate_given_back_total", "result" => result).increment(1);
 }
 
+/// Counts a descriptor that was decided without the store: how, and the label of the store's error.
+pub fn degraded(policy: &'static str, reason: &'static str) {
+    metrics::counter!("tollgate_degraded_total", "policy" => policy, "reason" => reason).increment(1);
+}
+
+/// Tells how many instances share the limits, as was counted in Redis.
+pub fn replicas(count: u32) {
+    metrics::gauge!("tollgate_replicas").set(f64::from(count));
+}
+
 /// Counts a request that passed only because of the process's shadow mode.
 pub fn shadowed() {
     metrics::counter!("tollgate_shadow_mode_passes_total").increment(1);

@@ -10,6 +10,7 @@
 mod cidr;
 mod id;
 mod level;
+mod on_store_error;
 mod rule;
 mod snapshot;
 mod wildcard;
@@ -23,6 +24,7 @@ pub use self::{
     cidr::CidrTable,
     id::RecordId,
     level::{Branch, Duplicate, Level, Matcher, Node},
+    on_store_error::OnStoreError,
     rule::{Derived, Limit, Rule, Segment, Sync, Value},
     snapshot::{InForce, Snapshot},
     wildcard::Wildcard,
@@ -44,6 +46,8 @@ pub struct Domain {
     pub root: Level,
     /// The algorithm of a limit that a request brings along and no rule matches.
     pub default_algorithm: Algorithm,
+    /// How the counter of such a limit is decided when the store does not, where the domain says.
+    pub default_on_store_error: Option<OnStoreError>,
     /// Whether the counters of a request are charged each for itself, or all or none.
     pub charging: Charging,
     /// The keys whose values make the hash tag of a request that has any of them; when there are none, it is made

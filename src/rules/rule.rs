@@ -5,6 +5,7 @@ use std::{borrow::Cow, sync::OnceLock};
 use super::{
     id::{RecordId, Step},
     level::join,
+    on_store_error::OnStoreError,
 };
 use crate::{
     algorithm::{Algorithm, Policy},
@@ -84,6 +85,8 @@ pub struct Rule {
     /// Whether the counter may be decided from what an instance holds, unless the domain charges all or none: see
     /// [`Domain::sync_of`](super::Domain::sync_of).
     pub sync: Sync,
+    /// How the counter is decided when the store does not, where the configuration says.
+    pub on_store_error: Option<OnStoreError>,
     /// The limit's name, empty when it has none.
     pub name: Box<str>,
     /// Names of the limits that this one replaces when both match in one request.

@@ -13,6 +13,7 @@ mod balance;
 mod connection;
 mod delivery;
 mod dispatch;
+mod grpc_timeout;
 mod health;
 mod io;
 mod listen;
@@ -23,6 +24,7 @@ mod run;
 mod running;
 mod signals;
 mod start;
+mod stores;
 mod unary;
 mod worker;
 

@@ -18,19 +18,18 @@ use super::{
     reload::Reloader,
     rls::Rls,
     running::Running,
+    stores::Stores,
     worker::{self, Plan, WorkerLost},
 };
 use crate::{
-    clock::Clock,
     config::{LoadError, Watcher},
     http::{self, DescriptorsBroken},
-    limiter::Limiter,
     metrics::Exporter,
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     rules::Snapshot,
     service::Service,
-    settings::{RulesSettings, Settings, StoreSettings},
-    store::{Later, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
+    settings::{RulesSettings, Settings},
+    store::{Later, StoreError},
 };
 
 /// A server that is not running yet.
@@ -73,67 +72,18 @@ impl Server {
     /// [`StartError`]; whatever was started by then ends by itself.
     pub async fn start(settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
         let later = Later::default();
-        let stores = Stores::new(&settings.store);
-        let occupancy =
-            stores.memory().map(|store| AbortOnDropHandle::new(tokio::spawn(occupancy::report(store))));
+        let stores = Stores::new(&settings);
+        let occupancy = AbortOnDropHandle::new(tokio::spawn(occupancy::report(stores.memory().clone())));
         let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
         // The HTTP port uses one too.
         let readiness = stores.readiness(settings.workers.get().saturating_add(1));
         let reached = readiness.clone();
         let open = move |rules: &Arc<Snapshot>, later| {
-            let limiter = Limiter::new(Arc::clone(rules), stores.open(&reached, later)?, modes);
+            let limiter = stores.limiter(Arc::clone(rules), modes, &reached, later)?;
             Ok(Rls(Service::new(limiter, answers.clone(), bounds)))
         };
         let running = start_with(settings, exporter, readiness, later, open).await?;
-        Ok(Running { occupancy, ..running })
-    }
-}
-
-/// What opens a store for each worker.
-#[derive(Clone, Debug)]
-enum Stores {
-    Memory(MemoryStore),
-    Redis(RedisSettings),
-}
-
-impl Stores {
-    fn new(settings: &StoreSettings) -> Self {
-        match settings {
-            StoreSettings::Memory { max_counters } => {
-                Self::Memory(MemoryStore::new(*max_counters, Clock::System))
-            }
-            StoreSettings::Redis(settings) => Self::Redis(settings.clone()),
-        }
-    }
-
-    fn memory(&self) -> Option<MemoryStore> {
-        match self {
-            Self::Memory(store) => Some(store.clone()),
-            Self::Redis(_) => None,
-        }
-    }
-
-    fn readiness(&self, users: usize) -> Readiness {
-        match self {
-            Self::Memory(_) => Readiness::new(),
-            Self::Redis(_) => Readiness::with_stores(users),
-        }
-    }
-
-    /// Opens a store on this runtime, and tells `readiness` when it was reached.
-    fn open(&self, readiness: &Readiness, later: Later) -> Result<Store, StoreError> {
-        let settings = match self {
-            Self::Memory(store) => return Ok(Store::Memory(store.clone())),
-            Self::Redis(settings) => settings,
-        };
-        let store = RedisStore::open_with(settings, later)?;
-        let (connected, readiness) = (store.connected(), readiness.clone());
-        tokio::spawn(async move {
-            if connected.await {
-                readiness.store_reached();
-            }
-        });
-        Ok(Store::Redis(store))
+        Ok(Running { occupancy: Some(occupancy), ..running })
     }
 }
 

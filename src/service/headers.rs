@@ -1,22 +1,29 @@
 //! The headers that an answer has Envoy add to the response.
 
-use super::{HeaderNames, HeaderStyle, encode::whole_seconds};
+use super::{Answers, HeaderNames, HeaderStyle, encode::whole_seconds};
 use crate::{
     algorithm::Algorithm,
     proto::envoy::{config::core::v3::HeaderValue, service::ratelimit::v3::RateLimitResponse},
     verdict::{Code, Decision, Limited, Status},
 };
 
-/// Adds the headers of the chosen style, and `Retry-After` on a denial.
-pub(super) fn add(response: &mut RateLimitResponse, style: &HeaderStyle, decision: &Decision<'_>) {
+/// Says that the store did not decide.
+const DEGRADED: (&str, &str) = ("x-ratelimit-policy", "degraded");
+
+/// Adds the headers of the chosen style, `Retry-After` on a denial, and a mark where the store did not decide.
+pub(super) fn add(response: &mut RateLimitResponse, answers: &Answers, decision: &Decision<'_>) {
     let headers = &mut response.response_headers_to_add;
-    match style {
+    match &answers.headers {
         HeaderStyle::Off => {}
         HeaderStyle::Triple(names) => add_triple(headers, names, decision),
         HeaderStyle::Ietf => add_ietf(headers, decision),
     }
     if let Some(retry_after) = decision.retry_after() {
         headers.push(header("Retry-After", whole_seconds(retry_after).max(1).to_string()));
+    }
+    if answers.degraded_header && decision.degraded.is_some() {
+        let (name, value) = DEGRADED;
+        headers.push(header(name, value.into()));
     }
 }
 

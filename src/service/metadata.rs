@@ -13,7 +13,7 @@ use crate::{
         service::ratelimit::v3::RateLimitRequest,
         r#type::v3::RateLimitUnit,
     },
-    verdict::{Code, Decision, Status},
+    verdict::{Code, Decision, Degraded, Status},
 };
 
 /// The metadata of an answer to `request`.
@@ -30,6 +30,13 @@ pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct 
         fields.insert("metadata".to_owned(), json(&Json::Object(passed)));
     }
     Struct { fields }
+}
+
+/// Tells that the store did not decide, why, and what was done about it.
+pub(super) fn add_degraded(metadata: &mut Struct, Degraded { policy, reason }: Degraded) {
+    let fields = [("policy", policy.name()), ("reason", reason)];
+    let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), text(value))).collect();
+    metadata.fields.insert("degraded".to_owned(), value(Kind::StructValue(Struct { fields })));
 }
 
 /// Tells the caller under which name it holds its places, to be given back in a `lease` entry.

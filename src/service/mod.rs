@@ -114,12 +114,15 @@ impl Service {
         let rules = rules.get().ok_or(RequestError::NoRules)?;
         let (decision, places) = self.limiter.decide(rules, &request.domain, &descriptors, patience).await?;
         let mut response = encode::response(&decision);
-        headers::add(&mut response, &self.answers.headers, &decision);
+        headers::add(&mut response, &self.answers, &decision);
         if self.answers.problem_body && decision.code == Code::OverLimit {
             problem::add(&mut response, &decision);
         }
         if self.answers.dynamic_metadata {
             response.dynamic_metadata = Some(metadata::of(request, &decision));
+        }
+        if let Some(degraded) = decision.degraded {
+            metadata::add_degraded(response.dynamic_metadata.get_or_insert_default(), degraded);
         }
         if let Some(places) = &places {
             metadata::add_lease(response.dynamic_metadata.get_or_insert_default(), places.lease());

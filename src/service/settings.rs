@@ -7,6 +7,8 @@ pub struct Answers {
     pub headers: HeaderStyle,
     /// Whether a denial carries an `application/problem+json` body.
     pub problem_body: bool,
+    /// Whether a header marks answers that were made without the store.
+    pub degraded_header: bool,
     /// Whether answers carry dynamic metadata: the request as it was understood, and the metadata of the rules
     /// that let it pass.
     pub dynamic_metadata: bool,

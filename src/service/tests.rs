@@ -87,7 +87,7 @@ impl Asked {
 }
 
 const fn answers(headers: HeaderStyle) -> Answers {
-    Answers { headers, problem_body: false, dynamic_metadata: true }
+    Answers { headers, problem_body: false, degraded_header: true, dynamic_metadata: true }
 }
 
 fn descriptor(key: &str, value: &str) -> RateLimitDescriptor {

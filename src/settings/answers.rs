@@ -28,6 +28,10 @@ pub(super) struct AnswerFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     problem_body: bool,
+    /// Answers that were made without the store carry the header `x-ratelimit-policy: degraded`.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true")]
+    #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
+    degraded_header: bool,
     /// Answers carry dynamic metadata: the request as it was understood, and what the rules add.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
@@ -86,6 +90,7 @@ impl AnswerFlags {
                 Style::Ietf => HeaderStyle::Ietf,
             },
             problem_body: self.problem_body,
+            degraded_header: self.degraded_header,
             dynamic_metadata: self.dynamic_metadata,
         }
     }

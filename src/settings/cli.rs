@@ -9,6 +9,7 @@ use super::{
     answers::{AnswerFlags, BoundFlags},
     environment::{self, Environment},
     error::Problem,
+    failure::FailureFlags,
     grpc::GrpcFlags,
     load::LoadFlags,
     process::ProcessFlags,
@@ -56,6 +57,8 @@ struct ServeFlags {
     rules: RulesFlags,
     #[command(flatten)]
     store: StoreFlags,
+    #[command(flatten)]
+    failure: FailureFlags,
     #[command(flatten)]
     grpc: GrpcFlags,
     #[command(flatten)]
@@ -150,6 +153,7 @@ impl ServeFlags {
         Ok(Command::Serve(Box::new(Settings {
             rules: self.rules.resolve(),
             store: self.store.resolve()?,
+            failure: self.failure.resolve(),
             grpc: self.grpc.resolve(),
             http_address: self.process.http_address,
             workers: self.process.workers(),

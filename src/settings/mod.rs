@@ -8,6 +8,7 @@ mod answers;
 mod cli;
 mod environment;
 mod error;
+mod failure;
 mod grpc;
 mod load;
 mod process;
@@ -21,6 +22,7 @@ use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
 pub use self::{
     cli::{CheckFlags, ExplainFlags, parse},
     error::SettingsError,
+    failure::FailureSettings,
     grpc::{GrpcListen, GrpcSettings},
     load::{KEY, LoadSettings, Pace, Target},
     process::{LogFormat, LogSettings},
@@ -53,6 +55,8 @@ pub struct Settings {
     pub rules: RulesSettings,
     /// Where counters live.
     pub store: StoreSettings,
+    /// What happens while the store does not decide.
+    pub failure: FailureSettings,
     /// The gRPC side.
     pub grpc: GrpcSettings,
     /// Where `/json`, `/healthcheck`, `/metrics` and `/rlconfig` listen.

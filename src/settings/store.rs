@@ -19,7 +19,12 @@ pub enum StoreSettings {
         max_counters: usize,
     },
     /// In Redis.
-    Redis(RedisSettings),
+    Redis {
+        /// How to reach it.
+        redis: RedisSettings,
+        /// Counters kept at most in this process while Redis does not decide.
+        max_counters: usize,
+    },
 }
 
 /// The store without its secrets, for people: `memory`, or the URL with `***` for the password.
@@ -27,7 +32,7 @@ impl fmt::Display for StoreSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory { .. } => f.write_str("memory"),
-            Self::Redis(settings) => settings.servers.fmt(f),
+            Self::Redis { redis, .. } => redis.servers.fmt(f),
         }
     }
 }
@@ -57,7 +62,7 @@ pub(super) struct StoreFlags {
     /// PEM file of that certificate's key.
     #[arg(long, value_name = "FILE")]
     redis_client_key: Option<PathBuf>,
-    /// Counters that the memory store keeps at most; every four hits of a log or places of a concurrency limit count as
+    /// Counters that are kept in this process at most, by the memory store or while Redis does not decide; every four hits of a log or places of a concurrency limit count as
     /// one.
     #[arg(long, value_name = "COUNT", default_value = "1000000", value_parser = count)]
     max_counters: usize,
@@ -73,13 +78,16 @@ impl StoreFlags {
         };
         Ok(match self.store {
             Location::Memory => StoreSettings::Memory { max_counters: self.max_counters },
-            Location::Redis(servers) => StoreSettings::Redis(RedisSettings {
-                servers,
-                timeout: self.store_timeout,
-                key_prefix: self.key_prefix,
-                ca_certificate: self.redis_ca,
-                client_certificate,
-            }),
+            Location::Redis(servers) => {
+                let redis = RedisSettings {
+                    servers,
+                    timeout: self.store_timeout,
+                    key_prefix: self.key_prefix,
+                    ca_certificate: self.redis_ca,
+                    client_certificate,
+                };
+                StoreSettings::Redis { redis, max_counters: self.max_counters }
+            }
         })
     }
 }

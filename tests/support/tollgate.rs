@@ -45,7 +45,7 @@ impl Tollgate {
         tollgate
     }
 
-    /// Serves the rules in `config`.
+    /// Serves the rules in `config`. Errors of the store are seen, unless the arguments say otherwise.
     pub(crate) fn spawn(config: &Path, arguments: &[&str]) -> Self {
         let (grpc_port, http_port) = (free_port(), free_port());
         let child = command()
@@ -54,6 +54,7 @@ impl Tollgate {
             .arg(config)
             .args(["--grpc-address", &format!("127.0.0.1:{grpc_port}")])
             .args(["--http-address", &format!("127.0.0.1:{http_port}")])
+            .args(["--on-store-error", "error"])
             .args(arguments)
             .stdin(Stdio::null())
             .spawn()
@@ -110,6 +111,17 @@ impl Client {
         &mut self,
         request: RateLimitRequest,
     ) -> Result<RateLimitResponse, tonic::Status> {
+        self.inner.should_rate_limit(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Sends a request that says how long its caller waits.
+    pub(crate) async fn call_within(
+        &mut self,
+        timeout: Duration,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, tonic::Status> {
+        let mut request = tonic::Request::new(request);
+        request.set_timeout(timeout);
         self.inner.should_rate_limit(request).await.map(tonic::Response::into_inner)
     }
 

@@ -2,7 +2,10 @@
 
 use std::{fmt, num::NonZeroU64, rc::Rc, sync::Arc};
 
-use super::{Origin, Site, domain::DomainBuilder, level::LevelBuilder, limit::Defaults, pattern::Pattern};
+use super::{
+    Origin, Site, domain::DomainBuilder, level::LevelBuilder, limit::Defaults, parameters::Reporter,
+    pattern::Pattern,
+};
 use crate::{
     algorithm::Algorithm,
     config::{
@@ -11,7 +14,7 @@ use crate::{
         yaml::Position,
     },
     lease::{self, LeaseId},
-    rules::{Derived, Node, Rule, Segment, Wildcard},
+    rules::{Derived, Node, OnStoreError, Rule, Segment, Wildcard},
 };
 
 /// Compiles one file's descriptors into its domain.
@@ -142,9 +145,11 @@ impl Compiler<'_> {
         let metadata = metadata.and_then(|metadata| self.metadata(&metadata.value, &path.key("metadata")));
         let stated = self.limit(limit, &limit_path);
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
+        let on_store_error = self.on_store_error(&limit.value, &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             sync: sync?,
+            on_store_error,
             name: limit.value.name.text().into(),
             replaces,
             shadow_mode: raw.shadow_mode.or_default(),
@@ -162,6 +167,13 @@ impl Compiler<'_> {
             self.error(raw.at, path, message);
         }
         Some(rule)
+    }
+
+    /// How a limit's counter is decided when the store does not: as it states, else as the file's defaults do.
+    fn on_store_error(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> Option<OnStoreError> {
+        let mut reporter = Reporter { file: self.file, problems: &mut *self.problems };
+        let stated = reporter.on_store_error(&raw.on_store_error, path);
+        stated.or(self.defaults.on_store_error).map(|stated| stated.value)
     }
 
     /// The names that a limit replaces.

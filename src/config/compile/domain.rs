@@ -11,9 +11,9 @@ use crate::{
     algorithm::{Algorithm, Charging},
     config::{
         problem::{Path, Problems},
-        raw::RawFile,
+        raw::{RawFile, Stated},
     },
-    rules::{Domain, Limit, RecordId, Rule, Value},
+    rules::{Domain, Limit, OnStoreError, RecordId, Rule, Value},
 };
 
 /// A domain to which files add.
@@ -25,6 +25,7 @@ pub(super) struct DomainBuilder {
     /// The first level, which all files share.
     pub(super) root: LevelBuilder,
     default_algorithm: Option<(Algorithm, Origin)>,
+    default_on_store_error: Option<OnStoreError>,
     /// Whether requests are charged all or none.
     pub(super) atomic: Option<(bool, Origin)>,
     /// What makes the hash tags.
@@ -47,6 +48,7 @@ impl DomainBuilder {
             first_file,
             root: LevelBuilder::default(),
             default_algorithm: None,
+            default_on_store_error: None,
             atomic: None,
             hash_tag: None,
             leased: Vec::new(),
@@ -80,6 +82,12 @@ impl DomainBuilder {
             }
             Some(_) => {}
         }
+    }
+
+    /// Takes the default that a file states for the limits which requests bring along: the first one counts.
+    pub(super) fn set_default_on_store_error(&mut self, stated: Option<Stated<OnStoreError>>) {
+        let stated = stated.map(|stated| stated.value);
+        self.default_on_store_error = self.default_on_store_error.or(stated);
     }
 
     /// Remembers that a descriptor has the key.
@@ -129,6 +137,7 @@ impl DomainBuilder {
             name: (*self.name).into(),
             root: self.root.finish(problems),
             default_algorithm: self.default_algorithm.map(|(algorithm, _)| algorithm).unwrap_or_default(),
+            default_on_store_error: self.default_on_store_error,
             charging: match self.atomic {
                 Some((true, _)) => Charging::AllOrNone,
                 Some((false, _)) | None => Charging::EachForItself,

@@ -14,7 +14,7 @@ use crate::{
         raw::{Field, RawRateLimit, Stated},
     },
     quota::{Quota, Unit, Window},
-    rules::{Limit, Sync},
+    rules::{Limit, OnStoreError, Sync},
 };
 
 /// What a file states for all of its limits that don't state it themselves.
@@ -31,6 +31,7 @@ pub(super) struct Defaults {
     unit: Option<Unit>,
     window: Option<Window>,
     pub(super) sync: Option<Stated<Sync>>,
+    pub(super) on_store_error: Option<Stated<OnStoreError>>,
 }
 
 impl Defaults {
@@ -47,6 +48,7 @@ impl Defaults {
             unit: raw.unit.text().parse().ok(),
             window: window.stated().map(|stated| stated.value),
             sync: reporter.sync(&raw.sync, &path),
+            on_store_error: reporter.on_store_error(&raw.on_store_error, &path),
         }
     }
 }
@@ -86,6 +88,7 @@ impl Compiler<'_> {
             ("min_interval", at(&raw.min_interval)),
             ("lease_ttl", at(&raw.lease_ttl)),
             ("sync", at(&raw.sync)),
+            ("on_store_error", at(&raw.on_store_error)),
         ] {
             if let Some(at) = at {
                 self.error(at, &path.key(key), "should not stand beside `unlimited: true`");

@@ -44,6 +44,7 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
         domain.set_default_algorithm(file, defaults.algorithm, problems);
         domain.set_charging(file, problems);
         domain.set_default_sync(&file.name, defaults.sync);
+        domain.set_default_on_store_error(defaults.on_store_error);
         Compiler { file: &file.name, defaults, domain, problems }.descriptors(&file.descriptors);
     }
     Rules::new(domains.into_values().map(|domain| domain.finish(problems)))

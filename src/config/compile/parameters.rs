@@ -13,6 +13,7 @@ use crate::{
         yaml::Position,
     },
     quota::{Unit, Window},
+    rules::{OnStoreError, Sync},
 };
 
 /// An algorithm and where it was chosen.
@@ -33,14 +34,41 @@ pub(super) struct Reporter<'a> {
 
 impl Reporter<'_> {
     pub(super) fn algorithm(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Chosen> {
-        let Stated { at, value } = field.stated()?;
-        let known = Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == &**value);
-        if let Some(algorithm) = known {
-            return Some(Chosen { algorithm, at: *at });
+        let named = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
+        let Stated { at, value } = self.one_of(field, &named, "algorithm", &path.key("algorithm"))?;
+        Some(Chosen { algorithm: value, at })
+    }
+
+    /// Whether counters may be leased, unless what is stated is wrong.
+    pub(super) fn sync(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<Sync>> {
+        let named = Sync::ALL.map(|sync| (sync.name(), sync));
+        self.one_of(field, &named, "way to sync", &path.key("sync"))
+    }
+
+    /// What happens while the store does not decide, unless what is stated is wrong.
+    pub(super) fn on_store_error(
+        &mut self,
+        field: &Field<Rc<str>>,
+        path: &Path<'_>,
+    ) -> Option<Stated<OnStoreError>> {
+        let named = OnStoreError::ALL.map(|way| (way.name(), way));
+        self.one_of(field, &named, "way to meet an error of the store", &path.key("on_store_error"))
+    }
+
+    /// What a word stands for that should be one of those named.
+    fn one_of<T: Copy>(
+        &mut self,
+        field: &Field<Rc<str>>,
+        named: &[(&'static str, T)],
+        kind: &str,
+        path: &Path<'_>,
+    ) -> Option<Stated<T>> {
+        let Stated { at, value: word } = field.stated()?;
+        if let Some((_, value)) = named.iter().find(|(name, _)| *name == &**word) {
+            return Some(Stated { at: *at, value: *value });
         }
-        let names = Algorithm::ALL.map(Algorithm::name);
-        let message = unknown("algorithm", value, &names);
-        self.problems.error(self.file, *at, path.key("algorithm"), message);
+        let names: Vec<_> = named.iter().map(|(name, _)| *name).collect();
+        self.problems.error(self.file, *at, path, unknown(kind, word, &names));
         None
     }
 

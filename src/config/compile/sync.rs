@@ -2,12 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{
-    Origin, Site,
-    descriptor::Compiler,
-    domain::DomainBuilder,
-    parameters::{Reporter, unknown},
-};
+use super::{Origin, Site, descriptor::Compiler, domain::DomainBuilder, parameters::Reporter};
 use crate::{
     config::{
         problem::{Path, Problems},
@@ -15,19 +10,6 @@ use crate::{
     },
     rules::{Limit, Sync},
 };
-
-impl Reporter<'_> {
-    /// What is stated, unless it is wrong.
-    pub(super) fn sync(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<Sync>> {
-        let Stated { at, value } = field.stated()?;
-        let known = Sync::ALL.into_iter().find(|sync| sync.name() == &**value);
-        if known.is_none() {
-            let message = unknown("way to sync", value, &Sync::ALL.map(Sync::name));
-            self.problems.error(self.file, *at, path.key("sync"), message);
-        }
-        known.map(|value| Stated { at: *at, value })
-    }
-}
 
 impl Compiler<'_> {
     /// Whether the counters of a limit may be leased: what it states, else the default where that can be. `None` when

@@ -107,6 +107,7 @@ impl Reader<'_> {
             "min_interval" => limit.min_interval = reader.text(value, path),
             "lease_ttl" => limit.lease_ttl = reader.text(value, path),
             "sync" => limit.sync = reader.text(value, path),
+            "on_store_error" => limit.on_store_error = reader.text(value, path),
             "name" => limit.name = reader.text(value, path),
             "replaces" => limit.replaces = reader.replaces(value, path),
             _ => {}

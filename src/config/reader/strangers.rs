@@ -29,7 +29,6 @@ impl Reader<'_> {
                 return;
             }
             Standing::Misplaced(home) => format!("does not belong to {here} but to {}", home.name()),
-            Standing::NotYet => "is not supported yet by this version".to_owned(),
             Standing::Unknown(Some(meant)) => format!("unknown key; did you mean `{meant}`?"),
             Standing::Unknown(None) => {
                 format!("unknown key; {here} may have {}", place.keys().join(", "))

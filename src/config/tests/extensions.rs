@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     algorithm::{Algorithm, Parameters, Policy},
     quota::{Quota, Unit, Window},
-    rules::{Limit, Value},
+    rules::{Limit, OnStoreError, Value},
 };
 
 /// The limit of `k`, with `defaults` for the file.
@@ -95,6 +95,7 @@ fn an_unlimited_rule_takes_nothing_else() {
         "lease_ttl: 60s",
         "sync: leased",
         "sync: strict",
+        "on_store_error: deny",
     ] {
         let text = limit_errors(&format!("{{unlimited: true, {key}}}"));
         assert_says(&text, &["should not stand beside `unlimited: true`"]);
@@ -102,13 +103,34 @@ fn an_unlimited_rule_takes_nothing_else() {
 }
 
 #[test]
-fn keys_of_later_versions_say_so() {
-    let text = errors("domain: d\non_store_error: deny\n");
-    assert_says(&text, &["a.yaml:2: on_store_error: is not supported yet"]);
+fn a_limit_says_what_happens_while_the_store_does_not_decide_or_the_defaults_do() {
+    let of = |defaults: &str, stated: &str| {
+        let limit = format!("unit: day, requests_per_unit: 1{stated}");
+        let text = format!(
+            "domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n- key: k\n  rate_limit: {{{limit}}}\n"
+        );
+        let rules = clean(&text);
+        let domain = rules.rules.domain("d").unwrap().default_on_store_error;
+        (rule(&rules, &[("k", "x")]).unwrap().on_store_error, domain)
+    };
+    assert_eq!(of("", ""), (None, None));
+    for way in OnStoreError::ALL {
+        let key = format!("on_store_error: {}", way.name());
+        assert_eq!(of("", &format!(", {key}")), (Some(way), None));
+        assert_eq!(of(&key, ""), (Some(way), Some(way)));
+    }
+    let both = of("on_store_error: deny", ", on_store_error: allow");
+    assert_eq!(both, (Some(OnStoreError::Allow), Some(OnStoreError::Deny)));
+}
+
+#[test]
+fn a_way_that_is_none_and_a_place_that_has_none_are_errors() {
     assert_says(
-        &limit_errors("{unit: day, requests_per_unit: 1, on_store_error: allow}"),
-        &["rate_limit.on_store_error: is not supported yet"],
+        &limit_errors("{unit: day, requests_per_unit: 1, on_store_error: permit}"),
+        &["rate_limit.on_store_error: `permit` is no way", "expected one of local, allow, deny, error"],
     );
+    let text = errors("domain: d\non_store_error: deny\n");
+    assert_says(&text, &["a.yaml:2: on_store_error: does not belong to the root of a file"]);
 }
 
 #[test]

@@ -24,6 +24,7 @@ fn rule(name: &str) -> Arc<Rule> {
     Arc::new(Rule {
         limit: Limit::Unlimited,
         sync: Sync::Strict,
+        on_store_error: None,
         name: name.into(),
         replaces: Box::default(),
         shadow_mode: false,

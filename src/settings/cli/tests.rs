@@ -27,7 +27,7 @@ fn refusal(line: &str, variables: &[(&str, &str)]) -> String {
 
 fn redis_url(variables: &[(&str, &str)]) -> String {
     match settings("", variables).store {
-        StoreSettings::Redis(settings) => match settings.servers {
+        StoreSettings::Redis { redis, .. } => match redis.servers {
             Servers::One(url) => url,
             servers => panic!("{servers}"),
         },
@@ -149,7 +149,7 @@ fn the_references_redis_becomes_a_url() {
 #[test]
 fn the_references_sentinels_and_clusters_become_urls() {
     let servers = |variables: &[(&str, &str)]| match settings("", variables).store {
-        StoreSettings::Redis(settings) => settings.servers.to_string(),
+        StoreSettings::Redis { redis, .. } => redis.servers.to_string(),
         StoreSettings::Memory { .. } => panic!("no Redis"),
     };
     let sentinels = [("REDIS_TYPE", "Sentinel"), ("REDIS_URL", "mymaster,a:26379,b:26380")];

@@ -1,0 +1,136 @@
+//! What decides when the store does not.
+
+use smallvec::SmallVec;
+
+use super::{Calls, Target, Targets, replicas::Replicas, undo};
+use crate::{
+    algorithm::Verdict,
+    clock::Timestamp,
+    metrics,
+    rules::{Domain, OnStoreError, Sync},
+    store::{
+        Decisions, MemoryStore, Store, StoreError,
+        call::{Ask, Verdicts, add},
+    },
+    verdict::Degraded,
+};
+
+use std::time::Duration;
+
+/// After how long a client that was denied without a count may try again.
+const DENIED_FOR: Duration = Duration::from_secs(1);
+
+/// What decides when the store does not: a clone counts in the same store, and knows of the same replicas.
+#[derive(Clone, Debug)]
+pub struct Fallback {
+    on_store_error: OnStoreError,
+    local: MemoryStore,
+    replicas: Replicas,
+}
+
+/// What stands in for the verdicts of a store that failed.
+#[derive(Debug, Default)]
+pub(super) struct StandIn {
+    /// What counters are taken to say.
+    pub(super) verdicts: SmallVec<[Verdicts; 1]>,
+    /// What was asked of this instance's own store.
+    asked: Calls,
+    answered: Decisions,
+    /// Why the request fails, if a limit wants it to.
+    pub(super) failure: Option<StoreError>,
+    pub(super) degraded: Option<Degraded>,
+}
+
+impl Fallback {
+    /// One that does as `on_store_error` says for limits that don't say it themselves, and counts in `local` what this
+    /// instance lets pass by itself: a share of each limit, one for each of the `replicas`.
+    pub const fn new(on_store_error: OnStoreError, local: MemoryStore, replicas: Replicas) -> Self {
+        Self { on_store_error, local, replicas }
+    }
+
+    /// Decides what those of `calls` ask that failed.
+    pub(super) fn stand_in(
+        &self,
+        domain: &Domain,
+        targets: &Targets<'_>,
+        calls: &Calls,
+        decisions: &Decisions,
+    ) -> StandIn {
+        let mut stand_in = StandIn::default();
+        for (call, decision) in calls.iter().zip(decisions) {
+            let Err(error) = decision else { continue };
+            for (cell, ask) in call.asks_with_cells() {
+                let target = targets.get(ask.descriptor);
+                let policy = target.and_then(|target| target.on_store_error(domain));
+                let policy = policy.unwrap_or(self.on_store_error);
+                metrics::degraded(policy.name(), error.label());
+                let reason = error.label();
+                stand_in.degraded = stand_in.degraded.or(Some(Degraded { policy, reason }));
+                match policy {
+                    OnStoreError::Error => {
+                        stand_in.failure = stand_in.failure.take().or_else(|| Some(error.clone()));
+                    }
+                    OnStoreError::Allow => {}
+                    OnStoreError::Deny => stand_in.verdicts.push(Verdicts::from_iter([denied(ask)])),
+                    OnStoreError::Local => {
+                        let policy = ask.policy.shared_by(self.replicas.known());
+                        let ask = Ask { policy, sync: Sync::Strict, ..*ask };
+                        add(&mut stand_in.asked, call.charging, cell.key.clone(), ask);
+                    }
+                }
+            }
+        }
+        for call in &stand_in.asked {
+            let verdicts = self.local.decide(call);
+            stand_in.verdicts.push(verdicts.clone());
+            stand_in.answered.push(Ok(verdicts));
+        }
+        stand_in
+    }
+
+    /// Takes back what this instance's own store was charged for a request that does not pass.
+    pub(super) fn undo(&self, stand_in: &StandIn) {
+        for call in &undo::undo(&stand_in.asked, &stand_in.answered) {
+            self.local.decide(call);
+        }
+    }
+
+    /// The store that this instance counts in by itself.
+    pub(super) fn local(&self) -> Store {
+        Store::Memory(self.local.clone())
+    }
+}
+
+impl StandIn {
+    /// What was asked of this instance's own store, if that took a place which is still held.
+    pub(super) fn holding(&self) -> Option<&Calls> {
+        undo::holds_lease(&self.asked, &self.answered).then_some(&self.asked)
+    }
+}
+
+/// What is said of a counter where nothing passes. What gives back is none to deny.
+fn denied(ask: &Ask) -> (usize, Verdict) {
+    let admitted = ask.hits.gives_back();
+    let after = if admitted { Duration::ZERO } else { DENIED_FOR };
+    let verdict = Verdict {
+        admitted,
+        remaining: 0,
+        reset_after: after,
+        retry_after: after,
+        used: 0,
+        over: if admitted { 0 } else { ask.hits.charged() },
+        decided_at: Timestamp::from_micros(0),
+    };
+    (ask.descriptor, verdict)
+}
+
+impl Target<'_> {
+    /// How its counter is decided when the store does not, where the configuration says.
+    fn on_store_error(&self, domain: &Domain) -> Option<OnStoreError> {
+        match self {
+            Self::Rule { rule, .. } | Self::Brought { rule: Some(rule), .. } => rule.on_store_error,
+            Self::Brought { rule: None, .. } => domain.default_on_store_error,
+            Self::Nothing | Self::Unlimited(_) => None,
+        }
+    }
+}

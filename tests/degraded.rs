@@ -1,0 +1,173 @@
+//! What is answered while Redis does not decide.
+
+use std::time::{Duration, Instant};
+
+use prost_types::value::Kind;
+use tokio::time::sleep;
+use tollgate::proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code};
+
+use crate::support::{
+    free_port, http,
+    redis::Redis,
+    tollgate::{Client, Tollgate, request, rules},
+};
+
+const RULES: &str = "
+domain: d
+descriptors:
+- {key: plain, rate_limit: {unit: hour, requests_per_unit: 10}}
+- {key: passes, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: allow}}
+- {key: waits, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: deny}}
+- {key: fails, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: error}}
+- {key: watched, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: deny}, shadow_mode: true}
+- {key: bucket, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: token_bucket, burst: 6}}
+- {key: place, rate_limit: {requests_per_unit: 4, algorithm: concurrency}}
+";
+
+/// Asks for one hit on each of these keys.
+async fn ask(client: &mut Client, keys: &[&str]) -> Result<RateLimitResponse, tonic::Status> {
+    let entries: Vec<_> = keys.iter().map(|key| [(*key, "me")]).collect();
+    let descriptors: Vec<_> = entries.iter().map(<[_; 1]>::as_slice).collect();
+    client.call(request("d", &descriptors)).await
+}
+
+async fn code(client: &mut Client, keys: &[&str]) -> Code {
+    ask(client, keys).await.expect("an answer").overall_code()
+}
+
+/// How many of 20 requests pass.
+async fn passing(client: &mut Client, key: &str) -> usize {
+    let mut passing = 0;
+    for _ in 0..20 {
+        passing += usize::from(code(client, &[key]).await == Code::Ok);
+    }
+    passing
+}
+
+/// What an answer says of itself where the store did not decide: policy and reason.
+fn mark(answer: &RateLimitResponse) -> Option<(String, String)> {
+    let text = |kind: &Option<Kind>| match kind {
+        Some(Kind::StringValue(text)) => text.clone(),
+        other => panic!("no text: {other:?}"),
+    };
+    let header = answer.response_headers_to_add.iter().find(|header| header.key == "x-ratelimit-policy");
+    let metadata = answer.dynamic_metadata.as_ref().and_then(|metadata| metadata.fields.get("degraded"));
+    assert_eq!(header.map(|header| &*header.value), metadata.map(|_| "degraded"));
+    match &metadata?.kind {
+        Some(Kind::StructValue(degraded)) => {
+            let [policy, reason] = ["policy", "reason"].map(|key| text(&degraded.fields[key].kind));
+            Some((policy, reason))
+        }
+        other => panic!("no structure: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn each_limit_is_decided_in_its_own_way_while_redis_is_gone() {
+    let (config, redis) = (rules(RULES), Redis::start());
+    let arguments = [
+        "--store",
+        &redis.url(),
+        "--store-timeout",
+        "2s",
+        "--on-store-error",
+        "local",
+        "--replicas-hint",
+        "2",
+    ];
+    let tollgate = Tollgate::start(config.path(), &arguments);
+    let mut client = tollgate.client().await;
+    let whole = ask(&mut client, &["plain"]).await.expect("an answer");
+    assert_eq!((whole.overall_code(), mark(&whole)), (Code::Ok, None));
+    drop(redis);
+    assert_eq!(passing(&mut client, "plain").await, 5, "half of the limit is for the other instance");
+    assert_eq!(passing(&mut client, "bucket").await, 3);
+    assert_eq!(passing(&mut client, "passes").await, 20);
+    assert_eq!(passing(&mut client, "waits").await, 0);
+    assert_eq!(passing(&mut client, "watched").await, 20);
+    let denied = ask(&mut client, &["plain"]).await.expect("an answer");
+    let (policy, reason) = mark(&denied).expect("it is marked");
+    assert_eq!((denied.overall_code(), &*policy), (Code::OverLimit, "local"));
+    assert!(["unreachable", "disconnected"].contains(&&*reason), "{reason}");
+    assert!(denied.statuses[0].duration_until_reset.expect("a time").seconds > 1);
+    let waits = ask(&mut client, &["waits"]).await.expect("an answer");
+    assert_eq!(waits.response_headers_to_add.iter().filter(|header| header.key == "Retry-After").count(), 1);
+
+    let error = ask(&mut client, &["passes", "fails"]).await.expect_err("one of them fails");
+    assert_eq!(error.code(), tonic::Code::Unavailable);
+    assert_eq!(code(&mut client, &["fails", "waits"]).await, Code::OverLimit, "denied, whatever else");
+    let page = http::get(&tollgate.url("/metrics")).body;
+    for policy in ["local", "allow", "deny", "error"] {
+        assert!(page.contains(&format!("tollgate_degraded_total{{policy=\"{policy}\",")), "{page}");
+    }
+}
+
+#[tokio::test]
+async fn places_that_were_taken_here_are_given_up_here() {
+    let (config, redis) = (rules(RULES), Redis::start());
+    let url = redis.url();
+    let arguments = ["--store", &url, "--on-store-error", "local", "--replicas-hint", "2"];
+    let tollgate = Tollgate::start(config.path(), &arguments);
+    let mut client = tollgate.client().await;
+    drop(redis);
+    let mut leases = Vec::new();
+    for _ in 0..2 {
+        let answer = ask(&mut client, &["place"]).await.expect("an answer");
+        assert_eq!(answer.overall_code(), Code::Ok);
+        match &answer.dynamic_metadata.expect("metadata").fields["lease"].kind {
+            Some(Kind::StringValue(lease)) => leases.push(lease.clone()),
+            other => panic!("no lease: {other:?}"),
+        }
+    }
+    assert_eq!(code(&mut client, &["place"]).await, Code::OverLimit, "this instance has two of four places");
+    // A request that another limit denies keeps none, nor does it count.
+    let release = request("d", &[&[("place", "me"), ("lease", &leases[0])]]);
+    client.call(release).await.expect("an answer");
+    assert_eq!(code(&mut client, &["place", "waits"]).await, Code::OverLimit);
+    assert_eq!(code(&mut client, &["place"]).await, Code::Ok, "one was given up");
+    assert_eq!(code(&mut client, &["place"]).await, Code::OverLimit);
+}
+
+#[tokio::test]
+async fn instances_count_each_other_while_redis_works() {
+    let (config, redis) = (rules(RULES), Redis::start());
+    let url = redis.url();
+    let arguments = ["--store", &url, "--on-store-error", "local"];
+    let both = [(); 2].map(|()| Tollgate::start(config.path(), &arguments));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    for tollgate in &both {
+        while !http::get(&tollgate.url("/metrics")).body.contains("tollgate_replicas 2\n") {
+            assert!(Instant::now() < deadline, "they do not find each other");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    drop(redis);
+    for tollgate in &both {
+        assert_eq!(passing(&mut tollgate.client().await, "plain").await, 5);
+    }
+}
+
+#[tokio::test]
+async fn without_redis_at_the_start_the_policy_holds_and_the_instance_is_ready_as_it_was_told() {
+    let config = rules(RULES);
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let arguments = ["--store", &url, "--on-store-error", "local", "--ready-without-store"];
+    let tollgate = Tollgate::start(config.path(), &arguments);
+    assert_eq!(passing(&mut tollgate.client().await, "plain").await, 10, "alone, as far as it knows");
+}
+
+#[tokio::test]
+async fn a_decision_takes_no_longer_than_its_caller_waits() {
+    let (config, redis) = (rules(RULES), Redis::start());
+    let arguments = ["--store", &redis.url(), "--store-timeout", "5s", "--on-store-error", "local"];
+    let tollgate = Tollgate::start(config.path(), &arguments);
+    let mut client = tollgate.client().await;
+    assert_eq!(code(&mut client, &["plain"]).await, Code::Ok);
+    redis.signal("STOP");
+    let begun = Instant::now();
+    let patient = client.call_within(Duration::from_secs(1), request("d", &[&[("plain", "me")]]));
+    let answer = patient.await.expect("an answer in time");
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert_eq!(mark(&answer), Some(("local".to_owned(), "timeout".to_owned())));
+    redis.signal("CONT");
+}
