@@ -87,7 +87,7 @@ fn page(tollgate: &Tollgate) -> usize {
 /// Asks, and says what is left of it. `most` is the bound, in MB.
 fn judge(mut row: Row, store: &[&str], requests: u64, most: u64) -> Row {
     let config = rules(RULES);
-    let arguments = [store, &["--log-level", "error"]].concat();
+    let arguments = [store, &["--log-level", "error", "--on-store-error", "local"]].concat();
     let tollgate = Tollgate::start(config.path(), &arguments);
     let empty = resident(&tollgate);
     let (tally, memory) = flood(&tollgate, requests);
@@ -121,7 +121,7 @@ pub(super) fn redis_store(form: &Form) -> Row {
 pub(super) fn metrics_of_values(form: &Form) -> Row {
     let requests = if form.is_timed() { 500_000 } else { 10_000 };
     let config = rules(&detailed());
-    let tollgate = Tollgate::start(config.path(), &["--log-level", "error"]);
+    let tollgate = Tollgate::start(config.path(), &["--log-level", "error", "--on-store-error", "local"]);
     let (tally, memory) = flood(&tollgate, requests);
     let mut row = Row::new(format!("{requests} requests that never repeat, value_to_metric"), form);
     row.must("errors 0", tally.errors, tally.errors == 0);

@@ -40,6 +40,8 @@ pub(super) fn four_times(form: &Form) -> Row {
         &redis.url(),
         "--store-timeout",
         form.store_timeout,
+        "--on-store-error",
+        "local",
         "--log-level",
         "error",
         "--workers",

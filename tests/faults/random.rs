@@ -4,11 +4,12 @@ use std::{
     env,
     ops::Range,
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use fastrand::Rng;
 use redis::cmd;
+use tollgate::clock::Clock;
 
 use super::{
     cluster::{names, start},
@@ -185,8 +186,7 @@ fn draw(random: &mut Rng) -> Vec<(Fault, usize)> {
 }
 
 /// How many windows of a counter were looked at, and how many hits they admitted beyond the limit.
-fn beyond(samples: &Samples, began: SystemTime, touched: &[Range<Duration>]) -> (usize, usize) {
-    let origin = began.duration_since(UNIX_EPOCH).expect("after 1970");
+fn beyond(samples: &Samples, origin: Duration, touched: &[Range<Duration>]) -> (usize, usize) {
     let mut windows = std::collections::HashMap::<(usize, u64), usize>::new();
     for sample in samples.iter().filter(|sample| sample.outcome == Outcome::Ok) {
         let (sent, answered) = (origin + sample.due, origin + sample.answered());
@@ -221,7 +221,7 @@ pub(super) fn everything(form: &Form) -> Row {
     let mut scene = Scene::start();
     let names = names(&scene.cluster, "any", 60);
     let world = World::with_rules(RULES, &scene.cluster.url(), form, &names);
-    let began = SystemTime::now() - world.load.now();
+    let began = Duration::from_micros(Clock::System.now().as_micros()) - world.load.now();
     world.calm(form, form.before);
     let course = disturb(&mut scene, &world, &mut Rng::with_seed(seed), time);
     scene.wait_until_well();

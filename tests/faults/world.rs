@@ -47,7 +47,16 @@ impl World {
 
     pub(super) fn with_rules(yaml: &str, store: &str, form: &Form, names: &[String]) -> Self {
         let config = rules(yaml);
-        let arguments = ["--store", store, "--store-timeout", form.store_timeout, "--log-level", "error"];
+        let arguments = [
+            "--store",
+            store,
+            "--store-timeout",
+            form.store_timeout,
+            "--log-level",
+            "error",
+            "--on-store-error",
+            "local",
+        ];
         let tollgate = Tollgate::start(config.path(), &arguments);
         let bodies = for_names(names);
         let plan = Plan { rate: form.rate, connections: 4, deadline: form.deadline, bodies };
