@@ -36,6 +36,8 @@ pub mod verdict;
 pub mod limiter;
 pub mod proto;
 pub mod service;
+mod panics;
+pub mod net;
 pub mod server;
 pub mod http;
 pub mod settings;

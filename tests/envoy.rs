@@ -12,10 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::support::{
-    envoy::Envoy,
-    http::Answer,
-    tollgate::{Tollgate, rules},
+use crate::{
+    readme,
+    support::{
+        certificates::Authority,
+        envoy::Envoy,
+        http::Answer,
+        tollgate::{Tollgate, rules},
+    },
 };
 
 fn per_path(limit: u32) -> String {
@@ -144,4 +148,32 @@ fn edits_while_requests_flow_cause_no_error() {
     }
     stop.store(true, Ordering::Relaxed);
     assert!(flow.join().expect("no request failed") > 20);
+}
+
+#[test]
+fn envoy_shows_its_certificate_as_the_readme_tells() {
+    let authority = Authority::new("mesh");
+    let [server, client] = ["localhost", "spiffe://mesh/ns/edge/sa/envoy"].map(|name| {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        authority.sign(&[name]).write(directory.path());
+        fs::write(directory.path().join("ca.pem"), authority.pem()).expect("written");
+        directory
+    });
+    let config = rules(&per_path(3));
+    let file = |name: &str| server.path().join(name).display().to_string();
+    let tollgate = Tollgate::start(
+        config.path(),
+        &[
+            &format!("--grpc-tls-cert={}", file("cert.pem")),
+            &format!("--grpc-tls-key={}", file("key.pem")),
+            &format!("--grpc-tls-client-ca={}", file("ca.pem")),
+            "--grpc-tls-client-san=spiffe://mesh/ns/edge/sa/envoy",
+        ],
+    );
+    let shown = readme::block("yaml envoy tls");
+    let moved = shown.replace("/etc/envoy/tls", &client.path().display().to_string());
+    assert_ne!(shown, moved);
+    let envoy = Envoy::edge_with(tollgate.grpc_port, &moved);
+    let (passed, denied) = until_denied(&envoy, "/a");
+    assert_eq!((passed.len(), denied.status), (3, 429));
 }

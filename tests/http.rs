@@ -71,7 +71,8 @@ fn metrics_and_rules_can_be_read() {
     ] {
         assert!(metrics.body.lines().any(|found| found == line), "no {line} in\n{}", metrics.body);
     }
-    let rules = http::get(&tollgate.url("/rlconfig"));
+    assert_eq!(http::get(&tollgate.url("/rlconfig")).status, 404);
+    let rules = http::get(&tollgate.admin_url("/rlconfig"));
     assert!(
         rules.body.contains("d.k: unit=HOUR requests_per_unit=1, shadow_mode: false, quota_mode: false"),
         "{}",

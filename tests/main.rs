@@ -35,4 +35,5 @@ mod process;
 mod readme;
 mod reload;
 mod runs;
+mod tls;
 mod topologies;

@@ -59,7 +59,7 @@ fn blocks() -> Vec<Block> {
 }
 
 /// The only block of that kind.
-fn block(info: &str) -> String {
+pub(crate) fn block(info: &str) -> String {
     let mut found = blocks().into_iter().filter(|block| block.info == info);
     let block = found.next().unwrap_or_else(|| panic!("no block {info}"));
     assert!(found.next().is_none(), "two blocks {info}");
@@ -117,6 +117,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "yaml",
         "yaml envoy",
         "yaml envoy leases",
+        "yaml envoy tls",
         "yaml mistakes",
         "json",
         "json problem",
@@ -250,7 +251,7 @@ fn the_start_goes_as_it_is_told() {
         let edit = edit[0].0.replace("config/default", &config.path().display().to_string());
         assert!(Command::new("sh").args(["-c", &edit]).status().expect("a shell").success());
         let deadline = Instant::now() + Duration::from_secs(10);
-        while !http::get(&tollgate.url("/rlconfig"))
+        while !http::get(&tollgate.admin_url("/rlconfig"))
             .body
             .contains("path_/login: unit=MINUTE requests_per_unit=15,")
         {
@@ -420,7 +421,8 @@ fn flags_and_variables_are_named_as_they_are() {
     let help = help.map(|arguments| {
         String::from_utf8(command().args(arguments).output().expect("it runs").stdout).expect("a text")
     });
-    let (help, text, environment) = (help.concat(), prose(), read("src/settings/reference.rs"));
+    let (help, text, environment) =
+        (help.concat(), prose(), read("src/settings/reference.rs") + &read("src/settings/reference/tls.rs"));
     for word in quoted(&text, '`') {
         if word.starts_with("--") && !word.contains('…') && !word.contains(' ') {
             assert!(
@@ -429,7 +431,8 @@ fn flags_and_variables_are_named_as_they_are() {
             );
         }
     }
-    let begins = ["REDIS_", "GRPC_", "CONFIG_TYPE", "BACKEND_TYPE", "USE_", "TRACING_", "STOP_", "LIMIT_"];
+    let begins =
+        ["REDIS_", "GRPC_", "DEBUG_", "CONFIG_TYPE", "BACKEND_TYPE", "USE_", "TRACING_", "STOP_", "LIMIT_"];
     for word in quoted(&section("### Settings"), '`') {
         if begins.iter().any(|begin| word.starts_with(begin)) {
             assert!(environment.contains(&format!("\"{word}\"")), "nothing reads {word}");

@@ -174,7 +174,7 @@ async fn a_server_that_was_demoted_is_left_for_another_connection() {
     let before = connections(&redis);
     let outcomes = store.decide_runs(&runs).await.expect("an answer");
     for outcome in outcomes {
-        assert!(matches!(outcome, Err(StoreError::Refused(error)) if error.contains("read only")));
+        assert!(matches!(outcome, Err(StoreError::Declined(error)) if error.contains("read only")));
     }
     // Looking makes one, too.
     let mut looks = 1;

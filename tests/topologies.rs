@@ -2,6 +2,7 @@
 
 mod cluster;
 mod faults;
+mod outages;
 mod queues;
 mod reshard;
 mod sentinel;

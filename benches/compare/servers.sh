@@ -70,7 +70,7 @@ need() { # server
             ;;
     esac
     start "$1" "${PORTS[$1]}" "$tollgate" --workers 1 --config "$config" --store "$store" --store-timeout 1s \
-        --grpc-address "127.0.0.1:${PORTS[$1]}" --http-address "127.0.0.1:$((PORTS[$1] + 100))"
+        --grpc-address "127.0.0.1:${PORTS[$1]}" --http-address "127.0.0.1:$((PORTS[$1] + 100))" --admin-address off
 }
 
 # One rule for all paths, or one for each that is given.

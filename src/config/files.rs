@@ -1,27 +1,31 @@
 //! The files of a configuration's directory: which there are, what they hold, and whether that changed.
 
+mod content;
+
 use std::{
     fs, io,
-    io::Read as _,
     path::{Path, PathBuf},
     time::SystemTime,
 };
 
+use self::content::{Allowance, kind_of};
 use super::{
     fingerprint::{Fingerprint, Hash},
     problem::{Path as TreePath, Problems},
     yaml::Position,
 };
 
-/// Bytes of the largest file that is read.
-const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Directories inside of directories that are walked.
 const MAX_DEPTH: usize = 16;
+/// Files and directories that are looked at, counted each time that a link leads to them: links between directories can
+/// multiply a few to billions.
+const MAX_ENTRIES: usize = 20_000;
 
 /// What there is in a directory, sorted by name.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     found: Vec<Found>,
+    entries: usize,
     /// The directories in which a change matters, resolved.
     pub(super) directories: Vec<PathBuf>,
 }
@@ -79,9 +83,18 @@ impl Listing {
         }
         self.directories.push(resolved.clone());
         above.push(resolved);
-        let entries = fs::read_dir(directory)?;
-        for entry in entries {
+        let walked = self.entries(directory, prefix, above);
+        above.pop();
+        walked
+    }
+
+    fn entries(&mut self, directory: &Path, prefix: &str, above: &mut Vec<PathBuf>) -> io::Result<()> {
+        for entry in fs::read_dir(directory)? {
             let entry = entry?;
+            self.entries = self.entries.saturating_add(1);
+            if self.entries > MAX_ENTRIES {
+                return Err(io::Error::other(format!("more than {MAX_ENTRIES} files and directories")));
+            }
             let file = entry.file_name();
             let file = file.to_string_lossy();
             // Hidden files are of editors and of Kubernetes, which keeps versions in `..data` and the like.
@@ -89,7 +102,6 @@ impl Listing {
                 self.add(entry.path(), format!("{prefix}{file}"), above);
             }
         }
-        above.pop();
         Ok(())
     }
 
@@ -104,6 +116,9 @@ impl Listing {
                 // A change of the target's directory is a change of the file.
                 self.directories.extend(target.as_deref().and_then(Path::parent).map(Path::to_owned));
                 Kind::Yaml(Stamp { bytes: metadata.len(), modified: metadata.modified().ok(), target })
+            }
+            Ok(metadata) if is_yaml(&name) => {
+                Kind::Unreadable(io::Error::other(format!("is {}, no file", kind_of(&metadata))))
             }
             Ok(_) => Kind::Other,
             // Gone since the directory was read, unlike a link that leads nowhere.
@@ -125,9 +140,12 @@ impl Listing {
     /// Reads the files.
     pub(super) fn read(self) -> Sources {
         let mut sources = Sources::default();
+        let mut allowance = Allowance::default();
         for Found { name, path, kind } in self.found {
             match kind {
-                Kind::Yaml(_) => match read(&path) {
+                // The error that says so stands on the last one.
+                Kind::Yaml(_) if allowance.is_spent() => {}
+                Kind::Yaml(_) => match allowance.read(&path) {
                     // Gone since it was listed, which is a change that is read in a moment.
                     Err(_) if is_gone(&path) => {}
                     content => sources.files.push((name, content)),
@@ -146,18 +164,6 @@ fn is_gone(path: &Path) -> bool {
 
 fn is_yaml(name: &str) -> bool {
     name.ends_with(".yaml") || name.ends_with(".yml")
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let file = fs::File::open(path).map_err(|error| error.to_string())?;
-    let mut content = Vec::new();
-    let read = file.take(MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut content);
-    match read.map_err(|error| error.to_string())? {
-        bytes if bytes as u64 > MAX_FILE_BYTES => {
-            Err(format!("larger than {} MiB, the most that is read", MAX_FILE_BYTES >> 20))
-        }
-        _ => Ok(content),
-    }
 }
 
 /// What the files of a directory hold, sorted by name.

@@ -121,8 +121,13 @@ fn build(sources: &Sources, fingerprint: Fingerprint, options: Options) -> Resul
 fn compile_all(sources: &Sources, fingerprint: Fingerprint, options: Options) -> Result<Loaded, LoadError> {
     let mut problems = Problems::new(options.strict);
     let readable = sources.readable(&mut problems);
-    let files: Vec<_> =
-        readable.filter_map(|(name, content)| reader::read(name, content, &mut problems)).collect();
+    let mut files = Vec::new();
+    for (name, content) in readable {
+        if problems.is_full() {
+            break;
+        }
+        files.extend(reader::read(name, content, &mut problems));
+    }
     let rules = compile::compile(&files, options, &mut problems);
     match problems.finish() {
         Ok(warnings) => Ok(Loaded { rules, warnings, fingerprint }),

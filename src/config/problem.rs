@@ -53,6 +53,17 @@ impl fmt::Display for Problem {
 pub struct Report {
     problems: Vec<Problem>,
     more: usize,
+    end: End,
+}
+
+/// How far a configuration was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum End {
+    /// All of it.
+    #[default]
+    Read,
+    /// Until there were too many errors.
+    GivenUp,
 }
 
 impl Report {
@@ -81,9 +92,10 @@ impl fmt::Display for Report {
             }
             write!(f, "{problem}")?;
         }
-        match self.more {
-            0 => Ok(()),
-            more => write!(f, "\nand {more} more"),
+        match (self.more, self.end) {
+            (0, End::Read) => Ok(()),
+            (more, End::Read) => write!(f, "\nand {more} more"),
+            (_, End::GivenUp) => f.write_str("\nand perhaps more: the rest was not looked at"),
         }
     }
 }
@@ -123,19 +135,23 @@ impl fmt::Display for Path<'_> {
 /// Collects problems while the files are read and compiled.
 #[derive(Debug)]
 pub(super) struct Problems {
-    found: Vec<Problem>,
+    errors: Vec<Problem>,
+    warnings: Vec<Problem>,
+    /// Those that were found when the lists were full.
     more: usize,
-    has_errors: bool,
+    end: End,
     strict: bool,
 }
 
 impl Problems {
     /// More than anyone reads; a broken file of a million descriptors should not become a gigabyte of text.
     const MOST: usize = 1_000;
+    /// Bytes of the longest path or message that is kept whole.
+    const LONGEST: usize = 1_000;
 
     /// Collects problems, all of them as errors when `strict`.
     pub(super) const fn new(strict: bool) -> Self {
-        Self { found: Vec::new(), more: 0, has_errors: false, strict }
+        Self { errors: Vec::new(), warnings: Vec::new(), more: 0, end: End::Read, strict }
     }
 
     pub(super) fn error(
@@ -167,28 +183,68 @@ impl Problems {
         path: &dyn fmt::Display,
         message: &dyn fmt::Display,
     ) {
-        self.has_errors |= severity == Severity::Error;
-        if self.found.len() >= Self::MOST {
+        let found = match severity {
+            Severity::Error => &mut self.errors,
+            Severity::Warning => &mut self.warnings,
+        };
+        if found.len() >= Self::MOST {
             self.more = self.more.saturating_add(1);
+            if severity == Severity::Error {
+                self.end = End::GivenUp;
+            }
             return;
         }
-        self.found.push(Problem {
+        found.push(Problem {
             severity,
             file: file.into(),
-            line: at.line,
-            column: at.column,
-            path: path.to_string(),
-            message: message.to_string(),
+            line: at.line(),
+            column: at.column(),
+            path: beginning(path),
+            message: beginning(message),
         });
+    }
+
+    /// Leaves the rest alone, after an error.
+    pub(super) const fn give_up(&mut self) {
+        self.end = End::GivenUp;
+    }
+
+    /// Whether nobody needs to look for more.
+    pub(super) fn is_full(&self) -> bool {
+        self.end == End::GivenUp
     }
 
     /// The report of all problems: `Ok` when the configuration can be loaded all the same.
     pub(super) fn finish(mut self) -> Result<Report, Report> {
         // The sort is stable: what was found first at a place stays first.
-        self.found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
-        let report = Report { problems: self.found, more: self.more };
-        if self.has_errors { Err(report) } else { Ok(report) }
+        let has_errors = !self.errors.is_empty();
+        let mut problems = self.errors;
+        problems.append(&mut self.warnings);
+        problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+        let report = Report { problems, more: self.more, end: self.end };
+        if has_errors { Err(report) } else { Ok(report) }
     }
+}
+
+/// The text, or its beginning when it is long, which is all that is ever made of it.
+fn beginning(text: &dyn fmt::Display) -> String {
+    struct Bounded(String);
+    impl fmt::Write for Bounded {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            let room = Problems::LONGEST.saturating_sub(self.0.len());
+            let mut end = room.min(part.len());
+            while !part.is_char_boundary(end) {
+                end = end.saturating_sub(1);
+            }
+            self.0.push_str(part.get(..end).unwrap_or_default());
+            if end < part.len() { Err(fmt::Error) } else { Ok(()) }
+        }
+    }
+    let mut bounded = Bounded(String::new());
+    if fmt::write(&mut bounded, format_args!("{text}")).is_err() {
+        bounded.0.push('…');
+    }
+    bounded.0
 }
 
 #[cfg(test)]
@@ -200,8 +256,8 @@ mod tests {
         let mut problems = Problems::new(false);
         let descriptors = Path::Root.key("descriptors");
         let second = descriptors.item(1);
-        problems.error("b.yaml", Position { line: 7, column: 3 }, second.key("key"), "is empty");
-        problems.warning("b.yaml", Position { line: 2, column: 1 }, Path::Root, "is odd");
+        problems.error("b.yaml", Position::new(7, 3), second.key("key"), "is empty");
+        problems.warning("b.yaml", Position::new(2, 1), Path::Root, "is odd");
         problems.error("a.txt", Position::WHOLE, Path::Root, "is unreadable");
         let report = problems.finish().unwrap_err();
         assert_eq!(
@@ -225,8 +281,32 @@ mod tests {
     fn a_report_that_is_full_counts_the_rest() {
         let mut problems = Problems::new(false);
         for line in 1..=Problems::MOST + 5 {
-            problems.error("a.yaml", Position { line, column: 1 }, Path::Root, "is wrong");
+            problems.error("a.yaml", Position::new(line, 1), Path::Root, "is wrong");
         }
-        assert!(problems.finish().unwrap_err().to_string().ends_with("\nand 5 more"));
+        assert!(problems.is_full());
+        let text = problems.finish().unwrap_err().to_string();
+        assert!(text.ends_with("1000: is wrong\nand perhaps more: the rest was not looked at"));
+    }
+
+    #[test]
+    fn warnings_crowd_out_no_error() {
+        let mut problems = Problems::new(false);
+        for line in 1..=Problems::MOST + 5 {
+            problems.warning("a.yaml", Position::new(line, 1), Path::Root, "is odd");
+        }
+        assert!(!problems.is_full());
+        problems.error("b.yaml", Position::WHOLE, Path::Root, "is wrong");
+        let text = problems.finish().unwrap_err().to_string();
+        assert!(text.ends_with("\nb.yaml: is wrong\nand 5 more"), "{text}");
+    }
+
+    #[test]
+    fn of_a_long_text_the_beginning_is_told() {
+        let mut problems = Problems::new(false);
+        let (key, message) = ("é".repeat(1 << 20), "x".repeat(1 << 20));
+        problems.error("a.yaml", Position::WHOLE, Path::Root.key(&key), &message);
+        let report = problems.finish().unwrap_err();
+        assert_eq!(report.problems()[0].path, format!("{}…", "é".repeat(500)));
+        assert_eq!(report.problems()[0].message, format!("{}…", "x".repeat(1_000)));
     }
 }

@@ -1,7 +1,11 @@
-//! The HTTP port: the call's JSON twin, health, metrics, and the rules in force.
+//! What is served over HTTP/1: the call's JSON twin, health and metrics on one port, and what operators look at on
+//! another.
 
+mod admin;
 mod json;
+mod port;
 mod rlconfig;
+mod token;
 
 use std::sync::Arc;
 
@@ -14,12 +18,16 @@ use axum::{
 };
 use tokio::task::spawn_blocking;
 
-pub use self::json::DescriptorsBroken;
 use self::json::Messages;
+pub(crate) use self::port::HttpPort;
+pub use self::{
+    admin::{AdminParts, router as admin_router},
+    json::DescriptorsBroken,
+    token::{Token, TokenError},
+};
 use crate::{
     metrics::Exporter,
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
-    rules::Snapshot,
     server::{Phase, Readiness},
 };
 
@@ -30,8 +38,6 @@ pub struct Parts<T> {
     pub rate_limit: T,
     /// What `/healthcheck` says.
     pub readiness: Readiness,
-    /// What `/rlconfig` shows.
-    pub rules: Arc<Snapshot>,
     /// What `/metrics` shows, if anything is counted.
     pub exporter: Option<Exporter>,
     /// Bytes of a body.
@@ -52,7 +58,6 @@ pub fn router<T: RateLimitService>(parts: Parts<T>) -> Result<Router, Descriptor
         .route("/ready", get(ready).with_state(parts.readiness))
         .route("/live", get("OK"))
         .route("/metrics", get(metrics).with_state(parts.exporter))
-        .route("/rlconfig", get(rlconfig::show).with_state(parts.rules))
         .layer(DefaultBodyLimit::max(parts.max_body)))
 }
 

@@ -1,5 +1,6 @@
 //! Every metric's name and labels; the only user of the metrics macros.
 
+mod edge;
 mod redis;
 mod rule;
 mod striped;
@@ -10,7 +11,10 @@ use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandl
 
 use self::striped::Striped;
 pub use self::{
-    redis::{Way, redis_saved, redis_sent},
+    edge::{
+        Handshake, connection_closed, connection_opened, connection_refused, handshake, panicked, tls_reload,
+    },
+    redis::{OpenBreaker, Way, redis_breaker_opened, redis_saved, redis_sent},
     rule::{RuleCounters, hits},
 };
 
@@ -57,16 +61,6 @@ pub fn rules_in_force(domains: usize, rules: usize) {
     // Exact up to 2^53.
     metrics::gauge!("tollgate_domains").set(domains as f64);
     metrics::gauge!("tollgate_rules").set(rules as f64);
-}
-
-/// Counts a gRPC connection that opened.
-pub fn connection_opened() {
-    metrics::gauge!("tollgate_grpc_connections").increment(1);
-}
-
-/// Counts a gRPC connection that closed.
-pub fn connection_closed() {
-    metrics::gauge!("tollgate_grpc_connections").decrement(1);
 }
 
 /// Counts a request by what came of it: `ok`, `over_limit`, or the label of the error.

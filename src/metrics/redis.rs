@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use metrics::{Counter, counter};
+use metrics::{Counter, Gauge, counter, gauge};
 
 use super::striped::Striped;
 
@@ -21,6 +21,27 @@ static CALLS: LazyLock<Arc<Striped<4>>> = LazyLock::new(|| {
 });
 
 static COMMANDS: LazyLock<Counter> = LazyLock::new(|| counter!("tollgate_redis_commands_total"));
+
+static OPENINGS: LazyLock<Counter> = LazyLock::new(|| counter!("tollgate_redis_breaker_openings_total"));
+
+static OPEN: LazyLock<Gauge> = LazyLock::new(|| gauge!("tollgate_redis_breakers_open"));
+
+/// A worker's way to a server that is not taken; it is until this is dropped.
+#[derive(Debug)]
+pub struct OpenBreaker(());
+
+/// Counts that calls to a server fail at once from now on.
+pub fn redis_breaker_opened() -> OpenBreaker {
+    OPENINGS.increment(1);
+    OPEN.increment(1);
+    OpenBreaker(())
+}
+
+impl Drop for OpenBreaker {
+    fn drop(&mut self) {
+        OPEN.decrement(1);
+    }
+}
 
 /// Counts a call that was decided without Redis.
 pub fn redis_saved(way: Way) {

@@ -4,10 +4,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use foldhash::quality::RandomState;
 use ipnet::IpNet;
-use regex::Regex;
 use smallvec::SmallVec;
 
-use super::{CidrTable, Rule, Wildcard};
+use super::{CidrTable, Regex, Rule, Wildcard};
 use crate::{algorithm::Algorithm, descriptor::Entry, lease};
 
 /// The branches that one entry of a descriptor may take, tried in the order of [`Branch`].

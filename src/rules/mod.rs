@@ -11,6 +11,7 @@ mod cidr;
 mod id;
 mod level;
 mod on_store_error;
+mod regex;
 mod rule;
 mod snapshot;
 mod wildcard;
@@ -25,6 +26,7 @@ pub use self::{
     id::RecordId,
     level::{Branch, Duplicate, Level, Matcher, Node},
     on_store_error::OnStoreError,
+    regex::{Regex, RegexError},
     rule::{Derived, Limit, Rule, Segment, Sync, Value},
     snapshot::{InForce, Snapshot},
     wildcard::Wildcard,

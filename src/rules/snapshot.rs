@@ -13,9 +13,9 @@ use super::Rules;
 #[derive(Debug, Default)]
 pub struct Snapshot {
     current: ArcSwapOption<Rules>,
-    /// The version before. It is kept until the next one comes, so that a large tree is not taken apart by the
-    /// last request that used it.
-    previous: Mutex<Option<Arc<Rules>>>,
+    /// The version before, and older ones that were in use when the next one came. They are dropped by whoever replaces
+    /// the rules: a large tree takes too long to take apart for a request to do it.
+    retired: Mutex<Vec<Arc<Rules>>>,
 }
 
 /// The rules that were in force when a request came, kept for as long as it needs them.
@@ -46,7 +46,34 @@ impl Snapshot {
     /// Puts `rules` in force for every request from now on.
     pub fn replace(&self, rules: Arc<Rules>) {
         let replaced = self.current.swap(Some(rules));
-        let before = std::mem::replace(&mut *self.previous.lock(), replaced);
-        drop(before);
+        let mut retired = self.retired.lock();
+        // Nobody can get hold of them any more, so what only this list holds is held by nobody.
+        let (in_use, unused): (Vec<_>, Vec<_>) =
+            retired.drain(..).partition(|rules| Arc::strong_count(rules) > 1);
+        *retired = in_use;
+        retired.extend(replaced);
+        drop(retired);
+        drop(unused);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_a_request_still_uses_is_not_left_to_it_to_drop() {
+        let snapshot = Snapshot::default();
+        let first = Arc::new(Rules::default());
+        let count = Arc::downgrade(&first);
+        snapshot.replace(first);
+        let in_use = snapshot.in_force();
+        for _ in 0..3 {
+            snapshot.replace(Arc::default());
+        }
+        drop(in_use);
+        assert_eq!(count.strong_count(), 1, "the request dropped it");
+        snapshot.replace(Arc::default());
+        assert_eq!(count.strong_count(), 0, "it is kept for ever");
     }
 }

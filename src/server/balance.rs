@@ -59,6 +59,11 @@ impl<C> Balancer<C> {
         received
     }
 
+    /// Connections that the workers have.
+    pub(super) fn live(&self) -> usize {
+        self.workers.iter().fold(0, |all, worker| all.saturating_add(worker.live.load(Ordering::Relaxed)))
+    }
+
     /// Hands `connection` to a worker; one that is gone drops it.
     pub(super) fn assign(&mut self, connection: C) {
         let (before, from) = self.workers.split_at_checked(self.next).unwrap_or((&[], &self.workers));

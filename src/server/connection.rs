@@ -11,21 +11,36 @@ use std::{
 
 use hyper::server::conn::http2::Builder;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::{select, time::sleep};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    select,
+    time::sleep,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{dispatch::Dispatch, io::Io};
 use crate::{
-    proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService, settings::GrpcSettings,
+    net::{guard::Guarded, tls::Tls},
+    proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
+    settings::GrpcSettings,
 };
 
 /// Calls of one connection that may be reset before they were looked at.
 const PENDING_RESETS: usize = 4096;
 
+/// Bytes of an answer that wait for room in its caller's window. Nearly all are smaller.
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// Bytes of a call's headers.
+const MAX_HEADERS: u32 = 16 * 1024;
+
 /// How a worker's connections are served.
 #[derive(Clone)]
 pub(super) struct Connections {
     http2: Builder<TokioExecutor>,
+    tls: Option<Tls>,
+    handshake_timeout: Duration,
+    patience: Duration,
     max_age: Option<Duration>,
     grace: Option<Duration>,
     draining: CancellationToken,
@@ -33,7 +48,12 @@ pub(super) struct Connections {
 
 impl Connections {
     /// Connections that finish what they have begun, and end, once `draining` is cancelled.
-    pub(super) fn new(settings: &GrpcSettings, draining: CancellationToken) -> Self {
+    pub(super) fn new(
+        settings: &GrpcSettings,
+        tls: Option<Tls>,
+        handshake_timeout: Duration,
+        draining: CancellationToken,
+    ) -> Self {
         let mut http2 = Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())
@@ -43,18 +63,40 @@ impl Connections {
             // A proxy resets every call that it stopped waiting for, in bursts when the store is slow. That is
             // no attack, to be answered by closing the connection and all other calls on it.
             .max_pending_accept_reset_streams(PENDING_RESETS)
+            .max_send_buf_size(SEND_BUFFER)
+            .max_header_list_size(MAX_HEADERS)
             // Nobody reads the date of an answer to a proxy.
             .auto_date_header(false);
         Self {
             http2,
+            tls,
+            handshake_timeout,
+            patience: settings.keepalive_timeout,
             max_age: settings.max_connection_age,
             grace: settings.max_connection_age_grace,
             draining,
         }
     }
 
-    /// Serves a connection until it ends.
+    /// Serves a connection from its first byte to its last.
     pub(super) async fn serve<T: RateLimitService>(self, io: Io, services: Dispatch<T>) {
+        let Some(tls) = &self.tls else { return self.speak(io, services).await };
+        let shaken = select! {
+            shaken = tls.accept(io, self.handshake_timeout) => shaken,
+            // Nothing was asked yet.
+            () = self.draining.cancelled() => None,
+        };
+        if let Some(stream) = shaken {
+            Box::pin(self.speak(stream, services)).await;
+        }
+    }
+
+    async fn speak<I, T>(&self, io: I, services: Dispatch<T>)
+    where
+        I: AsyncRead + AsyncWrite + Unpin,
+        T: RateLimitService,
+    {
+        let io = Guarded::new(io, self.patience).opened_within(self.handshake_timeout);
         let mut connection = pin!(self.http2.serve_connection(TokioIo::new(io), services));
         select! {
             biased;

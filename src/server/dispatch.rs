@@ -4,20 +4,24 @@ use std::{
     convert::Infallible,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use hyper::{Request, Response, body::Incoming};
-use tonic::{body::Body, codegen::Service as _, service::Routes};
+use tonic::{Status, body::Body, codegen::Service as _, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::{
     delivery::Delivery,
     health::{HealthService, Readiness},
+    patience::Arrival,
     unary,
 };
-use crate::proto::{
-    FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
+use crate::{
+    panics::{Contained, Panicked},
+    proto::{
+        FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
+    },
 };
 
 /// What keeps the description of our services from being served.
@@ -67,10 +71,11 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         match request.uri().path() == unary::PATH {
             true => {
-                let answer = unary::answer(Arc::clone(&self.rate_limit), request, self.max_message_bytes);
-                Answering::RateLimit(Box::pin(answer))
+                let (service, arrival) = (Arc::clone(&self.rate_limit), Arrival::now());
+                let answer = unary::answer(service, arrival, request, self.max_message_bytes);
+                Answering::RateLimit(Contained(Box::pin(answer)))
             }
-            false => Answering::Other(Box::pin(self.others.clone().call(request.map(Body::new)))),
+            false => Answering::Other(Contained(Box::pin(self.others.clone().call(request.map(Body::new))))),
         }
     }
 }
@@ -79,17 +84,23 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A call that is being answered.
 pub(super) enum Answering {
-    RateLimit(Boxed<Response<Delivery>>),
-    Other(Boxed<Result<Response<Body>, Infallible>>),
+    RateLimit(Contained<Boxed<Response<Delivery>>>),
+    Other(Contained<Boxed<Result<Response<Body>, Infallible>>>),
 }
 
 impl Future for Answering {
     type Output = Result<Response<Delivery>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
-            Self::RateLimit(answer) => answer.as_mut().poll(cx).map(Ok),
-            Self::Other(answer) => answer.as_mut().poll(cx).map_ok(Delivery::of),
-        }
+        let answer = match &mut *self {
+            Self::RateLimit(answer) => ready!(Pin::new(answer).poll(cx)),
+            Self::Other(answer) => ready!(Pin::new(answer).poll(cx)).map(|Ok(answer)| Delivery::of(answer)),
+        };
+        Poll::Ready(Ok(answer.unwrap_or_else(|Panicked| failed())))
     }
+}
+
+/// What the caller of a call hears whose answer panicked.
+fn failed() -> Response<Delivery> {
+    Delivery::of(Status::internal("the answer failed; the log tells where").into_http::<Body>())
 }

@@ -16,7 +16,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{balance::Balancer, io::Accepted};
-use crate::settings::GrpcListen;
+use crate::{
+    net::gate::Gate,
+    settings::{GrpcListen, Port},
+};
 
 /// The gRPC port, or socket.
 #[derive(Debug)]
@@ -65,8 +68,10 @@ impl Listener {
     }
 
     /// Hands connections to the workers until `stop` is cancelled; then the port is closed, and the workers
-    /// learn that there are no more to come. Whoever has connected by then is served.
-    pub(super) async fn run(self, mut workers: Balancer<Accepted>, stop: CancellationToken) {
+    /// learn that there are no more to come. Whoever has connected by then is served. Beyond `max` connections,
+    /// new ones are closed.
+    pub(super) async fn run(self, mut workers: Balancer<Accepted>, max: usize, stop: CancellationToken) {
+        let mut gate = Gate::new(Port::Grpc, max);
         loop {
             let accepted = select! {
                 biased;
@@ -74,16 +79,19 @@ impl Listener {
                 accepted = self.accept() => accepted,
             };
             match accepted {
-                Ok(connection) => workers.assign(connection),
+                Ok(connection) if gate.admits(workers.live()) => workers.assign(connection),
+                Ok(connection) => drop(connection),
                 Err(error) => {
-                    tracing::warn!("cannot accept a connection: {error}");
+                    gate.failed(&error);
                     // Most likely out of file descriptors, which does not change within microseconds.
                     sleep(Duration::from_millis(50)).await;
                 }
             }
         }
         while let Some(Ok(connection)) = self.accept().now_or_never() {
-            workers.assign(connection);
+            if gate.admits(workers.live()) {
+                workers.assign(connection);
+            }
         }
     }
 }

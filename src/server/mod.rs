@@ -13,11 +13,12 @@ mod balance;
 mod connection;
 mod delivery;
 mod dispatch;
-mod grpc_timeout;
 mod health;
 mod io;
 mod listen;
 mod occupancy;
+mod patience;
+mod ports;
 mod reload;
 mod rls;
 mod run;
@@ -27,6 +28,7 @@ mod start;
 mod stores;
 mod unary;
 mod worker;
+mod workers;
 
 pub use self::{
     health::{Phase, Readiness},

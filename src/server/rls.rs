@@ -4,7 +4,7 @@ use std::{future::ready, pin::Pin};
 
 use tonic::{Request, Response, Status};
 
-use super::grpc_timeout;
+use super::patience::patience;
 use crate::{
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
@@ -27,8 +27,7 @@ impl RateLimitService for Rls {
         match self.0.answer_at_once(request.get_ref()) {
             Some(answer) => Box::pin(ready(response(answer))),
             None => {
-                let header = request.metadata().get(grpc_timeout::HEADER);
-                let patience = header.and_then(|header| grpc_timeout::patience(header.as_bytes()));
+                let patience = patience(request.metadata(), request.extensions());
                 Box::pin(async move { response(self.0.answer(request.get_ref(), patience).await) })
             }
         }

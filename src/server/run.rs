@@ -8,10 +8,10 @@ use super::{
     running::{Failed, Running},
     signals::{Signals, Stop},
     start::{Server, StartError},
-    worker,
 };
 use crate::{
     metrics::{self, Exporter},
+    panics,
     settings::{Settings, StoreSettings},
 };
 
@@ -61,7 +61,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     }
     // Heard from here on, so that a signal during the start is not lost.
     let mut signals = Signals::hear()?;
-    worker::raise_alarm_on_panics();
+    panics::watch();
     let exporter = metrics::install().map_err(|error| RunError::Metrics(error.to_string()))?;
     let store = settings.store.clone();
     let workers = settings.workers;
@@ -95,7 +95,8 @@ const fn forced(stop: Stop) -> RunError {
 fn announce(running: &Running, store: &StoreSettings, workers: usize) {
     let rules = running.rules().load().map_or(0, |rules| rules.rules().count());
     let (grpc, http) = (running.grpc_address(), running.http_address());
-    tracing::info!(%grpc, %http, %store, rules, workers, "tollgate {} listens", env!("CARGO_PKG_VERSION"));
+    let admin = running.admin_address().map_or_else(|| "off".to_owned(), |address| address.to_string());
+    tracing::info!(%grpc, %http, %admin, %store, rules, workers, "tollgate {} listens", env!("CARGO_PKG_VERSION"));
     if let StoreSettings::Memory { .. } = store {
         tracing::info!("the memory store counts in this process: limits hold for this instance alone");
     }

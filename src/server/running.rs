@@ -1,11 +1,18 @@
 //! A server while it runs.
 
-use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{select, sync::mpsc::UnboundedReceiver, task::JoinHandle, time::timeout};
-use tokio_util::{sync::DropGuard, task::AbortOnDropHandle};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::AbortOnDropHandle,
+};
 
-use super::{health::Readiness, worker::WorkerLost};
+use super::{
+    health::Readiness,
+    ports::{Files, Served},
+    worker::WorkerLost,
+};
 use crate::{config::Watcher, rules::Snapshot, settings::GrpcListen};
 
 /// How long the HTTP port may take to finish the requests in flight, and a thread to end once it has nothing
@@ -16,15 +23,17 @@ const LAST_STEPS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Running {
     pub(super) grpc_address: GrpcListen,
-    pub(super) http_address: SocketAddr,
     pub(super) readiness: Readiness,
     pub(super) rules: Arc<Snapshot>,
     pub(super) watcher: Watcher,
     pub(super) acceptor: JoinHandle<()>,
     pub(super) stop_accepting: DropGuard,
     pub(super) alarms: UnboundedReceiver<WorkerLost>,
-    pub(super) http: JoinHandle<io::Result<()>>,
-    pub(super) stop_http: DropGuard,
+    /// A part of it that is no worker panicked.
+    pub(super) panicked: CancellationToken,
+    pub(super) http: Served,
+    pub(super) admin: Option<Served>,
+    pub(super) files: Files,
     pub(super) drain_timeout: Duration,
     /// Tells of the memory store, if there is one; ends with this.
     pub(super) occupancy: Option<AbortOnDropHandle<Infallible>>,
@@ -38,7 +47,12 @@ impl Running {
 
     /// Where HTTP listens, with the port that was picked.
     pub const fn http_address(&self) -> SocketAddr {
-        self.http_address
+        self.http.address
+    }
+
+    /// Where the admin port listens, if there is one.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(|admin| admin.address)
     }
 
     /// What health checks see.
@@ -56,7 +70,10 @@ impl Running {
         select! {
             lost = self.alarms.recv() => lost.map_or(Failed::Acceptor, Failed::Worker),
             _ = &mut self.acceptor => Failed::Acceptor,
-            _ = &mut self.http => Failed::Http,
+            () = self.panicked.cancelled() => Failed::Panic,
+            () = self.http.failed() => Failed::Http,
+            () = failed(&mut self.admin) => Failed::Admin,
+            () = self.files.failed() => Failed::Files,
         }
     }
 
@@ -75,10 +92,17 @@ impl Running {
             tracing::error!("a worker did not end in time");
         }
         drop(self.watcher);
-        drop(self.stop_http);
-        if !self.http.is_finished() && timeout(LAST_STEPS, &mut self.http).await.is_err() {
-            self.http.abort();
+        self.http.stop(LAST_STEPS).await;
+        if let Some(admin) = self.admin {
+            admin.stop(LAST_STEPS).await;
         }
+    }
+}
+
+async fn failed(port: &mut Option<Served>) {
+    match port {
+        Some(port) => port.failed().await,
+        None => pending().await,
     }
 }
 
@@ -94,4 +118,13 @@ pub enum Failed {
     /// The HTTP port.
     #[error("the HTTP port failed")]
     Http,
+    /// The rules' watch, or something on the thread that accepts connections and serves HTTP.
+    #[error("a part of the process panicked")]
+    Panic,
+    /// The admin port.
+    #[error("the admin port failed")]
+    Admin,
+    /// What follows the changes of certificates and tokens.
+    #[error("the watch over certificates and tokens failed")]
+    Files,
 }

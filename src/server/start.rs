@@ -2,33 +2,30 @@
 
 use std::{io, sync::Arc};
 
-use tokio::{
-    net::TcpListener,
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
-};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    balance::Balancer,
-    dispatch::{ReflectionError, side_services},
+    dispatch::ReflectionError,
     health::Readiness,
-    io::Accepted,
-    listen::Listener,
     occupancy,
+    ports::{Ports, Served},
     reload::Reloader,
     rls::Rls,
     running::Running,
     stores::Stores,
-    worker::{self, Plan, WorkerLost},
+    worker::WorkerLost,
+    workers::{plan, start_workers},
 };
 use crate::{
     config::{LoadError, Watcher},
-    http::{self, DescriptorsBroken},
+    http::{self, AdminParts, DescriptorsBroken, TokenError},
     metrics::Exporter,
+    net::tls::TlsError,
+    panics::{self, OnPanic},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     rules::Snapshot,
     service::Service,
-    settings::{RulesSettings, Settings},
+    settings::{Port, RulesSettings, Settings},
     store::{Later, StoreError},
 };
 
@@ -46,8 +43,22 @@ pub enum StartError {
     #[error("the store cannot be opened: {0}")]
     Store(#[from] StoreError),
     /// A port cannot be had.
-    #[error("cannot listen on {0}: {1}")]
-    Listen(String, #[source] io::Error),
+    #[error("cannot listen on {address} (--{port}-address): {error}")]
+    Listen {
+        /// Which one.
+        port: Port,
+        /// Where it should be.
+        address: String,
+        /// What the operating system says.
+        #[source]
+        error: io::Error,
+    },
+    /// There is no token for the admin port.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The files of a port's TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The operating system refused a thread, or the like.
     #[error("the operating system refused: {0}")]
     System(#[source] io::Error),
@@ -104,92 +115,51 @@ where
     let seen = reloader.load_first(&settings.rules)?;
     let rules = Arc::clone(&reloader.rules);
 
-    let (listener, http_listener) = bind(&settings).await?;
-    let grpc_address = listener.address().map_err(StartError::System)?;
-    let http_address = http_listener.local_addr().map_err(StartError::System)?;
+    let ports = Ports::open(&settings).await?;
+    let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::router(http::Parts {
         // Workers that end don't wait for what HTTP leaves to be given back: it goes on after them.
         rate_limit: open(&rules, Later::default())?,
         readiness: readiness.clone(),
-        rules: Arc::clone(&rules),
-        exporter,
+        exporter: exporter.clone(),
         max_body: settings.grpc.max_message_bytes,
     })?;
-    let (workers, alarms) = start_workers(&settings, &readiness, &rules, later, open).await?;
+    let admin = ports.admin.map(|(port, token)| {
+        let parts = AdminParts { readiness: readiness.clone(), rules: Arc::clone(&rules), exporter, token };
+        (port, http::admin_router(parts))
+    });
+    let plan = plan(&settings, ports.grpc_tls, &readiness, later)?;
+    let (workers, alarms) = start_workers(settings.workers, plan, &rules, open).await?;
     let RulesSettings { directory, options, .. } = &settings.rules;
-    let watcher = Watcher::spawn(directory, *options, Some(seen), move |version| reloader.take(version));
+    let panicked = CancellationToken::new();
+    panics::raise_here({
+        let panicked = panicked.clone();
+        move || panicked.cancel()
+    });
+    let on_panic = OnPanic(panicked.clone());
+    let watcher = Watcher::spawn(directory, *options, Some(seen), move |version| {
+        let _held = &on_panic;
+        reloader.take(version);
+    });
     let watcher = watcher.map_err(StartError::System)?;
 
     let stop_accepting = CancellationToken::new();
-    let acceptor = tokio::spawn(listener.run(workers, stop_accepting.clone()));
-    let stop_http = CancellationToken::new();
-    let served = axum::serve(http_listener, router);
-    let http = tokio::spawn(served.with_graceful_shutdown(stop_http.clone().cancelled_owned()).into_future());
+    let accepting = ports.grpc.run(workers, settings.grpc.max_connections, stop_accepting.clone());
+    let acceptor = tokio::spawn(accepting);
+    let begin = |(port, router)| Served::begin(port, router).map_err(StartError::System);
     Ok(Running {
         grpc_address,
-        http_address,
         readiness,
         rules,
         watcher,
         acceptor,
         stop_accepting: stop_accepting.drop_guard(),
         alarms,
-        http,
-        stop_http: stop_http.drop_guard(),
+        panicked,
+        http: begin((ports.http, router))?,
+        admin: admin.map(begin).transpose()?,
+        files: ports.files,
         drain_timeout: settings.drain_timeout,
         occupancy: None,
     })
-}
-
-/// Opens the ports; whoever connects before the workers are ready waits.
-async fn bind(settings: &Settings) -> Result<(Listener, TcpListener), StartError> {
-    let failed = |address: &dyn ToString, error| StartError::Listen(address.to_string(), error);
-    let (grpc, http) = (&settings.grpc.listen, settings.http_address);
-    let listener = Listener::bind(grpc).await.map_err(|error| failed(grpc, error))?;
-    let http_listener = TcpListener::bind(http).await.map_err(|error| failed(&http, error))?;
-    Ok((listener, http_listener))
-}
-
-/// Starts the workers and waits until each is ready.
-async fn start_workers<T, O>(
-    settings: &Settings,
-    readiness: &Readiness,
-    rules: &Arc<Snapshot>,
-    later: Later,
-    open: O,
-) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
-where
-    T: RateLimitService,
-    O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
-{
-    let (raise, mut alarms) = unbounded_channel();
-    let plan = Plan {
-        grpc: settings.grpc.clone(),
-        drain_timeout: settings.drain_timeout,
-        side_services: side_services(readiness.clone())?,
-        later,
-        alarms: raise,
-    };
-    let mut balancer = Balancer::new();
-    let mut starting = Vec::with_capacity(settings.workers.get());
-    for worker in 0..settings.workers.get() {
-        let (open, rules, later) = (open.clone(), Arc::clone(rules), plan.later.clone());
-        let connections = balancer.add_worker();
-        let ready = worker::start(worker, plan.clone(), move || open(&rules, later), connections);
-        starting.push(ready.map_err(StartError::System)?);
-    }
-    // The workers have the only senders left, so that the end of the last one ends the alarms.
-    drop(plan);
-    for ready in starting {
-        match ready.await {
-            Ok(opened) => opened?,
-            // It ended without a word, so an alarm is due.
-            Err(_) => return Err(alarms.recv().await.map_or_else(unexplained, StartError::Worker)),
-        }
-    }
-    Ok((balancer, alarms))
-}
-
-fn unexplained() -> StartError {
-    StartError::System(io::Error::other("a worker ended"))
 }

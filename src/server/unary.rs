@@ -15,9 +15,15 @@ use hyper::{
 use prost::Message as _;
 use tonic::{Status, body::Body, metadata::MetadataMap};
 
-use super::delivery::Delivery;
-use crate::proto::envoy::service::ratelimit::v3::{
-    RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
+use super::{
+    delivery::Delivery,
+    patience::{Arrival, TooLate},
+};
+use crate::{
+    metrics,
+    proto::envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
+    },
 };
 
 /// What asks for it.
@@ -26,13 +32,18 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 /// Bytes before a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
-/// Has `service` answer a call whose message has `max_bytes` at most.
+/// Has `service` answer a call that came in at `arrival`, and whose message has `max_bytes` at most.
 pub(super) async fn answer<T: RateLimitService>(
     service: Arc<T>,
+    arrival: Arrival,
     request: Request<Incoming>,
     max_bytes: usize,
 ) -> Response<Delivery> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    if arrival.note_wait(&parts.headers, &mut parts.extensions) == Err(TooLate) {
+        metrics::answered("expired");
+        return Delivery::of(Status::deadline_exceeded("overloaded").into_http::<Body>());
+    }
     let answer = match receive(&parts.headers, body, max_bytes).await {
         Ok(message) => {
             let metadata = MetadataMap::from_headers(parts.headers);

@@ -1,6 +1,6 @@
 //! A worker: one thread, one runtime, and the connections that it was given.
 
-use std::{cell::OnceCell, io, panic, thread, time::Duration};
+use std::{io, thread, time::Duration};
 
 use tokio::{
     runtime::Builder,
@@ -20,6 +20,8 @@ use super::{
     io::{Accepted, Io},
 };
 use crate::{
+    net::tls::Tls,
+    panics,
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
     store::{Later, StoreError},
@@ -29,6 +31,8 @@ use crate::{
 #[derive(Clone)]
 pub(super) struct Plan {
     pub(super) grpc: GrpcSettings,
+    pub(super) tls: Option<Tls>,
+    pub(super) handshake_timeout: Duration,
     pub(super) drain_timeout: Duration,
     pub(super) side_services: Routes,
     /// What the workers' last calls leave to be given back is waited for.
@@ -37,27 +41,11 @@ pub(super) struct Plan {
     pub(super) alarms: UnboundedSender<WorkerLost>,
 }
 
-/// A worker ended although it was not told to, or something in it panicked: it may hold on to a broken state.
+/// A worker ended although it was not told to, or something in it panicked that was not the answer to one call: it may
+/// hold on to a broken state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("worker {0} failed")]
 pub struct WorkerLost(usize);
-
-thread_local! {
-    /// On a worker's thread: who is to be told of a panic.
-    static ON_PANIC: OnceCell<(usize, UnboundedSender<WorkerLost>)> = const { OnceCell::new() };
-}
-
-/// From now on every panic on a worker's thread raises the alarm. Without this, a runtime keeps a panic of one
-/// of its tasks to itself, whatever that task was there for.
-pub(super) fn raise_alarm_on_panics() {
-    let log = panic::take_hook();
-    panic::set_hook(Box::new(move |info| {
-        log(info);
-        // Fails when the thread is about to end, which raises the alarm too.
-        let _ = ON_PANIC
-            .try_with(|on_panic| on_panic.get().map(|(worker, alarms)| alarms.send(WorkerLost(*worker))));
-    }));
-}
 
 /// Raises the alarm when a worker's thread ends, a panic included, unless it may.
 struct Alarm {
@@ -108,12 +96,18 @@ where
         // The starter waits for this.
         let _ = opened.send(Ok(()));
         let services = Dispatch::new(service, plan.side_services, plan.grpc.max_message_bytes);
-        serve(services, connections, &plan.grpc, plan.drain_timeout, &plan.later).await;
+        let draining = CancellationToken::new();
+        let tls = plan.tls.map(|tls| tls.for_thread());
+        let served = Connections::new(&plan.grpc, tls, plan.handshake_timeout, draining.clone());
+        serve(services, connections, &served, plan.drain_timeout, draining, &plan.later).await;
     };
     let alarm = Alarm { worker, alarms: plan.alarms, may_end: false };
     thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
-        // Nothing is set before.
-        let _ = ON_PANIC.with(|on_panic| on_panic.set((alarm.worker, alarm.alarms.clone())));
+        let (worker, alarms) = (alarm.worker, alarm.alarms.clone());
+        // Nobody listens once the process ends anyway.
+        panics::raise_here(move || {
+            let _ = alarms.send(WorkerLost(worker));
+        });
         runtime.block_on(work);
         // Cuts what is left, before anyone hears that this worker has ended.
         drop(runtime);
@@ -125,12 +119,11 @@ where
 async fn serve<T: RateLimitService>(
     services: Dispatch<T>,
     mut incoming: UnboundedReceiver<(Accepted, Place)>,
-    settings: &GrpcSettings,
+    connections: &Connections,
     drain_timeout: Duration,
+    draining: CancellationToken,
     later: &Later,
 ) {
-    let draining = CancellationToken::new();
-    let connections = Connections::new(settings, draining.clone());
     let tasks = TaskTracker::new();
     while let Some((accepted, place)) = incoming.recv().await {
         match Io::new(accepted, place) {

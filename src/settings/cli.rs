@@ -6,6 +6,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, p
 
 use super::{
     Command, Settings, SettingsError,
+    admin::AdminFlags,
     answers::{AnswerFlags, BoundFlags},
     environment::{self, Environment},
     error::Problem,
@@ -67,6 +68,8 @@ struct ServeFlags {
     bounds: BoundFlags,
     #[command(flatten)]
     process: ProcessFlags,
+    #[command(flatten)]
+    admin: AdminFlags,
 }
 
 /// What `tollgate check` is told.
@@ -154,14 +157,17 @@ impl ServeFlags {
             rules: self.rules.resolve(),
             store: self.store.resolve()?,
             failure: self.failure.resolve(),
-            grpc: self.grpc.resolve(),
+            grpc: self.grpc.resolve()?,
             http_address: self.process.http_address,
             workers: self.process.workers(),
             drain_timeout: self.process.drain_timeout,
+            handshake_timeout: self.process.handshake_timeout,
             modes: self.answers.modes(),
             answers: self.answers.resolve(),
             bounds: self.bounds.resolve(),
             log: self.process.log(),
+            http_tls: self.process.http_tls.resolve()?,
+            admin: self.admin.resolve()?,
             notices,
         })))
     }

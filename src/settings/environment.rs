@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString};
 
-use clap::{Arg, Command};
+use clap::{Arg, ArgAction, Command};
 
 use super::{error::Problem, reference};
 
@@ -53,12 +53,12 @@ impl Environment {
     /// variable: some, such as HOST, have other meanings elsewhere.
     pub(super) fn flags_of(&self, verb: &Command, root: &Command, given: impl Fn(&str) -> bool) -> Found {
         let mut found = Found::default();
-        if has_flag(verb, "grpc-address") {
-            found.problems.extend(self.unknown(root));
-            reference::review(self, &mut found);
-        }
         let is_given =
             |flag: &str| !has_flag(verb, flag) || given(flag) || self.variables.contains_key(&variable(flag));
+        if has_flag(verb, "grpc-address") {
+            found.problems.extend(self.unknown(root));
+            reference::review(self, &mut found, is_given);
+        }
         for setting in reference::settings(self, is_given, &mut found.problems) {
             if has_flag(verb, setting.flag) {
                 found.add(verb, setting.flag, &setting.variable, setting.value.into());
@@ -66,6 +66,10 @@ impl Environment {
         }
         for flag in flags(verb).filter(|flag| has_flag(root, flag)) {
             let name = variable(flag);
+            // The last mention does not win over the others where all of them count.
+            if given(flag) && collects(verb, flag) {
+                continue;
+            }
             if let Some(value) = self.variables.get(&name) {
                 found.add(verb, flag, &name, value.clone());
             }
@@ -108,6 +112,12 @@ fn flags(command: &Command) -> impl Iterator<Item = &str> {
 
 fn has_flag(command: &Command, flag: &str) -> bool {
     flags(command).any(|known| known == flag)
+}
+
+/// Whether a flag that is given twice has both values.
+fn collects(command: &Command, flag: &str) -> bool {
+    let arg = command.get_arguments().find(|arg| arg.get_long() == Some(flag));
+    arg.is_some_and(|arg| matches!(arg.get_action(), ArgAction::Append))
 }
 
 /// The variable that stands for a flag.

@@ -4,20 +4,28 @@ use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::value::{address, count, duration, positive_duration};
+use super::{
+    error::Problem,
+    tls::{GrpcTlsFlags, TlsSettings},
+    value::{address, count, duration, positive_duration},
+};
 
 /// How gRPC connections are accepted and kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcSettings {
     /// Where to listen.
     pub listen: GrpcListen,
+    /// TLS, if clients have to speak it.
+    pub tls: Option<TlsSettings>,
+    /// Connections open at once.
+    pub max_connections: usize,
     /// How old a connection gets before its client is asked to open another one.
     pub max_connection_age: Option<Duration>,
     /// How long the calls of a connection that grew too old may take to finish.
     pub max_connection_age_grace: Option<Duration>,
     /// How often a connection is probed.
     pub keepalive_interval: Option<Duration>,
-    /// How long the answer to a probe may take.
+    /// How long the answer to a probe may take, and how long a client may take nothing of what it is sent.
     pub keepalive_timeout: Duration,
     /// Calls in flight on one connection; the client holds the others back.
     pub max_streams: Option<u32>,
@@ -53,6 +61,11 @@ pub(super) struct GrpcFlags {
     /// Listen on this unix socket instead of a TCP port.
     #[arg(long, value_name = "PATH")]
     grpc_unix_socket: Option<PathBuf>,
+    #[command(flatten)]
+    tls: GrpcTlsFlags,
+    /// Connections of gRPC open at once; one that comes beyond them is closed.
+    #[arg(long, value_name = "COUNT", default_value = "10000", value_parser = count)]
+    max_connections: usize,
     /// Age at which a connection's client is asked to open another one (± 10 %), so that clients spread over
     /// new instances. 0: never.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
@@ -63,7 +76,8 @@ pub(super) struct GrpcFlags {
     /// How often a connection is probed, so that clients that vanished are noticed. 0: never.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     grpc_keepalive_interval: Duration,
-    /// How long the answer to a probe may take before the connection is closed.
+    /// How long the answer to a probe may take, and how long a client may take nothing of what it is sent, before the
+    /// connection is closed.
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = positive_duration)]
     grpc_keepalive_timeout: Duration,
     /// Calls in flight on one connection; its client holds the others back. 0: any number.
@@ -75,16 +89,18 @@ pub(super) struct GrpcFlags {
 }
 
 impl GrpcFlags {
-    pub(super) fn resolve(self) -> GrpcSettings {
+    pub(super) fn resolve(self) -> Result<GrpcSettings, Problem> {
         let unless_zero = |duration: Duration| (!duration.is_zero()).then_some(duration);
-        GrpcSettings {
+        Ok(GrpcSettings {
             listen: self.grpc_unix_socket.map_or(GrpcListen::Tcp(self.grpc_address), GrpcListen::Unix),
+            tls: self.tls.resolve()?,
+            max_connections: self.max_connections,
             max_connection_age: unless_zero(self.grpc_max_connection_age),
             max_connection_age_grace: unless_zero(self.grpc_max_connection_age_grace),
             keepalive_interval: unless_zero(self.grpc_keepalive_interval),
             keepalive_timeout: self.grpc_keepalive_timeout,
             max_streams: (self.grpc_max_streams > 0).then_some(self.grpc_max_streams),
             max_message_bytes: self.max_message_bytes,
-        }
+        })
     }
 }

@@ -4,6 +4,7 @@
 //! default. The `*Flags` types hold what was said; [`Settings`] holds what runs, so nothing past this module
 //! knows where a value came from.
 
+mod admin;
 mod answers;
 mod cli;
 mod environment;
@@ -15,11 +16,13 @@ mod process;
 mod reference;
 mod rules;
 mod store;
+mod tls;
 mod value;
 
 use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
 
 pub use self::{
+    admin::AdminSettings,
     cli::{CheckFlags, ExplainFlags, parse},
     error::SettingsError,
     failure::FailureSettings,
@@ -28,6 +31,7 @@ pub use self::{
     process::{LogFormat, LogSettings},
     rules::RulesSettings,
     store::StoreSettings,
+    tls::{ClientSettings, Port, TlsFile, TlsSettings},
     value::DescriptorWords,
 };
 use crate::{
@@ -59,8 +63,15 @@ pub struct Settings {
     pub failure: FailureSettings,
     /// The gRPC side.
     pub grpc: GrpcSettings,
-    /// Where `/json`, `/healthcheck`, `/metrics` and `/rlconfig` listen.
+    /// Where `/json`, `/healthcheck` and `/metrics` listen.
     pub http_address: SocketAddr,
+    /// The TLS of that port.
+    pub http_tls: Option<TlsSettings>,
+    /// Where operators look, if anywhere.
+    pub admin: Option<AdminSettings>,
+    /// How long a connection may take until it is of use: its TLS handshake; then the opening of HTTP/2, or the head of
+    /// each request of HTTP/1.
+    pub handshake_timeout: Duration,
     /// Threads that answer gRPC calls.
     pub workers: NonZeroUsize,
     /// How long calls in flight may take to finish once the process was told to stop.

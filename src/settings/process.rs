@@ -5,7 +5,10 @@ use std::{net::SocketAddr, num::NonZeroUsize, thread, time::Duration};
 use clap::{Args, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
-use super::value::{address, duration, level};
+use super::{
+    tls::HttpTlsFlags,
+    value::{address, duration, level, positive_duration},
+};
 
 /// What is logged, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +31,15 @@ pub enum LogFormat {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Process")]
 pub(super) struct ProcessFlags {
-    /// Address of the HTTP side: /json, /healthcheck, /metrics, /rlconfig.
+    /// Address of the HTTP side: /json, /healthcheck, /metrics.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080", value_parser = address)]
     pub(super) http_address: SocketAddr,
+    #[command(flatten)]
+    pub(super) http_tls: HttpTlsFlags,
+    /// How long a new connection may take for its TLS handshake, then until HTTP/2 is opened on it, or until the head of
+    /// a request of HTTP/1 is there.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
+    pub(super) handshake_timeout: Duration,
     /// Threads that answer gRPC calls. Default: one for each processor.
     #[arg(long, value_name = "COUNT")]
     workers: Option<NonZeroUsize>,

@@ -1,6 +1,9 @@
 //! The variables of envoyproxy/ratelimit that mean the same as one of our flags, so that replacing its image
 //! is a migration.
 
+mod redis;
+mod tls;
+
 use super::{
     environment::{Environment, Found, Setting},
     error::Problem,
@@ -31,7 +34,7 @@ const SAME: [(&str, &str); 19] = [
 ];
 
 /// Flags that several variables make up.
-const COMBINED: [(&str, &[&str]); 4] = [
+const COMBINED: [(&str, &[&str]); 5] = [
     ("config", &["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"]),
     (
         "store",
@@ -39,16 +42,15 @@ const COMBINED: [(&str, &[&str]); 4] = [
     ),
     ("grpc-address", &["GRPC_HOST", "GRPC_PORT"]),
     ("http-address", &["HOST", "PORT"]),
+    ("admin-address", &["DEBUG_HOST", "DEBUG_PORT"]),
 ];
 
 /// On or off there, one of several styles here.
 const HEADERS: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
 
 /// What would silently be less safe, or quite another service, if it were ignored.
-const REFUSED: [(&str, &str); 2] = [
-    ("GRPC_SERVER_USE_TLS", "TLS on the gRPC port is not supported; let a proxy end it, or unset this"),
-    ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "not supported; set REDIS_TLS_CACERT instead, or unset this"),
-];
+const REFUSED: [(&str, &str); 1] =
+    [("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "not supported; set REDIS_TLS_CACERT instead, or unset this")];
 
 /// What may be ignored, but not in silence.
 const WITHOUT_EFFECT: [(&str, &str); 4] = [
@@ -60,13 +62,18 @@ const WITHOUT_EFFECT: [(&str, &str); 4] = [
 
 /// The variables that stand for a flag.
 pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
-    let same = SAME.iter().filter(move |(known, _)| *known == flag).map(|(_, variable)| *variable);
+    let same = SAME
+        .iter()
+        .chain(&tls::FLAGS)
+        .filter(move |(known, _)| *known == flag)
+        .map(|(_, variable)| *variable);
     let combined = COMBINED.iter().filter(move |(known, _)| *known == flag);
     same.chain(combined.flat_map(|(_, variables)| variables.iter().copied()))
 }
 
 /// Notes what asks for something that we have not.
-pub(super) fn review(environment: &Environment, found: &mut Found) {
+pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
+    tls::review(environment, found, given);
     for (name, reason) in REFUSED {
         match environment.get(name).map(boolean) {
             Some(Ok(true)) => found.problems.push(Problem::new(name, reason)),
@@ -106,9 +113,11 @@ pub(super) fn settings(
     for (flag, variables) in COMBINED.into_iter().filter(|(flag, _)| !given(flag)) {
         let value = match flag {
             "config" => Ok(directory(environment)),
-            "store" => redis_url(environment).transpose(),
-            "grpc-address" => Ok(address(environment, "GRPC_HOST", "GRPC_PORT", "8081")),
-            _ => Ok(address(environment, "HOST", "PORT", "8080")),
+            "store" => redis::url(environment).transpose(),
+            "grpc-address" => Ok(address(environment, ["GRPC_HOST", "GRPC_PORT"], ["0.0.0.0", "8081"])),
+            "http-address" => Ok(address(environment, ["HOST", "PORT"], ["0.0.0.0", "8080"])),
+            // There everyone may look.
+            _ => Ok(address(environment, ["DEBUG_HOST", "DEBUG_PORT"], ["127.0.0.1", "6070"])),
         };
         let set: Vec<&str> =
             variables.iter().copied().filter(|name| environment.get(name).is_some()).collect();
@@ -118,6 +127,7 @@ pub(super) fn settings(
             Err(problem) => problems.push(problem),
         }
     }
+    settings.extend(tls::settings(environment, &given));
     for (flag, variable) in SAME.into_iter().filter(|(flag, _)| !given(flag)) {
         let Some(value) = environment.get(variable) else { continue };
         let value = match variable {
@@ -147,100 +157,13 @@ fn directory(environment: &Environment) -> Option<String> {
     Some(parts.join("/"))
 }
 
-fn address(environment: &Environment, host: &str, port: &str, usual_port: &str) -> Option<String> {
-    let (host, port) = (environment.get(host), environment.get(port));
+fn address(environment: &Environment, names: [&str; 2], usual: [&str; 2]) -> Option<String> {
+    let [host, port] = names.map(|name| environment.get(name));
     if host.is_none() && port.is_none() {
         return None;
     }
-    let (host, port) = (host.unwrap_or("0.0.0.0"), port.unwrap_or(usual_port));
+    let [usual_host, usual_port] = usual;
+    let (host, port) = (host.unwrap_or(usual_host), port.unwrap_or(usual_port));
     let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
     Some(if is_bare_ipv6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
-}
-
-/// The URL of the Redis that the reference would use, if one is named.
-fn redis_url(environment: &Environment) -> Option<Result<String, Problem>> {
-    let Some(url) = environment.get("REDIS_URL") else {
-        // Whoever sets one of these has a Redis in mind, and must not get counters in memory instead.
-        let orphan = ["REDIS_TYPE", "REDIS_AUTH"].into_iter().find(|name| environment.get(name).is_some());
-        return orphan
-            .map(|name| Err(Problem::new(name, "set, but REDIS_URL is not; or say --store memory")));
-    };
-    let tls = match environment.get("REDIS_TLS").map_or(Ok(false), boolean) {
-        Ok(tls) => tls,
-        Err(reason) => return Some(Err(Problem::new("REDIS_TLS", reason))),
-    };
-    let kind = environment.get("REDIS_TYPE").unwrap_or("single").to_ascii_lowercase();
-    Some(match kind.as_str() {
-        "single" => Ok(single_url(environment, url, tls)),
-        "sentinel" => sentinel_url(environment, url, tls),
-        "cluster" => {
-            let user_info = user_info_before(environment, url);
-            Ok(format!("{}+cluster://{user_info}{url}", scheme(tls)))
-        }
-        _ => Err(Problem::new("REDIS_TYPE", "expected SINGLE, SENTINEL or CLUSTER")),
-    })
-}
-
-fn single_url(environment: &Environment, url: &str, tls: bool) -> String {
-    let is_unix = environment.get("REDIS_SOCKET_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("unix"));
-    if url.starts_with('/') || is_unix && !url.contains("://") {
-        let query = login(environment, "REDIS_AUTH").map(|(user, password)| match user.as_str() {
-            "" => format!("?pass={password}"),
-            user => format!("?user={user}&pass={password}"),
-        });
-        return format!("redis+unix://{url}{}", query.unwrap_or_default());
-    }
-    let (scheme, host) = url.split_once("://").unwrap_or(("redis", url));
-    let scheme = if scheme == "redis" && tls { "rediss" } else { scheme };
-    let user_info = user_info_before(environment, host);
-    format!("{scheme}://{user_info}{host}")
-}
-
-/// There, the name of the master stands before its sentinels.
-fn sentinel_url(environment: &Environment, url: &str, tls: bool) -> Result<String, Problem> {
-    let (master, sentinels) = url
-        .split_once(',')
-        .ok_or_else(|| Problem::new("REDIS_URL", "expected MASTER,HOST:PORT,… with REDIS_TYPE SENTINEL"))?;
-    let query = login(environment, "REDIS_SENTINEL_AUTH").map(|(user, password)| match user.as_str() {
-        "" => format!("?sentinel_password={password}"),
-        user => format!("?sentinel_username={user}&sentinel_password={password}"),
-    });
-    let user_info = user_info_before(environment, sentinels);
-    let (scheme, master, query) = (scheme(tls), encoded(master), query.unwrap_or_default());
-    Ok(format!("{scheme}+sentinel://{user_info}{sentinels}/{master}{query}"))
-}
-
-const fn scheme(tls: bool) -> &'static str {
-    if tls { "rediss" } else { "redis" }
-}
-
-/// The user, empty for the default one, and the password in a variable, both as they may stand in a URL.
-fn login(environment: &Environment, variable: &str) -> Option<(String, String)> {
-    let login = environment.get(variable)?;
-    let (user, password) = login.split_once(':').unwrap_or(("", login));
-    Some((encoded(user), encoded(password)))
-}
-
-/// The login of `REDIS_AUTH`, unless the servers come with one.
-fn user_info_before(environment: &Environment, servers: &str) -> String {
-    let login = login(environment, "REDIS_AUTH").filter(|_| !servers.contains('@'));
-    login.map_or(String::new(), user_info)
-}
-
-fn user_info((user, password): (String, String)) -> String {
-    format!("{user}:{password}@")
-}
-
-/// `text` as it may stand in any part of a URL.
-fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }

@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::Notify;
 
-/// Turns at the most: what an outage leaves behind is bounded.
+/// Calls that have a turn at the most: what an outage leaves behind is bounded.
 const MOST: usize = 10_000;
 
 /// Turns for calls that nobody waits for; clones give out the same ones, and the workers of a process share one of
@@ -22,16 +22,19 @@ struct Turns {
     settled: Notify,
 }
 
-/// A turn, until it is dropped.
+/// A turn of some calls, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn(Arc<Turns>);
+pub(super) struct Turn {
+    turns: Arc<Turns>,
+    calls: usize,
+}
 
 impl Later {
-    /// A turn; none when there are too many.
-    pub(super) fn begin(&self) -> Option<Turn> {
-        let more = |given_out: usize| (given_out < MOST).then(|| given_out.saturating_add(1));
+    /// A turn for so many calls; none when too many have one.
+    pub(super) fn begin(&self, calls: usize) -> Option<Turn> {
+        let more = |given_out: usize| (given_out < MOST).then(|| given_out.saturating_add(calls));
         let begun = self.0.given_out.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        begun.ok().map(|_| Turn(Arc::clone(&self.0)))
+        begun.ok().map(|_| Turn { turns: Arc::clone(&self.0), calls })
     }
 
     /// Waits until no turn is given out. Others may be meanwhile.
@@ -48,8 +51,8 @@ impl Later {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if self.0.given_out.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.settled.notify_waiters();
+        if self.turns.given_out.fetch_sub(self.calls, Ordering::AcqRel) == self.calls {
+            self.turns.settled.notify_waiters();
         }
     }
 }
@@ -62,13 +65,13 @@ mod tests {
     async fn who_waits_for_turns_keeps_nobody_from_taking_one() {
         let later = Later::default();
         later.settled().await;
-        let first = later.begin().expect("a turn");
+        let first = later.begin(1).expect("a turn");
         let mut waiting = tokio::spawn({
             let later = later.clone();
             async move { later.settled().await }
         });
         tokio::task::yield_now().await;
-        let second = later.begin().expect("another turn");
+        let second = later.begin(2).expect("another turn");
         drop(first);
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
@@ -79,9 +82,10 @@ mod tests {
     #[test]
     fn turns_are_bounded() {
         let later = Later::default();
-        let turns: Vec<_> = (0..MOST).map(|_| later.begin()).collect();
-        assert!(turns.iter().all(Option::is_some) && later.begin().is_none());
+        let turns: Vec<_> = (0..MOST / 2).map(|_| later.begin(2)).collect();
+        assert!(turns.iter().all(Option::is_some) && later.begin(1).is_none());
         drop(turns);
-        assert!(later.begin().is_some());
+        // One that is for many comes in all the same: else it never would.
+        assert!(later.begin(MOST * 2).is_some());
     }
 }

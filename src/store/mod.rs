@@ -1,6 +1,7 @@
 //! Where counters live, and what is asked of them.
 
 pub mod call;
+mod chance;
 pub mod key;
 mod later;
 pub mod memory;
@@ -29,7 +30,8 @@ pub enum Store {
     Redis(RedisStore),
 }
 
-/// The pauses between attempts to give something back: longer than an outage that is soon over.
+/// The pauses between attempts to give something back, about: longer than an outage that is soon over. Chance spreads
+/// them, so that not all that an outage held up comes back at once.
 const LATER_PAUSES: [Duration; 7] = [
     Duration::from_millis(50),
     Duration::from_millis(200),
@@ -52,6 +54,12 @@ pub enum StoreError {
     /// Others had their turn for so long that this was not even asked, so nothing was charged.
     #[error("no turn within {0:?}")]
     Unsent(Duration),
+    /// The server owes answers, so it was not asked, and nothing was charged.
+    #[error("not asked: the server does not answer")]
+    BreakerOpen,
+    /// Too many calls wait for the server, so it was not asked, and nothing was charged.
+    #[error("not asked: too many calls wait")]
+    Overloaded,
     /// There is no connection, so nothing was charged.
     #[error("not connected: {0}")]
     Unreachable(String),
@@ -61,7 +69,10 @@ pub enum StoreError {
     /// Until time was over, the counters were on their way from one server to another, so nothing was charged.
     #[error("the counters are on their way to another server: {0}")]
     Moving(String),
-    /// The store answered with an error.
+    /// The store answered with an error that says that nothing was charged: it takes no calls, or no writes, now.
+    #[error("the store declined: {0}")]
+    Declined(String),
+    /// The store answered with an error; whether anything was charged is unknown.
     #[error("the store refused: {0}")]
     Refused(String),
     /// The store answered, but not in the form that was agreed.
@@ -72,7 +83,15 @@ pub enum StoreError {
 impl StoreError {
     /// Whether it is known that nothing was charged, nor given back.
     pub const fn did_nothing(&self) -> bool {
-        matches!(self, Self::Unsent(_) | Self::Unreachable(_) | Self::Moving(_))
+        match self {
+            Self::Unsent(_)
+            | Self::BreakerOpen
+            | Self::Overloaded
+            | Self::Unreachable(_)
+            | Self::Moving(_)
+            | Self::Declined(_) => true,
+            Self::Timeout(_) | Self::Disconnected(_) | Self::Refused(_) | Self::Garbled => false,
+        }
     }
 
     /// The error's name in metrics.
@@ -80,10 +99,12 @@ impl StoreError {
         match self {
             Self::Timeout(_) => "timeout",
             Self::Unsent(_) => "unsent",
+            Self::BreakerOpen => "breaker_open",
+            Self::Overloaded => "overloaded",
             Self::Unreachable(_) => "unreachable",
             Self::Disconnected(_) => "disconnected",
             Self::Moving(_) => "moving",
-            Self::Refused(_) => "refused",
+            Self::Declined(_) | Self::Refused(_) => "refused",
             Self::Garbled => "garbled",
         }
     }
@@ -126,7 +147,7 @@ impl Store {
                     metrics::given_back(true);
                 }
             }
-            (Self::Redis(store), Ok(runtime)) => match store.later().begin() {
+            (Self::Redis(store), Ok(runtime)) => match store.later().begin(calls.len()) {
                 Some(turn) => {
                     let store = self.clone();
                     runtime.spawn(async move {
@@ -156,7 +177,7 @@ async fn give_back(store: &Store, mut calls: Calls) {
         }
         calls = left;
         match pause {
-            Some(pause) if !calls.is_empty() => sleep(pause).await,
+            Some(pause) if !calls.is_empty() => sleep(chance::spread(pause)).await,
             Some(_) | None => return,
         }
     }

@@ -30,16 +30,21 @@ pub(crate) fn program() -> PathBuf {
 impl Envoy {
     /// Runs `deploy/envoy/edge.yaml` on ports of its own, in front of the tollgate at `grpc_port`.
     pub(crate) fn edge(grpc_port: u16) -> Self {
-        Self::start("deploy/envoy/edge.yaml", "timeout: 0.02s", grpc_port, None)
+        Self::edge_with(grpc_port, "")
+    }
+
+    /// The same, with more to say of the cluster `tollgate`.
+    pub(crate) fn edge_with(grpc_port: u16, cluster: &str) -> Self {
+        Self::start("deploy/envoy/edge.yaml", "timeout: 0.02s", grpc_port, None, cluster)
     }
 
     /// Runs `deploy/envoy/concurrency.yaml` likewise, before its own upstream or one of the test's.
     pub(crate) fn concurrency(grpc_port: u16, upstream: Option<u16>) -> Self {
-        Self::start("deploy/envoy/concurrency.yaml", "timeout: 0.1s", grpc_port, upstream)
+        Self::start("deploy/envoy/concurrency.yaml", "timeout: 0.1s", grpc_port, upstream, "")
     }
 
     /// Runs a file of the project on ports of its own; `timeout` is how it states the time for an answer.
-    fn start(path: &str, timeout: &str, grpc_port: u16, upstream: Option<u16>) -> Self {
+    fn start(path: &str, timeout: &str, grpc_port: u16, upstream: Option<u16>, cluster: &str) -> Self {
         let yaml = fs::read_to_string(project(path)).expect("readable");
         let (admin, port, own_upstream) = (free_port(), free_port(), free_port());
         let (listeners, clusters) = yaml.split_once("\n  clusters:\n").expect("clusters come last");
@@ -54,7 +59,10 @@ impl Envoy {
         let clusters = moves(clusters, &[(10_001, upstream.unwrap_or(own_upstream)), (8081, grpc_port)]);
         // Envoy acts on its own when it gets no answer in time, as from a machine busy with tests.
         assert!(listeners.contains(timeout), "{path} has no {timeout}");
-        let moved = format!("{}\n  clusters:\n{clusters}", listeners.replace(timeout, "timeout: 5s"));
+        // The cluster of tollgate comes last.
+        let cluster: String = cluster.lines().map(|line| format!("    {line}\n")).collect();
+        let listeners = listeners.replace(timeout, "timeout: 5s");
+        let moved = format!("{listeners}\n  clusters:\n{clusters}{cluster}");
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("envoy.yaml");
         fs::write(&file, moved).expect("writable");

@@ -1,5 +1,6 @@
 //! Real servers and other means of the tests.
 
+pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod envoy;
 pub(crate) mod http;

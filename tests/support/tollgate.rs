@@ -25,6 +25,7 @@ pub(crate) struct Tollgate {
     process: Process,
     pub(crate) grpc_port: u16,
     pub(crate) http_port: u16,
+    pub(crate) admin_port: u16,
 }
 
 /// The program that cargo built for this test.
@@ -47,7 +48,7 @@ impl Tollgate {
 
     /// Serves the rules in `config`. Errors of the store are seen, unless the arguments say otherwise.
     pub(crate) fn spawn(config: &Path, arguments: &[&str]) -> Self {
-        let (grpc_port, http_port) = (free_port(), free_port());
+        let (grpc_port, http_port, admin_port) = (free_port(), free_port(), free_port());
         let child = command()
             .arg("serve")
             .arg("--config")
@@ -55,11 +56,12 @@ impl Tollgate {
             .args(["--grpc-address", &format!("127.0.0.1:{grpc_port}")])
             .args(["--http-address", &format!("127.0.0.1:{http_port}")])
             .args(["--on-store-error", "error"])
+            .args(["--admin-address", &format!("127.0.0.1:{admin_port}")])
             .args(arguments)
             .stdin(Stdio::null())
             .spawn()
             .expect("the program starts");
-        Self { process: Process::of(child, None), grpc_port, http_port }
+        Self { process: Process::of(child, None), grpc_port, http_port, admin_port }
     }
 
     pub(crate) fn wait_until_ready(&self) {
@@ -72,6 +74,10 @@ impl Tollgate {
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.http_port)
+    }
+
+    pub(crate) fn admin_url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.admin_port)
     }
 
     /// A client on a connection of its own.

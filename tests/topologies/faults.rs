@@ -15,6 +15,7 @@ use tollgate::{
     descriptor::Hits,
     store::{RedisStore, StoreError, redis::RedisSettings},
 };
+use tracing::subscriber::DefaultGuard;
 
 use super::{charge, connected, one};
 use crate::support::redis::{Redis, settings};
@@ -125,7 +126,7 @@ async fn nodes_that_send_a_call_to_each_other_are_not_asked_for_ever() {
     let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
     let begun = Instant::now();
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
-    assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+    assert!(matches!(error, StoreError::Declined(_)), "{error:?}");
     assert!(begun.elapsed() < Duration::from_secs(2));
     let evaluated: usize = nodes.iter().map(|node| node.evaluated.load(Ordering::SeqCst)).sum();
     assert!((3..=20).contains(&evaluated), "{evaluated}");
@@ -145,7 +146,7 @@ async fn a_cluster_that_is_down_or_starting_charges_nothing_and_says_so() {
         let nodes = nodes(vec![listen()], move |_| Some(format!("-{error}\r\n")));
         let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
         let found = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
-        assert!(matches!(found, StoreError::Refused(_)), "{found:?}");
+        assert!(matches!(found, StoreError::Declined(_)), "{found:?}");
         assert_eq!(nodes[0].evaluated.load(Ordering::SeqCst), 1);
     }
 }
@@ -168,7 +169,7 @@ async fn a_slot_that_does_not_arrive_in_time_charged_nothing_and_its_error_says_
             }
         }
         match most {
-            1 => assert!(matches!(error, StoreError::Refused(_)), "{error:?}"),
+            1 => assert!(matches!(error, StoreError::Declined(_)), "{error:?}"),
             _ => assert!(matches!(error, StoreError::Moving(_)), "{error:?}"),
         }
         // The pauses grow.
@@ -186,7 +187,7 @@ async fn an_owner_without_an_address_is_waited_for_but_not_for_ever() {
     let nodes = nodes(vec![listen()], move |_| Some(format!("-MOVED {slot} ?:7000\r\n")));
     let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
-    assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+    assert!(matches!(error, StoreError::Declined(_)), "{error:?}");
     let evaluated = nodes[0].evaluated.load(Ordering::SeqCst);
     assert!((4..=20).contains(&evaluated), "{evaluated}");
 }
@@ -237,9 +238,28 @@ async fn a_server_knows_the_script_before_the_first_call() {
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
 }
 
-/// What is logged on this thread.
+/// What is logged on this thread, where a test's tasks are.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    /// Keeps the lines for as long as the guard is there.
+    pub(super) fn keep() -> (Self, DefaultGuard) {
+        let lines = Self::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        (lines, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// How many there are with a text.
+    pub(super) fn count(&self, text: &str) -> usize {
+        self.text().matches(text).count()
+    }
+
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("no panic").clone()).expect("a text")
+    }
+}
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -253,11 +273,7 @@ impl Write for Lines {
 
 #[tokio::test]
 async fn a_server_that_takes_no_writes_is_told_of_once() {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-    // The tasks of this test are on this thread.
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (lines, _guard) = Lines::keep();
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
     let store = replica.store();
     let begun = Instant::now();
@@ -268,9 +284,8 @@ async fn a_server_that_takes_no_writes_is_told_of_once() {
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut replica.connect()).expect("promoted");
     super::recovered(&store, "a", Instant::now()).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let text = String::from_utf8(lines.0.lock().expect("no panic").clone()).expect("a text");
-    assert_eq!(text.matches("the connection to Redis broke").count(), 1, "{text}");
-    assert_eq!(text.matches("connected to Redis again").count(), 1, "{text}");
+    assert_eq!(lines.count("the connection to Redis broke"), 1, "{}", lines.text());
+    assert_eq!(lines.count("connected to Redis again"), 1, "{}", lines.text());
 }
 
 #[tokio::test]

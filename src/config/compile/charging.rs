@@ -13,6 +13,9 @@ use crate::{
     rules::Wildcard,
 };
 
+/// Keys that a hash tag may have.
+const MAX_TAG_KEYS: usize = 64;
+
 /// The keys of a hash tag, and where each stands.
 pub(super) type TagKeys = Vec<(Rc<str>, Site)>;
 
@@ -79,6 +82,11 @@ fn tag_keys(
     let path = Path::Root.key("hash_tag");
     if stated.value.is_empty() {
         let message = "is empty; name the keys whose values make the hash tag, or leave it out";
+        problems.error(&file.name, stated.at, path, message);
+        return None;
+    }
+    if stated.value.len() > MAX_TAG_KEYS {
+        let message = format!("names more than {MAX_TAG_KEYS} keys");
         problems.error(&file.name, stated.at, path, message);
         return None;
     }

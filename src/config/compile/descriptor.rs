@@ -3,14 +3,15 @@
 use std::{fmt, num::NonZeroU64, rc::Rc, sync::Arc};
 
 use super::{
-    Origin, Site, domain::DomainBuilder, level::LevelBuilder, limit::Defaults, parameters::Reporter,
-    pattern::Pattern,
+    Origin, Site, budget::Budget, domain::DomainBuilder, level::LevelBuilder, limit::Defaults,
+    parameters::Reporter, pattern::Pattern,
 };
 use crate::{
     algorithm::Algorithm,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
+        reader::excerpt,
         yaml::Position,
     },
     lease::{self, LeaseId},
@@ -23,6 +24,7 @@ pub(super) struct Compiler<'a> {
     pub(super) defaults: Defaults,
     pub(super) domain: &'a mut DomainBuilder,
     pub(super) problems: &'a mut Problems,
+    pub(super) budget: &'a mut Budget,
 }
 
 impl Compiler<'_> {
@@ -55,6 +57,9 @@ impl Compiler<'_> {
     ) {
         let list = parent.key("descriptors");
         for raw in raw {
+            if self.problems.is_full() {
+                return;
+            }
             let path = list.item(raw.index);
             let pattern = self.pattern(raw, &path);
             if let Some(key) = raw.key.stated() {
@@ -75,8 +80,8 @@ impl Compiler<'_> {
         let steps: Vec<&str> = way.iter().map(|segment| &*segment.stated).collect();
         let message = format!(
             "`{}.{}` is stated at {known} already; key and value, joined by `_`, may stand once in a list",
-            self.domain.name,
-            steps.join(".")
+            excerpt(&self.domain.name),
+            excerpt(&steps.join("."))
         );
         self.error(raw.at, path, message);
     }
@@ -95,7 +100,7 @@ impl Compiler<'_> {
         }
         let mut children = LevelBuilder::default();
         self.level(&raw.descriptors, &mut children, way, path);
-        Node { rule, children: children.finish(self.problems) }
+        Node { rule, children: children.finish(self.problems, self.budget) }
     }
 
     /// Warns of limits below a concurrency limit that match what would give its leases back.
@@ -139,6 +144,16 @@ impl Compiler<'_> {
         way: &[Segment],
         path: &Path<'_>,
     ) -> Option<Arc<Rule>> {
+        if self.budget.way(way).is_err() {
+            let message = format!(
+                "the keys and values of the rules up to this one, with all those above each, take more than {} MiB; \
+                 state shorter ones, or fewer rules below long ones",
+                Budget::way_mib()
+            );
+            self.error(raw.at, path, message);
+            self.problems.give_up();
+            return None;
+        }
         let limit_path = path.key("rate_limit");
         let replaces = self.replaces(&limit.value, &limit_path);
         let metadata = raw.metadata.stated();
@@ -157,7 +172,7 @@ impl Compiler<'_> {
             detailed_metric: raw.detailed_metric.or_default(),
             metadata,
             segments: way.into(),
-            origin: ((**self.file).into(), raw.at.line),
+            origin: ((**self.file).into(), raw.at.line()),
             derived: Derived::default(),
         });
         if let Err(known) = self.domain.add_counter(&rule) {

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Origin, Site, charging::TagKeys, level::LevelBuilder, parameters::Chosen};
+use super::{Origin, Site, budget::Budget, charging::TagKeys, level::LevelBuilder, parameters::Chosen};
 use crate::{
     algorithm::{Algorithm, Charging},
     config::{
@@ -123,7 +123,7 @@ impl DomainBuilder {
         }
     }
 
-    pub(super) fn finish(self, problems: &mut Problems) -> Domain {
+    pub(super) fn finish(self, problems: &mut Problems, budget: &mut Budget) -> Domain {
         for (name, site) in &self.replaced {
             if !self.names.contains(name) {
                 let message = format!("no limit of the domain `{}` has the name `{name}`", self.name);
@@ -135,7 +135,7 @@ impl DomainBuilder {
         let hash_tag = self.hash_tag.into_iter().flat_map(|(keys, _)| keys);
         Domain {
             name: (*self.name).into(),
-            root: self.root.finish(problems),
+            root: self.root.finish(problems, budget),
             default_algorithm: self.default_algorithm.map(|(algorithm, _)| algorithm).unwrap_or_default(),
             default_on_store_error: self.default_on_store_error,
             charging: match self.atomic {

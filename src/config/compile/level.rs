@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{Origin, Site, pattern::Pattern};
+use super::{Origin, Site, budget::Budget, pattern::Pattern};
 use crate::{
-    config::problem::Problems,
+    config::{problem::Problems, reader::excerpt},
     rules::{Level, Matcher, Node, Wildcard},
 };
 
@@ -48,40 +48,41 @@ impl LevelBuilder {
     }
 
     /// The level, once all of its descriptors are in.
-    pub(super) fn finish(self, problems: &mut Problems) -> Level {
+    pub(super) fn finish(self, problems: &mut Problems, budget: &mut Budget) -> Level {
         for (at, (wildcard, stated, site)) in self.wildcards.iter().enumerate() {
-            self.warn_if_covered(wildcard, stated, at, site, problems);
+            if let Some(message) = self.covered(wildcard, stated, at, budget) {
+                site.warn(problems, message);
+            }
         }
         for (key, site) in &self.by_key {
             let any_value = format!("{key}_*");
-            if let Some(wildcard) = Wildcard::parse(&any_value) {
-                self.warn_if_covered(&wildcard, &any_value, self.wildcards.len(), site, problems);
+            if let Some(wildcard) = Wildcard::parse(&any_value)
+                && let Some(message) = self.covered(&wildcard, &any_value, self.wildcards.len(), budget)
+            {
+                site.warn(problems, message);
             }
         }
         self.level
     }
 
-    /// Warns when one of the first `before` wildcards takes everything that `wildcard` matches.
-    fn warn_if_covered(
+    /// The warning when one of the first `before` wildcards takes everything that `wildcard` matches.
+    fn covered(
         &self,
         wildcard: &Wildcard,
         stated: &str,
         before: usize,
-        site: &Site,
-        problems: &mut Problems,
-    ) {
+        budget: &mut Budget,
+    ) -> Option<String> {
         let covers = |(wide, text, _): &&(Wildcard, Box<str>, Site)| {
             // Comparing the beginnings first keeps a level of many wildcards cheap.
             let prefix = text.split('*').next().unwrap_or_default();
-            stated.starts_with(prefix) && wide.covers(wildcard)
+            budget.looks() && stated.starts_with(prefix) && budget.compares() && wide.covers(wildcard)
         };
-        if let Some((_, text, earlier)) = self.wildcards.iter().take(before.min(MAX_COMPARED)).find(covers) {
-            let message = format!(
-                "can never match, nor can anything below it: the wildcard `{text}` at {} takes all of its \
-                 values first",
-                earlier.origin
-            );
-            site.warn(problems, message);
-        }
+        let (_, text, earlier) = self.wildcards.iter().take(before.min(MAX_COMPARED)).find(covers)?;
+        Some(format!(
+            "can never match, nor can anything below it: the wildcard `{}` at {} takes all of its values first",
+            excerpt(text),
+            earlier.origin
+        ))
     }
 }

@@ -160,7 +160,7 @@ impl Compiler<'_> {
             (Some(at), _) => self.error(at, &path.key(key), format!("{says}: {error}")),
             // What the limit does not state it has from there.
             (None, default) => {
-                let line = default.map_or(whole.line, |at| at.line);
+                let line = default.map_or(whole.line(), |at| at.line());
                 let message = format!("`{key}` of `defaults` at {}:{line}: {says}: {error}", self.file);
                 self.error(*whole, path, message);
             }

@@ -2,6 +2,7 @@
 //!
 //! A broken part is reported and left out, and the rest is compiled all the same, so that one run finds all.
 
+mod budget;
 mod charging;
 mod descriptor;
 mod domain;
@@ -15,7 +16,7 @@ mod sync;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 
-use self::{descriptor::Compiler, domain::DomainBuilder, limit::Defaults};
+use self::{budget::Budget, descriptor::Compiler, domain::DomainBuilder, limit::Defaults};
 use super::{
     Options,
     problem::{Path, Problems},
@@ -27,6 +28,7 @@ use crate::rules::Rules;
 /// Compiles `files`, which are sorted by name.
 pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Problems) -> Rules {
     let mut domains: BTreeMap<Rc<str>, DomainBuilder> = BTreeMap::new();
+    let mut budget = Budget::default();
     for file in files {
         let name = domain_of(file, problems);
         let defaults = Defaults::read(&file.name, &file.defaults, problems);
@@ -45,9 +47,10 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
         domain.set_charging(file, problems);
         domain.set_default_sync(&file.name, defaults.sync);
         domain.set_default_on_store_error(defaults.on_store_error);
-        Compiler { file: &file.name, defaults, domain, problems }.descriptors(&file.descriptors);
+        Compiler { file: &file.name, defaults, domain, problems, budget: &mut budget }
+            .descriptors(&file.descriptors);
     }
-    Rules::new(domains.into_values().map(|domain| domain.finish(problems)))
+    Rules::new(domains.into_values().map(|domain| domain.finish(problems, &mut budget)))
 }
 
 /// The name of the file's domain.
@@ -89,7 +92,7 @@ struct Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.at.line)
+        write!(f, "{}:{}", self.file, self.at.line())
     }
 }
 

@@ -3,9 +3,11 @@
 use std::rc::Rc;
 
 use ipnet::IpNet;
-use regex::RegexBuilder;
 
-use super::descriptor::Compiler;
+use super::{
+    budget::{Budget, NoRegex},
+    descriptor::Compiler,
+};
 use crate::{
     config::{
         problem::Path,
@@ -13,9 +15,6 @@ use crate::{
     },
     rules::{Matcher, Value, join},
 };
-
-/// Bytes that a compiled expression may take: plenty for paths and names, little for `(a{1000}){1000}`.
-const MAX_REGEX_BYTES: usize = 1 << 20;
 
 /// What a descriptor matches, and how it reads.
 #[derive(Debug)]
@@ -77,12 +76,23 @@ impl Compiler<'_> {
             self.error(stated.at, &path, "is empty and would match every value; a key alone does that");
             return None;
         }
-        let regex = match RegexBuilder::new(text).size_limit(MAX_REGEX_BYTES).build() {
+        let regex = match self.budget.regex(text) {
             Ok(regex) => regex,
-            Err(error) => {
-                self.error(stated.at, &path, reason(&error));
+            Err(NoRegex::Wrong(error)) => {
+                self.error(stated.at, &path, error);
                 return None;
             }
+            Err(NoRegex::Spent) => {
+                let message = format!(
+                    "the expressions up to this one take more than {} MiB together; state fewer or smaller ones: \
+                     `[^/]+` takes a tenth of `\\w+`, which knows every alphabet, and (a|b|c) in one rule less \
+                     than three rules",
+                    Budget::regex_mib()
+                );
+                self.error(stated.at, &path, message);
+                return None;
+            }
+            Err(NoRegex::SpentBefore) => return None,
         };
         self.without_star(key, &path, stated)?;
         let stated = format!("{key}_~{text}").into();
@@ -165,17 +175,4 @@ fn by_text<'a>(key: &'a str, value: &'a str) -> Pattern<'a> {
     let is_open = value.is_empty() || stated.contains('*');
     let value_of = if is_open { Value::Open } else { Value::Stated };
     Pattern { matcher: Matcher::Stated { key, value }, stated, value: value_of }
-}
-
-/// Why an expression was refused, in one line.
-fn reason(error: &regex::Error) -> String {
-    match error {
-        regex::Error::CompiledTooBig(_) => "is too large an expression; state fewer repetitions".to_owned(),
-        error => {
-            let text = error.to_string();
-            let last = text.lines().last().unwrap_or_default();
-            let last = last.strip_prefix("error: ").unwrap_or(last);
-            format!("is no regular expression: {last}")
-        }
-    }
 }

@@ -141,6 +141,9 @@ impl Reader<'_> {
             return false;
         };
         for (key, value) in pairs {
+            if self.problems.is_full() {
+                break;
+            }
             let Some(name) = self.key(key, path) else { continue };
             let path = path.key(&name);
             match place.standing(&name) {
@@ -172,8 +175,14 @@ impl Reader<'_> {
     ) -> Vec<T> {
         match &list.content {
             Content::List(items) => {
-                let items = items.iter().enumerate();
-                items.filter_map(|(index, item)| read(self, index, item, &path.item(index))).collect()
+                let mut all = Vec::new();
+                for (index, item) in items.iter().enumerate() {
+                    if self.problems.is_full() {
+                        break;
+                    }
+                    all.extend(read(self, index, item, &path.item(index)));
+                }
+                all
             }
             _ if is_null(list) => Vec::new(),
             Content::Scalar(_) | Content::Map(_) => {

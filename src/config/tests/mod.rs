@@ -1,10 +1,12 @@
 //! The configuration as a user meets it: files in a directory go in, rules and problems come out.
 
 mod accepted;
+mod bombs;
 mod charging;
 mod examples;
 mod extensions;
 mod files;
+mod hostile_files;
 mod mistakes;
 mod particular;
 mod suspicious;

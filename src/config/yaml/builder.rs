@@ -1,15 +1,30 @@
 //! Puts the parser's events together.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    rc::Rc,
+};
+
+use foldhash::quality::RandomState;
 
 use super::{Content, Mistake, Node, Position};
+use crate::config::reader::excerpt;
 
 /// Nesting that no configuration needs; what is built here is walked recursively.
 const MAX_DEPTH: usize = 64;
+/// Nodes that a file may state: 100,000 rules of twenty each. Tests, which are not optimized, have less patience.
+const MAX_NODES: usize = if cfg!(test) { 400_000 } else { 2_000_000 };
+/// Remarks on one file, which no configuration gets by accident.
+const MAX_REMARKS: usize = 1_000;
 /// Nodes that anchors and aliases may add to a document: a few lines can ask for billions.
 const MAX_ALIASED_NODES: usize = 1_000_000;
 /// Bytes of text that anchors and aliases may add to a document.
 const MAX_ALIASED_BYTES: usize = 64 << 20;
+
+/// Bytes of the longest text that is kept once however often it is written, as the names of keys are.
+const MAX_SHARED_TEXT: usize = 32;
+/// Texts that are kept once.
+const MAX_SHARED_TEXTS: usize = 1_000;
 
 /// A collection whose end has not come yet.
 #[derive(Debug)]
@@ -43,6 +58,10 @@ pub(super) struct Builder {
     anchors: HashMap<usize, Anchored>,
     aliased_nodes: usize,
     aliased_bytes: usize,
+    texts: HashSet<Rc<str>, RandomState>,
+    nodes: usize,
+    /// Fields that were gone through to merge mappings.
+    pub(super) merged: usize,
     pub(super) root: Option<Node>,
     pub(super) remarks: Vec<Mistake>,
 }
@@ -52,9 +71,32 @@ impl Builder {
         Mistake { at, path: self.path(), message: message.into() }
     }
 
-    pub(super) fn remark(&mut self, at: Position, message: impl Into<String>) {
+    /// # Errors
+    /// When there are too many.
+    pub(super) fn remark(&mut self, at: Position, message: impl Into<String>) -> Result<(), Mistake> {
+        if self.remarks.len() >= MAX_REMARKS {
+            let message =
+                format!("a file that looks odd in more than {MAX_REMARKS} places is no configuration");
+            return Err(self.mistake(at, message));
+        }
         let remark = self.mistake(at, message);
         self.remarks.push(remark);
+        Ok(())
+    }
+
+    /// A text, shared with equal ones where that is likely.
+    pub(super) fn text(&mut self, text: &str) -> Rc<str> {
+        if text.len() > MAX_SHARED_TEXT {
+            return text.into();
+        }
+        if let Some(known) = self.texts.get(text) {
+            return known.clone();
+        }
+        let text: Rc<str> = text.into();
+        if self.texts.len() < MAX_SHARED_TEXTS {
+            self.texts.insert(text.clone());
+        }
+        text
     }
 
     /// Where the reading stands.
@@ -67,7 +109,7 @@ impl Builder {
                     if !path.is_empty() {
                         path.push('.');
                     }
-                    path.push_str(&key.text);
+                    path.push_str(&excerpt(&key.text));
                 }
                 Frame::Map { .. } => {}
             }
@@ -98,17 +140,18 @@ impl Builder {
     }
 
     pub(super) fn alias(&mut self, anchor: usize, at: Position) -> Result<(), Mistake> {
-        let Some(Anchored { node, nodes, bytes, depth }) = self.anchors.get(&anchor) else {
+        let Some(&Anchored { nodes, bytes, depth, .. }) = self.anchors.get(&anchor) else {
             return Err(self.mistake(at, "this alias stands inside of the node that it names"));
         };
-        if self.open.len().saturating_add(*depth) > MAX_DEPTH {
+        if self.open.len().saturating_add(depth) > MAX_DEPTH {
             return Err(self.mistake(at, format!("nested more than {MAX_DEPTH} levels deep")));
         }
-        let (nodes, bytes) = (*nodes, *bytes);
-        // Problems are reported where the value is written, which is where they are mended.
-        let node = node.clone();
         self.charge(at, nodes, bytes)?;
-        self.complete(node, 0)
+        // Problems are reported where the value is written, which is where they are mended.
+        match self.anchors.get(&anchor).map(|anchored| anchored.node.clone()) {
+            Some(node) => self.complete(node, 0),
+            None => Ok(()),
+        }
     }
 
     /// Takes what anchors and aliases add to the document into account.
@@ -123,6 +166,11 @@ impl Builder {
 
     /// Puts a node that is read where it belongs.
     pub(super) fn complete(&mut self, node: Node, anchor: usize) -> Result<(), Mistake> {
+        self.nodes = self.nodes.saturating_add(1);
+        if self.nodes > MAX_NODES {
+            let message = format!("more than {MAX_NODES} values, keys, lists and mappings; split the file");
+            return Err(self.mistake(node.at, message));
+        }
         if anchor > 0 {
             let (nodes, bytes, depth) = cost(&node);
             // It is kept beside the document, as if it were repeated once.

@@ -3,12 +3,15 @@
 use std::{collections::HashMap, rc::Rc};
 
 use super::{Content, Mistake, Node, Position, builder::Builder};
+use crate::config::reader::excerpt;
 
 /// Keys whose mappings are merged field by field where they come again; of others the last one wins.
 const MERGED_BY_FIELD: [&str; 2] = ["rate_limit", "metadata"];
 
-/// Keys that a mapping may repeat: merging costs time for each.
+/// Keys that a mapping may repeat.
 const MAX_REPEATS: usize = 100;
+/// Fields that are gone through to merge the mappings of a file: each merge costs time for all that are there.
+const MAX_MERGED: usize = 1_000_000;
 
 impl Builder {
     /// The pairs of a mapping with duplicates and merge keys resolved. Pairs take effect in their order, so a `<<`
@@ -30,9 +33,11 @@ impl Builder {
                     true => "both are merged, and of a field in both this one wins",
                     false => "this one wins",
                 };
-                self.remark(again, format!("`{name}` stands on line {} already; {effect}", before.line));
+                let name = excerpt(&name);
+                self.remark(again, format!("`{name}` stands on line {} already; {effect}", before.line()))?;
                 repeats = repeats.saturating_add(1);
             }
+            self.charge_merges(again, &mut keyed)?;
         }
         Ok(keyed.pairs)
     }
@@ -48,16 +53,27 @@ impl Builder {
             return Err(self.mistake(at, "`<<` merges a mapping or a list of mappings, found neither"));
         }
         for (key, value) in maps.into_iter().rev().flatten() {
+            self.charge_merges(at, keyed)?;
             if let Some((name, Known::Stated(before))) = keyed.put(key, value, false) {
                 let message = format!(
-                    "`<<` changes `{name}` on line {}, as in the reference, while YAML has it otherwise; put `<<` \
+                    "`<<` changes `{}` on line {}, as in the reference, while YAML has it otherwise; put `<<` \
                      first, so that it reads the same to all",
-                    before.line
+                    excerpt(&name),
+                    before.line()
                 );
-                self.remark(at, message);
+                self.remark(at, message)?;
             }
         }
         Ok(())
+    }
+
+    /// Takes what merging cost into account.
+    fn charge_merges(&mut self, at: Position, keyed: &mut Keyed) -> Result<(), Mistake> {
+        self.merged = self.merged.saturating_add(std::mem::take(&mut keyed.merged));
+        match self.merged > MAX_MERGED {
+            true => Err(self.mistake(at, "the mappings of this file are merged too often")),
+            false => Ok(()),
+        }
     }
 }
 
@@ -75,6 +91,8 @@ struct Keyed {
     pairs: Vec<(Node, Node)>,
     /// Position in the pairs, and whether the mapping states the key itself.
     index: HashMap<Rc<str>, (usize, bool)>,
+    /// Fields that were gone through to merge mappings, since that was last charged.
+    merged: usize,
 }
 
 impl Keyed {
@@ -98,9 +116,11 @@ impl Keyed {
                 if MERGED_BY_FIELD.contains(&&*name) =>
             {
                 let mut merged = Self::default();
+                self.merged = self.merged.saturating_add(fields.len()).saturating_add(more.len());
                 for (key, value) in std::mem::take(fields).into_iter().chain(more) {
                     merged.put(key, value, true);
                 }
+                self.merged = self.merged.saturating_add(merged.merged);
                 *fields = merged.pairs;
             }
             (_, value) => pair.1 = value,

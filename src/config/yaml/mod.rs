@@ -5,32 +5,54 @@
 //! mistake of a file with its line.
 
 mod builder;
+mod characters;
 mod keyed;
 
 use std::rc::Rc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use self::builder::{Builder, Frame};
+use self::{
+    builder::{Builder, Frame},
+    characters::text_of,
+};
 use super::scalar::{Meaning, meaning_of};
+
+/// Bytes of the longest text: no request brings a longer one.
+const MAX_SCALAR_BYTES: usize = 64 << 10;
 
 /// A place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
-    /// The line, from 1.
-    pub(super) line: usize,
-    /// The column in characters, from 1.
-    pub(super) column: usize,
+    // Every node has one, and no file is large enough for more digits.
+    line: u32,
+    column: u32,
 }
 
 impl Position {
     /// The whole file.
     pub(super) const WHOLE: Self = Self { line: 0, column: 0 };
+
+    /// The place at a line, and a column in characters, both from 1.
+    pub(super) fn new(line: usize, column: usize) -> Self {
+        let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { line: narrow(line), column: narrow(column) }
+    }
+
+    /// The line, from 1.
+    pub(super) const fn line(self) -> usize {
+        self.line as usize
+    }
+
+    /// The column in characters, from 1.
+    pub(super) const fn column(self) -> usize {
+        self.column as usize
+    }
 }
 
 impl From<Span> for Position {
     fn from(span: Span) -> Self {
-        Self { line: span.start.line(), column: span.start.col().saturating_add(1) }
+        Self::new(span.start.line(), span.start.col().saturating_add(1))
     }
 }
 
@@ -57,21 +79,33 @@ pub(super) enum Content {
 pub(super) struct Scalar {
     pub(super) text: Rc<str>,
     is_plain: bool,
-    /// The name of a tag such as `!!str`; any other tag is an empty name.
-    tag: Option<Rc<str>>,
+    tag: Tagged,
+}
+
+/// What a tag says of a scalar's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tagged {
+    /// There is none.
+    No,
+    /// `!!bool`, `!!int` or `!!null`: what its text means.
+    Meaning,
+    /// `!!float`.
+    Float,
+    /// Any other: a text.
+    Text,
 }
 
 impl Scalar {
     /// What the scalar means.
     pub(super) fn meaning(&self) -> Meaning {
-        match self.tag.as_deref() {
-            None if self.is_plain => meaning_of(&self.text),
-            Some("bool" | "int" | "null") => meaning_of(&self.text),
-            Some("float") => match meaning_of(&self.text) {
+        match self.tag {
+            Tagged::No if self.is_plain => meaning_of(&self.text),
+            Tagged::Meaning => meaning_of(&self.text),
+            Tagged::Float => match meaning_of(&self.text) {
                 Meaning::Integer(number) => Meaning::Float(number as f64),
                 meaning => meaning,
             },
-            _ => Meaning::Text,
+            Tagged::No | Tagged::Text => Meaning::Text,
         }
     }
 }
@@ -97,7 +131,7 @@ pub(super) struct Mistake {
 impl From<ScanError> for Mistake {
     fn from(error: ScanError) -> Self {
         let at = *error.marker();
-        let at = Position { line: at.line(), column: at.col().saturating_add(1) };
+        let at = Position::new(at.line(), at.col().saturating_add(1));
         let path = String::new();
         let mut message = format!("the YAML can't be read: {}", error.info());
         if message.contains("':' must be followed") {
@@ -109,15 +143,21 @@ impl From<ScanError> for Mistake {
 
 /// Reads the first document of a file.
 pub(super) fn parse(bytes: &[u8]) -> Result<Document, Mistake> {
-    let text = std::str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
-    let mut parser = Parser::new_from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let mut parser = Parser::new_from_str(text_of(bytes)?);
     let mut builder = Builder::default();
     while let Some(event) = parser.next_event() {
         let (event, span) = event?;
         let at = Position::from(span);
         match event {
+            Event::Scalar(text, _, _, _) if text.len() > MAX_SCALAR_BYTES => {
+                let message = format!(
+                    "a text of more than {} KiB is no part of a configuration",
+                    MAX_SCALAR_BYTES >> 10
+                );
+                return Err(builder.mistake(at, message));
+            }
             Event::Scalar(text, style, anchor, tag) => {
-                let content = Content::Scalar(scalar(&text, style, tag.as_deref()));
+                let content = Content::Scalar(scalar(builder.text(&text), style, tag.as_deref()));
                 builder.complete(Node { at, content }, anchor)?;
             }
             Event::SequenceStart(anchor, _) => builder.open(Frame::list(at, anchor))?,
@@ -129,21 +169,21 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, Mistake> {
         }
     }
     if let Some(Ok((Event::DocumentStart(_), span))) = parser.next_event() {
-        builder.remark(span.into(), "only the first document of a file is read; this one is ignored");
+        let message = "only the first document of a file is read; this one is ignored";
+        builder.remark(span.into(), message)?;
     }
     Ok(Document { root: builder.root, remarks: builder.remarks })
 }
 
-fn not_utf8(bytes: &[u8], valid: usize) -> Mistake {
-    let before = bytes.get(..valid).unwrap_or_default();
-    let line = before.split(|byte| *byte == b'\n').count();
-    let column = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
-    let column = String::from_utf8_lossy(column).chars().count().saturating_add(1);
-    let message = "the file is not valid UTF-8 here; save it as UTF-8".to_owned();
-    Mistake { at: Position { line, column }, path: String::new(), message }
-}
-
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Scalar {
-    let tag = tag.map(|tag| if tag.is_yaml_core_schema() { tag.suffix.as_str().into() } else { "".into() });
-    Scalar { text: text.into(), is_plain: style == ScalarStyle::Plain, tag }
+fn scalar(text: Rc<str>, style: ScalarStyle, tag: Option<&Tag>) -> Scalar {
+    let tag = match tag {
+        None => Tagged::No,
+        Some(tag) if !tag.is_yaml_core_schema() => Tagged::Text,
+        Some(tag) => match tag.suffix.as_str() {
+            "bool" | "int" | "null" => Tagged::Meaning,
+            "float" => Tagged::Float,
+            _ => Tagged::Text,
+        },
+    };
+    Scalar { text, is_plain: style == ScalarStyle::Plain, tag }
 }

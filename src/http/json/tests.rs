@@ -44,13 +44,7 @@ impl RateLimitService for Stub {
 }
 
 async fn call(method: &str, body: &str) -> (StatusCode, Json) {
-    let parts = Parts {
-        rate_limit: Stub,
-        readiness: Readiness::new(),
-        rules: Arc::default(),
-        exporter: None,
-        max_body: 1000,
-    };
+    let parts = Parts { rate_limit: Stub, readiness: Readiness::new(), exporter: None, max_body: 1000 };
     let request = http::Request::builder().method(method).uri("/json").body(Body::from(body.to_owned()));
     let response =
         router(parts).expect("descriptors").call(request.expect("a request")).await.expect("answered");

@@ -1,6 +1,10 @@
 //! How a server starts, follows its rules, and stops.
 
+use futures_util::FutureExt as _;
+use tokio::sync::Notify;
+
 use super::*;
+use crate::panics;
 
 #[tokio::test]
 async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
@@ -102,17 +106,59 @@ async fn a_worker_that_panics_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_call_that_panics_is_noticed() {
-    worker::raise_alarm_on_panics();
-    // Nobody listens to what begins, over which the stub panics.
-    let Stage { mut running, begun, .. } = {
-        let mut stage = stage(GOOD, "", 0).await;
-        stage.begun.close();
-        let call = ask(stage.connect().await).await;
-        assert!(call.is_err());
-        stage
-    };
-    drop(begun);
-    assert!(matches!(running.failed().await, running::Failed::Worker(_)));
-    running.stop().await;
+async fn a_panic_over_one_call_is_its_callers_error_and_all_else_goes_on() {
+    panics::watch();
+    let mut stage = stage(GOOD, "", 0).await;
+    let waiting = tokio::spawn(ask(stage.connect().await));
+    stage.begun.recv().await.expect("the call begins");
+    // Nobody listens any more to what begins, over which the stub panics.
+    stage.begun.close();
+    let channels = [stage.connect().await, stage.connect().await];
+    for channel in channels.iter().cycle().take(6) {
+        assert_eq!(ask(channel.clone()).await, Err(Code::Internal));
+    }
+    let http = stage.running.http_address();
+    let request = "{\"domain\": \"d\"}";
+    let answer = fetch(http, format!("POST /json HTTP/1.1\r\nContent-Length: 15\r\n{CLOSE}{request}")).await;
+    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+    assert!(get(http, "/healthcheck").await.starts_with("HTTP/1.1 200"));
+    assert!(stage.running.failed().now_or_never().is_none());
+    stage.permits.add_permits(1);
+    assert_eq!(waiting.await.expect("asked"), Ok(()));
+    stage.running.stop().await;
+}
+
+/// Such as what drives a connection to the store.
+#[tokio::test]
+async fn a_panic_of_what_calls_rely_on_is_noticed() {
+    panics::watch();
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), GOOD);
+    let (begin, _begun) = mpsc::unbounded_channel();
+    let stub = Stub { permits: Arc::new(Semaphore::new(0)), begun: begin };
+    for part in ["worker-1", "http"] {
+        let fail = Arc::new(Notify::new());
+        let (stub, failing, test) = (stub.clone(), Arc::clone(&fail), thread::current().id());
+        let open = move |_: &_, _| {
+            let failing = Arc::clone(&failing);
+            let is_http = thread::current().id() == test;
+            if is_http && part == "http" || thread::current().name() == Some(part) {
+                tokio::spawn(async move {
+                    failing.notified().await;
+                    panic!("on purpose");
+                });
+            }
+            Ok(stub.clone())
+        };
+        let settings = settings(directory.path(), "");
+        let started = start_with(settings, None, Readiness::new(), Later::default(), open).await;
+        let mut running = started.expect("started");
+        assert!(running.failed().now_or_never().is_none());
+        fail.notify_one();
+        match (part, running.failed().await) {
+            ("http", running::Failed::Panic) | ("worker-1", running::Failed::Worker(_)) => {}
+            (part, failed) => panic!("{part}: {failed}"),
+        }
+        running.stop().await;
+    }
 }

@@ -69,7 +69,8 @@ fn write(directory: &Path, rules: &str) {
 
 fn settings(directory: &Path, flags: &str) -> Settings {
     let line = format!(
-        "tollgate --grpc-address=127.0.0.1:0 --http-address=127.0.0.1:0 --workers=2 --config={} {flags}",
+        "tollgate --grpc-address=127.0.0.1:0 --http-address=127.0.0.1:0 --admin-address=127.0.0.1:0 \
+         --workers=2 --config={} {flags}",
         directory.display()
     );
     match settings::parse(line.split_whitespace().map(OsString::from), []) {
@@ -107,10 +108,17 @@ async fn ask(channel: Channel) -> Result<(), Code> {
     answer.map(|_| ()).map_err(|status| status.code())
 }
 
+/// The end of a request's head.
+const CLOSE: &str = "Host: t\r\nConnection: close\r\n\r\n";
+
 async fn get(address: SocketAddr, path: &'static str) -> String {
+    fetch(address, format!("GET {path} HTTP/1.1\r\n{CLOSE}")).await
+}
+
+async fn fetch(address: SocketAddr, request: String) -> String {
     let fetched = spawn_blocking(move || {
         let mut stream = TcpStream::connect(address).expect("connected");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").expect("sent");
+        stream.write_all(request.as_bytes()).expect("sent");
         let mut text = String::new();
         stream.read_to_string(&mut text).map(|_| text)
     });

@@ -180,7 +180,6 @@ fn the_references_sentinels_and_clusters_become_urls() {
 
 #[test]
 fn what_we_lack_is_refused_or_told() {
-    assert!(refusal("", &[("GRPC_SERVER_USE_TLS", "true")]).contains("GRPC_SERVER_USE_TLS"));
     assert!(refusal("", &[("CONFIG_TYPE", "GRPC_XDS_SOTW")]).contains("CONFIG_TYPE"));
     assert!(refusal("", &[("BACKEND_TYPE", "memcache")]).contains("BACKEND_TYPE"));
     assert!(
@@ -191,6 +190,65 @@ fn what_we_lack_is_refused_or_told() {
     let sentinels = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "m,a:1"), others[1]];
     assert!(settings("", &sentinels).notices.is_empty());
     assert!(settings("", &[("GRPC_SERVER_USE_TLS", "false"), ("CONFIG_TYPE", "file")]).notices.is_empty());
+}
+
+#[test]
+fn the_references_tls_is_switched_on_by_one_variable_and_told_by_four() {
+    let files = [
+        ("GRPC_SERVER_TLS_CERT", "cert.pem"),
+        ("GRPC_SERVER_TLS_KEY", "key.pem"),
+        ("GRPC_CLIENT_TLS_CACERT", "ca.pem"),
+        ("GRPC_CLIENT_TLS_SAN", "envoy.mesh"),
+    ];
+    let off = settings("", &files);
+    assert_eq!((off.grpc.tls, off.notices.len()), (None, 4));
+
+    let on = [&[("GRPC_SERVER_USE_TLS", "true")], &files[..]].concat();
+    let tls = settings("", &on).grpc.tls.expect("on");
+    assert_eq!((tls.certificate, tls.key), ("cert.pem".into(), "key.pem".into()));
+    let clients = tls.clients.expect("told");
+    assert_eq!((clients.authorities, clients.names), ("ca.pem".into(), vec!["envoy.mesh".to_owned()]));
+    assert!(refusal("", &on[..1]).contains("GRPC_SERVER_USE_TLS: set, but GRPC_SERVER_TLS_CERT is not"));
+    assert!(refusal("", &on[..2]).contains("GRPC_SERVER_USE_TLS: set, but GRPC_SERVER_TLS_KEY is not"));
+    let tls = settings("--grpc-tls-cert mine.pem", &on).grpc.tls.expect("on");
+    assert_eq!(tls.certificate, PathBuf::from("mine.pem"));
+}
+
+#[test]
+fn clients_may_have_one_of_several_names() {
+    let line =
+        "--grpc-tls-cert c --grpc-tls-key k --grpc-tls-client-ca a --grpc-tls-client-san x,spiffe://m/y";
+    let names =
+        |line: &str, variables| settings(line, variables).grpc.tls.expect("on").clients.expect("told").names;
+    assert_eq!(names(&format!("{line} --grpc-tls-client-san z"), &[]), ["x", "spiffe://m/y", "z"]);
+    // A flag wins over its variable here too: it adds nothing to who may connect.
+    assert_eq!(names(line, &[("TOLLGATE_GRPC_TLS_CLIENT_SAN", "other")]), ["x", "spiffe://m/y"]);
+}
+
+#[test]
+fn only_this_machine_may_look_at_the_admin_port_without_showing_anything() {
+    let admin = |line: &str, variables: &[(&str, &str)]| {
+        settings(line, variables).admin.map(|admin| admin.address.to_string())
+    };
+    assert_eq!(admin("", &[]).as_deref(), Some("127.0.0.1:6070"));
+    assert_eq!(admin("--admin-address off", &[]), None);
+    assert_eq!(admin("", &[("DEBUG_PORT", "1")]).as_deref(), Some("127.0.0.1:1"));
+    assert!(refusal("", &[("DEBUG_HOST", "0.0.0.0")]).contains("--admin-address: only this machine"));
+    for open in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1"] {
+        let line = format!("--admin-address {open}");
+        let refused = refusal(&line, &[]);
+        assert!(
+            refused.contains("--admin-token-file") && refused.contains("--admin-tls-client-ca"),
+            "{refused}"
+        );
+        // It tells who the server is, and lets everyone in.
+        let refused = refusal(&format!("{line} --admin-tls-cert c --admin-tls-key k"), &[]);
+        assert!(refused.contains("--admin-address: "), "{refused}");
+        for key in ["--admin-token-file t", "--admin-tls-cert c --admin-tls-key k --admin-tls-client-ca a"] {
+            let line = format!("{line} {key}");
+            assert_eq!(admin(&line, &[]).as_deref(), Some(open));
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use ::redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
+use ::redis::{
+    Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
+};
 use tokio::sync::watch;
 
 use super::{keeper::Keeper, script::unless_error, target::Target};
@@ -20,6 +22,7 @@ struct Shared {
 }
 
 /// One of the connections that follow each other, each of which may lead to another server.
+#[derive(Clone)]
 pub(super) struct Current {
     connection: MultiplexedConnection,
     pub(super) number: u64,
@@ -45,6 +48,12 @@ pub(super) enum SendError {
     /// It was not sent, because time was over before its turn came.
     #[error("no turn in time")]
     Unsent,
+    /// It was not sent, because the server owes answers.
+    #[error("the server is silent")]
+    Silent,
+    /// It was not sent, because too many wait.
+    #[error("too many wait")]
+    Crowded,
     /// It was sent, and either the answer is an error or there was none.
     #[error(transparent)]
     Failed(RedisError),
@@ -111,6 +120,21 @@ impl Connection {
         answers.map_err(SendError::Failed)
     }
 
+    /// Waits for a sign of life on a connection, any answer: the server first answers what was sent before. Tells the
+    /// connection's number.
+    ///
+    /// # Errors
+    /// It broke; the number as well.
+    pub(super) async fn hear(&self, mut over: Current) -> Result<u64, u64> {
+        match over.connection.send_packed_command(&cmd("PING")).await {
+            Ok(_) => Ok(over.number),
+            Err(_) => {
+                self.condemn(over.number);
+                Err(over.number)
+            }
+        }
+    }
+
     /// Takes note of an error that a server answered on the connection `number`, as one that takes no writes is to be
     /// left.
     pub(super) fn note(&self, error: &RedisError, number: u64) {
@@ -119,9 +143,15 @@ impl Connection {
         }
     }
 
-    /// The connection as it is now, or why there is none; nothing before the first attempt to connect is over.
-    pub(super) fn current(&self) -> Option<Result<Current, SendError>> {
-        self.shared.state.borrow().current()
+    /// What the task says, now and later. It is no handle.
+    pub(super) fn states(&self) -> watch::Receiver<State> {
+        self.shared.state.clone()
+    }
+
+    /// Waits until the first attempt to connect is over.
+    pub(super) async fn settled(&self) {
+        // Fails when the task is gone, and waiting is of no use.
+        let _ = self.shared.state.clone().wait_for(|state| !matches!(state, State::Connecting)).await;
     }
 
     /// Whether a command would be sent at once.
@@ -153,8 +183,16 @@ impl Connection {
     }
 }
 
+impl SendError {
+    /// Whether it will stay for as long as the connection does, which is replaced therefore.
+    pub(super) fn is_lasting(&self) -> bool {
+        matches!(self, Self::Failed(error) if is_lasting(error))
+    }
+}
+
 impl State {
-    fn current(&self) -> Option<Result<Current, SendError>> {
+    /// The connection as it is now, or why there is none; nothing before the first attempt to connect is over.
+    pub(super) fn current(&self) -> Option<Result<Current, SendError>> {
         match self {
             Self::Connecting => None,
             Self::Up(connection, number) => {

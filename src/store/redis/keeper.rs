@@ -12,13 +12,14 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{chance::jittered, connection::State, target::Target};
+use super::{connection::State, target::Target};
+use crate::store::chance::jittered;
 
 /// The pause after a first failed attempt to connect; it doubles with each further one.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The longest pause between attempts to connect: how late a server that is back may be noticed.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a connection has to last before it is told that there is one again.
 const CALM: Duration = Duration::from_secs(2);

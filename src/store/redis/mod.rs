@@ -11,12 +11,12 @@
 mod access;
 mod address;
 mod batcher;
-mod chance;
 mod cluster;
 mod condition;
 mod connection;
 mod keeper;
 mod local;
+mod refusal;
 mod script;
 mod sentinel;
 mod sentinels;
@@ -124,7 +124,10 @@ impl RedisStore {
     pub async fn decide_by(&self, call: &Call, deadline: Instant) -> Result<Verdicts, StoreError> {
         let shared = &*self.shared;
         let request = Request { call, clock: self.clock, made_at: Instant::now(), deadline };
-        let verdicts = shared.servers.decide(request).await.map_err(|error| self.told(error));
+        let verdicts = shared.servers.decide(request).await.map_err(|error| {
+            let waited = deadline.saturating_duration_since(request.made_at);
+            refusal::told(error, waited)
+        });
         shared.condition.note(verdicts.as_ref().err());
         verdicts
     }
@@ -149,30 +152,16 @@ impl RedisStore {
         let shared = &*self.shared;
         let first = runs.first().and_then(|run| run.call.cells.first());
         let slot = first.map_or(0, |cell| cell.key.slot());
+        let timeout_after = shared.terms.timeout;
         let sent = async {
             let connection = shared.servers.connection(slot).await?;
             connection.send(&shared.terms.command(runs.iter().copied(), self.clock)).await
         };
-        let answer = timeout(shared.terms.timeout, sent).await.unwrap_or(Err(SendError::Late));
-        let reply = answer.map_err(|error| self.told(error))?;
+        let answer = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Late));
+        let told = |error| refusal::told(error, timeout_after);
+        let reply = answer.map_err(told)?;
         let outcomes = script::read_replies(runs.iter().copied(), reply).ok_or(StoreError::Garbled)?;
-        let told = |error| self.told(SendError::Failed(error));
-        Ok(outcomes.into_iter().map(|outcome| outcome.map_err(told)).collect())
-    }
-
-    fn told(&self, error: SendError) -> StoreError {
-        match error {
-            SendError::NotConnected(reason) => StoreError::Unreachable(reason),
-            SendError::Unsent => StoreError::Unsent(self.shared.terms.timeout),
-            SendError::Late => StoreError::Timeout(self.shared.terms.timeout),
-            SendError::Garbled => StoreError::Garbled,
-            SendError::Moving(error) => StoreError::Moving(error.to_string()),
-            SendError::Failed(error) => match error.kind() {
-                ErrorKind::Server(_) | ErrorKind::Extension => StoreError::Refused(error.to_string()),
-                // Whatever the client made of the answer, the server may have obeyed.
-                _ => StoreError::Disconnected(error.to_string()),
-            },
-        }
+        Ok(outcomes.into_iter().map(|outcome| outcome.map_err(SendError::Failed).map_err(told)).collect())
     }
 }
 

@@ -8,10 +8,10 @@ use tokio::time::{sleep, timeout};
 use super::{
     access::{Access, acquaint},
     address::Address,
-    chance::jittered,
     sentinels::{Named, Sentinels},
     target::ConnectError,
 };
+use crate::store::chance::jittered;
 
 /// How long a server may take to say what it is.
 const ROLE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -8,12 +8,13 @@ use std::{
 
 use ::redis::Pipeline;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::{
     Shared, Terms,
+    breaker::Breaker,
+    group::{Group, Waiting},
     landing::Flight,
-    queue::{Group, Waiting},
 };
 use crate::{
     metrics,
@@ -35,20 +36,26 @@ const MOST_IN_FLIGHT: usize = 512;
 /// How late a caller may be told that its time is over.
 const TICK: Duration = Duration::from_millis(1);
 
+/// How much longer than the longest silence an answer is awaited over a connection that is not the present one.
+const OTHERWISE: u32 = 2;
+
 /// What is to be sent.
 struct Departure {
     number: u64,
     pipeline: Pipeline,
-    /// When nobody waits for an answer any more.
-    deadline: Instant,
+    over: Current,
 }
 
 pub(super) struct Driver {
-    shared: Arc<Shared>,
+    /// The server, for people.
+    pub(super) server: String,
+    pub(super) shared: Arc<Shared>,
     terms: Terms,
     pub(super) local: Arc<Local>,
-    /// The connection over which all was learned that is known. Another one may lead to another server, of which
-    /// nothing is.
+    pub(super) breaker: Breaker,
+    /// The connection that there is now.
+    pub(super) way: Option<Current>,
+    /// The one over which all was learned that is known. Another one may lead to another server, of which nothing is.
     pub(super) connection: u64,
     /// What is under way, oldest first.
     pub(super) flights: Vec<Flight>,
@@ -57,59 +64,77 @@ pub(super) struct Driver {
     sent: u64,
 }
 
-/// Sends and answers until no handle is left.
-pub(super) async fn drive(shared: Arc<Shared>, connection: Connection, terms: Terms, local: Arc<Local>) {
-    let (flights, again) = (Vec::new(), Vec::new());
-    let mut driver =
-        Driver { shared: Arc::clone(&shared), terms, local, connection: 0, flights, again, sent: 0 };
-    let mut answers = FuturesUnordered::new();
-    let mut ticks = interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while !shared.is_closed.load(Ordering::Acquire) {
-        if answers.len() < MOST_FLIGHTS
-            && let Some(mut over) = driver.way(&connection)
-            && let Some(Departure { number, pipeline, deadline }) = driver.depart()
-        {
-            let connection = connection.clone();
-            answers.push(async move {
-                let answer = timeout_at(deadline, connection.send_all(&mut over, &pipeline)).await;
-                (number, answer.unwrap_or(Err(SendError::Late)))
-            });
-            continue;
-        }
-        tokio::select! {
-            Some((number, answer)) = answers.next(), if !answers.is_empty() => driver.land(number, answer, &connection),
-            () = shared.news.notified() => {}
-            _ = ticks.tick(), if driver.is_waited_for() => driver.expire(Instant::now()),
-        }
-    }
-}
-
 impl Driver {
-    fn is_waited_for(&self) -> bool {
-        !self.flights.is_empty() || !self.again.is_empty() || !self.shared.queue.lock().is_empty()
+    pub(super) fn new(server: String, shared: Arc<Shared>, terms: Terms, local: Arc<Local>) -> Self {
+        let breaker = Breaker::new(terms.timeout);
+        let (flights, again) = (Vec::new(), Vec::new());
+        Self { server, shared, terms, local, breaker, way: None, connection: 0, flights, again, sent: 0 }
     }
 
-    /// The way to the server; where there is none, who waits is told so.
-    fn way(&mut self, connection: &Connection) -> Option<Current> {
-        match connection.current()? {
-            Ok(current) => {
-                if self.connection != current.number {
-                    self.connection = current.number;
-                    self.local.forget_all();
-                }
-                Some(current)
+    /// Sends and answers until no handle is left.
+    pub(super) async fn drive(mut self, connection: Connection) {
+        let shared = Arc::clone(&self.shared);
+        // An answer that comes too late for its callers is awaited all the same, in its place: else ever more would be
+        // sent to a server that can't answer, which it would still obey later.
+        let (mut answers, mut signs) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let longest = self.breaker.most_silence().saturating_mul(OTHERWISE);
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut states = connection.states();
+        states.mark_changed();
+        while !shared.is_closed.load(Ordering::Acquire) {
+            if let Some(Departure { number, pipeline, mut over }) = self.depart() {
+                let connection = connection.clone();
+                answers.push(async move {
+                    let answer = timeout(longest, connection.send_all(&mut over, &pipeline)).await;
+                    (number, answer.unwrap_or(Err(SendError::Late)))
+                });
+                continue;
             }
-            Err(error) => {
-                self.again.drain(..).for_each(|mut group| group.fail(&error));
-                self.shared.queue.lock().fail(&error);
-                None
+            if signs.is_empty()
+                && let Some(over) = self.missed()
+            {
+                signs.push(connection.hear(over));
+            }
+            tokio::select! {
+                Some((number, answer)) = answers.next(), if !answers.is_empty() => {
+                    self.land(number, answer, &connection);
+                }
+                Some(sign) = signs.next(), if !signs.is_empty() => match sign {
+                    Ok(number) => self.heard(number),
+                    Err(number) => self.broke(number),
+                },
+                changed = states.changed() => {
+                    // One that waits for a sign on another connection would wait for long.
+                    signs.clear();
+                    match changed {
+                        Ok(()) => self.reconsider(&states.borrow_and_update()),
+                        Err(_) => break,
+                    }
+                }
+                () = shared.news.notified() => {}
+                _ = ticks.tick(), if self.is_waited_for() => {
+                    let now = Instant::now();
+                    self.expire(now);
+                    if self.look(now) {
+                        answers.clear();
+                    }
+                }
             }
         }
+        shared.queue.lock().shut(&SendError::NotConnected("closing".into()));
+    }
+
+    fn is_waited_for(&self) -> bool {
+        let is_owed = !self.flights.is_empty() || !self.again.is_empty();
+        is_owed || self.breaker.is_calming() || !self.shared.queue.lock().is_empty()
     }
 
     /// Takes off with what waits.
     fn depart(&mut self) -> Option<Departure> {
+        if self.way.is_none() || self.breaker.cause().is_some() || self.under_way() >= MOST_FLIGHTS {
+            return None;
+        }
         let now = Instant::now();
         let tells_script = !self.again.is_empty();
         let mut groups = mem::take(&mut self.again);
@@ -122,7 +147,7 @@ impl Driver {
             taken.retain_mut(|group| self.prepare(group, now));
             groups.append(&mut taken);
         }
-        let deadline = groups.iter().filter_map(|group| group.deadline()).max()?;
+        let over = self.way.clone().filter(|_| !groups.is_empty())?;
         let commands = self.arrange(groups);
         let mut pipeline = Pipeline::with_capacity(commands.len().saturating_add(1));
         if tells_script {
@@ -138,7 +163,7 @@ impl Driver {
         self.sent = self.sent.wrapping_add(1);
         let (number, connection) = (self.sent, self.connection);
         self.flights.push(Flight { number, connection, sent_at: now, commands, tells_script });
-        Some(Departure { number, pipeline, deadline })
+        Some(Departure { number, pipeline, over })
     }
 
     /// Answers those for whom there are tokens by now; says whether there are others, with what is charged ahead for

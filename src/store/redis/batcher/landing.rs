@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::{
     driver::{Driver, run},
-    queue::{Group, Waiting},
+    group::{Group, Waiting},
 };
 use crate::store::redis::{
     ScriptClock,
@@ -40,8 +40,14 @@ impl Driver {
         let flight = self.flights.remove(at);
         let answers = match answer {
             Ok(answers) => answers,
-            Err(error) => return self.lost(flight, &error),
+            Err(error) => {
+                if error.is_lasting() {
+                    self.broke(flight.connection);
+                }
+                return self.lost(flight, &error);
+            }
         };
+        self.heard(flight.connection);
         let mut answers = answers.into_iter();
         let Flight { connection: number, sent_at, commands, tells_script, .. } = flight;
         // Why the server does not know the script, if it was not taken.
@@ -68,7 +74,7 @@ impl Driver {
     }
 
     /// Nobody knows what came of a flight.
-    fn lost(&self, flight: Flight, error: &SendError) {
+    pub(super) fn lost(&self, flight: Flight, error: &SendError) {
         for mut group in flight.commands.into_iter().flatten() {
             self.fail(&mut group, error);
         }

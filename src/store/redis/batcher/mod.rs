@@ -7,8 +7,14 @@
 //! What is known of counters (`local`) saves calls altogether; `leftover` gives back what it does not need. A task, the
 //! `driver`, sends, and hands the answers out (`landing`). It also keeps the callers' deadlines, all by one timer: a
 //! timer for each request would cost more than all the rest of this.
+//!
+//! While a server is silent (`breaker`) or there is no connection, nothing is queued: calls fail at once, until the
+//! server is heard of again (`health`).
 
+mod breaker;
 mod driver;
+mod group;
+mod health;
 mod landing;
 mod leftover;
 mod queue;
@@ -29,7 +35,7 @@ use tokio::{
     time::Instant,
 };
 
-use self::queue::Queue;
+use self::{driver::Driver, queue::Queue};
 use super::{
     ScriptClock,
     connection::{Connection, SendError},
@@ -122,6 +128,7 @@ impl Drop for Handle {
 impl Batcher {
     /// Connects in the background, and stays connected.
     pub(super) fn open(target: Target, terms: Terms) -> Self {
+        let server = target.to_string();
         let connection = Connection::open(target);
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
@@ -130,7 +137,8 @@ impl Batcher {
         });
         let local = Arc::new(Local::new(terms.later.clone()));
         let timeout = terms.timeout;
-        tokio::spawn(driver::drive(Arc::clone(&shared), connection.clone(), terms, Arc::clone(&local)));
+        let driver = Driver::new(server, Arc::clone(&shared), terms, Arc::clone(&local));
+        tokio::spawn(driver.drive(connection.clone()));
         let handle = Arc::new(Handle { shared, connection, local: Arc::clone(&local) });
         tokio::spawn(leftover::give_back(Arc::downgrade(&handle), local, timeout));
         Self { handle }
@@ -146,19 +154,35 @@ impl Batcher {
         {
             return Ok(verdicts);
         }
-        let answer = self.submit(request);
+        if request.deadline <= request.made_at {
+            return Err(SendError::Unsent);
+        }
+        let answer = self.submit(request)?;
         // The driver ends after the last handle.
         answer.await.unwrap_or_else(|_| Err(SendError::NotConnected("closing".into())))
     }
 
-    fn submit(&self, request: Request<'_>) -> oneshot::Receiver<Answer> {
+    fn submit(&self, request: Request<'_>) -> Result<oneshot::Receiver<Answer>, SendError> {
         let shared = &self.handle.shared;
         let (answer, receiver) = oneshot::channel();
-        let was_empty = shared.queue.lock().push(request, answer);
+        let was_empty = shared.queue.lock().push(request, answer)?;
         if was_empty {
             shared.news.notify_one();
         }
-        receiver
+        Ok(receiver)
+    }
+
+    /// Whether a call could be decided now.
+    ///
+    /// # Errors
+    /// Why a call would fail at once.
+    pub(super) fn check(&self) -> Result<(), SendError> {
+        self.handle.shared.queue.lock().check()
+    }
+
+    /// Whether a call would be sent at once.
+    pub(super) fn is_usable(&self) -> bool {
+        self.connection().is_up() && self.check().is_ok()
     }
 
     /// Forgets what is known of a call's counters, which another one changed.

@@ -1,4 +1,4 @@
-//! Calls that wait to be sent, and who waits for them.
+//! Calls that wait to be sent.
 
 use std::{
     collections::VecDeque,
@@ -8,21 +8,27 @@ use std::{
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
-use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Answer, Request};
+use super::{
+    Answer, Request,
+    group::{Group, Rider, Waiting},
+};
 use crate::{
     algorithm::Charging,
     descriptor::Hits,
     store::{
         call::{Ask, Call},
-        redis::{ScriptClock, connection::SendError, local::Wishes},
+        redis::connection::SendError,
     },
 };
 
-/// Callers of one call at the most: what a command can say of how often it is made.
-const MOST_RIDERS: usize = u16::MAX as usize;
+/// Calls that wait at the most, those that ask the same as one: what a server decides within some tens of milliseconds,
+/// so one more would hardly have its turn in time.
+const MOST_WAITING: usize = 4_096;
+
+/// Callers that wait at the most; a command can say of more that they make the same call.
+const MOST_CALLERS: usize = 32_768;
 
 /// Calls in the order in which they came. Ones that ask the same share a place.
 #[derive(Debug, Default)]
@@ -32,29 +38,19 @@ pub(super) struct Queue {
     joinable: HashTable<u64>,
     /// How many went before the first that waits.
     gone: u64,
+    /// How many wait, those included whose time is over but whose call is still here.
+    callers: usize,
+    gate: Gate,
     hasher: RandomState,
 }
 
-/// A group on its way, boxed since it changes hands some times.
-pub(super) type Waiting = Box<Group>;
-
-/// A call, and all who made it.
-#[derive(Debug)]
-pub(super) struct Group {
-    pub(super) call: Call,
-    pub(super) clock: ScriptClock,
-    pub(super) riders: SmallVec<[Rider; 1]>,
-    /// How often it was sent to a server that did not know the script.
-    pub(super) attempts: u32,
-    hash: Option<u64>,
-    pub(super) wishes: Wishes,
-}
-
-/// One who waits for an answer.
-#[derive(Debug)]
-pub(super) struct Rider {
-    answer: Option<oneshot::Sender<Answer>>,
-    deadline: Instant,
+/// Whether calls may wait.
+#[derive(Debug, Default)]
+enum Gate {
+    #[default]
+    Open,
+    /// They fail at once, for this reason.
+    Shut(SendError),
 }
 
 impl Queue {
@@ -62,18 +58,42 @@ impl Queue {
         self.waiting.is_empty()
     }
 
+    /// Why a call would fail at once, if it would.
+    pub(super) fn check(&self) -> Result<(), SendError> {
+        match &self.gate {
+            Gate::Open => Ok(()),
+            Gate::Shut(error) => Err(error.clone()),
+        }
+    }
+
+    /// Lets calls wait, from now on.
+    pub(super) fn open(&mut self) {
+        self.gate = Gate::Open;
+    }
+
     /// Adds a call at the end, or its caller to those of one that asks the same. Says whether nothing waited before.
-    pub(super) fn push(&mut self, request: Request<'_>, answer: oneshot::Sender<Answer>) -> bool {
+    ///
+    /// # Errors
+    /// Why calls may not wait; [`SendError::Crowded`] when too many do.
+    pub(super) fn push(
+        &mut self,
+        request: Request<'_>,
+        answer: oneshot::Sender<Answer>,
+    ) -> Result<bool, SendError> {
+        self.check()?;
+        if self.callers >= MOST_CALLERS {
+            return Err(SendError::Crowded);
+        }
         let was_empty = self.waiting.is_empty();
         let Request { call, clock, deadline, .. } = request;
-        let rider = Rider { answer: Some(answer), deadline };
+        let rider = Rider::new(answer, deadline);
         let hash = can_be_joined(call).then(|| self.hash_of(call));
         if let Some(hash) = hash {
-            let Self { waiting, joinable, gone, .. } = self;
+            let Self { waiting, joinable, gone, callers, .. } = self;
             let asks_same = |place: &u64| {
                 group_at(waiting, *gone, *place).is_some_and(|group| {
                     // Those that can be joined are charged alike.
-                    group.clock == clock && group.riders.len() < MOST_RIDERS && group.call.cells == call.cells
+                    group.clock == clock && group.call.cells == call.cells
                 })
             };
             if let Some(group) = joinable.find(hash, asks_same).copied().and_then(|place| {
@@ -81,23 +101,23 @@ impl Queue {
                 waiting.get_mut(at)
             }) {
                 group.riders.push(rider);
-                return was_empty;
+                *callers = callers.saturating_add(1);
+                return Ok(was_empty);
+            }
+            if waiting.len() >= MOST_WAITING {
+                return Err(SendError::Crowded);
             }
             let place = gone.wrapping_add(waiting.len() as u64);
             joinable.insert_unique(hash, place, |place| {
                 group_at(waiting, *gone, *place).and_then(|group| group.hash).unwrap_or_default()
             });
         }
-        let riders = SmallVec::from_iter([rider]);
-        self.waiting.push_back(Box::new(Group {
-            call: call.clone(),
-            clock,
-            riders,
-            attempts: 0,
-            hash,
-            wishes: Wishes::new(),
-        }));
-        was_empty
+        if self.waiting.len() >= MOST_WAITING {
+            return Err(SendError::Crowded);
+        }
+        self.callers = self.callers.saturating_add(1);
+        self.waiting.push_back(Box::new(Group::new(call.clone(), clock, rider, hash)));
+        Ok(was_empty)
     }
 
     /// Takes the first calls out, at most so many, without those that nobody waits for any more.
@@ -117,6 +137,7 @@ impl Queue {
         let group = self.waiting.pop_front()?;
         let place = self.gone;
         self.gone = place.wrapping_add(1);
+        self.callers = self.callers.saturating_sub(group.riders.len());
         if let Some(hash) = group.hash
             && let Ok(entry) = self.joinable.find_entry(hash, |known| *known == place)
         {
@@ -125,20 +146,48 @@ impl Queue {
         Some(group)
     }
 
-    /// Tells everybody that waits why there will be no answer.
-    pub(super) fn fail(&mut self, error: &SendError) {
+    /// Tells everybody that waits, or comes, why there will be no answer.
+    pub(super) fn shut(&mut self, error: &SendError) {
         self.joinable.clear();
+        self.callers = 0;
         self.gone = self.gone.wrapping_add(self.waiting.len() as u64);
         for mut group in mem::take(&mut self.waiting) {
             group.fail(error);
         }
+        self.gate = Gate::Shut(error.clone());
     }
 
-    /// Tells those whose time is over so, and drops calls that nobody waits for any more, but for some behind others.
+    /// Tells those whose time is over so, and drops calls that nobody waits for any more. Some of them stay behind others
+    /// for as long as these are in the majority.
     pub(super) fn expire(&mut self, now: Instant) {
-        self.waiting.iter_mut().for_each(|group| group.expire(now, &SendError::Unsent));
+        let mut dead = 0_usize;
+        for group in &mut self.waiting {
+            group.expire(now, &SendError::Unsent);
+            let is_dead = group.is_dead();
+            dead = dead.saturating_add(usize::from(is_dead));
+        }
         while self.waiting.front_mut().is_some_and(|group| !group.keep_waiting()) {
             drop(self.pop());
+            dead = dead.saturating_sub(1);
+        }
+        if dead > self.waiting.len() / 2 {
+            self.sweep();
+        }
+    }
+
+    /// Drops whom nobody waits for, wherever they are.
+    fn sweep(&mut self) {
+        let Self { waiting, joinable, gone, callers, .. } = self;
+        *gone = gone.wrapping_add(waiting.len() as u64);
+        waiting.retain_mut(|group| group.keep_waiting());
+        *callers = waiting.iter().map(|group| group.riders.len()).sum();
+        joinable.clear();
+        let hash_at =
+            |place: &u64| group_at(waiting, *gone, *place).and_then(|group| group.hash).unwrap_or_default();
+        for (at, group) in (0_u64..).zip(waiting.iter()) {
+            if let Some(hash) = group.hash {
+                joinable.insert_unique(hash, gone.wrapping_add(at), hash_at);
+            }
         }
     }
 
@@ -164,49 +213,6 @@ fn can_be_joined(call: &Call) -> bool {
         |ask: &Ask| matches!(ask.hits, Hits::Peek | Hits::Charge(_)) && !ask.policy.algorithm().has_own_key();
     call.charging == Charging::EachForItself
         && cell.asks.iter().all(|ask| is_plain(ask) && cell.asks_once(ask.record))
-}
-
-impl Group {
-    /// How often the call is made.
-    pub(super) fn times(&self) -> u16 {
-        u16::try_from(self.riders.len()).unwrap_or(u16::MAX)
-    }
-
-    /// Tells everybody the same.
-    pub(super) fn fail(&mut self, error: &SendError) {
-        self.riders.iter_mut().for_each(|rider| rider.answer(Err(error.clone())));
-    }
-
-    /// Tells those whose time is over so.
-    pub(super) fn expire(&mut self, now: Instant, error: &SendError) {
-        let expired = self.riders.iter_mut().filter(|rider| rider.deadline <= now);
-        expired.for_each(|rider| rider.answer(Err(error.clone())));
-    }
-
-    /// Forgets those who don't wait any more; says whether there are others.
-    pub(super) fn keep_waiting(&mut self) -> bool {
-        self.riders.retain(|rider| rider.waits());
-        !self.riders.is_empty()
-    }
-
-    /// When the last of those who wait stops to.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.riders.iter().map(|rider| rider.deadline).max()
-    }
-}
-
-impl Rider {
-    pub(super) fn answer(&mut self, answer: Answer) {
-        if let Some(sender) = self.answer.take() {
-            // Fails when the caller has gone.
-            let _ = sender.send(answer);
-        }
-    }
-
-    /// Whether somebody still waits.
-    fn waits(&self) -> bool {
-        self.answer.as_ref().is_some_and(|answer| !answer.is_closed())
-    }
 }
 
 #[cfg(test)]

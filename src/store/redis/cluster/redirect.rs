@@ -5,16 +5,16 @@
 
 use std::{iter, time::Duration};
 
-use ::redis::{ErrorKind, ServerErrorKind};
-use tokio::time::{sleep, timeout_at};
+use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Cluster, table::Route};
 use crate::store::{
     call::Verdicts,
+    chance::jittered,
     redis::{
         address::Address,
         batcher::{Request, Terms},
-        chance::jittered,
         connection::{Connection, SendError},
         script::{self, Run},
     },
@@ -121,21 +121,14 @@ impl Cluster {
                 Next::SameWithScript => {
                     let load = script::load();
                     let loaded = timeout_at(deadline, route.server.connection().send(&load)).await;
-                    drop(loaded.unwrap_or(Err(SendError::Late))?);
+                    drop(loaded.unwrap_or(Err(SendError::Unsent))?);
                 }
                 Next::Importer(node) => (route, is_asking) = (self.node(&node)?, true),
                 Next::Owner | Next::OwnerInAMoment | Next::OwnerOnceKnown => {
                     (route, is_asking) = (self.owner(slot)?, false);
                 }
             }
-            let connection = route.server.connection();
-            let sent = async {
-                match is_asking {
-                    false => connection.send(&command).await,
-                    true => connection.send_asking(&command).await,
-                }
-            };
-            error = match timeout_at(deadline, sent).await.unwrap_or(Err(SendError::Late)) {
+            error = match route.send(&command, is_asking, deadline).await {
                 Ok(answer) => {
                     // It is not known there what this one changed.
                     route.server.forget(call);
@@ -150,12 +143,16 @@ impl Cluster {
     fn next(&self, slot: u16, error: &SendError, node: &Address) -> Option<Next> {
         let (error, kind) = match error {
             SendError::Failed(error) => (error, error.kind()),
-            SendError::NotConnected(_) => {
+            SendError::NotConnected(_) | SendError::Silent => {
                 self.refresh();
                 return None;
             }
-            // Should the node be silent for good, then its connection will be found broken.
-            SendError::Late | SendError::Unsent | SendError::Garbled | SendError::Moving(_) => return None,
+            // Should the node be silent, then that is found soon.
+            SendError::Late
+            | SendError::Unsent
+            | SendError::Crowded
+            | SendError::Garbled
+            | SendError::Moving(_) => return None,
         };
         let kind = match kind {
             ErrorKind::Server(kind) => kind,
@@ -200,6 +197,23 @@ impl Cluster {
     fn node(&self, node: &Address) -> Result<Route, SendError> {
         let route = self.shared.table.lock().node(node);
         route.ok_or_else(|| SendError::NotConnected(format!("no way to {node}")))
+    }
+}
+
+impl Route {
+    /// Sends a command by itself, once, and awaits its answer.
+    async fn send(&self, command: &Cmd, is_asking: bool, deadline: Instant) -> Result<Value, SendError> {
+        self.server.check()?;
+        let connection = self.server.connection();
+        // A node that was not known before has no connection yet.
+        timeout_at(deadline, connection.settled()).await.map_err(|_| SendError::Unsent)?;
+        let sent = async {
+            match is_asking {
+                false => connection.send(command).await,
+                true => connection.send_asking(command).await,
+            }
+        };
+        timeout_at(deadline, sent).await.unwrap_or(Err(SendError::Late))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The task that keeps the table of slots current.
 
 use std::{
+    collections::HashSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,10 +18,12 @@ use super::{
     slots::{self, Range, SLOTS},
     table::Route,
 };
-use crate::store::redis::{
-    address::Address,
+use crate::store::{
     chance::jittered,
-    connection::{Connection, SendError},
+    redis::{
+        address::Address,
+        connection::{Connection, SendError},
+    },
 };
 
 /// How long a node may take to answer, a new connection to it included.
@@ -226,18 +229,15 @@ async fn answer(
     }
 }
 
-/// Connects to one master after the other, until one is reached.
+/// Waits until one of the masters is reached, for some time.
 async fn reach(shared: &Shared, ranges: &[Range]) -> bool {
-    let mut tried = Vec::new();
-    for Range { master, .. } in ranges {
-        if tried.contains(&master) {
-            continue;
-        }
-        tried.push(master);
-        let Some(route) = shared.table.lock().node(master) else { continue };
-        if timeout(ASK_TIMEOUT, route.server.connection().connected()).await == Ok(true) {
-            return true;
-        }
-    }
-    false
+    let masters: HashSet<&Address> = ranges.iter().map(|range| &range.master).collect();
+    let routes: Vec<_> = {
+        let mut table = shared.table.lock();
+        masters.into_iter().filter_map(|master| table.node(master)).collect()
+    };
+    let mut reached: FuturesUnordered<_> =
+        routes.iter().map(|route| route.server.connection().connected()).collect();
+    let one = async { while reached.next().await.is_some_and(|is_reached| !is_reached) {} };
+    timeout(ASK_TIMEOUT, one).await.is_ok() && routes.iter().any(|route| route.server.connection().is_up())
 }

@@ -92,16 +92,15 @@ impl Table {
 
     /// Whether every slot has an owner, and no owner is out of reach.
     pub(super) fn is_sound(&self) -> bool {
-        let is_lost = |node: &Node| {
-            node.is_master && node.server.as_ref().is_some_and(|found| !found.connection().is_up())
-        };
+        let is_lost =
+            |node: &Node| node.is_master && node.server.as_ref().is_some_and(|found| !found.is_usable());
         !self.owners.contains(&NOBODY) && !self.nodes.iter().any(is_lost)
     }
 
-    /// The nodes to which there is a connection now.
+    /// The nodes to which there is a connection now, and which are not silent.
     pub(super) fn reachable(&self) -> Vec<Route> {
         let route = |node: &Node| {
-            let server = node.server.clone().filter(|server| server.connection().is_up())?;
+            let server = node.server.clone().filter(Batcher::is_usable)?;
             Some(Route { node: node.address.clone(), server })
         };
         self.nodes.iter().filter_map(route).collect()

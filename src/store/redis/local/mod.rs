@@ -112,7 +112,7 @@ impl Local {
         }
         state.known.harvest();
         if state.turn.is_none() && state.known.is_unsettled() {
-            state.turn = self.later.begin().map(Arc::new);
+            state.turn = self.later.begin(1).map(Arc::new);
             self.news.notify_one();
         }
     }

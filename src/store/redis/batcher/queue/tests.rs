@@ -6,7 +6,7 @@ use crate::{
     descriptor::Entry,
     quota::{Quota, Window},
     rules::{RecordId, Sync},
-    store::key::CellKey,
+    store::{key::CellKey, redis::ScriptClock},
 };
 
 fn call(value: &str, hits: Hits) -> Call {
@@ -30,6 +30,10 @@ impl Queued {
 
     /// Adds a call whose caller waits for so many milliseconds.
     fn push(&mut self, call: &Call, clock: ScriptClock, millis: u64) -> bool {
+        self.try_push(call, clock, millis).expect("there is room")
+    }
+
+    fn try_push(&mut self, call: &Call, clock: ScriptClock, millis: u64) -> Result<bool, SendError> {
         let (sender, answer) = oneshot::channel();
         self.answers.push(answer);
         let deadline = self.begun + Duration::from_millis(millis);
@@ -125,13 +129,60 @@ fn each_caller_waits_until_its_own_time_is_over() {
 }
 
 #[test]
-fn a_failure_is_told_to_all_who_wait_and_nobody_joins_what_failed() {
+fn a_failure_is_told_to_all_who_wait_or_come_until_it_is_over() {
     let mut queued = Queued::new();
     ["a", "a", "b"].iter().for_each(|name| _ = queued.push_now(&call(name, Hits::ONE)));
-    queued.queue.fail(&SendError::NotConnected("gone".into()));
+    queued.queue.shut(&SendError::NotConnected("gone".into()));
     for at in 0..3 {
         assert_eq!(queued.error(at).as_deref(), Some("not connected: gone"));
     }
+    let refused = queued.try_push(&call("a", Hits::ONE), ScriptClock::Server, 10);
+    assert!(matches!(refused, Err(SendError::NotConnected(_))), "{refused:?}");
+    queued.queue.open();
     assert!(queued.push_now(&call("a", Hits::ONE)));
+    assert_eq!(queued.take(9), [1]);
+}
+
+#[test]
+fn no_more_wait_than_there_is_room_for_and_the_dead_make_room() {
+    let mut queued = Queued::new();
+    let name = |number: usize| call(&number.to_string(), Hits::ONE);
+    // The first one lives long, so those behind it are not at the front when they die.
+    queued.push(&name(0), ScriptClock::Server, 1_000);
+    (1..MOST_WAITING).for_each(|number| assert!(!queued.push_now(&name(number))));
+    for clock in [ScriptClock::Server, ScriptClock::Fixed(crate::clock::Timestamp::from_micros(1))] {
+        let refused = queued.try_push(&name(MOST_WAITING), clock, 10);
+        assert!(matches!(refused, Err(SendError::Crowded)), "{refused:?}");
+    }
+    // One that asks the same needs no room.
+    assert!(!queued.push_now(&name(1)));
+    queued.push(&name(2), ScriptClock::Server, 1_000);
+    queued.queue.expire(queued.begun + Duration::from_millis(10));
+    assert_eq!(queued.queue.callers, 2);
+    assert!(!queued.push_now(&name(2)));
+    assert!(!queued.push_now(&name(1)));
+    assert_eq!(queued.take(9), [1, 2, 1]);
+    assert_eq!((queued.queue.callers, queued.queue.joinable.len()), (0, 0));
+}
+
+#[test]
+fn those_who_ask_the_same_have_no_endless_room_either() {
+    let mut queued = Queued::new();
+    let same = call("a", Hits::ONE);
+    (0..MOST_CALLERS).for_each(|_| _ = queued.push_now(&same));
+    assert!(matches!(queued.try_push(&same, ScriptClock::Server, 10), Err(SendError::Crowded)));
+    assert_eq!(queued.take(9), [MOST_CALLERS]);
+    assert!(queued.push_now(&same));
+}
+
+#[test]
+fn calls_behind_others_that_nobody_waits_for_any_more_are_dropped() {
+    let mut queued = Queued::new();
+    for name in ["a", "b", "c", "d"] {
+        queued.push_now(&call(name, Hits::ONE));
+    }
+    queued.answers.truncate(1);
+    queued.queue.expire(queued.begun);
+    assert_eq!(queued.queue.waiting.len(), 1);
     assert_eq!(queued.take(9), [1]);
 }

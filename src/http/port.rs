@@ -1,0 +1,176 @@
+//! A port of HTTP/1, from its connections to their last answers.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderValue, StatusCode, header::CONNECTION},
+    response::{IntoResponse as _, Response},
+};
+use hyper::{Request, body::Incoming, server::conn::http1};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    select,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::codegen::Service as _;
+
+use crate::{
+    net::{gate::Gate, guard::Guarded, tls::Tls},
+    panics::{Contained, Panicked},
+    settings::Port,
+};
+
+/// Connections open at once; one that comes beyond them is closed.
+const MAX_CONNECTIONS: usize = 1024;
+
+/// How long a request may take: its body and the answer.
+const REQUEST: Duration = Duration::from_secs(30);
+
+/// How long a client may take nothing of its answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Bytes of a request's head, and of a body's part.
+const BUFFER: usize = 64 * 1024;
+
+/// A port that is open, and not served yet.
+#[derive(Debug)]
+pub(crate) struct HttpPort {
+    port: Port,
+    listener: TcpListener,
+    tls: Option<Tls>,
+    handshake_timeout: Duration,
+}
+
+impl HttpPort {
+    /// Opens it. Whoever connects before it is served waits.
+    pub(crate) async fn bind(
+        port: Port,
+        address: SocketAddr,
+        tls: Option<Tls>,
+        handshake_timeout: Duration,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        Ok(Self { port, listener, tls, handshake_timeout })
+    }
+
+    /// Where it listens, with the port that was picked.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` is cancelled, then finishes the requests that have begun. Dropped, it cuts them.
+    pub(crate) async fn serve(self, router: Router, stop: CancellationToken) {
+        let mut http1 = http1::Builder::new();
+        http1.timer(TokioTimer::new()).header_read_timeout(self.handshake_timeout).max_buf_size(BUFFER);
+        let (tls, handshake_timeout) = (self.tls, self.handshake_timeout);
+        let connections = Arc::new(Connections { http1, router, tls, handshake_timeout, stop: stop.clone() });
+        let mut gate = Gate::new(self.port, MAX_CONNECTIONS);
+        let mut open = JoinSet::new();
+        loop {
+            let accepted = select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(_) = open.join_next() => continue,
+                accepted = self.listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) if gate.admits(open.len()) => {
+                    open.spawn(Arc::clone(&connections).serve(stream));
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    gate.failed(&error);
+                    // Most likely out of file descriptors, which does not change within microseconds.
+                    sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+        drop(self.listener);
+        while open.join_next().await.is_some() {}
+    }
+}
+
+/// How a port's connections are served.
+struct Connections {
+    http1: http1::Builder,
+    router: Router,
+    tls: Option<Tls>,
+    handshake_timeout: Duration,
+    stop: CancellationToken,
+}
+
+impl Connections {
+    async fn serve(self: Arc<Self>, stream: TcpStream) {
+        // What fails here fails again when something is sent.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else { return self.speak(stream).await };
+        let shaken = select! {
+            shaken = tls.accept(stream, self.handshake_timeout) => shaken,
+            () = self.stop.cancelled() => None,
+        };
+        if let Some(stream) = shaken {
+            Box::pin(self.speak(stream)).await;
+        }
+    }
+
+    async fn speak<I: AsyncRead + AsyncWrite + Unpin>(&self, io: I) {
+        let requests = Requests { router: self.router.clone() };
+        let io = TokioIo::new(Guarded::new(io, PATIENCE));
+        let mut connection = pin!(self.http1.serve_connection(io, requests));
+        let ended = select! {
+            biased;
+            ended = connection.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!("a connection broke: {error}");
+        }
+    }
+}
+
+/// The requests of a connection.
+struct Requests {
+    router: Router,
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+impl hyper::service::Service<Request<Incoming>> for Requests {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn call(&self, request: Request<Incoming>) -> Answering {
+        let answer = self.router.clone().call(request.map(Body::new));
+        Box::pin(async move {
+            match timeout(REQUEST, Contained(answer)).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(Panicked)) => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
+                Err(_) => Ok(too_late()),
+            }
+        })
+    }
+}
+
+/// What is left of the body is not waited for.
+fn too_late() -> Response {
+    let mut answer = StatusCode::REQUEST_TIMEOUT.into_response();
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}

@@ -1,0 +1,79 @@
+//! What a port says of connections that it cannot take: a line for each change, not for each connection.
+
+use crate::{metrics, settings::Port};
+
+/// Looks after the number of a port's connections.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    port: Port,
+    /// Connections at most.
+    max: usize,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Full,
+    /// The operating system gives none.
+    Failing,
+}
+
+impl Gate {
+    pub(crate) const fn new(port: Port, max: usize) -> Self {
+        Self { port, max, state: State::Open }
+    }
+
+    /// Whether a connection may come in beside the `live` ones; one that may not is to be closed.
+    pub(crate) fn admits(&mut self, live: usize) -> bool {
+        if live >= self.max {
+            metrics::connection_refused(self.port.name());
+            if self.state != State::Full {
+                self.state = State::Full;
+                tracing::warn!("the {} port has {live} connections, and closes new ones at once", self.port);
+            }
+            return false;
+        }
+        // Not with the first place that comes free, which may be taken at once, and so on.
+        let has_room = live <= self.max.saturating_sub(self.max.div_ceil(10));
+        if self.state == State::Failing || self.state == State::Full && has_room {
+            self.state = State::Open;
+            tracing::info!("the {} port takes connections again", self.port);
+        }
+        true
+    }
+
+    /// Hears that the operating system has no connection to give, most likely for want of file descriptors.
+    pub(crate) fn failed(&mut self, error: &std::io::Error) {
+        if self.state != State::Failing {
+            self.state = State::Failing;
+            tracing::warn!("the {} port cannot accept connections: {error}", self.port);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_open_up_to_its_bound_and_again_once_there_is_room_to_spare() {
+        let mut gate = Gate::new(Port::Grpc, 20);
+        assert!(gate.admits(19));
+        assert!(!gate.admits(20));
+        assert_eq!(gate.state, State::Full);
+        // This one is taken, but may be the last one for now.
+        assert!(gate.admits(19));
+        assert_eq!(gate.state, State::Full);
+        assert!(gate.admits(18));
+        assert_eq!(gate.state, State::Open);
+        gate.failed(&std::io::Error::other("no descriptors"));
+        assert_eq!(gate.state, State::Failing);
+        assert!(gate.admits(5));
+        assert_eq!(gate.state, State::Open);
+        // The smallest bound lets one in.
+        let mut gate = Gate::new(Port::Grpc, 1);
+        assert!(gate.admits(0));
+        assert!(!gate.admits(1));
+    }
+}

@@ -1,0 +1,126 @@
+//! From files to a configuration of TLS.
+
+use std::{fs, io, path::Path, sync::Arc};
+
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use sha2::{Digest as _, Sha256};
+
+use super::{Protocol, names::NamedClients};
+use crate::settings::{ClientSettings, TlsFile, TlsSettings};
+
+/// Why a port has no TLS. Tells nothing of what is in a file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{flag}: {path}: {reason}")]
+pub struct TlsError {
+    flag: String,
+    path: String,
+    reason: String,
+}
+
+/// The files as they were at one moment.
+pub(super) struct Version {
+    certificate: io::Result<Vec<u8>>,
+    key: io::Result<Vec<u8>>,
+    authorities: Option<io::Result<Vec<u8>>>,
+}
+
+/// Tells versions apart without keeping what is in them.
+pub(super) type Fingerprint = [u8; 32];
+
+impl Version {
+    pub(super) fn read(settings: &TlsSettings) -> Self {
+        Self {
+            certificate: fs::read(&settings.certificate),
+            key: fs::read(&settings.key),
+            authorities: settings.clients.as_ref().map(|clients| fs::read(&clients.authorities)),
+        }
+    }
+
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        let mut digest = Sha256::new();
+        for file in
+            [Some(&self.certificate), Some(&self.key), self.authorities.as_ref()].into_iter().flatten()
+        {
+            // The digest of each has the same length, so that nothing runs into what follows.
+            digest.update(match file {
+                Ok(bytes) => Sha256::digest(bytes),
+                Err(error) => Sha256::digest(error.to_string()),
+            });
+        }
+        digest.finalize().into()
+    }
+
+    pub(super) fn config(
+        &self,
+        settings: &TlsSettings,
+        protocol: Protocol,
+    ) -> Result<Arc<ServerConfig>, TlsError> {
+        let fails = |file, path: &Path| {
+            let (flag, path) = (settings.flag(file), path.display().to_string());
+            move |reason: String| TlsError { flag, path, reason }
+        };
+        let chain =
+            certificates(&self.certificate).map_err(fails(TlsFile::Certificate, &settings.certificate))?;
+        let key = key(&self.key).map_err(fails(TlsFile::Key, &settings.key))?;
+        let provider = Arc::new(ring::default_provider());
+        let builder =
+            ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+        let builder =
+            builder.map_err(|error| fails(TlsFile::Certificate, &settings.certificate)(error.to_string()))?;
+        let builder = match (&settings.clients, &self.authorities) {
+            (Some(clients), Some(authorities)) => {
+                let verifier = verifier(clients, authorities, provider);
+                let verifier = verifier.map_err(fails(TlsFile::Authorities, &clients.authorities))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+            (None, _) | (_, None) => builder.with_no_client_auth(),
+        };
+        let config = builder.with_single_cert(chain, key);
+        let mut config = config.map_err(|error| {
+            fails(TlsFile::Certificate, &settings.certificate)(format!("not with its key: {error}"))
+        })?;
+        config.alpn_protocols = protocol.alpn();
+        // Connections last, so there is little to resume; and this way every one shows its certificate.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+}
+
+fn certificates(file: &io::Result<Vec<u8>>) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bytes = file.as_ref().map_err(ToString::to_string)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        // What the reader has to say may be a line of the file, and someone may have confused the files.
+        Ok(_) | Err(_) => Err("expected certificates in PEM form".to_owned()),
+    }
+}
+
+fn key(file: &io::Result<Vec<u8>>) -> Result<PrivateKeyDer<'static>, String> {
+    let bytes = file.as_ref().map_err(ToString::to_string)?;
+    PrivateKeyDer::from_pem_slice(bytes)
+        .map_err(|_| "expected a private key in PEM form, not encrypted".to_owned())
+}
+
+fn verifier(
+    clients: &ClientSettings,
+    authorities: &io::Result<Vec<u8>>,
+    provider: Arc<rustls::crypto::CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(authorities)? {
+        roots.add(authority).map_err(|error| error.to_string())?;
+    }
+    let signed = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    let signed = signed.map_err(|error| error.to_string())?;
+    match clients.names.as_slice() {
+        [] => Ok(signed),
+        names => Ok(Arc::new(NamedClients { signed, names: names.to_vec() })),
+    }
+}

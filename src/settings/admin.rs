@@ -1,0 +1,67 @@
+//! The admin port.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::Args;
+
+use super::{
+    error::Problem,
+    tls::{AdminTlsFlags, TlsSettings},
+    value::address,
+};
+
+/// Where operators look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminSettings {
+    /// Where to listen.
+    pub address: SocketAddr,
+    /// File with the token that every request has to show.
+    pub token_file: Option<PathBuf>,
+    /// The TLS of the port.
+    pub tls: Option<TlsSettings>,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Admin")]
+pub(super) struct AdminFlags {
+    /// Address of the admin side: /rlconfig, /metrics, /healthcheck; or `off`. One that others can reach needs a token or
+    /// clients' certificates.
+    #[arg(long, value_name = "ADDRESS:PORT|off", default_value = "127.0.0.1:6070", value_parser = listen)]
+    admin_address: Listen,
+    /// File with a token of 16 bytes or more, which requests then have to show: `Authorization: Bearer …`. Read again
+    /// when it changes.
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: AdminTlsFlags,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listen {
+    Off,
+    At(SocketAddr),
+}
+
+fn listen(text: &str) -> Result<Listen, String> {
+    match text {
+        "off" => Ok(Listen::Off),
+        text => address(text).map(Listen::At).map_err(|error| format!("{error}; or off")),
+    }
+}
+
+impl AdminFlags {
+    pub(super) fn resolve(self) -> Result<Option<AdminSettings>, Problem> {
+        let tls = self.tls.resolve()?;
+        let Listen::At(address) = self.admin_address else { return Ok(None) };
+        let knows_clients = tls.as_ref().is_some_and(|tls| tls.clients.is_some());
+        let is_reachable = !address.ip().to_canonical().is_loopback();
+        if is_reachable && !knows_clients && self.admin_token_file.is_none() {
+            return Err(Problem::new(
+                "--admin-address",
+                "only this machine may ask without a token or a certificate: expected a loopback address, or \
+                 --admin-token-file, or --admin-tls-client-ca with --admin-tls-cert and --admin-tls-key",
+            ));
+        }
+        Ok(Some(AdminSettings { address, token_file: self.admin_token_file, tls }))
+    }
+}

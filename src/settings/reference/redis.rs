@@ -1,0 +1,91 @@
+//! The reference's Redis: several variables that make up a URL.
+
+use crate::settings::{environment::Environment, error::Problem, value::boolean};
+
+/// The URL of the Redis that the reference would use, if one is named.
+pub(super) fn url(environment: &Environment) -> Option<Result<String, Problem>> {
+    let Some(url) = environment.get("REDIS_URL") else {
+        // Whoever sets one of these has a Redis in mind, and must not get counters in memory instead.
+        let orphan = ["REDIS_TYPE", "REDIS_AUTH"].into_iter().find(|name| environment.get(name).is_some());
+        return orphan
+            .map(|name| Err(Problem::new(name, "set, but REDIS_URL is not; or say --store memory")));
+    };
+    let tls = match environment.get("REDIS_TLS").map_or(Ok(false), boolean) {
+        Ok(tls) => tls,
+        Err(reason) => return Some(Err(Problem::new("REDIS_TLS", reason))),
+    };
+    let kind = environment.get("REDIS_TYPE").unwrap_or("single").to_ascii_lowercase();
+    Some(match kind.as_str() {
+        "single" => Ok(single_url(environment, url, tls)),
+        "sentinel" => sentinel_url(environment, url, tls),
+        "cluster" => {
+            let user_info = user_info_before(environment, url);
+            Ok(format!("{}+cluster://{user_info}{url}", scheme(tls)))
+        }
+        _ => Err(Problem::new("REDIS_TYPE", "expected SINGLE, SENTINEL or CLUSTER")),
+    })
+}
+
+fn single_url(environment: &Environment, url: &str, tls: bool) -> String {
+    let is_unix = environment.get("REDIS_SOCKET_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("unix"));
+    if url.starts_with('/') || is_unix && !url.contains("://") {
+        let query = login(environment, "REDIS_AUTH").map(|(user, password)| match user.as_str() {
+            "" => format!("?pass={password}"),
+            user => format!("?user={user}&pass={password}"),
+        });
+        return format!("redis+unix://{url}{}", query.unwrap_or_default());
+    }
+    let (scheme, host) = url.split_once("://").unwrap_or(("redis", url));
+    let scheme = if scheme == "redis" && tls { "rediss" } else { scheme };
+    let user_info = user_info_before(environment, host);
+    format!("{scheme}://{user_info}{host}")
+}
+
+/// There, the name of the master stands before its sentinels.
+fn sentinel_url(environment: &Environment, url: &str, tls: bool) -> Result<String, Problem> {
+    let (master, sentinels) = url
+        .split_once(',')
+        .ok_or_else(|| Problem::new("REDIS_URL", "expected MASTER,HOST:PORT,… with REDIS_TYPE SENTINEL"))?;
+    let query = login(environment, "REDIS_SENTINEL_AUTH").map(|(user, password)| match user.as_str() {
+        "" => format!("?sentinel_password={password}"),
+        user => format!("?sentinel_username={user}&sentinel_password={password}"),
+    });
+    let user_info = user_info_before(environment, sentinels);
+    let (scheme, master, query) = (scheme(tls), encoded(master), query.unwrap_or_default());
+    Ok(format!("{scheme}+sentinel://{user_info}{sentinels}/{master}{query}"))
+}
+
+const fn scheme(tls: bool) -> &'static str {
+    if tls { "rediss" } else { "redis" }
+}
+
+/// The user, empty for the default one, and the password in a variable, both as they may stand in a URL.
+fn login(environment: &Environment, variable: &str) -> Option<(String, String)> {
+    let login = environment.get(variable)?;
+    let (user, password) = login.split_once(':').unwrap_or(("", login));
+    Some((encoded(user), encoded(password)))
+}
+
+/// The login of `REDIS_AUTH`, unless the servers come with one.
+fn user_info_before(environment: &Environment, servers: &str) -> String {
+    let login = login(environment, "REDIS_AUTH").filter(|_| !servers.contains('@'));
+    login.map_or(String::new(), user_info)
+}
+
+fn user_info((user, password): (String, String)) -> String {
+    format!("{user}:{password}@")
+}
+
+/// `text` as it may stand in any part of a URL.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}

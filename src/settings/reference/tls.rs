@@ -1,0 +1,52 @@
+//! The reference's TLS on the gRPC port: one variable switches it on, four say how.
+
+use crate::settings::{
+    environment::{Environment, Found, Setting},
+    error::Problem,
+    value::boolean,
+};
+
+/// Without it, the others have no effect there.
+const SWITCH: &str = "GRPC_SERVER_USE_TLS";
+
+/// Flags and their variables.
+pub(super) const FLAGS: [(&str, &str); 4] = [
+    ("grpc-tls-cert", "GRPC_SERVER_TLS_CERT"),
+    ("grpc-tls-key", "GRPC_SERVER_TLS_KEY"),
+    ("grpc-tls-client-ca", "GRPC_CLIENT_TLS_CACERT"),
+    ("grpc-tls-client-san", "GRPC_CLIENT_TLS_SAN"),
+];
+
+/// Notes what the switch makes of the others.
+pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
+    match environment.get(SWITCH).map(boolean) {
+        Some(Err(error)) => found.problems.push(Problem::new(SWITCH, error)),
+        Some(Ok(true)) => {
+            let lacks =
+                |&&(flag, variable): &&(&str, &str)| !given(flag) && environment.get(variable).is_none();
+            // A port without TLS would be less safe than was asked for.
+            if let Some((_, variable)) = FLAGS.iter().take(2).find(lacks) {
+                found.problems.push(Problem::new(SWITCH, format!("set, but {variable} is not")));
+            }
+        }
+        Some(Ok(false)) | None => {
+            for (flag, variable) in FLAGS {
+                if environment.get(variable).is_some() && !given(flag) {
+                    found.notices.push(format!("{variable} has no effect: {SWITCH} is not true"));
+                }
+            }
+        }
+    }
+}
+
+/// The flags that are set, once the switch is on.
+pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) -> Vec<Setting> {
+    if !matches!(environment.get(SWITCH).map(boolean), Some(Ok(true))) {
+        return Vec::new();
+    }
+    let set = FLAGS.into_iter().filter(|(flag, _)| !given(flag)).filter_map(|(flag, variable)| {
+        let value = environment.get(variable)?.to_owned();
+        Some(Setting { flag, variable: variable.to_owned(), value })
+    });
+    set.collect()
+}

@@ -1,0 +1,95 @@
+//! What the driver knows of the server, and what it does when that changes.
+
+use tokio::time::Instant;
+
+use super::{
+    breaker::{Cause, Look},
+    driver::Driver,
+};
+use crate::store::redis::connection::{Current, SendError, State};
+
+impl Driver {
+    /// Takes note of what the connection has become.
+    pub(super) fn reconsider(&mut self, state: &State) {
+        self.way = None;
+        match state.current() {
+            // The breaker sees how long this lasts.
+            None => {}
+            Some(Ok(current)) => {
+                if self.connection != current.number {
+                    self.connection = current.number;
+                    self.local.forget_all();
+                }
+                self.way = Some(current);
+                self.recover();
+            }
+            Some(Err(error)) => {
+                self.breaker.lose();
+                self.give_up(&error);
+            }
+        }
+    }
+
+    /// Takes note of the time; says whether the server was found silent.
+    pub(super) fn look(&mut self, now: Instant) -> bool {
+        let is_owed = match self.way {
+            Some(_) => self.under_way() > 0,
+            None => !self.shared.queue.lock().is_empty(),
+        };
+        let server = &self.server;
+        let look = self.breaker.look(now, is_owed);
+        match look {
+            Look::Same => return false,
+            Look::Calm => {
+                tracing::info!(%server, "Redis answers again");
+                return false;
+            }
+            Look::OpenedAnew => {
+                let silence = self.breaker.most_silence();
+                tracing::warn!(%server, ?silence, "Redis is silent; calls fail at once until it answers");
+            }
+            Look::Opened => {}
+        }
+        self.give_up(&SendError::Silent);
+        for flight in std::mem::take(&mut self.flights) {
+            self.lost(flight, &SendError::Late);
+        }
+        true
+    }
+
+    /// The connection to listen on for a sign of life, if one is missed.
+    pub(super) fn missed(&self) -> Option<Current> {
+        self.way.clone().filter(|_| self.breaker.cause() == Some(Cause::Silence))
+    }
+
+    /// Takes note of a sign of life on the connection `number`.
+    pub(super) fn heard(&mut self, number: u64) {
+        if self.way.as_ref().is_some_and(|current| current.number == number) {
+            self.recover();
+        }
+    }
+
+    /// Takes note that the connection `number` broke: calls wait until it is known what comes of it, which is soon.
+    pub(super) fn broke(&mut self, number: u64) {
+        self.way.take_if(|current| current.number == number);
+    }
+
+    /// How many flights await an answer on the present connection.
+    pub(super) fn under_way(&self) -> usize {
+        self.flights.iter().filter(|flight| flight.connection == self.connection).count()
+    }
+
+    fn recover(&mut self) {
+        let was_open = self.breaker.cause().is_some();
+        self.breaker.hear(Instant::now());
+        if was_open {
+            self.shared.queue.lock().open();
+        }
+    }
+
+    /// Tells everybody who waits, or comes, that the server is not asked.
+    fn give_up(&mut self, error: &SendError) {
+        self.again.drain(..).for_each(|mut group| group.fail(error));
+        self.shared.queue.lock().shut(error);
+    }
+}

@@ -1,9 +1,0 @@
-//! Chance, so that workers and instances don't all do the same at the same time.
-
-use std::time::Duration;
-
-/// `time` and up to a quarter more.
-pub(super) fn jittered(time: Duration) -> Duration {
-    let part = time.saturating_mul(fastrand::u32(0..256)).checked_div(1024).unwrap_or_default();
-    time.saturating_add(part)
-}

@@ -1,0 +1,247 @@
+//! TLS on the ports of the program.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::Output,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::support::{
+    certificates::{Authority, Connection, Pair},
+    http,
+    tollgate::{Tollgate, command, rules},
+};
+
+const RULES: &str = "domain: d\ndescriptors: []\n";
+const SPIFFE: &str = "spiffe://mesh/ns/edge/sa/envoy";
+
+/// A directory with the files of a port.
+fn files(clients: &Authority, server: &Pair) -> TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    server.write(directory.path());
+    fs::write(directory.path().join("ca.pem"), clients.pem()).expect("written");
+    directory
+}
+
+/// The flags of a port that has them.
+fn flags(port: &str, directory: &Path, names: &[&str]) -> Vec<String> {
+    let file = |name: &str| directory.join(name).display().to_string();
+    let mut flags = vec![
+        format!("--{port}-tls-cert"),
+        file("cert.pem"),
+        format!("--{port}-tls-key"),
+        file("key.pem"),
+        format!("--{port}-tls-client-ca"),
+        file("ca.pem"),
+    ];
+    flags.extend(names.iter().flat_map(|name| [format!("--{port}-tls-client-san"), (*name).to_owned()]));
+    flags
+}
+
+fn start(config: &Path, flags: &[String]) -> Tollgate {
+    Tollgate::start(config, &flags.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// The value of a metric.
+fn metric(tollgate: &Tollgate, name: &str) -> Option<u64> {
+    let text = http::get(&tollgate.url("/metrics")).body;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    Some(line.parse().expect("a number"))
+}
+
+async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition().await {
+        assert!(Instant::now() < deadline, "{what} does not come about");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn only_clients_with_a_certificate_of_the_authority_and_a_name_on_the_list_are_served() {
+    let (authority, stranger) = (Authority::new("ours"), Authority::new("another"));
+    let directory = files(&authority, &authority.sign(&["localhost"]));
+    let config = rules(RULES);
+    let tollgate = start(config.path(), &flags("grpc", directory.path(), &[SPIFFE, "envoy.mesh"]));
+    let open = async |shown: Option<Pair>| {
+        Connection::open(&authority.client(shown.as_ref(), "h2"), tollgate.grpc_port).await.map(drop)
+    };
+    for (who, shown, is_served) in [
+        ("nobody", None, false),
+        ("one of another authority", Some(stranger.sign(&[SPIFFE])), false),
+        ("another name", Some(authority.sign(&["spiffe://mesh/ns/edge/sa/other"])), false),
+        ("a longer name", Some(authority.sign(&[&format!("{SPIFFE}2")])), false),
+        ("a pattern for the name", Some(authority.sign(&["*.mesh"])), false),
+        ("no name", Some(authority.sign(&[])), false),
+        ("a URI", Some(authority.sign(&[SPIFFE])), true),
+        ("a DNS name among others", Some(authority.sign(&["localhost", "envoy.mesh"])), true),
+    ] {
+        let served = open(shown).await;
+        assert_eq!(served.is_ok(), is_served, "{who}: {served:?}");
+    }
+    assert_eq!(metric(&tollgate, "tollgate_tls_handshakes_total{port=\"grpc\",result=\"success\"}"), Some(2));
+    assert_eq!(metric(&tollgate, "tollgate_tls_handshakes_total{port=\"grpc\",result=\"refused\"}"), Some(6));
+    // Nor does anyone get in who does not speak TLS.
+    let mut plain = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).expect("it listens");
+    plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("sent");
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"\0\0"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn changed_certificates_are_used_for_new_connections_and_bad_ones_are_not() {
+    let authority = Authority::new("ours");
+    let pairs = [authority.sign(&["localhost"]), authority.sign(&["localhost"])];
+    let directory = files(&authority, &pairs[0]);
+    let config = rules(RULES);
+    let tollgate = start(config.path(), &flags("grpc", directory.path(), &[]));
+    let shown = authority.sign(&["envoy.mesh"]);
+    let client = authority.client(Some(&shown), "h2");
+    let mut old = Connection::open(&client, tollgate.grpc_port).await.expect("served");
+    assert_eq!(old.certificate, pairs[0].der());
+
+    // The new certificate is there before its key, and then a half of that.
+    let failures = "tollgate_tls_reloads_total{port=\"grpc\",result=\"error\"}";
+    for (count, file, text) in [
+        (1, "cert.pem", pairs[1].certificate.as_str()),
+        (2, "key.pem", &pairs[1].key[..pairs[1].key.len() / 2]),
+    ] {
+        fs::write(directory.path().join(file), text).expect("written");
+        eventually("the failure", async || metric(&tollgate, failures) == Some(count)).await;
+        let new = Connection::open(&client, tollgate.grpc_port).await.expect("served");
+        assert_eq!(new.certificate, pairs[0].der());
+    }
+    fs::remove_file(directory.path().join("key.pem")).expect("removed");
+    eventually("the failure", async || metric(&tollgate, failures) == Some(3)).await;
+
+    fs::write(directory.path().join("key.pem"), &pairs[1].key).expect("written");
+    let is_new = async || {
+        let new = Connection::open(&client, tollgate.grpc_port).await.expect("served");
+        new.certificate == pairs[1].der()
+    };
+    eventually("the new certificate", is_new).await;
+    assert_eq!(metric(&tollgate, "tollgate_tls_reloads_total{port=\"grpc\",result=\"success\"}"), Some(1));
+    old.check_health().await.expect("it lives on");
+
+    // Another authority of clients: who was let in by the old one is so no more.
+    let other = Authority::new("another");
+    fs::write(directory.path().join("ca.pem"), other.pem()).expect("written");
+    eventually("the new authority", async || Connection::open(&client, tollgate.grpc_port).await.is_err())
+        .await;
+    let shown = other.sign(&["envoy.mesh"]);
+    let client = authority.client(Some(&shown), "h2");
+    Connection::open(&client, tollgate.grpc_port).await.expect("served");
+}
+
+/// A mounted secret changes by a link that is put in place of another one.
+#[tokio::test]
+async fn a_secret_that_is_swapped_by_its_link_is_noticed() {
+    let authority = Authority::new("ours");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let pairs = [authority.sign(&["localhost"]), authority.sign(&["localhost"])];
+    let link = |number: usize| {
+        let version = directory.path().join(format!("..version{number}"));
+        fs::create_dir(&version).expect("created");
+        pairs[number].write(&version);
+        let new = directory.path().join("..new");
+        std::os::unix::fs::symlink(&version, &new).expect("linked");
+        fs::rename(new, directory.path().join("..data")).expect("swapped");
+    };
+    link(0);
+    let data = directory.path().join("..data");
+    let config = rules(RULES);
+    let tollgate = start(config.path(), &flags("grpc", &data, &[])[..4]);
+    let client = authority.client(None, "h2");
+    assert_eq!(
+        Connection::open(&client, tollgate.grpc_port).await.expect("served").certificate,
+        pairs[0].der()
+    );
+    link(1);
+    let is_new = async || {
+        let new = Connection::open(&client, tollgate.grpc_port).await.expect("served");
+        new.certificate == pairs[1].der()
+    };
+    eventually("the new certificate", is_new).await;
+}
+
+#[tokio::test]
+async fn http_and_admin_speak_tls_too() {
+    let authority = Authority::new("ours");
+    let directory = files(&authority, &authority.sign(&["localhost"]));
+    let config = rules(RULES);
+    let mut all = flags("http", directory.path(), &["probe.mesh"]);
+    all.extend(flags("admin", directory.path(), &["operator.mesh"]));
+    let tollgate = Tollgate::spawn(config.path(), &all.iter().map(String::as_str).collect::<Vec<_>>());
+    let get = async |port: u16, name: &str, path: &str| -> Option<String> {
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+        let shown = authority.sign(&[name]);
+        let connected = authority
+            .client(Some(&shown), "http/1.1")
+            .connect("localhost".try_into().expect("a name"), stream);
+        let mut stream = connected.await.ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.ok()?;
+        Some(text)
+    };
+    let is_ready = async || {
+        get(tollgate.http_port, "probe.mesh", "/healthcheck")
+            .await
+            .is_some_and(|text| text.starts_with("HTTP/1.1 200"))
+    };
+    eventually("readiness", is_ready).await;
+    let rules = get(tollgate.admin_port, "operator.mesh", "/rlconfig").await.expect("an answer");
+    assert!(rules.starts_with("HTTP/1.1 200"), "{rules}");
+    assert_eq!(get(tollgate.admin_port, "probe.mesh", "/rlconfig").await, None);
+    assert_eq!(get(tollgate.http_port, "operator.mesh", "/metrics").await, None);
+    assert!(http::try_get(&tollgate.url("/healthcheck")).is_none());
+}
+
+fn refused(flags: &[String]) -> Output {
+    let config = rules(RULES);
+    let mut serve = command();
+    serve.arg("serve").arg("--config").arg(config.path());
+    for port in ["grpc", "http", "admin"] {
+        serve.args([&format!("--{port}-address"), "127.0.0.1:0"]);
+    }
+    serve.args(flags).output().expect("it runs")
+}
+
+#[test]
+fn files_that_cannot_be_used_stop_the_start_with_flag_and_path_and_without_what_is_in_them() {
+    let authority = Authority::new("ours");
+    let (pair, other) = (authority.sign(&["localhost"]), authority.sign(&["localhost"]));
+    let secret = pair.key.lines().nth(1).expect("a line").to_owned();
+    // The key where the certificate belongs, and so on.
+    for (file, text, flag) in [
+        ("cert.pem", None, "--grpc-tls-cert: "),
+        ("cert.pem", Some(pair.key.as_str()), "--grpc-tls-cert: "),
+        ("cert.pem", Some(&other.certificate), "--grpc-tls-cert: "),
+        ("key.pem", None, "--grpc-tls-key: "),
+        ("key.pem", Some(&pair.key.replace("-----END", "----END")), "--grpc-tls-key: "),
+        ("key.pem", Some(&pair.certificate), "--grpc-tls-key: "),
+        ("ca.pem", None, "--grpc-tls-client-ca: "),
+        ("ca.pem", Some(&pair.key), "--grpc-tls-client-ca: "),
+        ("ca.pem", Some(""), "--grpc-tls-client-ca: "),
+    ] {
+        let directory = files(&authority, &pair);
+        let path = directory.path().join(file);
+        match text {
+            Some(text) => fs::write(&path, text).expect("written"),
+            None => fs::remove_file(&path).expect("removed"),
+        }
+        let output = refused(&flags("grpc", directory.path(), &[]));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(flag) && text.contains(&path.display().to_string()), "{flag} {text}");
+        assert!(!text.contains(&secret), "{text}");
+    }
+}

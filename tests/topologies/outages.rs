@@ -1,0 +1,431 @@
+//! Servers that are silent, gone or full: no caller pays more than its time for it, few pay that, and it heals at once.
+
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use tokio::{task::JoinHandle, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tollgate::{
+    descriptor::Hits,
+    store::{RedisStore, StoreError, redis::RedisSettings},
+};
+
+use super::{charge, faults::Lines, one, recovered};
+use crate::support::{
+    cluster::Cluster,
+    free_port, http,
+    redis::{Redis, settings},
+    tollgate::{Tollgate, request, rules},
+};
+
+/// How long a decision may take here: what is usual.
+const TIMEOUT: Duration = Duration::from_millis(10);
+
+/// What a call that is refused at once may take on a busy machine.
+const AT_ONCE: Duration = Duration::from_millis(5);
+
+/// A store with the usual time-out, once it is connected.
+async fn brief(url: &str) -> RedisStore {
+    let store =
+        RedisStore::open(&RedisSettings { timeout: TIMEOUT, ..settings(url) }).expect("valid settings");
+    assert!(store.connected().await);
+    store
+}
+
+/// What came of a call: when it began, how long it took, and its result.
+#[derive(Debug)]
+struct Done {
+    begun: Instant,
+    took: Duration,
+    result: Result<(), StoreError>,
+}
+
+impl Done {
+    fn is_open(&self) -> bool {
+        self.result == Err(StoreError::BreakerOpen)
+    }
+}
+
+async fn timed(store: &RedisStore, name: &str) -> Done {
+    let call = one(name, Hits::ONE);
+    let begun = Instant::now();
+    let result = charge(store, &call).await.map(drop);
+    Done { begun, took: begun.elapsed(), result }
+}
+
+/// Callers that ask for counters of their own, one call after the other with a pause, until they are told to stop.
+struct Load {
+    stop: CancellationToken,
+    callers: Vec<JoinHandle<Vec<Done>>>,
+}
+
+impl Load {
+    fn start(store: &RedisStore, names: impl IntoIterator<Item = String>) -> Self {
+        let stop = CancellationToken::new();
+        let caller = |name: String| {
+            let (store, stop) = (store.clone(), stop.clone());
+            tokio::spawn(async move {
+                let mut done = Vec::new();
+                while !stop.is_cancelled() {
+                    done.push(timed(&store, &name).await);
+                    sleep(Duration::from_millis(2)).await;
+                }
+                done
+            })
+        };
+        let callers = names.into_iter().map(caller).collect();
+        Self { stop, callers }
+    }
+
+    async fn end(self) -> Vec<Done> {
+        self.stop.cancel();
+        let mut all = Vec::new();
+        for caller in self.callers {
+            all.extend(caller.await.expect("no panic"));
+        }
+        all.sort_by_key(|done| done.begun);
+        all
+    }
+}
+
+fn some_names() -> impl Iterator<Item = String> {
+    (0..20).map(|number| format!("name{number}"))
+}
+
+/// Checks that calls which began between the two times failed at once: all but a few, since a busy machine may stop
+/// any.
+fn assert_at_once(all: &[Done], from: Instant, to: Instant) {
+    let during: Vec<_> = all.iter().filter(|done| (from..to).contains(&done.begun)).collect();
+    assert!(during.len() > 20, "{}", during.len());
+    assert!(during.iter().all(|done| done.result.is_err()), "a call was decided");
+    let slow = during.iter().filter(|done| done.took > AT_ONCE).count();
+    assert!(slow <= during.len() / 50, "{slow} of {} calls were slow", during.len());
+}
+
+/// What became of the outage that began at `stopped`: when it was over, nobody had to wait any more.
+fn assert_opened_and_healed(all: &[Done], stopped: Instant, healed: Instant) {
+    let opened = all.iter().find(|done| done.is_open()).expect("the breaker opens").begun;
+    println!("open {:?} after the last answer", opened - stopped);
+    assert!(opened - stopped < Duration::from_millis(250), "{:?}", opened - stopped);
+    assert_at_once(all, opened + Duration::from_millis(5), healed);
+    let fine = all.iter().find(|done| done.begun > healed && done.result.is_ok()).expect("it heals").begun;
+    println!("decides again {:?} after the server does", fine - healed);
+    assert!(fine - healed < Duration::from_secs(1), "{:?}", fine - healed);
+    let after = all.iter().filter(|done| done.begun > fine + Duration::from_millis(50));
+    let failed = after.clone().filter(|done| done.result.is_err()).count();
+    assert!(failed <= after.count() / 50, "{failed} calls failed after it had healed");
+    let longest = all.iter().map(|done| done.took).max().expect("calls");
+    assert!(longest < TIMEOUT + Duration::from_millis(100), "{longest:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_stands_still_costs_few_calls_their_time_and_is_asked_again_at_once() {
+    // The second time, its connection is given up meanwhile; the third, attempts for another one have failed.
+    for lasts in [500, 2_000, 3_500] {
+        let redis = Redis::start();
+        let store = brief(&redis.url()).await;
+        let load = Load::start(&store, some_names());
+        sleep(Duration::from_millis(200)).await;
+        redis.signal("STOP");
+        let stopped = Instant::now();
+        sleep(Duration::from_millis(lasts)).await;
+        let healed = Instant::now();
+        redis.signal("CONT");
+        sleep(Duration::from_millis(1_500)).await;
+        assert_opened_and_healed(&load.end().await, stopped, healed);
+    }
+}
+
+#[tokio::test]
+async fn a_caller_now_and_then_pays_for_a_silent_server_once() {
+    let redis = Redis::start();
+    let store = brief(&redis.url()).await;
+    charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+    redis.signal("STOP");
+    let mut slow = 0;
+    for _ in 0..5 {
+        let done = timed(&store, "a").await;
+        assert!(done.result.is_err());
+        slow += usize::from(done.took >= TIMEOUT);
+        sleep(Duration::from_millis(400)).await;
+    }
+    assert_eq!(slow, 1);
+    redis.signal("CONT");
+    assert!(recovered(&store, "a", Instant::now()).await < Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_server_that_pauses_its_clients_or_sleeps_is_asked_again_when_it_is_back() {
+    let redis = Redis::start_with(&["--enable-debug-command", "yes"]);
+    let store = brief(&redis.url()).await;
+    for command in
+        [&["CLIENT", "PAUSE", "800"][..], &["CLIENT", "PAUSE", "800", "WRITE"], &["DEBUG", "SLEEP", "0.8"]]
+    {
+        let load = Load::start(&store, some_names());
+        sleep(Duration::from_millis(100)).await;
+        let mut admin = redis.connect();
+        let stopped = Instant::now();
+        let own: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
+        let asked = tokio::task::spawn_blocking(move || cmd(&own[0]).arg(&own[1..]).exec(&mut admin));
+        sleep(Duration::from_millis(790)).await;
+        let healed = Instant::now();
+        sleep(Duration::from_millis(700)).await;
+        asked.await.expect("no panic").expect("obeyed");
+        println!("{command:?}");
+        assert_opened_and_healed(&load.end().await, stopped, healed);
+    }
+}
+
+#[tokio::test]
+async fn a_slow_command_of_somebody_else_is_no_outage() {
+    let redis = Redis::start_with(&["--enable-debug-command", "yes"]);
+    let store = brief(&redis.url()).await;
+    let load = Load::start(&store, some_names());
+    let mut admin = redis.connect();
+    for _ in 0..5 {
+        sleep(Duration::from_millis(50)).await;
+        admin = tokio::task::spawn_blocking(move || {
+            cmd("DEBUG").arg("SLEEP").arg("0.05").exec(&mut admin).expect("obeyed");
+            admin
+        })
+        .await
+        .expect("no panic");
+    }
+    let all = load.end().await;
+    assert!(!all.iter().any(Done::is_open));
+    assert!(all.iter().any(|done| done.result.is_err()));
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_fails_calls_at_once_and_decides_once_it_is_back() {
+    let port = free_port();
+    let redis = Redis::start_on(port, &[]);
+    let store = brief(&redis.url()).await;
+    let load = Load::start(&store, some_names());
+    sleep(Duration::from_millis(200)).await;
+    drop(redis);
+    let gone = Instant::now();
+    sleep(Duration::from_millis(1_500)).await;
+    let begun = Instant::now();
+    let redis = Redis::start_on(port, &[]);
+    let back = Instant::now();
+    sleep(Duration::from_millis(1_200)).await;
+    let all = load.end().await;
+    assert_at_once(&all, gone + Duration::from_millis(20), begun);
+    let fine = all.iter().find(|done| done.begun > begun && done.result.is_ok()).expect("it heals").begun;
+    println!("decides again {:?} after the server does", fine.saturating_duration_since(back));
+    assert!(fine.saturating_duration_since(back) < Duration::from_secs(1));
+    drop(redis);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_long_for_a_server_that_was_never_there() {
+    let redis = Redis::start();
+    redis.signal("STOP");
+    for url in [redis.url(), format!("redis+cluster://127.0.0.1:{}", redis.port())] {
+        let settings = RedisSettings { timeout: TIMEOUT, ..settings(&url) };
+        let store = RedisStore::open(&settings).expect("valid settings");
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(800) {
+            let done = timed(&store, "a").await;
+            assert!(done.result.is_err_and(|error| error.did_nothing()));
+            assert!(done.took < TIMEOUT + Duration::from_millis(50), "{:?}", done.took);
+        }
+        let done = timed(&store, "a").await;
+        assert!(done.took < TIMEOUT, "{done:?}");
+    }
+    // One that is there but refuses.
+    let absent = RedisSettings { timeout: TIMEOUT, ..settings("redis://127.0.0.1:1") };
+    let store = RedisStore::open(&absent).expect("valid settings");
+    timed(&store, "a").await.result.expect_err("nobody is there");
+    for _ in 0..20 {
+        let done = timed(&store, "a").await;
+        assert!(matches!(done.result, Err(StoreError::Unreachable(_))), "{done:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_charges_nothing_and_says_so_until_it_has_room() {
+    let redis = Redis::start_with(&["--maxmemory-policy", "noeviction"]);
+    let store = brief(&redis.url()).await;
+    charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+    let mut admin = redis.connect();
+    let mut limit =
+        |bytes: &str| cmd("CONFIG").arg(&["SET", "maxmemory", bytes]).exec(&mut admin).expect("set");
+    limit("1000");
+    // Several together, as one command.
+    let names: Vec<String> = some_names().chain(["a".to_owned()]).collect();
+    let calls = names.iter().map(|name| timed(&store, name));
+    for done in futures_util::future::join_all(calls).await {
+        let error = done.result.expect_err("there is no room");
+        assert!(matches!(&error, StoreError::Declined(text) if text.contains("OOM")), "{error:?}");
+        assert!(error.did_nothing());
+        assert_eq!(error.label(), "refused");
+    }
+    limit("0");
+    assert!(recovered(&store, "b", Instant::now()).await < Duration::from_millis(100));
+    assert_eq!(super::used(&store, "a").await, 1);
+    assert_eq!(super::used(&store, "name0").await, 0);
+}
+
+#[tokio::test]
+async fn one_shard_that_stands_still_slows_no_call_to_the_others() {
+    let cluster = Cluster::start(3, 0, &[], "");
+    let store = brief(&cluster.url()).await;
+    let name_on = |master: usize| {
+        let slot = |name: &str| one(name, Hits::ONE).cells[0].key.slot();
+        let mut names = (0..).map(|number| format!("name{number}"));
+        names.find(|name| cluster.master_of(slot(name)) == master).expect("endless")
+    };
+    let sick = Load::start(&store, [name_on(0)]);
+    let fine = Load::start(&store, [name_on(1), name_on(2)]);
+    sleep(Duration::from_millis(300)).await;
+    cluster.stop(0);
+    let stopped = Instant::now();
+    sleep(Duration::from_millis(2_500)).await;
+    let all = fine.end().await;
+    let during: Vec<_> = all.iter().filter(|done| done.begun > stopped).collect();
+    assert!(during.len() > 200, "{}", during.len());
+    let slow = during.iter().filter(|done| done.result.is_err() || done.took > AT_ONCE).count();
+    assert!(slow <= during.len() / 50, "{slow} of {} calls to other shards were slow", during.len());
+    let all = sick.end().await;
+    let opened = all.iter().find(|done| done.is_open()).expect("the breaker opens").begun;
+    assert!(opened - stopped < Duration::from_millis(250), "{:?}", opened - stopped);
+}
+
+#[tokio::test]
+async fn more_calls_than_a_server_can_decide_in_time_are_refused_at_once() {
+    let redis = Redis::start();
+    let store = redis.store();
+    assert!(store.connected().await);
+    charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+    redis.signal("STOP");
+    let names: Vec<String> = (0..8_000).map(|number| format!("name{number}")).collect();
+    let all = tokio::spawn({
+        let store = store.clone();
+        async move { futures_util::future::join_all(names.iter().map(|name| timed(&store, name))).await }
+    });
+    sleep(Duration::from_millis(300)).await;
+    redis.signal("CONT");
+    let all = all.await.expect("no panic");
+    let refused: Vec<_> = all.iter().filter(|done| done.result.is_err()).collect();
+    assert!((1..=4_000).contains(&refused.len()), "{}", refused.len());
+    for done in refused {
+        assert_eq!(done.result, Err(StoreError::Overloaded));
+        // The server goes on later than that.
+        assert!(done.took < Duration::from_millis(200), "{:?}", done.took);
+    }
+    charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+}
+
+#[tokio::test]
+async fn an_outage_is_told_once_however_often_the_server_falters() {
+    let (lines, _guard) = Lines::keep();
+    let redis = Redis::start();
+    let store = brief(&redis.url()).await;
+    let load = Load::start(&store, some_names());
+    for _ in 0..4 {
+        redis.signal("STOP");
+        sleep(Duration::from_millis(300)).await;
+        redis.signal("CONT");
+        sleep(Duration::from_millis(200)).await;
+    }
+    sleep(Duration::from_millis(1_500)).await;
+    load.end().await;
+    for told in ["Redis is silent", "Redis answers again", "Redis does not decide", "Redis decides again"] {
+        assert_eq!(lines.count(told), 1, "{told}: {}", lines.text());
+    }
+    assert_eq!(lines.count("Redis"), 4, "{}", lines.text());
+}
+
+#[tokio::test]
+async fn a_server_that_answers_nothing_but_errors_is_told_of_once() {
+    let (lines, _guard) = Lines::keep();
+    let redis = Redis::start_with(&["--maxmemory-policy", "noeviction", "--maxmemory", "1000"]);
+    let store = brief(&redis.url()).await;
+    let load = Load::start(&store, some_names());
+    sleep(Duration::from_millis(1_500)).await;
+    let all = load.end().await;
+    assert!(all.len() > 100 && all.iter().all(|done| done.result.is_err()));
+    assert_eq!(lines.count("Redis"), 1, "{}", lines.text());
+}
+
+#[tokio::test]
+async fn a_call_has_its_own_time_and_is_not_made_when_that_is_over() {
+    let redis = Redis::start();
+    let store = redis.store();
+    assert!(store.connected().await);
+    let call = one("a", Hits::ONE);
+    let over = store.decide_by(&call, Instant::now().into()).await;
+    assert_eq!(over, Err(StoreError::Unsent(Duration::ZERO)));
+    assert_eq!(super::used(&store, "a").await, 0);
+    redis.signal("STOP");
+    for millis in [5, 20, 80] {
+        let (begun, own) = (Instant::now(), Duration::from_millis(millis));
+        let error = store.decide_by(&call, (begun + own).into()).await.expect_err("no answer");
+        let took = begun.elapsed();
+        let (StoreError::Timeout(told) | StoreError::Unsent(told)) = error else { panic!("{error:?}") };
+        assert_eq!(told, own, "{took:?}");
+        assert!((own..own + Duration::from_millis(100)).contains(&took), "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_caller_has_gone_before_its_turn_is_not_made() {
+    let redis = Redis::start();
+    let store = redis.store();
+    assert!(store.connected().await);
+    charge(&store, &one("first", Hits::ONE)).await.expect("an answer");
+    redis.signal("STOP");
+    let start = |name: &str| {
+        let (store, call) = (store.clone(), one(name, Hits::ONE));
+        tokio::spawn(async move { charge(&store, &call).await.map(drop) })
+    };
+    // Those before it are two writes, and one that stays.
+    let mut before = Vec::new();
+    for name in ["first", "second", "third"] {
+        before.push(start(name));
+        sleep(Duration::from_millis(20)).await;
+    }
+    let gone: Vec<_> = some_names().map(|name| start(&name)).collect();
+    sleep(Duration::from_millis(20)).await;
+    gone.iter().for_each(JoinHandle::abort);
+    sleep(Duration::from_millis(20)).await;
+    redis.signal("CONT");
+    for call in before {
+        call.await.expect("no panic").expect("an answer");
+    }
+    for name in some_names() {
+        assert_eq!(super::used(&store, &name).await, 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_tell_of_an_outage_for_as_long_as_it_lasts() {
+    let redis = Redis::start();
+    let config =
+        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1000}\n");
+    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url()]);
+    let metric = |name: &str| {
+        let body = http::get(&tollgate.url("/metrics")).body;
+        let line = body.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        line.and_then(|line| line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()))
+    };
+    let mut client = tollgate.client().await;
+    assert!(client.passes("d", &[("k", "v")]).await);
+    redis.signal("STOP");
+    let call = || request("d", &[&[("k", "v")]]);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while metric("tollgate_redis_breakers_open").is_none_or(|open| open < 1.0) {
+        assert!(Instant::now() < deadline, "the breaker does not open");
+        client.call(call()).await.expect_err("no answer");
+    }
+    assert!(metric("tollgate_redis_breaker_openings_total") >= Some(1.0));
+    redis.signal("CONT");
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while metric("tollgate_redis_breakers_open") != Some(0.0) {
+        assert!(Instant::now() < deadline, "the breaker does not close");
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!(client.passes("d", &[("k", "v")]).await);
+}
