@@ -2,8 +2,9 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message as _;
-use tollgate::proto::envoy::service::ratelimit::v3::{
-    RateLimitRequest, RateLimitResponse, rate_limit_response::Code,
+use tollgate::proto::envoy::{
+    config::core::v3::HeaderValue,
+    service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
 };
 
 use super::samples::{By, Outcome};
@@ -23,9 +24,18 @@ pub(super) fn for_names(names: &[String]) -> Vec<Bytes> {
     names.iter().map(|name| framed(&request("d", &[&[("k", name)]]))).collect()
 }
 
+/// What matters of an answer; the rest is skipped without being read, so that callers cost little.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Answer {
+    #[prost(enumeration = "Code", tag = "1")]
+    overall_code: i32,
+    #[prost(message, repeated, tag = "3")]
+    response_headers_to_add: Vec<HeaderValue>,
+}
+
 /// What an answer says, and who decided.
 pub(super) fn told(answer: &[u8]) -> (Outcome, By) {
-    let Some(Ok(answer)) = answer.get(5..).map(RateLimitResponse::decode) else {
+    let Some(Ok(answer)) = answer.get(5..).map(Answer::decode) else {
         return (Outcome::Error(tonic::Code::Internal), By::Store);
     };
     let outcome = match answer.overall_code() {

@@ -1,6 +1,10 @@
 //! One HTTP/2 connection to tollgate, as one of Envoy's: each call has a deadline, and is reset when that is over.
 
-use std::time::Duration;
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use h2::client::{self, SendRequest};
@@ -20,7 +24,10 @@ const WINDOW: u32 = 1 << 20;
 
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
-    requests: SendRequest<Bytes>,
+    port: u16,
+    requests: Rc<RefCell<SendRequest<Bytes>>>,
+    /// Whether somebody opens it again.
+    opening: Rc<Cell<bool>>,
     head: Request<()>,
     deadline: Duration,
 }
@@ -28,17 +35,23 @@ pub(super) struct Wire {
 impl Wire {
     /// Connects, on the runtime that this runs on.
     pub(super) async fn open(port: u16, deadline: Duration) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("tollgate listens");
-        stream.set_nodelay(true).expect("a socket");
-        let mut builder = client::Builder::new();
-        builder.enable_push(false).initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
-        let (requests, connection) = builder.handshake(stream).await.expect("HTTP/2");
-        tokio::spawn(async move { drop(connection.await) });
+        let requests = Rc::new(RefCell::new(connect(port).await));
         let head = Request::post(format!("http://127.0.0.1:{port}{PATH}"))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
-            .header("grpc-timeout", format!("{}m", deadline.as_millis()));
-        Self { requests, head: head.body(()).expect("valid"), deadline }
+            .header("grpc-timeout", format!("{}m", deadline.as_millis()))
+            .body(())
+            .expect("valid");
+        Self { port, requests, opening: Rc::default(), head, deadline }
+    }
+
+    /// Opens a connection in place of a lost one, for the next calls.
+    async fn renew(&self) {
+        if !self.opening.replace(true) {
+            let requests = connect(self.port).await;
+            *self.requests.borrow_mut() = requests;
+            self.opening.set(false);
+        }
     }
 
     /// Sends a request and awaits what becomes of it, which is nothing more once the deadline is over.
@@ -52,7 +65,14 @@ impl Wire {
 
     async fn exchange(&self, message: Bytes) -> Result<(Outcome, By), Code> {
         let lost = |_: h2::Error| Code::Unavailable;
-        let mut requests = self.requests.clone().ready().await.map_err(lost)?;
+        let requests = self.requests.borrow().clone();
+        let mut requests = match requests.ready().await {
+            Ok(requests) => requests,
+            Err(error) => {
+                self.renew().await;
+                return Err(lost(error));
+            }
+        };
         let (response, mut body) = requests.send_request(self.head.clone(), false).map_err(lost)?;
         body.send_data(message, true).map_err(lost)?;
         let response = response.await.map_err(lost)?;
@@ -72,6 +92,20 @@ impl Wire {
         succeeded(&body.trailers().await.map_err(lost)?.unwrap_or_default())?;
         Ok(told(&answer))
     }
+}
+
+async fn connect(port: u16) -> SendRequest<Bytes> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("tollgate listens");
+    stream.set_nodelay(true).expect("a socket");
+    let mut builder = client::Builder::new();
+    builder.enable_push(false).initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
+    let (requests, connection) = builder.handshake(stream).await.expect("HTTP/2");
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            println!("a connection broke: {error}");
+        }
+    });
+    requests
 }
 
 fn succeeded(headers: &HeaderMap) -> Result<(), Code> {
