@@ -132,9 +132,10 @@ async fn ask(
             let (samples, abnormal) = (Rc::clone(&samples), Arc::clone(&abnormal));
             let due = due(number, plan.rate);
             tokio::task::spawn_local(async move {
+                let lag = began.elapsed().saturating_sub(due);
                 let (outcome, by) = wire.ask(body).await;
                 let now = began.elapsed();
-                let sample = Sample { due, latency: now - due, key, outcome, by };
+                let sample = Sample { due, lag, latency: now - due, key, outcome, by };
                 if !sample.is_normal() {
                     abnormal.store(u64::try_from(now.as_micros()).expect("not that long"), Ordering::Relaxed);
                 }

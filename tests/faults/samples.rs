@@ -9,7 +9,9 @@ use tonic::Code;
 pub(super) struct Sample {
     /// When it was to be sent, since the load began.
     pub(super) due: Duration,
-    /// From then on.
+    /// How late it was sent, for its caller had too much to do.
+    pub(super) lag: Duration,
+    /// Until it was answered or given up, since it was due.
     pub(super) latency: Duration,
     /// The number of its body.
     pub(super) key: usize,
@@ -98,20 +100,18 @@ impl Samples {
         errors
     }
 
-    /// The latency that a share of the requests does not exceed; nothing without requests.
-    pub(super) fn quantile(&self, share: f64) -> Duration {
-        let mut latencies: Vec<Duration> = self.iter().map(|sample| sample.latency).collect();
-        latencies.sort_unstable();
-        let rank = (share * latencies.len() as f64).ceil() as usize;
-        latencies.get(rank.saturating_sub(1)).copied().unwrap_or_default()
-    }
-
+    /// The latency that 99 % of the requests do not exceed; nothing without requests.
     pub(super) fn p99(&self) -> Duration {
-        self.quantile(0.99)
+        quantile(self.iter().map(|sample| sample.latency), 0.99)
     }
 
     pub(super) fn p999(&self) -> Duration {
-        self.quantile(0.999)
+        quantile(self.iter().map(|sample| sample.latency), 0.999)
+    }
+
+    /// How late 99 % of the requests were sent at most.
+    pub(super) fn lag(&self) -> Duration {
+        quantile(self.iter().map(|sample| sample.lag), 0.99)
     }
 
     /// When the last answer came that was an error, or not the store's.
@@ -143,6 +143,13 @@ impl Samples {
             next.len() > 0 && next.p99() <= bound
         })
     }
+}
+
+fn quantile(times: impl Iterator<Item = Duration>, share: f64) -> Duration {
+    let mut times: Vec<Duration> = times.collect();
+    times.sort_unstable();
+    let rank = (share * times.len() as f64).ceil() as usize;
+    times.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
 
 /// Milliseconds, as people read them.

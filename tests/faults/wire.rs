@@ -99,6 +99,8 @@ async fn connect(port: u16) -> SendRequest<Bytes> {
     stream.set_nodelay(true).expect("a socket");
     let mut builder = client::Builder::new();
     builder.enable_push(false).initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
+    // Answers may come to calls that were given up, as many as there are: that is no fault of the server.
+    builder.max_concurrent_reset_streams(100_000).max_local_error_reset_streams(None);
     let (requests, connection) = builder.handshake(stream).await.expect("HTTP/2");
     tokio::spawn(async move {
         if let Err(error) = connection.await {
