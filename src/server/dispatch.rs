@@ -14,10 +14,11 @@ use tonic_health::pb::health_server::HealthServer;
 use super::{
     delivery::Delivery,
     health::{HealthService, Readiness},
-    patience::Arrival,
+    turns::Turns,
     unary,
 };
 use crate::{
+    metrics,
     panics::{Contained, Panicked},
     proto::{
         FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
@@ -32,6 +33,7 @@ pub(super) struct Dispatch<T> {
     rate_limit: Arc<T>,
     max_message_bytes: usize,
     others: Routes,
+    turns: Arc<Turns>,
 }
 
 /// Health and reflection.
@@ -49,7 +51,7 @@ pub(super) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionEr
 
 impl<T: RateLimitService> Dispatch<T> {
     pub(super) fn new(rate_limit: T, others: Routes, max_message_bytes: usize) -> Self {
-        Self { rate_limit: Arc::new(rate_limit), max_message_bytes, others }
+        Self { rate_limit: Arc::new(rate_limit), max_message_bytes, others, turns: Arc::default() }
     }
 }
 
@@ -59,6 +61,7 @@ impl<T> Clone for Dispatch<T> {
             rate_limit: Arc::clone(&self.rate_limit),
             max_message_bytes: self.max_message_bytes,
             others: self.others.clone(),
+            turns: Arc::clone(&self.turns),
         }
     }
 }
@@ -71,8 +74,9 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         match request.uri().path() == unary::PATH {
             true => {
-                let (service, arrival) = (Arc::clone(&self.rate_limit), Arrival::now());
-                let answer = unary::answer(service, arrival, request, self.max_message_bytes);
+                let Ok(turn) = self.turns.take_on(request.headers()) else { return Answering::Refused };
+                let answer =
+                    unary::answer(Arc::clone(&self.rate_limit), turn, request, self.max_message_bytes);
                 Answering::RateLimit(Contained(Box::pin(answer)))
             }
             false => Answering::Other(Contained(Box::pin(self.others.clone().call(request.map(Body::new))))),
@@ -84,6 +88,8 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A call that is being answered.
 pub(super) enum Answering {
+    /// It is not: there is no time.
+    Refused,
     RateLimit(Contained<Boxed<Response<Delivery>>>),
     Other(Contained<Boxed<Result<Response<Body>, Infallible>>>),
 }
@@ -93,11 +99,18 @@ impl Future for Answering {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = match &mut *self {
+            Self::Refused => return Poll::Ready(Ok(refused())),
             Self::RateLimit(answer) => ready!(Pin::new(answer).poll(cx)),
             Self::Other(answer) => ready!(Pin::new(answer).poll(cx)).map(|Ok(answer)| Delivery::of(answer)),
         };
         Poll::Ready(Ok(answer.unwrap_or_else(|Panicked| failed())))
     }
+}
+
+/// What the caller of a call hears that would be answered too late.
+fn refused() -> Response<Delivery> {
+    metrics::answered("overloaded");
+    Delivery::of(Status::unavailable("overloaded: there is no time for an answer").into_http::<Body>())
 }
 
 /// What the caller of a call hears whose answer panicked.

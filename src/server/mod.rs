@@ -26,6 +26,7 @@ mod running;
 mod signals;
 mod start;
 mod stores;
+mod turns;
 mod unary;
 mod worker;
 mod workers;

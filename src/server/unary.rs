@@ -15,15 +15,9 @@ use hyper::{
 use prost::Message as _;
 use tonic::{Status, body::Body, metadata::MetadataMap};
 
-use super::{
-    delivery::Delivery,
-    patience::{Arrival, TooLate},
-};
-use crate::{
-    metrics,
-    proto::envoy::service::ratelimit::v3::{
-        RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
-    },
+use super::{delivery::Delivery, patience::Hurried, turns::Turn};
+use crate::proto::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
 
 /// What asks for it.
@@ -32,17 +26,16 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 /// Bytes before a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
-/// Has `service` answer a call that came in at `arrival`, and whose message has `max_bytes` at most.
+/// Has `service` answer a call that was taken on, and whose message has `max_bytes` at most.
 pub(super) async fn answer<T: RateLimitService>(
     service: Arc<T>,
-    arrival: Arrival,
+    turn: Turn,
     request: Request<Incoming>,
     max_bytes: usize,
 ) -> Response<Delivery> {
     let (mut parts, body) = request.into_parts();
-    if arrival.note_wait(&parts.headers, &mut parts.extensions) == Err(TooLate) {
-        metrics::answered("expired");
-        return Delivery::of(Status::deadline_exceeded("overloaded").into_http::<Body>());
+    if !turn.has_time {
+        parts.extensions.insert(Hurried);
     }
     let answer = match receive(&parts.headers, body, max_bytes).await {
         Ok(message) => {
