@@ -24,6 +24,7 @@ mod degraded;
 mod differential;
 mod envoy;
 mod exactness;
+mod faults;
 mod http;
 mod instances;
 mod leases;

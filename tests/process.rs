@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::support::{
     http,
-    redis::Redis,
+    redis::{Redis, hits},
     tollgate::{Tollgate, command, request, rules},
 };
 
@@ -53,9 +53,7 @@ async fn stop_under_load(yaml: &str) {
     assert_eq!(tollgate.wait(), Some(0));
     assert!(answered > 0, "no call was answered");
     let cell: Vec<u8> = redis::cmd("GET").arg("{d|k=v}").query(&mut redis.connect()).expect("the cell");
-    // The cell's format, number of records and end, one id, the window's end, and the hits.
-    let hits: [u8; 4] = cell[1 + 2 + 4 + 6 + 4..].try_into().expect("one record");
-    assert_eq!(u32::from_le_bytes(hits), answered);
+    assert_eq!(hits(&cell), answered);
 }
 
 #[tokio::test]

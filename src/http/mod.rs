@@ -2,6 +2,8 @@
 //! another.
 
 mod admin;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod json;
 mod port;
 mod rlconfig;

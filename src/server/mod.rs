@@ -14,6 +14,8 @@ mod balance;
 mod connection;
 mod delivery;
 mod dispatch;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod health;
 mod io;
 mod listen;

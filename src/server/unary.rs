@@ -108,7 +108,7 @@ fn refuse_compression(headers: &HeaderMap) -> Result<(), Status> {
 
 /// What came of a request's body.
 #[derive(Debug, Default)]
-struct Received {
+pub(super) struct Received {
     /// Nearly always all there is.
     first: Bytes,
     /// Everything, once there is more than one piece.
@@ -121,7 +121,7 @@ impl Received {
     }
 
     /// Adds a piece; what comes after the message is let go.
-    fn add(&mut self, piece: Bytes, max_bytes: usize) -> Result<(), Status> {
+    pub(super) fn add(&mut self, piece: Bytes, max_bytes: usize) -> Result<(), Status> {
         if self.bytes().is_empty() {
             self.first = piece;
         } else if self.message_end(max_bytes)?.is_none_or(|end| self.bytes().len() < end) {
@@ -163,7 +163,7 @@ impl Received {
         Ok(Some(length.saturating_add(PREFIX)))
     }
 
-    fn message(&self, max_bytes: usize) -> Result<&[u8], Status> {
+    pub(super) fn message(&self, max_bytes: usize) -> Result<&[u8], Status> {
         if self.bytes().is_empty() {
             return Err(Status::internal("Missing request message."));
         }

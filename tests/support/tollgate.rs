@@ -91,6 +91,14 @@ impl Tollgate {
         Client { inner: RateLimitServiceClient::new(endpoint.connect().await.expect("tollgate listens")) }
     }
 
+    /// Bytes of memory that it has resident.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        1024 * kilobytes.and_then(|number| number.parse::<u64>().ok()).expect("a number")
+    }
+
     /// Sends a signal, by its name without `SIG`.
     pub(crate) fn signal(&self, name: &str) {
         self.process.signal(name);
