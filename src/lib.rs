@@ -46,3 +46,6 @@ pub mod explain;
 pub mod load;
 pub mod metrics;
 pub mod telemetry;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;

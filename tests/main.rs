@@ -35,5 +35,6 @@ mod process;
 mod readme;
 mod reload;
 mod runs;
+mod secrets;
 mod tls;
 mod topologies;

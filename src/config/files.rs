@@ -174,6 +174,13 @@ pub(super) struct Sources {
 }
 
 impl Sources {
+    /// Files that were read elsewhere.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn of(files: Vec<(String, Vec<u8>)>) -> Self {
+        let files = files.into_iter().map(|(name, content)| (name, Ok(content))).collect();
+        Self { files, ignored: Vec::new() }
+    }
+
     /// A hash of all that is loaded. A file that is ignored counts where it is an error.
     pub(super) fn fingerprint(&self, strict: bool) -> Fingerprint {
         let mut hash = Hash::new();

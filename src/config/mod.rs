@@ -17,6 +17,8 @@ mod compile;
 mod duration;
 mod files;
 mod fingerprint;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod problem;
 mod raw;
 mod reader;

@@ -55,7 +55,7 @@ impl Messages {
     }
 
     /// Reads a request; fields go by their names in JSON or in protobuf, and none may be unknown.
-    fn request(&self, body: &[u8]) -> Result<RateLimitRequest, String> {
+    pub(super) fn request(&self, body: &[u8]) -> Result<RateLimitRequest, String> {
         let mut reader = serde_json::Deserializer::from_slice(body);
         let message = DynamicMessage::deserialize(self.request.clone(), &mut reader);
         let message = message.and_then(|message| reader.end().map(|()| message));
@@ -64,7 +64,7 @@ impl Messages {
     }
 
     /// Writes a response without the fields that have their default value.
-    fn response(&self, response: &RateLimitResponse) -> Result<Vec<u8>, String> {
+    pub(super) fn response(&self, response: &RateLimitResponse) -> Result<Vec<u8>, String> {
         let encoded = response.encode_to_vec();
         let message = DynamicMessage::decode(self.response.clone(), encoded.as_slice());
         let message = message.map_err(|error| error.to_string())?;

@@ -22,6 +22,9 @@ const MAX_VALUE_PATHS: usize = 10_000;
 /// The longest such path in bytes, for the same reason.
 const LONGEST_VALUE_PATH: usize = 256;
 
+/// Bytes of all such paths with their domains: each is exported five times.
+const MAX_VALUE_BYTES: usize = 512 << 10;
+
 /// The path of limits that requests bring along. There is one in a domain, so the bound does not apply.
 const BROUGHT_ALONG: &str = "(request)";
 
@@ -39,7 +42,20 @@ impl fmt::Debug for RuleCounters {
 }
 
 /// The series of paths that contain a request's values, and of those that belong to no rule.
-static BY_PATH: LazyLock<RwLock<HashMap<String, Arc<RuleCounters>>>> = LazyLock::new(RwLock::default);
+static BY_PATH: LazyLock<RwLock<Paths>> = LazyLock::new(RwLock::default);
+
+#[derive(Default)]
+struct Paths {
+    series: HashMap<String, Arc<RuleCounters>>,
+    /// Bytes of the keys.
+    bytes: usize,
+}
+
+impl Paths {
+    fn has_room_for(&self, key: &str) -> bool {
+        self.series.len() < MAX_VALUE_PATHS && self.bytes.saturating_add(key.len()) <= MAX_VALUE_BYTES
+    }
+}
 
 impl RuleCounters {
     fn new(domain: &str, path: &str) -> Self {
@@ -99,25 +115,30 @@ fn by_path(domain: &str, path: &str) -> Option<Arc<RuleCounters>> {
     }
     // A domain's length keeps the two parts apart.
     let key = format!("{}:{domain}{path}", domain.len());
-    let is_full = |paths: &HashMap<_, _>| paths.len() >= MAX_VALUE_PATHS && path != BROUGHT_ALONG;
+    let may_come = |paths: &Paths| path == BROUGHT_ALONG || paths.has_room_for(&key);
     {
         let paths = BY_PATH.read();
-        if let Some(known) = paths.get(&key) {
+        if let Some(known) = paths.series.get(&key) {
             return Some(Arc::clone(known));
         }
-        if is_full(&paths) {
+        if !may_come(&paths) {
             dropped();
             return None;
         }
     }
     let mut paths = BY_PATH.write();
-    // Another worker may have taken the last place meanwhile.
-    if is_full(&paths) {
+    // Another worker may have added it meanwhile, or taken the last place.
+    if let Some(known) = paths.series.get(&key) {
+        return Some(Arc::clone(known));
+    }
+    if !may_come(&paths) {
         dropped();
         return None;
     }
-    let counters = paths.entry(key).or_insert_with(|| Arc::new(RuleCounters::new(domain, path)));
-    Some(Arc::clone(counters))
+    let counters = Arc::new(RuleCounters::new(domain, path));
+    paths.bytes = paths.bytes.saturating_add(key.len());
+    paths.series.insert(key, Arc::clone(&counters));
+    Some(counters)
 }
 
 /// Counts a decision whose path was too long, or one too many.
@@ -130,4 +151,20 @@ fn dropped() {
 fn near_limit(limit: u32, ratio: f64) -> u64 {
     // In the reference's precision, so that both round alike.
     (limit as f32 * ratio as f32) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_with_values_are_bounded_in_number_and_in_bytes() {
+        let mut paths = Paths::default();
+        assert!(paths.has_room_for("1:d_a"));
+        paths.bytes = MAX_VALUE_BYTES;
+        assert!(!paths.has_room_for("1:d_a"));
+        let counters = Arc::new(RuleCounters::new("d", "a"));
+        let series = (0..MAX_VALUE_PATHS).map(|at| (at.to_string(), Arc::clone(&counters))).collect();
+        assert!(!Paths { series, bytes: 0 }.has_room_for("1:d_a"));
+    }
 }

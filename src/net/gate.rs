@@ -1,6 +1,13 @@
 //! What a port says of connections that it cannot take: a line for each change, not for each connection.
 
+use std::{io, time::Duration};
+
+use tokio::time::sleep;
+
 use crate::{metrics, settings::Port};
+
+/// Before the operating system is asked again that had nothing to give.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Looks after the number of a port's connections.
 #[derive(Debug)]
@@ -43,12 +50,19 @@ impl Gate {
         true
     }
 
-    /// Hears that the operating system has no connection to give, most likely for want of file descriptors.
-    pub(crate) fn failed(&mut self, error: &std::io::Error) {
+    /// Hears that the operating system has no connection to give, and waits as long as makes sense before it is asked
+    /// again.
+    pub(crate) async fn failed(&mut self, error: &io::Error) {
+        // The client changed its mind, which says nothing of others.
+        if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
+            return;
+        }
         if self.state != State::Failing {
             self.state = State::Failing;
             tracing::warn!("the {} port cannot accept connections: {error}", self.port);
         }
+        // Most likely out of file descriptors, which does not change within microseconds.
+        sleep(PAUSE).await;
     }
 }
 
@@ -56,8 +70,8 @@ impl Gate {
 mod tests {
     use super::*;
 
-    #[test]
-    fn it_is_open_up_to_its_bound_and_again_once_there_is_room_to_spare() {
+    #[tokio::test]
+    async fn it_is_open_up_to_its_bound_and_again_once_there_is_room_to_spare() {
         let mut gate = Gate::new(Port::Grpc, 20);
         assert!(gate.admits(19));
         assert!(!gate.admits(20));
@@ -67,7 +81,9 @@ mod tests {
         assert_eq!(gate.state, State::Full);
         assert!(gate.admits(18));
         assert_eq!(gate.state, State::Open);
-        gate.failed(&std::io::Error::other("no descriptors"));
+        gate.failed(&io::ErrorKind::ConnectionAborted.into()).await;
+        assert_eq!(gate.state, State::Open);
+        gate.failed(&io::Error::other("no descriptors")).await;
         assert_eq!(gate.state, State::Failing);
         assert!(gate.admits(5));
         assert_eq!(gate.state, State::Open);

@@ -13,8 +13,8 @@ use super::Rules;
 #[derive(Debug, Default)]
 pub struct Snapshot {
     current: ArcSwapOption<Rules>,
-    /// The version before, and older ones that were in use when the next one came. They are dropped by whoever replaces
-    /// the rules: a large tree takes too long to take apart for a request to do it.
+    /// Versions before that may still be in use. They are dropped by whoever replaces the rules: a large tree takes too
+    /// long to take apart for a request to do it.
     retired: Mutex<Vec<Arc<Rules>>>,
 }
 
@@ -46,14 +46,21 @@ impl Snapshot {
     /// Puts `rules` in force for every request from now on.
     pub fn replace(&self, rules: Arc<Rules>) {
         let replaced = self.current.swap(Some(rules));
+        self.retired.lock().extend(replaced);
+        self.drop_unused();
+    }
+
+    /// Drops the versions before that no request uses any more, and says whether those were all.
+    pub fn drop_unused(&self) -> bool {
         let mut retired = self.retired.lock();
         // Nobody can get hold of them any more, so what only this list holds is held by nobody.
         let (in_use, unused): (Vec<_>, Vec<_>) =
             retired.drain(..).partition(|rules| Arc::strong_count(rules) > 1);
+        let was_all = in_use.is_empty();
         *retired = in_use;
-        retired.extend(replaced);
         drop(retired);
         drop(unused);
+        was_all
     }
 }
 
@@ -71,9 +78,10 @@ mod tests {
         for _ in 0..3 {
             snapshot.replace(Arc::default());
         }
+        assert!(!snapshot.drop_unused());
         drop(in_use);
         assert_eq!(count.strong_count(), 1, "the request dropped it");
-        snapshot.replace(Arc::default());
+        assert!(snapshot.drop_unused());
         assert_eq!(count.strong_count(), 0, "it is kept for ever");
     }
 }

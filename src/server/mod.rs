@@ -9,10 +9,13 @@
 //! A worker is a thread with a single-threaded runtime that keeps its connections for their whole life, so no
 //! request ever crosses threads.
 
+mod arrival;
 mod balance;
 mod connection;
 mod delivery;
 mod dispatch;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod health;
 mod io;
 mod listen;

@@ -34,7 +34,7 @@ pub(super) fn part(timeout: Duration, percent: u32) -> Duration {
 }
 
 /// What the header says: a number of at most 8 digits and its unit. One that can't be read says nothing.
-fn timeout(header: &[u8]) -> Option<Duration> {
+pub(super) fn timeout(header: &[u8]) -> Option<Duration> {
     let (unit, digits) = header.split_last()?;
     let is_number = !digits.is_empty() && digits.len() <= 8 && digits.iter().all(u8::is_ascii_digit);
     let number: u64 = std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;

@@ -1,6 +1,6 @@
 //! How versions of the configuration take effect.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, thread, time::Duration};
 
 use super::health::Readiness;
 use crate::{
@@ -9,6 +9,11 @@ use crate::{
     rules::Snapshot,
     settings::RulesSettings,
 };
+
+/// Between two looks for whether requests still use the rules before.
+const LOOK: Duration = Duration::from_millis(20);
+/// Looks for that. What is used for longer is kept until the next version comes.
+const LOOKS: usize = 50;
 
 /// Puts good versions in force, and keeps the old one when the new one is bad.
 #[derive(Clone, Debug)]
@@ -42,7 +47,7 @@ impl Reloader {
         }
     }
 
-    /// Takes a version that the watcher found and loaded in the background.
+    /// Takes a version that the watcher found and loaded in the background, on a thread that may wait.
     pub(super) fn take(&self, version: Result<Loaded, LoadError>) {
         metrics::config_load(version.is_ok());
         match version {
@@ -50,6 +55,7 @@ impl Reloader {
                 self.put_in_force(loaded);
                 let rules = self.rules.load().map_or(0, |rules| rules.rules().count());
                 tracing::info!(rules, "loaded the changed rules from {}", self.directory.display());
+                self.drop_rules_before();
             }
             Err(error) => {
                 let in_force = match self.rules.load() {
@@ -58,6 +64,16 @@ impl Reloader {
                 };
                 tracing::error!("the changed rules are not used, {in_force}:\n{error}");
             }
+        }
+    }
+
+    /// Gives the memory of the rules before back, so that no two versions are held for long.
+    fn drop_rules_before(&self) {
+        for _ in 0..LOOKS {
+            if self.rules.drop_unused() {
+                return;
+            }
+            thread::sleep(LOOK);
         }
     }
 

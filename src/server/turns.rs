@@ -59,6 +59,13 @@ pub(super) struct Turn {
     turns: Arc<Turns>,
     /// Whether there is time to ask the store.
     pub(super) has_time: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Counted,
+    Paused,
 }
 
 /// The worker has too much to do to answer in time.
@@ -74,7 +81,7 @@ impl Turns {
         }
         let has_time = self.has_time(headers)?;
         self.taken_on.fetch_add(1, Ordering::Relaxed);
-        Ok(Turn { turns: Arc::clone(self), has_time })
+        Ok(Turn { turns: Arc::clone(self), has_time, state: State::Counted })
     }
 
     fn has_time(&self, headers: &HeaderMap) -> Result<bool, Overloaded> {
@@ -117,9 +124,27 @@ impl Turns {
     }
 }
 
+impl Turn {
+    /// Does not count while its caller has more to send.
+    pub(super) fn pause(&mut self) {
+        if self.state == State::Counted {
+            self.state = State::Paused;
+            self.turns.taken_on.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts again.
+    pub(super) fn go_on(&mut self) {
+        if self.state == State::Paused {
+            self.state = State::Counted;
+            self.turns.taken_on.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.taken_on.fetch_sub(1, Ordering::Relaxed);
+        self.pause();
     }
 }
 
@@ -149,6 +174,19 @@ mod tests {
         assert!((60..=64).contains(&taken.len()), "6 ms of 20: {}", taken.len());
         drop(taken);
         assert!(turns.take_on(&headers).is_ok_and(|turn| turn.has_time), "all are done");
+    }
+
+    #[test]
+    fn calls_whose_callers_have_more_to_send_keep_no_others_out() {
+        let (turns, headers) = (turns(), headers("20m"));
+        let mut taken: Vec<_> = (0..1_000).map_while(|_| turns.take_on(&headers).ok()).collect();
+        assert!(turns.take_on(&headers).is_err());
+        taken.iter_mut().for_each(Turn::pause);
+        assert!(turns.take_on(&headers).is_ok_and(|turn| turn.has_time));
+        taken.iter_mut().for_each(Turn::go_on);
+        assert!(turns.take_on(&headers).is_err());
+        drop(taken);
+        assert_eq!(turns.taken_on.load(Ordering::Relaxed), 0);
     }
 
     #[test]

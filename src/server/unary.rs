@@ -4,18 +4,23 @@
 //! any kind, which took a tenth of what answering costs. What a caller sees is the same, but that what follows the
 //! one message of a request is not looked at.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use bytes::{BufMut as _, BytesMut};
 use hyper::{
     Request, Response,
-    body::{Body as _, Bytes, Incoming},
+    body::{Bytes, Incoming},
     header::{CONTENT_TYPE, HeaderMap, HeaderValue},
 };
 use prost::Message as _;
 use tonic::{Status, body::Body, metadata::MetadataMap};
 
-use super::{delivery::Delivery, patience::Hurried, turns::Turn};
+use super::{
+    arrival::{Arrival, Limits},
+    delivery::Delivery,
+    patience::Hurried,
+    turns::Turn,
+};
 use crate::proto::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
@@ -26,18 +31,19 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 /// Bytes before a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
-/// Has `service` answer a call that was taken on, and whose message has `max_bytes` at most.
+/// Has `service` answer a call that was taken on, and whose message keeps to `limits`.
 pub(super) async fn answer<T: RateLimitService>(
     service: Arc<T>,
-    turn: Turn,
+    mut turn: Turn,
     request: Request<Incoming>,
-    max_bytes: usize,
+    limits: Limits,
 ) -> Response<Delivery> {
     let (mut parts, body) = request.into_parts();
     if !turn.has_time {
         parts.extensions.insert(Hurried);
     }
-    let answer = match receive(&parts.headers, body, max_bytes).await {
+    let answer = match receive(&parts.headers, Arrival::new(body, limits.time), limits.bytes, &mut turn).await
+    {
         Ok(message) => {
             let metadata = MetadataMap::from_headers(parts.headers);
             let request = tonic::Request::from_parts(metadata, parts.extensions, message);
@@ -70,14 +76,14 @@ fn frame(message: &RateLimitResponse) -> Bytes {
 /// Reads a request to its end.
 async fn receive(
     headers: &HeaderMap,
-    mut body: Incoming,
+    mut body: Arrival,
     max_bytes: usize,
+    turn: &mut Turn,
 ) -> Result<RateLimitRequest, Status> {
     refuse_compression(headers)?;
     let mut received = Received::default();
-    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-        let frame = frame.map_err(|error| Status::from_error(error.into()))?;
-        if let Ok(data) = frame.into_data() {
+    while let Some(frame) = body.next(turn).await {
+        if let Ok(data) = frame?.into_data() {
             received.add(data, max_bytes)?;
         }
     }
@@ -102,7 +108,7 @@ fn refuse_compression(headers: &HeaderMap) -> Result<(), Status> {
 
 /// What came of a request's body.
 #[derive(Debug, Default)]
-struct Received {
+pub(super) struct Received {
     /// Nearly always all there is.
     first: Bytes,
     /// Everything, once there is more than one piece.
@@ -115,7 +121,7 @@ impl Received {
     }
 
     /// Adds a piece; what comes after the message is let go.
-    fn add(&mut self, piece: Bytes, max_bytes: usize) -> Result<(), Status> {
+    pub(super) fn add(&mut self, piece: Bytes, max_bytes: usize) -> Result<(), Status> {
         if self.bytes().is_empty() {
             self.first = piece;
         } else if self.message_end(max_bytes)?.is_none_or(|end| self.bytes().len() < end) {
@@ -157,7 +163,7 @@ impl Received {
         Ok(Some(length.saturating_add(PREFIX)))
     }
 
-    fn message(&self, max_bytes: usize) -> Result<&[u8], Status> {
+    pub(super) fn message(&self, max_bytes: usize) -> Result<&[u8], Status> {
         if self.bytes().is_empty() {
             return Err(Status::internal("Missing request message."));
         }

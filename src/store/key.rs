@@ -11,6 +11,9 @@
 //! Names are injective whatever the parts contain: the characters that build a name are escaped inside the
 //! parts, braces among them, so that Redis finds the hash tag where we put it. Long tags are hashed.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+
 use std::fmt;
 
 use sha2::{Digest, Sha256};
@@ -289,6 +292,8 @@ mod tests {
             prop_assert_eq!(first.tag(), second.tag());
             prop_assert_eq!(first == second, left == right);
             prop_assert_eq!(first == tag, left == (Vec::new(), 0));
+            // What a counter's name takes of memory is bounded whatever callers bring.
+            prop_assert!(first.as_bytes().len() <= 352);
         }
 
         #[test]

@@ -170,7 +170,7 @@ impl MemoryStore {
             let standing = ask.policy.standing(state, now, ask.hits);
             let verdict = ask.policy.verdict(standing, now, ask.hits, admitted, charging);
             let (exhausted, expires_at) = (verdict.remaining == 0, ask.policy.expires_at(state));
-            (verdict, Standing { exhausted, expires_at })
+            (verdict, Standing::new(exhausted, expires_at))
         })
     }
 
@@ -187,85 +187,4 @@ impl MemoryStore {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        algorithm::{Algorithm, Parameters},
-        descriptor::Entry,
-        quota::{Quota, Unit, Window},
-        rules::{RecordId, Sync},
-        store::key::CellKey,
-    };
-
-    fn call(value: &str, limit: u32, unit: Unit) -> Call {
-        let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
-        let quota = Quota { limit, window: Window::of(unit) };
-        let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
-        let record = RecordId::alone(Algorithm::FixedWindow);
-        let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: Sync::Strict };
-        Call::new(Charging::EachForItself, key, ask)
-    }
-
-    fn admitted(store: &MemoryStore, call: &Call) -> bool {
-        store.decide(call)[0].1.admitted
-    }
-
-    #[test]
-    fn counters_that_ended_make_room_without_an_eviction() {
-        let clock = Clock::manual(Timestamp::from_micros(1_000_000_000));
-        let store = MemoryStore::new(64, clock.clone());
-        for second in 0_u64..10_000 {
-            clock.set(Timestamp::from_micros(1_000_000_000 + second * 1_000_000));
-            assert!(admitted(&store, &call(&second.to_string(), 1, Unit::Second)));
-        }
-        assert_eq!(store.occupancy().evicted, 0);
-        assert!(store.occupancy().counters <= 64);
-    }
-
-    #[test]
-    fn a_full_store_evicts_counters_that_deny_nothing_first() {
-        let clock = Clock::manual(Timestamp::from_micros(1_000_000_000));
-        let store = MemoryStore::new(64 * 32, clock);
-        let exhausted: Vec<Call> = (0..64).map(|at| call(&format!("busy{at}"), 1, Unit::Hour)).collect();
-        for call in &exhausted {
-            assert!(admitted(&store, call));
-        }
-        for at in 0..20_000 {
-            assert!(admitted(&store, &call(&format!("idle{at}"), 100, Unit::Hour)));
-        }
-        let occupancy = store.occupancy();
-        assert!(occupancy.counters <= 64 * 32 && occupancy.evicted > 10_000, "{occupancy:?}");
-        for call in &exhausted {
-            assert!(!admitted(&store, call), "an enforced limit was forgotten");
-        }
-    }
-
-    #[test]
-    fn a_log_weighs_as_much_as_its_hits() {
-        let clock = Clock::manual(Timestamp::from_micros(1_000_000_000));
-        let store = MemoryStore::new(64 * 100, clock.clone());
-        let window = Window::of(Unit::Hour);
-        let parameters = Parameters::default();
-        let policy = Policy::new(Algorithm::SlidingWindowLog, Quota { limit: 1_000, window }, &parameters);
-        let policy = policy.expect("valid");
-        let record = RecordId::alone(Algorithm::SlidingWindowLog);
-        let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: Sync::Strict };
-        let call = |value: &str| {
-            let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
-            Call::new(Charging::EachForItself, key, ask)
-        };
-        let mut now = 1_000_000_000;
-        for log in 0..200 {
-            let call = call(&log.to_string());
-            for hit in 0..400 {
-                now += 1;
-                clock.set(Timestamp::from_micros(now));
-                let verdict = store.decide(&call)[0].1;
-                assert_eq!(verdict.used, hit + 1, "the log that grows is not the one that goes");
-            }
-        }
-        // 200 logs of 400 hits weigh 101 each, of 6,400.
-        let occupancy = store.occupancy();
-        assert!(occupancy.counters <= 64 && occupancy.evicted >= 136, "{occupancy:?}");
-    }
-}
+mod tests;

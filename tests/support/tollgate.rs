@@ -48,8 +48,13 @@ impl Tollgate {
 
     /// Serves the rules in `config`. Errors of the store are seen, unless the arguments say otherwise.
     pub(crate) fn spawn(config: &Path, arguments: &[&str]) -> Self {
+        Self::spawn_by(command(), config, arguments)
+    }
+
+    /// The same, by a command that becomes the program.
+    pub(crate) fn spawn_by(mut program: Command, config: &Path, arguments: &[&str]) -> Self {
         let (grpc_port, http_port, admin_port) = (free_port(), free_port(), free_port());
-        let child = command()
+        let child = program
             .arg("serve")
             .arg("--config")
             .arg(config)

@@ -18,6 +18,8 @@ const MAX_NODES: usize = if cfg!(test) { 400_000 } else { 2_000_000 };
 const MAX_REMARKS: usize = 1_000;
 /// Nodes that anchors and aliases may add to a document: a few lines can ask for billions.
 const MAX_ALIASED_NODES: usize = 1_000_000;
+/// Nodes that an anchor counts as, beside those that it names.
+const NODES_OF_ANCHOR: usize = 10;
 /// Bytes of text that anchors and aliases may add to a document.
 const MAX_ALIASED_BYTES: usize = 64 << 20;
 
@@ -174,7 +176,7 @@ impl Builder {
         if anchor > 0 {
             let (nodes, bytes, depth) = cost(&node);
             // It is kept beside the document, as if it were repeated once.
-            self.charge(node.at, nodes, bytes)?;
+            self.charge(node.at, nodes.saturating_add(NODES_OF_ANCHOR), bytes)?;
             self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, bytes, depth });
         }
         match self.open.last_mut() {

@@ -16,11 +16,15 @@ const SWEEP: usize = 2;
 /// Slots that are compared when all are taken and one must go.
 const CANDIDATES: usize = 32;
 
+/// How often a counter that denies nothing must have been asked for to matter as much as one that denies. More than a
+/// flood of names is asked for each of them; less than a limit that somebody is about to reach.
+const DENYING: u8 = 4;
+
 /// Counters in one slab, with an index beside it.
 ///
 /// A hand goes round the slab and drops counters whose time has passed, as fast as new ones come. When the weight is
-/// too much, one of the next few goes: one that denies nothing before one that does, and the one that ends first
-/// among equals.
+/// too much, one of the next few goes: the one that was asked for least, where one that denies counts as if it had been
+/// asked for some times more, and the one that ends first among equals.
 #[derive(Debug)]
 pub(super) struct Shard {
     hasher: RandomState,
@@ -33,6 +37,10 @@ pub(super) struct Shard {
     capacity: usize,
     weight: usize,
     evicted: u64,
+    /// Goes up by one, and round, each time that as many counters were dropped to make room as are held.
+    turn: u8,
+    /// Counters dropped to make room in this turn.
+    dropped: usize,
 }
 
 /// A counter. With a short name it is one cache line, and nothing else has to be fetched to decide it.
@@ -45,12 +53,47 @@ struct Slot {
 }
 
 /// What matters of a counter when it is looked at for whether it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Standing {
     /// Whether nothing remained after the last decision: the limit is being enforced.
-    pub(super) exhausted: bool,
+    exhausted: bool,
+    /// How often the counter was asked for, halved with each turn.
+    asked: u8,
+    /// The turn in which that was.
+    turn: u8,
     /// When the state is as good as unused, in seconds since the epoch.
-    pub(super) expires_at: u32,
+    expires_at: u32,
+}
+
+impl Standing {
+    /// The standing of a counter that was asked for once.
+    pub(super) const fn new(exhausted: bool, expires_at: u32) -> Self {
+        Self { exhausted, asked: 1, turn: 0, expires_at }
+    }
+
+    /// How often the counter was asked for, as it counts in a turn.
+    const fn asked(self, turn: u8) -> u8 {
+        match self.asked.checked_shr(turn.wrapping_sub(self.turn) as u32) {
+            Some(asked) => asked,
+            None => 0,
+        }
+    }
+
+    /// This one, of a counter that came in this turn.
+    const fn begun(self, turn: u8) -> Self {
+        Self { turn, ..self }
+    }
+
+    /// This one after another.
+    const fn after(self, before: Self, turn: u8) -> Self {
+        Self { asked: before.asked(turn).saturating_add(1), turn, ..self }
+    }
+
+    /// What matters least has the least.
+    const fn rank(self, turn: u8) -> (u8, u32) {
+        let bonus = if self.exhausted { DENYING } else { 0 };
+        (self.asked(turn).saturating_add(bonus), self.expires_at)
+    }
 }
 
 impl Shard {
@@ -59,7 +102,17 @@ impl Shard {
     pub(super) fn new(capacity: usize, hasher: RandomState) -> Self {
         // Positions in the index are 32 bits wide.
         let capacity = capacity.clamp(1, u32::MAX as usize);
-        Self { hasher, slots: Slab::new(), index: HashTable::new(), hand: 0, capacity, weight: 0, evicted: 0 }
+        Self {
+            hasher,
+            slots: Slab::new(),
+            index: HashTable::new(),
+            hand: 0,
+            capacity,
+            weight: 0,
+            evicted: 0,
+            turn: 0,
+            dropped: 0,
+        }
     }
 
     /// Counters held.
@@ -87,6 +140,7 @@ impl Shard {
         now: Timestamp,
         decide: impl FnOnce(&mut State) -> (T, Standing),
     ) -> T {
+        let turn = self.turn;
         let Some(slot) = self.slot(name) else {
             let mut state = State::default();
             let (answer, standing) = decide(&mut state);
@@ -97,7 +151,7 @@ impl Shard {
         };
         let before = slot.state.weight();
         let (answer, standing) = decide(&mut slot.state);
-        slot.standing = standing;
+        slot.standing = standing.after(slot.standing, turn);
         let after = slot.state.weight();
         self.weight = self.weight.saturating_add(after).saturating_sub(before);
         if after > before {
@@ -112,7 +166,7 @@ impl Shard {
         self.sweep(now);
         self.make_room(weight, None, now);
         let Ok(at) = u32::try_from(self.slots.len()) else { return };
-        self.slots.push(Slot { name: name.keep(), state, standing });
+        self.slots.push(Slot { name: name.keep(), state, standing: standing.begun(self.turn) });
         self.weight = self.weight.saturating_add(weight);
         self.make_room_in_index(at);
         let (slots, hasher) = (&self.slots, &self.hasher);
@@ -171,7 +225,7 @@ impl Shard {
 
     /// Drops the next slot that has ended, or of the next few the one that matters least; says no when there is none.
     fn evict(&mut self, spared: Option<&Name<'_>>, now: Timestamp) -> bool {
-        let mut least: Option<(Standing, usize)> = None;
+        let mut least: Option<((u8, u32), usize)> = None;
         for _ in 0..CANDIDATES.min(self.slots.len()) {
             let at = self.next_position();
             let Some(slot) = self.slots.get(at) else { continue };
@@ -182,13 +236,19 @@ impl Shard {
                 self.remove(at);
                 return true;
             }
-            if least.is_none_or(|(least, _)| slot.standing < least) {
-                least = Some((slot.standing, at));
+            let rank = slot.standing.rank(self.turn);
+            if least.is_none_or(|(least, _)| rank < least) {
+                least = Some((rank, at));
             }
         }
         if let Some((_, at)) = least {
             self.remove(at);
             self.evicted = self.evicted.saturating_add(1);
+            self.dropped = self.dropped.saturating_add(1);
+            if self.dropped > self.slots.len() {
+                self.dropped = 0;
+                self.turn = self.turn.wrapping_add(1);
+            }
         }
         least.is_some()
     }
@@ -226,7 +286,7 @@ mod tests {
         let hasher = RandomState::default();
         let mut shard = Shard::new(500, hasher.clone());
         let record = RecordId::alone(Algorithm::FixedWindow);
-        let standing = Standing { exhausted: false, expires_at: 100 };
+        let standing = Standing::new(false, 100);
         for number in 0..100_000 {
             let cell = format!("{number}");
             let name = Name::new(&hasher, cell.as_bytes(), &record);
@@ -256,10 +316,10 @@ mod tests {
             let now = Timestamp::from_micros(second * 1_000_000);
             shard.decide(&name, now, |state| {
                 let State::Words([count, ..]) = *state else {
-                    return (0, Standing { exhausted, expires_at });
+                    return (0, Standing::new(exhausted, expires_at));
                 };
                 *state = State::Words([count + 1, 0, 0]);
-                (count + 1, Standing { exhausted, expires_at })
+                (count + 1, Standing::new(exhausted, expires_at))
             })
         };
         // Most of what is held is exhausted, and soon over.

@@ -10,12 +10,14 @@ const CHUNK: usize = 255;
 pub(super) struct Slab<T> {
     /// All are full but the last, which is not empty.
     chunks: Vec<Vec<T>>,
+    /// An empty one, so that values that come and go at the border of two chunks don't allocate each time.
+    spare: Option<Vec<T>>,
     len: usize,
 }
 
 impl<T> Slab<T> {
     pub(super) const fn new() -> Self {
-        Self { chunks: Vec::new(), len: 0 }
+        Self { chunks: Vec::new(), spare: None, len: 0 }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -35,7 +37,7 @@ impl<T> Slab<T> {
         match self.chunks.last_mut().filter(|chunk| chunk.len() < CHUNK) {
             Some(chunk) => chunk.push(value),
             None => {
-                let mut chunk = Vec::with_capacity(CHUNK);
+                let mut chunk = self.spare.take().unwrap_or_else(|| Vec::with_capacity(CHUNK));
                 chunk.push(value);
                 self.chunks.push(chunk);
             }
@@ -59,7 +61,7 @@ impl<T> Slab<T> {
         let chunk = self.chunks.last_mut()?;
         let last = chunk.pop()?;
         if chunk.is_empty() {
-            self.chunks.pop();
+            self.spare = self.chunks.pop();
         }
         self.len = self.len.saturating_sub(1);
         Some(last)
@@ -84,5 +86,21 @@ mod tests {
         let expected: Vec<usize> =
             (0..=2 * CHUNK).filter(|value| ![7, 2 * CHUNK - 1].contains(value)).collect();
         assert_eq!((left, slab.len(), slab.chunks.len()), (expected, 0, 0));
+    }
+
+    #[test]
+    fn values_that_come_and_go_at_the_border_of_a_chunk_use_the_same_memory() {
+        let mut slab = Slab::new();
+        (0..CHUNK).for_each(|value| slab.push(value));
+        slab.push(0);
+        let place = std::ptr::from_ref(slab.get(CHUNK).expect("held"));
+        for value in 0..10 {
+            slab.swap_remove(CHUNK);
+            // What else is allocated meanwhile must not get it.
+            let other = Vec::<usize>::with_capacity(CHUNK);
+            slab.push(value);
+            assert!(std::ptr::eq(place, slab.get(CHUNK).expect("held")));
+            drop(other);
+        }
     }
 }

@@ -30,6 +30,8 @@ use std::{sync::Arc, time::Duration};
 use ::redis::{ErrorKind, ServerErrorKind};
 use tokio::time::{Instant, timeout};
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub use self::script::fuzzing::replies;
 use self::{
     batcher::{Request, Terms},
     condition::Condition,

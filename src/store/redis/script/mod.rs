@@ -1,5 +1,7 @@
 //! The script's command and its reply; `lua/ask.lua` documents both.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod fuzzing;
 mod pack;
 mod reply;
 
@@ -69,6 +71,13 @@ pub(super) type Outcomes = Vec<Result<Outcome, RedisError>>;
 pub(super) fn load() -> Cmd {
     let mut command = cmd("SCRIPT");
     command.arg("LOAD").arg(SOURCE);
+    command
+}
+
+/// A command that waits wherever one that decides calls would, and decides none: it names a script that there is not.
+pub(super) fn nothing() -> Cmd {
+    let mut command = cmd("EVALSHA");
+    command.arg("0".repeat(40)).arg(0);
     command
 }
 

@@ -1,0 +1,42 @@
+//! Any files as a configuration.
+
+use super::{LoadError, Loaded, Options, build, files::Sources};
+
+/// Loads the files, whatever they hold.
+///
+/// # Errors
+/// As [`load`](super::load).
+pub(crate) fn load_files(files: Vec<(String, Vec<u8>)>, options: Options) -> Result<Loaded, LoadError> {
+    let sources = Sources::of(files);
+    let fingerprint = sources.fingerprint(options.strict);
+    build(&sources, fingerprint, options)
+}
+
+/// Loads what the bytes say: files, apart by NUL, which none of them may hold.
+///
+/// # Panics
+/// When a defect shows.
+pub fn configuration(bytes: &[u8]) {
+    let files = || {
+        let contents = bytes.split(|byte| *byte == 0).zip(0_u8..);
+        contents.map(|(content, at)| (format!("{at:03}.yaml"), content.to_vec())).collect()
+    };
+    for strict in [false, true] {
+        let loaded = load_files(files(), Options { merge_domains: true, strict });
+        match loaded {
+            Ok(loaded) => {
+                for rule in loaded.rules.rules() {
+                    assert!(!rule.path().is_empty() && rule.origin.1 > 0, "{rule:?}");
+                }
+                for domain in loaded.rules.domains() {
+                    domain.root.stated();
+                }
+                assert!(!strict || loaded.warnings.is_empty());
+            }
+            Err(LoadError::Invalid { report, .. }) => {
+                assert!(!report.is_empty() && report.to_string().len() < 3_000_000);
+            }
+            Err(error) => assert!(matches!(error, LoadError::Invalid { .. }), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The corpus of `fuzz/corpus/`, with what once failed, through an ordinary test.
+
+use std::{fs, path::Path};
+
+/// Calls `target` with each file of its corpus.
+fn replay(name: &str, target: fn(&[u8])) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+    let files = fs::read_dir(&directory).expect("a corpus");
+    let mut count = 0;
+    for file in files {
+        let file = file.expect("readable").path();
+        println!("{}", file.display());
+        target(&fs::read(file).expect("readable"));
+        count += 1;
+    }
+    assert!(count >= 5, "{count} files in {}", directory.display());
+}
+
+#[test]
+fn configurations() {
+    replay("configuration", super::configuration);
+}
+
+#[test]
+fn requests() {
+    replay("request", super::request);
+}
+
+#[test]
+fn keys() {
+    replay("keys", super::keys);
+}
+
+#[test]
+fn replies() {
+    replay("replies", super::replies);
+}
+
+#[test]
+fn framing() {
+    replay("framing", super::framing);
+}

@@ -1,0 +1,61 @@
+//! Any bytes as a request, in protobuf or in JSON.
+
+use std::sync::{Arc, LazyLock};
+
+use futures_util::FutureExt as _;
+use prost::Message as _;
+
+use super::json::Messages;
+use crate::{
+    clock::{Clock, Timestamp},
+    config::{Options, fuzzing::load_files},
+    limiter::{Limiter, Modes, Places},
+    proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
+    rules::{Rules, Snapshot},
+    service::{Answers, Bounds, HeaderStyle, RequestError, Service},
+    store::{MemoryStore, Store},
+};
+
+const RULES: &str = include_str!("fuzzing.yaml");
+
+static PARTS: LazyLock<Option<(Service, Messages)>> = LazyLock::new(|| {
+    let file = ("rules.yaml".to_owned(), RULES.as_bytes().to_vec());
+    let loaded = load_files(vec![file], Options { strict: true, ..Options::default() });
+    let rules = Arc::new(Snapshot::default());
+    rules.replace(Arc::new(loaded.map_or_else(|_| Rules::default(), |loaded| loaded.rules)));
+    assert!(rules.load()?.rules().count() > 0, "its own rules are refused");
+    let store = MemoryStore::new(1_000, Clock::manual(Timestamp::from_micros(1_700_000_900_500_000)));
+    let answers = Answers {
+        headers: HeaderStyle::Ietf,
+        problem_body: true,
+        degraded_header: true,
+        dynamic_metadata: true,
+    };
+    let limiter = Limiter::new(rules, Store::Memory(store), Modes::default());
+    Some((Service::new(limiter, answers, Bounds::default()), Messages::new().ok()?))
+});
+
+/// Answers the request that the bytes are, if they are one.
+///
+/// # Panics
+/// When a defect shows.
+pub fn request(bytes: &[u8]) {
+    let parts = PARTS.as_ref();
+    assert!(parts.is_some(), "no service");
+    let Some((service, messages)) = parts else { return };
+    let request = match bytes.first() {
+        Some(b'{') => messages.request(bytes).ok(),
+        _ => RateLimitRequest::decode(bytes).ok(),
+    };
+    let Some(request) = request else { return };
+    match service.answer(&request, None).now_or_never() {
+        Some(Ok(answer)) => {
+            assert_eq!(answer.response.statuses.len(), request.descriptors.len());
+            assert_ne!(answer.response.overall_code(), Code::Unknown);
+            answer.places.inspect(Places::handed_over);
+            assert!(messages.response(&answer.response).is_ok());
+        }
+        Some(Err(error)) => assert!(matches!(error, RequestError::Invalid(_)), "{error}"),
+        None => assert!(service.answer_at_once(&request).is_none(), "memory is asked at once"),
+    }
+}
