@@ -83,7 +83,7 @@ pub(super) fn master_dies(form: &Form, cluster: &mut Cluster) -> Row {
     row.no_errors(&samples);
     judge_shard(&mut row, &samples, times);
     judge_others(&mut row, &samples, times);
-    row.normal_within(&samples, times.healed, Duration::from_secs(5), "the promotion");
+    row.normal_within(&samples, times, Duration::from_secs(5), "the promotion");
     row.note(format!("promoted after {}", millis(times.healed - times.fault)));
     compare(&mut row, &samples, &names, Losses::WithTheMaster, |name| {
         let master = cluster.master_of(slot(name));
@@ -111,7 +111,7 @@ pub(super) fn shard_is_cut_off(form: &Form, cluster: &mut Cluster) -> Row {
     row.no_errors(&samples);
     judge_shard(&mut row, &samples, times);
     judge_others(&mut row, &samples, times);
-    row.normal_within(&samples, times.healed, Duration::from_secs(1), "the partition");
+    row.normal_within(&samples, times, Duration::from_secs(1), "the partition");
     compare(&mut row, &samples, &names, Losses::Never, |name| cluster.node(cluster.master_of(slot(name))));
     cluster.announce(0, 0);
     wait("the port does not get about", || is_announced(cluster.port(0)));
@@ -135,7 +135,7 @@ pub(super) fn replica_takes_over(form: &Form, cluster: &mut Cluster) -> Row {
     let samples = world.end();
     let mut row = Row::new("cluster: CLUSTER FAILOVER, to and fro", form);
     row.no_errors(&samples);
-    row.normal_within(&samples, times.healed, Duration::from_secs(5), "the last");
+    row.normal_within(&samples, times, Duration::from_secs(5), "the last");
     compare(&mut row, &samples, &names, Losses::Never, |name| cluster.node(cluster.master_of(slot(name))));
     let during = samples.between(times.fault, times.healed);
     row.note(format!("{takeovers} failovers, {} of {} by policy", during.degraded(), during.len()));
@@ -182,7 +182,7 @@ pub(super) fn slots_move(form: &Form, cluster: &mut Cluster) -> Row {
     let samples = world.end();
     let mut row = Row::new("cluster: slots move under load", form);
     row.no_errors(&samples);
-    row.normal_within(&samples, times.healed, Duration::from_secs(1), "the last");
+    row.normal_within(&samples, times, Duration::from_secs(1), "the last");
     compare(&mut row, &samples, &names, Losses::Never, |name| cluster.node(cluster.master_of(slot(name))));
     let during = samples.between(times.fault, times.healed);
     row.note(format!("{moves} moves, {} of {} by policy", during.degraded(), during.len()));

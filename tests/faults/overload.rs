@@ -11,7 +11,7 @@ use super::{
     load::{Load, Plan},
     requests::framed,
     row::Row,
-    samples::{By, millis},
+    samples::{By, Outcome, Sample, millis},
 };
 use crate::support::{
     redis::Redis,
@@ -60,10 +60,11 @@ pub(super) fn four_times(form: &Form) -> Row {
     // What comes first meets empty queues.
     let measured = samples.between(end / 4, end);
     let seconds = (end - end / 4).as_secs_f64();
-    let of = |is_such: &dyn Fn(&super::samples::Sample) -> bool| measured.count(is_such) as f64 / seconds;
+    let of = |is_such: &dyn Fn(&Sample) -> bool| measured.count(is_such) as f64 / seconds;
     let decided = of(&|sample| sample.is_normal());
     let by_policy = of(&|sample| !sample.is_error() && sample.by == By::Policy);
-    let errors = measured.errors();
+    let refused = of(&|sample| matches!(sample.outcome, Outcome::Error(_)));
+    let late = measured.count(|sample| sample.outcome == Outcome::Late);
     let mut row = Row::new(format!("4 x saturation: {DESCRIPTORS} descriptors a request, one worker"), form);
     let share = (decided + by_policy) / peak;
     let told = format!(
@@ -71,9 +72,11 @@ pub(super) fn four_times(form: &Form) -> Row {
         100.0 * share
     );
     row.timed("goodput >= 80 % of the peak", told, share >= 0.8);
-    row.timed("every answer in time or by policy", format!("{errors:?}"), errors.is_empty());
+    let told = format!("{late} of {} late, {refused:.0}/s refused at once", measured.len());
+    row.timed("every answer in time or by policy", told, late == 0);
     row.must("answers", measured.len(), decided + by_policy > 0.0);
     let answered = measured.such(|sample| !sample.is_error());
+    row.note(format!("{:?}", measured.errors()));
     row.note(format!("p99 of answers {}, callers late by {}", millis(answered.p99()), millis(samples.lag())));
     row
 }

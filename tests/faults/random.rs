@@ -16,7 +16,7 @@ use super::{
     form::Form,
     row::Row,
     samples::{Outcome, Samples, millis},
-    world::World,
+    world::{Times, World},
 };
 use crate::support::{
     cluster::{Cluster, wait},
@@ -223,6 +223,7 @@ pub(super) fn everything(form: &Form) -> Row {
     let world = World::with_rules(RULES, &scene.cluster.url(), form, &names);
     let began = Duration::from_micros(Clock::System.now().as_micros()) - world.load.now();
     world.calm(form, form.before);
+    let first = world.load.now();
     let course = disturb(&mut scene, &world, &mut Rng::with_seed(seed), time);
     scene.wait_until_well();
     let healed = world.load.now();
@@ -233,7 +234,7 @@ pub(super) fn everything(form: &Form) -> Row {
     let (windows, hits) = beyond(&samples, began, &course.touched);
     row.must("over-admission outside of faults 0", format!("{hits} hits in {windows} windows"), hits == 0);
     judge_memory(&mut row, &course.memory);
-    row.normal_within(&samples, healed, GRACE, "the last");
+    row.normal_within(&samples, Times { fault: first, healed }, GRACE, "the last");
     row.note(format!("{} faults, {} of {} by policy", course.faults, samples.degraded(), samples.len()));
     row
 }

@@ -8,6 +8,7 @@ use std::{
 use super::{
     form::Form,
     samples::{Samples, millis},
+    world::Times,
 };
 
 #[derive(Clone, Debug)]
@@ -53,18 +54,18 @@ impl Row {
         self.must("errors 0", measured.trim(), errors.is_empty() && samples.len() > 0);
     }
 
-    /// Everything is as before, soon after the fault was healed.
-    pub(super) fn normal_within(
-        &mut self,
-        samples: &Samples,
-        healed: Duration,
-        limit: Duration,
-        since: &str,
-    ) {
-        let normal = samples.normal_after(healed, self.form.normal_p99);
+    /// Everything is as before the fault, soon after it was healed.
+    pub(super) fn normal_within(&mut self, samples: &Samples, times: Times, limit: Duration, since: &str) {
+        let before = samples.between(Duration::ZERO, times.fault);
+        let normal = samples.normal_after(times.healed, &before, self.form.normal_p99);
         let measured = normal.map_or("never".to_owned(), |after| format!("after {}", millis(after)));
         let required = format!("normal < {} s after {since}", limit.as_secs());
         self.timed(&required, measured, normal.is_some_and(|after| after < limit));
+        if !self.form.is_timed() {
+            return;
+        }
+        let odd = before.count(|sample| !sample.is_normal());
+        self.note(format!("before: p99 {}, {odd} of {} not by Redis", millis(before.p99()), before.len()));
     }
 
     pub(super) fn is_met(&self) -> bool {

@@ -114,24 +114,19 @@ impl Samples {
         quantile(self.iter().map(|sample| sample.lag), 0.99)
     }
 
-    /// When the last answer came that was an error, or not the store's.
-    pub(super) fn last_abnormal(&self) -> Option<Duration> {
-        self.iter().filter(|sample| !sample.is_normal()).map(Sample::answered).max()
-    }
-
-    /// How long after `healed` everything was normal: no answer after that but those of the store, and their p99 no
-    /// more than `bound`. Nothing if that time did not come.
-    pub(super) fn normal_after(&self, healed: Duration, bound: Duration) -> Option<Duration> {
-        let last = self.iter().map(|sample| sample.due).max()?;
-        let mut from = self.last_abnormal().unwrap_or_default().max(healed);
-        while from < last {
-            let rest = self.since(from);
-            if rest.len() > 0 && rest.p99() <= bound {
-                return Some(from - healed);
-            }
-            from += Duration::from_millis(50);
-        }
-        None
+    /// How long after `healed` everything was as `before` the fault: no larger a share of the answers from then on is
+    /// by policy or an error, and their p99 is no more than `bound`, or half as much again as before if the machine is
+    /// as slow as that. Nothing if that time did not come.
+    pub(super) fn normal_after(&self, healed: Duration, before: &Self, bound: Duration) -> Option<Duration> {
+        let abnormal = |samples: &Self| samples.count(|sample| !sample.is_normal());
+        let bound = bound.max(before.p99().mul_f64(1.5));
+        let last = self.0.last()?.due;
+        let times = (0..).map(|number| healed + Duration::from_millis(20) * number);
+        let is_normal = |from: &Duration| {
+            let rest = self.since(*from);
+            abnormal(&rest) * before.len() <= abnormal(before) * rest.len() && rest.p99() <= bound
+        };
+        times.take_while(|from| *from < last).find(is_normal).map(|from| from - healed)
     }
 
     /// How long after `fault` answers came at once: for a while from then on, the p99 is no more than `bound`.

@@ -34,7 +34,12 @@ fn fails_over(fault: &str, form: &Form, begin: impl FnOnce(&mut Sentinel)) -> Ro
     let samples = world.end();
     let mut row = Row::new(fault, form);
     row.no_errors(&samples);
-    row.normal_within(&samples, promoted, Duration::from_secs(5), "the promotion");
+    row.normal_within(
+        &samples,
+        Times { fault: begun, healed: promoted },
+        Duration::from_secs(5),
+        "the promotion",
+    );
     let during = samples.between(times.fault, times.healed);
     row.note(format!(
         "promoted after {}, {} of {} by policy until it was asked",

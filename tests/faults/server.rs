@@ -29,16 +29,12 @@ fn config(redis: &Redis, name: &str, value: &str) {
 }
 
 /// What holds for every fault that keeps the server from deciding.
-fn judge(mut row: Row, form: &Form, samples: &Samples, times: Times) -> Row {
+fn judge(mut row: Row, samples: &Samples, times: Times) -> Row {
     let during = samples.between(times.fault, times.healed);
     row.no_errors(samples);
     let degraded = during.degraded();
     row.must("answered by policy meanwhile", format!("{degraded} of {}", during.len()), degraded > 0);
-    let before = samples.between(Duration::ZERO, times.fault);
-    row.note(format!("p99 {} before, {} during", millis(before.p99()), millis(during.p99())));
-    if form.is_timed() && before.degraded() > 0 {
-        row.note(format!("{} answered by policy before", before.degraded()));
-    }
+    row.note(format!("p99 {} during", millis(during.p99())));
     row
 }
 
@@ -48,7 +44,7 @@ pub(super) fn falls_silent(form: &Form) -> Row {
     let times = world.during(form, || redis.signal("STOP"), || redis.signal("CONT"));
     let samples = world.end();
     let fault = format!("Redis falls silent (SIGSTOP) for {}", millis(form.fault));
-    let mut row = judge(Row::new(fault, form), form, &samples, times);
+    let mut row = judge(Row::new(fault, form), &samples, times);
     let during = samples.between(times.fault, times.healed);
     let limit = Duration::from_millis(15);
     row.timed("p99.9 <= 15 ms during", millis(during.p999()), during.p999() <= limit);
@@ -60,7 +56,7 @@ pub(super) fn falls_silent(form: &Form) -> Row {
         measured,
         quick.is_some_and(|after| after < Duration::from_millis(200)),
     );
-    row.normal_within(&samples, times.healed, Duration::from_secs(1), "SIGCONT");
+    row.normal_within(&samples, times, Duration::from_secs(1), "SIGCONT");
     row
 }
 
@@ -73,8 +69,8 @@ pub(super) fn dies_and_comes_back(form: &Form) -> Row {
     let times = world.healed(form, fault);
     let samples = world.end();
     let text = format!("Redis is killed (SIGKILL) and restarted after {}", millis(form.fault));
-    let mut row = judge(Row::new(text, form), form, &samples, times);
-    row.normal_within(&samples, times.healed, Duration::from_secs(1), "it answers");
+    let mut row = judge(Row::new(text, form), &samples, times);
+    row.normal_within(&samples, times, Duration::from_secs(1), "it answers");
     row
 }
 
@@ -84,8 +80,8 @@ pub(super) fn is_full(form: &Form) -> Row {
     let world = World::start(&redis.url(), form, &names());
     let times = world.during(form, || config(&redis, "maxmemory", "1"), || config(&redis, "maxmemory", "0"));
     let samples = world.end();
-    let mut row = judge(Row::new("Redis is full (maxmemory, noeviction)", form), form, &samples, times);
-    row.normal_within(&samples, times.healed, Duration::from_secs(1), "there is room");
+    let mut row = judge(Row::new("Redis is full (maxmemory, noeviction)", form), &samples, times);
+    row.normal_within(&samples, times, Duration::from_secs(1), "there is room");
     row
 }
 
@@ -99,8 +95,8 @@ pub(super) fn takes_no_writes(form: &Form) -> Row {
         || tell(&redis, cmd("REPLICAOF").arg("NO").arg("ONE")),
     );
     let samples = world.end();
-    let mut row = judge(Row::new("Redis becomes a replica (READONLY)", form), form, &samples, times);
-    row.normal_within(&samples, times.healed, Duration::from_secs(1), "it is a master again");
+    let mut row = judge(Row::new("Redis becomes a replica (READONLY)", form), &samples, times);
+    row.normal_within(&samples, times, Duration::from_secs(1), "it is a master again");
     row
 }
 
@@ -111,8 +107,8 @@ pub(super) fn is_paused(form: &Form) -> Row {
     let pause = i64::try_from(form.fault.as_millis()).expect("not that long");
     let times = world.during(form, || tell(&redis, cmd("CLIENT").arg("PAUSE").arg(pause)), || ());
     let samples = world.end();
-    let mut row = judge(Row::new("CLIENT PAUSE", form), form, &samples, times);
-    row.normal_within(&samples, times.healed, Duration::from_secs(1), "the pause");
+    let mut row = judge(Row::new("CLIENT PAUSE", form), &samples, times);
+    row.normal_within(&samples, times, Duration::from_secs(1), "the pause");
     row
 }
 
@@ -130,8 +126,8 @@ pub(super) fn is_busy(form: &Form) -> Row {
     tell(&redis, cmd("EVAL").arg(script).arg(0).arg(millis));
     let times = world.healed(form, fault);
     let samples = world.end();
-    let mut row = judge(Row::new("one command keeps Redis busy", form), form, &samples, times);
-    row.normal_within(&samples, times.healed, Duration::from_secs(1), "the command");
+    let mut row = judge(Row::new("one command keeps Redis busy", form), &samples, times);
+    row.normal_within(&samples, times, Duration::from_secs(1), "the command");
     row
 }
 

@@ -26,7 +26,7 @@ fn disturb(fault: &str, form: &Form, disturb: impl FnOnce(&Proxy)) -> Row {
     let degraded = during.degraded();
     row.must("answered by policy meanwhile", format!("{degraded} of {}", during.len()), degraded > 0);
     row.timed("p99.9 <= 15 ms during", millis(during.p999()), during.p999() <= Duration::from_millis(15));
-    row.normal_within(&samples, times.healed, Duration::from_secs(1), "it");
+    row.normal_within(&samples, times, Duration::from_secs(1), "it");
     row
 }
 
