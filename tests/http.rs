@@ -1,5 +1,10 @@
 //! The HTTP side.
 
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
 use crate::support::{
     http,
     tollgate::{Tollgate, rules},
@@ -79,4 +84,34 @@ fn metrics_and_rules_can_be_read() {
         rules.body
     );
     assert_eq!(http::get(&tollgate.url("/nothing")).status, 404);
+}
+
+#[test]
+fn the_admin_port_wants_the_token_that_its_file_holds_now() {
+    let config = rules(RULES);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let token = directory.path().join("token");
+    fs::write(&token, "first-0123456789\n").expect("written");
+    let path = token.display().to_string();
+    let tollgate = Tollgate::start(config.path(), &["--admin-token-file", &path]);
+    let status = |path: &str, shown: &str| http::get_with(&tollgate.admin_url(path), shown).status;
+    for path in ["/rlconfig", "/metrics", "/healthcheck", "/nothing"] {
+        let refused = http::get(&tollgate.admin_url(path));
+        assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer")), "{path}");
+        for wrong in ["Bearer first-012345678", "Bearer first-0123456789x", "first-0123456789", "Bearer "] {
+            assert_eq!(status(path, wrong), 401, "{path} with {wrong}");
+        }
+        let found = if path == "/nothing" { 404 } else { 200 };
+        assert_eq!(status(path, "Bearer first-0123456789"), found, "{path}");
+    }
+    // The other port has no secrets, and no token.
+    assert_eq!(http::get(&tollgate.url("/metrics")).status, 200);
+
+    fs::write(&token, "second-0123456789").expect("written");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while status("/rlconfig", "Bearer second-0123456789") != 200 {
+        assert!(Instant::now() < deadline, "the new token does not count");
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(status("/rlconfig", "Bearer first-0123456789"), 401);
 }

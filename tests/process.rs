@@ -2,6 +2,9 @@
 
 use std::{
     fs,
+    net::TcpStream,
+    process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -9,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::support::{
     http,
-    redis::Redis,
+    redis::{Redis, hits},
     tollgate::{Tollgate, command, request, rules},
 };
 
@@ -50,9 +53,7 @@ async fn stop_under_load(yaml: &str) {
     assert_eq!(tollgate.wait(), Some(0));
     assert!(answered > 0, "no call was answered");
     let cell: Vec<u8> = redis::cmd("GET").arg("{d|k=v}").query(&mut redis.connect()).expect("the cell");
-    // The cell's format, number of records and end, one id, the window's end, and the hits.
-    let hits: [u8; 4] = cell[1 + 2 + 4 + 6 + 4..].try_into().expect("one record");
-    assert_eq!(u32::from_le_bytes(hits), answered);
+    assert_eq!(hits(&cell), answered);
 }
 
 #[tokio::test]
@@ -76,6 +77,61 @@ async fn a_second_signal_ends_at_once() {
     assert_eq!(tollgate.wait(), Some(143));
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert!(call.await.expect("no panic").is_err());
+}
+
+/// A port that is in use, a token that is none, and a port that anyone could ask.
+#[test]
+fn what_the_admin_port_cannot_do_stops_the_start_with_the_flag() {
+    let config = rules(RULES);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("bound").to_string();
+    let none = config.path().join("no-token").display().to_string();
+    for (flags, code, flag) in [
+        (&["--admin-address", &taken][..], 1, "--admin-address"),
+        (&["--admin-address", "127.0.0.1:0", "--admin-token-file", &none], 1, "--admin-token-file"),
+        (&["--admin-address", "0.0.0.0:0"], 2, "--admin-token-file"),
+    ] {
+        let mut serve = command();
+        serve.args(["serve", "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"]);
+        let output = serve.arg("--config").arg(config.path()).args(flags).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        assert!(text.contains(flag), "{text}");
+    }
+}
+
+/// Out of file descriptors, it neither ends nor fills the log, serves those that it has, and goes on later.
+#[tokio::test]
+async fn without_file_descriptors_it_waits_for_some() {
+    let config = rules(RULES);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let log = directory.path().join("log");
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""]).arg(command().get_program());
+    limited.stderr(fs::File::create(&log).expect("created"));
+    let tollgate = Tollgate::spawn_by(limited, config.path(), &["--workers", "1"]);
+    tollgate.wait_until_ready();
+    let mut client = tollgate.client().await;
+    assert!(client.passes("d", &[("k", "v")]).await);
+    let connect = || TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).expect("the backlog has room");
+    let idle: Vec<_> = (0..80).map(|_| connect()).collect();
+    let told = || fs::read_to_string(&log).expect("readable").matches("cannot accept connections").count();
+    eventually("the trouble", || told() == 1);
+    for _ in 0..20 {
+        assert!(client.passes("d", &[("k", "v")]).await);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(told(), 1);
+    drop(idle);
+    assert!(tollgate.client().await.passes("d", &[("k", "v")]).await);
+}
+
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} does not come about");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]

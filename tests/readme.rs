@@ -162,10 +162,10 @@ fn every_command_is_covered() {
                 assert!(read("Cargo.toml").contains("name = \"tollgate\""));
                 assert!(read("src/settings/rules.rs").contains("default_value = \"config/default\""));
             }
-            "tests/run.sh" => {
+            script @ ("tests/run.sh" | "tests/faults/run.sh") => {
                 use std::os::unix::fs::PermissionsExt as _;
-                let mode = fs::metadata(project("tests/run.sh")).expect("it exists").permissions().mode();
-                assert_eq!(mode & 0o111, 0o111, "tests/run.sh is no program");
+                let mode = fs::metadata(project(script)).expect("it exists").permissions().mode();
+                assert_eq!(mode & 0o111, 0o111, "{script} is no program");
             }
             "target/envoy/bin/envoy -c deploy/envoy/edge.yaml" => {
                 assert!(project("deploy/envoy/edge.yaml").exists());

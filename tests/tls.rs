@@ -205,6 +205,27 @@ async fn http_and_admin_speak_tls_too() {
     assert!(http::try_get(&tollgate.url("/healthcheck")).is_none());
 }
 
+#[tokio::test]
+async fn a_handshake_that_does_not_go_on_is_given_up_and_holds_up_no_other() {
+    let authority = Authority::new("ours");
+    let directory = files(&authority, &authority.sign(&["localhost"]));
+    let config = rules(RULES);
+    let mut all = flags("grpc", directory.path(), &[])[..4].to_vec();
+    all.extend(["--handshake-timeout", "1s", "--workers", "1"].map(str::to_owned));
+    let tollgate = start(config.path(), &all);
+    let silent: Vec<_> = (0..200)
+        .map(|_| TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).expect("it listens"))
+        .collect();
+    let begun = Instant::now();
+    Connection::open(&authority.client(None, "h2"), tollgate.grpc_port).await.expect("served");
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    let given_up = "tollgate_tls_handshakes_total{port=\"grpc\",result=\"timeout\"}";
+    eventually("the end", async || metric(&tollgate, given_up) == Some(200)).await;
+    for mut silent in silent {
+        assert_eq!(silent.read(&mut [0]).expect("closed"), 0);
+    }
+}
+
 fn refused(flags: &[String]) -> Output {
     let config = rules(RULES);
     let mut serve = command();

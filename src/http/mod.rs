@@ -21,7 +21,7 @@ use axum::{
 use tokio::task::spawn_blocking;
 
 use self::json::Messages;
-pub(crate) use self::port::HttpPort;
+pub(crate) use self::port::{HttpPort, Limits};
 pub use self::{
     admin::{AdminParts, router as admin_router},
     json::DescriptorsBroken,

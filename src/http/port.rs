@@ -22,7 +22,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     select,
     task::JoinSet,
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::Service as _;
@@ -33,17 +33,33 @@ use crate::{
     settings::Port,
 };
 
-/// Connections open at once; one that comes beyond them is closed.
-const MAX_CONNECTIONS: usize = 1024;
-
-/// How long a request may take: its body and the answer.
-const REQUEST: Duration = Duration::from_secs(30);
-
-/// How long a client may take nothing of its answer.
-const PATIENCE: Duration = Duration::from_secs(20);
-
 /// Bytes of a request's head, and of a body's part.
 const BUFFER: usize = 64 * 1024;
+
+/// What connections may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Open at once; one that comes beyond them is closed.
+    connections: usize,
+    /// For the TLS handshake, and for the head of each request.
+    handshake: Duration,
+    /// For a request's body and its answer.
+    request: Duration,
+    /// How long a client may take nothing of its answer.
+    patience: Duration,
+}
+
+impl Limits {
+    /// The usual ones.
+    pub(crate) const fn new(handshake: Duration) -> Self {
+        Self {
+            connections: 1024,
+            handshake,
+            request: Duration::from_secs(30),
+            patience: Duration::from_secs(20),
+        }
+    }
+}
 
 /// A port that is open, and not served yet.
 #[derive(Debug)]
@@ -51,7 +67,7 @@ pub(crate) struct HttpPort {
     port: Port,
     listener: TcpListener,
     tls: Option<Tls>,
-    handshake_timeout: Duration,
+    limits: Limits,
 }
 
 impl HttpPort {
@@ -60,10 +76,10 @@ impl HttpPort {
         port: Port,
         address: SocketAddr,
         tls: Option<Tls>,
-        handshake_timeout: Duration,
+        limits: Limits,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        Ok(Self { port, listener, tls, handshake_timeout })
+        Ok(Self { port, listener, tls, limits })
     }
 
     /// Where it listens, with the port that was picked.
@@ -74,10 +90,10 @@ impl HttpPort {
     /// Serves until `stop` is cancelled, then finishes the requests that have begun. Dropped, it cuts them.
     pub(crate) async fn serve(self, router: Router, stop: CancellationToken) {
         let mut http1 = http1::Builder::new();
-        http1.timer(TokioTimer::new()).header_read_timeout(self.handshake_timeout).max_buf_size(BUFFER);
-        let (tls, handshake_timeout) = (self.tls, self.handshake_timeout);
-        let connections = Arc::new(Connections { http1, router, tls, handshake_timeout, stop: stop.clone() });
-        let mut gate = Gate::new(self.port, MAX_CONNECTIONS);
+        http1.timer(TokioTimer::new()).header_read_timeout(self.limits.handshake).max_buf_size(BUFFER);
+        let (tls, limits) = (self.tls, self.limits);
+        let connections = Arc::new(Connections { http1, router, tls, limits, stop: stop.clone() });
+        let mut gate = Gate::new(self.port, limits.connections);
         let mut open = JoinSet::new();
         loop {
             let accepted = select! {
@@ -91,11 +107,7 @@ impl HttpPort {
                     open.spawn(Arc::clone(&connections).serve(stream));
                 }
                 Ok(_) => {}
-                Err(error) => {
-                    gate.failed(&error);
-                    // Most likely out of file descriptors, which does not change within microseconds.
-                    sleep(Duration::from_millis(50)).await;
-                }
+                Err(error) => gate.failed(&error).await,
             }
         }
         drop(self.listener);
@@ -108,7 +120,7 @@ struct Connections {
     http1: http1::Builder,
     router: Router,
     tls: Option<Tls>,
-    handshake_timeout: Duration,
+    limits: Limits,
     stop: CancellationToken,
 }
 
@@ -118,7 +130,7 @@ impl Connections {
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else { return self.speak(stream).await };
         let shaken = select! {
-            shaken = tls.accept(stream, self.handshake_timeout) => shaken,
+            shaken = tls.accept(stream, self.limits.handshake) => shaken,
             () = self.stop.cancelled() => None,
         };
         if let Some(stream) = shaken {
@@ -127,8 +139,8 @@ impl Connections {
     }
 
     async fn speak<I: AsyncRead + AsyncWrite + Unpin>(&self, io: I) {
-        let requests = Requests { router: self.router.clone() };
-        let io = TokioIo::new(Guarded::new(io, PATIENCE));
+        let requests = Requests { router: self.router.clone(), limit: self.limits.request };
+        let io = TokioIo::new(Guarded::new(io, self.limits.patience));
         let mut connection = pin!(self.http1.serve_connection(io, requests));
         let ended = select! {
             biased;
@@ -147,6 +159,8 @@ impl Connections {
 /// The requests of a connection.
 struct Requests {
     router: Router,
+    /// How long each may take.
+    limit: Duration,
 }
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
@@ -157,9 +171,9 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
     type Future = Answering;
 
     fn call(&self, request: Request<Incoming>) -> Answering {
-        let answer = self.router.clone().call(request.map(Body::new));
+        let (answer, limit) = (self.router.clone().call(request.map(Body::new)), self.limit);
         Box::pin(async move {
-            match timeout(REQUEST, Contained(answer)).await {
+            match timeout(limit, Contained(answer)).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(Panicked)) => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
                 Err(_) => Ok(too_late()),
@@ -174,3 +188,6 @@ fn too_late() -> Response {
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     answer
 }
+
+#[cfg(test)]
+mod tests;

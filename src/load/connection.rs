@@ -87,9 +87,13 @@ pub(super) struct Sender {
 
 impl Connection {
     /// Connects on the runtime that this runs on.
-    pub(super) async fn open(target: &Target, timeout: Duration) -> Result<Self, Failure> {
+    pub(super) async fn open(
+        target: &Target,
+        timeout: Duration,
+        tells_timeout: bool,
+    ) -> Result<Self, Failure> {
         let current = Mutex::new(Sender { requests: connect(target, timeout).await?, generation: 0 });
-        let head = head(target)?;
+        let head = head(target, tells_timeout.then_some(timeout))?;
         Ok(Self { target: target.clone(), timeout, head, current, opening: AsyncMutex::new(()) })
     }
 
@@ -132,7 +136,7 @@ impl Connection {
     }
 }
 
-fn head(target: &Target) -> Result<Request<()>, Failure> {
+fn head(target: &Target, timeout: Option<Duration>) -> Result<Request<()>, Failure> {
     let uri = Uri::builder().scheme("http").authority(target.authority()).path_and_query(PATH).build();
     let uri = uri.map_err(|error| Failure::new(Code::InvalidArgument, format_args!("{target}: {error}")))?;
     let mut head = Request::new(());
@@ -144,6 +148,13 @@ fn head(target: &Target) -> Result<Request<()>, Failure> {
         (header::USER_AGENT, "tollgate-load"),
     ];
     head.headers_mut().extend(fixed.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    if let Some(timeout) = timeout {
+        // The header has eight digits at the most.
+        let millis = timeout.as_millis().clamp(1, 99_999_999) as u64;
+        let value = HeaderValue::try_from(format!("{millis}m"));
+        let value = value.map_err(|error| Failure::new(Code::InvalidArgument, error))?;
+        head.headers_mut().insert("grpc-timeout", value);
+    }
     Ok(head)
 }
 

@@ -12,12 +12,14 @@ use tonic::{Status, body::Body, codegen::Service as _, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::{
+    arrival::Limits,
     delivery::Delivery,
     health::{HealthService, Readiness},
-    patience::Arrival,
+    turns::Turns,
     unary,
 };
 use crate::{
+    metrics,
     panics::{Contained, Panicked},
     proto::{
         FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
@@ -30,9 +32,13 @@ pub(super) use tonic_reflection::server::Error as ReflectionError;
 /// The services of the gRPC port. The one that matters skips the routing table.
 pub(super) struct Dispatch<T> {
     rate_limit: Arc<T>,
-    max_message_bytes: usize,
+    limits: Limits,
     others: Routes,
+    turns: Arc<Turns>,
 }
+
+/// Bytes of a message to health or reflection, which name a service or a file.
+const MAX_SIDE_MESSAGE: usize = 16 * 1024;
 
 /// Health and reflection.
 pub(super) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionError> {
@@ -41,15 +47,16 @@ pub(super) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionEr
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let routes = Routes::new(HealthServer::new(HealthService::new(readiness)))
-        .add_service(reflection().build_v1()?)
-        .add_service(reflection().build_v1alpha()?);
+    let health = HealthServer::new(HealthService::new(readiness));
+    let routes = Routes::new(health.max_decoding_message_size(MAX_SIDE_MESSAGE))
+        .add_service(reflection().build_v1()?.max_decoding_message_size(MAX_SIDE_MESSAGE))
+        .add_service(reflection().build_v1alpha()?.max_decoding_message_size(MAX_SIDE_MESSAGE));
     Ok(routes.prepare())
 }
 
 impl<T: RateLimitService> Dispatch<T> {
-    pub(super) fn new(rate_limit: T, others: Routes, max_message_bytes: usize) -> Self {
-        Self { rate_limit: Arc::new(rate_limit), max_message_bytes, others }
+    pub(super) fn new(rate_limit: T, others: Routes, limits: Limits) -> Self {
+        Self { rate_limit: Arc::new(rate_limit), limits, others, turns: Arc::default() }
     }
 }
 
@@ -57,8 +64,9 @@ impl<T> Clone for Dispatch<T> {
     fn clone(&self) -> Self {
         Self {
             rate_limit: Arc::clone(&self.rate_limit),
-            max_message_bytes: self.max_message_bytes,
+            limits: self.limits,
             others: self.others.clone(),
+            turns: Arc::clone(&self.turns),
         }
     }
 }
@@ -71,8 +79,8 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         match request.uri().path() == unary::PATH {
             true => {
-                let (service, arrival) = (Arc::clone(&self.rate_limit), Arrival::now());
-                let answer = unary::answer(service, arrival, request, self.max_message_bytes);
+                let Ok(turn) = self.turns.take_on(request.headers()) else { return Answering::Refused };
+                let answer = unary::answer(Arc::clone(&self.rate_limit), turn, request, self.limits);
                 Answering::RateLimit(Contained(Box::pin(answer)))
             }
             false => Answering::Other(Contained(Box::pin(self.others.clone().call(request.map(Body::new))))),
@@ -84,6 +92,8 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A call that is being answered.
 pub(super) enum Answering {
+    /// It is not: there is no time.
+    Refused,
     RateLimit(Contained<Boxed<Response<Delivery>>>),
     Other(Contained<Boxed<Result<Response<Body>, Infallible>>>),
 }
@@ -93,11 +103,18 @@ impl Future for Answering {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = match &mut *self {
+            Self::Refused => return Poll::Ready(Ok(refused())),
             Self::RateLimit(answer) => ready!(Pin::new(answer).poll(cx)),
             Self::Other(answer) => ready!(Pin::new(answer).poll(cx)).map(|Ok(answer)| Delivery::of(answer)),
         };
         Poll::Ready(Ok(answer.unwrap_or_else(|Panicked| failed())))
     }
+}
+
+/// What the caller of a call hears that would be answered too late.
+fn refused() -> Response<Delivery> {
+    metrics::answered("overloaded");
+    Delivery::of(Status::unavailable("overloaded: there is no time for an answer").into_http::<Body>())
 }
 
 /// What the caller of a call hears whose answer panicked.

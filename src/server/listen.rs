@@ -4,14 +4,12 @@ use std::{
     io,
     os::unix::{fs::FileTypeExt as _, net::UnixStream as StdUnixStream},
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use futures_util::FutureExt as _;
 use tokio::{
     net::{TcpListener, UnixListener},
     select,
-    time::sleep,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -81,11 +79,7 @@ impl Listener {
             match accepted {
                 Ok(connection) if gate.admits(workers.live()) => workers.assign(connection),
                 Ok(connection) => drop(connection),
-                Err(error) => {
-                    gate.failed(&error);
-                    // Most likely out of file descriptors, which does not change within microseconds.
-                    sleep(Duration::from_millis(50)).await;
-                }
+                Err(error) => gate.failed(&error).await,
             }
         }
         while let Some(Ok(connection)) = self.accept().now_or_never() {

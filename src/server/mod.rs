@@ -9,6 +9,7 @@
 //! A worker is a thread with a single-threaded runtime that keeps its connections for their whole life, so no
 //! request ever crosses threads.
 
+mod arrival;
 mod balance;
 mod connection;
 mod delivery;
@@ -28,6 +29,7 @@ mod running;
 mod signals;
 mod start;
 mod stores;
+mod turns;
 mod unary;
 mod worker;
 mod workers;

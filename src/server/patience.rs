@@ -1,80 +1,36 @@
-//! How long a caller waits, and how long it has waited before its turn came.
-//!
-//! A worker that is asked more than it can do answers later and later, until nobody waits for any of its answers, and
-//! all its work is in vain. So what has waited too long for its turn is not worked at: the store is not asked any more
-//! when a good part of the time has gone, and nothing is done for a caller that has gone itself.
+//! How long a caller waits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::{HeaderMap, http::Extensions};
 use tonic::metadata::MetadataMap;
 
 /// The header that says so.
-const HEADER: &str = "grpc-timeout";
+pub(super) const HEADER: &str = "grpc-timeout";
 
 /// What a decision may take of the time that its caller waits, in percent: the rest is for the way there and back.
 const FOR_DECISION: u32 = 80;
 
-/// What a call may wait for its turn of the time that its decision may take, in percent. It may have waited for as long
-/// before it was read.
-const FOR_TURN: u32 = 25;
-
-/// How long a decision may take for a caller that does not say how long it waits: what Envoy waits by default.
-const UNTOLD: Duration = Duration::from_millis(20);
-
-/// Waits that are too short to matter.
-const SHORT: Duration = Duration::from_millis(1);
-
-/// When a call came in.
+/// In the extensions of a call: that there is no time to ask the store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival(Instant);
-
-/// That a call has waited too long for its turn to have the store asked, where its extensions have this.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Late;
-
-/// Nobody waits for the answer any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooLate;
-
-impl Arrival {
-    /// Now.
-    pub(super) fn now() -> Self {
-        Self(Instant::now())
-    }
-
-    /// Takes note in `extensions` if the call has waited too long for its turn.
-    ///
-    /// # Errors
-    /// [`TooLate`] when its caller waits no longer.
-    pub(super) fn note_wait(self, headers: &HeaderMap, extensions: &mut Extensions) -> Result<(), TooLate> {
-        let waited = self.0.elapsed();
-        if waited < SHORT {
-            return Ok(());
-        }
-        let told = headers.get(HEADER).and_then(|header| timeout(header.as_bytes()));
-        match told {
-            Some(told) if waited >= told => return Err(TooLate),
-            told if waited >= part(part(told.unwrap_or(UNTOLD), FOR_DECISION), FOR_TURN) => {
-                extensions.insert(Late);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-}
+pub(super) struct Hurried;
 
 /// How long the store may take for a call, if that is known.
-pub(super) fn patience(metadata: &MetadataMap, extensions: &Extensions) -> Option<Duration> {
-    if extensions.get::<Late>().is_some() {
-        return Some(Duration::ZERO);
+pub(super) fn of(metadata: &MetadataMap, extensions: &Extensions) -> Option<Duration> {
+    match extensions.get::<Hurried>() {
+        Some(Hurried) => Some(Duration::ZERO),
+        None => told(metadata.as_ref()).map(|timeout| part(timeout, FOR_DECISION)),
     }
-    let header = metadata.get(HEADER)?;
-    timeout(header.as_bytes()).map(|timeout| part(timeout, FOR_DECISION))
 }
 
-fn part(whole: Duration, percent: u32) -> Duration {
-    whole.saturating_mul(percent).checked_div(100).unwrap_or_default()
+/// How long the caller says that it waits.
+pub(super) fn told(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(HEADER).and_then(|header| timeout(header.as_bytes()))
+}
+
+/// A part of it.
+pub(super) fn part(timeout: Duration, percent: u32) -> Duration {
+    timeout.saturating_mul(percent).checked_div(100).unwrap_or_default()
 }
 
 /// What the header says: a number of at most 8 digits and its unit. One that can't be read says nothing.
@@ -99,16 +55,10 @@ mod tests {
 
     use super::*;
 
-    fn headers(timeout: &'static str) -> HeaderMap {
-        HeaderMap::from_iter([(HEADER.parse().expect("a name"), HeaderValue::from_static(timeout))])
-    }
-
-    /// What is made of a call that says how long its caller waits, and has waited for its turn already.
-    fn after(waited: Duration, timeout: &'static str) -> Result<Option<Duration>, TooLate> {
-        let (headers, mut extensions) = (headers(timeout), Extensions::new());
-        let arrival = Arrival(Instant::now().checked_sub(waited).expect("the machine is up for longer"));
-        arrival.note_wait(&headers, &mut extensions)?;
-        Ok(patience(&MetadataMap::from_headers(headers), &extensions))
+    fn patience(timeout: &'static str, extensions: &Extensions) -> Option<Duration> {
+        let headers =
+            HeaderMap::from_iter([(HEADER.parse().expect("a name"), HeaderValue::from_static(timeout))]);
+        of(&MetadataMap::from_headers(headers), extensions)
     }
 
     #[test]
@@ -122,25 +72,22 @@ mod tests {
             ("99999999H", 287_999_997_120_000_000),
             ("0m", 0),
         ] {
-            assert_eq!(after(Duration::ZERO, header), Ok(Some(Duration::from_micros(micros))), "{header}");
+            let patience = patience(header, &Extensions::new());
+            assert_eq!(patience, Some(Duration::from_micros(micros)), "{header}");
         }
     }
 
     #[test]
-    fn what_waited_long_for_its_turn_is_not_asked_of_the_store_and_what_waited_in_vain_not_answered() {
-        let millis = Duration::from_millis;
-        assert_eq!(after(millis(3), "20m"), Ok(Some(millis(16))));
-        assert_eq!(after(millis(5), "20m"), Ok(Some(Duration::ZERO)));
-        assert_eq!(after(millis(21), "20m"), Err(TooLate));
-        assert_eq!(after(millis(21), "1S"), Ok(Some(millis(800))));
-        assert_eq!(after(millis(3), "?"), Ok(None));
-        assert_eq!(after(millis(21), "?"), Ok(Some(Duration::ZERO)), "it may wait for longer than most");
+    fn where_there_is_no_time_the_store_has_none() {
+        let mut extensions = Extensions::new();
+        extensions.insert(Hurried);
+        assert_eq!(patience("20m", &extensions), Some(Duration::ZERO));
     }
 
     #[test]
     fn a_header_that_makes_no_sense_says_nothing() {
-        for header in ["", "m", "20", "20ms", "-1m", "+1m", "1.5S", "123456789m", "20x", "²m"] {
-            assert_eq!(timeout(header.as_bytes()), None, "{header}");
+        for header in ["", "m", "20", "20ms", "-1m", "+1m", "1.5S", "123456789m", "20x", "?m"] {
+            assert_eq!(patience(header, &Extensions::new()), None, "{header}");
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{listen::Listener, start::StartError};
 use crate::{
-    http::{HttpPort, Token},
+    http::{HttpPort, Limits, Token},
     net::tls::{Protocol, Tls},
     settings::{AdminSettings, Port, Settings, TlsSettings},
 };
@@ -91,7 +91,7 @@ async fn http_port(
     tls: Option<Tls>,
     settings: &Settings,
 ) -> Result<HttpPort, StartError> {
-    let bound = HttpPort::bind(port, address, tls, settings.handshake_timeout).await;
+    let bound = HttpPort::bind(port, address, tls, Limits::new(settings.handshake_timeout)).await;
     bound.map_err(|error| failed(port, &address, error))
 }
 

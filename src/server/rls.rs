@@ -4,7 +4,7 @@ use std::{future::ready, pin::Pin};
 
 use tonic::{Request, Response, Status};
 
-use super::patience::patience;
+use super::patience;
 use crate::{
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
@@ -27,7 +27,7 @@ impl RateLimitService for Rls {
         match self.0.answer_at_once(request.get_ref()) {
             Some(answer) => Box::pin(ready(response(answer))),
             None => {
-                let patience = patience(request.metadata(), request.extensions());
+                let patience = patience::of(request.metadata(), request.extensions());
                 Box::pin(async move { response(self.0.answer(request.get_ref(), patience).await) })
             }
         }

@@ -4,26 +4,25 @@
 //! any kind, which took a tenth of what answering costs. What a caller sees is the same, but that what follows the
 //! one message of a request is not looked at.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use bytes::{BufMut as _, BytesMut};
 use hyper::{
     Request, Response,
-    body::{Body as _, Bytes, Incoming},
+    body::{Bytes, Incoming},
     header::{CONTENT_TYPE, HeaderMap, HeaderValue},
 };
 use prost::Message as _;
 use tonic::{Status, body::Body, metadata::MetadataMap};
 
 use super::{
+    arrival::{Arrival, Limits},
     delivery::Delivery,
-    patience::{Arrival, TooLate},
+    patience::Hurried,
+    turns::Turn,
 };
-use crate::{
-    metrics,
-    proto::envoy::service::ratelimit::v3::{
-        RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
-    },
+use crate::proto::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
 };
 
 /// What asks for it.
@@ -32,19 +31,19 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 /// Bytes before a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
-/// Has `service` answer a call that came in at `arrival`, and whose message has `max_bytes` at most.
+/// Has `service` answer a call that was taken on, and whose message keeps to `limits`.
 pub(super) async fn answer<T: RateLimitService>(
     service: Arc<T>,
-    arrival: Arrival,
+    mut turn: Turn,
     request: Request<Incoming>,
-    max_bytes: usize,
+    limits: Limits,
 ) -> Response<Delivery> {
     let (mut parts, body) = request.into_parts();
-    if arrival.note_wait(&parts.headers, &mut parts.extensions) == Err(TooLate) {
-        metrics::answered("expired");
-        return Delivery::of(Status::deadline_exceeded("overloaded").into_http::<Body>());
+    if !turn.has_time {
+        parts.extensions.insert(Hurried);
     }
-    let answer = match receive(&parts.headers, body, max_bytes).await {
+    let answer = match receive(&parts.headers, Arrival::new(body, limits.time), limits.bytes, &mut turn).await
+    {
         Ok(message) => {
             let metadata = MetadataMap::from_headers(parts.headers);
             let request = tonic::Request::from_parts(metadata, parts.extensions, message);
@@ -77,14 +76,14 @@ fn frame(message: &RateLimitResponse) -> Bytes {
 /// Reads a request to its end.
 async fn receive(
     headers: &HeaderMap,
-    mut body: Incoming,
+    mut body: Arrival,
     max_bytes: usize,
+    turn: &mut Turn,
 ) -> Result<RateLimitRequest, Status> {
     refuse_compression(headers)?;
     let mut received = Received::default();
-    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-        let frame = frame.map_err(|error| Status::from_error(error.into()))?;
-        if let Ok(data) = frame.into_data() {
+    while let Some(frame) = body.next(turn).await {
+        if let Ok(data) = frame?.into_data() {
             received.add(data, max_bytes)?;
         }
     }

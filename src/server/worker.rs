@@ -14,6 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::service::Routes;
 
 use super::{
+    arrival::Limits,
     balance::Place,
     connection::Connections,
     dispatch::Dispatch,
@@ -95,7 +96,8 @@ where
         };
         // The starter waits for this.
         let _ = opened.send(Ok(()));
-        let services = Dispatch::new(service, plan.side_services, plan.grpc.max_message_bytes);
+        let limits = Limits { bytes: plan.grpc.max_message_bytes, time: plan.handshake_timeout };
+        let services = Dispatch::new(service, plan.side_services, limits);
         let draining = CancellationToken::new();
         let tls = plan.tls.map(|tls| tls.for_thread());
         let served = Connections::new(&plan.grpc, tls, plan.handshake_timeout, draining.clone());

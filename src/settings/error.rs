@@ -38,6 +38,21 @@ impl Problem {
         Some(Self::new(name.unwrap_or(flag), reason))
     }
 
+    /// A word that is none of ours, without the word, unless it is like one of ours: it may be a value in the wrong
+    /// place.
+    fn of_word(error: &clap::Error) -> Option<Self> {
+        let is_flag =
+            || error.get(ContextKind::InvalidArg).is_some_and(|word| word.to_string().starts_with('-'));
+        let is_unknown = match error.kind() {
+            ErrorKind::InvalidSubcommand => error.get(ContextKind::SuggestedSubcommand).is_none(),
+            ErrorKind::UnknownArgument => !is_flag(),
+            _ => false,
+        };
+        is_unknown.then(|| {
+            Self::new("command line", "a word that is no flag and no command; see `tollgate --help`")
+        })
+    }
+
     /// What is wrong with the value of the variable `name`, as parsing it as a flag told.
     pub(super) fn of_variable(name: &str, error: &clap::Error) -> Self {
         Self::of_value(Some(name), error).unwrap_or_else(|| Self::new(name, "expected another value"))
@@ -103,7 +118,7 @@ impl From<Vec<Problem>> for SettingsError {
 
 impl From<clap::Error> for SettingsError {
     fn from(error: clap::Error) -> Self {
-        match Problem::of_value(None, &error) {
+        match Problem::of_value(None, &error).or_else(|| Problem::of_word(&error)) {
             Some(problem) => Self(Kind::Problems(vec![problem])),
             None => Self(Kind::Usage(Box::new(error))),
         }

@@ -53,6 +53,10 @@ pub(super) struct LoadFlags {
     /// How long to wait for an answer.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive_duration)]
     timeout: Duration,
+    /// Say in `grpc-timeout` how long that is, as Envoy does.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
+    #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
+    tell_timeout: bool,
     /// Threads that ask.
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count)]
     threads: usize,
@@ -99,6 +103,8 @@ pub struct LoadSettings {
     pub warmup: Duration,
     /// How long to wait for an answer.
     pub timeout: Duration,
+    /// Whether requests say so.
+    pub tells_timeout: bool,
     /// Threads that ask; no more than there are connections.
     pub threads: usize,
     /// Where the sequence of keys starts.
@@ -160,6 +166,7 @@ impl LoadFlags {
             duration: self.duration,
             warmup: self.warmup,
             timeout: self.timeout,
+            tells_timeout: self.tell_timeout,
             threads: self.threads.min(self.connections),
             seed: self.seed,
             admitted_limit: self.admitted_limit,

@@ -69,8 +69,8 @@ pub struct Settings {
     pub http_tls: Option<TlsSettings>,
     /// Where operators look, if anywhere.
     pub admin: Option<AdminSettings>,
-    /// How long a connection may take until it is of use: its TLS handshake; then the opening of HTTP/2, or the head of
-    /// each request of HTTP/1.
+    /// How long a client may take until it is of use: its TLS handshake; then the opening of HTTP/2 and the rest of each
+    /// call that has begun, or the head of each request of HTTP/1.
     pub handshake_timeout: Duration,
     /// Threads that answer gRPC calls.
     pub workers: NonZeroUsize,

@@ -36,8 +36,8 @@ pub(super) struct ProcessFlags {
     pub(super) http_address: SocketAddr,
     #[command(flatten)]
     pub(super) http_tls: HttpTlsFlags,
-    /// How long a new connection may take for its TLS handshake, then until HTTP/2 is opened on it, or until the head of
-    /// a request of HTTP/1 is there.
+    /// How long a client may take for its TLS handshake, then until HTTP/2 is opened, or until the head of a request of
+    /// HTTP/1 is there; and for the rest of a gRPC call that has begun.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
     pub(super) handshake_timeout: Duration,
     /// Threads that answer gRPC calls. Default: one for each processor.

@@ -52,7 +52,7 @@ pub enum StoreError {
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     /// Others had their turn for so long that this was not even asked, so nothing was charged.
-    #[error("no turn within {0:?}")]
+    #[error("no turn {}", within(.0))]
     Unsent(Duration),
     /// The server owes answers, so it was not asked, and nothing was charged.
     #[error("not asked: the server does not answer")]
@@ -78,6 +78,13 @@ pub enum StoreError {
     /// The store answered, but not in the form that was agreed.
     #[error("the store's answer makes no sense")]
     Garbled,
+}
+
+fn within(time: &Duration) -> String {
+    match time {
+        &Duration::ZERO => "in time: it was over when the call came".into(),
+        time => format!("within {time:?}"),
+    }
 }
 
 impl StoreError {

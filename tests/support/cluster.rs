@@ -153,9 +153,24 @@ impl Cluster {
         self.nodes[number] = None;
     }
 
+    /// Kills a node and starts it again, as the one that it was, after `pause`.
+    pub(crate) fn restart_after(&mut self, number: usize, pause: Duration) {
+        self.nodes[number].as_mut().expect("it runs").restart_after(pause);
+    }
+
     /// Has a node fall silent.
     pub(crate) fn stop(&self, number: usize) {
         self.nodes[number].as_ref().expect("it runs").signal("STOP");
+    }
+
+    /// Has a node that was silent go on.
+    pub(crate) fn go_on(&self, number: usize) {
+        self.nodes[number].as_ref().expect("it runs").signal("CONT");
+    }
+
+    /// Has a node tell clients, and its replicas, to come to another port.
+    pub(crate) fn announce(&self, number: usize, port: u16) {
+        self.set(number, "cluster-announce-port", &port.to_string());
     }
 
     /// Has a replica begin to take over from its master. It may have no time for that, and give up.

@@ -43,6 +43,11 @@ pub(crate) fn get(url: &str) -> Answer {
     try_get(url).expect("an answer")
 }
 
+/// Asks for a page with an `Authorization`.
+pub(crate) fn get_with(url: &str, authorization: &str) -> Answer {
+    answer(agent().get(url).header("authorization", authorization).call().expect("an answer"))
+}
+
 /// Sends a body.
 pub(crate) fn post(url: &str, body: &str) -> Answer {
     answer(agent().post(url).content_type("application/json").send(body).expect("an answer"))

@@ -62,6 +62,7 @@ pub(crate) struct Redis {
     process: Process,
     directory: TempDir,
     port: u16,
+    arguments: Vec<String>,
 }
 
 /// A connection to a server, which may be about to change its role and so close those that are new.
@@ -75,6 +76,34 @@ fn look_at(url: &str) -> redis::Connection {
         }
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The hits that a counter has which is alone in its cell, in a fixed window.
+pub(crate) fn hits(cell: &[u8]) -> u32 {
+    // The cell's format, number of records and end, one id, the window's end, and the hits.
+    u32::from_le_bytes(cell[1 + 2 + 4 + 6 + 4..].try_into().expect("one record"))
+}
+
+/// Starts a server and waits until it answers.
+fn run(port: u16, arguments: &[String], directory: &TempDir) -> Process {
+    let child = Command::new(program())
+        .args(arguments)
+        .args(["--bind", "127.0.0.1", "--loglevel", "warning"])
+        .args(["--unixsocket", "redis.sock", "--port", &port.to_string()])
+        .current_dir(directory)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server is installed; `tests/run.sh` installs it");
+    let mut process = Process::of(child, Some(directory.path()));
+    // Its own socket, which nobody else can answer on; it comes after the port.
+    let socket = directory.path().join("redis.sock");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while UnixStream::connect(&socket).is_err() {
+        assert!(process.0.try_wait().expect("it was started").is_none(), "redis-server ended");
+        assert!(Instant::now() < deadline, "redis-server does not answer");
+        thread::sleep(Duration::from_millis(5));
+    }
+    process
 }
 
 impl Redis {
@@ -99,24 +128,19 @@ impl Redis {
     }
 
     fn launch(port: u16, arguments: &[&str], directory: TempDir) -> Self {
-        let child = Command::new(program())
-            .args(arguments)
-            .args(["--bind", "127.0.0.1", "--loglevel", "warning"])
-            .args(["--unixsocket", "redis.sock", "--port", &port.to_string()])
-            .current_dir(&directory)
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed; `tests/run.sh` installs it");
-        let mut process = Process::of(child, Some(directory.path()));
-        // Its own socket, which nobody else can answer on; it comes after the port.
-        let socket = directory.path().join("redis.sock");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while UnixStream::connect(&socket).is_err() {
-            assert!(process.0.try_wait().expect("it was started").is_none(), "redis-server ended");
-            assert!(Instant::now() < deadline, "redis-server does not answer");
-            thread::sleep(Duration::from_millis(5));
-        }
-        Self { process, directory, port }
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let process = run(port, &arguments, &directory);
+        Self { process, directory, port, arguments }
+    }
+
+    /// Kills the server and starts it again, where it was and with what it keeps in its directory, after `pause`.
+    pub(crate) fn restart_after(&mut self, pause: Duration) {
+        self.process.0.kill().expect("it runs");
+        self.process.0.wait().expect("it was started");
+        // Its socket stays where it was, and is not to be taken for the new one's.
+        let _ = fs::remove_file(self.directory.path().join("redis.sock"));
+        thread::sleep(pause);
+        self.process = run(self.port, &self.arguments, &self.directory);
     }
 
     /// Starts a plain server.

@@ -133,6 +133,14 @@ impl Sentinel {
         matches!(&told, Ok(redis::Value::Array(parts)) if parts[0] == redis::Value::BulkString(b"master".into()))
     }
 
+    /// How often a server was asked to decide.
+    pub(crate) fn decisions(&self, number: usize) -> u64 {
+        let mut question = redis::cmd("INFO");
+        let told: String = question.arg("commandstats").query(&mut self.server(number)).expect("told");
+        let calls = told.split_once("cmdstat_evalsha:calls=").and_then(|(_, rest)| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().expect("a number"))
+    }
+
     /// Kills a server.
     pub(crate) fn kill(&mut self, number: usize) {
         self.servers[number] = None;

@@ -48,8 +48,13 @@ impl Tollgate {
 
     /// Serves the rules in `config`. Errors of the store are seen, unless the arguments say otherwise.
     pub(crate) fn spawn(config: &Path, arguments: &[&str]) -> Self {
+        Self::spawn_by(command(), config, arguments)
+    }
+
+    /// The same, by a command that becomes the program.
+    pub(crate) fn spawn_by(mut program: Command, config: &Path, arguments: &[&str]) -> Self {
         let (grpc_port, http_port, admin_port) = (free_port(), free_port(), free_port());
-        let child = command()
+        let child = program
             .arg("serve")
             .arg("--config")
             .arg(config)
@@ -84,6 +89,14 @@ impl Tollgate {
     pub(crate) async fn client(&self) -> Client {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", self.grpc_port)).expect("a URL");
         Client { inner: RateLimitServiceClient::new(endpoint.connect().await.expect("tollgate listens")) }
+    }
+
+    /// Bytes of memory that it has resident.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        1024 * kilobytes.and_then(|number| number.parse::<u64>().ok()).expect("a number")
     }
 
     /// Sends a signal, by its name without `SIG`.

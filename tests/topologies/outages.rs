@@ -92,28 +92,35 @@ fn some_names() -> impl Iterator<Item = String> {
     (0..20).map(|number| format!("name{number}"))
 }
 
-/// Checks that calls which began between the two times failed at once: all but a few, since a busy machine may stop
-/// any.
+/// Checks that calls which began between the two times were refused at once. A busy machine may stop some in the middle
+/// of that.
 fn assert_at_once(all: &[Done], from: Instant, to: Instant) {
     let during: Vec<_> = all.iter().filter(|done| (from..to).contains(&done.begun)).collect();
     assert!(during.len() > 20, "{}", during.len());
-    assert!(during.iter().all(|done| done.result.is_err()), "a call was decided");
-    let slow = during.iter().filter(|done| done.took > AT_ONCE).count();
-    assert!(slow <= during.len() / 50, "{slow} of {} calls were slow", during.len());
+    for done in &during {
+        let refused = matches!(done.result, Err(StoreError::BreakerOpen | StoreError::Unreachable(_)));
+        assert!(refused, "{:?} after it began: {done:?}", done.begun - from);
+    }
+    assert_most(&during, |done| done.took < AT_ONCE);
+}
+
+/// Checks what is so but for what a busy machine does.
+fn assert_most(all: &[&Done], is_so: impl Fn(&Done) -> bool) {
+    let others: Vec<_> = all.iter().filter(|done| !is_so(done)).collect();
+    assert!(others.len() <= all.len() / 10, "{} of {}, as {:?}", others.len(), all.len(), others[0]);
 }
 
 /// What became of the outage that began at `stopped`: when it was over, nobody had to wait any more.
 fn assert_opened_and_healed(all: &[Done], stopped: Instant, healed: Instant) {
     let opened = all.iter().find(|done| done.is_open()).expect("the breaker opens").begun;
     println!("open {:?} after the last answer", opened - stopped);
-    assert!(opened - stopped < Duration::from_millis(250), "{:?}", opened - stopped);
+    assert!(opened - stopped < Duration::from_millis(300), "{:?}", opened - stopped);
     assert_at_once(all, opened + Duration::from_millis(5), healed);
     let fine = all.iter().find(|done| done.begun > healed && done.result.is_ok()).expect("it heals").begun;
     println!("decides again {:?} after the server does", fine - healed);
     assert!(fine - healed < Duration::from_secs(1), "{:?}", fine - healed);
-    let after = all.iter().filter(|done| done.begun > fine + Duration::from_millis(50));
-    let failed = after.clone().filter(|done| done.result.is_err()).count();
-    assert!(failed <= after.count() / 50, "{failed} calls failed after it had healed");
+    let after: Vec<_> = all.iter().filter(|done| done.begun > fine + Duration::from_millis(50)).collect();
+    assert_most(&after, |done| done.result.is_ok());
     let longest = all.iter().map(|done| done.took).max().expect("calls");
     assert!(longest < TIMEOUT + Duration::from_millis(100), "{longest:?}");
 }
@@ -155,23 +162,28 @@ async fn a_caller_now_and_then_pays_for_a_silent_server_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_pauses_its_clients_or_sleeps_is_asked_again_when_it_is_back() {
+async fn a_server_that_holds_calls_up_is_asked_again_when_it_decides() {
     let redis = Redis::start_with(&["--enable-debug-command", "yes"]);
     let store = brief(&redis.url()).await;
-    for command in
-        [&["CLIENT", "PAUSE", "800"][..], &["CLIENT", "PAUSE", "800", "WRITE"], &["DEBUG", "SLEEP", "0.8"]]
-    {
+    // The third outlasts the connection; others are let in, and calls still held up.
+    for (command, millis) in [
+        ("CLIENT PAUSE 800", 800),
+        ("CLIENT PAUSE 800 WRITE", 800),
+        ("CLIENT PAUSE 4000 WRITE", 4_000),
+        ("DEBUG SLEEP 0.8", 800),
+    ] {
         let load = Load::start(&store, some_names());
         sleep(Duration::from_millis(100)).await;
         let mut admin = redis.connect();
         let stopped = Instant::now();
-        let own: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
-        let asked = tokio::task::spawn_blocking(move || cmd(&own[0]).arg(&own[1..]).exec(&mut admin));
-        sleep(Duration::from_millis(790)).await;
+        let mut words = command.split(' ');
+        let mut command = cmd(words.next().expect("a name"));
+        words.for_each(|word| _ = command.arg(word));
+        let asked = tokio::task::spawn_blocking(move || command.exec(&mut admin));
+        sleep(Duration::from_millis(millis - 10)).await;
         let healed = Instant::now();
         sleep(Duration::from_millis(700)).await;
         asked.await.expect("no panic").expect("obeyed");
-        println!("{command:?}");
         assert_opened_and_healed(&load.end().await, stopped, healed);
     }
 }
@@ -226,7 +238,7 @@ async fn nobody_waits_for_long_for_a_server_that_was_never_there() {
         let settings = RedisSettings { timeout: TIMEOUT, ..settings(&url) };
         let store = RedisStore::open(&settings).expect("valid settings");
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(800) {
+        while begun.elapsed() < Duration::from_millis(400) {
             let done = timed(&store, "a").await;
             assert!(done.result.is_err_and(|error| error.did_nothing()));
             assert!(done.took < TIMEOUT + Duration::from_millis(50), "{:?}", done.took);
@@ -286,11 +298,10 @@ async fn one_shard_that_stands_still_slows_no_call_to_the_others() {
     let all = fine.end().await;
     let during: Vec<_> = all.iter().filter(|done| done.begun > stopped).collect();
     assert!(during.len() > 200, "{}", during.len());
-    let slow = during.iter().filter(|done| done.result.is_err() || done.took > AT_ONCE).count();
-    assert!(slow <= during.len() / 50, "{slow} of {} calls to other shards were slow", during.len());
+    assert_most(&during, |done| done.result.is_ok() && done.took < AT_ONCE);
     let all = sick.end().await;
     let opened = all.iter().find(|done| done.is_open()).expect("the breaker opens").begun;
-    assert!(opened - stopped < Duration::from_millis(250), "{:?}", opened - stopped);
+    assert!(opened - stopped < Duration::from_millis(300), "{:?}", opened - stopped);
 }
 
 #[tokio::test]
@@ -330,12 +341,17 @@ async fn an_outage_is_told_once_however_often_the_server_falters() {
         redis.signal("CONT");
         sleep(Duration::from_millis(200)).await;
     }
-    sleep(Duration::from_millis(1_500)).await;
     load.end().await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while ["Redis answers again", "Redis decides again"].iter().any(|told| lines.count(told) == 0) {
+        assert!(Instant::now() < deadline, "{}", lines.text());
+        drop(timed(&store, "a").await);
+        sleep(Duration::from_millis(50)).await;
+    }
     for told in ["Redis is silent", "Redis answers again", "Redis does not decide", "Redis decides again"] {
         assert_eq!(lines.count(told), 1, "{told}: {}", lines.text());
     }
-    assert_eq!(lines.count("Redis"), 4, "{}", lines.text());
+    assert_eq!(lines.count("\n"), 4, "{}", lines.text());
 }
 
 #[tokio::test]
@@ -347,7 +363,9 @@ async fn a_server_that_answers_nothing_but_errors_is_told_of_once() {
     sleep(Duration::from_millis(1_500)).await;
     let all = load.end().await;
     assert!(all.len() > 100 && all.iter().all(|done| done.result.is_err()));
-    assert_eq!(lines.count("Redis"), 1, "{}", lines.text());
+    assert_eq!(lines.count("Redis does not decide"), 1, "{}", lines.text());
+    // On a busy machine it may be found silent besides, and that be told.
+    assert!(lines.count("\n") <= 3, "{}", lines.text());
 }
 
 #[tokio::test]

@@ -2,7 +2,6 @@
 
 use std::{fs, path::PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 use tollgate::{
     descriptor::Hits,
@@ -10,7 +9,7 @@ use tollgate::{
 };
 
 use super::{charge, one};
-use crate::support::{cluster::Cluster, free_port, redis::Redis, redis::settings};
+use crate::support::{certificates::Authority, cluster::Cluster, free_port, redis::Redis, redis::settings};
 
 /// An authority, and a certificate of its own for this machine, as files.
 struct Certificates {
@@ -20,19 +19,9 @@ struct Certificates {
 impl Certificates {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut authority = CertificateParams::new([]).expect("valid");
-        // Otherwise both have the same name, and each seems to have signed itself.
-        authority.distinguished_name.push(DnType::CommonName, "authority");
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let authority = CertifiedIssuer::self_signed(authority, key).expect("signed");
-        let key = KeyPair::generate().expect("a key");
-        let server = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()]).expect("valid");
-        let server = server.signed_by(&key, &authority).expect("signed");
-        let write = |name: &str, text: String| fs::write(directory.path().join(name), text).expect("written");
-        write("ca.pem", authority.pem());
-        write("cert.pem", server.pem());
-        write("key.pem", key.serialize_pem());
+        let authority = Authority::new("authority");
+        authority.sign(&["127.0.0.1", "localhost"]).write(directory.path());
+        fs::write(directory.path().join("ca.pem"), authority.pem()).expect("written");
         Self { directory }
     }
 

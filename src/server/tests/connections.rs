@@ -51,10 +51,115 @@ async fn a_connection_that_grew_too_old_is_told_to_go_and_then_closed() {
     const GOAWAY: u8 = 7;
     let flags = "--grpc-max-connection-age=20ms --grpc-max-connection-age-grace=20ms";
     let stage = stage(GOOD, flags, 0).await;
-    let GrpcListen::Tcp(address) = *stage.running.grpc_address() else { panic!("no port") };
+    let address = tcp(&stage);
     // The client answers nothing, so only the grace ends the connection.
     let frames = spawn_blocking(move || frames_until_the_end(address)).await.expect("read");
     assert!(frames.contains(&GOAWAY), "{frames:?}");
+    stage.running.stop().await;
+}
+
+fn tcp(stage: &Stage) -> SocketAddr {
+    match *stage.running.grpc_address() {
+        GrpcListen::Tcp(address) => address,
+        GrpcListen::Unix(_) => panic!("no port"),
+    }
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_closed_and_the_others_served() {
+    let stage = stage(GOOD, "--max-connections=2", 100).await;
+    let channels = [stage.connect().await, stage.connect().await];
+    for channel in &channels {
+        assert_eq!(ask(channel.clone()).await, Ok(()));
+    }
+    let address = tcp(&stage);
+    let heard = spawn_blocking(move || {
+        let mut stream = TcpStream::connect(address).expect("connected");
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    assert_eq!(heard.await.expect("read").expect("closed"), b"");
+    let [kept, closed] = channels;
+    assert_eq!(ask(kept.clone()).await, Ok(()));
+    drop(closed);
+    while ask(stage.connect().await).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(ask(kept).await, Ok(()));
+    stage.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_opens_nothing_is_closed_and_one_that_only_opens_is_not() {
+    let stage = stage(GOOD, "--handshake-timeout=100ms", 1).await;
+    let address = tcp(&stage);
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let silent = [&b""[..], &preface[..20], preface];
+    let silent = join_all(silent.map(|said| {
+        spawn_blocking(move || {
+            let mut stream = TcpStream::connect(address).expect("connected");
+            stream.write_all(said).expect("sent");
+            // It may be a reset, as bytes are left.
+            let _ = stream.read_to_end(&mut Vec::new());
+        })
+    }));
+    let idle = stage.connect().await;
+    for closed in silent.await {
+        closed.expect("closed");
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    assert_eq!(ask(idle).await, Ok(()));
+    stage.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_whose_message_does_not_come_is_given_up_and_others_are_answered() {
+    let stage = stage(GOOD, "--handshake-timeout=200ms", 1).await;
+    let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
+    let (mut requests, connection) = h2::client::handshake(stream).await.expect("opened");
+    tokio::spawn(connection);
+    let request = hyper::Request::post(format!("http://t{}", unary::PATH)).body(()).expect("a request");
+    let (answer, mut body) = requests.send_request(request, false).expect("sent");
+    // The beginning of a message.
+    body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\x09half"), false).expect("sent");
+    assert_eq!(ask(stage.connect().await).await, Ok(()));
+    let answer = answer.await.expect("an answer");
+    let status = answer.headers().get(Status::GRPC_STATUS).expect("a status");
+    assert_eq!(status, "4", "DEADLINE_EXCEEDED");
+    stage.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_answers_no_probe_is_closed() {
+    let flags = "--grpc-keepalive-interval=50ms --grpc-keepalive-timeout=50ms";
+    let stage = stage(GOOD, flags, 0).await;
+    let address = tcp(&stage);
+    let frames = spawn_blocking(move || frames_until_the_end(address)).await.expect("closed");
+    const PING: u8 = 6;
+    assert!(frames.contains(&PING), "{frames:?}");
+    stage.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_is_closed() {
+    // No probe helps here, for it would have to be sent.
+    let flags = "--grpc-keepalive-interval=0 --grpc-keepalive-timeout=200ms";
+    let stage = stage(GOOD, flags, 0).await;
+    let address = tcp(&stage);
+    let closed = spawn_blocking(move || {
+        let mut stream = TcpStream::connect(address).expect("connected");
+        stream.set_write_timeout(Some(std::time::Duration::from_secs(30))).expect("set");
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("sent");
+        // Each is to be answered by another one; once the server can send no more, it reads no more.
+        let pings = b"\0\0\x08\x06\0\0\0\0\0reflect!".repeat(1000);
+        loop {
+            if let Err(error) = stream.write_all(&pings) {
+                return error.kind();
+            }
+        }
+    });
+    let kind = closed.await.expect("no panic");
+    assert!(matches!(kind, std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe), "{kind}");
     stage.running.stop().await;
 }
 

@@ -2,12 +2,14 @@
 
 use std::{fmt, sync::Arc};
 
-use ::redis::{
-    Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
-};
+use ::redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
 use tokio::sync::watch;
 
-use super::{keeper::Keeper, script::unless_error, target::Target};
+use super::{
+    keeper::Keeper,
+    script::{self, unless_error},
+    target::Target,
+};
 
 /// A handle on the connection; clones share it. The task ends when the last handle is gone.
 #[derive(Clone)]
@@ -126,7 +128,7 @@ impl Connection {
     /// # Errors
     /// It broke; the number as well.
     pub(super) async fn hear(&self, mut over: Current) -> Result<u64, u64> {
-        match over.connection.send_packed_command(&cmd("PING")).await {
+        match over.connection.send_packed_command(&script::nothing()).await {
             Ok(_) => Ok(over.number),
             Err(_) => {
                 self.condemn(over.number);

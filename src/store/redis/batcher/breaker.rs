@@ -127,6 +127,16 @@ impl Breaker {
         }
     }
 
+    /// Takes note of a new connection; says whether a sign of life is missed all the same. One that was silent has to
+    /// show that it decides: connections may be let in where calls are held up, as before a planned failover.
+    pub(super) fn doubts(&mut self) -> bool {
+        let was_silent = matches!(self.told, Told::Silent);
+        if was_silent {
+            self.open(Cause::Silence);
+        }
+        was_silent
+    }
+
     /// Takes note that there is no connection.
     pub(super) fn lose(&mut self) {
         if self.cause() != Some(Cause::Disconnected) {

@@ -21,7 +21,11 @@ impl Driver {
                     self.local.forget_all();
                 }
                 self.way = Some(current);
-                self.recover();
+                if self.breaker.doubts() {
+                    self.give_up(&SendError::Silent);
+                } else {
+                    self.recover();
+                }
             }
             Some(Err(error)) => {
                 self.breaker.lose();

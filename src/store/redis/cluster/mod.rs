@@ -3,6 +3,7 @@
 //! The table has two sources: the answer of a node to `CLUSTER SLOTS`, which a task (`refresh`) asks for, and the
 //! redirections that commands meet (`redirect`). Where they disagree, the next command is redirected again.
 
+mod ask;
 mod redirect;
 mod refresh;
 mod slots;

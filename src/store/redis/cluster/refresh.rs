@@ -2,11 +2,11 @@
 
 use std::{
     collections::HashSet,
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use ::redis::{Value, cmd};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::{
     sync::watch,
@@ -15,19 +15,17 @@ use tokio::{
 
 use super::{
     Phase, Shared,
+    ask::ask,
     slots::{self, Range, SLOTS},
     table::Route,
 };
 use crate::store::{
     chance::jittered,
-    redis::{
-        address::Address,
-        connection::{Connection, SendError},
-    },
+    redis::{address::Address, connection::Connection},
 };
 
-/// How long a node may take to answer, a new connection to it included.
-const ASK_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long masters may take to be reached.
+const REACH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long nodes are waited for before another one is asked too.
 const PATIENCE: Duration = Duration::from_millis(150);
@@ -68,7 +66,15 @@ async fn keep_reading(shared: Arc<Shared>, mut wanted: watch::Receiver<()>, repo
     let mut known = Vec::new();
     let begin = fastrand::usize(..=usize::from(u8::MAX));
     for turn in begin.. {
-        let read = read_slots(&shared, turn).await;
+        let mut reading = pin!(read_slots(&shared, turn));
+        let read = match timeout(shared.terms.timeout.max(PATIENCE), &mut reading).await {
+            Ok(read) => read,
+            Err(_) => {
+                // Calls wait for the first reading, but not one after the other for as long as it takes.
+                give_up(&report, "no node has told the slots so far".into());
+                reading.await
+            }
+        };
         let failed = read.is_err();
         match read {
             Ok(ranges) => {
@@ -85,10 +91,7 @@ async fn keep_reading(shared: Arc<Shared>, mut wanted: watch::Receiver<()>, repo
                 if !is_told {
                     tracing::warn!(%reason, "can't read the slots of the Redis cluster");
                 }
-                // The table that there is may serve.
-                if matches!(&*report.borrow(), Phase::Unread | Phase::Failing(_)) {
-                    report.send_replace(Phase::Failing(reason));
-                }
+                give_up(&report, reason);
             }
         }
         is_told = failed;
@@ -99,6 +102,13 @@ async fn keep_reading(shared: Arc<Shared>, mut wanted: watch::Receiver<()>, repo
         }
         let was_calm = begun.elapsed() > LOOK.saturating_mul(2);
         pause = if was_calm { SHORTEST } else { pause.saturating_mul(2).min(AMISS) };
+    }
+}
+
+/// Has calls fail at once, unless there is a table, which may serve.
+fn give_up(report: &watch::Sender<Phase>, reason: String) {
+    if matches!(&*report.borrow(), Phase::Unread | Phase::Failing(_)) {
+        report.send_replace(Phase::Failing(reason));
     }
 }
 
@@ -197,38 +207,6 @@ fn candidates(shared: &Shared, turn: usize) -> Vec<(Address, Option<Connection>)
     }
 }
 
-async fn ask(shared: &Shared, node: Address, connection: Option<Connection>) -> Result<Vec<Range>, String> {
-    let answer = match connection {
-        Some(connection) => answer(&node, connection.send(cmd("CLUSTER").arg("SLOTS"))).await,
-        None => answer(&node, ask_anew(shared, &node)).await,
-    };
-    answer.map_err(|error| format!("{node}: {error}"))
-}
-
-/// Asks on a connection that is made for it.
-async fn ask_anew(shared: &Shared, node: &Address) -> Result<Value, SendError> {
-    let mut connection = shared.access.connect(node).await.map_err(SendError::Failed)?;
-    let answer = connection.send_packed_command(cmd("CLUSTER").arg("SLOTS")).await;
-    answer.and_then(Value::extract_error).map_err(SendError::Failed)
-}
-
-/// What a node answers. That there are no slots at all is the view of a node that left the cluster, or never was in
-/// it.
-async fn answer(
-    node: &Address,
-    asked: impl Future<Output = Result<Value, SendError>>,
-) -> Result<Vec<Range>, String> {
-    match timeout(ASK_TIMEOUT, asked).await {
-        Ok(Ok(answer)) => match slots::read(&answer, node) {
-            Some(ranges) if ranges.is_empty() => Err("it knows no slots".into()),
-            Some(ranges) => Ok(ranges),
-            None => Err("its answer makes no sense".into()),
-        },
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {ASK_TIMEOUT:?}")),
-    }
-}
-
 /// Waits until one of the masters is reached, for some time.
 async fn reach(shared: &Shared, ranges: &[Range]) -> bool {
     let masters: HashSet<&Address> = ranges.iter().map(|range| &range.master).collect();
@@ -239,5 +217,5 @@ async fn reach(shared: &Shared, ranges: &[Range]) -> bool {
     let mut reached: FuturesUnordered<_> =
         routes.iter().map(|route| route.server.connection().connected()).collect();
     let one = async { while reached.next().await.is_some_and(|is_reached| !is_reached) {} };
-    timeout(ASK_TIMEOUT, one).await.is_ok() && routes.iter().any(|route| route.server.connection().is_up())
+    timeout(REACH_TIMEOUT, one).await.is_ok() && routes.iter().any(|route| route.server.connection().is_up())
 }

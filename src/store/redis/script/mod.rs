@@ -74,6 +74,13 @@ pub(super) fn load() -> Cmd {
     command
 }
 
+/// A command that waits wherever one that decides calls would, and decides none: it names a script that there is not.
+pub(super) fn nothing() -> Cmd {
+    let mut command = cmd("EVALSHA");
+    command.arg("0".repeat(40)).arg(0);
+    command
+}
+
 impl<'a> Run<'a> {
     /// The call, made once, with no wishes.
     pub const fn once(call: &'a Call) -> Self {

@@ -73,7 +73,11 @@ fn a_server_that_falls_silent_again_and_again_is_told_of_once() {
     breaker.lose();
     assert_eq!(breaker.cause(), Some(Cause::Disconnected));
     assert_eq!(look(&mut breaker, now, 5_000, true), None);
+    // A new connection is not enough.
+    assert!(breaker.doubts());
+    assert_eq!(breaker.cause(), Some(Cause::Silence));
     breaker.hear(now);
+    assert!(!breaker.doubts());
     assert_eq!(look(&mut breaker, now, 5_000, false), Some((Look::Calm, 1_000)));
 }
 
@@ -83,6 +87,7 @@ fn a_lost_connection_opens_it_and_is_told_elsewhere() {
     breaker.lose();
     assert_eq!(breaker.cause(), Some(Cause::Disconnected));
     assert_eq!(look(&mut breaker, begun, 5_000, true), None);
+    assert!(!breaker.doubts());
     breaker.hear(begun);
     assert_eq!((breaker.cause(), look(&mut breaker, begun, 5_000, false)), (None, None));
 }

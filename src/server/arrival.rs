@@ -1,0 +1,56 @@
+//! How a call's message arrives.
+
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    task::{Poll, ready},
+    time::Duration,
+};
+
+use hyper::body::{Body as _, Bytes, Frame, Incoming};
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+
+use super::turns::Turn;
+
+/// What may arrive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes of a message.
+    pub(super) bytes: usize,
+    /// How long it may take once some of it has to be waited for.
+    pub(super) time: Duration,
+}
+
+/// A call's body on its way. Nearly always it is all there with the headers, and no time is taken.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    body: Incoming,
+    time: Duration,
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl Arrival {
+    pub(super) const fn new(body: Incoming, time: Duration) -> Self {
+        Self { body, time, deadline: None }
+    }
+
+    /// The next part, or nothing after the last one. While it is waited for, its call does not count as taken on: it
+    /// costs the worker nothing, and a client that never sends the rest must not keep others out.
+    pub(super) async fn next(&mut self, turn: &mut Turn) -> Option<Result<Frame<Bytes>, Status>> {
+        let next = poll_fn(|cx| {
+            if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+                return Poll::Ready(
+                    frame.map(|frame| frame.map_err(|error| Status::from_error(error.into()))),
+                );
+            }
+            turn.pause();
+            let time = self.time;
+            ready!(self.deadline.get_or_insert_with(|| Box::pin(sleep(time))).as_mut().poll(cx));
+            Poll::Ready(Some(Err(Status::deadline_exceeded("the message did not come in time"))))
+        });
+        let next = next.await;
+        turn.go_on();
+        next
+    }
+}

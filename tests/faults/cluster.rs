@@ -1,0 +1,199 @@
+//! Faults of a cluster of three masters and three replicas.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use redis::cmd;
+use tollgate::{descriptor::Entry, store::key::CellKey};
+
+use super::{
+    counted::{Losses, compare},
+    form::Form,
+    row::Row,
+    samples::{Samples, millis},
+    world::{Times, World},
+};
+use crate::support::{
+    cluster::{Cluster, wait},
+    proxy::{Proxy, Way},
+};
+
+/// After which Redis calls a node lost. The shortest that a busy machine bears.
+const NODE_TIMEOUT: &str = "2000";
+
+/// A cluster whose shards go on without each other.
+pub(super) fn start() -> Cluster {
+    let cluster = Cluster::start(3, 3, &["--cluster-require-full-coverage", "no"], "");
+    (0..6).for_each(|node| cluster.set(node, "cluster-node-timeout", NODE_TIMEOUT));
+    cluster
+}
+
+pub(super) fn slot(name: &str) -> u16 {
+    CellKey::open("d", [Entry { key: "k", value: name }].into_iter()).slot()
+}
+
+/// Names that begin so, whose counters are with the first, second and third master in turn.
+pub(super) fn names(cluster: &Cluster, begin: &str, count: usize) -> Vec<String> {
+    let mut numbers = 0..;
+    let mut next = |master: usize| {
+        let mut candidates = numbers.by_ref().map(|number| format!("{begin}{number}"));
+        candidates.find(|name| cluster.master_of(slot(name)) == master).expect("endless")
+    };
+    (0..count).map(|number| next(number % 3)).collect()
+}
+
+/// Those that were asked of one master, or of the other two.
+fn of_first(samples: &Samples) -> Samples {
+    samples.such(|sample| sample.key % 3 == 0)
+}
+
+fn of_others(samples: &Samples) -> Samples {
+    samples.such(|sample| sample.key % 3 != 0)
+}
+
+/// What the shards that are well notice.
+fn judge_others(row: &mut Row, samples: &Samples, times: Times) {
+    let others = of_others(samples);
+    let before = others.between(Duration::ZERO, times.fault).p99();
+    let during = others.between(times.fault, times.healed);
+    let measured = format!("{} before, {} during", millis(before), millis(during.p99()));
+    row.timed("other shards' p99 <= 1.5 x", measured, during.p99() <= before.mul_f64(1.5));
+    row.timed("none of theirs by policy", during.degraded(), during.degraded() == 0);
+}
+
+fn judge_shard(row: &mut Row, samples: &Samples, times: Times) {
+    let during = of_first(samples).between(times.fault, times.healed);
+    let degraded = during.degraded();
+    row.must("the shard's answered by policy", format!("{degraded} of {}", during.len()), degraded > 0);
+}
+
+/// A master is killed, and its replica takes over.
+pub(super) fn master_dies(form: &Form, cluster: &mut Cluster) -> Row {
+    let names = names(cluster, "dies", 60);
+    let world = World::start(&cluster.url(), form, &names);
+    world.calm(form, form.before);
+    let fault = world.load.now();
+    cluster.kill(0);
+    wait("the replica is not promoted", || cluster.is_master(3));
+    let times = world.healed(form, fault);
+    let samples = world.end();
+    let mut row = Row::new("cluster: a master is killed (SIGKILL), its replica takes over", form);
+    row.no_errors(&samples);
+    judge_shard(&mut row, &samples, times);
+    judge_others(&mut row, &samples, times);
+    row.normal_within(&samples, times, Duration::from_secs(5), "the promotion");
+    row.note(format!("promoted after {}", millis(times.healed - times.fault)));
+    compare(&mut row, &samples, &names, Losses::WithTheMaster, |name| {
+        let master = cluster.master_of(slot(name));
+        cluster.node(if master == 0 { 3 } else { master })
+    });
+    row
+}
+
+/// Nothing passes to one master and back, while the nodes see each other.
+pub(super) fn shard_is_cut_off(form: &Form, cluster: &mut Cluster) -> Row {
+    let names = names(cluster, "cut", 60);
+    let proxy = Proxy::to(cluster.port(0));
+    let is_announced = |port: u16| {
+        (0..6).all(|node| {
+            let slots = cmd("CLUSTER").arg("SLOTS").query::<redis::Value>(&mut cluster.node(node));
+            format!("{slots:?}").contains(&format!("int({port})"))
+        })
+    };
+    cluster.announce(0, proxy.port());
+    wait("the port does not get about", || is_announced(proxy.port()));
+    let world = World::start(&cluster.url(), form, &names);
+    let times = world.during(form, || proxy.set_both(Way::Silent), || proxy.set_both(Way::Open));
+    let samples = world.end();
+    let mut row = Row::new("cluster: one shard is cut off from tollgate, nothing passes", form);
+    row.no_errors(&samples);
+    judge_shard(&mut row, &samples, times);
+    judge_others(&mut row, &samples, times);
+    row.normal_within(&samples, times, Duration::from_secs(1), "the partition");
+    compare(&mut row, &samples, &names, Losses::Never, |name| cluster.node(cluster.master_of(slot(name))));
+    cluster.announce(0, 0);
+    wait("the port does not get about", || is_announced(cluster.port(0)));
+    row
+}
+
+/// A replica takes over by order, and gives back.
+pub(super) fn replica_takes_over(form: &Form, cluster: &mut Cluster) -> Row {
+    let names = names(cluster, "over", 60);
+    let world = World::start(&cluster.url(), form, &names);
+    world.calm(form, form.before);
+    let (fault, begun) = (world.load.now(), Instant::now());
+    let mut takeovers = 0;
+    while takeovers == 0 || begun.elapsed() < form.fault {
+        for node in [3, 0] {
+            take_over(cluster, node);
+            takeovers += 1;
+        }
+    }
+    let times = world.healed(form, fault);
+    let samples = world.end();
+    let mut row = Row::new("cluster: CLUSTER FAILOVER, to and fro", form);
+    row.no_errors(&samples);
+    row.normal_within(&samples, times, Duration::from_secs(5), "the last");
+    compare(&mut row, &samples, &names, Losses::Never, |name| cluster.node(cluster.master_of(slot(name))));
+    let during = samples.between(times.fault, times.healed);
+    row.note(format!("{takeovers} failovers, {} of {} by policy", during.degraded(), during.len()));
+    row
+}
+
+/// Has a replica take over, as often as it takes.
+fn take_over(cluster: &Cluster, node: usize) {
+    let mut again = Instant::now();
+    wait("the replica does not take over", || {
+        if Instant::now() >= again {
+            cluster.fail_over(node);
+            again = Instant::now() + Duration::from_secs(6);
+        }
+        cluster.is_master(node)
+    });
+    let other = if node == 0 { 3 } else { 0 };
+    wait("the former master does not follow", || {
+        cluster.info(other, "replication").contains("master_link_status:up")
+    });
+}
+
+/// Slots move between masters, with their counters.
+pub(super) fn slots_move(form: &Form, cluster: &mut Cluster) -> Row {
+    let names = names(cluster, "move", 60);
+    let mut slots: Vec<u16> = names.iter().step_by(3).map(|name| slot(name)).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    let world = World::start(&cluster.url(), form, &names);
+    world.calm(form, form.before);
+    let (fault, begun) = (world.load.now(), Instant::now());
+    let mut moves = 0;
+    while moves == 0 || begun.elapsed() < form.fault {
+        for (from, to) in [(0, 1), (1, 0)] {
+            for slot in &slots {
+                cluster.begin_move(*slot, from, to);
+                thread::sleep(Duration::from_millis(2));
+                cluster.end_move(*slot, from, to);
+                moves += 1;
+            }
+        }
+    }
+    let times = world.healed(form, fault);
+    let samples = world.end();
+    let mut row = Row::new("cluster: slots move under load", form);
+    row.no_errors(&samples);
+    row.normal_within(&samples, times, Duration::from_secs(1), "the last");
+    compare(&mut row, &samples, &names, Losses::Never, |name| cluster.node(cluster.master_of(slot(name))));
+    let during = samples.between(times.fault, times.healed);
+    row.note(format!("{moves} moves, {} of {} by policy", during.degraded(), during.len()));
+    row
+}
+
+/// On one cluster, which the last one leaves with a node less.
+#[test]
+fn a_cluster_whose_nodes_fail_and_change_costs_no_error_and_charges_nothing_twice() {
+    let mut cluster = start();
+    for scenario in [shard_is_cut_off, replica_takes_over, slots_move, master_dies] {
+        scenario(&Form::SHORT, &mut cluster).judge();
+    }
+}

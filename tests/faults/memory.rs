@@ -1,0 +1,139 @@
+//! Requests that never repeat: what tollgate remembers of them is bounded.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+
+use super::{
+    flood::{Flood, Tally},
+    form::Form,
+    requests::framed,
+    row::Row,
+    samples::millis,
+};
+use crate::support::{
+    http,
+    redis::Redis,
+    tollgate::{Tollgate, request, rules},
+};
+
+const RULES: &str = "
+domain: d
+descriptors:
+- key: fixed
+  rate_limit: {unit: minute, requests_per_unit: 2}
+- key: sliding
+  rate_limit: {unit: hour, requests_per_unit: 2, algorithm: sliding_window}
+- key: bucket
+  rate_limit: {unit: minute, requests_per_unit: 2, algorithm: token_bucket}
+- key: log
+  rate_limit: {unit: minute, requests_per_unit: 2, algorithm: sliding_window_log}
+- key: leased
+  rate_limit: {unit: minute, requests_per_unit: 2, sync: leased}
+";
+
+/// The same, with metrics of every value.
+fn detailed() -> String {
+    RULES.replace("  rate_limit", "  value_to_metric: true\n  rate_limit")
+}
+
+/// A request that is unlike any other: its value, in one of ten its domain, and in one of ten a limit of its own.
+fn unheard_of(random: &mut Rng) -> Bytes {
+    let keys = ["fixed", "sliding", "bucket", "log", "leased", "unknown"];
+    let value = format!("{:016x}", random.u64(..));
+    let domain = match random.u8(..10) {
+        0 => format!("domain{:08x}", random.u32(..)),
+        _ => "d".to_owned(),
+    };
+    let mut message = request(&domain, &[&[(keys[random.usize(..keys.len())], &value)]]);
+    if random.u8(..10) == 0 {
+        let unit = i32::from(random.u8(1..=4));
+        message.descriptors[0].limit =
+            Some(RateLimitOverride { requests_per_unit: random.u32(1..1_000), unit, ..Default::default() });
+    }
+    framed(&message)
+}
+
+fn resident(tollgate: &Tollgate) -> u64 {
+    tollgate.resident() >> 20
+}
+
+/// Asks in five parts; gives what came of them, and the megabytes that were resident after each.
+fn flood(tollgate: &Tollgate, requests: u64) -> (Tally, Vec<u64>) {
+    let part = Flood {
+        connections: 4,
+        streams: 64,
+        deadline: Duration::from_secs(10),
+        requests: requests / 5,
+        time: Duration::MAX,
+    };
+    let (mut sum, mut memory) = (Tally::default(), Vec::new());
+    for seed in 0..5 {
+        let tally = part.run(tollgate.grpc_port, seed, unheard_of);
+        sum.asked += tally.asked;
+        sum.errors += tally.errors;
+        sum.took += tally.took;
+        memory.push(resident(tollgate));
+    }
+    (sum, memory)
+}
+
+fn page(tollgate: &Tollgate) -> usize {
+    http::get(&tollgate.url("/metrics")).body.len()
+}
+
+/// Asks, and says what is left of it. `most` is the bound, in MB.
+fn judge(mut row: Row, store: &[&str], requests: u64, most: u64) -> Row {
+    let config = rules(RULES);
+    let arguments = [store, &["--log-level", "error", "--on-store-error", "local"]].concat();
+    let tollgate = Tollgate::start(config.path(), &arguments);
+    let empty = resident(&tollgate);
+    let (tally, memory) = flood(&tollgate, requests);
+    let unknown = tally.errors as f64 / tally.asked as f64;
+    row.must("errors 0", tally.errors, tally.errors == 0);
+    let last = memory.last().copied().unwrap_or_default();
+    let required = format!("RSS <= {most} MB");
+    row.must(&required, format!("{last} MB, {empty} MB before, {memory:?} after each fifth"), last <= most);
+    row.timed("the last fifth adds <= 5 %", last.abs_diff(memory[3]), last <= memory[3] + memory[3] / 20);
+    row.must("/metrics < 1 MB", format!("{} kB", page(&tollgate) / 1000), page(&tollgate) < 1_000_000);
+    row.note(format!("{:.0} requests/s, {unknown:.3} failed", tally.asked as f64 / tally.took.as_secs_f64()));
+    row
+}
+
+/// In the memory store.
+pub(super) fn memory_store(form: &Form) -> Row {
+    let requests = if form.is_timed() { 10_000_000 } else { 20_000 };
+    let row = Row::new(format!("{requests} requests that never repeat, memory store"), form);
+    judge(row, &["--max-counters", "1000000"], requests, 400)
+}
+
+/// In Redis, which may forget.
+pub(super) fn redis_store(form: &Form) -> Row {
+    let requests = if form.is_timed() { 3_000_000 } else { 10_000 };
+    let redis = Redis::start_with(&["--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru"]);
+    let row = Row::new(format!("{requests} requests that never repeat, Redis"), form);
+    judge(row, &["--store", &redis.url(), "--store-timeout", "5s"], requests, 200)
+}
+
+/// With metrics for every value, which are bounded by their number.
+pub(super) fn metrics_of_values(form: &Form) -> Row {
+    let requests = if form.is_timed() { 500_000 } else { 10_000 };
+    let config = rules(&detailed());
+    let tollgate = Tollgate::start(config.path(), &["--log-level", "error", "--on-store-error", "local"]);
+    let (tally, memory) = flood(&tollgate, requests);
+    let mut row = Row::new(format!("{requests} requests that never repeat, value_to_metric"), form);
+    row.must("errors 0", tally.errors, tally.errors == 0);
+    let size = page(&tollgate);
+    row.must("/metrics bounded", format!("{:.1} MB", size as f64 / 1e6), size < 10_000_000);
+    row.note(format!("{memory:?} MB after each fifth; {}", millis(tally.took)));
+    row
+}
+
+#[test]
+fn requests_that_never_repeat_are_not_kept() {
+    for scenario in [memory_store, redis_store, metrics_of_values] {
+        scenario(&Form::SHORT).judge();
+    }
+}

@@ -1,0 +1,100 @@
+//! More load than tollgate and Redis can do.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+
+use super::{
+    flood::Flood,
+    form::Form,
+    load::{Load, Plan},
+    requests::framed,
+    row::Row,
+    samples::{By, Outcome, Sample, millis},
+};
+use crate::support::{
+    redis::Redis,
+    tollgate::{Tollgate, request, rules},
+};
+
+const RULES: &str =
+    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 4000000000}\n";
+
+/// Descriptors of a request, each with a hash tag of its own: so a request costs as many calls.
+const DESCRIPTORS: usize = 64;
+
+fn dear(random: &mut Rng) -> Bytes {
+    let values: Vec<String> = (0..DESCRIPTORS).map(|_| format!("c{}", random.u32(..10_000))).collect();
+    let entries: Vec<[(&str, &str); 1]> = values.iter().map(|value| [("k", value.as_str())]).collect();
+    let descriptors: Vec<&[(&str, &str)]> = entries.iter().map(|entry| &entry[..]).collect();
+    framed(&request("d", &descriptors))
+}
+
+/// Callers who wait no longer than Envoy does, first as many as get the most done, then four times that.
+pub(super) fn four_times(form: &Form) -> Row {
+    let config = rules(RULES);
+    let redis = Redis::start();
+    let arguments = [
+        "--store",
+        &redis.url(),
+        "--store-timeout",
+        form.store_timeout,
+        "--on-store-error",
+        "local",
+        "--log-level",
+        "error",
+        "--workers",
+        "1",
+    ];
+    let tollgate = Tollgate::start(config.path(), &arguments);
+    let peak = peak(&tollgate, form);
+    let rate = 4.0 * peak;
+    let mut random = Rng::with_seed(2);
+    let bodies = (0..5_000).map(|_| dear(&mut random)).collect();
+    let plan = Plan { rate: rate as u32, connections: 4, deadline: form.deadline, bodies };
+    let load = Load::start(tollgate.grpc_port, plan);
+    std::thread::sleep(form.fault);
+    let end = load.now();
+    let samples = load.end();
+    // What comes first meets empty queues.
+    let measured = samples.between(end / 4, end);
+    let seconds = (end - end / 4).as_secs_f64();
+    let of = |is_such: &dyn Fn(&Sample) -> bool| measured.count(is_such) as f64 / seconds;
+    let decided = of(&|sample| sample.is_normal());
+    let by_policy = of(&|sample| !sample.is_error() && sample.by == By::Policy);
+    let refused = of(&|sample| matches!(sample.outcome, Outcome::Error(_)));
+    let late = measured.count(|sample| sample.outcome == Outcome::Late);
+    let mut row = Row::new(format!("4 x saturation: {DESCRIPTORS} descriptors a request, one worker"), form);
+    let share = (decided + by_policy) / peak;
+    let told = format!(
+        "{:.0} % of {peak:.0}/s: {decided:.0}/s by Redis, {by_policy:.0}/s by policy, of {rate:.0}/s",
+        100.0 * share
+    );
+    row.timed("goodput >= 80 % of the peak", told, share >= 0.8);
+    let told = format!("{late} of {} late, {refused:.0}/s refused at once", measured.len());
+    row.timed("every answer in time or by policy", told, late == 0);
+    row.must("answers", measured.len(), decided + by_policy > 0.0);
+    let answered = measured.such(|sample| !sample.is_error());
+    row.note(format!("{:?}", measured.errors()));
+    row.note(format!("p99 of answers {}, callers late by {}", millis(answered.p99()), millis(samples.lag())));
+    row
+}
+
+/// The most that is answered per second in a closed loop, of loops with more and more requests under way.
+fn peak(tollgate: &Tollgate, form: &Form) -> f64 {
+    let time = form.before;
+    let rates = [1, 4, 16, 64].map(|streams| {
+        let deadline = Duration::from_secs(5);
+        let flood = Flood { connections: 4, streams, deadline, requests: u64::MAX, time };
+        let tally = flood.run(tollgate.grpc_port, 1, dear);
+        println!("{} under way: {tally:?}", 4 * streams);
+        tally.decided as f64 / tally.took.as_secs_f64()
+    });
+    rates.into_iter().fold(0.0, f64::max)
+}
+
+#[test]
+fn more_load_than_can_be_done_does_not_keep_all_from_being_done() {
+    four_times(&Form::SHORT).judge();
+}

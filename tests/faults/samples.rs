@@ -1,0 +1,158 @@
+//! What became of every request of a load.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tonic::Code;
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// When it was to be sent, since the load began.
+    pub(super) due: Duration,
+    /// How late it was sent, for its caller had too much to do.
+    pub(super) lag: Duration,
+    /// Until it was answered or given up, since it was due.
+    pub(super) latency: Duration,
+    /// The number of its body.
+    pub(super) key: usize,
+    pub(super) outcome: Outcome,
+    pub(super) by: By,
+}
+
+/// What the caller was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Ok,
+    OverLimit,
+    Error(Code),
+    /// Nothing, until it gave up.
+    Late,
+}
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Store,
+    /// The policy for a store that fails; what was asked of the store may be charged there or not.
+    Policy,
+}
+
+impl Sample {
+    pub(super) fn is_error(&self) -> bool {
+        matches!(self.outcome, Outcome::Error(_) | Outcome::Late)
+    }
+
+    /// Whether it is what the store decided.
+    pub(super) fn is_normal(&self) -> bool {
+        !self.is_error() && self.by == By::Store
+    }
+
+    pub(super) fn answered(&self) -> Duration {
+        self.due + self.latency
+    }
+}
+
+/// Requests in the order in which they were due.
+#[derive(Clone, Debug)]
+pub(super) struct Samples(Vec<Sample>);
+
+impl Samples {
+    pub(super) fn new(mut samples: Vec<Sample>) -> Self {
+        samples.sort_by_key(|sample| sample.due);
+        Self(samples)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Sample> {
+        self.0.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Those that were due from one time to another.
+    pub(super) fn between(&self, from: Duration, to: Duration) -> Self {
+        self.such(|sample| (from..to).contains(&sample.due))
+    }
+
+    pub(super) fn since(&self, from: Duration) -> Self {
+        self.between(from, Duration::MAX)
+    }
+
+    pub(super) fn such(&self, is_such: impl Fn(&Sample) -> bool) -> Self {
+        Self(self.0.iter().filter(|sample| is_such(sample)).copied().collect())
+    }
+
+    pub(super) fn count(&self, is_such: impl Fn(&Sample) -> bool) -> usize {
+        self.0.iter().filter(|sample| is_such(sample)).count()
+    }
+
+    pub(super) fn degraded(&self) -> usize {
+        self.count(|sample| sample.by == By::Policy)
+    }
+
+    /// Errors by what they are.
+    pub(super) fn errors(&self) -> BTreeMap<String, usize> {
+        let mut errors = BTreeMap::new();
+        for sample in self.iter().filter(|sample| sample.is_error()) {
+            *errors.entry(format!("{:?}", sample.outcome)).or_default() += 1;
+        }
+        errors
+    }
+
+    /// The latency that 99 % of the requests do not exceed; nothing without requests.
+    pub(super) fn p99(&self) -> Duration {
+        quantile(self.iter().map(|sample| sample.latency), 0.99)
+    }
+
+    pub(super) fn p999(&self) -> Duration {
+        quantile(self.iter().map(|sample| sample.latency), 0.999)
+    }
+
+    /// How late 99 % of the requests were sent at most.
+    pub(super) fn lag(&self) -> Duration {
+        quantile(self.iter().map(|sample| sample.lag), 0.99)
+    }
+
+    /// How long after `healed` everything was as `before` the fault: no larger a share of the answers from then on is
+    /// by policy or an error, and their p99 is no more than `bound`, or half as much again as before if the machine is
+    /// as slow as that. Nothing if that time did not come.
+    pub(super) fn normal_after(&self, healed: Duration, before: &Self, bound: Duration) -> Option<Duration> {
+        let abnormal = |samples: &Self| samples.count(|sample| !sample.is_normal());
+        let bound = bound.max(before.p99().mul_f64(1.5));
+        let last = self.0.last()?.due;
+        let times = (0..).map(|number| healed + Duration::from_millis(20) * number);
+        let is_normal = |from: &Duration| {
+            let rest = self.since(*from);
+            abnormal(&rest) * before.len() <= abnormal(before) * rest.len() && rest.p99() <= bound
+        };
+        times.take_while(|from| *from < last).find(is_normal).map(|from| from - healed)
+    }
+
+    /// How long after `fault` answers came at once: for a while from then on, the p99 is no more than `bound`.
+    pub(super) fn quick_after(&self, fault: Duration, bound: Duration) -> Option<Duration> {
+        let step = Duration::from_millis(5);
+        (0..400).map(|number| step * number).find(|after| {
+            let from = fault + *after;
+            let next = self.between(from, from + Duration::from_millis(300));
+            next.len() > 0 && next.p99() <= bound
+        })
+    }
+}
+
+fn quantile(times: impl Iterator<Item = Duration>, share: f64) -> Duration {
+    let mut times: Vec<Duration> = times.collect();
+    times.sort_unstable();
+    let rank = (share * times.len() as f64).ceil() as usize;
+    times.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+}
+
+/// Milliseconds, as people read them.
+pub(super) fn millis(time: Duration) -> String {
+    let millis = time.as_secs_f64() * 1e3;
+    match millis {
+        0.0..10.0 => format!("{millis:.2} ms"),
+        10.0..1_000.0 => format!("{millis:.0} ms"),
+        _ => format!("{:.1} s", millis / 1e3),
+    }
+}
