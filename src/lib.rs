@@ -18,7 +18,8 @@
 //! 4. [`limiter`] folds what each counter said into a [`verdict`]; [`service`] encodes it. Being over the limit
 //!    is a value, never an error.
 //!
-//! [`config`] turns the YAML that users write into rules, and watches it. [`server`] puts the parts together.
+//! [`config`] turns the YAML that users write into rules, and watches it. [`net`] keeps the ports. [`server`] puts the
+//! parts together.
 //!
 //! # Modules in reading order
 

@@ -87,7 +87,13 @@ impl Limiter {
         let lease = targets.iter().any(Target::takes_lease).then(LeaseId::random);
         let mut calls = calls::calls(rules, descriptors, &targets, lease, self.modes);
         let places = lease.map(|lease| Places::new(self.store.clone(), &calls, lease));
-        let decisions = look::decide(&self.store, &mut calls, self.store.deadline(patience)).await;
+        let decisions = match patience {
+            // Not even to be turned away there.
+            Some(Duration::ZERO) if !self.decides_at_once() => {
+                calls.iter().map(|_| Err(StoreError::Overloaded)).collect()
+            }
+            patience => look::decide(&self.store, &mut calls, self.store.deadline(patience)).await,
+        };
         let is_complete = decisions.iter().all(Result::is_ok);
         let stand_in = match &self.fallback {
             Some(fallback) if !is_complete => Some(fallback.stand_in(rules, &targets, &calls, &decisions)),

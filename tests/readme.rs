@@ -170,6 +170,10 @@ fn every_command_is_covered() {
             "target/envoy/bin/envoy -c deploy/envoy/edge.yaml" => {
                 assert!(project("deploy/envoy/edge.yaml").exists());
             }
+            fuzz if fuzz.starts_with("cargo +nightly fuzz run ") => {
+                let target = words[4];
+                assert!(read("fuzz/Cargo.toml").contains(&format!("name = \"{target}\"")), "{target}");
+            }
             "cargo run --example admitted" => assert!(project("examples/admitted.rs").exists()),
             measure if measure.starts_with("cargo test --release --test integration -- --ignored ") => {
                 let module = words.last().and_then(|filter| filter.strip_suffix("::")).expect("a module");

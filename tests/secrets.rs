@@ -38,7 +38,7 @@ fn serve(directory: &Path, variables: &[(&str, String)]) -> Watched {
     serve.args(["serve", "--log-level", "trace", "--grpc-address", "127.0.0.1:0", "--config"]).arg(directory);
     serve.args(["--http-address", &format!("127.0.0.1:{http_port}")]);
     serve.args(["--admin-address", &format!("127.0.0.1:{admin_port}")]);
-    serve.args(["--admin-token-file"]).arg(token);
+    serve.args(["--on-store-error", "error", "--admin-token-file"]).arg(token);
     serve.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
     serve.stdin(Stdio::null()).stdout(file.try_clone().expect("cloned")).stderr(file);
     let process = Process::of(serve.spawn().expect("it starts"), None);

@@ -18,8 +18,8 @@ pub(crate) fn load_files(files: Vec<(String, Vec<u8>)>, options: Options) -> Res
 /// When a defect shows.
 pub fn configuration(bytes: &[u8]) {
     let files = || {
-        let contents = bytes.split(|byte| *byte == 0).zip(0_u8..);
-        contents.map(|(content, at)| (format!("{at:03}.yaml"), content.to_vec())).collect()
+        let contents = bytes.split(|byte| *byte == 0).take(16).enumerate();
+        contents.map(|(at, content)| (format!("{at:03}.yaml"), content.to_vec())).collect()
     };
     for strict in [false, true] {
         let loaded = load_files(files(), Options { merge_domains: true, strict });

@@ -11,6 +11,10 @@ impl<'a> Piecemeal<'a> {
         byte
     }
 
+    pub(crate) fn flag(&mut self) -> bool {
+        self.byte() & 1 == 0
+    }
+
     pub(crate) fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut array = [0; N];
         for (to, from) in array.iter_mut().zip(self.bytes(N)) {

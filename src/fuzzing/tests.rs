@@ -1,6 +1,6 @@
 //! The corpus of `fuzz/corpus/`, with what once failed, through an ordinary test.
 
-use std::{fs, path::Path};
+use std::{fs, panic, path::Path};
 
 /// Calls `target` with each file of its corpus.
 fn replay(name: &str, target: fn(&[u8])) {
@@ -9,8 +9,9 @@ fn replay(name: &str, target: fn(&[u8])) {
     let mut count = 0;
     for file in files {
         let file = file.expect("readable").path();
-        println!("{}", file.display());
-        target(&fs::read(file).expect("readable"));
+        let bytes = fs::read(&file).expect("readable");
+        let passed = panic::catch_unwind(|| target(&bytes));
+        assert!(passed.is_ok(), "{}", file.display());
         count += 1;
     }
     assert!(count >= 5, "{count} files in {}", directory.display());

@@ -1,6 +1,9 @@
 //! What a port says of connections that it cannot take: a line for each change, not for each connection.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use tokio::time::sleep;
 
@@ -8,6 +11,9 @@ use crate::{metrics, settings::Port};
 
 /// Before the operating system is asked again that had nothing to give.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Without a failure for so long, it is over: single descriptors come free all the time.
+const CALM: Duration = Duration::from_secs(1);
 
 /// Looks after the number of a port's connections.
 #[derive(Debug)]
@@ -22,8 +28,8 @@ pub(crate) struct Gate {
 enum State {
     Open,
     Full,
-    /// The operating system gives none.
-    Failing,
+    /// The operating system gave none, last at that time.
+    Failing(Instant),
 }
 
 impl Gate {
@@ -43,7 +49,12 @@ impl Gate {
         }
         // Not with the first place that comes free, which may be taken at once, and so on.
         let has_room = live <= self.max.saturating_sub(self.max.div_ceil(10));
-        if self.state == State::Failing || self.state == State::Full && has_room {
+        let is_over = match self.state {
+            State::Open => false,
+            State::Full => has_room,
+            State::Failing(last) => last.elapsed() > CALM,
+        };
+        if is_over {
             self.state = State::Open;
             tracing::info!("the {} port takes connections again", self.port);
         }
@@ -57,8 +68,8 @@ impl Gate {
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
             return;
         }
-        if self.state != State::Failing {
-            self.state = State::Failing;
+        let before = std::mem::replace(&mut self.state, State::Failing(Instant::now()));
+        if !matches!(before, State::Failing(_)) {
             tracing::warn!("the {} port cannot accept connections: {error}", self.port);
         }
         // Most likely out of file descriptors, which does not change within microseconds.
@@ -84,7 +95,10 @@ mod tests {
         gate.failed(&io::ErrorKind::ConnectionAborted.into()).await;
         assert_eq!(gate.state, State::Open);
         gate.failed(&io::Error::other("no descriptors")).await;
-        assert_eq!(gate.state, State::Failing);
+        let State::Failing(last) = gate.state else { panic!("{gate:?}") };
+        assert!(gate.admits(5));
+        assert_eq!(gate.state, State::Failing(last), "it may fail again");
+        gate.state = State::Failing(last - CALM * 2);
         assert!(gate.admits(5));
         assert_eq!(gate.state, State::Open);
         // The smallest bound lets one in.

@@ -21,17 +21,21 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 use super::patience;
 
 /// Of the time that its caller waits, in percent, what a call may take before the store is not asked.
-const FOR_STORE: u32 = 15;
+const FOR_STORE: u32 = 12;
 
 /// The same before it is refused. It may have waited for as long before it was read, and its answer may before it is
 /// written.
-const FOR_TURN: u32 = 30;
+const FOR_TURN: u32 = 24;
 
 /// What nobody minds: a wait that is looked at no further.
 const SHORT: Duration = Duration::from_millis(1);
 
-/// Between two looks at what a call costs.
-const CALLS_PER_LOOK: usize = 64;
+/// What a call adds to the work that is done, and what one adds that was refused, which costs a fraction.
+const DONE: usize = 8;
+const REFUSED: usize = 1;
+
+/// Work between two looks at what it costs.
+const WORK_PER_LOOK: usize = 64 * DONE;
 
 /// How much a look counts, against those before it.
 const WEIGHT: u64 = 4;
@@ -40,7 +44,8 @@ const WEIGHT: u64 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     taken_on: AtomicUsize,
-    since_look: AtomicUsize,
+    /// The work that was done since the last look.
+    done: AtomicUsize,
     /// What a call costs the worker, in nanoseconds.
     cost: AtomicU64,
     runtime: Mutex<Option<Busy>>,
@@ -76,10 +81,12 @@ impl Turns {
     /// Takes on a call with these headers, if it can be answered while its caller waits. One that does not say how long
     /// it waits waits for any time.
     pub(super) fn take_on(self: &Arc<Self>, headers: &HeaderMap) -> Result<Turn, Overloaded> {
-        if self.since_look.fetch_add(1, Ordering::Relaxed) >= CALLS_PER_LOOK {
+        if self.done.load(Ordering::Relaxed) >= WORK_PER_LOOK {
             self.look();
         }
-        let has_time = self.has_time(headers)?;
+        let has_time = self.has_time(headers).inspect_err(|Overloaded| {
+            self.done.fetch_add(REFUSED, Ordering::Relaxed);
+        })?;
         self.taken_on.fetch_add(1, Ordering::Relaxed);
         Ok(Turn { turns: Arc::clone(self), has_time, state: State::Counted })
     }
@@ -99,7 +106,6 @@ impl Turns {
 
     /// Looks at what calls cost, on the worker's own runtime.
     fn look(&self) {
-        let calls = self.since_look.swap(0, Ordering::Relaxed);
         let mut runtime = self.runtime.lock();
         let Some(busy) = &mut *runtime else {
             let metrics = Handle::try_current().map(|handle| handle.metrics());
@@ -109,13 +115,17 @@ impl Turns {
         };
         let now = busy.metrics.worker_total_busy_duration(0);
         let spent = now.saturating_sub(busy.until);
-        busy.until = now;
-        self.note(spent, calls);
+        // The runtime counts only now and then, and a connection may bring many calls at once.
+        if !spent.is_zero() {
+            busy.until = now;
+            self.note(spent, self.done.swap(0, Ordering::Relaxed));
+        }
     }
 
-    /// Takes note that so many calls took the worker so long.
-    fn note(&self, spent: Duration, calls: usize) {
-        let each = spent.as_nanos().checked_div(calls as u128).unwrap_or_default();
+    /// Takes note that so much work took the worker so long.
+    fn note(&self, spent: Duration, done: usize) {
+        let each = spent.as_nanos().saturating_mul(DONE as u128);
+        let each = each.checked_div(done as u128).unwrap_or_default();
         let each = u64::try_from(each).unwrap_or(u64::MAX);
         let before = self.cost.load(Ordering::Relaxed);
         let rest = before.saturating_sub(before.checked_div(WEIGHT).unwrap_or_default());
@@ -145,6 +155,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.pause();
+        self.turns.done.fetch_add(DONE, Ordering::Relaxed);
     }
 }
 
@@ -161,7 +172,7 @@ mod tests {
     /// Turns of a worker whom a call costs 100 µs.
     fn turns() -> Arc<Turns> {
         let turns = Arc::new(Turns::default());
-        (0..100).for_each(|_| turns.note(Duration::from_millis(10), 100));
+        (0..100).for_each(|_| turns.note(Duration::from_millis(10), 100 * DONE));
         turns
     }
 
@@ -203,7 +214,7 @@ mod tests {
         let turns = turns();
         let cost = || turns.cost.load(Ordering::Relaxed);
         assert!((99_000..=100_000).contains(&cost()), "{}", cost());
-        (0..20).for_each(|_| turns.note(Duration::from_micros(64 * 5), 64));
+        (0..20).for_each(|_| turns.note(Duration::from_micros(64 * 5), 64 * DONE));
         assert!(cost() < 6_000, "{}", cost());
         turns.note(Duration::ZERO, 0);
     }
@@ -211,7 +222,7 @@ mod tests {
     #[tokio::test]
     async fn the_runtime_tells_how_busy_it_is() {
         let turns = Arc::new(Turns::default());
-        for _ in 0..CALLS_PER_LOOK * 4 {
+        for _ in 0..WORK_PER_LOOK {
             let turn = turns.take_on(&HeaderMap::new());
             let begun = std::time::Instant::now();
             while begun.elapsed() < Duration::from_micros(50) {}

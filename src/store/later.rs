@@ -40,6 +40,7 @@ impl Later {
     /// Waits until no turn is given out. Others may be meanwhile.
     pub async fn settled(&self) {
         loop {
+            // Made before the look, it hears of all that ends after it.
             let settled = self.0.settled.notified();
             if self.0.given_out.load(Ordering::Acquire) == 0 {
                 return;

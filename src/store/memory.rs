@@ -3,6 +3,7 @@
 mod name;
 mod shard;
 mod slab;
+mod standing;
 
 use std::{array, hash::BuildHasher as _, sync::Arc};
 
@@ -10,10 +11,7 @@ use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use self::{
-    name::Name,
-    shard::{Shard, Standing},
-};
+use self::{name::Name, shard::Shard, standing::Standing};
 use super::call::{Ask, Call, Cell, Verdicts};
 use crate::{
     algorithm::{Charging, Policy, State, Verdict},

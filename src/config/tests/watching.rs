@@ -184,6 +184,24 @@ fn a_file_that_is_a_link_to_elsewhere() {
 }
 
 #[test]
+fn a_pipe_or_a_bomb_in_place_of_a_file_is_reported_and_the_watching_goes_on() {
+    let directory = directory(&[("a.yaml", GOOD)]);
+    let (_watcher, reports) = watch(directory.path());
+    let pipe = std::process::Command::new("mkfifo").arg(directory.path().join(".pipe")).status();
+    assert!(pipe.expect("mkfifo runs").success());
+    fs::rename(directory.path().join(".pipe"), directory.path().join("a.yaml")).unwrap();
+    let report = reports.recv_timeout(PATIENCE).expect("a report in time").unwrap_err();
+    assert_says(&report, &["a.yaml: can't be read: is a named pipe"]);
+    write(directory.path(), ".new", &format!("domain: d\nmetadata: [{}]\n", "a,".repeat(410_000)));
+    fs::rename(directory.path().join(".new"), directory.path().join("a.yaml")).unwrap();
+    let report = reports.recv_timeout(5 * PATIENCE).expect("a report in time").unwrap_err();
+    assert_says(&report, &["a.yaml:2", "more than 400000 values"]);
+    write(directory.path(), ".new", BETTER);
+    fs::rename(directory.path().join(".new"), directory.path().join("a.yaml")).unwrap();
+    expect(&reports, "better");
+}
+
+#[test]
 fn dropping_the_watcher_ends_its_thread() {
     let directory = directory(&[("a.yaml", GOOD)]);
     let (watcher, reports) = watch(directory.path());
