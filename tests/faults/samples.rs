@@ -114,17 +114,19 @@ impl Samples {
         quantile(self.iter().map(|sample| sample.lag), 0.99)
     }
 
-    /// How long after `healed` everything was as `before` the fault: no larger a share of the answers from then on is
-    /// by policy or an error, and their p99 is no more than `bound`, or half as much again as before if the machine is
-    /// as slow as that. Nothing if that time did not come.
+    /// How long after `healed` everything was as `before` the fault: of the answers from then on, one in a thousand at
+    /// the most is by policy or an error, or as many as before, and their p99 is no more than `bound`, or half as much
+    /// again as before, if the machine is as slow as that. Nothing if that time did not come.
     pub(super) fn normal_after(&self, healed: Duration, before: &Self, bound: Duration) -> Option<Duration> {
-        let abnormal = |samples: &Self| samples.count(|sample| !sample.is_normal());
+        let abnormal =
+            |samples: &Self| samples.count(|sample| !sample.is_normal()) as f64 / samples.len().max(1) as f64;
+        let most = abnormal(before).max(0.001);
         let bound = bound.max(before.p99().mul_f64(1.5));
         let last = self.0.last()?.due;
         let times = (0..).map(|number| healed + Duration::from_millis(20) * number);
         let is_normal = |from: &Duration| {
             let rest = self.since(*from);
-            abnormal(&rest) * before.len() <= abnormal(before) * rest.len() && rest.p99() <= bound
+            abnormal(&rest) <= most && rest.p99() <= bound
         };
         times.take_while(|from| *from < last).find(is_normal).map(|from| from - healed)
     }
