@@ -17,13 +17,13 @@ use crate::{
 
 /// Paths with a request's values in them that metrics name at the most; what comes later is counted under the
 /// rule's own path. Values are the caller's to choose, and each path costs memory for good.
-const MAX_VALUE_PATHS: usize = 10_000;
+const MAX_VALUE_PATHS: usize = 1_000;
 
 /// The longest such path in bytes, for the same reason.
 const LONGEST_VALUE_PATH: usize = 256;
 
-/// Bytes of all such paths with their domains: each is exported five times.
-const MAX_VALUE_BYTES: usize = 512 << 10;
+/// Bytes of all such paths with their domains: each is exported five times, and all of that is to stay below a megabyte.
+const MAX_VALUE_BYTES: usize = 64 << 10;
 
 /// The path of limits that requests bring along. There is one in a domain, so the bound does not apply.
 const BROUGHT_ALONG: &str = "(request)";

@@ -51,7 +51,7 @@ impl Condition {
         let is_due = times.told.is_none_or(|told| told.elapsed() >= QUIET);
         if is_due && !self.is_told.swap(true, Ordering::Relaxed) {
             times.told = times.failed;
-            tracing::warn!(%error, "Redis does not decide; such requests are answered UNAVAILABLE");
+            tracing::warn!(%error, "Redis does not decide; each limit is decided as its on_store_error says");
         }
     }
 }

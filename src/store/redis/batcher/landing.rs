@@ -28,6 +28,12 @@ pub(super) struct Flight {
     pub(super) tells_script: bool,
 }
 
+impl Flight {
+    fn calls(&self) -> usize {
+        self.commands.iter().map(Vec::len).sum()
+    }
+}
+
 impl Driver {
     /// Hands out what came of a flight.
     pub(super) fn land(
@@ -48,6 +54,7 @@ impl Driver {
             }
         };
         self.heard(flight.connection);
+        self.shared.queue.lock().pace.landed(flight.calls(), flight.sent_at, Instant::now());
         let mut answers = answers.into_iter();
         let Flight { connection: number, sent_at, commands, tells_script, .. } = flight;
         // Why the server does not know the script, if it was not taken.
@@ -75,6 +82,7 @@ impl Driver {
 
     /// Nobody knows what came of a flight.
     pub(super) fn lost(&self, flight: Flight, error: &SendError) {
+        self.shared.queue.lock().pace.lost(flight.calls());
         for mut group in flight.commands.into_iter().flatten() {
             self.fail(&mut group, error);
         }

@@ -17,6 +17,7 @@ mod group;
 mod health;
 mod landing;
 mod leftover;
+mod pace;
 mod queue;
 
 use std::{

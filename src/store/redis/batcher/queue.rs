@@ -13,6 +13,7 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{
     Answer, Request,
     group::{Group, Rider, Waiting},
+    pace::Pace,
 };
 use crate::{
     algorithm::Charging,
@@ -41,6 +42,7 @@ pub(super) struct Queue {
     /// How many wait, those included whose time is over but whose call is still here.
     callers: usize,
     gate: Gate,
+    pub(super) pace: Pace,
     hasher: RandomState,
 }
 
@@ -74,7 +76,7 @@ impl Queue {
     /// Adds a call at the end, or its caller to those of one that asks the same. Says whether nothing waited before.
     ///
     /// # Errors
-    /// Why calls may not wait; [`SendError::Crowded`] when too many do.
+    /// Why calls may not wait; [`SendError::Crowded`] when so many do that it would be answered too late.
     pub(super) fn push(
         &mut self,
         request: Request<'_>,
@@ -85,7 +87,9 @@ impl Queue {
             return Err(SendError::Crowded);
         }
         let was_empty = self.waiting.is_empty();
-        let Request { call, clock, deadline, .. } = request;
+        let Request { call, clock, made_at, deadline } = request;
+        let within = deadline.saturating_duration_since(made_at);
+        let has_room = self.waiting.len() < MOST_WAITING && self.pace.is_in_time(self.waiting.len(), within);
         let rider = Rider::new(answer, deadline);
         let hash = can_be_joined(call).then(|| self.hash_of(call));
         if let Some(hash) = hash {
@@ -104,7 +108,7 @@ impl Queue {
                 *callers = callers.saturating_add(1);
                 return Ok(was_empty);
             }
-            if waiting.len() >= MOST_WAITING {
+            if !has_room {
                 return Err(SendError::Crowded);
             }
             let place = gone.wrapping_add(waiting.len() as u64);
@@ -112,7 +116,7 @@ impl Queue {
                 group_at(waiting, *gone, *place).and_then(|group| group.hash).unwrap_or_default()
             });
         }
-        if self.waiting.len() >= MOST_WAITING {
+        if !has_room {
             return Err(SendError::Crowded);
         }
         self.callers = self.callers.saturating_add(1);

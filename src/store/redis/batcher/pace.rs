@@ -1,0 +1,116 @@
+//! How long a call that comes now would take.
+//!
+//! What a server is asked beyond what it can decide in time, it decides all the same, and later than anyone waits; soon
+//! it does nothing else. So a call that would be answered too late is not sent in the first place.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Calls before it is asked how long they take: fewer are decided in no time.
+const MANY: usize = 256;
+
+/// Calls that travel together before their time says what one takes. Of fewer it is the way that takes the time.
+const TELLING: usize = 64;
+
+/// How much a flight counts, against those before it.
+const WEIGHT: u64 = 4;
+
+/// How fast a server decides, and how much it has to.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    under_way: usize,
+    /// What a call takes, in nanoseconds.
+    each: u64,
+    landed_at: Option<Instant>,
+}
+
+impl Pace {
+    /// Takes note that so many calls were sent.
+    pub(super) const fn sent(&mut self, calls: usize) {
+        self.under_way = self.under_way.saturating_add(calls);
+    }
+
+    /// Takes note that so many calls are no longer waited for.
+    pub(super) const fn lost(&mut self, calls: usize) {
+        self.under_way = self.under_way.saturating_sub(calls);
+    }
+
+    /// Takes note that so many calls which were sent together were answered.
+    pub(super) fn landed(&mut self, calls: usize, sent_at: Instant, now: Instant) {
+        self.lost(calls);
+        // Those that were sent before had their turn first.
+        let begun = self.landed_at.replace(now).map_or(sent_at, |landed_at| landed_at.max(sent_at));
+        if calls < TELLING {
+            return;
+        }
+        let took = now.saturating_duration_since(begun).as_nanos().checked_div(calls as u128);
+        let took = took.and_then(|took| u64::try_from(took).ok()).unwrap_or(u64::MAX);
+        let part = |of: u64| of.checked_div(WEIGHT).unwrap_or_default();
+        self.each = match self.each {
+            0 => took,
+            each => each.saturating_sub(part(each)).saturating_add(part(took)),
+        };
+    }
+
+    /// Whether a call behind so many that wait would be answered within so long.
+    pub(super) fn is_in_time(&self, waiting: usize, within: Duration) -> bool {
+        let before = self.under_way.saturating_add(waiting);
+        let takes = self.each.saturating_mul(before as u64);
+        before < MANY || Duration::from_nanos(takes) < within
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// One of a server that takes 4 µs for a call, with so many under way.
+    fn pace(under_way: usize) -> Pace {
+        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        for _ in 0..10 {
+            pace.sent(500);
+            pace.landed(500, now, now + 2 * MS);
+            now += 2 * MS;
+        }
+        pace.sent(under_way);
+        pace
+    }
+
+    #[test]
+    fn a_call_is_in_time_as_long_as_those_before_it_leave_time() {
+        assert!(pace(1_000).is_in_time(1_400, 10 * MS));
+        assert!(!pace(1_000).is_in_time(1_600, 10 * MS));
+        assert!(pace(1_000).is_in_time(1_600, 20 * MS));
+    }
+
+    #[test]
+    fn of_two_flights_under_way_the_second_takes_the_time_after_the_first() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        pace.sent(500);
+        pace.sent(500);
+        pace.landed(500, now, now + 2 * MS);
+        pace.landed(500, now, now + 4 * MS);
+        assert_eq!((pace.each, pace.under_way), (4_000, 0));
+    }
+
+    #[test]
+    fn few_calls_say_nothing_and_are_always_in_time() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        pace.sent(1);
+        pace.landed(1, now, now + MS);
+        assert!(pace.is_in_time(4_000, MS), "nothing is known yet");
+        let mut slow = Pace::default();
+        slow.sent(100);
+        slow.landed(100, now, now + 1_000 * MS);
+        assert!(slow.is_in_time(MANY - 1, MS) && !slow.is_in_time(MANY, MS));
+        // So it is seen when the server is fast again.
+        (0..20).for_each(|_| {
+            slow.sent(100);
+            slow.landed(100, now + 2_000 * MS, now + 2_000 * MS);
+        });
+        assert!(slow.is_in_time(MANY, 10 * MS), "{slow:?}");
+    }
+}
