@@ -81,12 +81,8 @@ impl Connections {
     /// Serves a connection from its first byte to its last.
     pub(super) async fn serve<T: RateLimitService>(self, io: Io, services: Dispatch<T>) {
         let Some(tls) = &self.tls else { return self.speak(io, services).await };
-        let shaken = select! {
-            shaken = tls.accept(io, self.handshake_timeout) => shaken,
-            // Nothing was asked yet.
-            () = self.draining.cancelled() => None,
-        };
-        if let Some(stream) = shaken {
+        // Also while draining: whoever connected before is served, as in the clear.
+        if let Some(stream) = tls.accept(io, self.handshake_timeout).await {
             Box::pin(self.speak(stream, services)).await;
         }
     }

@@ -99,8 +99,7 @@ where
         let limits = Limits { bytes: plan.grpc.max_message_bytes, time: plan.handshake_timeout };
         let services = Dispatch::new(service, plan.side_services, limits);
         let draining = CancellationToken::new();
-        let tls = plan.tls.map(|tls| tls.for_thread());
-        let served = Connections::new(&plan.grpc, tls, plan.handshake_timeout, draining.clone());
+        let served = Connections::new(&plan.grpc, plan.tls, plan.handshake_timeout, draining.clone());
         serve(services, connections, &served, plan.drain_timeout, draining, &plan.later).await;
     };
     let alarm = Alarm { worker, alarms: plan.alarms, may_end: false };
