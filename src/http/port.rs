@@ -105,7 +105,7 @@ impl HttpPort {
             };
             match accepted {
                 Ok((stream, _)) if gate.admits(open.len()) => {
-                    open.spawn(Arc::clone(&connections).serve(stream));
+                    open.spawn(Contained::new(Arc::clone(&connections).serve(stream)));
                 }
                 Ok(_) => {}
                 Err(error) => gate.failed(&error).await,
@@ -175,7 +175,7 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
         let (answer, limit) = (self.router.clone().call(request.map(Body::new)), self.limit);
         let until = Instant::now().checked_add(limit);
         Box::pin(async move {
-            let answer = match timeout(limit, Contained(answer)).await {
+            let answer = match timeout(limit, Contained::new(answer)).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(Panicked)) => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
                 Err(_) => Ok(too_late()),

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     net::tls::Tls,
-    panics,
+    panics::{self, Contained},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
     store::{Later, StoreError},
@@ -129,7 +129,7 @@ async fn serve<T: RateLimitService>(
     while let Some((accepted, place)) = incoming.recv().await {
         match Io::new(accepted, place) {
             Ok(io) => {
-                tasks.spawn(connections.clone().serve(io, services.clone()));
+                tasks.spawn(Contained::new(connections.clone().serve(io, services.clone())));
             }
             Err(error) => tracing::warn!("a connection was lost: {error}"),
         }
