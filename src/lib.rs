@@ -38,6 +38,7 @@ pub mod limiter;
 pub mod proto;
 pub mod service;
 mod panics;
+mod shown;
 pub mod net;
 pub mod server;
 pub mod http;

@@ -79,6 +79,29 @@ async fn a_second_signal_ends_at_once() {
     assert!(call.await.expect("no panic").is_err());
 }
 
+/// Rules that take longer to load than a signal to arrive.
+fn many_rules() -> tempfile::TempDir {
+    let mut yaml = "domain: d\ndescriptors:\n".to_owned();
+    for key in 0..60_000 {
+        yaml += &format!("- {{key: k{key}, rate_limit: {{unit: hour, requests_per_unit: 1}}}}\n");
+    }
+    rules(&yaml)
+}
+
+#[test]
+fn a_signal_during_the_start_ends_it() {
+    let config = many_rules();
+    let mut program = command();
+    let log = tempfile::NamedTempFile::new().expect("a temporary file");
+    program.stderr(log.reopen().expect("opened"));
+    let mut tollgate = Tollgate::spawn_by(program, config.path(), &[]);
+    eventually("the ear for signals", || tollgate.hears_terminate());
+    tollgate.signal("TERM");
+    assert_eq!(tollgate.wait(), Some(0));
+    let text = fs::read_to_string(log.path()).expect("readable");
+    assert!(text.contains("SIGTERM") && !text.contains("listens"), "{text}");
+}
+
 /// A port that is in use, a token that is none, and a port that anyone could ask.
 #[test]
 fn what_the_admin_port_cannot_do_stops_the_start_with_the_flag() {

@@ -156,3 +156,29 @@ fn neither_help_nor_an_error_shows_what_was_set() {
         assert_kept(kind, &error);
     }
 }
+
+#[test]
+fn what_stands_in_place_of_a_path_is_not_shown() {
+    let config = rules(RULES);
+    let key = format!("-----BEGIN PRIVATE KEY-----\nMIGH/{SECRET}\n-----END PRIVATE KEY-----\n");
+    let good = config.path().join("rules.yaml").display().to_string();
+    for secret in [SECRET, &key, &format!("/{SECRET}"), &format!("a/{SECRET}")] {
+        for flags in [
+            &["--grpc-tls-cert", secret, "--grpc-tls-key", &good][..],
+            &["--grpc-tls-cert", &good, "--grpc-tls-key", secret],
+            &["--http-tls-cert", secret, "--http-tls-key", &good],
+            &[&format!("--admin-tls-cert={secret}"), &format!("--admin-tls-key={secret}")],
+            &["--admin-token-file", secret],
+            &["--store", "rediss://127.0.0.1:1", "--redis-ca", secret],
+        ] {
+            let mut serve = command();
+            serve.args(["serve", "--log-level", "trace", "--config"]).arg(config.path());
+            for port in ["grpc", "http", "admin"] {
+                serve.args([&format!("--{port}-address"), "127.0.0.1:0"]);
+            }
+            let output = serve.args(flags).output().expect("it runs");
+            assert!(matches!(output.status.code(), Some(1 | 2)), "{:?}", output.status);
+            assert_kept(flags[0], &String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
+        }
+    }
+}

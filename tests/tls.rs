@@ -6,11 +6,17 @@ use std::{
     net::TcpStream,
     path::Path,
     process::Output,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use rustls::ClientConnection;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
 
 use crate::support::{
     certificates::{Authority, Connection, Pair},
@@ -216,14 +222,80 @@ async fn a_handshake_that_does_not_go_on_is_given_up_and_holds_up_no_other() {
     let silent: Vec<_> = (0..200)
         .map(|_| TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).expect("it listens"))
         .collect();
-    let begun = Instant::now();
     Connection::open(&authority.client(None, "h2"), tollgate.grpc_port).await.expect("served");
-    assert!(begun.elapsed() < Duration::from_secs(1));
     let given_up = "tollgate_tls_handshakes_total{port=\"grpc\",result=\"timeout\"}";
     eventually("the end", async || metric(&tollgate, given_up) == Some(200)).await;
     for mut silent in silent {
         assert_eq!(silent.read(&mut [0]).expect("closed"), 0);
     }
+}
+
+/// The first message of a handshake.
+fn hello(client: &TlsConnector) -> Vec<u8> {
+    let name = "localhost".try_into().expect("a name");
+    let mut session = ClientConnection::new(Arc::clone(client.config()), name).expect("a client");
+    let mut bytes = Vec::new();
+    session.write_tls(&mut bytes).expect("room");
+    bytes
+}
+
+#[tokio::test]
+async fn handshakes_that_stop_halfway_hold_up_no_other() {
+    let authority = Authority::new("ours");
+    let directory = files(&authority, &authority.sign(&["localhost"]));
+    let config = rules(RULES);
+    let mut all = flags("grpc", directory.path(), &[])[..4].to_vec();
+    all.extend(["--handshake-timeout", "60s", "--workers", "1"].map(str::to_owned));
+    let tollgate = start(config.path(), &all);
+    let client = authority.client(None, "h2");
+    let halfway: Vec<_> = (0..100)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).expect("it listens");
+            stream.write_all(&hello(&client)).expect("sent");
+            // The server is at its part.
+            stream.read_exact(&mut [0]).expect("an answer");
+            stream
+        })
+        .collect();
+    let opened = timeout(Duration::from_secs(30), Connection::open(&client, tollgate.grpc_port)).await;
+    opened.expect("in time").expect("served");
+    drop(halfway);
+}
+
+/// A health check as bytes, from the preface on.
+fn raw_health_check() -> Vec<u8> {
+    let mut headers =
+        b"\x83\x87\x01\x01t\x04\x1c/grpc.health.v1.Health/Check\x0f\x10\x10application/grpc".to_vec();
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    bytes.extend([0, 0, u8::try_from(headers.len()).expect("short"), 1, 4, 0, 0, 0, 1]);
+    bytes.append(&mut headers);
+    bytes.extend(b"\0\0\x05\0\x01\0\0\0\x01\0\0\0\0\0");
+    bytes
+}
+
+#[tokio::test]
+async fn who_connected_before_a_stop_is_served_inside_tls_too() {
+    let authority = Authority::new("ours");
+    let directory = files(&authority, &authority.sign(&["localhost"]));
+    let config = rules(RULES);
+    let mut all = flags("grpc", directory.path(), &[])[..4].to_vec();
+    all.extend(["--handshake-timeout", "60s", "--drain-timeout", "60s"].map(str::to_owned));
+    let mut tollgate = start(config.path(), &all);
+    let port = tollgate.grpc_port;
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("it listens");
+    tollgate.signal("TERM");
+    eventually("the end of the port", async || TcpStream::connect(("127.0.0.1", port)).is_err()).await;
+
+    let name = "localhost".try_into().expect("a name");
+    let mut stream = authority.client(None, "h2").connect(name, stream).await.expect("shaken");
+    stream.write_all(&raw_health_check()).await.expect("sent");
+    let mut heard = Vec::new();
+    // Field 1, status NOT_SERVING.
+    while !heard.windows(7).any(|bytes| bytes == b"\0\0\0\0\x02\x08\x02") {
+        assert_ne!(stream.read_buf(&mut heard).await.expect("an answer"), 0, "{heard:?}");
+    }
+    drop(stream);
+    assert_eq!(tollgate.wait(), Some(0));
 }
 
 fn refused(flags: &[String]) -> Output {

@@ -14,7 +14,7 @@ use axum::{
     routing::get,
 };
 
-use super::{metrics, ready, rlconfig, token::Token};
+use super::{metrics, metrics_page, ready, rlconfig, token::Token};
 use crate::{metrics::Exporter, rules::Snapshot, server::Readiness};
 
 /// What the admin port tells about.
@@ -34,7 +34,7 @@ pub struct AdminParts {
 pub fn router(parts: AdminParts) -> Router {
     let routes = Router::new()
         .route("/rlconfig", get(rlconfig::show).with_state(parts.rules))
-        .route("/metrics", get(metrics).with_state(parts.exporter))
+        .route("/metrics", get(metrics).with_state(metrics_page(parts.exporter)))
         .route("/healthcheck", get(ready).with_state(parts.readiness));
     match parts.token {
         Some(token) => routes.fallback(StatusCode::NOT_FOUND).layer(from_fn_with_state(token, authenticate)),

@@ -5,8 +5,10 @@ mod admin;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod json;
+mod page;
 mod port;
 mod rlconfig;
+mod timely;
 mod token;
 
 use std::sync::Arc;
@@ -18,15 +20,14 @@ use axum::{
     response::IntoResponse,
     routing::{any, get},
 };
-use tokio::task::spawn_blocking;
 
-use self::json::Messages;
 pub(crate) use self::port::{HttpPort, Limits};
 pub use self::{
     admin::{AdminParts, router as admin_router},
     json::DescriptorsBroken,
     token::{Token, TokenError},
 };
+use self::{json::Messages, page::Page};
 use crate::{
     metrics::Exporter,
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
@@ -59,7 +60,7 @@ pub fn router<T: RateLimitService>(parts: Parts<T>) -> Result<Router, Descriptor
         .route("/healthcheck", get(ready).with_state(parts.readiness.clone()))
         .route("/ready", get(ready).with_state(parts.readiness))
         .route("/live", get("OK"))
-        .route("/metrics", get(metrics).with_state(parts.exporter))
+        .route("/metrics", get(metrics).with_state(metrics_page(parts.exporter)))
         .layer(DefaultBodyLimit::max(parts.max_body)))
 }
 
@@ -71,9 +72,12 @@ async fn ready(State(readiness): State<Readiness>) -> Result<&'static str, Statu
     }
 }
 
-async fn metrics(State(exporter): State<Option<Exporter>>) -> impl IntoResponse {
-    // Much of it may be a lot of work, and this thread accepts connections too.
-    let render = spawn_blocking(move || exporter.map(|exporter| exporter.render()).unwrap_or_default());
-    let text = render.await.unwrap_or_default();
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+/// The page of metrics.
+fn metrics_page(exporter: Option<Exporter>) -> Page {
+    Page::new(move || exporter.as_ref().map(Exporter::render).unwrap_or_default())
+}
+
+async fn metrics(State(page): State<Page>) -> Result<impl IntoResponse, StatusCode> {
+    let text = page.get().await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }

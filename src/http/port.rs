@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -27,6 +27,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::Service as _;
 
+use super::timely::Timely;
 use crate::{
     net::{gate::Gate, guard::Guarded, tls::Tls},
     panics::{Contained, Panicked},
@@ -104,7 +105,7 @@ impl HttpPort {
             };
             match accepted {
                 Ok((stream, _)) if gate.admits(open.len()) => {
-                    open.spawn(Arc::clone(&connections).serve(stream));
+                    open.spawn(Contained::new(Arc::clone(&connections).serve(stream)));
                 }
                 Ok(_) => {}
                 Err(error) => gate.failed(&error).await,
@@ -172,11 +173,16 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
 
     fn call(&self, request: Request<Incoming>) -> Answering {
         let (answer, limit) = (self.router.clone().call(request.map(Body::new)), self.limit);
+        let until = Instant::now().checked_add(limit);
         Box::pin(async move {
-            match timeout(limit, Contained(answer)).await {
+            let answer = match timeout(limit, Contained::new(answer)).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(Panicked)) => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
                 Err(_) => Ok(too_late()),
+            };
+            match until {
+                Some(until) => answer.map(|answer| answer.map(|body| Body::new(Timely::new(body, until)))),
+                None => answer,
             }
         })
     }

@@ -12,6 +12,8 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::shown;
+
 /// Bytes that a token has at least.
 const LEAST: usize = 16;
 
@@ -82,7 +84,7 @@ impl Token {
 }
 
 fn read(path: &Path) -> Result<Digest, TokenError> {
-    let fails = |reason: String| TokenError { path: path.display().to_string(), reason };
+    let fails = |reason: String| TokenError { path: shown::path(path), reason };
     let bytes = fs::read(path).map_err(|error| fails(error.to_string()))?;
     match bytes.trim_ascii() {
         token if token.len() >= LEAST => Ok(Sha256::digest(token).into()),

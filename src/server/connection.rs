@@ -10,7 +10,7 @@ use std::{
 };
 
 use hyper::server::conn::http2::Builder;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     select,
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::{dispatch::Dispatch, io::Io};
 use crate::{
     net::{guard::Guarded, tls::Tls},
+    panics::ContainedTasks,
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
 };
@@ -37,7 +38,7 @@ const MAX_HEADERS: u32 = 16 * 1024;
 /// How a worker's connections are served.
 #[derive(Clone)]
 pub(super) struct Connections {
-    http2: Builder<TokioExecutor>,
+    http2: Builder<ContainedTasks>,
     tls: Option<Tls>,
     handshake_timeout: Duration,
     patience: Duration,
@@ -54,7 +55,7 @@ impl Connections {
         handshake_timeout: Duration,
         draining: CancellationToken,
     ) -> Self {
-        let mut http2 = Builder::new(TokioExecutor::new());
+        let mut http2 = Builder::new(ContainedTasks);
         http2
             .timer(TokioTimer::new())
             .keep_alive_interval(settings.keepalive_interval)
@@ -81,12 +82,8 @@ impl Connections {
     /// Serves a connection from its first byte to its last.
     pub(super) async fn serve<T: RateLimitService>(self, io: Io, services: Dispatch<T>) {
         let Some(tls) = &self.tls else { return self.speak(io, services).await };
-        let shaken = select! {
-            shaken = tls.accept(io, self.handshake_timeout) => shaken,
-            // Nothing was asked yet.
-            () = self.draining.cancelled() => None,
-        };
-        if let Some(stream) = shaken {
+        // Also while draining: whoever connected before is served, as in the clear.
+        if let Some(stream) = tls.accept(io, self.handshake_timeout).await {
             Box::pin(self.speak(stream, services)).await;
         }
     }

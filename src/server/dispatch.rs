@@ -81,9 +81,12 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
             true => {
                 let Ok(turn) = self.turns.take_on(request.headers()) else { return Answering::Refused };
                 let answer = unary::answer(Arc::clone(&self.rate_limit), turn, request, self.limits);
-                Answering::RateLimit(Contained(Box::pin(answer)))
+                Answering::RateLimit(Contained::new(Box::pin(answer)))
             }
-            false => Answering::Other(Contained(Box::pin(self.others.clone().call(request.map(Body::new))))),
+            false => {
+                let answer = self.others.clone().call(request.map(Body::new));
+                Answering::Other(Contained::new(Box::pin(answer)))
+            }
         }
     }
 }

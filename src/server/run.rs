@@ -65,7 +65,14 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     let exporter = metrics::install().map_err(|error| RunError::Metrics(error.to_string()))?;
     let store = settings.store.clone();
     let workers = settings.workers;
-    let mut running = Server::start(settings, Some(exporter.clone())).await?;
+    let mut running = select! {
+        biased;
+        stop = signals.next() => {
+            tracing::info!("{}: stopped before it served anyone", stop.name());
+            return Ok(());
+        }
+        started = Server::start(settings, Some(exporter.clone())) => started?,
+    };
     announce(&running, &store, workers.get());
 
     let failure = select! {

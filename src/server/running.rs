@@ -2,7 +2,12 @@
 
 use std::{convert::Infallible, future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
-use tokio::{select, sync::mpsc::UnboundedReceiver, task::JoinHandle, time::timeout};
+use tokio::{
+    join, select,
+    sync::mpsc::UnboundedReceiver,
+    task::{JoinHandle, spawn_blocking},
+    time::{Instant, timeout},
+};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::AbortOnDropHandle,
@@ -15,7 +20,7 @@ use super::{
 };
 use crate::{config::Watcher, rules::Snapshot, settings::GrpcListen};
 
-/// How long the HTTP port may take to finish the requests in flight, and a thread to end once it has nothing
+/// How long the HTTP port may take at least to finish the requests in flight, and a thread to end once it has nothing
 /// left to do.
 const LAST_STEPS: Duration = Duration::from_secs(1);
 
@@ -80,8 +85,11 @@ impl Running {
     /// Ends it in order: health checks fail; no more connections are accepted; calls in flight are finished,
     /// those that take longer than the drain timeout are cut; threads and ports are given up.
     pub async fn stop(mut self) {
+        let begun = Instant::now();
         self.readiness.stop();
         drop((self.occupancy, self.stop_accepting));
+        let watcher = self.watcher;
+        let watching = spawn_blocking(move || watcher.stop());
         if !self.acceptor.is_finished() {
             // Cannot fail but by a panic, which is logged.
             let _ = self.acceptor.await;
@@ -91,11 +99,17 @@ impl Running {
         if timeout(self.drain_timeout.saturating_add(LAST_STEPS), ended).await.is_err() {
             tracing::error!("a worker did not end in time");
         }
-        drop(self.watcher);
-        self.http.stop(LAST_STEPS).await;
-        if let Some(admin) = self.admin {
-            admin.stop(LAST_STEPS).await;
+        if timeout(LAST_STEPS, watching).await.is_err() {
+            tracing::warn!("the rules are still being read: that is not waited for");
         }
+        // It told until now that this process stops; what was asked of it before has as long as calls of gRPC.
+        let left = self.drain_timeout.saturating_sub(begun.elapsed()).max(LAST_STEPS);
+        let admin = async {
+            if let Some(admin) = self.admin {
+                admin.stop(left).await;
+            }
+        };
+        join!(self.http.stop(left), admin);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc};
 
+use tokio::task::spawn_blocking;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
@@ -112,7 +113,10 @@ where
     O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     let reloader = Reloader::new(readiness.clone(), &settings.rules);
-    let seen = reloader.load_first(&settings.rules)?;
+    // Many rules take a while, in which signals are to be heard.
+    let (loader, first) = (reloader.clone(), settings.rules.clone());
+    let loaded = spawn_blocking(move || loader.load_first(&first)).await;
+    let seen = loaded.map_err(|error| StartError::System(error.into()))??;
     let rules = Arc::clone(&reloader.rules);
 
     let ports = Ports::open(&settings).await?;

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     net::tls::Tls,
-    panics,
+    panics::{self, Contained},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
     store::{Later, StoreError},
@@ -99,8 +99,7 @@ where
         let limits = Limits { bytes: plan.grpc.max_message_bytes, time: plan.handshake_timeout };
         let services = Dispatch::new(service, plan.side_services, limits);
         let draining = CancellationToken::new();
-        let tls = plan.tls.map(|tls| tls.for_thread());
-        let served = Connections::new(&plan.grpc, tls, plan.handshake_timeout, draining.clone());
+        let served = Connections::new(&plan.grpc, plan.tls, plan.handshake_timeout, draining.clone());
         serve(services, connections, &served, plan.drain_timeout, draining, &plan.later).await;
     };
     let alarm = Alarm { worker, alarms: plan.alarms, may_end: false };
@@ -130,7 +129,7 @@ async fn serve<T: RateLimitService>(
     while let Some((accepted, place)) = incoming.recv().await {
         match Io::new(accepted, place) {
             Ok(io) => {
-                tasks.spawn(connections.clone().serve(io, services.clone()));
+                tasks.spawn(Contained::new(connections.clone().serve(io, services.clone())));
             }
             Err(error) => tracing::warn!("a connection was lost: {error}"),
         }

@@ -41,8 +41,12 @@ impl Problem {
     /// A word that is none of ours, without the word, unless it is like one of ours: it may be a value in the wrong
     /// place.
     fn of_word(error: &clap::Error) -> Option<Self> {
-        let is_flag =
-            || error.get(ContextKind::InvalidArg).is_some_and(|word| word.to_string().starts_with('-'));
+        let is_flag = || {
+            let word = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+            // The first line of a key in PEM form begins like one.
+            let of_a_flag = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+            word.starts_with('-') && word.chars().all(of_a_flag)
+        };
         let is_unknown = match error.kind() {
             ErrorKind::InvalidSubcommand => error.get(ContextKind::SuggestedSubcommand).is_none(),
             ErrorKind::UnknownArgument => !is_flag(),

@@ -99,6 +99,13 @@ impl Tollgate {
         1024 * kilobytes.and_then(|number| number.parse::<u64>().ok()).expect("a number")
     }
 
+    /// Whether the program does something of its own on SIGTERM.
+    pub(crate) fn hears_terminate(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).expect("it runs");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask");
+        u64::from_str_radix(caught.trim(), 16).expect("a mask") & 1 << 14 != 0
+    }
+
     /// Sends a signal, by its name without `SIG`.
     pub(crate) fn signal(&self, name: &str) {
         self.process.signal(name);

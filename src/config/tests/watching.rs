@@ -2,7 +2,7 @@
 
 use std::{
     os::unix::fs::symlink,
-    sync::mpsc::{Receiver, channel},
+    sync::mpsc::{Receiver, TryRecvError, channel},
     time::Duration,
 };
 
@@ -213,4 +213,22 @@ fn dropping_the_watcher_ends_its_thread() {
     drop(watcher);
     // The thread owned the sender.
     assert!(matches!(reports.recv_timeout(PATIENCE), Err(std::sync::mpsc::RecvTimeoutError::Disconnected)));
+}
+
+#[test]
+fn a_watcher_at_work_is_not_waited_for_unless_that_is_asked() {
+    let directory = directory(&[("a.yaml", GOOD)]);
+    let (begun, begins) = channel();
+    let (release, released) = channel::<()>();
+    let watcher = Watcher::spawn(directory.path(), Options::default(), None, move |_| {
+        let _ = begun.send(());
+        let _ = released.recv();
+    });
+    begins.recv_timeout(PATIENCE).expect("it is at work");
+    drop(watcher);
+    // It is still there.
+    assert_eq!(release.send(()), Ok(()));
+    let (watcher, reports) = watch(directory.path());
+    watcher.stop();
+    assert_eq!(reports.try_recv(), Err(TryRecvError::Disconnected), "its thread has ended");
 }

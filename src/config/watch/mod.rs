@@ -36,7 +36,8 @@ const POLL: Duration = Duration::from_secs(5);
 /// Between two looks where there are no events.
 const POLL_ALONE: Duration = Duration::from_millis(500);
 
-/// Watches a configuration on a thread of its own, until it is dropped.
+/// Watches a configuration on a thread of its own, until it is dropped. Its end is not waited for then: it may be at work
+/// on many rules, or wait for a disk that does not answer.
 #[derive(Debug)]
 pub struct Watcher {
     signals: Sender<Signal>,
@@ -77,17 +78,22 @@ impl Watcher {
         let thread = thread::Builder::new().name("config-watch".to_owned()).spawn(|| watch.run())?;
         Ok(Self { signals, thread: Some(thread) })
     }
+
+    /// Ends it and waits until it has ended, for as long as that takes: for threads that may wait.
+    pub fn stop(mut self) {
+        let thread = self.thread.take();
+        drop(self);
+        if let Some(thread) = thread {
+            // Cannot fail but by a panic, which is logged.
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
         // An error means that the thread has ended already.
         let _ = self.signals.send(Signal::Stop);
-        let thread = self.thread.take();
-        // A callback may drop its own watcher, whose thread can't wait for itself.
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
-            let _ = thread.join();
-        }
     }
 }
 

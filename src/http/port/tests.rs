@@ -91,6 +91,23 @@ async fn a_client_that_does_not_read_its_answer_is_closed() {
     drop(client);
 }
 
+#[tokio::test]
+async fn a_client_that_reads_its_answer_slowly_gets_no_more_of_it_in_the_end() {
+    let stage = stage(Limits { request: SHORT, ..limits() }).await;
+    let read = spawn_blocking(move || {
+        let mut client = Client::connect(stage.address).expect("connected");
+        client.write_all(b"GET /much HTTP/1.1\r\nHost: t\r\n\r\n").expect("sent");
+        let (mut read, mut buffer) = (0, vec![0; MUCH / 100]);
+        // At this pace it takes several seconds.
+        while let Ok(some @ 1..) = client.read(&mut buffer) {
+            read += some;
+            std::thread::sleep(SHORT);
+        }
+        read
+    });
+    assert!(read.await.expect("no panic") < MUCH / 2);
+}
+
 /// The same, for a client that may be closed before it said anything.
 async fn try_say(address: SocketAddr, text: &'static str) -> String {
     let heard = spawn_blocking(move || {

@@ -11,7 +11,10 @@ use rustls::{
 use sha2::{Digest as _, Sha256};
 
 use super::{Protocol, names::NamedClients};
-use crate::settings::{ClientSettings, TlsFile, TlsSettings};
+use crate::{
+    settings::{ClientSettings, TlsFile, TlsSettings},
+    shown,
+};
 
 /// Why a port has no TLS. Tells nothing of what is in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +64,7 @@ impl Version {
         protocol: Protocol,
     ) -> Result<Arc<ServerConfig>, TlsError> {
         let fails = |file, path: &Path| {
-            let (flag, path) = (settings.flag(file), path.display().to_string());
+            let (flag, path) = (settings.flag(file), shown::path(path));
             move |reason: String| TlsError { flag, path, reason }
         };
         let chain =

@@ -4,16 +4,15 @@ mod files;
 mod follow;
 mod names;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use rustls::{ServerConfig, server::Acceptor};
+use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::Semaphore,
     time::timeout,
 };
-use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 pub use self::files::TlsError;
 use self::{files::Version, follow::Follower};
@@ -22,16 +21,11 @@ use crate::{
     settings::{Port, TlsSettings},
 };
 
-/// Handshakes of one acceptor that may be past the client's first message at the same time. Each takes about a
-/// millisecond of processor time, which calls on other connections should not have to wait for in a row.
-const AT_ONCE: usize = 64;
-
 /// The TLS of a port. Clones share the certificate in use.
 #[derive(Clone)]
 pub(crate) struct Tls {
     port: Port,
     current: Arc<ArcSwap<ServerConfig>>,
-    turns: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Tls {
@@ -70,23 +64,21 @@ impl Tls {
         let version = Version::read(&settings);
         let config = version.config(&settings, protocol)?;
         let current = Arc::new(ArcSwap::new(config));
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
-        let tls = Self { port: settings.port, current: Arc::clone(&current), turns };
+        let tls = Self { port: settings.port, current: Arc::clone(&current) };
         let follower = Follower { settings, protocol, seen: version.fingerprint(), current };
         Ok((tls, follower.follow()))
     }
 
-    /// The same certificates, with turns of its own: for each thread that accepts connections.
-    pub(crate) fn for_thread(&self) -> Self {
-        Self { turns: Arc::new(Semaphore::new(AT_ONCE)), ..self.clone() }
-    }
-
     /// Shakes hands within `limit`. A connection that comes to nothing is counted and closed.
+    ///
+    /// There are no turns to take: a client can make a handshake last, and would keep others out. One takes about a
+    /// millisecond of processor time, in between which the runtime serves other connections.
     pub(crate) async fn accept<I>(&self, io: I, limit: Duration) -> Option<TlsStream<I>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
-        let (stream, outcome) = match timeout(limit, Box::pin(self.shake_hands(io))).await {
+        let acceptor = TlsAcceptor::from(self.current.load_full());
+        let (stream, outcome) = match timeout(limit, Box::pin(acceptor.accept(io))).await {
             Ok(Ok(stream)) => (Some(stream), Handshake::Done),
             Ok(Err(error)) => {
                 tracing::debug!("a handshake on the {} port failed: {error}", self.port);
@@ -96,15 +88,5 @@ impl Tls {
         };
         metrics::handshake(self.port.name(), outcome);
         stream
-    }
-
-    async fn shake_hands<I>(&self, io: I) -> io::Result<TlsStream<I>>
-    where
-        I: AsyncRead + AsyncWrite + Unpin,
-    {
-        // A client that says nothing takes no turn.
-        let begun = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
-        let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
-        begun.into_stream(self.current.load_full()).await
     }
 }

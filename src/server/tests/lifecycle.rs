@@ -34,6 +34,24 @@ async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
 }
 
 #[tokio::test]
+async fn requests_of_http_have_as_long_to_finish_as_calls_of_grpc() {
+    let mut stage = stage(GOOD, "--drain-timeout=60s", 0).await;
+    let http = stage.running.http_address();
+    let request = format!("POST /json HTTP/1.1\r\nContent-Length: 15\r\n{CLOSE}{{\"domain\": \"d\"}}");
+    let asked = tokio::spawn(fetch(http, request));
+    stage.begun.recv().await.expect("the request begins");
+    let stopped = tokio::spawn(stage.running.stop());
+    // Longer than anything else takes to end.
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    assert!(!stopped.is_finished());
+    stage.permits.add_permits(1);
+    let answer = asked.await.expect("asked");
+    // What the stub says.
+    assert!(answer.ends_with("\r\n\r\n{}"), "{answer}");
+    stopped.await.expect("stopped");
+}
+
+#[tokio::test]
 async fn calls_that_outlast_the_drain_timeout_are_cut() {
     let mut stage = stage(GOOD, "--drain-timeout=20ms", 0).await;
     let call = tokio::spawn(ask(stage.connect().await));

@@ -22,7 +22,10 @@ use super::{
     target::Target,
     topology::Topology,
 };
-use crate::store::{Later, StoreError};
+use crate::{
+    shown,
+    store::{Later, StoreError},
+};
 
 /// Calls in a command at the most, where it may have several: they share what a command costs, and none waits long for
 /// the others.
@@ -96,7 +99,7 @@ impl RedisSettings {
 
     fn certificates(&self) -> Result<TlsCertificates, StoreError> {
         let read = |path: &Path| {
-            fs::read(path).map_err(|error| StoreError::Refused(format!("{}: {error}", path.display())))
+            fs::read(path).map_err(|error| StoreError::Refused(format!("{}: {error}", shown::path(path))))
         };
         let client_tls = match &self.client_certificate {
             Some((certificate, key)) => {
