@@ -164,6 +164,24 @@ async fn a_client_that_never_reads_is_closed() {
 }
 
 #[tokio::test]
+async fn a_client_that_gives_no_room_for_its_answers_is_closed_although_it_answers_probes() {
+    let flags = "--grpc-keepalive-interval=50ms --grpc-keepalive-timeout=500ms";
+    let stage = stage(GOOD, flags, 1).await;
+    let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
+    let mut client = h2::client::Builder::new();
+    let (mut requests, connection) =
+        client.initial_window_size(0).handshake::<_, hyper::body::Bytes>(stream).await.expect("opened");
+    let ended = tokio::spawn(connection);
+    let request = hyper::Request::post(format!("http://t{}", unary::PATH)).body(()).expect("a request");
+    let (answer, mut body) = requests.send_request(request, false).expect("sent");
+    body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\0"), true).expect("sent");
+    let mut body = answer.await.expect("its head comes").into_body();
+    assert!(!matches!(body.data().await, Some(Ok(_))));
+    let _ = ended.await.expect("no panic");
+    stage.running.stop().await;
+}
+
+#[tokio::test]
 async fn reflection_lists_the_services() {
     let stage = stage(GOOD, "", 0).await;
     let channel = stage.connect().await;
