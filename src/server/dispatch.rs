@@ -12,7 +12,7 @@ use tonic::{Status, body::Body, codegen::Service as _, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::{
-    arrival::Limits,
+    arrival::{Limits, Punctual},
     delivery::Delivery,
     health::{HealthService, Readiness},
     turns::Turns,
@@ -99,7 +99,10 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
                 Answering::RateLimit(Contained::new(Box::pin(answer)), self.uptake.clone())
             }
             false => {
-                let answer = self.others.clone().call(request.map(Body::new));
+                let answer = self
+                    .others
+                    .clone()
+                    .call(request.map(|body| Body::new(Punctual::new(body, self.limits.time))));
                 Answering::Other(Contained::new(Box::pin(answer)))
             }
         }

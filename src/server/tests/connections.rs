@@ -118,6 +118,9 @@ async fn a_call_whose_message_does_not_come_is_given_up_and_others_are_answered(
     let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
     let (mut requests, connection) = h2::client::handshake(stream).await.expect("opened");
     tokio::spawn(connection);
+    // One of another service, and one of that which matters.
+    let check = hyper::Request::post("http://t/grpc.health.v1.Health/Check").body(()).expect("a request");
+    let (check, _body) = requests.send_request(check, false).expect("sent");
     let request = hyper::Request::post(format!("http://t{}", unary::PATH)).body(()).expect("a request");
     let (answer, mut body) = requests.send_request(request, false).expect("sent");
     // The beginning of a message.
@@ -126,6 +129,8 @@ async fn a_call_whose_message_does_not_come_is_given_up_and_others_are_answered(
     let answer = answer.await.expect("an answer");
     let status = answer.headers().get(Status::GRPC_STATUS).expect("a status");
     assert_eq!(status, "4", "DEADLINE_EXCEEDED");
+    let check = check.await.expect("an answer");
+    assert_eq!(check.headers().get(Status::GRPC_STATUS).expect("a status"), "4");
     stage.running.stop().await;
 }
 
