@@ -174,7 +174,7 @@ impl Connections {
     /// Ends when the first request does not come in time.
     async fn nothing_asked(&self, asked: CancellationToken) {
         if timeout(self.limits.handshake, asked.cancelled()).await.is_ok() {
-            pending().await
+            pending::<()>().await;
         }
     }
 

@@ -12,7 +12,7 @@ pub(super) fn claim(connections: usize) {
     let before = getrlimit(Resource::Nofile);
     let most = Rlimit { current: before.maximum, maximum: before.maximum };
     // What it refuses is told below, if it matters.
-    let limit = if setrlimit(Resource::Nofile, most.clone()).is_ok() { most } else { before };
+    let limit = if setrlimit(Resource::Nofile, most).is_ok() { most } else { before };
     let needed = (connections as u64).saturating_add(RESERVE);
     if let Some(some) = limit.current.filter(|some| *some < needed) {
         tracing::warn!("there are {some} file descriptors (ulimit -n), and --max-connections wants {needed}");

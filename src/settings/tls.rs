@@ -160,7 +160,7 @@ fn resolve(
     let needs = |flag: &str, other: &str| {
         Problem::new(format!("--{port}-tls-{flag}"), format!("needs --{port}-tls-{other}"))
     };
-    let names: Vec<String> = names.iter().map(|name| name.trim().to_owned()).collect();
+    let names: Vec<String> = names.into_iter().map(|name| name.trim().to_owned()).collect();
     if names.iter().any(String::is_empty) {
         return Err(Problem::new(format!("--{port}-tls-client-san"), "expected no empty name"));
     }
