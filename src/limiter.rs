@@ -4,19 +4,21 @@ mod calls;
 mod fallback;
 mod look;
 mod modes;
+mod patience;
 mod places;
 mod replicas;
 mod target;
 mod undo;
 
 pub(crate) use self::calls::cell_of;
-pub use self::{fallback::Fallback, modes::Modes, places::Places, replicas::Replicas};
+pub use self::{fallback::Fallback, modes::Modes, patience::Patience, places::Places, replicas::Replicas};
 use self::{
     fallback::StandIn,
     target::{Target, Targets},
+    undo::Missed,
 };
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -65,8 +67,8 @@ impl Limiter {
         matches!(self.store, Store::Memory(_))
     }
 
-    /// Decides what a request tells about itself, for a caller that waits so long if that is known; with the places
-    /// that it holds, if it passes and took any.
+    /// Decides what a request tells about itself, for a caller of such patience; with the places that it
+    /// holds, if it passes and took any.
     ///
     /// # Errors
     /// When a counter could not be decided.
@@ -75,7 +77,7 @@ impl Limiter {
         rules: &'r Rules,
         domain: &str,
         descriptors: &[Descriptor<'_>],
-        patience: Option<Duration>,
+        patience: Patience,
     ) -> Result<(Decision<'r>, Option<Places>), StoreError> {
         let Some(rules) = rules.domain(domain) else {
             metrics::unknown_domain();
@@ -88,16 +90,19 @@ impl Limiter {
         let mut calls = calls::calls(rules, descriptors, &targets, lease, self.modes);
         let places = lease.map(|lease| Places::new(self.store.clone(), &calls, lease));
         let decisions = match patience {
-            // Not even to be turned away there.
-            Some(Duration::ZERO) if !self.decides_at_once() => {
-                calls.iter().map(|_| Err(StoreError::Overloaded)).collect()
-            }
-            patience => look::decide(&self.store, &mut calls, self.store.deadline(patience)).await,
+            Patience::Hurried => self.store.known(&calls),
+            Patience::Until(wait) => look::decide(&self.store, &mut calls, self.store.deadline(wait)).await,
         };
         let is_complete = decisions.iter().all(Result::is_ok);
         let stand_in = match &self.fallback {
-            Some(fallback) if !is_complete => Some(fallback.stand_in(rules, &targets, &calls, &decisions)),
-            Some(_) | None => None,
+            Some(fallback) if !is_complete => {
+                Some(fallback.stand_in(rules, self.modes, &targets, &calls, &decisions))
+            }
+            Some(fallback) => {
+                fallback.release(&calls);
+                None
+            }
+            None => None,
         };
         let statuses = self.statuses(&targets, &decisions, stand_in.as_ref());
         // What was charged counts, though another call may have failed.
@@ -112,12 +117,10 @@ impl Limiter {
                 }
                 Ok((decision, Some(places)))
             }
-            // Whether places were taken is not known, and nobody is told their lease.
-            (Ok(decision), places) if decision.code == Code::Ok && !is_complete => {
-                drop(places);
-                Ok((decision, None))
-            }
             (decision, places) => {
+                if decision.as_ref().is_ok_and(|decision| decision.code == Code::Ok) && !is_complete {
+                    self.store.decide_later(undo::uncertain(&calls, &decisions));
+                }
                 // What is to be taken back was.
                 places.inspect(Places::handed_over);
                 decision.map(|decision| (decision, None))
@@ -152,16 +155,17 @@ impl Limiter {
             None => decisions.iter().find_map(|decision| decision.as_ref().err()),
         };
         let code = self.overall(&statuses);
+        // One limit that denies is reason enough, whatever another would have said.
+        let failure = failure.filter(|_| !self.is_denied(&statuses));
         if failure.is_some() || code == Code::OverLimit {
             self.store.decide_later(undo::undo(calls, decisions));
             self.fallback.iter().zip(stand_in).for_each(|(fallback, stand_in)| fallback.undo(stand_in));
-        } else if stand_in.is_some() {
-            self.store.decide_later(undo::missed(calls, decisions));
         }
+        let which = if failure.is_some() { Missed::Places } else { Missed::PlacesAndRefunds };
+        self.store.decide_later(undo::missed(calls, decisions, which));
         match failure {
-            // One limit that denies is reason enough, whatever another would have said.
-            Some(error) if !self.is_denied(&statuses) => Err(error.clone()),
-            Some(_) | None => {
+            Some(error) => Err(error.clone()),
+            None => {
                 let degraded = stand_in.and_then(|stand_in| stand_in.degraded);
                 Ok(Decision { code, degraded, statuses })
             }

@@ -20,6 +20,7 @@ descriptors:
 - {key: waits, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: deny}}
 - {key: fails, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: error}}
 - {key: watched, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: deny}, shadow_mode: true}
+- {key: seen, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: error}, shadow_mode: true}
 - {key: bucket, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: token_bucket, burst: 6}}
 - {key: place, rate_limit: {requests_per_unit: 4, algorithm: concurrency}}
 ";
@@ -62,6 +63,14 @@ fn mark(answer: &RateLimitResponse) -> Option<(String, String)> {
     }
 }
 
+/// The lease that an answer tells.
+fn lease(answer: &RateLimitResponse) -> String {
+    match &answer.dynamic_metadata.as_ref().expect("metadata").fields["lease"].kind {
+        Some(Kind::StringValue(lease)) => lease.clone(),
+        other => panic!("no lease: {other:?}"),
+    }
+}
+
 #[tokio::test]
 async fn each_limit_is_decided_in_its_own_way_while_redis_is_gone() {
     let (config, redis) = (rules(RULES), Redis::start());
@@ -85,6 +94,7 @@ async fn each_limit_is_decided_in_its_own_way_while_redis_is_gone() {
     assert_eq!(passing(&mut client, "passes").await, 20);
     assert_eq!(passing(&mut client, "waits").await, 0);
     assert_eq!(passing(&mut client, "watched").await, 20);
+    assert_eq!(passing(&mut client, "seen").await, 20, "what only watches fails nothing");
     let denied = ask(&mut client, &["plain"]).await.expect("an answer");
     let (policy, reason) = mark(&denied).expect("it is marked");
     assert_eq!((denied.overall_code(), &*policy), (Code::OverLimit, "local"));
@@ -114,10 +124,7 @@ async fn places_that_were_taken_here_are_given_up_here() {
     for _ in 0..2 {
         let answer = ask(&mut client, &["place"]).await.expect("an answer");
         assert_eq!(answer.overall_code(), Code::Ok);
-        match &answer.dynamic_metadata.expect("metadata").fields["lease"].kind {
-            Some(Kind::StringValue(lease)) => leases.push(lease.clone()),
-            other => panic!("no lease: {other:?}"),
-        }
+        leases.push(lease(&answer));
     }
     assert_eq!(code(&mut client, &["place"]).await, Code::OverLimit, "this instance has two of four places");
     // A request that another limit denies keeps none, nor does it count.
@@ -126,6 +133,31 @@ async fn places_that_were_taken_here_are_given_up_here() {
     assert_eq!(code(&mut client, &["place", "waits"]).await, Code::OverLimit);
     assert_eq!(code(&mut client, &["place"]).await, Code::Ok, "one was given up");
     assert_eq!(code(&mut client, &["place"]).await, Code::OverLimit);
+}
+
+#[tokio::test]
+async fn a_place_that_was_taken_here_is_free_for_the_next_outage_once_redis_heard_that_it_is_given_up() {
+    let config = rules(RULES);
+    let port = free_port();
+    let mut redis = Some(Redis::start_on(port, &[]));
+    let url = format!("redis://127.0.0.1:{port}");
+    let arguments =
+        ["--store", &url, "--store-timeout", "2s", "--on-store-error", "local", "--replicas-hint", "4"];
+    let tollgate = Tollgate::start(config.path(), &arguments);
+    let mut client = tollgate.client().await;
+    for _ in 0..2 {
+        redis.take();
+        let answer = ask(&mut client, &["place"]).await.expect("an answer");
+        assert_eq!((answer.overall_code(), mark(&answer).is_some()), (Code::Ok, true));
+        let lease = lease(&answer);
+        redis = Some(Redis::start_on(port, &[]));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while mark(&ask(&mut client, &["plain"]).await.expect("an answer")).is_some() {
+            assert!(Instant::now() < deadline, "it does not recover");
+            sleep(Duration::from_millis(20)).await;
+        }
+        client.call(request("d", &[&[("place", "me"), ("lease", &lease)]])).await.expect("an answer");
+    }
 }
 
 #[tokio::test]

@@ -19,5 +19,6 @@ mod sentinel;
 mod server;
 mod table;
 mod way;
+mod windows;
 mod wire;
 mod world;

@@ -9,7 +9,7 @@ use super::json::Messages;
 use crate::{
     clock::{Clock, Timestamp},
     config::{Options, fuzzing::load_files},
-    limiter::{Limiter, Modes, Places},
+    limiter::{Limiter, Modes, Patience, Places},
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
     rules::{Rules, Snapshot},
     service::{Answers, Bounds, HeaderStyle, RequestError, Service},
@@ -48,7 +48,7 @@ pub fn request(bytes: &[u8]) {
         _ => RateLimitRequest::decode(bytes).ok(),
     };
     let Some(request) = request else { return };
-    match service.answer(&request, None).now_or_never() {
+    match service.answer(&request, Patience::UNKNOWN).now_or_never() {
         Some(Ok(answer)) => {
             assert_eq!(answer.response.statuses.len(), request.descriptors.len());
             assert_ne!(answer.response.overall_code(), Code::Unknown);

@@ -1,21 +1,28 @@
 //! What decides when the store does not.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
 use smallvec::SmallVec;
 
-use super::{Calls, Target, Targets, replicas::Replicas, undo};
+use super::{Calls, Modes, Target, Targets, replicas::Replicas, undo};
 use crate::{
-    algorithm::Verdict,
+    algorithm::{Charging, Verdict},
     clock::Timestamp,
+    descriptor::Hits,
     metrics,
     rules::{Domain, OnStoreError, Sync},
     store::{
         Decisions, MemoryStore, Store, StoreError,
-        call::{Ask, Verdicts, add},
+        call::{Ask, Call, Verdicts, add},
     },
     verdict::Degraded,
 };
-
-use std::time::Duration;
 
 /// After how long a client that was denied without a count may try again.
 const DENIED_FOR: Duration = Duration::from_secs(1);
@@ -26,6 +33,8 @@ pub struct Fallback {
     on_store_error: OnStoreError,
     local: MemoryStore,
     replicas: Replicas,
+    /// Whether anything was ever counted here.
+    was_used: Arc<AtomicBool>,
 }
 
 /// What stands in for the verdicts of a store that failed.
@@ -44,25 +53,32 @@ pub(super) struct StandIn {
 impl Fallback {
     /// One that does as `on_store_error` says for limits that don't say it themselves, and counts in `local` what this
     /// instance lets pass by itself: a share of each limit, one for each of the `replicas`.
-    pub const fn new(on_store_error: OnStoreError, local: MemoryStore, replicas: Replicas) -> Self {
-        Self { on_store_error, local, replicas }
+    pub fn new(on_store_error: OnStoreError, local: MemoryStore, replicas: Replicas) -> Self {
+        Self { on_store_error, local, replicas, was_used: Arc::default() }
     }
 
     /// Decides what those of `calls` ask that failed.
     pub(super) fn stand_in(
         &self,
         domain: &Domain,
+        modes: Modes,
         targets: &Targets<'_>,
         calls: &Calls,
         decisions: &Decisions,
     ) -> StandIn {
         let mut stand_in = StandIn::default();
+        let replicas = self.replicas.known();
         for (call, decision) in calls.iter().zip(decisions) {
             let Err(error) = decision else { continue };
             for (cell, ask) in call.asks_with_cells() {
                 let target = targets.get(ask.descriptor);
                 let policy = target.and_then(|target| target.on_store_error(domain));
-                let policy = policy.unwrap_or(self.on_store_error);
+                let is_watched = modes.shadow || target.is_some_and(Target::is_watched);
+                let policy = match policy.unwrap_or(self.on_store_error) {
+                    // What denies nothing fails nothing.
+                    OnStoreError::Error if is_watched => OnStoreError::Allow,
+                    policy => policy,
+                };
                 metrics::degraded(policy.name(), error.label());
                 let reason = error.label();
                 stand_in.degraded = stand_in.degraded.or(Some(Degraded { policy, reason }));
@@ -73,7 +89,7 @@ impl Fallback {
                     OnStoreError::Allow => {}
                     OnStoreError::Deny => stand_in.verdicts.push(Verdicts::from_iter([denied(ask)])),
                     OnStoreError::Local => {
-                        let policy = ask.policy.shared_by(self.replicas.known());
+                        let policy = ask.policy.shared_by(replicas);
                         let ask = Ask { policy, sync: Sync::Strict, ..*ask };
                         add(&mut stand_in.asked, call.charging, cell.key.clone(), ask);
                     }
@@ -81,11 +97,32 @@ impl Fallback {
             }
         }
         for call in &stand_in.asked {
-            let verdicts = self.local.decide(call);
+            self.was_used.store(true, Ordering::Relaxed);
+            let mut verdicts = self.local.decide(call);
+            // As much of the whole limit as it is of the share.
+            verdicts.iter_mut().for_each(|(_, verdict)| {
+                verdict.used = verdict.used.saturating_mul(u64::from(replicas.get()));
+            });
             stand_in.verdicts.push(verdicts.clone());
             stand_in.answered.push(Ok(verdicts));
         }
         stand_in
+    }
+
+    /// Gives up the places here that `calls` give back in the store: they may have been taken while it failed.
+    pub(super) fn release(&self, calls: &Calls) {
+        if !self.was_used.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut releases = Calls::new();
+        for (cell, ask) in calls.iter().flat_map(Call::asks_with_cells) {
+            if matches!(ask.hits, Hits::Release(_)) {
+                add(&mut releases, Charging::EachForItself, cell.key.clone(), *ask);
+            }
+        }
+        for call in &releases {
+            self.local.decide(call);
+        }
     }
 
     /// Takes back what this instance's own store was charged for a request that does not pass.
@@ -125,6 +162,11 @@ fn denied(ask: &Ask) -> (usize, Verdict) {
 }
 
 impl Target<'_> {
+    /// Whether its limit is only watched.
+    fn is_watched(&self) -> bool {
+        matches!(self, Self::Rule { rule, .. } | Self::Brought { rule: Some(rule), .. } if rule.shadow_mode)
+    }
+
     /// How its counter is decided when the store does not, where the configuration says.
     fn on_store_error(&self, domain: &Domain) -> Option<OnStoreError> {
         match self {

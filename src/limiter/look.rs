@@ -54,10 +54,11 @@ async fn look_first(store: &Store, calls: Calls, deadline: Option<Instant>) -> (
     };
     let asked = part(false);
     let answers = store.decide(&asked, deadline).await;
-    let is_denied = asked.iter().zip(&answers).any(|(call, answer)| match answer {
-        Ok(verdicts) => is_vetoed(call, verdicts),
-        Err(_) => true,
-    });
+    // What failed does not deny: the others are charged, and it is taken back if they don't pass after all.
+    let is_denied = asked
+        .iter()
+        .zip(&answers)
+        .any(|(call, answer)| answer.as_ref().is_ok_and(|verdicts| is_vetoed(call, verdicts)));
     let (others, other_answers) = match is_denied {
         true => looks
             .into_iter()

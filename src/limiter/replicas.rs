@@ -5,7 +5,8 @@
 //! live has passed.
 
 use std::{
-    num::NonZeroU32,
+    collections::VecDeque,
+    num::{NonZeroU32, NonZeroU64},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -14,7 +15,7 @@ use std::{
 };
 
 use smallvec::smallvec;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep};
 
 use crate::{
     algorithm::{Algorithm, Charging, Parameters, Policy},
@@ -35,6 +36,9 @@ const TIME_TO_LIVE: Duration = Duration::from_secs(30);
 
 /// Between two counts, by which a place is held for longer.
 const EVERY: Duration = Duration::from_secs(5);
+
+/// Between two attempts to count for the first time.
+const AT_FIRST: Duration = Duration::from_millis(200);
 
 /// The name of the cell; requests always have a domain.
 const NO_DOMAIN: &str = "";
@@ -64,18 +68,34 @@ impl Replicas {
     /// true while the store fails.
     pub async fn count(self, store: RedisStore) {
         let lease = LeaseId::random();
-        let mut rounds = interval(EVERY);
-        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut counts = Counts::default();
         while Arc::strong_count(&self.0) > 1 {
-            rounds.tick().await;
-            if let Ok(verdicts) = store.decide(&presence(lease)).await
-                && let Some((_, verdict)) = verdicts.last()
-            {
-                let counted = u32::try_from(verdict.used).unwrap_or(u32::MAX).max(1);
-                self.0.store(counted, Ordering::Relaxed);
-                metrics::replicas(counted);
+            let counted = store.decide(&presence(lease)).await.ok();
+            if let Some((_, verdict)) = counted.as_ref().and_then(|verdicts| verdicts.last()) {
+                let most = counts.add(Instant::now(), u32::try_from(verdict.used).unwrap_or(u32::MAX));
+                self.0.store(most, Ordering::Relaxed);
+                metrics::replicas(most);
             }
+            sleep(if counts.is_empty() { AT_FIRST } else { EVERY }).await;
         }
+    }
+}
+
+/// What was counted of late. The largest of it counts: a store that forgot everything knows the others only when they
+/// have told it again.
+#[derive(Debug, Default)]
+struct Counts(VecDeque<(Instant, u32)>);
+
+impl Counts {
+    /// Adds a count; tells the largest of late.
+    fn add(&mut self, now: Instant, count: u32) -> u32 {
+        self.0.retain(|(at, _)| now.saturating_duration_since(*at) < TIME_TO_LIVE);
+        self.0.push_back((now, count.max(1)));
+        self.0.iter().map(|(_, count)| *count).max().unwrap_or(1)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -86,7 +106,23 @@ fn presence(lease: LeaseId) -> Call {
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &parameters);
     let record = RecordId::alone(Algorithm::Concurrency);
     let ask = |hits| Ask { descriptor: 0, record, policy, hits, vetoes: false, sync: Sync::Strict };
-    let hits = [Hits::Release(lease), Hits::Acquire { amount: std::num::NonZeroU64::MIN, lease }];
+    let hits = [Hits::Release(lease), Hits::Acquire { amount: NonZeroU64::MIN, lease }];
     let cell = Cell { key: CellKey::global(NO_DOMAIN, record), asks: hits.map(ask).into_iter().collect() };
     Call { cells: smallvec![cell], charging: Charging::EachForItself }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_count_of_late_is_believed() {
+        let (mut counts, now) = (Counts::default(), Instant::now());
+        let at = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(counts.add(at(0), 3), 3);
+        assert_eq!(counts.add(at(5), 1), 3, "the store may have forgotten the others");
+        assert_eq!(counts.add(at(29), 2), 3);
+        assert_eq!(counts.add(at(31), 2), 2);
+        assert_eq!(counts.add(at(100), 0), 1);
+    }
 }

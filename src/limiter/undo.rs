@@ -15,8 +15,7 @@ use crate::{
     },
 };
 
-/// What takes back all that `calls` charged. Where it is not known whether a place was taken, it is given up, and a
-/// lease that could not be given back is tried again.
+/// What takes back all that `calls` charged. Where it is not known whether a place was taken, it is given up.
 pub(super) fn undo(calls: &Calls, decisions: &Decisions) -> Calls {
     let mut undone = Calls::new();
     for (call, decision) in calls.iter().zip(decisions) {
@@ -27,8 +26,8 @@ pub(super) fn undo(calls: &Calls, decisions: &Decisions) -> Calls {
                     was_charged.then(|| reverse(call.charging, ask.hits, verdict)).flatten()
                 }),
                 // Nothing was taken.
-                Err(error) if error.did_nothing() => again(ask.hits),
-                Err(_) => release_of(ask.hits).or_else(|| again(ask.hits)),
+                Err(error) if error.did_nothing() => None,
+                Err(_) => release_of(ask.hits),
             };
             if let Some(hits) = hits {
                 add(&mut undone, Charging::EachForItself, cell.key.clone(), Ask { hits, ..*ask });
@@ -38,16 +37,24 @@ pub(super) fn undo(calls: &Calls, decisions: &Decisions) -> Calls {
     undone
 }
 
-/// What the store missed of a request that was answered without it, and is to be told later: places given back, and
-/// refunds of which it is known that they were not made.
-pub(super) fn missed(calls: &Calls, decisions: &Decisions) -> Calls {
+/// What was asked of a store that did not do it, and is to be told it later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missed {
+    /// Places given back, which may be done twice.
+    Places,
+    /// These, and refunds of which it is known that they were not made: for a caller that was told that all is well.
+    PlacesAndRefunds,
+}
+
+/// What the store missed of `calls`.
+pub(super) fn missed(calls: &Calls, decisions: &Decisions, which: Missed) -> Calls {
     let mut missed = Calls::new();
     for (call, decision) in calls.iter().zip(decisions) {
         let Err(error) = decision else { continue };
         for (cell, ask) in call.asks_with_cells() {
             let may_repeat = match ask.hits {
                 Hits::Release(_) => true,
-                Hits::Refund(_) => error.did_nothing(),
+                Hits::Refund(_) => which == Missed::PlacesAndRefunds && error.did_nothing(),
                 Hits::Peek | Hits::Charge(_) | Hits::Undo { .. } | Hits::Acquire { .. } => false,
             };
             if may_repeat {
@@ -56,6 +63,22 @@ pub(super) fn missed(calls: &Calls, decisions: &Decisions) -> Calls {
         }
     }
     missed
+}
+
+/// What gives up places of which nobody knows whether they were taken, and whose lease nobody is told.
+pub(super) fn uncertain(calls: &Calls, decisions: &Decisions) -> Calls {
+    let mut uncertain = Calls::new();
+    for (call, decision) in calls.iter().zip(decisions) {
+        if !decision.as_ref().is_err_and(|error| !error.did_nothing()) {
+            continue;
+        }
+        for (cell, ask) in call.asks_with_cells() {
+            if let Some(hits) = release_of(ask.hits) {
+                add(&mut uncertain, Charging::EachForItself, cell.key.clone(), Ask { hits, ..*ask });
+            }
+        }
+    }
+    uncertain
 }
 
 /// Whether the calls took a place that is still held.
@@ -84,14 +107,6 @@ fn reverse(charging: Charging, hits: Hits, verdict: &Verdict) -> Option<Hits> {
     }
 }
 
-/// What gives a lease back that the caller will not ask for again.
-const fn again(hits: Hits) -> Option<Hits> {
-    match hits {
-        Hits::Release(lease) => Some(Hits::Release(lease)),
-        Hits::Peek | Hits::Charge(_) | Hits::Refund(_) | Hits::Undo { .. } | Hits::Acquire { .. } => None,
-    }
-}
-
 /// What gives up the place that was asked for.
 pub(super) const fn release_of(hits: Hits) -> Option<Hits> {
     match hits {
@@ -99,3 +114,6 @@ pub(super) const fn release_of(hits: Hits) -> Option<Hits> {
         Hits::Peek | Hits::Charge(_) | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,8 @@ use std::time::Duration;
 use hyper::{HeaderMap, http::Extensions};
 use tonic::metadata::MetadataMap;
 
+use crate::limiter::Patience;
+
 /// The header that says so.
 pub(super) const HEADER: &str = "grpc-timeout";
 
@@ -15,11 +17,11 @@ const FOR_DECISION: u32 = 80;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hurried;
 
-/// How long the store may take for a call, if that is known.
-pub(super) fn of(metadata: &MetadataMap, extensions: &Extensions) -> Option<Duration> {
+/// How long the store may take for a call.
+pub(super) fn of(metadata: &MetadataMap, extensions: &Extensions) -> Patience {
     match extensions.get::<Hurried>() {
-        Some(Hurried) => Some(Duration::ZERO),
-        None => told(metadata.as_ref()).map(|timeout| part(timeout, FOR_DECISION)),
+        Some(Hurried) => Patience::Hurried,
+        None => Patience::Until(told(metadata.as_ref()).map(|timeout| part(timeout, FOR_DECISION))),
     }
 }
 
@@ -55,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    fn patience(timeout: &'static str, extensions: &Extensions) -> Option<Duration> {
+    fn patience(timeout: &'static str, extensions: &Extensions) -> Patience {
         let headers =
             HeaderMap::from_iter([(HEADER.parse().expect("a name"), HeaderValue::from_static(timeout))]);
         of(&MetadataMap::from_headers(headers), extensions)
@@ -73,7 +75,7 @@ mod tests {
             ("0m", 0),
         ] {
             let patience = patience(header, &Extensions::new());
-            assert_eq!(patience, Some(Duration::from_micros(micros)), "{header}");
+            assert_eq!(patience, Patience::Until(Some(Duration::from_micros(micros))), "{header}");
         }
     }
 
@@ -81,13 +83,13 @@ mod tests {
     fn where_there_is_no_time_the_store_has_none() {
         let mut extensions = Extensions::new();
         extensions.insert(Hurried);
-        assert_eq!(patience("20m", &extensions), Some(Duration::ZERO));
+        assert_eq!(patience("20m", &extensions), Patience::Hurried);
     }
 
     #[test]
     fn a_header_that_makes_no_sense_says_nothing() {
         for header in ["", "m", "20", "20ms", "-1m", "+1m", "1.5S", "123456789m", "20x", "?m"] {
-            assert_eq!(patience(header, &Extensions::new()), None, "{header}");
+            assert_eq!(patience(header, &Extensions::new()), Patience::UNKNOWN, "{header}");
         }
     }
 }

@@ -4,7 +4,7 @@
 //! any kind, which took a tenth of what answering costs. What a caller sees is the same, but that what follows the
 //! one message of a request is not looked at.
 
-use std::sync::Arc;
+use std::{future::poll_fn, sync::Arc};
 
 use bytes::{BufMut as _, BytesMut};
 use hyper::{
@@ -47,7 +47,18 @@ pub(super) async fn answer<T: RateLimitService>(
         Ok(message) => {
             let metadata = MetadataMap::from_headers(parts.headers);
             let request = tonic::Request::from_parts(metadata, parts.extensions, message);
-            service.should_rate_limit(request).await
+            // What waits for the store costs the worker nothing.
+            let mut decided = service.should_rate_limit(request);
+            poll_fn(|cx| {
+                let poll = decided.as_mut().poll(cx);
+                if poll.is_pending() {
+                    turn.pause();
+                } else {
+                    turn.go_on();
+                }
+                poll
+            })
+            .await
         }
         Err(status) => Err(status),
     };

@@ -9,13 +9,11 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
 use futures_util::FutureExt as _;
 
 pub use self::settings::{Answers, Bounds, HeaderNames, HeaderStyle};
 use crate::{
-    limiter::{Limiter, Places},
+    limiter::{Limiter, Patience, Places},
     metrics,
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_response as wire,
@@ -72,14 +70,14 @@ impl Service {
         Self { limiter, answers, bounds }
     }
 
-    /// Decides `request`, for a caller that waits so long if it says so.
+    /// Decides `request`, for a caller of such patience.
     ///
     /// # Errors
     /// See [`RequestError`]. Being over the limit is no error.
     pub async fn answer(
         &self,
         request: &RateLimitRequest,
-        patience: Option<Duration>,
+        patience: Patience,
     ) -> Result<Answer, RequestError> {
         let answer = self.decide(request, patience).await;
         match &answer {
@@ -98,17 +96,13 @@ impl Service {
         if !self.limiter.decides_at_once() {
             return None;
         }
-        let answer = self.answer(request, None).now_or_never();
+        let answer = self.answer(request, Patience::UNKNOWN).now_or_never();
         debug_assert!(answer.is_some(), "nobody is waited for");
         // What was begun may have charged, and must not be begun again.
         Some(answer.unwrap_or(Err(RequestError::Store(StoreError::Garbled))))
     }
 
-    async fn decide(
-        &self,
-        request: &RateLimitRequest,
-        patience: Option<Duration>,
-    ) -> Result<Answer, RequestError> {
+    async fn decide(&self, request: &RateLimitRequest, patience: Patience) -> Result<Answer, RequestError> {
         let descriptors = decode::descriptors(request, &self.bounds)?;
         let rules = self.limiter.rules();
         let rules = rules.get().ok_or(RequestError::NoRules)?;

@@ -71,7 +71,7 @@ impl Asked {
 
     async fn about(&self, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
         let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
-        let answer = self.service.answer(&request, None).await.expect("an answer");
+        let answer = self.service.answer(&request, Patience::UNKNOWN).await.expect("an answer");
         answer.places.inspect(Places::handed_over);
         answer.response
     }
@@ -139,7 +139,7 @@ async fn what_no_rule_limits_passes_with_a_bare_status() {
     assert!(answer.statuses[..2].iter().all(|status| status.current_limit.is_none()));
     let request =
         RateLimitRequest { domain: "e".into(), descriptors: vec![descriptor("none", "x")], hits_addend: 0 };
-    let elsewhere = asked.service.answer(&request, None).await.expect("an answer").response;
+    let elsewhere = asked.service.answer(&request, Patience::UNKNOWN).await.expect("an answer").response;
     assert_eq!(codes(&elsewhere), (Ok, vec![Ok]));
     assert!(elsewhere.response_headers_to_add.is_empty());
 }

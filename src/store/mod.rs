@@ -141,6 +141,16 @@ impl Store {
         }
     }
 
+    /// Decides every call from what is known, without asking anyone; others are [`StoreError::Overloaded`].
+    pub fn known(&self, calls: &[Call]) -> Decisions {
+        match self {
+            Self::Memory(store) => calls.iter().map(|call| Ok(store.decide(call))).collect(),
+            Self::Redis(store) => {
+                calls.iter().map(|call| store.known(call).ok_or(StoreError::Overloaded)).collect()
+            }
+        }
+    }
+
     /// Decides calls whose outcome nobody waits for: those that give something back. Where it takes time, it is done
     /// by a task of its own. What fails is tried again for some seconds where that can't give back twice.
     pub fn decide_later(&self, calls: Calls) {

@@ -134,6 +134,11 @@ impl RedisStore {
         verdicts
     }
 
+    /// What a call comes to as far as that is known here.
+    pub(super) fn known(&self, call: &Call) -> Option<Verdicts> {
+        self.shared.servers.known(call)
+    }
+
     /// Until when a decision that begins now may take, for a caller that waits so long if that is known.
     pub(super) fn deadline(&self, patience: Option<Duration>) -> Instant {
         let now = Instant::now();

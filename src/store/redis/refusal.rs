@@ -8,7 +8,7 @@ use super::connection::SendError;
 use crate::store::StoreError;
 
 /// The codes of errors that are answered before anything is done: the server is loading, without most of its cluster, a
-/// replica, busy with a script of somebody else, or takes no writes; or the user may not ask.
+/// replica, busy with a script of somebody else, or takes no writes; or nobody is logged in.
 ///
 /// A script that was begun meets the latter ones at its first write, which is its first charge.
 const CODES: [&str; 13] = [

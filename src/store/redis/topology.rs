@@ -1,11 +1,13 @@
 //! How many servers there are.
 
+use tokio::time::Instant;
+
 use super::{
     batcher::{Batcher, Request},
     cluster::Cluster,
     connection::{Connection, SendError},
 };
-use crate::store::call::Verdicts;
+use crate::store::call::{Call, Verdicts};
 
 /// The servers of a store.
 #[derive(Clone, Debug)]
@@ -23,6 +25,14 @@ impl Topology {
         match self {
             Self::Single(server) => server.decide(request).await,
             Self::Cluster(cluster) => cluster.decide(request).await,
+        }
+    }
+
+    /// What a call comes to as far as that is known here.
+    pub(super) fn known(&self, call: &Call) -> Option<Verdicts> {
+        match self {
+            Self::Single(server) => server.known(call, Instant::now()),
+            Self::Cluster(cluster) => cluster.known(call),
         }
     }
 

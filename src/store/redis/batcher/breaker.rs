@@ -103,11 +103,7 @@ impl Breaker {
             if !is_owed {
                 silence.looked_at = None;
             } else if silence.see(now) >= self.most_silence {
-                self.open(Cause::Silence);
-                return match std::mem::replace(&mut self.told, Told::Silent) {
-                    Told::Nothing => Look::OpenedAnew,
-                    Told::Silent | Told::Calming(_) => Look::Opened,
-                };
+                return self.time_out();
             }
         }
         match self.told {
@@ -116,6 +112,15 @@ impl Breaker {
                 Look::Calm
             }
             _ => Look::Same,
+        }
+    }
+
+    /// Takes note that the server was silent for too long.
+    pub(super) fn time_out(&mut self) -> Look {
+        self.open(Cause::Silence);
+        match std::mem::replace(&mut self.told, Told::Silent) {
+            Told::Nothing => Look::OpenedAnew,
+            Told::Silent | Told::Calming(_) => Look::Opened,
         }
     }
 

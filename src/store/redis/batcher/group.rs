@@ -54,6 +54,11 @@ impl Group {
         expired.for_each(|rider| rider.answer(Err(error.clone())));
     }
 
+    /// When the first of those who wait stops to.
+    pub(super) fn earliest(&self) -> Option<Instant> {
+        self.riders.iter().filter(|rider| rider.waits()).map(|rider| rider.deadline).min()
+    }
+
     /// Whether nobody waits any more.
     pub(super) fn is_dead(&self) -> bool {
         self.riders.iter().all(|rider| !rider.waits())

@@ -40,25 +40,34 @@ impl Driver {
             Some(_) => self.under_way() > 0,
             None => !self.shared.queue.lock().is_empty(),
         };
-        let server = &self.server;
-        let look = self.breaker.look(now, is_owed);
-        match look {
-            Look::Same => return false,
+        match self.breaker.look(now, is_owed) {
+            Look::Same => false,
             Look::Calm => {
-                tracing::info!(%server, "Redis answers again");
-                return false;
+                tracing::info!(server = %self.server, "Redis answers again");
+                false
             }
-            Look::OpenedAnew => {
-                let silence = self.breaker.most_silence();
-                tracing::warn!(%server, ?silence, "Redis is silent; calls fail at once until it answers");
+            opened @ (Look::Opened | Look::OpenedAnew) => {
+                self.fell_silent(opened);
+                true
             }
-            Look::Opened => {}
+        }
+    }
+
+    /// Takes note that an answer was awaited for longer than any silence may last.
+    pub(super) fn missed_answer(&mut self) {
+        let opened = self.breaker.time_out();
+        self.fell_silent(opened);
+    }
+
+    fn fell_silent(&mut self, opened: Look) {
+        if opened == Look::OpenedAnew {
+            let (server, silence) = (&self.server, self.breaker.most_silence());
+            tracing::warn!(%server, ?silence, "Redis is silent; calls fail at once until it answers");
         }
         self.give_up(&SendError::Silent);
         for flight in std::mem::take(&mut self.flights) {
             self.lost(flight, &SendError::Late);
         }
-        true
     }
 
     /// The connection to listen on for a sign of life, if one is missed.

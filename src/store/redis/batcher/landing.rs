@@ -50,7 +50,12 @@ impl Driver {
                 if error.is_lasting() {
                     self.broke(flight.connection);
                 }
-                return self.lost(flight, &error);
+                let is_present = flight.connection == self.connection;
+                self.lost(flight, &error);
+                if is_present && matches!(error, SendError::Late) && self.breaker.cause().is_none() {
+                    self.missed_answer();
+                }
+                return;
             }
         };
         self.heard(flight.connection);

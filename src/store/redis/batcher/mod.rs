@@ -148,10 +148,9 @@ impl Batcher {
     /// Has a call decided, by what is known if that suffices, else once and in its turn. It is dropped unsent when the
     /// caller no longer waits for it.
     pub(super) async fn decide(&self, request: Request<'_>) -> Answer {
-        let known = || self.handle.local.decide(request.call, request.made_at);
         // What a test says of the time is not about now.
         if request.clock == ScriptClock::Server
-            && let Some(verdicts) = known()
+            && let Some(verdicts) = self.known(request.call, request.made_at)
         {
             return Ok(verdicts);
         }
@@ -161,6 +160,11 @@ impl Batcher {
         let answer = self.submit(request)?;
         // The driver ends after the last handle.
         answer.await.unwrap_or_else(|_| Err(SendError::NotConnected("closing".into())))
+    }
+
+    /// What a call comes to by what is known at this time.
+    pub(super) fn known(&self, call: &Call, now: Instant) -> Option<Verdicts> {
+        self.handle.local.decide(call, now)
     }
 
     fn submit(&self, request: Request<'_>) -> Result<oneshot::Receiver<Answer>, SendError> {

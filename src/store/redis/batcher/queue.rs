@@ -41,6 +41,8 @@ pub(super) struct Queue {
     gone: u64,
     /// How many wait, those included whose time is over but whose call is still here.
     callers: usize,
+    /// No time of anyone who waits is over before this.
+    earliest: Option<Instant>,
     gate: Gate,
     pub(super) pace: Pace,
     hasher: RandomState,
@@ -87,6 +89,7 @@ impl Queue {
             return Err(SendError::Crowded);
         }
         let was_empty = self.waiting.is_empty();
+        self.earliest = earlier(self.earliest, Some(request.deadline));
         let Request { call, clock, made_at, deadline } = request;
         let within = deadline.saturating_duration_since(made_at);
         let has_room = self.waiting.len() < MOST_WAITING && self.pace.is_in_time(self.waiting.len(), within);
@@ -164,13 +167,19 @@ impl Queue {
     /// Tells those whose time is over so, and drops calls that nobody waits for any more. Some of them stay behind others
     /// for as long as these are in the majority.
     pub(super) fn expire(&mut self, now: Instant) {
+        if self.earliest.is_none_or(|earliest| now < earliest) {
+            return;
+        }
+        self.earliest = None;
         let mut dead = 0_usize;
         for group in &mut self.waiting {
             group.expire(now, &SendError::Unsent);
+            self.earliest = earlier(self.earliest, group.earliest());
             let is_dead = group.is_dead();
             dead = dead.saturating_add(usize::from(is_dead));
         }
-        while self.waiting.front_mut().is_some_and(|group| !group.keep_waiting()) {
+        // They count until they are gone, their callers among them who went before.
+        while self.waiting.front().is_some_and(|group| group.is_dead()) {
             drop(self.pop());
             dead = dead.saturating_sub(1);
         }
@@ -203,6 +212,10 @@ impl Queue {
         }
         hasher.finish()
     }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
 }
 
 fn group_at(waiting: &VecDeque<Waiting>, gone: u64, place: u64) -> Option<&Group> {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Cluster, table::Route};
 use crate::store::{
-    call::Verdicts,
+    call::{Call, Verdicts},
     chance::jittered,
     redis::{
         address::Address,
@@ -90,6 +90,12 @@ impl Cluster {
             // Apart, so that the usual case is a small future.
             Err(error) => Box::pin(self.follow(slot, route, error, request)).await,
         }
+    }
+
+    /// What a call comes to as far as that is known here.
+    pub(in crate::store::redis) fn known(&self, call: &Call) -> Option<Verdicts> {
+        let slot = call.cells.first().map_or(0, |cell| cell.key.slot());
+        self.owner(slot).ok()?.server.known(call, Instant::now())
     }
 
     /// The connection to the node that has a slot.

@@ -126,6 +126,20 @@ fn each_caller_waits_until_its_own_time_is_over() {
     let errors: Vec<_> = (0..4).map(|at| queued.error(at).is_some()).collect();
     assert_eq!(errors, [true, true, false, true]);
     assert_eq!(queued.take(9), [1]);
+    assert_eq!(queued.queue.callers, 0);
+}
+
+#[test]
+fn callers_whose_time_was_over_make_room_for_others() {
+    let mut queued = Queued::new();
+    for _ in 0..10 {
+        for name in ["a", "b", "a"] {
+            queued.push(&call(name, Hits::ONE), ScriptClock::Server, 1);
+        }
+        queued.queue.expire(queued.begun + Duration::from_millis(2));
+        assert!(queued.queue.is_empty());
+    }
+    assert_eq!(queued.queue.callers, 0);
 }
 
 #[test]
@@ -178,11 +192,11 @@ fn those_who_ask_the_same_have_no_endless_room_either() {
 #[test]
 fn calls_behind_others_that_nobody_waits_for_any_more_are_dropped() {
     let mut queued = Queued::new();
-    for name in ["a", "b", "c", "d"] {
-        queued.push_now(&call(name, Hits::ONE));
+    for (name, millis) in [("a", 10), ("b", 5), ("c", 10), ("d", 10)] {
+        queued.push(&call(name, Hits::ONE), ScriptClock::Server, millis);
     }
     queued.answers.truncate(1);
-    queued.queue.expire(queued.begun);
+    queued.queue.expire(queued.begun + Duration::from_millis(5));
     assert_eq!(queued.queue.waiting.len(), 1);
     assert_eq!(queued.take(9), [1]);
 }
