@@ -50,6 +50,13 @@ fn flags(port: &str, directory: &Path, names: &[&str]) -> Vec<String> {
     flags
 }
 
+/// Puts another file in place of one, in one step.
+fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).expect("written");
+    fs::rename(new, path).expect("renamed");
+}
+
 fn start(config: &Path, flags: &[String]) -> Tollgate {
     Tollgate::start(config, &flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
@@ -119,7 +126,7 @@ async fn changed_certificates_are_used_for_new_connections_and_bad_ones_are_not(
         (1, "cert.pem", pairs[1].certificate.as_str()),
         (2, "key.pem", &pairs[1].key[..pairs[1].key.len() / 2]),
     ] {
-        fs::write(directory.path().join(file), text).expect("written");
+        replace(&directory.path().join(file), text);
         eventually("the failure", async || metric(&tollgate, failures) == Some(count)).await;
         let new = Connection::open(&client, tollgate.grpc_port).await.expect("served");
         assert_eq!(new.certificate, pairs[0].der());
@@ -127,7 +134,7 @@ async fn changed_certificates_are_used_for_new_connections_and_bad_ones_are_not(
     fs::remove_file(directory.path().join("key.pem")).expect("removed");
     eventually("the failure", async || metric(&tollgate, failures) == Some(3)).await;
 
-    fs::write(directory.path().join("key.pem"), &pairs[1].key).expect("written");
+    replace(&directory.path().join("key.pem"), &pairs[1].key);
     let is_new = async || {
         let new = Connection::open(&client, tollgate.grpc_port).await.expect("served");
         new.certificate == pairs[1].der()

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::pending,
     io,
     net::SocketAddr,
     pin::{Pin, pin},
@@ -22,7 +23,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     select,
     task::JoinSet,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::Service as _;
@@ -42,8 +43,12 @@ const BUFFER: usize = 64 * 1024;
 pub(crate) struct Limits {
     /// Open at once; one that comes beyond them is closed.
     connections: usize,
-    /// For the TLS handshake, and for the head of each request.
+    /// For the TLS handshake, and for the head of the first request.
     handshake: Duration,
+    /// From one request to the head of the next one.
+    idle: Duration,
+    /// After it a connection takes no more requests: whoever may no longer connect loses it.
+    age: Duration,
     /// For a request's body and its answer.
     request: Duration,
     /// How long a client may take nothing of its answer.
@@ -56,6 +61,8 @@ impl Limits {
         Self {
             connections: 1024,
             handshake,
+            idle: Duration::from_secs(75),
+            age: Duration::from_secs(3600),
             request: Duration::from_secs(30),
             patience: Duration::from_secs(20),
         }
@@ -91,7 +98,10 @@ impl HttpPort {
     /// Serves until `stop` is cancelled, then finishes the requests that have begun. Dropped, it cuts them.
     pub(crate) async fn serve(self, router: Router, stop: CancellationToken) {
         let mut http1 = http1::Builder::new();
-        http1.timer(TokioTimer::new()).header_read_timeout(self.limits.handshake).max_buf_size(BUFFER);
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.idle.max(self.limits.handshake))
+            .max_buf_size(BUFFER);
         let (tls, limits) = (self.tls, self.limits);
         let connections = Arc::new(Connections { http1, router, tls, limits, stop: stop.clone() });
         let mut gate = Gate::new(self.port, limits.connections);
@@ -140,13 +150,16 @@ impl Connections {
     }
 
     async fn speak<I: AsyncRead + AsyncWrite + Unpin>(&self, io: I) {
-        let requests = Requests { router: self.router.clone(), limit: self.limits.request };
+        let asked = CancellationToken::new();
+        let requests =
+            Requests { router: self.router.clone(), limit: self.limits.request, asked: asked.clone() };
         let io = TokioIo::new(Guarded::new(io, self.limits.patience));
         let mut connection = pin!(self.http1.serve_connection(io, requests));
         let ended = select! {
             biased;
             ended = connection.as_mut() => ended,
-            () = self.stop.cancelled() => {
+            () = self.nothing_asked(asked) => return,
+            () = self.over() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -157,8 +170,27 @@ impl Connections {
     }
 }
 
+impl Connections {
+    /// Ends when the first request does not come in time.
+    async fn nothing_asked(&self, asked: CancellationToken) {
+        if timeout(self.limits.handshake, asked.cancelled()).await.is_ok() {
+            pending::<()>().await;
+        }
+    }
+
+    /// Ends when no more requests are to be taken.
+    async fn over(&self) {
+        select! {
+            () = self.stop.cancelled() => {}
+            () = sleep(self.limits.age) => {}
+        }
+    }
+}
+
 /// The requests of a connection.
 struct Requests {
+    /// Cancelled once there was one.
+    asked: CancellationToken,
     router: Router,
     /// How long each may take.
     limit: Duration,
@@ -172,6 +204,7 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
     type Future = Answering;
 
     fn call(&self, request: Request<Incoming>) -> Answering {
+        self.asked.cancel();
         let (answer, limit) = (self.router.clone().call(request.map(Body::new)), self.limit);
         let until = Instant::now().checked_add(limit);
         Box::pin(async move {

@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     pin::Pin,
-    task::{Poll, ready},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -52,5 +52,41 @@ impl Arrival {
         let next = next.await;
         turn.go_on();
         next
+    }
+}
+
+/// The body of a call to another service. It breaks when more of it is waited for than some time.
+#[derive(Debug)]
+pub(super) struct Punctual {
+    body: Incoming,
+    time: Duration,
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl Punctual {
+    pub(super) const fn new(body: Incoming, time: Duration) -> Self {
+        Self { body, time, deadline: None }
+    }
+}
+
+impl hyper::body::Body for Punctual {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.deadline = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(|error| Status::from_error(error.into()))));
+        }
+        let time = self.time;
+        ready!(self.deadline.get_or_insert_with(|| Box::pin(sleep(time))).as_mut().poll(cx));
+        Poll::Ready(Some(Err(Status::deadline_exceeded("the message did not come in time"))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
     }
 }

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{dispatch::Dispatch, io::Io};
+use super::{dispatch::Dispatch, io::Io, uptake::Uptake};
 use crate::{
     net::{guard::Guarded, tls::Tls},
     panics::ContainedTasks,
@@ -94,10 +94,14 @@ impl Connections {
         T: RateLimitService,
     {
         let io = Guarded::new(io, self.patience).opened_within(self.handshake_timeout);
+        let uptake = Uptake::default();
+        let services = services.for_connection(uptake.clone());
         let mut connection = pin!(self.http2.serve_connection(TokioIo::new(io), services));
+        let mut stopped = pin!(uptake.stopped(self.patience));
         select! {
             biased;
             ended = connection.as_mut() => return log(ended),
+            () = stopped.as_mut() => return given_up(),
             () = self.draining.cancelled() => {}
             () = after(self.max_age.map(jittered)) => {}
         }
@@ -106,9 +110,14 @@ impl Connections {
         select! {
             biased;
             ended = connection => log(ended),
+            () = stopped => given_up(),
             () = after(self.grace) => tracing::debug!("closed a connection whose calls did not end in time"),
         }
     }
+}
+
+fn given_up() {
+    tracing::debug!("closed a connection whose client gives no room for its answers");
 }
 
 fn log(ended: Result<(), hyper::Error>) {

@@ -12,6 +12,7 @@ use hyper::{
 };
 use tonic::{Status, body::Body};
 
+use super::uptake::{Uptake, Waiting};
 use crate::limiter::Places;
 
 /// The body of an answer. If it tells the name of a lease, it is what sees to the places until its last frame
@@ -21,6 +22,8 @@ use crate::limiter::Places;
 pub(super) struct Delivery {
     content: Content,
     places: Option<Places>,
+    /// Until it is taken.
+    _waiting: Option<Waiting>,
 }
 
 #[derive(Debug)]
@@ -38,12 +41,17 @@ enum Content {
 impl Delivery {
     /// The response of another service.
     pub(super) fn of(response: Response<Body>) -> Response<Self> {
-        response.map(|body| Self { content: Content::Other(body), places: None })
+        response.map(|body| Self { content: Content::Other(body), places: None, _waiting: None })
     }
 
     /// A message with its prefix, which takes over the places that it tells the lease of.
     pub(super) const fn of_message(message: Bytes, places: Option<Places>) -> Self {
-        Self { content: Content::Message(message), places }
+        Self { content: Content::Message(message), places, _waiting: None }
+    }
+
+    /// The same, counted until its client has taken it.
+    pub(super) fn counted(self, uptake: &Uptake) -> Self {
+        Self { _waiting: Some(uptake.wait()), ..self }
     }
 }
 

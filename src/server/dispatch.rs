@@ -12,11 +12,12 @@ use tonic::{Status, body::Body, codegen::Service as _, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::{
-    arrival::Limits,
+    arrival::{Limits, Punctual},
     delivery::Delivery,
     health::{HealthService, Readiness},
     turns::Turns,
     unary,
+    uptake::Uptake,
 };
 use crate::{
     metrics,
@@ -35,6 +36,8 @@ pub(super) struct Dispatch<T> {
     limits: Limits,
     others: Routes,
     turns: Arc<Turns>,
+    /// Of one connection.
+    uptake: Uptake,
 }
 
 /// Bytes of a message to health or reflection, which name a service or a file.
@@ -56,7 +59,18 @@ pub(super) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionEr
 
 impl<T: RateLimitService> Dispatch<T> {
     pub(super) fn new(rate_limit: T, others: Routes, limits: Limits) -> Self {
-        Self { rate_limit: Arc::new(rate_limit), limits, others, turns: Arc::default() }
+        Self {
+            rate_limit: Arc::new(rate_limit),
+            limits,
+            others,
+            turns: Arc::default(),
+            uptake: Uptake::default(),
+        }
+    }
+
+    /// The same services for a connection of their own.
+    pub(super) fn for_connection(&self, uptake: Uptake) -> Self {
+        Self { uptake, ..self.clone() }
     }
 }
 
@@ -67,6 +81,7 @@ impl<T> Clone for Dispatch<T> {
             limits: self.limits,
             others: self.others.clone(),
             turns: Arc::clone(&self.turns),
+            uptake: self.uptake.clone(),
         }
     }
 }
@@ -81,10 +96,13 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
             true => {
                 let Ok(turn) = self.turns.take_on(request.headers()) else { return Answering::Refused };
                 let answer = unary::answer(Arc::clone(&self.rate_limit), turn, request, self.limits);
-                Answering::RateLimit(Contained::new(Box::pin(answer)))
+                Answering::RateLimit(Contained::new(Box::pin(answer)), self.uptake.clone())
             }
             false => {
-                let answer = self.others.clone().call(request.map(Body::new));
+                let answer = self
+                    .others
+                    .clone()
+                    .call(request.map(|body| Body::new(Punctual::new(body, self.limits.time))));
                 Answering::Other(Contained::new(Box::pin(answer)))
             }
         }
@@ -97,7 +115,7 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(super) enum Answering {
     /// It is not: there is no time.
     Refused,
-    RateLimit(Contained<Boxed<Response<Delivery>>>),
+    RateLimit(Contained<Boxed<Response<Delivery>>>, Uptake),
     Other(Contained<Boxed<Result<Response<Body>, Infallible>>>),
 }
 
@@ -107,7 +125,10 @@ impl Future for Answering {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = match &mut *self {
             Self::Refused => return Poll::Ready(Ok(refused())),
-            Self::RateLimit(answer) => ready!(Pin::new(answer).poll(cx)),
+            Self::RateLimit(answer, uptake) => {
+                let answer = ready!(Pin::new(answer).poll(cx));
+                answer.map(|answer| answer.map(|delivery| delivery.counted(uptake)))
+            }
             Self::Other(answer) => ready!(Pin::new(answer).poll(cx)).map(|Ok(answer)| Delivery::of(answer)),
         };
         Poll::Ready(Ok(answer.unwrap_or_else(|Panicked| failed())))

@@ -13,6 +13,7 @@ mod arrival;
 mod balance;
 mod connection;
 mod delivery;
+mod descriptors;
 mod dispatch;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -31,6 +32,7 @@ mod start;
 mod stores;
 mod turns;
 mod unary;
+mod uptake;
 mod worker;
 mod workers;
 

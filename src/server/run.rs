@@ -5,6 +5,7 @@ use std::{convert::Infallible, io, time::Duration};
 use tokio::{select, time};
 
 use super::{
+    descriptors,
     running::{Failed, Running},
     signals::{Signals, Stop},
     start::{Server, StartError},
@@ -62,6 +63,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     // Heard from here on, so that a signal during the start is not lost.
     let mut signals = Signals::hear()?;
     panics::watch();
+    descriptors::claim(settings.grpc.max_connections);
     let exporter = metrics::install().map_err(|error| RunError::Metrics(error.to_string()))?;
     let store = settings.store.clone();
     let workers = settings.workers;

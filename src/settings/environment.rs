@@ -1,6 +1,9 @@
 //! The environment as a source of flags.
 
-use std::{collections::BTreeMap, ffi::OsString};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+};
 
 use clap::{Arg, ArgAction, Command};
 
@@ -12,6 +15,8 @@ const PREFIX: &str = "TOLLGATE_";
 #[derive(Debug)]
 pub(super) struct Environment {
     variables: BTreeMap<String, OsString>,
+    /// Those that are there and empty.
+    empty: BTreeSet<String>,
 }
 
 /// A flag that a variable stands for.
@@ -38,9 +43,18 @@ pub(super) struct Found {
 
 impl Environment {
     pub(super) fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        let named = variables.into_iter().filter(|(_, value)| !value.is_empty());
-        let variables = named.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-        Self { variables: variables.collect() }
+        let named = variables.into_iter().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        let (empty, variables): (BTreeMap<_, _>, _) = named.partition(|(_, value)| value.is_empty());
+        Self { variables, empty: empty.into_keys().collect() }
+    }
+
+    /// Variables that would make a port safer and say nothing: most likely what fills them is missing.
+    fn unsafely_empty(&self, verb: &Command) -> impl Iterator<Item = Problem> {
+        let guards = |flag: &&str| flag.contains("-tls-") || flag.ends_with("-token-file");
+        let guards = flags(verb).filter(guards).map(variable);
+        guards.filter(|name| self.empty.contains(name)).map(|name| {
+            Problem::new(name, "is empty, which would mean less security; unset it if that is meant")
+        })
     }
 
     /// The value of a variable, unless it is absent, empty or no text.
@@ -57,6 +71,7 @@ impl Environment {
             |flag: &str| !has_flag(verb, flag) || given(flag) || self.variables.contains_key(&variable(flag));
         if has_flag(verb, "grpc-address") {
             found.problems.extend(self.unknown(root));
+            found.problems.extend(self.unsafely_empty(verb));
             reference::review(self, &mut found, is_given);
         }
         for setting in reference::settings(self, is_given, &mut found.problems) {

@@ -160,6 +160,7 @@ fn resolve(
     let needs = |flag: &str, other: &str| {
         Problem::new(format!("--{port}-tls-{flag}"), format!("needs --{port}-tls-{other}"))
     };
+    let names: Vec<String> = names.into_iter().map(|name| name.trim().to_owned()).collect();
     if names.iter().any(String::is_empty) {
         return Err(Problem::new(format!("--{port}-tls-client-san"), "expected no empty name"));
     }
@@ -191,6 +192,8 @@ mod tests {
             resolve(Port::Grpc, (certificate, key), authorities, names)
         };
         assert_eq!(read(None, None, None, vec![]), Ok(None));
+        let spaced = read(file("c"), file("k"), file("a"), vec!["a".to_owned(), " b ".to_owned()]);
+        assert_eq!(spaced.expect("whole").expect("there").clients.expect("told").names, ["a", "b"]);
         let whole = read(file("c"), file("k"), file("a"), names()).expect("whole").expect("there");
         assert_eq!(whole.clients.expect("told").names, names());
         for (part, flag) in [

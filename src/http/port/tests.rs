@@ -44,7 +44,7 @@ async fn stage(limits: Limits) -> Stage {
 }
 
 fn limits() -> Limits {
-    Limits { connections: 8, handshake: LONG, request: LONG, patience: LONG }
+    Limits { connections: 8, handshake: LONG, idle: LONG, age: LONG, request: LONG, patience: LONG }
 }
 
 /// What a client hears that says `text` and waits.
@@ -65,9 +65,18 @@ async fn a_request_whose_head_does_not_come_is_not_waited_for() {
     let stage = stage(Limits { handshake: SHORT, ..limits() }).await;
     assert_eq!(say(stage.address, "").await, "");
     assert!(!say(stage.address, "GET /echo HTTP/1.1\r\nHost").await.contains("200"));
-    // Nor is the next one.
-    let answered = say(stage.address, "GET /echo HTTP/1.1\r\nHost: t\r\n\r\n").await;
-    assert!(answered.starts_with("HTTP/1.1 200"), "{answered}");
+}
+
+#[tokio::test]
+async fn a_connection_may_be_idle_between_requests_for_some_time_and_grow_to_some_age() {
+    const WHOLE: &str = "GET /echo HTTP/1.1\r\nHost: t\r\n\r\n";
+    for limits in [Limits { idle: SHORT * 3, ..limits() }, Limits { age: SHORT * 3, ..limits() }] {
+        let stage = stage(Limits { handshake: SHORT, ..limits }).await;
+        let begun = Instant::now();
+        let answered = say(stage.address, WHOLE).await;
+        assert!(answered.starts_with("HTTP/1.1 200"), "{answered}");
+        assert!(begun.elapsed() >= SHORT * 3, "{:?}", begun.elapsed());
+    }
 }
 
 #[tokio::test]

@@ -24,6 +24,8 @@ pub(super) struct Follower {
     pub(super) settings: TlsSettings,
     pub(super) protocol: Protocol,
     pub(super) seen: Fingerprint,
+    /// What was no good at the last look: certificate and key may be on their way.
+    pub(super) suspect: Option<Fingerprint>,
     pub(super) current: Arc<ArcSwap<ServerConfig>>,
 }
 
@@ -45,15 +47,18 @@ impl Follower {
         }
     }
 
-    /// Takes what the files hold now, if that is new, and good.
+    /// Takes what the files hold now, if that is new, and good. What is not is a failure at the second look.
     pub(super) fn look(&mut self) {
         let version = Version::read(&self.settings);
         let fingerprint = version.fingerprint();
         if fingerprint == self.seen {
             return;
         }
-        self.seen = fingerprint;
         let config = version.config(&self.settings, self.protocol);
+        if config.is_err() && self.suspect.replace(fingerprint) != Some(fingerprint) {
+            return;
+        }
+        self.seen = fingerprint;
         metrics::tls_reload(self.settings.port.name(), config.is_ok());
         match config {
             Ok(config) => {

@@ -65,7 +65,7 @@ impl Tls {
         let config = version.config(&settings, protocol)?;
         let current = Arc::new(ArcSwap::new(config));
         let tls = Self { port: settings.port, current: Arc::clone(&current) };
-        let follower = Follower { settings, protocol, seen: version.fingerprint(), current };
+        let follower = Follower { settings, protocol, seen: version.fingerprint(), suspect: None, current };
         Ok((tls, follower.follow()))
     }
 

@@ -118,6 +118,9 @@ async fn a_call_whose_message_does_not_come_is_given_up_and_others_are_answered(
     let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
     let (mut requests, connection) = h2::client::handshake(stream).await.expect("opened");
     tokio::spawn(connection);
+    // One of another service, and one of that which matters.
+    let check = hyper::Request::post("http://t/grpc.health.v1.Health/Check").body(()).expect("a request");
+    let (check, _body) = requests.send_request(check, false).expect("sent");
     let request = hyper::Request::post(format!("http://t{}", unary::PATH)).body(()).expect("a request");
     let (answer, mut body) = requests.send_request(request, false).expect("sent");
     // The beginning of a message.
@@ -126,6 +129,8 @@ async fn a_call_whose_message_does_not_come_is_given_up_and_others_are_answered(
     let answer = answer.await.expect("an answer");
     let status = answer.headers().get(Status::GRPC_STATUS).expect("a status");
     assert_eq!(status, "4", "DEADLINE_EXCEEDED");
+    let check = check.await.expect("an answer");
+    assert_eq!(check.headers().get(Status::GRPC_STATUS).expect("a status"), "4");
     stage.running.stop().await;
 }
 
@@ -160,6 +165,24 @@ async fn a_client_that_never_reads_is_closed() {
     });
     let kind = closed.await.expect("no panic");
     assert!(matches!(kind, std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe), "{kind}");
+    stage.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_gives_no_room_for_its_answers_is_closed_although_it_answers_probes() {
+    let flags = "--grpc-keepalive-interval=50ms --grpc-keepalive-timeout=500ms";
+    let stage = stage(GOOD, flags, 1).await;
+    let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
+    let mut client = h2::client::Builder::new();
+    let (mut requests, connection) =
+        client.initial_window_size(0).handshake::<_, hyper::body::Bytes>(stream).await.expect("opened");
+    let ended = tokio::spawn(connection);
+    let request = hyper::Request::post(format!("http://t{}", unary::PATH)).body(()).expect("a request");
+    let (answer, mut body) = requests.send_request(request, false).expect("sent");
+    body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\0"), true).expect("sent");
+    let mut body = answer.await.expect("its head comes").into_body();
+    assert!(!matches!(body.data().await, Some(Ok(_))));
+    let _ = ended.await.expect("no panic");
     stage.running.stop().await;
 }
 

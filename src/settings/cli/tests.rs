@@ -121,6 +121,13 @@ fn an_empty_variable_is_unset_and_those_of_kubernetes_are_ignored() {
 }
 
 #[test]
+fn an_empty_variable_that_would_guard_a_port_is_refused() {
+    for name in ["TOLLGATE_GRPC_TLS_CERT", "TOLLGATE_HTTP_TLS_CLIENT_CA", "TOLLGATE_ADMIN_TOKEN_FILE"] {
+        assert!(refusal("", &[(name, "")]).contains(name));
+    }
+}
+
+#[test]
 fn the_references_directory_is_joined_as_there() {
     let directory = |variables| settings("", variables).rules.directory.display().to_string();
     assert_eq!(directory(&[]), "config/default");

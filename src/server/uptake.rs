@@ -1,0 +1,86 @@
+//! Whether a client takes its answers.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::sleep;
+
+/// The answers of one connection that wait for room in its client's windows. HTTP/2's probes and what guards the socket
+/// do not see them: a client may answer every probe, and give no room for anything else.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Uptake(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    waiting: AtomicUsize,
+    taken: AtomicUsize,
+}
+
+/// An answer that waits, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Waiting(Arc<Counts>);
+
+impl Uptake {
+    /// Counts an answer.
+    pub(super) fn wait(&self) -> Waiting {
+        self.0.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(Arc::clone(&self.0))
+    }
+
+    /// Ends once answers waited for `patience`, or up to twice as long, and none was taken.
+    pub(super) async fn stopped(&self, patience: Duration) {
+        let mut before = None;
+        loop {
+            let is_waiting = self.0.waiting.load(Ordering::Relaxed) > 0;
+            let now = is_waiting.then(|| self.0.taken.load(Ordering::Relaxed));
+            if is_waiting && now == before {
+                return;
+            }
+            before = now;
+            sleep(patience).await;
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.taken.fetch_add(1, Ordering::Relaxed);
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    #[tokio::test]
+    async fn it_has_stopped_when_answers_wait_and_none_is_taken() {
+        let uptake = Uptake::default();
+        let mut waiting = Vec::new();
+        let busy = async {
+            // One of several is taken now and then.
+            for _ in 0..20 {
+                waiting.push(uptake.wait());
+                waiting.push(uptake.wait());
+                sleep(SHORT / 2).await;
+                drop(waiting.remove(0));
+            }
+        };
+        tokio::select! {
+            () = uptake.stopped(SHORT * 50) => panic!("it goes on"),
+            () = busy => {}
+        }
+        timeout(Duration::from_secs(20), uptake.stopped(SHORT)).await.expect("it has");
+        waiting.clear();
+        assert!(timeout(SHORT * 5, uptake.stopped(SHORT)).await.is_err(), "none waits");
+    }
+}
