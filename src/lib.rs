@@ -15,7 +15,9 @@
 //! 3. [`store`] decides each group in one atomic step, all groups in flight together. The [`algorithm`]s are
 //!    pure functions; the memory store runs them, and the scripts in `lua/` are their twins. Calls to Redis that meet
 //!    travel together, and what a worker knows for sure is not asked ([`store::redis`]).
-//! 4. [`limiter`] folds what each counter said into a [`verdict`]; [`service`] encodes it. Being over the limit
+//! 4. What the store does not decide in time, each limit decides as it says: mostly by this instance's share of it, in a
+//!    memory store beside ([`limiter::Fallback`]).
+//! 5. [`limiter`] folds what each counter said into a [`verdict`]; [`service`] encodes it. Being over the limit
 //!    is a value, never an error.
 //!
 //! [`config`] turns the YAML that users write into rules, and watches it. [`net`] keeps the ports. [`server`] puts the

@@ -15,7 +15,6 @@ pub use self::{fallback::Fallback, modes::Modes, patience::Patience, places::Pla
 use self::{
     fallback::StandIn,
     target::{Target, Targets},
-    undo::Missed,
 };
 
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use crate::{
     rules::{InForce, Rules, Snapshot},
     store::{
         Decisions, Store, StoreError,
-        call::{Calls, Verdicts},
+        call::{Ask, Calls, Verdicts},
     },
     verdict::{Code, Decision, Limited, Status},
 };
@@ -95,12 +94,10 @@ impl Limiter {
         };
         let is_complete = decisions.iter().all(Result::is_ok);
         let stand_in = match &self.fallback {
-            Some(fallback) if !is_complete => {
-                Some(fallback.stand_in(rules, self.modes, &targets, &calls, &decisions))
-            }
             Some(fallback) => {
-                fallback.release(&calls);
-                None
+                fallback.release(&calls, &decisions);
+                let stand_in = || fallback.stand_in(rules, self.modes, &targets, &calls, &decisions);
+                (!is_complete).then(stand_in)
             }
             None => None,
         };
@@ -161,8 +158,11 @@ impl Limiter {
             self.store.decide_later(undo::undo(calls, decisions));
             self.fallback.iter().zip(stand_in).for_each(|(fallback, stand_in)| fallback.undo(stand_in));
         }
-        let which = if failure.is_some() { Missed::Places } else { Missed::PlacesAndRefunds };
-        self.store.decide_later(undo::missed(calls, decisions, which));
+        // Those who are told of a failure may ask again.
+        let refunded = |ask: &Ask| {
+            failure.is_none() && stand_in.is_some_and(|stand_in| !stand_in.has_counted(ask.descriptor))
+        };
+        self.store.decide_later(undo::missed(calls, decisions, refunded));
         match failure {
             Some(error) => Err(error.clone()),
             None => {

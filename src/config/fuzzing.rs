@@ -34,7 +34,7 @@ pub fn configuration(bytes: &[u8]) {
                 assert!(!strict || loaded.warnings.is_empty());
             }
             Err(LoadError::Invalid { report, .. }) => {
-                assert!(!report.is_empty() && report.to_string().len() < 3_000_000);
+                assert!(!report.is_empty() && report.to_string().len() < 5_000_000);
             }
             Err(error) => assert!(matches!(error, LoadError::Invalid { .. }), "{error}"),
         }

@@ -10,7 +10,10 @@ use std::{
 use arc_swap::ArcSwap;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
 
 use crate::shown;
 
@@ -62,13 +65,16 @@ impl Token {
         let mut seen = Ok(**self.0.load());
         loop {
             looks.tick().await;
-            self.look(&path, &mut seen);
+            let file = path.clone();
+            // Where the file is may be away, and whoever accepts connections must not wait for it.
+            if let Ok(found) = spawn_blocking(move || read(&file)).await {
+                self.take(found, &mut seen);
+            }
         }
     }
 
-    /// Takes what the file holds now, if that is new since it was `seen`, and good. It is a few bytes.
-    fn look(&self, path: &Path, seen: &mut Result<Digest, TokenError>) {
-        let found = read(path);
+    /// Takes what was found in the file, if that is new since it was `seen`, and good.
+    fn take(&self, found: Result<Digest, TokenError>, seen: &mut Result<Digest, TokenError>) {
         if found == *seen {
             return;
         }
@@ -111,7 +117,7 @@ mod tests {
         let mut seen = read(&path);
         for (text, holds) in [("short", "first-0123456789"), ("second-0123456789", "second-0123456789")] {
             fs::write(&path, text).expect("written");
-            token.look(&path, &mut seen);
+            token.take(read(&path), &mut seen);
             assert!(token.is(holds.as_bytes()), "{text}");
         }
         assert!(!token.is(b"first-0123456789"));

@@ -109,13 +109,14 @@ impl Fallback {
         stand_in
     }
 
-    /// Gives up the places here that `calls` give back in the store: they may have been taken while it failed.
-    pub(super) fn release(&self, calls: &Calls) {
+    /// Gives up the places here that were given back in the store: they may have been taken while it failed.
+    pub(super) fn release(&self, calls: &Calls, decisions: &Decisions) {
         if !self.was_used.load(Ordering::Relaxed) {
             return;
         }
         let mut releases = Calls::new();
-        for (cell, ask) in calls.iter().flat_map(Call::asks_with_cells) {
+        let decided = calls.iter().zip(decisions).filter(|(_, decision)| decision.is_ok());
+        for (cell, ask) in decided.flat_map(|(call, _)| call.asks_with_cells()) {
             if matches!(ask.hits, Hits::Release(_)) {
                 add(&mut releases, Charging::EachForItself, cell.key.clone(), *ask);
             }
@@ -139,6 +140,12 @@ impl Fallback {
 }
 
 impl StandIn {
+    /// Whether this instance's own store was asked for a descriptor: a refund was made there, of what was charged
+    /// there, as far as anyone knows.
+    pub(super) fn has_counted(&self, descriptor: usize) -> bool {
+        self.asked.iter().flat_map(Call::asks).any(|ask| ask.descriptor == descriptor)
+    }
+
     /// What was asked of this instance's own store, if that took a place which is still held.
     pub(super) fn holding(&self) -> Option<&Calls> {
         undo::holds_lease(&self.asked, &self.answered).then_some(&self.asked)

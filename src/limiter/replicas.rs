@@ -89,6 +89,13 @@ struct Counts(VecDeque<(Instant, u32)>);
 impl Counts {
     /// Adds a count; tells the largest of late.
     fn add(&mut self, now: Instant, count: u32) -> u32 {
+        let is_late = |(at, _): &(Instant, u32)| now.saturating_duration_since(*at) > EVERY.saturating_mul(2);
+        // After an outage the others have to be counted anew, which takes them a while.
+        if self.0.back().is_some_and(is_late) {
+            let most = self.0.iter().map(|(_, count)| *count).max().unwrap_or(1);
+            self.0.clear();
+            self.0.push_back((now, most));
+        }
         self.0.retain(|(at, _)| now.saturating_duration_since(*at) < TIME_TO_LIVE);
         self.0.push_back((now, count.max(1)));
         self.0.iter().map(|(_, count)| *count).max().unwrap_or(1)
@@ -121,8 +128,10 @@ mod tests {
         let at = |seconds| now + Duration::from_secs(seconds);
         assert_eq!(counts.add(at(0), 3), 3);
         assert_eq!(counts.add(at(5), 1), 3, "the store may have forgotten the others");
-        assert_eq!(counts.add(at(29), 2), 3);
-        assert_eq!(counts.add(at(31), 2), 2);
-        assert_eq!(counts.add(at(100), 0), 1);
+        (2..6).for_each(|round| assert_eq!(counts.add(at(5 * round), 2), 3));
+        assert_eq!(counts.add(at(30), 2), 2);
+        assert_eq!(counts.add(at(100), 1), 2, "nobody could be counted meanwhile");
+        (21..26).for_each(|round| assert_eq!(counts.add(at(5 * round), 1), 2));
+        assert_eq!(counts.add(at(130), 0), 1);
     }
 }

@@ -37,24 +37,16 @@ pub(super) fn undo(calls: &Calls, decisions: &Decisions) -> Calls {
     undone
 }
 
-/// What was asked of a store that did not do it, and is to be told it later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missed {
-    /// Places given back, which may be done twice.
-    Places,
-    /// These, and refunds of which it is known that they were not made: for a caller that was told that all is well.
-    PlacesAndRefunds,
-}
-
-/// What the store missed of `calls`.
-pub(super) fn missed(calls: &Calls, decisions: &Decisions, which: Missed) -> Calls {
+/// What the store missed of `calls` and is to be told later: places given back, which may be done twice, and those
+/// refunds that are `refunded` if it is known that they were not made.
+pub(super) fn missed(calls: &Calls, decisions: &Decisions, refunded: impl Fn(&Ask) -> bool) -> Calls {
     let mut missed = Calls::new();
     for (call, decision) in calls.iter().zip(decisions) {
         let Err(error) = decision else { continue };
         for (cell, ask) in call.asks_with_cells() {
             let may_repeat = match ask.hits {
                 Hits::Release(_) => true,
-                Hits::Refund(_) => which == Missed::PlacesAndRefunds && error.did_nothing(),
+                Hits::Refund(_) => error.did_nothing() && refunded(ask),
                 Hits::Peek | Hits::Charge(_) | Hits::Undo { .. } | Hits::Acquire { .. } => false,
             };
             if may_repeat {

@@ -61,7 +61,16 @@ impl Ports {
         let grpc = Listener::bind(listen).await.map_err(|error| failed(Port::Grpc, listen, error))?;
         let http = http_port(Port::Http, settings.http_address, http_tls, settings).await?;
         let admin = match &settings.admin {
-            Some(admin) => Some(open_admin(admin, settings, &mut files).await?),
+            Some(admin) => match open_admin(admin, settings, &mut files).await {
+                // Another instance on this machine has the one that nobody asked for.
+                Err(StartError::Listen { error, .. })
+                    if admin.is_default() && error.kind() == io::ErrorKind::AddrInUse =>
+                {
+                    tracing::warn!("the admin port {} is in use: there is none here", admin.address);
+                    None
+                }
+                opened => Some(opened?),
+            },
             None => None,
         };
         Ok(Self { grpc, grpc_tls, http, admin, files })

@@ -8,7 +8,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::sleep;
+use tokio::{select, sync::Notify, time::sleep};
+
+/// Answers that wait on one connection before it costs others: each new call of it is looked at among all of these.
+const MANY: usize = 128;
+
+/// How long so many may wait while none is taken. Their callers have long given up.
+const MANY_WAIT: Duration = Duration::from_secs(1);
 
 /// The answers of one connection that wait for room in its client's windows. HTTP/2's probes and what guards the socket
 /// do not see them: a client may answer every probe, and give no room for anything else.
@@ -19,6 +25,8 @@ pub(super) struct Uptake(Arc<Counts>);
 struct Counts {
     waiting: AtomicUsize,
     taken: AtomicUsize,
+    /// Tells when many wait.
+    many: Notify,
 }
 
 /// An answer that waits, until this is dropped.
@@ -28,21 +36,26 @@ pub(super) struct Waiting(Arc<Counts>);
 impl Uptake {
     /// Counts an answer.
     pub(super) fn wait(&self) -> Waiting {
-        self.0.waiting.fetch_add(1, Ordering::Relaxed);
+        if self.0.waiting.fetch_add(1, Ordering::Relaxed) == MANY {
+            self.0.many.notify_one();
+        }
         Waiting(Arc::clone(&self.0))
     }
 
-    /// Ends once answers waited for `patience`, or up to twice as long, and none was taken.
+    /// Ends once answers waited for `patience`, or up to twice as long, and none was taken; for a second or two, if many
+    /// wait.
     pub(super) async fn stopped(&self, patience: Duration) {
-        let mut before = None;
         loop {
-            let is_waiting = self.0.waiting.load(Ordering::Relaxed) > 0;
-            let now = is_waiting.then(|| self.0.taken.load(Ordering::Relaxed));
-            if is_waiting && now == before {
+            let before = self.0.taken.load(Ordering::Relaxed);
+            let waiting = self.0.waiting.load(Ordering::Relaxed);
+            select! {
+                () = sleep(if waiting > MANY { patience.min(MANY_WAIT) } else { patience }) => {}
+                // From now on it is another time that counts.
+                () = self.0.many.notified() => continue,
+            }
+            if waiting > 0 && before == self.0.taken.load(Ordering::Relaxed) {
                 return;
             }
-            before = now;
-            sleep(patience).await;
         }
     }
 }
@@ -80,6 +93,9 @@ mod tests {
             () = busy => {}
         }
         timeout(Duration::from_secs(20), uptake.stopped(SHORT)).await.expect("it has");
+        let patient = uptake.stopped(Duration::from_secs(3_600));
+        waiting.extend((0..=MANY).map(|_| uptake.wait()));
+        timeout(Duration::from_secs(20), patient).await.expect("it has long before");
         waiting.clear();
         assert!(timeout(SHORT * 5, uptake.stopped(SHORT)).await.is_err(), "none waits");
     }

@@ -1,6 +1,9 @@
 //! The admin port.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
 
 use clap::Args;
 
@@ -20,6 +23,16 @@ pub struct AdminSettings {
     /// The TLS of the port.
     pub tls: Option<TlsSettings>,
 }
+
+impl AdminSettings {
+    /// Whether it is where it is when nobody says otherwise.
+    pub fn is_default(&self) -> bool {
+        self.address == DEFAULT
+    }
+}
+
+/// The reference's debug port, for this machine alone.
+const DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6070);
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Admin")]

@@ -51,8 +51,8 @@ impl Form {
         fault: Duration::from_millis(1_000),
         after: Duration::from_millis(400),
         deadline: Duration::from_secs(2),
-        store_timeout: "50ms",
-        patience: Duration::from_millis(50),
+        store_timeout: "150ms",
+        patience: Duration::from_millis(150),
         normal_p99: Duration::from_millis(500),
         judged: Judged::ByOutcomes,
     };

@@ -214,6 +214,7 @@ pub(super) fn everything(form: &Form) -> Row {
     let Windows { whole, beyond, mixed } = windows(&samples, began, &course.touched);
     let told = format!("{beyond} hits in {whole} windows; {mixed} not by Redis alone");
     row.must("over-admission outside of faults 0", told, beyond == 0);
+    row.timed("there are windows to judge", whole, whole > 1_000);
     judge_memory(&mut row, &course.memory);
     row.normal_within(&samples, Times { fault: first, healed }, GRACE, "the last");
     row.note(format!("{} faults, {} of {} by policy", course.faults, samples.degraded(), samples.len()));

@@ -47,7 +47,7 @@ impl Row {
         self.notes.push(text.to_string());
     }
 
-    /// No request has an error, or none but those that a busy machine made late.
+    /// No request has an error, nor comes too late.
     pub(super) fn no_errors(&mut self, samples: &Samples) {
         let errors = samples.errors();
         let measured = format!("{} of {} {}", errors.values().sum::<usize>(), samples.len(), told(&errors));

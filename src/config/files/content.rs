@@ -11,26 +11,27 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Bytes of all files.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// How much is still read.
+/// How much is still read: nothing more, once it was said that it is not enough.
 #[derive(Debug)]
-pub(super) struct Allowance(u64);
+pub(super) struct Allowance(Option<u64>);
 
 impl Default for Allowance {
     fn default() -> Self {
-        Self(MAX_BYTES)
+        Self(Some(MAX_BYTES))
     }
 }
 
 impl Allowance {
     /// Whether no file can be read any more.
     pub(super) const fn is_spent(&self) -> bool {
-        self.0 == 0
+        self.0.is_none()
     }
 
     /// Reads a file, or says why not.
     pub(super) fn read(&mut self, path: &Path) -> Result<Vec<u8>, String> {
         let file = open(path)?;
-        let most = self.0.min(MAX_FILE_BYTES);
+        let left = self.0.unwrap_or_default();
+        let most = left.min(MAX_FILE_BYTES);
         let expected = file.metadata().map_or(0, |metadata| metadata.len()).min(most);
         let mut content = Vec::with_capacity(usize::try_from(expected).unwrap_or_default().saturating_add(1));
         // What grows while it is read is read so far all the same.
@@ -39,13 +40,10 @@ impl Allowance {
         if bytes > MAX_FILE_BYTES {
             return Err(format!("larger than {} MiB, the most that is read", MAX_FILE_BYTES >> 20));
         }
-        match self.0.checked_sub(bytes) {
-            Some(left) => {
-                self.0 = left;
-                Ok(content)
-            }
+        self.0 = left.checked_sub(bytes);
+        match self.0 {
+            Some(_) => Ok(content),
             None => {
-                self.0 = 0;
                 let most = MAX_BYTES >> 20;
                 Err(format!("the files up to this one are larger than {most} MiB, the most that is read"))
             }

@@ -14,7 +14,7 @@ use crate::config::reader::excerpt;
 const MAX_DEPTH: usize = 64;
 /// Nodes that a file may state: 100,000 rules of twenty each. Tests, which are not optimized, have less patience.
 const MAX_NODES: usize = if cfg!(test) { 400_000 } else { 2_000_000 };
-/// Remarks on one file, which no configuration gets by accident.
+/// Remarks on one file. Generated ones may deserve more, all for the same reason.
 const MAX_REMARKS: usize = 1_000;
 /// Nodes that anchors and aliases may add to a document: a few lines can ask for billions.
 const MAX_ALIASED_NODES: usize = 1_000_000;
@@ -73,17 +73,14 @@ impl Builder {
         Mistake { at, path: self.path(), message: message.into() }
     }
 
-    /// # Errors
-    /// When there are too many.
-    pub(super) fn remark(&mut self, at: Position, message: impl Into<String>) -> Result<(), Mistake> {
-        if self.remarks.len() >= MAX_REMARKS {
-            let message =
-                format!("a file that looks odd in more than {MAX_REMARKS} places is no configuration");
-            return Err(self.mistake(at, message));
-        }
-        let remark = self.mistake(at, message);
+    /// Keeps a remark, if there are not too many already.
+    pub(super) fn remark(&mut self, at: Position, message: impl Into<String>) {
+        let remark = match MAX_REMARKS.saturating_sub(self.remarks.len()) {
+            0 => return,
+            1 => self.mistake(at, "looks odd, as other places before it do; what comes after it is not told"),
+            _ => self.mistake(at, message),
+        };
         self.remarks.push(remark);
-        Ok(())
     }
 
     /// A text, shared with equal ones where that is likely.

@@ -34,7 +34,7 @@ impl Builder {
                     false => "this one wins",
                 };
                 let name = excerpt(&name);
-                self.remark(again, format!("`{name}` stands on line {} already; {effect}", before.line()))?;
+                self.remark(again, format!("`{name}` stands on line {} already; {effect}", before.line()));
                 repeats = repeats.saturating_add(1);
             }
             self.charge_merges(again, &mut keyed)?;
@@ -61,7 +61,7 @@ impl Builder {
                     excerpt(&name),
                     before.line()
                 );
-                self.remark(at, message)?;
+                self.remark(at, message);
             }
         }
         Ok(())

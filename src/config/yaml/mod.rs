@@ -170,7 +170,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, Mistake> {
     }
     if let Some(Ok((Event::DocumentStart(_), span))) = parser.next_event() {
         let message = "only the first document of a file is read; this one is ignored";
-        builder.remark(span.into(), message)?;
+        builder.remark(span.into(), message);
     }
     Ok(Document { root: builder.root, remarks: builder.remarks })
 }

@@ -38,14 +38,14 @@ fn hits(calls: &Calls) -> Vec<Hits> {
     calls.iter().flat_map(Call::asks).map(|ask| ask.hits).collect()
 }
 
-/// What is undone, told later after a failure and after an answer, and given up for want of knowledge.
+/// What is undone, told later without and with refunds, and given up for want of knowledge.
 fn all(charging: Charging, asked: Hits, decision: Result<bool, StoreError>) -> [Vec<Hits>; 4] {
     let (call, verdicts) = call(charging, asked, decision.clone().unwrap_or(false));
     let (calls, decisions) = (Calls::from_iter([call]), Decisions::from_iter([decision.map(|_| verdicts)]));
     [
         hits(&undo(&calls, &decisions)),
-        hits(&missed(&calls, &decisions, Missed::Places)),
-        hits(&missed(&calls, &decisions, Missed::PlacesAndRefunds)),
+        hits(&missed(&calls, &decisions, |_| false)),
+        hits(&missed(&calls, &decisions, |_| true)),
         hits(&uncertain(&calls, &decisions)),
     ]
 }

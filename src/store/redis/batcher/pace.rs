@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Calls before it is asked how long they take: fewer are decided in no time.
-const MANY: usize = 256;
+const MANY: usize = 512;
 
 /// Calls that travel together before their time says what one takes. Of fewer it is the way that takes the time.
-const TELLING: usize = 64;
+const TELLING: usize = 256;
 
 /// How much a flight counts, against those before it.
 const WEIGHT: u64 = 4;
@@ -103,13 +103,13 @@ mod tests {
         pace.landed(1, now, now + MS);
         assert!(pace.is_in_time(4_000, MS), "nothing is known yet");
         let mut slow = Pace::default();
-        slow.sent(100);
-        slow.landed(100, now, now + 1_000 * MS);
+        slow.sent(300);
+        slow.landed(300, now, now + 1_000 * MS);
         assert!(slow.is_in_time(MANY - 1, MS) && !slow.is_in_time(MANY, MS));
         // So it is seen when the server is fast again.
         (0..20).for_each(|_| {
-            slow.sent(100);
-            slow.landed(100, now + 2_000 * MS, now + 2_000 * MS);
+            slow.sent(300);
+            slow.landed(300, now + 2_000 * MS, now + 2_000 * MS);
         });
         assert!(slow.is_in_time(MANY, 10 * MS), "{slow:?}");
     }
