@@ -105,10 +105,12 @@ impl Limiter {
         // What was charged counts, though another call may have failed.
         self.count(domain, descriptors, &targets, &statuses);
         let decision = self.conclude(statuses, &calls, &decisions, stand_in.as_ref());
-        let holds = undo::holds_lease(&calls, &decisions);
+        let holds = || undo::holds_lease(&calls, &decisions);
         let holds_here = stand_in.as_ref().and_then(StandIn::holding);
         match (decision, places) {
-            (Ok(decision), Some(places)) if decision.code == Code::Ok && (holds || holds_here.is_some()) => {
+            (Ok(decision), Some(places))
+                if decision.code == Code::Ok && (holds() || holds_here.is_some()) =>
+            {
                 if let (Some(fallback), Some(calls)) = (&self.fallback, holds_here) {
                     places.are_also_in(fallback.local(), calls);
                 }
@@ -158,11 +160,13 @@ impl Limiter {
             self.store.decide_later(undo::undo(calls, decisions));
             self.fallback.iter().zip(stand_in).for_each(|(fallback, stand_in)| fallback.undo(stand_in));
         }
-        // Those who are told of a failure may ask again.
-        let refunded = |ask: &Ask| {
-            failure.is_none() && stand_in.is_some_and(|stand_in| !stand_in.has_counted(ask.descriptor))
-        };
-        self.store.decide_later(undo::missed(calls, decisions, refunded));
+        if decisions.iter().any(Result::is_err) {
+            // Those who are told of a failure may ask again.
+            let refunded = |ask: &Ask| {
+                failure.is_none() && stand_in.is_some_and(|stand_in| !stand_in.has_counted(ask.descriptor))
+            };
+            self.store.decide_later(undo::missed(calls, decisions, refunded));
+        }
         match failure {
             Some(error) => Err(error.clone()),
             None => {

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::{Calls, Modes, Target, Targets, replicas::Replicas, undo};
 use crate::{
-    algorithm::{Charging, Verdict},
+    algorithm::Verdict,
     clock::Timestamp,
     descriptor::Hits,
     metrics,
@@ -114,13 +114,10 @@ impl Fallback {
         if !self.was_used.load(Ordering::Relaxed) {
             return;
         }
-        let mut releases = Calls::new();
         let decided = calls.iter().zip(decisions).filter(|(_, decision)| decision.is_ok());
-        for (cell, ask) in decided.flat_map(|(call, _)| call.asks_with_cells()) {
-            if matches!(ask.hits, Hits::Release(_)) {
-                add(&mut releases, Charging::EachForItself, cell.key.clone(), *ask);
-            }
-        }
+        let asks = decided.flat_map(|(call, _)| call.asks_with_cells());
+        let given_back = |ask: &Ask| matches!(ask.hits, Hits::Release(_)).then_some(ask.hits);
+        let releases = undo::each_for_itself(asks, given_back);
         for call in &releases {
             self.local.decide(call);
         }

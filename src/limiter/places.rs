@@ -10,12 +10,8 @@ use smallvec::SmallVec;
 
 use super::undo;
 use crate::{
-    algorithm::Charging,
     lease::LeaseId,
-    store::{
-        Store,
-        call::{Ask, Call, Calls, add},
-    },
+    store::{Store, call::Calls},
 };
 
 /// The places that a request asks for, and then holds, under one lease.
@@ -36,13 +32,13 @@ struct Held {
 impl Places {
     /// The places that `calls` ask for under `lease`.
     pub(super) fn new(store: Store, calls: &Calls, lease: LeaseId) -> Self {
-        let releases = Mutex::new(SmallVec::from_iter([(store, releases(calls))]));
+        let releases = Mutex::new(SmallVec::from_iter([(store, undo::releases(calls.iter()))]));
         Self(Arc::new(Held { lease, releases, is_handed_over: AtomicBool::new(false) }))
     }
 
     /// From now on they are given up in `store` too, of which `calls` asked some.
     pub(super) fn are_also_in(&self, store: Store, calls: &Calls) {
-        self.0.releases.lock().push((store, releases(calls)));
+        self.0.releases.lock().push((store, undo::releases(calls.iter())));
     }
 
     /// Under which name they are held.
@@ -62,15 +58,4 @@ impl Drop for Held {
             self.releases.get_mut().drain(..).for_each(|(store, release)| store.decide_later(release));
         }
     }
-}
-
-/// What gives up the places that `calls` ask for.
-fn releases(calls: &Calls) -> Calls {
-    let mut releases = Calls::new();
-    for (cell, ask) in calls.iter().flat_map(Call::asks_with_cells) {
-        if let Some(hits) = undo::release_of(ask.hits) {
-            add(&mut releases, Charging::EachForItself, cell.key.clone(), Ask { hits, ..*ask });
-        }
-    }
-    releases
 }

@@ -10,8 +10,8 @@ use crate::{
     algorithm::{Charging, Verdict},
     descriptor::Hits,
     store::{
-        Decisions,
-        call::{Ask, Call, Verdicts, add},
+        Decisions, StoreError,
+        call::{Ask, Call, Cell, Verdicts, add},
     },
 };
 
@@ -40,37 +40,41 @@ pub(super) fn undo(calls: &Calls, decisions: &Decisions) -> Calls {
 /// What the store missed of `calls` and is to be told later: places given back, which may be done twice, and those
 /// refunds that are `refunded` if it is known that they were not made.
 pub(super) fn missed(calls: &Calls, decisions: &Decisions, refunded: impl Fn(&Ask) -> bool) -> Calls {
-    let mut missed = Calls::new();
-    for (call, decision) in calls.iter().zip(decisions) {
-        let Err(error) = decision else { continue };
-        for (cell, ask) in call.asks_with_cells() {
-            let may_repeat = match ask.hits {
-                Hits::Release(_) => true,
-                Hits::Refund(_) => error.did_nothing() && refunded(ask),
-                Hits::Peek | Hits::Charge(_) | Hits::Undo { .. } | Hits::Acquire { .. } => false,
-            };
-            if may_repeat {
-                add(&mut missed, Charging::EachForItself, cell.key.clone(), *ask);
-            }
-        }
-    }
-    missed
+    let failed =
+        calls.iter().zip(decisions).filter_map(|(call, decision)| Some((call, decision.as_ref().err()?)));
+    let asks = failed.flat_map(|(call, error)| call.asks_with_cells().map(move |ask| (ask, error)));
+    let missed = asks.filter(|((_, ask), error)| match ask.hits {
+        Hits::Release(_) => true,
+        Hits::Refund(_) => error.did_nothing() && refunded(ask),
+        Hits::Peek | Hits::Charge(_) | Hits::Undo { .. } | Hits::Acquire { .. } => false,
+    });
+    each_for_itself(missed.map(|(ask, _)| ask), |ask| Some(ask.hits))
+}
+
+/// What gives up the places that `calls` ask for.
+pub(super) fn releases<'a>(calls: impl Iterator<Item = &'a Call>) -> Calls {
+    each_for_itself(calls.flat_map(Call::asks_with_cells), |ask| release_of(ask.hits))
 }
 
 /// What gives up places of which nobody knows whether they were taken, and whose lease nobody is told.
 pub(super) fn uncertain(calls: &Calls, decisions: &Decisions) -> Calls {
-    let mut uncertain = Calls::new();
-    for (call, decision) in calls.iter().zip(decisions) {
-        if !decision.as_ref().is_err_and(|error| !error.did_nothing()) {
-            continue;
-        }
-        for (cell, ask) in call.asks_with_cells() {
-            if let Some(hits) = release_of(ask.hits) {
-                add(&mut uncertain, Charging::EachForItself, cell.key.clone(), Ask { hits, ..*ask });
-            }
+    let is_uncertain =
+        |decision: &Result<Verdicts, StoreError>| decision.as_ref().is_err_and(|error| !error.did_nothing());
+    releases(calls.iter().zip(decisions).filter(|(_, decision)| is_uncertain(decision)).map(|(call, _)| call))
+}
+
+/// Calls that ask the same counters for something else, each for itself, or not at all.
+pub(super) fn each_for_itself<'a>(
+    asks: impl Iterator<Item = (&'a Cell, &'a Ask)>,
+    hits: impl Fn(&Ask) -> Option<Hits>,
+) -> Calls {
+    let mut calls = Calls::new();
+    for (cell, ask) in asks {
+        if let Some(hits) = hits(ask) {
+            add(&mut calls, Charging::EachForItself, cell.key.clone(), Ask { hits, ..*ask });
         }
     }
-    uncertain
+    calls
 }
 
 /// Whether the calls took a place that is still held.
