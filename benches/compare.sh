@@ -4,12 +4,13 @@
 #
 #   ROUNDS=5 SECONDS_EACH=4 benches/compare.sh
 #   ONLY='cluster|3 descriptors' benches/compare.sh     rows whose id or name matches; writes nothing
-#   PARTS='latency exactness' benches/compare.sh        of costs, latency, exactness and memory; writes nothing
+#   PARTS='latency exactness' benches/compare.sh        of costs, latency, exactness, memory, talkers; writes nothing
 #
 # What is compared is CPU time per decision of the server's process, as a ratio within one round: rates and latencies
 # change with whatever else the machine does. Rounds alternate between the rows. In benches/compare/: `rows.sh` has the
 # rows and their targets, `servers.sh` starts what they ask, `measure.sh` measures; `costs.sh`,
-# `latency.sh`, `exactness.sh` and `memory.sh` are its parts; and the .awk files make tables of what was found.
+# `latency.sh`, `exactness.sh`, `memory.sh` and `talkers.sh` are its parts; and the .awk files make tables of what was
+# found.
 # `notes.md`, which says what bounds the rows that fall short, becomes part of the results. `capacity.sh` then puts what
 # follows from them into the README.
 set -euo pipefail
@@ -18,7 +19,7 @@ cd "$(dirname "$0")/.."
 ROUNDS=${ROUNDS:-5}
 SECONDS_EACH=${SECONDS_EACH:-4}
 ONLY=${ONLY:-}
-ALL="costs latency exactness memory"
+ALL="costs latency exactness memory talkers"
 PARTS=${PARTS:-$([ -n "$ONLY" ] && echo costs || echo "$ALL")}
 RESULTS=benches/RESULTS.md
 

@@ -6,6 +6,7 @@
 
 mod algorithms;
 mod keys;
+mod lists;
 mod matching;
 mod memory;
 

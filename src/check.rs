@@ -2,7 +2,10 @@
 
 use std::io::{self, Write};
 
-use crate::{config, settings::CheckFlags};
+use crate::{
+    config::{self, Loaded},
+    settings::CheckFlags,
+};
 
 /// Reads the configuration and writes what is to be said about it: problems and warnings to `errors`, the
 /// summary of a good one to `out`. Answers whether it is good.
@@ -15,8 +18,7 @@ pub fn run(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) ->
             if !loaded.warnings.problems().is_empty() {
                 writeln!(errors, "{}", loaded.warnings)?;
             }
-            let (domains, rules) = (loaded.rules.domains().count(), loaded.rules.rules().count());
-            writeln!(out, "all rate limit configs ok: domains {domains}, rules {rules}")?;
+            writeln!(out, "{}", summary(&loaded))?;
             Ok(true)
         }
         Err(error) => {
@@ -24,6 +26,19 @@ pub fn run(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) ->
             Ok(false)
         }
     }
+}
+
+/// What is said about a good configuration: its warnings, and the summary.
+pub(crate) fn report(loaded: &Loaded) -> String {
+    match loaded.warnings.problems() {
+        [] => summary(loaded),
+        _ => format!("{}\n{}", loaded.warnings, summary(loaded)),
+    }
+}
+
+fn summary(loaded: &Loaded) -> String {
+    let (domains, rules) = (loaded.rules.domains().count(), loaded.rules.rules().count());
+    format!("all rate limit configs ok: domains {domains}, rules {rules}")
 }
 
 #[cfg(test)]

@@ -53,6 +53,13 @@ impl Timestamp {
     }
 }
 
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> Self {
+        // Far from what it can hold.
+        UNIX_EPOCH.checked_add(Duration::from_micros(time.0)).unwrap_or(UNIX_EPOCH)
+    }
+}
+
 /// Where the time comes from.
 #[derive(Clone, Debug)]
 pub enum Clock {

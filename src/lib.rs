@@ -10,7 +10,7 @@
 //! ```
 //!
 //! 1. [`service`] turns the message into [`descriptor`]s and refuses what is malformed.
-//! 2. [`limiter`] matches every descriptor against the [`rules`]. Each match is a *counter*: the rule, and the
+//! 2. [`limiter`] asks the lists that operators set at run time ([`rules::Overrides`]), and matches every descriptor against the [`rules`]. Each match is a *counter*: the rule, and the
 //!    values that the rule left open. Counters are grouped by their *hash tag* ([`store::key`]).
 //! 3. [`store`] decides each group in one atomic step, all groups in flight together. The [`algorithm`]s are
 //!    pure functions; the memory store runs them, and the scripts in `lua/` are their twins. Calls to Redis that meet
@@ -36,9 +36,11 @@ pub mod rules;
 pub mod config;
 pub mod store;
 pub mod verdict;
+pub mod top;
 pub mod limiter;
 pub mod proto;
 pub mod service;
+pub mod control;
 mod panics;
 mod shown;
 pub mod net;
@@ -48,6 +50,7 @@ pub mod settings;
 pub mod check;
 pub mod explain;
 pub mod load;
+pub mod client;
 pub mod metrics;
 pub mod telemetry;
 #[cfg(any(test, feature = "fuzzing"))]

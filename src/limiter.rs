@@ -1,7 +1,11 @@
 //! From descriptors to a decision: match, decide, fold, and take back what a denied request charged.
 
 mod calls;
+mod counted;
+mod counters;
 mod fallback;
+mod fold;
+mod lists;
 mod look;
 mod modes;
 mod patience;
@@ -11,7 +15,14 @@ mod target;
 mod undo;
 
 pub(crate) use self::calls::cell_of;
-pub use self::{fallback::Fallback, modes::Modes, patience::Patience, places::Places, replicas::Replicas};
+pub use self::{
+    counters::{Asks, Counters, Seen},
+    fallback::Fallback,
+    modes::Modes,
+    patience::Patience,
+    places::Places,
+    replicas::Replicas,
+};
 use self::{
     fallback::StandIn,
     target::{Target, Targets},
@@ -22,15 +33,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
+    clock::Clock,
     descriptor::Descriptor,
     lease::LeaseId,
-    metrics,
-    rules::{InForce, Rules, Snapshot},
+    rules::{Enforced, InForce, Snapshot},
     store::{
         Decisions, Store, StoreError,
         call::{Ask, Calls, Verdicts},
     },
-    verdict::{Code, Decision, Limited, Status},
+    verdict::{Code, Decision, Limited, Listed, Status},
 };
 
 /// Decides requests by the rules in force.
@@ -40,6 +51,7 @@ pub struct Limiter {
     store: Store,
     modes: Modes,
     fallback: Option<Fallback>,
+    clock: Clock,
 }
 
 type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
@@ -47,7 +59,7 @@ type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 impl Limiter {
     /// A limiter that enforces whatever `rules` holds at the time, counting in `store`.
     pub const fn new(rules: Arc<Snapshot>, store: Store, modes: Modes) -> Self {
-        Self { rules, store, modes, fallback: None }
+        Self { rules, store, modes, fallback: None, clock: Clock::System }
     }
 
     /// The same, where `fallback` decides what the store does not. Without one, a request fails then.
@@ -56,7 +68,13 @@ impl Limiter {
         Self { fallback: Some(fallback), ..self }
     }
 
-    /// The rules that a request is to be decided by.
+    /// The same, where the entries of lists end by `clock`.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// What a request is to be decided by.
     pub fn rules(&self) -> InForce {
         self.rules.in_force()
     }
@@ -73,17 +91,19 @@ impl Limiter {
     /// When a counter could not be decided.
     pub async fn decide<'r>(
         &self,
-        rules: &'r Rules,
+        enforced: Enforced<'r>,
         domain: &str,
         descriptors: &[Descriptor<'_>],
         patience: Patience,
     ) -> Result<(Decision<'r>, Option<Places>), StoreError> {
-        let Some(rules) = rules.domain(domain) else {
-            metrics::unknown_domain();
-            let statuses = descriptors.iter().map(|_| Status::NoLimit).collect();
-            return Ok((Decision { code: Code::Ok, degraded: None, statuses }, None));
+        let Some(rules) = enforced.rules.domain(domain) else {
+            return Ok((self.decide_without_rules(enforced.overrides, domain, descriptors), None));
         };
-        let targets = target::targets(rules, descriptors);
+        let mut targets = target::targets(rules, enforced.switched, descriptors);
+        let listed = lists::decide(enforced.overrides, &self.clock, domain, descriptors, &mut targets);
+        if let Some(listed) = listed {
+            rules.counted.listed(domain, listed.list());
+        }
         // One lease for all that the request takes a place in.
         let lease = targets.iter().any(Target::takes_lease).then(LeaseId::random);
         let mut calls = calls::calls(rules, descriptors, &targets, lease, self.modes);
@@ -103,8 +123,8 @@ impl Limiter {
         };
         let statuses = self.statuses(&targets, &decisions, stand_in.as_ref());
         // What was charged counts, though another call may have failed.
-        self.count(domain, descriptors, &targets, &statuses);
-        let decision = self.conclude(statuses, &calls, &decisions, stand_in.as_ref());
+        counted::count(rules, descriptors, &targets, &statuses, self.modes);
+        let decision = self.conclude(statuses, listed, &calls, &decisions, stand_in.as_ref());
         let holds = || undo::holds_lease(&calls, &decisions);
         let holds_here = stand_in.as_ref().and_then(StandIn::holding);
         match (decision, places) {
@@ -145,6 +165,7 @@ impl Limiter {
     fn conclude<'r>(
         &self,
         statuses: Statuses<'r>,
+        listed: Option<Listed>,
         calls: &Calls,
         decisions: &Decisions,
         stand_in: Option<&StandIn>,
@@ -171,7 +192,7 @@ impl Limiter {
             Some(error) => Err(error.clone()),
             None => {
                 let degraded = stand_in.and_then(|stand_in| stand_in.degraded);
-                Ok(Decision { code, degraded, statuses })
+                Ok(Decision { code, degraded, listed, statuses })
             }
         }
     }
@@ -179,10 +200,14 @@ impl Limiter {
     /// Puts what the counters said in its place.
     fn fill<'r>(&self, statuses: &mut Statuses<'r>, targets: &Targets<'r>, verdicts: &Verdicts) {
         for (descriptor, verdict) in verdicts {
-            let (rule, quota, policy) = match targets.get(*descriptor) {
-                Some(Target::Rule { rule, quota, policy, .. }) => (Some(&***rule), *quota, policy),
-                Some(Target::Brought { quota, policy, .. }) => (None, *quota, policy),
-                Some(Target::Nothing | Target::Unlimited(_)) | None => continue,
+            let (rule, quota, policy, is_shadow) = match targets.get(*descriptor) {
+                Some(Target::Rule { rule, quota, policy, is_watched, .. }) => {
+                    (Some(&***rule), *quota, policy, *is_watched)
+                }
+                Some(Target::Brought { quota, policy, .. }) => (None, *quota, policy, false),
+                Some(Target::Nothing | Target::Unlimited(_) | Target::Off { .. } | Target::Denied) | None => {
+                    continue;
+                }
             };
             let is_quota = self.modes.quota || rule.is_some_and(|rule| rule.quota_mode);
             if let Some(status) = statuses.get_mut(*descriptor) {
@@ -192,58 +217,8 @@ impl Limiter {
                     algorithm: policy.algorithm(),
                     verdict: *verdict,
                     is_quota,
+                    is_shadow,
                 });
-            }
-        }
-    }
-
-    /// Whether a limit denies the request by itself.
-    fn is_denied(&self, statuses: &[Status<'_>]) -> bool {
-        let denies = |status: &Status<'_>| status.code() == Code::OverLimit && !self.is_quota(status);
-        !self.modes.shadow && statuses.iter().any(denies)
-    }
-
-    /// Folds the statuses: over the limit when any that is no quota is, or when all of those that are quotas are.
-    fn overall(&self, statuses: &[Status<'_>]) -> Code {
-        let (mut quotas, mut exhausted, mut denied) = (0_usize, 0_usize, false);
-        for status in statuses {
-            let is_over = status.code() == Code::OverLimit;
-            if self.is_quota(status) {
-                quotas = quotas.saturating_add(1);
-                exhausted = exhausted.saturating_add(usize::from(is_over));
-            } else {
-                denied |= is_over;
-            }
-        }
-        match denied || (quotas > 0 && exhausted == quotas) {
-            true if self.modes.shadow => {
-                metrics::shadowed();
-                Code::Ok
-            }
-            true => Code::OverLimit,
-            false => Code::Ok,
-        }
-    }
-
-    fn is_quota(&self, status: &Status<'_>) -> bool {
-        match status {
-            Status::Limited(limited) => limited.is_quota,
-            // As in the reference: one that no rule limits is a quota that never runs out.
-            Status::NoLimit => self.modes.quota,
-            Status::Unlimited => false,
-        }
-    }
-
-    fn count(
-        &self,
-        domain: &str,
-        descriptors: &[Descriptor<'_>],
-        targets: &Targets<'_>,
-        statuses: &[Status<'_>],
-    ) {
-        for ((descriptor, target), status) in descriptors.iter().zip(targets).zip(statuses) {
-            if let (Status::Limited(limited), Some(hits)) = (status, target.hits()) {
-                metrics::hits(domain, &descriptor.entries, limited, hits, self.modes.near_limit_ratio);
             }
         }
     }

@@ -11,6 +11,7 @@ use std::{
     cell::{Cell, RefCell},
     panic::{self, AssertUnwindSafe},
     pin::Pin,
+    sync::LazyLock,
     task::{Context, Poll, ready},
     thread,
 };
@@ -126,6 +127,12 @@ where
     fn execute(&self, task: F) {
         tokio::spawn(Contained::new(task));
     }
+}
+
+/// Cancelled when a thread panicked that is there for the whole process, and not for one server of it.
+pub(crate) fn of_process() -> CancellationToken {
+    static PANICKED: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);
+    PANICKED.clone()
 }
 
 /// Cancels its token when a panic drops it.

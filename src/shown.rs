@@ -12,6 +12,16 @@ pub(crate) fn path(path: &Path) -> String {
     }
 }
 
+/// Whether a letter shows as itself: neither a command to a terminal, nor one that has other letters shown in another
+/// order, nor one that is not seen.
+pub(crate) fn is_plain(letter: char) -> bool {
+    let is_hidden = matches!(
+        letter,
+        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+    );
+    !letter.is_control() && !is_hidden
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

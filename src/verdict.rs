@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::{
     algorithm::{Algorithm, Verdict},
     quota::Quota,
-    rules::{OnStoreError, Rule},
+    rules::{List, OnStoreError, Rule},
 };
 
 /// Whether something passes.
@@ -26,6 +26,13 @@ pub enum Status<'r> {
     NoLimit,
     /// A rule says that it is unlimited.
     Unlimited,
+    /// An operator has switched its rule off.
+    Off {
+        /// Whether that one is a quota: then it is one that never runs out.
+        is_quota: bool,
+    },
+    /// A list denies it.
+    Denied,
     /// A counter decided.
     Limited(Limited<'r>),
 }
@@ -43,17 +50,14 @@ pub struct Limited<'r> {
     pub verdict: Verdict,
     /// Whether it is a quota: it denies only when every quota of the request is exhausted.
     pub is_quota: bool,
+    /// Whether the limit is only watched.
+    pub is_shadow: bool,
 }
 
 impl<'r> Limited<'r> {
-    /// Whether the limit is only watched.
-    pub fn is_shadow(&self) -> bool {
-        self.rule.is_some_and(|rule| rule.shadow_mode)
-    }
-
     /// What the descriptor's status says: a watched limit is never over.
-    pub fn code(&self) -> Code {
-        match self.verdict.admitted || self.is_shadow() {
+    pub const fn code(&self) -> Code {
+        match self.verdict.admitted || self.is_shadow {
             true => Code::Ok,
             false => Code::OverLimit,
         }
@@ -95,13 +99,17 @@ impl<'r> Status<'r> {
     pub const fn limited(&self) -> Option<&Limited<'r>> {
         match self {
             Self::Limited(limited) => Some(limited),
-            Self::NoLimit | Self::Unlimited => None,
+            Self::NoLimit | Self::Unlimited | Self::Off { .. } | Self::Denied => None,
         }
     }
 
     /// Whether the descriptor passes.
-    pub fn code(&self) -> Code {
-        self.limited().map_or(Code::Ok, Limited::code)
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::NoLimit | Self::Unlimited | Self::Off { .. } => Code::Ok,
+            Self::Denied => Code::OverLimit,
+            Self::Limited(limited) => limited.code(),
+        }
     }
 }
 
@@ -114,6 +122,28 @@ pub struct Degraded {
     pub reason: &'static str,
 }
 
+/// What a list has decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// That the request passes.
+    Allowed,
+    /// That it does not.
+    Denied {
+        /// For so long at least, as far as anyone is told.
+        still: Duration,
+    },
+}
+
+impl Listed {
+    /// The list that did.
+    pub const fn list(self) -> List {
+        match self {
+            Self::Allowed => List::Allow,
+            Self::Denied { .. } => List::Deny,
+        }
+    }
+}
+
 /// What a request came to, and each of its descriptors in order.
 #[derive(Clone, Debug)]
 pub struct Decision<'r> {
@@ -121,13 +151,16 @@ pub struct Decision<'r> {
     pub code: Code,
     /// How the first of those counters was decided that the store did not decide, if there are any.
     pub degraded: Option<Degraded>,
+    /// What a list decided, if one did.
+    pub listed: Option<Listed>,
     /// What each descriptor came to.
     pub statuses: SmallVec<[Status<'r>; 2]>,
 }
 
 impl Decision<'_> {
     /// Until a denied request may be sent again: when the last of the limits that deny it lets it pass, and, where
-    /// every quota is exhausted, the first of these does too. `None` for a request that passes.
+    /// every quota is exhausted, the first of these does too; or when the list no longer denies it. `None` for a request
+    /// that passes.
     pub fn retry_after(&self) -> Option<Duration> {
         if self.code == Code::Ok {
             return None;
@@ -139,6 +172,10 @@ impl Decision<'_> {
         let are_quotas_left = limited().any(|limited| limited.is_quota && limited.code() == Code::Ok);
         let quotas =
             limited().filter(over).filter(|limited| limited.is_quota).map(Limited::until_reset).min();
-        enforced.max(quotas.filter(|_| !are_quotas_left))
+        let denied = self.listed.and_then(|listed| match listed {
+            Listed::Allowed => None,
+            Listed::Denied { still } => Some(still),
+        });
+        enforced.max(quotas.filter(|_| !are_quotas_left)).max(denied)
     }
 }

@@ -43,7 +43,9 @@ fn what_is_quarantined_stays_where_it_belongs() {
 
 #[test]
 fn files_hold_one_concept_and_so_stay_short() {
-    for file in sources(&project("src")) {
+    // A description for programs is one document, however long.
+    let is_code = |file: &PathBuf| file.extension().is_none_or(|extension| extension != "json");
+    for file in sources(&project("src")).into_iter().filter(is_code) {
         let text = fs::read_to_string(&file).expect("a text");
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         let is_test = file.ends_with("tests.rs") || file.components().any(|part| part.as_os_str() == "tests");

@@ -14,13 +14,19 @@
 
 mod support;
 
+mod acl;
+mod api;
 mod architecture;
 mod atomic;
 mod capacity;
 mod cli;
+mod cli_admin;
 mod contract;
+mod control;
 mod costs;
+mod dashboard;
 mod degraded;
+mod deploy;
 mod differential;
 mod envoy;
 mod exactness;
@@ -30,6 +36,7 @@ mod instances;
 mod leases;
 mod load;
 mod local;
+mod metrics;
 mod plots;
 mod process;
 mod readme;
@@ -38,3 +45,4 @@ mod runs;
 mod secrets;
 mod tls;
 mod topologies;
+mod traces;

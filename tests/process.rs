@@ -79,6 +79,21 @@ async fn a_second_signal_ends_at_once() {
     assert!(call.await.expect("no panic").is_err());
 }
 
+/// While health checks fail already, callers that did not notice yet are served, new ones too.
+#[tokio::test]
+async fn a_delay_of_the_end_serves_on_until_a_second_signal_ends_it() {
+    let config = rules(RULES);
+    let mut tollgate = Tollgate::start(config.path(), &["--drain-delay", "60s"]);
+    tollgate.signal("TERM");
+    eventually("the failing health check", || http::get(&tollgate.url("/healthcheck")).status == 500);
+    assert_eq!(http::get(&tollgate.url("/live")).status, 200);
+    assert!(tollgate.client().await.passes("d", &[("k", "v")]).await);
+    let begun = Instant::now();
+    tollgate.signal("TERM");
+    assert_eq!(tollgate.wait(), Some(143));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
 /// Rules that take longer to load than a signal to arrive.
 fn many_rules() -> tempfile::TempDir {
     let mut yaml = "domain: d\ndescriptors:\n".to_owned();

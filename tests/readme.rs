@@ -18,10 +18,13 @@ use tollgate::{
     settings,
 };
 
-use crate::support::{
-    envoy::Envoy,
-    http::{self, Answer},
-    tollgate::{Tollgate, command, project, request},
+use crate::{
+    deploy::manifests,
+    support::{
+        envoy::Envoy,
+        http::{self, Answer},
+        tollgate::{Tollgate, command, project, request},
+    },
 };
 
 /// A fenced block: what stands behind its first fence, and its lines.
@@ -113,6 +116,8 @@ fn quoted(text: &str, quote: char) -> BTreeSet<String> {
 fn every_block_is_of_a_kind_that_is_checked() {
     let kinds = [
         "sh",
+        "sh api",
+        "tokens",
         "text",
         "yaml",
         "yaml envoy",
@@ -162,13 +167,27 @@ fn every_command_is_covered() {
                 assert!(read("Cargo.toml").contains("name = \"tollgate\""));
                 assert!(read("src/settings/rules.rs").contains("default_value = \"config/default\""));
             }
-            script @ ("tests/run.sh" | "tests/faults/run.sh") => {
+            script @ ("tests/run.sh" | "tests/faults/run.sh" | "deploy/docker/build.sh") => {
                 use std::os::unix::fs::PermissionsExt as _;
                 let mode = fs::metadata(project(script)).expect("it exists").permissions().mode();
                 assert_eq!(mode & 0o111, 0o111, "{script} is no program");
             }
             "target/envoy/bin/envoy -c deploy/envoy/edge.yaml" => {
                 assert!(project("deploy/envoy/edge.yaml").exists());
+            }
+            // What these files are is tested in `tests/deploy`.
+            deploy if words[0] == "docker" || words[0] == "kubectl" => covered(deploy, &words),
+            "RESTART_ROUNDS=20 RESTART_RATE=2000 cargo test --test integration -- --nocapture a_rolling_restart_is_not_noticed" =>
+            {
+                let test = read("tests/deploy/restart.rs");
+                assert!(
+                    words[..2].iter().all(|word| test.contains(word.split('=').next().unwrap_or_default()))
+                );
+                assert!(test.contains("fn a_rolling_restart_is_not_noticed()"));
+            }
+            "API_ROUNDS=100 cargo test --test integration -- --nocapture changes_and_rollbacks" => {
+                let test = read("tests/api/fleet.rs");
+                assert!(test.contains("\"API_ROUNDS\"") && test.contains("fn changes_and_rollbacks"));
             }
             fuzz if fuzz.starts_with("cargo +nightly fuzz run ") => {
                 let target = words[4];
@@ -193,6 +212,15 @@ fn every_command_is_covered() {
                     assert!(matches!(read, Ok(settings::Command::Serve(_))), "{command}");
                 }
             },
+            // Of operators; what is quoted is one word.
+            operator if words[0] == "tollgate" => {
+                let parts = operator.split('\'').enumerate();
+                let words = parts.flat_map(|(at, part)| match at % 2 {
+                    0 => part.split_whitespace().map(Into::into).collect(),
+                    _ => vec![part.into()],
+                });
+                assert!(settings::parse(words, []).is_ok(), "{command}");
+            }
             // The walk through the start, and the JSON twin, have tests of their own below.
             walk if walk.starts_with("for i in $(seq ") && walk.ends_with(LOGIN) => {}
             "curl -i http://127.0.0.1:10000/login" => {}
@@ -200,6 +228,34 @@ fn every_command_is_covered() {
             json if json.starts_with(JSON) => {}
             unknown => panic!("nothing covers the command `{unknown}`"),
         }
+    }
+}
+
+/// A command of an engine or a cluster, which no test has.
+fn covered(command: &str, words: &[&str]) {
+    let kubernetes = read("deploy/kubernetes/base/deployment.yaml");
+    match words {
+        ["docker", "compose", "-f", path, "up", "--build"]
+        | ["docker", "build", "-f", path, "-t", _, "."] => {
+            let text = read(path);
+            assert!(text.contains(command), "{path} tells another command");
+        }
+        ["kubectl", "apply", "-k", overlay] => assert!(manifests::OVERLAYS.contains(overlay), "{overlay}"),
+        ["kubectl", "apply", files @ ..] => {
+            assert!(files.chunks(2).all(|pair| pair[0] == "-f" && project(pair[1]).exists()));
+        }
+        ["kubectl", "-n", "tollgate", "create", "secret", "generic", name, literal] => {
+            let key =
+                literal.strip_prefix("--from-literal=").and_then(|it| it.split('=').next()).expect("a key");
+            assert!(kubernetes.contains(&format!("secretKeyRef: {{name: {name}, key: {key}}}")));
+        }
+        ["kubectl", "-n", "tollgate", "port-forward", "deployment/tollgate", port] => {
+            let Ok(settings::Command::Serve(defaults)) = settings::parse(["tollgate".into()], []) else {
+                panic!("it serves");
+            };
+            assert_eq!(defaults.admin.expect("an admin port").address.port().to_string(), *port);
+        }
+        _ => panic!("nothing covers the command `{command}`"),
     }
 }
 
@@ -421,16 +477,29 @@ fn the_table_of_settings_is_the_help() {
 
 #[test]
 fn flags_and_variables_are_named_as_they_are() {
-    let help = [&["--help"][..], &["check", "--help"], &["explain", "--help"], &["load", "--help"]];
-    let help = help.map(|arguments| {
-        String::from_utf8(command().args(arguments).output().expect("it runs").stdout).expect("a text")
+    let commands: [&[&str]; 11] = [
+        &[],
+        &["check"],
+        &["explain"],
+        &["load"],
+        &["rules", "show"],
+        &["rules", "diff"],
+        &["rules", "apply"],
+        &["counters", "refund"],
+        &["ban", "list"],
+        &["ban", "add"],
+        &["switch", "set"],
+    ];
+    let help = commands.map(|words| {
+        let help = command().args(words).arg("--help").output().expect("it runs");
+        String::from_utf8(help.stdout).expect("a text")
     });
     let (help, text, environment) =
         (help.concat(), prose(), read("src/settings/reference.rs") + &read("src/settings/reference/tls.rs"));
     for word in quoted(&text, '`') {
         if word.starts_with("--") && !word.contains('…') && !word.contains(' ') {
             assert!(
-                help.contains(&format!("{word}[")) || help.contains(&format!("{word} <")),
+                ["[", " <", "  ", "\n"].iter().any(|end| help.contains(&format!("{word}{end}"))),
                 "no flag {word}"
             );
         }
@@ -485,13 +554,23 @@ fn every_metric_is_in_its_table_and_no_other() {
     let mut known = BTreeSet::new();
     for file in fs::read_dir(project("src/metrics")).expect("a directory") {
         let text = fs::read_to_string(file.expect("readable").path()).expect("a text");
-        known.extend(quoted(&text, '"').into_iter().filter(|name| name.starts_with("tollgate_")));
+        // A sample with labels, as a test has it, is no name.
+        let is_name = |name: &String| name.starts_with("tollgate_") && !name.contains('{');
+        known.extend(quoted(&text, '"').into_iter().filter(is_name));
     }
     let section = section("### Metrics");
-    let listed: BTreeSet<String> = rows(&section).into_iter().flat_map(|row| quoted(row[0], '`')).collect();
-    assert_eq!(listed, known);
+    let mut listed: Vec<String> = rows(&section).into_iter().flat_map(|row| quoted(row[0], '`')).collect();
+    listed.sort();
+    // Each once.
+    assert_eq!(listed, known.iter().cloned().collect::<Vec<_>>());
+    // What others make of ours.
+    let adapter = read("deploy/kubernetes/components/monitoring/adapter.yaml");
     for word in readme().split(|character: char| !character.is_ascii_alphanumeric() && character != '_') {
-        assert!(!word.starts_with("tollgate_") || known.contains(word), "no metric {word}");
+        // What a histogram consists of.
+        let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|part| word.strip_suffix(part));
+        let is_known = known.contains(word) || of_histogram.is_some_and(|name| known.contains(name));
+        let is_made = adapter.lines().any(|line| line.trim() == format!("as: {word}"));
+        assert!(!word.starts_with("tollgate_") || is_known || is_made, "no metric {word}");
     }
 }
 

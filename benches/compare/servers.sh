@@ -3,7 +3,7 @@
 declare -A PORTS=(
     [echo]=18091 [memory]=18092 [redis]=18093 [redis-b]=18094 [redis-c]=18095 [memory-1-rule]=18096
     [memory-10k-rules]=18097 [redis-1-rule]=18098 [redis-10k-rules]=18099 [cluster-1]=18101 [cluster-3]=18103
-    [cluster-6]=18106
+    [cluster-6]=18106 [memory-no-talkers]=18107
 )
 # The ports of the Redis processes behind a server, and the ids of those that run.
 REDIS=18300 NODES=(18301 18302 18303 18304 18305 18306)
@@ -53,8 +53,9 @@ redis_of() { # server
 need() { # server
     if [[ $1 != cluster-* || -z ${PIDS[$1]:-} ]]; then stop_clusters; fi
     if [ -n "${PIDS[$1]:-}" ]; then return; fi
-    local config=benches/rules store=memory
+    local config=benches/rules store=memory talkers=true
     case $1 in
+        *-no-talkers) talkers=false ;;
         *-1-rule) config=$work/1-rule && write_rules "$config" ;;
         *-10k-rules) config=$work/10k-rules && write_rules "$config" $(seq 0 9999) ;;
     esac
@@ -70,7 +71,8 @@ need() { # server
             ;;
     esac
     start "$1" "${PORTS[$1]}" "$tollgate" --workers 1 --config "$config" --store "$store" --store-timeout 1s \
-        --grpc-address "127.0.0.1:${PORTS[$1]}" --http-address "127.0.0.1:$((PORTS[$1] + 100))" --admin-address off
+        --grpc-address "127.0.0.1:${PORTS[$1]}" --http-address "127.0.0.1:$((PORTS[$1] + 100))" --admin-address off \
+        --top-talkers=$talkers
 }
 
 # One rule for all paths, or one for each that is given.

@@ -132,6 +132,17 @@ impl Policy {
         }
     }
 
+    /// Hits that a bucket holds when it is full.
+    pub fn burst(&self) -> Option<u64> {
+        match self {
+            Self::TokenBucket(policy) => Some(policy.burst()),
+            Self::FixedWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::SlidingWindowLog(_)
+            | Self::Concurrency(_) => None,
+        }
+    }
+
     /// The least time between two requests that pass.
     pub const fn min_interval(&self) -> Duration {
         match self {

@@ -99,6 +99,11 @@ impl TokenBucket {
         Self { emission, capacity: if self.capacity == 0 { 0 } else { self.capacity.max(least) } }
     }
 
+    /// Tokens that it holds when it is full.
+    pub(super) fn burst(&self) -> u64 {
+        self.emission.map_or(0, |interval| self.capacity / interval)
+    }
+
     /// Emission interval and capacity, both in ticks of 10 ns; an interval of 0 means that no token ever comes.
     pub(super) fn script_parameters(&self) -> [u64; 2] {
         [self.emission.map_or(0, NonZeroU64::get), self.capacity]

@@ -3,6 +3,7 @@
 mod content;
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     time::SystemTime,
@@ -175,7 +176,6 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Files that were read elsewhere.
-    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn of(files: Vec<(String, Vec<u8>)>) -> Self {
         let files = files.into_iter().map(|(name, content)| (name, Ok(content))).collect();
         Self { files, ignored: Vec::new() }
@@ -198,6 +198,12 @@ impl Sources {
             self.ignored.iter().for_each(|name| hash.part(name.as_bytes()));
         }
         hash.finish()
+    }
+
+    /// Every file that could be read and is a text, as all of a valid configuration are.
+    pub(super) fn texts(self) -> BTreeMap<String, String> {
+        let texts = self.files.into_iter();
+        texts.filter_map(|(name, content)| Some((name, String::from_utf8(content.ok()?).ok()?))).collect()
     }
 
     /// Every file that could be read, after reporting the others.

@@ -40,6 +40,16 @@ impl Hash {
 }
 
 impl Fingerprint {
+    /// The fingerprint of files that were read elsewhere, by their names and in the order of these.
+    pub fn of_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
+        let mut hash = Hash::new();
+        for (name, content) in files {
+            hash.part(name.as_bytes());
+            hash.part(content);
+        }
+        hash.finish()
+    }
+
     /// The fingerprint of a directory that can't be read for this reason.
     pub(super) fn of_failure(error: &io::Error) -> Self {
         let mut hash = Hash::new();

@@ -30,6 +30,7 @@ mod watch;
 mod yaml;
 
 use std::{
+    collections::BTreeMap,
     io, panic,
     path::{Path, PathBuf},
 };
@@ -111,6 +112,45 @@ pub fn load(directory: &Path, options: &Options) -> Result<Loaded, LoadError> {
     let sources = listing.read();
     let fingerprint = sources.fingerprint(options.strict);
     build(&sources, fingerprint, *options)
+}
+
+/// Loads files that were read elsewhere, by their names as they would stand in a directory.
+///
+/// # Errors
+/// [`LoadError`] with everything that is wrong.
+pub fn load_files(
+    files: impl IntoIterator<Item = (String, Vec<u8>)>,
+    options: Options,
+) -> Result<Loaded, LoadError> {
+    let sources = Sources::of(files.into_iter().collect());
+    let fingerprint = sources.fingerprint(options.strict);
+    build(&sources, fingerprint, options)
+}
+
+/// The files of a directory by their names, as far as they can be read and are texts.
+///
+/// # Errors
+/// When the directory can't be read.
+pub fn read(directory: &Path) -> Result<BTreeMap<String, String>, LoadError> {
+    let listing = Listing::of(directory);
+    let listing = listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })?;
+    Ok(listing.read().texts())
+}
+
+/// The files of a directory by their names, if they are a valid configuration; nothing where there is no directory.
+///
+/// # Errors
+/// [`LoadError`] with everything that is wrong.
+pub fn read_valid(directory: &Path, options: Options) -> Result<Option<BTreeMap<String, String>>, LoadError> {
+    let listing = match Listing::of(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        listing => listing,
+    };
+    let listing = listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })?;
+    let sources = listing.read();
+    let fingerprint = sources.fingerprint(options.strict);
+    build(&sources, fingerprint, options)?;
+    Ok(Some(sources.texts()))
 }
 
 /// Makes rules of what was read. A defect of ours in it is an error like any other, so that it neither ends the

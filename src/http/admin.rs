@@ -2,69 +2,43 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    extract::{Request, State},
-    http::{
-        StatusCode,
-        header::{AUTHORIZATION, WWW_AUTHENTICATE},
-    },
-    middleware::{Next, from_fn_with_state},
-    response::{IntoResponse as _, Response},
-    routing::get,
-};
+use axum::{Router, http::StatusCode, middleware::from_fn_with_state, routing::get};
 
-use super::{metrics, metrics_page, ready, rlconfig, token::Token};
-use crate::{metrics::Exporter, rules::Snapshot, server::Readiness};
+use super::{
+    Tokens,
+    access::{Gate, authenticate},
+    api::{self, ApiParts},
+    dashboard, metrics, metrics_page, ready, rlconfig,
+};
+use crate::metrics::Exporter;
 
 /// What the admin port tells about.
 #[derive(Debug)]
 pub struct AdminParts {
-    /// What `/healthcheck` says.
-    pub readiness: Readiness,
-    /// What `/rlconfig` shows.
-    pub rules: Arc<Snapshot>,
+    /// What the API tells about and changes.
+    pub api: ApiParts,
     /// What `/metrics` shows, if anything is counted.
     pub exporter: Option<Exporter>,
-    /// What every request has to show.
-    pub token: Option<Token>,
+    /// What requests have to show, if they have to.
+    pub tokens: Option<Tokens>,
+    /// Whether the port wants clients' certificates.
+    pub knows_clients: bool,
 }
 
-/// Every path of the admin port. Each of them, and each that is not there, wants the token if there is one.
+/// Every path of the admin port. Each of them, and each that is not there, wants a token if there are any, but for the
+/// description of the API, which is the same everywhere, and the dashboard's page, which shows nothing without one.
 pub fn router(parts: AdminParts) -> Router {
-    let routes = Router::new()
-        .route("/rlconfig", get(rlconfig::show).with_state(parts.rules))
+    let gate = Gate { tokens: parts.tokens, knows_clients: parts.knows_clients };
+    let (rules, readiness) = (Arc::clone(&parts.api.rules), parts.api.readiness.clone());
+    // What scrapes metrics knows the port by any name; pages of browsers get nothing else.
+    let listed = get(rlconfig::show).with_state(rlconfig::page(rules));
+    let guarded = Router::new()
+        .route("/rlconfig", listed.layer(from_fn_with_state(gate.clone(), api::keep_out)))
         .route("/metrics", get(metrics).with_state(metrics_page(parts.exporter)))
-        .route("/healthcheck", get(ready).with_state(parts.readiness));
-    match parts.token {
-        Some(token) => routes.fallback(StatusCode::NOT_FOUND).layer(from_fn_with_state(token, authenticate)),
-        None => routes,
-    }
-}
-
-async fn authenticate(State(token): State<Token>, request: Request, next: Next) -> Response {
-    let shown = request.headers().get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-    match shown.is_some_and(|shown| token.is(shown)) {
-        true => next.run(request).await,
-        false => (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")]).into_response(),
-    }
-}
-
-/// The token of an `Authorization` header.
-fn bearer(header: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = header.split_at_checked("Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token.trim_ascii())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_stands_behind_its_scheme() {
-        assert_eq!(bearer(b"Bearer abc"), Some(&b"abc"[..]));
-        assert_eq!(bearer(b"bearer  abc "), Some(&b"abc"[..]));
-        assert_eq!(bearer(b"Basic abcdef"), None);
-        assert_eq!(bearer(b"abc"), None);
-    }
+        .route("/healthcheck", get(ready).with_state(readiness))
+        .nest("/api/v1", api::routes(parts.api, gate.clone()))
+        .fallback(StatusCode::NOT_FOUND)
+        .layer(from_fn_with_state(gate, authenticate));
+    let open = Router::new().route("/api/v1/openapi.json", get(api::openapi));
+    open.merge(dashboard::router()).merge(guarded)
 }

@@ -8,12 +8,13 @@ use prost::Message as _;
 use super::json::Messages;
 use crate::{
     clock::{Clock, Timestamp},
-    config::{Options, fuzzing::load_files},
+    config::{Options, load_files},
     limiter::{Limiter, Modes, Patience, Places},
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
     rules::{Rules, Snapshot},
     service::{Answers, Bounds, HeaderStyle, RequestError, Service},
     store::{MemoryStore, Store},
+    telemetry::Span,
 };
 
 const RULES: &str = include_str!("fuzzing.yaml");
@@ -48,7 +49,7 @@ pub fn request(bytes: &[u8]) {
         _ => RateLimitRequest::decode(bytes).ok(),
     };
     let Some(request) = request else { return };
-    match service.answer(&request, Patience::UNKNOWN).now_or_never() {
+    match service.answer(&request, Patience::UNKNOWN, &mut Span::off()).now_or_never() {
         Some(Ok(answer)) => {
             assert_eq!(answer.response.statuses.len(), request.descriptors.len());
             assert_ne!(answer.response.overall_code(), Code::Unknown);
@@ -56,6 +57,8 @@ pub fn request(bytes: &[u8]) {
             assert!(messages.response(&answer.response).is_ok());
         }
         Some(Err(error)) => assert!(matches!(error, RequestError::Invalid(_)), "{error}"),
-        None => assert!(service.answer_at_once(&request).is_none(), "memory is asked at once"),
+        None => {
+            assert!(service.answer_at_once(&request, &mut Span::off()).is_none(), "memory is asked at once");
+        }
     }
 }

@@ -1,7 +1,10 @@
 //! What is served over HTTP/1: the call's JSON twin, health and metrics on one port, and what operators look at on
 //! another.
 
+mod access;
 mod admin;
+mod api;
+mod dashboard;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod json;
@@ -9,7 +12,6 @@ mod page;
 mod port;
 mod rlconfig;
 mod timely;
-mod token;
 
 use std::sync::Arc;
 
@@ -23,9 +25,10 @@ use axum::{
 
 pub(crate) use self::port::{HttpPort, Limits};
 pub use self::{
+    access::{TokenError, Tokens},
     admin::{AdminParts, router as admin_router},
+    api::{ApiParts, StoreFacts},
     json::DescriptorsBroken,
-    token::{Token, TokenError},
 };
 use self::{json::Messages, page::Page};
 use crate::{

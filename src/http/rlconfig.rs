@@ -2,16 +2,27 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use axum::extract::State;
+use axum::{
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::IntoResponse,
+};
 
+use super::page::Page;
 use crate::{
     algorithm::{Algorithm, Charging, Policy},
     rules::{Domain, Limit, Rule, Rules, Snapshot, Sync},
 };
 
-/// Shows the rules in force; nothing when there are none.
-pub(super) async fn show(State(rules): State<Arc<Snapshot>>) -> String {
-    rules.load().map(|rules| listed(&rules)).unwrap_or_default()
+/// Shows the page.
+pub(super) async fn show(State(page): State<Page>) -> Result<impl IntoResponse, StatusCode> {
+    let text = page.get().await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], text))
+}
+
+/// The rules in force; nothing when there are none. There may be very many.
+pub(super) fn page(rules: Arc<Snapshot>) -> Page {
+    Page::new(move || rules.load().map(|rules| listed(&rules)).unwrap_or_default())
 }
 
 /// One sorted line for each limit, as the reference has it; what that has not goes to the line's end.
@@ -78,6 +89,7 @@ mod tests {
     use super::*;
     use crate::{
         algorithm::Parameters,
+        metrics::DomainCounters,
         quota::{Quota, Unit, Window},
         rules::{Derived, Level, Matcher, Node, Segment, Value},
     };
@@ -117,6 +129,7 @@ mod tests {
             default_on_store_error: None,
             charging,
             hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
+            counted: DomainCounters::default(),
         }
     }
 
@@ -139,7 +152,8 @@ mod tests {
         );
         let api = domain("api", root, Charging::AllOrNone, &["user", "slot"]);
         let rules = Arc::new(Snapshot::default());
-        assert_eq!(show(State(Arc::clone(&rules))).await, "");
+        let page = page(Arc::clone(&rules));
+        assert_eq!(page.get().await.expect("a page"), "");
         rules.replace(Arc::new(Rules::new([web, api])));
         let expected = "\
 api.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
@@ -149,6 +163,6 @@ web.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: fals
 web.path: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: token_bucket, window: 30s, sync: leased
 web.user: unit=MINUTE requests_per_unit=20, shadow_mode: true, quota_mode: false, sync: leased
 ";
-        assert_eq!(show(State(rules)).await, expected);
+        assert_eq!(page.get().await.expect("a page"), expected);
     }
 }

@@ -28,10 +28,10 @@ pub(super) fn calls(
     let mut calls = Calls::new();
     for (at, (descriptor, target)) in descriptors.iter().zip(targets).enumerate() {
         let (key, record, policy, hits, rule) = match target {
-            Target::Nothing | Target::Unlimited(_) => continue,
-            Target::Rule { rule, policy, hits, depth, .. } => {
+            Target::Nothing | Target::Unlimited(_) | Target::Off { .. } | Target::Denied => continue,
+            Target::Rule { rule, policy, hits, depth, is_watched, .. } => {
                 let entries = descriptor.entries.get(..*depth).unwrap_or_default();
-                (cell_of(domain, rule, entries), rule.record_id(), *policy, *hits, Some(*rule))
+                (cell_of(domain, rule, entries), rule.record_id(), *policy, *hits, Some((*rule, *is_watched)))
             }
             Target::Brought { rule, quota, policy, hits } => {
                 let (key, record) = cell_of_brought(domain, *rule, &descriptor.entries, *quota, policy);
@@ -41,9 +41,9 @@ pub(super) fn calls(
         let hits = under_lease(hits, &policy, lease);
         // A quota denies together with others, a watched limit never.
         let is_enforced = !modes.shadow && !modes.quota;
-        let vetoes = is_enforced && rule.is_none_or(|rule| !rule.shadow_mode && !rule.quota_mode);
+        let vetoes = is_enforced && rule.is_none_or(|(rule, is_watched)| !is_watched && !rule.quota_mode);
         // What a request brings along is its own matter, not the rule's.
-        let sync = rule.map_or(Sync::Strict, |rule| domain.sync_of(rule));
+        let sync = rule.map_or(Sync::Strict, |(rule, _)| domain.sync_of(rule));
         add(&mut calls, domain.charging, key, Ask { descriptor: at, record, policy, hits, vetoes, sync });
     }
     calls

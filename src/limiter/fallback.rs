@@ -16,7 +16,7 @@ use crate::{
     clock::Timestamp,
     descriptor::Hits,
     metrics,
-    rules::{Domain, OnStoreError, Sync},
+    rules::{Domain, OnStoreError, Rule, Sync},
     store::{
         Decisions, MemoryStore, Store, StoreError,
         call::{Ask, Call, Verdicts, add},
@@ -68,6 +68,7 @@ impl Fallback {
     ) -> StandIn {
         let mut stand_in = StandIn::default();
         let replicas = self.replicas.known();
+        metrics::request_degraded();
         for (call, decision) in calls.iter().zip(decisions) {
             let Err(error) = decision else { continue };
             for (cell, ask) in call.asks_with_cells() {
@@ -79,7 +80,8 @@ impl Fallback {
                     OnStoreError::Error if is_watched => OnStoreError::Allow,
                     policy => policy,
                 };
-                metrics::degraded(policy.name(), error.label());
+                metrics::degraded(policy, error.label());
+                metrics::rule_degraded(domain, target.and_then(Target::counted), ask.hits);
                 let reason = error.label();
                 stand_in.degraded = stand_in.degraded.or(Some(Degraded { policy, reason }));
                 match policy {
@@ -168,7 +170,21 @@ fn denied(ask: &Ask) -> (usize, Verdict) {
 impl Target<'_> {
     /// Whether its limit is only watched.
     fn is_watched(&self) -> bool {
-        matches!(self, Self::Rule { rule, .. } | Self::Brought { rule: Some(rule), .. } if rule.shadow_mode)
+        match self {
+            Self::Rule { is_watched, .. } => *is_watched,
+            Self::Brought { rule, .. } => rule.is_some_and(|rule| rule.shadow_mode),
+            Self::Nothing | Self::Unlimited(_) | Self::Off { .. } | Self::Denied => false,
+        }
+    }
+
+    /// The rule that it is counted under, if there is one.
+    fn counted(&self) -> Option<&Rule> {
+        match self {
+            Self::Rule { rule, .. } => Some(rule),
+            Self::Brought { .. } | Self::Nothing | Self::Unlimited(_) | Self::Off { .. } | Self::Denied => {
+                None
+            }
+        }
     }
 
     /// How its counter is decided when the store does not, where the configuration says.
@@ -176,7 +192,7 @@ impl Target<'_> {
         match self {
             Self::Rule { rule, .. } | Self::Brought { rule: Some(rule), .. } => rule.on_store_error,
             Self::Brought { rule: None, .. } => domain.default_on_store_error,
-            Self::Nothing | Self::Unlimited(_) => None,
+            Self::Nothing | Self::Unlimited(_) | Self::Off { .. } | Self::Denied => None,
         }
     }
 }

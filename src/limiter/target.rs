@@ -9,7 +9,7 @@ use crate::{
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
     quota::Quota,
-    rules::{Domain, Limit, Rule},
+    rules::{Domain, Limit, Rule, SwitchMode, Switched},
     verdict::Status,
 };
 
@@ -20,8 +20,12 @@ pub(super) enum Target<'r> {
     Nothing,
     /// A rule that lets everything pass.
     Unlimited(&'r Arc<Rule>),
-    /// A rule's counter.
-    Rule { rule: &'r Arc<Rule>, quota: Quota, policy: Policy, hits: Hits, depth: usize },
+    /// A rule that an operator has switched off; what comes along in its place is no quota, whatever the rule is.
+    Off { rule: &'r Arc<Rule>, is_quota: bool },
+    /// A list that denies what has such entries.
+    Denied,
+    /// A rule's counter, and whether it is only watched.
+    Rule { rule: &'r Arc<Rule>, quota: Quota, policy: Policy, hits: Hits, depth: usize, is_watched: bool },
     /// A counter for the limit that the descriptor brought along, and the rule that would apply without it.
     Brought { rule: Option<&'r Arc<Rule>>, quota: Quota, policy: Policy, hits: Hits },
 }
@@ -29,8 +33,12 @@ pub(super) enum Target<'r> {
 pub(super) type Targets<'r> = SmallVec<[Target<'r>; 2]>;
 
 /// What `descriptors` are up against.
-pub(super) fn targets<'r>(domain: &'r Domain, descriptors: &[Descriptor<'_>]) -> Targets<'r> {
-    let mut targets = descriptors.iter().map(|descriptor| target(domain, descriptor)).collect();
+pub(super) fn targets<'r>(
+    domain: &'r Domain,
+    switched: &Switched,
+    descriptors: &[Descriptor<'_>],
+) -> Targets<'r> {
+    let mut targets = descriptors.iter().map(|descriptor| target(domain, switched, descriptor)).collect();
     drop_replaced(&mut targets);
     targets
 }
@@ -40,6 +48,8 @@ impl Target<'_> {
     pub(super) const fn status_without_counter<'s>(&self) -> Status<'s> {
         match self {
             Self::Unlimited(_) => Status::Unlimited,
+            Self::Off { is_quota, .. } => Status::Off { is_quota: *is_quota },
+            Self::Denied => Status::Denied,
             Self::Nothing | Self::Rule { .. } | Self::Brought { .. } => Status::NoLimit,
         }
     }
@@ -48,7 +58,16 @@ impl Target<'_> {
     pub(super) const fn hits(&self) -> Option<Hits> {
         match self {
             Self::Rule { hits, .. } | Self::Brought { hits, .. } => Some(*hits),
-            Self::Nothing | Self::Unlimited(_) => None,
+            Self::Nothing | Self::Unlimited(_) | Self::Off { .. } | Self::Denied => None,
+        }
+    }
+
+    /// Has it look at the places of a lease that it would give back.
+    pub(super) const fn keep_places(&mut self) {
+        if let Self::Rule { hits, .. } = self
+            && matches!(hits, Hits::Release(_))
+        {
+            *hits = Hits::Peek;
         }
     }
 
@@ -58,19 +77,24 @@ impl Target<'_> {
             Self::Rule { policy, hits, .. } | Self::Brought { policy, hits, .. } => {
                 matches!(policy, Policy::Concurrency(_)) && hits.charged() > 0
             }
-            Self::Nothing | Self::Unlimited(_) => false,
+            Self::Nothing | Self::Unlimited(_) | Self::Off { .. } | Self::Denied => false,
         }
     }
 }
 
 /// What `descriptor` is up against, before it is known what else the request matches.
-fn target<'r>(domain: &'r Domain, descriptor: &Descriptor<'_>) -> Target<'r> {
+fn target<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'_>) -> Target<'r> {
     let (hits, entries) = (descriptor.hits, &*descriptor.entries);
     let rule = domain.root.rule(entries);
     if rule.is_none()
         && let Some(release) = release(domain, entries)
     {
         return release;
+    }
+    let mode = rule.and_then(|rule| switched.mode_of(rule));
+    // What was charged before the rule was switched off is given back.
+    if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.gives_back()) {
+        return Target::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
     }
     if let Some(quota) = descriptor.limit {
         let policy = match rule.map(|rule| &rule.limit) {
@@ -85,7 +109,8 @@ fn target<'r>(domain: &'r Domain, descriptor: &Descriptor<'_>) -> Target<'r> {
         None => Target::Nothing,
         Some((rule, Limit::Unlimited)) => Target::Unlimited(rule),
         Some((rule, Limit::Quota { quota, policy })) => {
-            Target::Rule { rule, quota: *quota, policy: *policy, hits, depth: entries.len() }
+            let is_watched = rule.shadow_mode || mode.is_some();
+            Target::Rule { rule, quota: *quota, policy: *policy, hits, depth: entries.len(), is_watched }
         }
     }
 }
@@ -105,7 +130,9 @@ fn release<'r>(domain: &'r Domain, entries: &[Entry<'_>]) -> Option<Target<'r>> 
     let hits = LeaseId::parse(lease).map_or(Hits::Peek, Hits::Release);
     match rule.limit {
         Limit::Quota { quota, policy } => {
-            Some(Target::Rule { rule, quota, policy, hits, depth: entries.len() })
+            // Nothing is denied who gives back.
+            let is_watched = rule.shadow_mode;
+            Some(Target::Rule { rule, quota, policy, hits, depth: entries.len(), is_watched })
         }
         Limit::Unlimited => None,
     }
@@ -116,8 +143,8 @@ fn drop_replaced(targets: &mut Targets<'_>) {
     let replaced: SmallVec<[&str; 4]> = targets
         .iter()
         .filter_map(|target| match target {
-            Target::Unlimited(rule) | Target::Rule { rule, .. } => Some(*rule),
-            Target::Nothing | Target::Brought { .. } => None,
+            Target::Unlimited(rule) | Target::Off { rule, .. } | Target::Rule { rule, .. } => Some(*rule),
+            Target::Nothing | Target::Denied | Target::Brought { .. } => None,
         })
         .flat_map(|rule| rule.replaces.iter().map(|name| &**name))
         .collect();

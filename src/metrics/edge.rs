@@ -36,6 +36,21 @@ pub fn handshake(port: &'static str, outcome: Handshake) {
     metrics::counter!("tollgate_tls_handshakes_total", "port" => port, "result" => result).increment(1);
 }
 
+/// Tells that a port uses certificates of which the first expires then, in seconds since 1970, if that can be read.
+pub fn tls_in_use(port: &'static str, expiry: Option<i64>) {
+    for result in ["success", "refused", "timeout"] {
+        metrics::counter!("tollgate_tls_handshakes_total", "port" => port, "result" => result).increment(0);
+    }
+    for result in ["success", "error"] {
+        metrics::counter!("tollgate_tls_reloads_total", "port" => port, "result" => result).increment(0);
+    }
+    if let Some(expiry) = expiry {
+        // Exact up to 2^53.
+        metrics::gauge!("tollgate_tls_certificate_expiry_timestamp_seconds", "port" => port)
+            .set(expiry as f64);
+    }
+}
+
 /// Counts a change of a port's TLS files, which took effect or was not good.
 pub fn tls_reload(port: &'static str, succeeded: bool) {
     let result = if succeeded { "success" } else { "error" };

@@ -1,26 +1,71 @@
 //! Every metric's name and labels; the only user of the metrics macros.
+//!
+//! What many threads add to at every call is kept in `striped` counters and in `histogram`s. What is read here too, for
+//! the history, the rules' table and the reference's names, is written to the page by its own file; the rest is the
+//! exporter's.
 
+mod degraded;
+mod domain;
 mod edge;
+mod histogram;
+mod history;
+mod latency;
+mod lists;
+mod loads;
+mod page;
+mod process;
 mod redis;
+mod reference;
+mod requests;
 mod rule;
+mod rules;
+mod series;
+mod start;
 mod striped;
-
-use std::sync::{Arc, LazyLock};
+mod totals;
+mod values;
 
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 
-use self::striped::Striped;
+use self::page::Page;
 pub use self::{
+    degraded::{degraded, shadowed, trace_spans_dropped_at_once, unknown_domain},
+    domain::DomainCounters,
     edge::{
-        Handshake, connection_closed, connection_opened, connection_refused, handshake, panicked, tls_reload,
+        Handshake, connection_closed, connection_opened, connection_refused, handshake, panicked, tls_in_use,
+        tls_reload,
     },
-    redis::{OpenBreaker, Way, redis_breaker_opened, redis_saved, redis_sent},
-    rule::{RuleCounters, hits},
+    history::{History, INTERVAL_S, Sample, history},
+    latency::{call_took, store_took},
+    lists::listed_elsewhere,
+    loads::config_load,
+    redis::{
+        Link, OpenBreaker, Queues, RedisConnection, Way, redis_breaker_opened, redis_breakers_open,
+        redis_queues, redis_saved, redis_sent,
+    },
+    requests::{answered, request_degraded},
+    rule::{RuleCounters, hits, rule_degraded},
+    rules::{latest_rules_version, overrides, rules_store_error, rules_store_up, rules_version},
+    totals::{RuleTotal, RuleTotals, rule_totals},
+    values::ValueCounters,
 };
+
+/// Which names a page has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Names {
+    /// Our own.
+    #[default]
+    Own,
+    /// Those of envoyproxy/ratelimit as well.
+    AlsoReference,
+}
 
 /// Renders what was counted.
 #[derive(Clone)]
-pub struct Exporter(PrometheusHandle);
+pub struct Exporter {
+    handle: PrometheusHandle,
+    names: Names,
+}
 
 impl std::fmt::Debug for Exporter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -32,28 +77,48 @@ impl std::fmt::Debug for Exporter {
 ///
 /// # Errors
 /// When counting was started before.
-pub fn install() -> Result<Exporter, BuildError> {
-    PrometheusBuilder::new().install_recorder().map(Exporter)
+pub fn install(names: Names) -> Result<Exporter, BuildError> {
+    let handle = PrometheusBuilder::new().install_recorder()?;
+    process::began();
+    start::start();
+    Ok(Exporter { handle, names })
 }
 
 impl Exporter {
     /// Everything counted so far, in Prometheus' text format.
     pub fn render(&self) -> String {
         striped::publish();
-        self.0.render()
+        let mut page = Page::after(self.handle.render());
+        let rules = series::all();
+        requests::write(&mut page);
+        latency::write(&mut page);
+        loads::write(&mut page);
+        lists::write(&mut page);
+        redis::write(&mut page);
+        series::write(&mut page, &rules);
+        process::write(&mut page);
+        match self.names {
+            Names::Own => {}
+            Names::AlsoReference => reference::write(&mut page, &rules, loads::so_far()),
+        }
+        page.into_text()
     }
 
-    /// Frees what the exporter holds on to between scrapes; to be called every few seconds.
+    /// Ends an interval of the history, and frees what is held on to between scrapes; to be called every
+    /// [`INTERVAL_S`].
     pub fn maintain(&self) {
-        striped::publish();
-        self.0.run_upkeep();
+        history::sample();
+        series::tidy();
+        lists::tidy();
+        self.handle.run_upkeep();
     }
 }
 
-/// Counts an attempt to load the rules.
-pub fn config_load(loaded: bool) {
-    let result = if loaded { "success" } else { "error" };
-    metrics::counter!("tollgate_config_loads_total", "result" => result).increment(1);
+/// Has everything begin at zero that is counted of a store in Redis.
+pub fn redis_in_use() {
+    redis::in_use();
+    degraded::in_use();
+    start::store();
 }
 
 /// Tells how many rules are in force.
@@ -63,30 +128,10 @@ pub fn rules_in_force(domains: usize, rules: usize) {
     metrics::gauge!("tollgate_rules").set(rules as f64);
 }
 
-/// Counts a request by what came of it: `ok`, `over_limit`, or the label of the error.
-pub fn answered(result: &'static str) {
-    static FREQUENT: LazyLock<Arc<Striped<2>>> =
-        LazyLock::new(|| Striped::new(["ok", "over_limit"].map(requests)));
-    match result {
-        "ok" => FREQUENT.add([1, 0]),
-        "over_limit" => FREQUENT.add([0, 1]),
-        rare => requests(rare).increment(1),
-    }
-}
-
-fn requests(result: &'static str) -> metrics::Counter {
-    metrics::counter!("tollgate_requests_total", "result" => result)
-}
-
 /// Tells how full the memory store is: counters held, and live ones dropped since the start to make room.
 pub fn memory_store(counters: usize, evicted: u64) {
     metrics::gauge!("tollgate_memory_counters").set(counters as f64);
     metrics::counter!("tollgate_memory_evictions_total").absolute(evicted);
-}
-
-/// Counts a request for a domain that no rules are loaded for. The name is the caller's, so it is no label.
-pub fn unknown_domain() {
-    metrics::counter!("tollgate_unknown_domain_requests_total").increment(1);
 }
 
 /// Counts calls that give back what a request had charged, which did not pass or whose caller had gone.
@@ -95,17 +140,31 @@ pub fn given_back(succeeded: bool) {
     metrics::counter!("tollgate_given_back_total", "result" => result).increment(1);
 }
 
-/// Counts a descriptor that was decided without the store: how, and the label of the store's error.
-pub fn degraded(policy: &'static str, reason: &'static str) {
-    metrics::counter!("tollgate_degraded_total", "policy" => policy, "reason" => reason).increment(1);
-}
-
 /// Tells how many instances share the limits, as was counted in Redis.
 pub fn replicas(count: u32) {
     metrics::gauge!("tollgate_replicas").set(f64::from(count));
 }
 
-/// Counts a request that passed only because of the process's shadow mode.
-pub fn shadowed() {
-    metrics::counter!("tollgate_shadow_mode_passes_total").increment(1);
+/// Counts spans of traces that the collector took.
+pub fn trace_spans_delivered(count: usize) {
+    trace_spans("success", count);
+}
+
+/// Counts spans of traces that are lost.
+pub fn trace_spans_dropped(count: usize) {
+    trace_spans("dropped", count);
+}
+
+fn trace_spans(result: &'static str, count: usize) {
+    metrics::counter!("tollgate_trace_spans_total", "result" => result).increment(count as u64);
+}
+
+/// Counts samples of top talkers that found no room.
+pub fn top_samples_dropped(count: u64) {
+    metrics::counter!("tollgate_top_samples_dropped_total").increment(count);
+}
+
+/// Tells how much memory the sketches of top talkers take, in bytes.
+pub fn top_sketches(bytes: usize) {
+    metrics::gauge!("tollgate_top_sketch_bytes").set(bytes as f64);
 }

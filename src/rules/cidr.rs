@@ -70,7 +70,7 @@ impl<T> CidrTable<T> {
 }
 
 /// An address (as a range of one) or a range, as Envoy's `remote_address` and `masked_remote_address` send them.
-fn parse(text: &str) -> Option<IpNet> {
+pub(super) fn parse(text: &str) -> Option<IpNet> {
     match text.parse::<IpAddr>() {
         // An IPv4 client of a dual-stack listener shows up as an IPv6 address that embeds its own.
         Ok(address) => Some(IpNet::from(address.to_canonical())),

@@ -184,16 +184,25 @@ impl Level {
         Box::new(self.nodes().flat_map(|node| node.rule.iter().chain(node.children.rules())))
     }
 
-    /// What the level states, for people to read, in order of precedence.
-    pub fn stated(&self) -> Vec<String> {
-        let exact = self.stated.keys().filter(|text| !text.contains('*'));
-        let mut exact: Vec<String> = exact.map(ToString::to_string).collect();
+    /// The first things that the level states, for people to read, in order of precedence.
+    pub fn stated(&self, most: usize) -> Vec<String> {
+        let mut exact: Vec<&str> =
+            self.stated.keys().map(|text| &**text).filter(|text| !text.contains('*')).collect();
+        if exact.len() > most {
+            exact.select_nth_unstable(most);
+            exact.truncate(most);
+        }
         exact.sort_unstable();
         let wildcards = self.wildcards.iter().map(|(wildcard, _)| wildcard.to_string());
-        let mut by_key: Vec<String> =
-            self.by_key.iter().flat_map(|(key, by_key)| by_key.stated(key)).collect();
-        by_key.sort_unstable();
-        exact.into_iter().chain(wildcards).chain(by_key).collect()
+        let stated = exact.into_iter().map(str::to_owned).chain(wildcards);
+        let mut stated: Vec<String> = stated.take(most).collect();
+        if stated.len() < most {
+            let by_key = self.by_key.iter().flat_map(|(key, by_key)| by_key.stated(key));
+            let mut by_key: Vec<String> = by_key.collect();
+            by_key.sort_unstable();
+            stated.extend(by_key.into_iter().take(most.saturating_sub(stated.len())));
+        }
+        stated
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Node> {

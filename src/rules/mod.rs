@@ -11,6 +11,7 @@ mod cidr;
 mod id;
 mod level;
 mod on_store_error;
+mod overrides;
 mod regex;
 mod rule;
 mod snapshot;
@@ -26,17 +27,23 @@ pub use self::{
     id::RecordId,
     level::{Branch, Duplicate, Level, Matcher, Node},
     on_store_error::OnStoreError,
+    overrides::{List, Listing, ListingError, Overrides, SwitchMode, Switched},
     regex::{Regex, RegexError},
     rule::{Derived, Limit, Rule, Segment, Sync, Value},
-    snapshot::{InForce, Snapshot},
+    snapshot::{Enforced, InForce, Snapshot},
     wildcard::Wildcard,
 };
-use crate::algorithm::{Algorithm, Charging};
+use crate::{
+    algorithm::{Algorithm, Charging},
+    metrics::DomainCounters,
+};
 
 /// Every domain's rules, as one version of the configuration states them.
 #[derive(Debug, Default)]
 pub struct Rules {
     domains: HashMap<Box<str>, Domain, RandomState>,
+    /// Counted when they are loaded: they may be many.
+    rule_count: usize,
 }
 
 /// One domain's rules.
@@ -55,6 +62,8 @@ pub struct Domain {
     /// The keys whose values make the hash tag of a request that has any of them; when there are none, it is made
     /// of the values that a rule leaves open.
     pub hash_tag: Box<[Box<str>]>,
+    /// The domain's metrics.
+    pub counted: DomainCounters,
 }
 
 impl Domain {
@@ -71,7 +80,10 @@ impl Domain {
 impl Rules {
     /// The rules of `domains`, whose names are distinct (the last one of a name stays).
     pub fn new(domains: impl IntoIterator<Item = Domain>) -> Self {
-        Self { domains: domains.into_iter().map(|domain| (domain.name.clone(), domain)).collect() }
+        let domains: HashMap<_, Domain, _> =
+            domains.into_iter().map(|domain| (domain.name.clone(), domain)).collect();
+        let rule_count = domains.values().map(|domain| domain.root.rules().count()).sum();
+        Self { domains, rule_count }
     }
 
     /// The rules of the domain `name`.
@@ -82,6 +94,11 @@ impl Rules {
     /// Every domain, in no order.
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
         self.domains.values()
+    }
+
+    /// How many rules there are in all domains.
+    pub const fn rule_count(&self) -> usize {
+        self.rule_count
     }
 
     /// Every rule of every domain, in no order.

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     algorithm::{Algorithm, Policy},
     descriptor::Entry,
-    metrics::RuleCounters,
+    metrics::{RuleCounters, ValueCounters},
     quota::Quota,
 };
 
@@ -113,6 +113,8 @@ pub struct Derived {
     record_id: OnceLock<RecordId>,
     /// The rule's metrics.
     pub(crate) counters: OnceLock<RuleCounters>,
+    /// Those of its paths that metrics name with a request's values.
+    pub(crate) values: ValueCounters,
 }
 
 impl Segment {

@@ -4,7 +4,7 @@ use std::{
     future::poll_fn,
     pin::Pin,
     task::{Context, Poll, ready},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use hyper::body::{Body as _, Bytes, Frame, Incoming};
@@ -52,6 +52,11 @@ impl Arrival {
         let next = next.await;
         turn.go_on();
         next
+    }
+
+    /// When the message was there, of a call that was taken on at a time.
+    pub(super) fn ended_at(&self, begun_at: Instant) -> Instant {
+        if self.deadline.is_some() { Instant::now() } else { begun_at }
     }
 }
 

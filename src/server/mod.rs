@@ -10,6 +10,7 @@
 //! request ever crosses threads.
 
 mod arrival;
+mod backing;
 mod balance;
 mod connection;
 mod delivery;
@@ -25,6 +26,7 @@ mod patience;
 mod ports;
 mod reload;
 mod rls;
+mod rules;
 mod run;
 mod running;
 mod signals;

@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{listen::Listener, start::StartError};
 use crate::{
-    http::{HttpPort, Limits, Token},
+    http::{HttpPort, Limits, Tokens},
     net::tls::{Protocol, Tls},
     settings::{AdminSettings, Port, Settings, TlsSettings},
 };
@@ -22,7 +22,7 @@ pub(super) struct Ports {
     pub(super) grpc: Listener,
     pub(super) grpc_tls: Option<Tls>,
     pub(super) http: HttpPort,
-    pub(super) admin: Option<(HttpPort, Option<Token>)>,
+    pub(super) admin: Option<(HttpPort, Option<Tokens>)>,
     pub(super) files: Files,
 }
 
@@ -81,17 +81,17 @@ async fn open_admin(
     admin: &AdminSettings,
     settings: &Settings,
     files: &mut Files,
-) -> Result<(HttpPort, Option<Token>), StartError> {
-    let token = match &admin.token_file {
+) -> Result<(HttpPort, Option<Tokens>), StartError> {
+    let tokens = match &admin.token_file {
         Some(path) => {
-            let (token, following) = Token::load(path.clone())?;
+            let (tokens, following) = Tokens::load(path.clone())?;
             files.follow(following);
-            Some(token)
+            Some(tokens)
         }
         None => None,
     };
     let tls = files.tls(admin.tls.as_ref(), Protocol::Http1)?;
-    Ok((http_port(Port::Admin, admin.address, tls, settings).await?, token))
+    Ok((http_port(Port::Admin, admin.address, tls, settings).await?, tokens))
 }
 
 async fn http_port(

@@ -2,9 +2,13 @@
 
 use std::{path::PathBuf, sync::Arc, thread, time::Duration};
 
+use tokio::task::spawn_blocking;
+
 use super::health::Readiness;
 use crate::{
+    clock::Clock,
     config::{self, Fingerprint, LoadError, Loaded},
+    control::{RulesStatus, Version, bounds::shortened},
     metrics,
     rules::Snapshot,
     settings::RulesSettings,
@@ -20,51 +24,83 @@ const LOOKS: usize = 50;
 pub(super) struct Reloader {
     pub(super) rules: Arc<Snapshot>,
     pub(super) readiness: Readiness,
+    pub(super) status: RulesStatus,
     directory: PathBuf,
 }
 
 impl Reloader {
     pub(super) fn new(readiness: Readiness, settings: &RulesSettings) -> Self {
-        Self { rules: Arc::default(), readiness, directory: settings.directory.clone() }
+        let status = RulesStatus::default();
+        status.update(|state| state.source = settings.source);
+        Self { rules: Arc::default(), readiness, status, directory: settings.directory.clone() }
     }
 
-    /// Loads the first version, and says which one that was. A bad one is an error unless the settings say
-    /// otherwise.
+    /// Loads the first version of a directory, and says which one that was. A bad one is an error unless the settings
+    /// say otherwise.
     pub(super) fn load_first(&self, settings: &RulesSettings) -> Result<Fingerprint, LoadError> {
         let loaded = config::load(&self.directory, &settings.options);
         metrics::config_load(loaded.is_ok());
         match loaded {
             Ok(loaded) => {
                 let fingerprint = loaded.fingerprint;
-                self.put_in_force(loaded);
+                self.put_in_force(loaded, None);
                 Ok(fingerprint)
             }
             Err(error) if settings.start_without_rules => {
                 tracing::error!("not ready, for want of valid rules:\n{error}");
+                self.refuse(&error);
                 Ok(error.fingerprint())
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Takes a version that the watcher found and loaded in the background, on a thread that may wait.
-    pub(super) fn take(&self, version: Result<Loaded, LoadError>) {
-        metrics::config_load(version.is_ok());
-        match version {
+    /// Takes what the watcher found in the directory and loaded in the background, on a thread that may wait.
+    pub(super) fn take(&self, loaded: Result<Loaded, LoadError>) {
+        metrics::config_load(loaded.is_ok());
+        match loaded {
             Ok(loaded) => {
-                self.put_in_force(loaded);
-                let rules = self.rules.load().map_or(0, |rules| rules.rules().count());
+                let rules = self.put_in_force(loaded, None);
                 tracing::info!(rules, "loaded the changed rules from {}", self.directory.display());
                 self.drop_rules_before();
             }
             Err(error) => {
-                let in_force = match self.rules.load() {
-                    Some(_) => "the old ones stay in force",
-                    None => "there are none yet",
-                };
-                tracing::error!("the changed rules are not used, {in_force}:\n{error}");
+                tracing::error!("the changed rules are not used, {}:\n{error}", self.what_stays());
+                self.refuse(&error);
             }
         }
+    }
+
+    /// Takes a version that became current in the store, on a thread that may wait. Who follows the store tells why a
+    /// bad one is not in force.
+    pub(super) fn take_version(&self, loaded: Result<Loaded, LoadError>, version: &Version) {
+        metrics::config_load(loaded.is_ok());
+        let Version { number, author, .. } = version;
+        match loaded {
+            Ok(loaded) => {
+                let rules = self.put_in_force(loaded, Some(*number));
+                tracing::info!(rules, %author, "version {number} of the rules is in force");
+                // The next version must not wait for it.
+                let reloader = self.clone();
+                spawn_blocking(move || reloader.drop_rules_before());
+            }
+            Err(error) => {
+                let stays = self.what_stays();
+                tracing::error!(%author, "version {number} of the rules is not used, {stays}:\n{error}");
+            }
+        }
+    }
+
+    fn what_stays(&self) -> &'static str {
+        match self.rules.load() {
+            Some(_) => "the old ones stay in force",
+            None => "there are none yet",
+        }
+    }
+
+    fn refuse(&self, error: &LoadError) {
+        let problem = shortened(error.to_string());
+        self.status.update(|state| state.problem = Some(problem.clone()));
     }
 
     /// Gives the memory of the rules before back, so that no two versions are held for long.
@@ -77,28 +113,42 @@ impl Reloader {
         }
     }
 
-    fn put_in_force(&self, loaded: Loaded) {
+    /// Says how many rules there are now.
+    fn put_in_force(&self, loaded: Loaded, version: Option<u64>) -> usize {
         if !loaded.warnings.problems().is_empty() {
-            tracing::warn!("the rules in {} look odd:\n{}", self.directory.display(), loaded.warnings);
+            let place = version
+                .map_or_else(|| self.directory.display().to_string(), |number| format!("version {number}"));
+            tracing::warn!("the rules in {place} look odd:\n{}", loaded.warnings);
         }
         let rules = Arc::new(loaded.rules);
-        metrics::rules_in_force(rules.domains().count(), rules.rules().count());
+        let count = rules.rules().count();
+        metrics::rules_in_force(rules.domains().count(), count);
         self.rules.replace(rules);
+        let (fingerprint, since_ms) =
+            (loaded.fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);
+        metrics::rules_version(version, since_ms);
+        self.status.update(|state| {
+            state.fingerprint.clone_from(&fingerprint);
+            (state.version, state.since_ms, state.problem) = (version, since_ms, None);
+        });
         self.readiness.rules_loaded();
+        count
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::Phase;
+    use crate::{control::RulesSource, server::Phase};
 
     #[test]
     fn a_bad_version_leaves_the_good_one_in_force() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("rules.yaml");
         let settings = RulesSettings {
+            source: RulesSource::Directory,
             directory: directory.path().into(),
+            file: None,
             options: config::Options::default(),
             start_without_rules: false,
         };

@@ -10,11 +10,23 @@ use crate::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
     service::{Answer, RequestError, Service},
+    telemetry::{Span, Traces},
 };
 
 /// [`Service`] behind the generated trait. The places that a response tells the lease of are among its extensions.
 #[derive(Debug)]
-pub(super) struct Rls(pub(super) Service);
+pub(super) struct Rls {
+    pub(super) service: Service,
+    pub(super) traces: Option<Traces>,
+}
+
+impl Rls {
+    fn span(&self, request: &Request<RateLimitRequest>) -> Span {
+        let Some(traces) = &self.traces else { return Span::off() };
+        let message = request.get_ref();
+        traces.begin(request.metadata(), &message.domain, message.descriptors.len())
+    }
+}
 
 type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 'a>>;
 
@@ -24,11 +36,14 @@ impl RateLimitService for Rls {
         's: 'a,
         Self: 'a,
     {
-        match self.0.answer_at_once(request.get_ref()) {
+        let mut span = self.span(&request);
+        match self.service.answer_at_once(request.get_ref(), &mut span) {
             Some(answer) => Box::pin(ready(response(answer))),
             None => {
                 let patience = patience::of(request.metadata(), request.extensions());
-                Box::pin(async move { response(self.0.answer(request.get_ref(), patience).await) })
+                Box::pin(async move {
+                    response(self.service.answer(request.get_ref(), patience, &mut span).await)
+                })
             }
         }
     }

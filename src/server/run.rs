@@ -2,7 +2,10 @@
 
 use std::{convert::Infallible, io, time::Duration};
 
-use tokio::{select, time};
+use tokio::{
+    select,
+    time::{self, MissedTickBehavior},
+};
 
 use super::{
     descriptors,
@@ -14,10 +17,11 @@ use crate::{
     metrics::{self, Exporter},
     panics,
     settings::{Settings, StoreSettings},
+    top,
 };
 
-/// Between two rounds of the exporter's housekeeping.
-const UPKEEP: Duration = Duration::from_secs(5);
+/// Between two rounds of the exporter's housekeeping, which end an interval of the history.
+const UPKEEP: Duration = Duration::from_secs(metrics::INTERVAL_S);
 
 /// Why a process did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +68,9 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     let mut signals = Signals::hear()?;
     panics::watch();
     descriptors::claim(settings.grpc.max_connections);
-    let exporter = metrics::install().map_err(|error| RunError::Metrics(error.to_string()))?;
+    top::start(settings.top_talkers)?;
+    let exporter =
+        metrics::install(settings.metric_names).map_err(|error| RunError::Metrics(error.to_string()))?;
     let store = settings.store.clone();
     let workers = settings.workers;
     let mut running = select! {
@@ -78,14 +84,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     announce(&running, &store, workers.get());
 
     let failure = select! {
-        stop = signals.next() => {
-            tracing::info!("{}: finishing the calls in flight", stop.name());
-            None
-        }
-        failed = running.failed() => {
-            tracing::error!("{failed}: stopping");
-            Some(failed)
-        }
+        ended = serve(&mut running, &mut signals) => ended?,
         never = maintain(&exporter) => match never {},
     };
     select! {
@@ -94,6 +93,25 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
         () = running.stop() => tracing::info!("stopped"),
     }
     failure.map_or(Ok(()), |failed| Err(failed.into()))
+}
+
+/// Serves until a signal comes, and for the drain delay after it; or until a part of it fails, which is told.
+async fn serve(running: &mut Running, signals: &mut Signals) -> Result<Option<Failed>, RunError> {
+    let failure = select! {
+        stop = signals.next() => {
+            tracing::info!("{}: health checks fail, and calls in flight are finished", stop.name());
+            select! {
+                biased;
+                stop = signals.next() => return Err(forced(stop)),
+                failed = running.retire() => failed,
+            }
+        }
+        failed = running.failed() => Some(failed),
+    };
+    if let Some(failed) = failure {
+        tracing::error!("{failed}: stopping");
+    }
+    Ok(failure)
 }
 
 const fn forced(stop: Stop) -> RunError {
@@ -114,6 +132,7 @@ fn announce(running: &Running, store: &StoreSettings, workers: usize) {
 /// Keeps the exporter's memory bounded; never ends.
 async fn maintain(exporter: &Exporter) -> Infallible {
     let mut rounds = time::interval(UPKEEP);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         rounds.tick().await;
         exporter.maintain();

@@ -6,7 +6,7 @@ use tokio::{
     join, select,
     sync::mpsc::UnboundedReceiver,
     task::{JoinHandle, spawn_blocking},
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -16,9 +16,15 @@ use tokio_util::{
 use super::{
     health::Readiness,
     ports::{Files, Served},
+    rules::Source,
     worker::WorkerLost,
 };
-use crate::{config::Watcher, rules::Snapshot, settings::GrpcListen};
+use crate::{
+    control::{Control, RulesStatus},
+    rules::Snapshot,
+    settings::GrpcListen,
+    telemetry::Tracing,
+};
 
 /// How long the HTTP port may take at least to finish the requests in flight, and a thread to end once it has nothing
 /// left to do.
@@ -30,7 +36,9 @@ pub struct Running {
     pub(super) grpc_address: GrpcListen,
     pub(super) readiness: Readiness,
     pub(super) rules: Arc<Snapshot>,
-    pub(super) watcher: Watcher,
+    pub(super) control: Control,
+    pub(super) status: RulesStatus,
+    pub(super) source: Source,
     pub(super) acceptor: JoinHandle<()>,
     pub(super) stop_accepting: DropGuard,
     pub(super) alarms: UnboundedReceiver<WorkerLost>,
@@ -39,9 +47,12 @@ pub struct Running {
     pub(super) http: Served,
     pub(super) admin: Option<Served>,
     pub(super) files: Files,
+    pub(super) drain_delay: Duration,
     pub(super) drain_timeout: Duration,
     /// Tells of the memory store, if there is one; ends with this.
     pub(super) occupancy: Option<AbortOnDropHandle<Infallible>>,
+    /// Delivers traces, if there are any.
+    pub(super) tracing: Option<Tracing>,
 }
 
 impl Running {
@@ -70,6 +81,16 @@ impl Running {
         &self.rules
     }
 
+    /// What operators change.
+    pub const fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Which rules are enforced.
+    pub const fn rules_status(&self) -> &RulesStatus {
+        &self.status
+    }
+
     /// Waits for a part to end that should not have: then nothing is left but to stop.
     pub async fn failed(&mut self) -> Failed {
         select! {
@@ -82,14 +103,25 @@ impl Running {
         }
     }
 
+    /// Fails health checks and serves on as before for the drain delay, so that callers turn to others while nothing is
+    /// refused yet; or until a part of it ends that should not have.
+    pub async fn retire(&mut self) -> Option<Failed> {
+        self.readiness.stop();
+        let delay = self.drain_delay;
+        select! {
+            failed = self.failed() => Some(failed),
+            () = sleep(delay) => None,
+        }
+    }
+
     /// Ends it in order: health checks fail; no more connections are accepted; calls in flight are finished,
     /// those that take longer than the drain timeout are cut; threads and ports are given up.
     pub async fn stop(mut self) {
         let begun = Instant::now();
         self.readiness.stop();
         drop((self.occupancy, self.stop_accepting));
-        let watcher = self.watcher;
-        let watching = spawn_blocking(move || watcher.stop());
+        let source = self.source;
+        let watching = spawn_blocking(move || source.stop());
         if !self.acceptor.is_finished() {
             // Cannot fail but by a panic, which is logged.
             let _ = self.acceptor.await;
@@ -110,6 +142,9 @@ impl Running {
             }
         };
         join!(self.http.stop(left), admin);
+        if let Some(tracing) = self.tracing {
+            tracing.stop().await;
+        }
     }
 }
 

@@ -2,32 +2,35 @@
 
 use std::{io, sync::Arc};
 
-use tokio::task::spawn_blocking;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
+    backing::Backing,
     dispatch::ReflectionError,
     health::Readiness,
     occupancy,
     ports::{Ports, Served},
     reload::Reloader,
     rls::Rls,
+    rules,
     running::Running,
     stores::Stores,
     worker::WorkerLost,
     workers::{plan, start_workers},
 };
 use crate::{
-    config::{LoadError, Watcher},
-    http::{self, AdminParts, DescriptorsBroken, TokenError},
+    config::LoadError,
+    control::FileError,
+    http::{self, AdminParts, ApiParts, DescriptorsBroken, TokenError},
     metrics::Exporter,
     net::tls::TlsError,
     panics::{self, OnPanic},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     rules::Snapshot,
     service::Service,
-    settings::{Port, RulesSettings, Settings},
+    settings::{AdminSettings, Port, Settings},
     store::{Later, StoreError},
+    telemetry::{TracesError, Tracing},
 };
 
 /// A server that is not running yet.
@@ -43,6 +46,9 @@ pub enum StartError {
     /// The store's settings make no sense.
     #[error("the store cannot be opened: {0}")]
     Store(#[from] StoreError),
+    /// The file of the versions cannot be used.
+    #[error(transparent)]
+    RulesFile(#[from] FileError),
     /// A port cannot be had.
     #[error("cannot listen on {address} (--{port}-address): {error}")]
     Listen {
@@ -69,6 +75,9 @@ pub enum StartError {
     /// The services' descriptions are broken.
     #[error(transparent)]
     Descriptors(#[from] DescriptorsBroken),
+    /// There can be no traces.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     /// The services' descriptions are broken.
     #[error(transparent)]
     Reflection(#[from] ReflectionError),
@@ -86,16 +95,22 @@ impl Server {
         let later = Later::default();
         let stores = Stores::new(&settings);
         let occupancy = AbortOnDropHandle::new(tokio::spawn(occupancy::report(stores.memory().clone())));
+        let tracing = settings.traces.as_ref().map(Tracing::start).transpose()?;
+        let traces = tracing.as_ref().map(|tracing| tracing.traces().clone());
         let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
         // The HTTP port uses one too.
         let readiness = stores.readiness(settings.workers.get().saturating_add(1));
         let reached = readiness.clone();
+        let backing = match &settings.admin {
+            Some(_) => Some(Backing::open(&stores, &settings)?),
+            None => None,
+        };
         let open = move |rules: &Arc<Snapshot>, later| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &reached, later)?;
-            Ok(Rls(Service::new(limiter, answers.clone(), bounds)))
+            Ok(Rls { service: Service::new(limiter, answers.clone(), bounds), traces: traces.clone() })
         };
-        let running = start_with(settings, exporter, readiness, later, open).await?;
-        Ok(Running { occupancy: Some(occupancy), ..running })
+        let running = start_with(settings, exporter, readiness, later, backing, open).await?;
+        Ok(Running { occupancy: Some(occupancy), tracing, ..running })
     }
 }
 
@@ -106,18 +121,23 @@ pub(super) async fn start_with<T, O>(
     exporter: Option<Exporter>,
     readiness: Readiness,
     later: Later,
+    backing: Option<Backing>,
     open: O,
 ) -> Result<Running, StartError>
 where
     T: RateLimitService,
     O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
 {
+    // Before anything runs on this thread that others rely on.
+    let panicked = panics::of_process().child_token();
+    panics::raise_here({
+        let panicked = panicked.clone();
+        move || panicked.cancel()
+    });
     let reloader = Reloader::new(readiness.clone(), &settings.rules);
-    // Many rules take a while, in which signals are to be heard.
-    let (loader, first) = (reloader.clone(), settings.rules.clone());
-    let loaded = spawn_blocking(move || loader.load_first(&first)).await;
-    let seen = loaded.map_err(|error| StartError::System(error.into()))??;
-    let rules = Arc::clone(&reloader.rules);
+    let control = rules::control(&settings)?;
+    let origin = rules::begin(&settings.rules, &reloader, &control).await?;
+    let (rules, status) = (Arc::clone(&reloader.rules), reloader.status.clone());
 
     let ports = Ports::open(&settings).await?;
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
@@ -128,24 +148,24 @@ where
         exporter: exporter.clone(),
         max_body: settings.grpc.max_message_bytes,
     })?;
-    let admin = ports.admin.map(|(port, token)| {
-        let parts = AdminParts { readiness: readiness.clone(), rules: Arc::clone(&rules), exporter, token };
-        (port, http::admin_router(parts))
+    let admin = ports.admin.zip(backing).map(|((port, tokens), Backing { counters, store })| {
+        let api = ApiParts {
+            control: control.clone(),
+            status: status.clone(),
+            rules: Arc::clone(&rules),
+            options: settings.rules.options,
+            directory: settings.rules.directory.clone(),
+            readiness: readiness.clone(),
+            counters,
+            store,
+        };
+        let knows_clients = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
+        (port, http::admin_router(AdminParts { api, exporter, tokens, knows_clients }))
     });
     let plan = plan(&settings, ports.grpc_tls, &readiness, later)?;
     let (workers, alarms) = start_workers(settings.workers, plan, &rules, open).await?;
-    let RulesSettings { directory, options, .. } = &settings.rules;
-    let panicked = CancellationToken::new();
-    panics::raise_here({
-        let panicked = panicked.clone();
-        move || panicked.cancel()
-    });
-    let on_panic = OnPanic(panicked.clone());
-    let watcher = Watcher::spawn(directory, *options, Some(seen), move |version| {
-        let _held = &on_panic;
-        reloader.take(version);
-    });
-    let watcher = watcher.map_err(StartError::System)?;
+    let source =
+        origin.follow(&settings.rules, reloader, OnPanic(panicked.clone())).map_err(StartError::System)?;
 
     let stop_accepting = CancellationToken::new();
     let accepting = ports.grpc.run(workers, settings.grpc.max_connections, stop_accepting.clone());
@@ -155,7 +175,9 @@ where
         grpc_address,
         readiness,
         rules,
-        watcher,
+        control,
+        status,
+        source,
         acceptor,
         stop_accepting: stop_accepting.drop_guard(),
         alarms,
@@ -163,7 +185,9 @@ where
         http: begin((ports.http, router))?,
         admin: admin.map(begin).transpose()?,
         files: ports.files,
+        drain_delay: settings.drain_delay,
         drain_timeout: settings.drain_timeout,
         occupancy: None,
+        tracing: None,
     })
 }

@@ -9,6 +9,7 @@ use super::health::Readiness;
 use crate::{
     clock::Clock,
     limiter::{Fallback, Limiter, Modes, Replicas},
+    metrics,
     rules::Snapshot,
     settings::{Settings, StoreSettings},
     store::{Later, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
@@ -38,6 +39,13 @@ pub(super) struct Counting {
     is_seen_to: Arc<AtomicBool>,
 }
 
+impl Counting {
+    /// How many there are, as far as is known.
+    pub(super) fn replicas(&self) -> Replicas {
+        self.replicas.clone()
+    }
+}
+
 impl Stores {
     pub(super) fn new(settings: &Settings) -> Self {
         let (redis, max_counters) = match &settings.store {
@@ -46,6 +54,7 @@ impl Stores {
             }
             StoreSettings::Redis { redis, max_counters } => (redis, *max_counters),
         };
+        metrics::redis_in_use();
         let failure = settings.failure;
         let local = MemoryStore::new(max_counters, Clock::System);
         let replicas = failure.replicas.map(Replicas::new).unwrap_or_default();

@@ -70,6 +70,8 @@ pub(super) struct Turn {
     turns: Arc<Turns>,
     /// Whether there is time to ask the store.
     pub(super) has_time: bool,
+    /// When it was.
+    pub(super) begun_at: Instant,
     state: State,
 }
 
@@ -94,7 +96,7 @@ impl Turns {
             self.done.fetch_add(REFUSED, Ordering::Relaxed);
         })?;
         self.taken_on.fetch_add(1, Ordering::Relaxed);
-        Ok(Turn { turns: Arc::clone(self), has_time, state: State::Counted })
+        Ok(Turn { turns: Arc::clone(self), has_time, begun_at: Instant::now(), state: State::Counted })
     }
 
     fn has_time(&self, headers: &HeaderMap) -> Result<bool, Overloaded> {

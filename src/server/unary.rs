@@ -4,7 +4,7 @@
 //! any kind, which took a tenth of what answering costs. What a caller sees is the same, but that what follows the
 //! one message of a request is not looked at.
 
-use std::{future::poll_fn, sync::Arc};
+use std::{future::poll_fn, sync::Arc, thread, time::Instant};
 
 use bytes::{BufMut as _, BytesMut};
 use hyper::{
@@ -13,7 +13,7 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderMap, HeaderValue},
 };
 use prost::Message as _;
-use tonic::{Status, body::Body, metadata::MetadataMap};
+use tonic::{Code, Status, body::Body, metadata::MetadataMap};
 
 use super::{
     arrival::{Arrival, Limits},
@@ -21,8 +21,11 @@ use super::{
     patience::Hurried,
     turns::Turn,
 };
-use crate::proto::envoy::service::ratelimit::v3::{
-    RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
+use crate::{
+    metrics,
+    proto::envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
+    },
 };
 
 /// What asks for it.
@@ -42,8 +45,11 @@ pub(super) async fn answer<T: RateLimitService>(
     if !turn.has_time {
         parts.extensions.insert(Hurried);
     }
-    let answer = match receive(&parts.headers, Arrival::new(body, limits.time), limits.bytes, &mut turn).await
-    {
+    let mut told = Told { since: turn.begun_at, state: Telling::Abandoned };
+    let mut body = Arrival::new(body, limits.time);
+    let received = receive(&parts.headers, &mut body, limits.bytes, &mut turn).await;
+    told.since = body.ended_at(turn.begun_at);
+    let answer = match received {
         Ok(message) => {
             let metadata = MetadataMap::from_headers(parts.headers);
             let request = tonic::Request::from_parts(metadata, parts.extensions, message);
@@ -60,9 +66,38 @@ pub(super) async fn answer<T: RateLimitService>(
             })
             .await
         }
-        Err(status) => Err(status),
+        Err(status) => {
+            // A body that breaks off is one whose caller has gone.
+            metrics::answered(if status.code() == Code::Cancelled { "cancelled" } else { "invalid" });
+            Err(status)
+        }
     };
-    answer.map_or_else(|status| Delivery::of(status.into_http::<Body>()), response)
+    let answer = answer.map_or_else(|status| Delivery::of(status.into_http::<Body>()), response);
+    told.state = Telling::Done;
+    answer
+}
+
+/// Tells how long a call took when this is dropped: once it is answered, and when its caller resets it before that, which
+/// drops the work on it.
+struct Told {
+    since: Instant,
+    state: Telling,
+}
+
+enum Telling {
+    /// What came of it was told.
+    Done,
+    /// Nobody has.
+    Abandoned,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Telling::Abandoned = self.state {
+            metrics::answered(if thread::panicking() { "panic" } else { "cancelled" });
+        }
+        metrics::call_took(self.since.elapsed());
+    }
 }
 
 fn response(answer: tonic::Response<RateLimitResponse>) -> Response<Delivery> {
@@ -87,7 +122,7 @@ fn frame(message: &RateLimitResponse) -> Bytes {
 /// Reads a request to its end.
 async fn receive(
     headers: &HeaderMap,
-    mut body: Arrival,
+    body: &mut Arrival,
     max_bytes: usize,
     turn: &mut Turn,
 ) -> Result<RateLimitRequest, Status> {
@@ -212,11 +247,11 @@ mod tests {
     #[test]
     fn what_is_no_message_is_refused_as_tonic_does() {
         let code = |pieces: &[&[u8]]| received(pieces).expect_err("is refused").code();
-        assert_eq!(code(&[]), tonic::Code::Internal);
-        assert_eq!(code(&[b"\0\0\0\0\x03ab"]), tonic::Code::Internal);
-        assert_eq!(code(&[b"\x01\0\0\0\x01a"]), tonic::Code::Internal);
-        assert_eq!(code(&[b"\x02\0\0\0\x01a"]), tonic::Code::Internal);
-        assert_eq!(code(&[b"\0\0\0\0\x05", b"abcde"]), tonic::Code::OutOfRange);
+        assert_eq!(code(&[]), Code::Internal);
+        assert_eq!(code(&[b"\0\0\0\0\x03ab"]), Code::Internal);
+        assert_eq!(code(&[b"\x01\0\0\0\x01a"]), Code::Internal);
+        assert_eq!(code(&[b"\x02\0\0\0\x01a"]), Code::Internal);
+        assert_eq!(code(&[b"\0\0\0\0\x05", b"abcde"]), Code::OutOfRange);
         // Before more of it is sent.
         for begun in [b"\0\0\0\0\x05", b"\x02\0\0\0\x01"] {
             assert!(Received::default().add(Bytes::from_static(begun), 4).is_err());
@@ -231,7 +266,7 @@ mod tests {
         assert!(refuse_compression(&headers).is_ok());
         headers.insert("grpc-encoding", HeaderValue::from_static("gzip"));
         let status = refuse_compression(&headers).expect_err("is refused");
-        assert_eq!(status.code(), tonic::Code::Unimplemented);
+        assert_eq!(status.code(), Code::Unimplemented);
         assert_eq!(status.metadata().get("grpc-accept-encoding").expect("told"), "identity");
     }
 }

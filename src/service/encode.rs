@@ -24,8 +24,10 @@ pub(super) fn response(decision: &Decision<'_>) -> RateLimitResponse {
 fn status(status: &Status<'_>) -> DescriptorStatus {
     let code = code(status.code()).into();
     match status {
-        Status::NoLimit => DescriptorStatus { code, ..Default::default() },
-        Status::Unlimited => DescriptorStatus { code, limit_remaining: u32::MAX, ..Default::default() },
+        Status::NoLimit | Status::Denied => DescriptorStatus { code, ..Default::default() },
+        Status::Unlimited | Status::Off { .. } => {
+            DescriptorStatus { code, limit_remaining: u32::MAX, ..Default::default() }
+        }
         Status::Limited(limited) => DescriptorStatus {
             code,
             current_limit: Some(current_limit(limited)),

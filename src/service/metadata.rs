@@ -25,6 +25,10 @@ pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct 
     if request.hits_addend != 0 {
         fields.insert("hitsAddend".to_owned(), number(f64::from(request.hits_addend)));
     }
+    if let Some(listed) = decision.listed {
+        // Why and by whom is the operators' own.
+        fields.insert("list".to_owned(), text(listed.list().name()));
+    }
     let passed = of_passed_rules(decision);
     if !passed.is_empty() {
         fields.insert("metadata".to_owned(), json(&Json::Object(passed)));

@@ -19,6 +19,7 @@ use crate::{
         RateLimitRequest, RateLimitResponse, rate_limit_response as wire,
     },
     store::StoreError,
+    telemetry::Span,
     verdict::Code,
 };
 
@@ -70,7 +71,7 @@ impl Service {
         Self { limiter, answers, bounds }
     }
 
-    /// Decides `request`, for a caller of such patience.
+    /// Decides `request`, for a caller of such patience, and notes in `span` how that went.
     ///
     /// # Errors
     /// See [`RequestError`]. Being over the limit is no error.
@@ -78,35 +79,52 @@ impl Service {
         &self,
         request: &RateLimitRequest,
         patience: Patience,
+        span: &mut Span,
     ) -> Result<Answer, RequestError> {
-        let answer = self.decide(request, patience).await;
-        match &answer {
-            Ok(answer) if answer.response.overall_code() == wire::Code::OverLimit => {
-                metrics::answered("over_limit");
-            }
-            Ok(_) => metrics::answered("ok"),
-            Err(error) => metrics::answered(error.label()),
+        let answer = self.decide(request, patience, span).await;
+        let result = match &answer {
+            Ok(answer) if answer.response.overall_code() == wire::Code::OverLimit => "over_limit",
+            Ok(_) => "ok",
+            Err(error) => error.label(),
+        };
+        metrics::answered(result);
+        if answer.is_ok() {
+            span.is_answered(result);
+        } else {
+            span.has_failed(result);
         }
         answer
     }
 
     /// Decides `request`, if its counters can be asked without waiting for anyone. It is the same as [`Self::answer`],
     /// but for a future that need not be kept, which is large.
-    pub fn answer_at_once(&self, request: &RateLimitRequest) -> Option<Result<Answer, RequestError>> {
+    pub fn answer_at_once(
+        &self,
+        request: &RateLimitRequest,
+        span: &mut Span,
+    ) -> Option<Result<Answer, RequestError>> {
         if !self.limiter.decides_at_once() {
             return None;
         }
-        let answer = self.answer(request, Patience::UNKNOWN).now_or_never();
+        let answer = self.answer(request, Patience::UNKNOWN, span).now_or_never();
         debug_assert!(answer.is_some(), "nobody is waited for");
         // What was begun may have charged, and must not be begun again.
         Some(answer.unwrap_or(Err(RequestError::Store(StoreError::Garbled))))
     }
 
-    async fn decide(&self, request: &RateLimitRequest, patience: Patience) -> Result<Answer, RequestError> {
+    async fn decide(
+        &self,
+        request: &RateLimitRequest,
+        patience: Patience,
+        span: &mut Span,
+    ) -> Result<Answer, RequestError> {
         let descriptors = decode::descriptors(request, &self.bounds)?;
         let rules = self.limiter.rules();
         let rules = rules.get().ok_or(RequestError::NoRules)?;
-        let (decision, places) = self.limiter.decide(rules, &request.domain, &descriptors, patience).await?;
+        span.asks();
+        let decided = self.limiter.decide(rules, &request.domain, &descriptors, patience).await;
+        span.is_decided(decided.as_ref().ok().and_then(|(decision, _)| decision.degraded));
+        let (decision, places) = decided?;
         let mut response = encode::response(&decision);
         headers::add(&mut response, &self.answers, &decision);
         if self.answers.problem_body && decision.code == Code::OverLimit {

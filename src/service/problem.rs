@@ -29,14 +29,24 @@ pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>) {
             }
         })
         .collect();
-    let body = json!({
-        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
-        "title": "Too many requests",
-        "status": 429,
-        "detail": format!("Over the limit; retry in {retry_after} s."),
-        "retry_after": retry_after,
-        "violated-policies": policies,
-    });
+    let body = match decision.listed {
+        // No quota was exceeded.
+        Some(_) => json!({
+            "type": "about:blank",
+            "title": "Too many requests",
+            "status": 429,
+            "detail": format!("Denied for now; retry in {retry_after} s."),
+            "retry_after": retry_after,
+        }),
+        None => json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Too many requests",
+            "status": 429,
+            "detail": format!("Over the limit; retry in {retry_after} s."),
+            "retry_after": retry_after,
+            "violated-policies": policies,
+        }),
+    };
     response.response_headers_to_add.push(header("Content-Type", "application/problem+json".into()));
     response.raw_body = body.to_string().into_bytes();
 }

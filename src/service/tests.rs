@@ -1,6 +1,8 @@
 //! Answers to whole requests, as the reference gives them.
 
+mod examples;
 mod leases;
+mod overrides;
 
 use std::{fs, sync::Arc};
 
@@ -18,6 +20,7 @@ use crate::{
     },
     rules::Snapshot,
     store::{MemoryStore, Store},
+    telemetry::Span,
 };
 
 const RULES: &str = "
@@ -46,6 +49,7 @@ const NOW: Timestamp = Timestamp::from_micros(1_700_000_900_500_000);
 struct Asked {
     service: Service,
     clock: Clock,
+    rules: Arc<Snapshot>,
 }
 
 impl Asked {
@@ -62,7 +66,8 @@ impl Asked {
         rules.replace(Arc::new(loaded.rules));
         let clock = Clock::manual(NOW);
         let store = Store::Memory(MemoryStore::new(1_000, clock.clone()));
-        Self { service: Service::new(Limiter::new(rules, store, modes), answers, Bounds::default()), clock }
+        let limiter = Limiter::new(Arc::clone(&rules), store, modes).with_clock(clock.clone());
+        Self { service: Service::new(limiter, answers, Bounds::default()), clock, rules }
     }
 
     fn plain() -> Self {
@@ -71,7 +76,8 @@ impl Asked {
 
     async fn about(&self, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
         let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
-        let answer = self.service.answer(&request, Patience::UNKNOWN).await.expect("an answer");
+        let answer =
+            self.service.answer(&request, Patience::UNKNOWN, &mut Span::off()).await.expect("an answer");
         answer.places.inspect(Places::handed_over);
         answer.response
     }
@@ -139,7 +145,12 @@ async fn what_no_rule_limits_passes_with_a_bare_status() {
     assert!(answer.statuses[..2].iter().all(|status| status.current_limit.is_none()));
     let request =
         RateLimitRequest { domain: "e".into(), descriptors: vec![descriptor("none", "x")], hits_addend: 0 };
-    let elsewhere = asked.service.answer(&request, Patience::UNKNOWN).await.expect("an answer").response;
+    let elsewhere = asked
+        .service
+        .answer(&request, Patience::UNKNOWN, &mut Span::off())
+        .await
+        .expect("an answer")
+        .response;
     assert_eq!(codes(&elsewhere), (Ok, vec![Ok]));
     assert!(elsewhere.response_headers_to_add.is_empty());
 }

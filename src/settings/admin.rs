@@ -5,12 +5,12 @@ use std::{
     path::PathBuf,
 };
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
 use super::{
     error::Problem,
     tls::{AdminTlsFlags, TlsSettings},
-    value::address,
+    value::{address, boolean},
 };
 
 /// Where operators look.
@@ -18,13 +18,18 @@ use super::{
 pub struct AdminSettings {
     /// Where to listen.
     pub address: SocketAddr,
-    /// File with the token that every request has to show.
+    /// File with the tokens, of which every request has to show one.
     pub token_file: Option<PathBuf>,
     /// The TLS of the port.
     pub tls: Option<TlsSettings>,
 }
 
 impl AdminSettings {
+    /// Whether clients have to show certificates.
+    pub fn knows_clients(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+    }
+
     /// Whether it is where it is when nobody says otherwise.
     pub fn is_default(&self) -> bool {
         self.address == DEFAULT
@@ -37,14 +42,19 @@ const DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 607
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Admin")]
 pub(super) struct AdminFlags {
-    /// Address of the admin side: /rlconfig, /metrics, /healthcheck; or `off`. One that others can reach needs a token or
-    /// clients' certificates.
+    /// Address of the admin side: the dashboard, /api/v1, /rlconfig, /metrics, /healthcheck; or `off`. One that others can
+    /// reach needs tokens or clients' certificates.
     #[arg(long, value_name = "ADDRESS:PORT|off", default_value = "127.0.0.1:6070", value_parser = listen)]
     admin_address: Listen,
-    /// File with a token of 16 bytes or more, which requests then have to show: `Authorization: Bearer …`. Read again
-    /// when it changes.
+    /// File with the tokens that requests then have to show (`Authorization: Bearer …`), each of 16 bytes or more: lines
+    /// `NAME ROLE TOKEN`, where the role is viewer or operator, or one token alone, an operator's. Read again when it
+    /// changes.
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
+    /// Keep track of the keys that ask the most and that are denied the most, as a bounded sketch.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true")]
+    #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
+    pub(super) top_talkers: bool,
     #[command(flatten)]
     tls: AdminTlsFlags,
 }

@@ -13,9 +13,11 @@ use super::{
     failure::FailureFlags,
     grpc::GrpcFlags,
     load::LoadFlags,
+    operator::{BanFlags, CountersFlags, RulesFlags as VersionFlags, SwitchFlags},
     process::ProcessFlags,
     rules::{ReadingFlags, RulesFlags},
     store::StoreFlags,
+    traces::TraceFlags,
     value::{DescriptorWords, descriptor},
 };
 
@@ -50,6 +52,14 @@ enum Verb {
     /// Put load on a rate-limit service, this one or another, and report how it answered: rates, latencies, and
     /// how many hits each key was admitted.
     Load(Box<LoadFlags>),
+    /// Look at the versions of the rules on a running tollgate, and change them.
+    Rules(VersionFlags),
+    /// Look at a counter of a running tollgate, and give hits back to it.
+    Counters(CountersFlags),
+    /// Deny requests on a running tollgate at once, or allow them.
+    Ban(BanFlags),
+    /// Switch single rules of a running tollgate off, or to shadow mode.
+    Switch(SwitchFlags),
 }
 
 #[derive(Args)]
@@ -70,6 +80,8 @@ struct ServeFlags {
     process: ProcessFlags,
     #[command(flatten)]
     admin: AdminFlags,
+    #[command(flatten)]
+    traces: TraceFlags,
 }
 
 /// What `tollgate check` is told.
@@ -147,26 +159,35 @@ pub fn parse(
         Some(Verb::Check(flags)) => Ok(Command::Check(flags)),
         Some(Verb::Explain(flags)) => Ok(Command::Explain(flags)),
         Some(Verb::Load(flags)) => flags.resolve().map(Command::Load),
+        Some(Verb::Rules(flags)) => flags.resolve().map(Command::Operate),
+        Some(Verb::Counters(flags)) => flags.resolve().map(Command::Operate),
+        Some(Verb::Ban(flags)) => flags.resolve().map(Command::Operate),
+        Some(Verb::Switch(flags)) => flags.resolve().map(Command::Operate),
     }
     .map_err(|problem| vec![problem].into())
 }
 
 impl ServeFlags {
     fn resolve(self, notices: Vec<String>) -> Result<Command, Problem> {
+        let store = self.store.resolve()?;
         Ok(Command::Serve(Box::new(Settings {
-            rules: self.rules.resolve(),
-            store: self.store.resolve()?,
+            rules: self.rules.resolve(&store)?,
+            store,
             failure: self.failure.resolve(),
             grpc: self.grpc.resolve()?,
             http_address: self.process.http_address,
             workers: self.process.workers(),
+            drain_delay: self.process.drain_delay,
             drain_timeout: self.process.drain_timeout,
             handshake_timeout: self.process.handshake_timeout,
             modes: self.answers.modes(),
             answers: self.answers.resolve(),
             bounds: self.bounds.resolve(),
             log: self.process.log(),
+            metric_names: self.process.metric_names(),
             http_tls: self.process.http_tls.resolve()?,
+            traces: self.traces.resolve(),
+            top_talkers: self.admin.top_talkers,
             admin: self.admin.resolve()?,
             notices,
         })))

@@ -7,7 +7,7 @@ use std::{
 
 use clap::{Arg, ArgAction, Command};
 
-use super::{error::Problem, reference};
+use super::{error::Problem, operator, reference};
 
 const PREFIX: &str = "TOLLGATE_";
 
@@ -79,7 +79,7 @@ impl Environment {
                 found.add(verb, setting.flag, &setting.variable, setting.value.into());
             }
         }
-        for flag in flags(verb).filter(|flag| has_flag(root, flag)) {
+        for flag in flags(verb).filter(|flag| has_flag(root, flag) || operator::FLAGS.contains(flag)) {
             let name = variable(flag);
             // The last mention does not win over the others where all of them count.
             if given(flag) && collects(verb, flag) {
@@ -94,7 +94,7 @@ impl Environment {
 
     /// Variables that begin like ours and are none of ours: most likely misspelt.
     fn unknown(&self, root: &Command) -> impl Iterator<Item = Problem> {
-        let known: Vec<String> = flags(root).map(variable).collect();
+        let known: Vec<String> = flags(root).chain(operator::FLAGS).map(variable).collect();
         let ours = self.variables.iter().filter(|(name, _)| name.starts_with(PREFIX));
         ours.filter(move |(name, value)| {
             !known.contains(name) && !is_service_link(name, value.to_str().unwrap_or_default())
@@ -111,14 +111,21 @@ impl Found {
         let alone = only_flags(verb.clone());
         match alone.try_get_matches_from([OsString::from("tollgate"), word.clone()]) {
             Ok(_) => self.words.push(word),
-            Err(error) => self.problems.push(Problem::of_variable(variable, &error)),
+            Err(error) => {
+                let problem = Problem::of_variable(variable, &error);
+                // Those of OpenTelemetry are set for whole clusters, and are to stop nobody's start.
+                match variable.starts_with("OTEL_") {
+                    true => self.notices.push(format!("ignored: {problem}")),
+                    false => self.problems.push(problem),
+                }
+            }
         }
     }
 }
 
 /// `verb` asking for nothing, so that one flag can be tried alone.
 fn only_flags(verb: Command) -> Command {
-    verb.mut_args(|arg| arg.required(false))
+    verb.mut_args(|arg| arg.required(false)).subcommand_required(false).arg_required_else_help(false)
 }
 
 fn flags(command: &Command) -> impl Iterator<Item = &str> {

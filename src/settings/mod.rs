@@ -12,11 +12,13 @@ mod error;
 mod failure;
 mod grpc;
 mod load;
+mod operator;
 mod process;
 mod reference;
 mod rules;
 mod store;
 mod tls;
+mod traces;
 mod value;
 
 use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
@@ -28,14 +30,20 @@ pub use self::{
     failure::FailureSettings,
     grpc::{GrpcListen, GrpcSettings},
     load::{KEY, LoadSettings, Pace, Target},
+    operator::{
+        AdminUrl, BasedOn, Compared, ConnectionSettings, CounterTask, CounterWords, Identity, ListTask,
+        OperatorSettings, Output, Rollback, RulesTask, SwitchTask, Task, Which,
+    },
     process::{LogFormat, LogSettings},
     rules::RulesSettings,
     store::StoreSettings,
     tls::{ClientSettings, Port, TlsFile, TlsSettings},
+    traces::TraceSettings,
     value::DescriptorWords,
 };
 use crate::{
     limiter::Modes,
+    metrics::Names,
     service::{Answers, Bounds},
 };
 
@@ -50,6 +58,8 @@ pub enum Command {
     Explain(ExplainFlags),
     /// Put load on a server.
     Load(LoadSettings),
+    /// Ask a running server what an operator may ask.
+    Operate(OperatorSettings),
 }
 
 /// Everything that `tollgate serve` needs to know. `Debug` shows no secret.
@@ -69,12 +79,16 @@ pub struct Settings {
     pub http_tls: Option<TlsSettings>,
     /// Where operators look, if anywhere.
     pub admin: Option<AdminSettings>,
+    /// Whether the keys that ask the most are kept track of.
+    pub top_talkers: bool,
     /// How long a client may take until it is of use: its TLS handshake; then the opening of HTTP/2 and the rest of each
     /// call that has begun, or the head of each request of HTTP/1.
     pub handshake_timeout: Duration,
     /// Threads that answer gRPC calls.
     pub workers: NonZeroUsize,
-    /// How long calls in flight may take to finish once the process was told to stop.
+    /// How long everything is still served once the process was told to stop, while health checks fail already.
+    pub drain_delay: Duration,
+    /// How long calls in flight may take to finish after that.
     pub drain_timeout: Duration,
     /// How answers look.
     pub answers: Answers,
@@ -82,8 +96,12 @@ pub struct Settings {
     pub bounds: Bounds,
     /// Modes of the whole process.
     pub modes: Modes,
+    /// Where traces go, if anywhere.
+    pub traces: Option<TraceSettings>,
     /// What is logged, and how.
     pub log: LogSettings,
+    /// Which names `/metrics` has.
+    pub metric_names: Names,
     /// What was set for the reference and has no effect here, to be told once the log works.
     pub notices: Vec<String>,
 }

@@ -2,13 +2,14 @@
 
 use std::{net::SocketAddr, num::NonZeroUsize, thread, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
 use super::{
     tls::HttpTlsFlags,
-    value::{address, duration, level, positive_duration},
+    value::{address, boolean, duration, level, positive_duration},
 };
+use crate::metrics::Names;
 
 /// What is logged, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,11 @@ pub(super) struct ProcessFlags {
     /// Threads that answer gRPC calls. Default: one for each processor.
     #[arg(long, value_name = "COUNT")]
     workers: Option<NonZeroUsize>,
-    /// How long calls in flight may take to finish once the process was told to stop.
+    /// How long everything is still served once the process was told to stop, while health checks fail already: the time
+    /// that callers need to notice and to turn to another instance.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    pub(super) drain_delay: Duration,
+    /// How long calls in flight may take to finish after that.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub(super) drain_timeout: Duration,
     /// Least severe level that is logged: off, error, warn, info, debug or trace.
@@ -52,11 +57,22 @@ pub(super) struct ProcessFlags {
     /// What a line of the log looks like.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
+    /// Show metrics under the names of envoyproxy/ratelimit as well.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
+    #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
+    reference_metrics: bool,
 }
 
 impl ProcessFlags {
     pub(super) fn workers(&self) -> NonZeroUsize {
         self.workers.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    }
+
+    pub(super) const fn metric_names(&self) -> Names {
+        match self.reference_metrics {
+            true => Names::AlsoReference,
+            false => Names::Own,
+        }
     }
 
     pub(super) const fn log(&self) -> LogSettings {

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Flags and the one variable that means the same and has values of the same form.
-const SAME: [(&str, &str); 19] = [
+const SAME: [(&str, &str); 25] = [
     ("merge-domains", "MERGE_DOMAIN_CONFIG"),
     ("start-without-rules", "FORCE_START_WITHOUT_INITIAL_CONFIG"),
     ("key-prefix", "CACHE_KEY_PREFIX"),
@@ -31,6 +31,12 @@ const SAME: [(&str, &str); 19] = [
     ("log-level", "LOG_LEVEL"),
     ("log-format", "LOG_FORMAT"),
     ("response-headers", HEADERS),
+    ("reference-metrics", "USE_PROMETHEUS"),
+    ("otlp-endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+    ("otlp-name", "OTEL_SERVICE_NAME"),
+    ("otlp-name", "TRACING_SERVICE_NAME"),
+    ("otlp-resource", "OTEL_RESOURCE_ATTRIBUTES"),
+    ("trace-sample-ratio", "TRACING_SAMPLING_RATE"),
 ];
 
 /// Flags that several variables make up.
@@ -45,6 +51,9 @@ const COMBINED: [(&str, &[&str]); 5] = [
     ("admin-address", &["DEBUG_HOST", "DEBUG_PORT"]),
 ];
 
+/// What turns traces off there, whatever else is said of them.
+const TRACING: &str = "TRACING_ENABLED";
+
 /// On or off there, one of several styles here.
 const HEADERS: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
 
@@ -57,7 +66,7 @@ const WITHOUT_EFFECT: [(&str, &str); 4] = [
     ("REDIS_PERSECOND", "one store keeps all limits"),
     ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "each algorithm says whether denied hits count"),
     ("USE_STATSD", "metrics are at /metrics"),
-    ("TRACING_ENABLED", "there are no traces"),
+    (TRACING, "traces go where OTEL_EXPORTER_OTLP_ENDPOINT says"),
 ];
 
 /// The variables that stand for a flag.
@@ -130,6 +139,9 @@ pub(super) fn settings(
     settings.extend(tls::settings(environment, &given));
     for (flag, variable) in SAME.into_iter().filter(|(flag, _)| !given(flag)) {
         let Some(value) = environment.get(variable) else { continue };
+        if flag == "otlp-endpoint" && environment.get(TRACING).map(boolean) == Some(Ok(false)) {
+            continue;
+        }
         let value = match variable {
             HEADERS => match boolean(value) {
                 Ok(is_on) => if is_on { "ratelimit" } else { "off" }.to_owned(),

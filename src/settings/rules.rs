@@ -2,15 +2,20 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 
-use super::value::boolean;
+use super::{error::Problem, store::StoreSettings, value::boolean};
+use crate::control::RulesSource;
 
 /// Where the rules are, and how to read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesSettings {
-    /// The directory with the YAML files.
+    /// Where they come from.
+    pub source: RulesSource,
+    /// The directory with the YAML files; where rules have versions, the first one is made of them.
     pub directory: PathBuf,
+    /// Where versions that live in this process are kept on disk, if they are.
+    pub file: Option<PathBuf>,
     /// How its files are read.
     pub options: crate::config::Options,
     /// Whether to open the ports before there are rules to enforce.
@@ -21,8 +26,16 @@ pub struct RulesSettings {
 #[command(next_help_heading = "Rules")]
 pub(super) struct RulesFlags {
     /// Directory with the rules: every .yaml and .yml file in it and below. Changes take effect without a restart.
+    /// Where rules have versions, they are the first version, and are not read again.
     #[arg(long, value_name = "DIR", default_value = "config/default")]
     config: PathBuf,
+    /// Where the rules come from: `directory` (the files of --config), `redis` (versions in the Redis of --store, which
+    /// all instances share and operators change by the admin port), or `memory` (versions in this process).
+    #[arg(long, value_name = "SOURCE", default_value = "directory")]
+    rules: Source,
+    /// File that keeps the versions, lists and switches of `--rules memory`, so that they outlive the process.
+    #[arg(long, value_name = "FILE")]
+    rules_file: Option<PathBuf>,
     #[command(flatten)]
     reading: ReadingFlags,
     /// Open the ports although there are no valid rules yet, and answer UNAVAILABLE until there are.
@@ -52,12 +65,37 @@ impl ReadingFlags {
     }
 }
 
+/// The sources as they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Source {
+    Directory,
+    Redis,
+    Memory,
+}
+
 impl RulesFlags {
-    pub(super) fn resolve(self) -> RulesSettings {
-        RulesSettings {
+    /// The settings, if the rules may come from there where counters live in `store`.
+    pub(super) fn resolve(self, store: &StoreSettings) -> Result<RulesSettings, Problem> {
+        let source = match (self.rules, store) {
+            (Source::Directory, _) => RulesSource::Directory,
+            (Source::Redis, StoreSettings::Redis { .. }) => RulesSource::Redis,
+            (Source::Memory, StoreSettings::Memory { .. }) => RulesSource::Memory,
+            (Source::Redis, StoreSettings::Memory { .. }) => {
+                return Err(Problem::new("--rules", "redis needs a Redis: --store with its URL"));
+            }
+            (Source::Memory, StoreSettings::Redis { .. }) => {
+                return Err(Problem::new("--rules", "memory is for --store memory; use redis"));
+            }
+        };
+        if self.rules_file.is_some() && source != RulesSource::Memory {
+            return Err(Problem::new("--rules-file", "needs --rules memory"));
+        }
+        Ok(RulesSettings {
+            source,
             directory: self.config,
+            file: self.rules_file,
             options: self.reading.resolve(),
             start_without_rules: self.start_without_rules,
-        }
+        })
     }
 }

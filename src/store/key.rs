@@ -109,8 +109,13 @@ impl CellKey {
     /// The Redis Cluster slot that the tag selects, 0 to 16,383.
     pub fn slot(&self) -> u16 {
         let tag = self.tag();
-        crc16(tag.get(1..tag.len().saturating_sub(1)).unwrap_or_default()) % 16_384
+        slot_of(tag.get(1..tag.len().saturating_sub(1)).unwrap_or_default())
     }
+}
+
+/// The Redis Cluster slot of the keys with a hash tag, which stands here without its braces.
+pub(crate) const fn slot_of(tag: &[u8]) -> u16 {
+    crc16(tag) % 16_384
 }
 
 impl fmt::Display for CellKey {

@@ -101,6 +101,19 @@ impl StoreError {
         }
     }
 
+    /// Every error's name in metrics.
+    pub const LABELS: [&'static str; 9] = [
+        "timeout",
+        "unsent",
+        "breaker_open",
+        "overloaded",
+        "unreachable",
+        "disconnected",
+        "moving",
+        "refused",
+        "garbled",
+    ];
+
     /// The error's name in metrics.
     pub const fn label(&self) -> &'static str {
         match self {

@@ -18,6 +18,54 @@ pub(crate) struct Envoy {
     _process: Process,
     _directory: TempDir,
     pub(crate) port: u16,
+    admin: u16,
+}
+
+/// A file of `deploy/envoy`, with ports of its own and the time that a busy machine needs.
+#[derive(Debug)]
+pub(crate) struct Bootstrap {
+    pub(crate) yaml: String,
+    admin: u16,
+    port: u16,
+}
+
+impl Bootstrap {
+    /// Reads the file of that name, for the tollgate at `grpc_port` and for its own upstream or one of the test's.
+    pub(crate) fn read(name: &str, grpc_port: u16, upstream: Option<u16>) -> Self {
+        let path = format!("deploy/envoy/{name}.yaml");
+        let yaml = fs::read_to_string(project(&path)).expect("readable");
+        let (admin, port, own_upstream) = (free_port(), free_port(), free_port());
+        let (listeners, clusters) = yaml.split_once("\n  clusters:\n").expect("clusters come last");
+        let moves = |text: &str, moves: &[(u16, u16)]| {
+            moves.iter().fold(text.to_owned(), |text, (from, to)| {
+                let stated = format!("port_value: {from}}}");
+                assert!(text.contains(&stated), "{path} has no port {from}");
+                text.replace(&stated, &format!("port_value: {to}}}"))
+            })
+        };
+        let listeners = moves(listeners, &[(9901, admin), (10_000, port), (10_001, own_upstream)]);
+        let clusters = moves(clusters, &[(10_001, upstream.unwrap_or(own_upstream)), (8081, grpc_port)]);
+        // Envoy acts on its own when it gets no answer in time, as from a machine busy with tests.
+        let patient = ["timeout: 0.02s", "timeout: 0.1s"]
+            .iter()
+            .fold(listeners.clone(), |text, timeout| text.replace(timeout, "timeout: 5s"));
+        assert_ne!(listeners, patient, "{path} does not say how long an answer may take");
+        let yaml = format!("{patient}\n  clusters:\n{clusters}");
+        Self { yaml, admin, port }
+    }
+
+    /// The same, with something else in place of `from`, which has to be there.
+    pub(crate) fn with(mut self, from: &str, to: &str) -> Self {
+        assert!(self.yaml.contains(from), "there is no {from}");
+        self.yaml = self.yaml.replace(from, to);
+        self
+    }
+
+    /// Runs it until it has found each of these tollgates healthy.
+    pub(crate) fn run(&self, grpc_ports: &[u16]) -> Envoy {
+        let healthy: Vec<_> = grpc_ports.iter().map(|port| format!("tollgate::127.0.0.1:{port}")).collect();
+        Envoy::run(&self.yaml, self.admin, self.port, &healthy)
+    }
 }
 
 /// The program that `tests/run.sh` installs.
@@ -35,37 +83,23 @@ impl Envoy {
 
     /// The same, with more to say of the cluster `tollgate`.
     pub(crate) fn edge_with(grpc_port: u16, cluster: &str) -> Self {
-        Self::start("deploy/envoy/edge.yaml", "timeout: 0.02s", grpc_port, None, cluster)
+        let mut bootstrap = Bootstrap::read("edge", grpc_port, None);
+        // The cluster of tollgate comes last.
+        bootstrap.yaml.extend(cluster.lines().map(|line| format!("    {line}\n")));
+        bootstrap.run(&[grpc_port])
     }
 
     /// Runs `deploy/envoy/concurrency.yaml` likewise, before its own upstream or one of the test's.
     pub(crate) fn concurrency(grpc_port: u16, upstream: Option<u16>) -> Self {
-        Self::start("deploy/envoy/concurrency.yaml", "timeout: 0.1s", grpc_port, upstream, "")
+        Bootstrap::read("concurrency", grpc_port, upstream).run(&[grpc_port])
     }
 
-    /// Runs a file of the project on ports of its own; `timeout` is how it states the time for an answer.
-    fn start(path: &str, timeout: &str, grpc_port: u16, upstream: Option<u16>, cluster: &str) -> Self {
-        let yaml = fs::read_to_string(project(path)).expect("readable");
-        let (admin, port, own_upstream) = (free_port(), free_port(), free_port());
-        let (listeners, clusters) = yaml.split_once("\n  clusters:\n").expect("clusters come last");
-        let moves = |text: &str, moves: &[(u16, u16)]| {
-            moves.iter().fold(text.to_owned(), |text, (from, to)| {
-                let stated = format!("port_value: {from}}}");
-                assert!(text.contains(&stated), "{path} has no port {from}");
-                text.replace(&stated, &format!("port_value: {to}}}"))
-            })
-        };
-        let listeners = moves(listeners, &[(9901, admin), (10_000, port), (10_001, own_upstream)]);
-        let clusters = moves(clusters, &[(10_001, upstream.unwrap_or(own_upstream)), (8081, grpc_port)]);
-        // Envoy acts on its own when it gets no answer in time, as from a machine busy with tests.
-        assert!(listeners.contains(timeout), "{path} has no {timeout}");
-        // The cluster of tollgate comes last.
-        let cluster: String = cluster.lines().map(|line| format!("    {line}\n")).collect();
-        let listeners = listeners.replace(timeout, "timeout: 5s");
-        let moved = format!("{listeners}\n  clusters:\n{clusters}{cluster}");
+    /// Runs `yaml`, which listens on `port` and tells of itself on `admin`, until it is ready and `healthy` stand in its
+    /// list of endpoints as such.
+    pub(crate) fn run(yaml: &str, admin: u16, port: u16, healthy: &[String]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("envoy.yaml");
-        fs::write(&file, moved).expect("writable");
+        fs::write(&file, yaml).expect("writable");
         let child = Command::new(program())
             .args(["--config-path", &file.display().to_string()])
             .args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "error"])
@@ -73,20 +107,29 @@ impl Envoy {
             .spawn()
             .expect("Envoy starts");
         let envoy =
-            Self { _process: Process::of(child, Some(directory.path())), _directory: directory, port };
+            Self { _process: Process::of(child, Some(directory.path())), _directory: directory, port, admin };
+        for endpoint in healthy {
+            envoy.wait_for(&format!("{endpoint}::health_flags::healthy"));
+        }
         let deadline = Instant::now() + Duration::from_secs(30);
-        let is_ready = || {
-            let clusters = http::try_get(&format!("http://127.0.0.1:{admin}/clusters"))?;
-            let healthy =
-                clusters.body.contains(&format!("tollgate::127.0.0.1:{grpc_port}::health_flags::healthy"));
-            (healthy && http::try_get(&format!("http://127.0.0.1:{admin}/ready"))?.status == 200)
-                .then_some(())
-        };
-        while is_ready().is_none() {
+        while http::try_get(&envoy.admin_url("/ready")).is_none_or(|answer| answer.status != 200) {
             assert!(Instant::now() < deadline, "Envoy does not become ready");
             thread::sleep(Duration::from_millis(20));
         }
         envoy
+    }
+
+    fn admin_url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.admin)
+    }
+
+    /// Waits until its list of endpoints says so.
+    pub(crate) fn wait_for(&self, said: &str) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while http::try_get(&self.admin_url("/clusters")).is_none_or(|answer| !answer.body.contains(said)) {
+            assert!(Instant::now() < deadline, "Envoy does not say {said}");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// A page of the upstream, through Envoy.

@@ -43,6 +43,13 @@ pub(crate) fn get(url: &str) -> Answer {
     try_get(url).expect("an answer")
 }
 
+/// Asks for a page with headers.
+pub(crate) fn get_as(url: &str, headers: &[(&str, &str)]) -> Answer {
+    let request =
+        headers.iter().fold(agent().get(url), |request, (name, value)| request.header(*name, *value));
+    answer(request.call().expect("an answer"))
+}
+
 /// Asks for a page with an `Authorization`.
 pub(crate) fn get_with(url: &str, authorization: &str) -> Answer {
     answer(agent().get(url).header("authorization", authorization).call().expect("an answer"))
@@ -51,4 +58,20 @@ pub(crate) fn get_with(url: &str, authorization: &str) -> Answer {
 /// Sends a body.
 pub(crate) fn post(url: &str, body: &str) -> Answer {
     answer(agent().post(url).content_type("application/json").send(body).expect("an answer"))
+}
+
+/// Sends a request with these headers, and a body that is JSON unless they say otherwise.
+pub(crate) fn send(method: &str, url: &str, headers: &[(&str, &str)], body: Option<&str>) -> Answer {
+    let mut request = http::Request::builder().method(method).uri(url);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    if body.is_some() && !headers.iter().any(|(name, _)| *name == "content-type") {
+        request = request.header("content-type", "application/json");
+    }
+    let answered = match body.filter(|_| ["POST", "PUT"].contains(&method)) {
+        Some(body) => agent().run(request.body(body.to_owned()).expect("a request")),
+        None => agent().run(request.body(()).expect("a request")),
+    };
+    answer(answered.expect("an answer"))
 }

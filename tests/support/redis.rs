@@ -42,6 +42,10 @@ pub(crate) const COMMANDS: [&str; 25] = [
     "zremrangebyscore",
 ];
 
+/// The commands that it needs beside for versions, lists and switches, but for those by which it hears of changes.
+pub(crate) const RULES_COMMANDS: [&str; 11] =
+    ["hset", "hget", "hmget", "hgetall", "hvals", "hlen", "hexists", "hdel", "hincrby", "xadd", "xrevrange"];
+
 /// Arguments of a server whose user `app` may do [`COMMANDS`] and some others with the keys under `guarded:`, and
 /// nothing else.
 pub(crate) fn guarded(password: &str, others: &[&str]) -> Vec<&'static str> {

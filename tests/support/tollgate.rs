@@ -52,8 +52,13 @@ impl Tollgate {
     }
 
     /// The same, by a command that becomes the program.
-    pub(crate) fn spawn_by(mut program: Command, config: &Path, arguments: &[&str]) -> Self {
-        let (grpc_port, http_port, admin_port) = (free_port(), free_port(), free_port());
+    pub(crate) fn spawn_by(program: Command, config: &Path, arguments: &[&str]) -> Self {
+        Self::spawn_at(free_port(), program, config, arguments)
+    }
+
+    /// The same, with a gRPC port that was chosen before.
+    pub(crate) fn spawn_at(grpc_port: u16, mut program: Command, config: &Path, arguments: &[&str]) -> Self {
+        let (http_port, admin_port) = (free_port(), free_port());
         let child = program
             .arg("serve")
             .arg("--config")
@@ -140,6 +145,14 @@ impl Client {
     ) -> Result<RateLimitResponse, tonic::Status> {
         let mut request = tonic::Request::new(request);
         request.set_timeout(timeout);
+        self.inner.should_rate_limit(request).await.map(tonic::Response::into_inner)
+    }
+
+    /// Sends a request with its metadata.
+    pub(crate) async fn call_with(
+        &mut self,
+        request: tonic::Request<RateLimitRequest>,
+    ) -> Result<RateLimitResponse, tonic::Status> {
         self.inner.should_rate_limit(request).await.map(tonic::Response::into_inner)
     }
 

@@ -13,6 +13,7 @@ use crate::{
         problem::{Path, Problems},
         raw::{RawFile, Stated},
     },
+    metrics::DomainCounters,
     rules::{Domain, Limit, OnStoreError, RecordId, Rule, Value},
 };
 
@@ -143,6 +144,7 @@ impl DomainBuilder {
                 Some((false, _)) | None => Charging::EachForItself,
             },
             hash_tag: hash_tag.map(|(key, _)| (*key).into()).collect(),
+            counted: DomainCounters::default(),
         }
     }
 }

@@ -7,6 +7,7 @@ use super::*;
 use crate::{
     config,
     quota::{Unit, Window},
+    rules::Switched,
     store::call::Call,
 };
 
@@ -25,7 +26,7 @@ fn asked(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> 
             hits: Hits::ONE,
         })
         .collect();
-    let targets = target::targets(domain, &descriptors);
+    let targets = target::targets(domain, &Switched::default(), &descriptors);
     calls(domain, &descriptors, &targets, None, Modes::default())
 }
 

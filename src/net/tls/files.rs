@@ -9,6 +9,7 @@ use rustls::{
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use sha2::{Digest as _, Sha256};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{Protocol, names::NamedClients};
 use crate::{
@@ -56,6 +57,16 @@ impl Version {
             });
         }
         digest.finalize().into()
+    }
+
+    /// When the first of the certificates expires, in seconds since 1970, if that can be read.
+    pub(super) fn expiry(&self) -> Option<i64> {
+        let chain = certificates(&self.certificate).ok()?;
+        let expiry = |certificate: &CertificateDer<'_>| {
+            let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+            Some(certificate.validity().not_after.timestamp())
+        };
+        chain.iter().filter_map(expiry).min()
     }
 
     pub(super) fn config(

@@ -63,6 +63,7 @@ impl Follower {
         match config {
             Ok(config) => {
                 self.current.store(config);
+                metrics::tls_in_use(self.settings.port.name(), version.expiry());
                 let port = self.settings.port;
                 tracing::info!("the {port} port uses its changed certificate for new connections");
             }

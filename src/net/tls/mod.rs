@@ -63,6 +63,7 @@ impl Tls {
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), TlsError> {
         let version = Version::read(&settings);
         let config = version.config(&settings, protocol)?;
+        metrics::tls_in_use(settings.port.name(), version.expiry());
         let current = Arc::new(ArcSwap::new(config));
         let tls = Self { port: settings.port, current: Arc::clone(&current) };
         let follower = Follower { settings, protocol, seen: version.fingerprint(), suspect: None, current };

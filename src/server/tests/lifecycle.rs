@@ -34,6 +34,28 @@ async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
 }
 
 #[tokio::test]
+async fn a_delay_of_the_end_fails_health_checks_and_serves_all_else() {
+    let mut stage = stage(GOOD, "--drain-delay=2s", 10_000).await;
+    let http = stage.running.http_address();
+    let old = stage.connect().await;
+    let address = stage.running.grpc_address().clone();
+    let retired = tokio::time::Instant::now();
+    let retiring = stage.running.retire();
+    let callers = async {
+        while !get(http, "/healthcheck").await.starts_with("HTTP/1.1 500") {}
+        assert_eq!(ask(old.clone()).await, Ok(()));
+        // Nor is a new connection refused.
+        assert_eq!(ask(connect(&address).await).await, Ok(()));
+        assert!(retired.elapsed() < std::time::Duration::from_secs(2), "too slow to tell");
+    };
+    let (failed, ()) = tokio::join!(retiring, callers);
+    assert_eq!(failed, None);
+    assert!(retired.elapsed() >= std::time::Duration::from_secs(2));
+    stage.running.stop().await;
+    assert!(ask(old).await.is_err());
+}
+
+#[tokio::test]
 async fn requests_of_http_have_as_long_to_finish_as_calls_of_grpc() {
     let mut stage = stage(GOOD, "--drain-timeout=60s", 0).await;
     let http = stage.running.http_address();
@@ -96,9 +118,10 @@ async fn a_store_that_cannot_be_opened_ends_the_start() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
     let refuse = |_: &_, _| Err::<Stub, _>(StoreError::Refused("no such file".to_owned()));
-    let error = start_with(settings(directory.path(), ""), None, Readiness::new(), Later::default(), refuse)
-        .await
-        .expect_err("refused");
+    let error =
+        start_with(settings(directory.path(), ""), None, Readiness::new(), Later::default(), None, refuse)
+            .await
+            .expect_err("refused");
     assert!(matches!(error, StartError::Store(_)), "{error}");
 }
 
@@ -117,6 +140,7 @@ async fn a_worker_that_panics_is_noticed() {
         None,
         Readiness::new(),
         Later::default(),
+        None,
         panic_in_worker_1,
     )
     .await;
@@ -169,7 +193,7 @@ async fn a_panic_of_what_calls_rely_on_is_noticed() {
             Ok(stub.clone())
         };
         let settings = settings(directory.path(), "");
-        let started = start_with(settings, None, Readiness::new(), Later::default(), open).await;
+        let started = start_with(settings, None, Readiness::new(), Later::default(), None, open).await;
         let mut running = started.expect("started");
         assert!(running.failed().now_or_never().is_none());
         fail.notify_one();
@@ -179,4 +203,23 @@ async fn a_panic_of_what_calls_rely_on_is_noticed() {
         }
         running.stop().await;
     }
+}
+
+/// Such as what follows the rules, before there is anything else.
+#[tokio::test]
+async fn a_panic_during_the_start_is_noticed_after_it() {
+    panics::watch();
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), GOOD);
+    let (begin, _begun) = mpsc::unbounded_channel();
+    let stub = Stub { permits: Arc::new(Semaphore::new(0)), begun: begin };
+    // The first thing that the start waits for are the rules.
+    let first = tokio::spawn(async { panic!("on purpose") });
+    let settings = settings(directory.path(), "");
+    let started =
+        start_with(settings, None, Readiness::new(), Later::default(), None, move |_, _| Ok(stub.clone()));
+    let mut running = started.await.expect("started");
+    assert!(first.is_finished());
+    assert_eq!(running.failed().now_or_never(), Some(running::Failed::Panic));
+    running.stop().await;
 }

@@ -87,7 +87,7 @@ async fn stage(rules: &str, flags: &str, permits: usize) -> Stage {
     let stub = Stub { permits: Arc::clone(&permits), begun: begin };
     let settings = settings(directory.path(), flags);
     let running =
-        start_with(settings, None, Readiness::new(), Later::default(), move |_, _| Ok(stub.clone()))
+        start_with(settings, None, Readiness::new(), Later::default(), None, move |_, _| Ok(stub.clone()))
             .await
             .expect("started");
     Stage { running, permits, begun, directory }
@@ -95,12 +95,16 @@ async fn stage(rules: &str, flags: &str, permits: usize) -> Stage {
 
 impl Stage {
     async fn connect(&self) -> Channel {
-        let endpoint = match self.running.grpc_address() {
-            GrpcListen::Tcp(address) => format!("http://{address}"),
-            GrpcListen::Unix(path) => format!("unix:{}", path.display()),
-        };
-        Endpoint::try_from(endpoint).expect("an endpoint").connect().await.expect("connected")
+        connect(self.running.grpc_address()).await
     }
+}
+
+async fn connect(listen: &GrpcListen) -> Channel {
+    let endpoint = match listen {
+        GrpcListen::Tcp(address) => format!("http://{address}"),
+        GrpcListen::Unix(path) => format!("unix:{}", path.display()),
+    };
+    Endpoint::try_from(endpoint).expect("an endpoint").connect().await.expect("connected")
 }
 
 async fn ask(channel: Channel) -> Result<(), Code> {

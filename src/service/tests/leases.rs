@@ -182,7 +182,8 @@ async fn an_answer_that_is_not_handed_over_holds_nothing() {
     let asked = Leases::plain();
     let descriptors = vec![descriptor(USER.0, USER.1), descriptor(TENANT.0, TENANT.1)];
     let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
-    let answer = asked.0.service.answer(&request, Patience::UNKNOWN).await.expect("an answer");
+    let answer =
+        asked.0.service.answer(&request, Patience::UNKNOWN, &mut Span::off()).await.expect("an answer");
     assert_eq!((asked.free(USER).await, asked.free(TENANT).await), (1, 4));
     drop(answer);
     assert_eq!((asked.free(USER).await, asked.free(TENANT).await), (2, 5));

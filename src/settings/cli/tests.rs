@@ -2,6 +2,7 @@ use std::{collections::HashSet, time::Duration};
 
 use super::*;
 use crate::{
+    control::RulesSource,
     service::{HeaderNames, HeaderStyle},
     settings::{GrpcListen, StoreSettings},
     store::redis::Servers,
@@ -309,4 +310,24 @@ fn no_setting_has_the_name_of_a_variable_that_kubernetes_makes() {
     let names: HashSet<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
     assert!(names.len() > 30);
     assert!(names.iter().all(|name| !name.ends_with("-port") && !name.contains("service-")));
+}
+
+#[test]
+fn rules_come_from_where_the_counters_live_or_from_a_directory() {
+    let redis = "--store redis://localhost";
+    for (line, source) in [
+        (String::new(), RulesSource::Directory),
+        (redis.to_owned(), RulesSource::Directory),
+        (format!("{redis} --rules redis"), RulesSource::Redis),
+        ("--rules memory --rules-file /tmp/rules.json".to_owned(), RulesSource::Memory),
+    ] {
+        assert_eq!(settings(&line, &[]).rules.source, source, "{line}");
+    }
+    assert_eq!(settings(redis, &[("TOLLGATE_RULES", "redis")]).rules.source, RulesSource::Redis);
+    assert!(refusal("--rules redis", &[]).contains("--rules: redis needs a Redis"));
+    assert!(
+        refusal(&format!("{redis} --rules memory"), &[]).contains("--rules: memory is for --store memory")
+    );
+    assert!(refusal("--rules-file /tmp/rules.json", &[]).contains("--rules-file: needs --rules memory"));
+    assert!(refusal("--rules nowhere", &[]).contains("directory, redis, memory"));
 }

@@ -13,7 +13,10 @@ use tokio::{
 };
 
 use super::{connection::State, target::Target};
-use crate::store::chance::jittered;
+use crate::{
+    metrics::{Link, RedisConnection},
+    store::chance::jittered,
+};
 
 /// The pause after a first failed attempt to connect; it doubles with each further one.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -41,15 +44,13 @@ pub(super) struct Keeper {
     /// Whether the last line said that there is no connection: each outage is told once, not each attempt to end
     /// it.
     is_told: bool,
+    counted: RedisConnection,
 }
 
 impl Keeper {
-    pub(super) const fn new(
-        target: Target,
-        report: watch::Sender<State>,
-        breaks: watch::Receiver<u64>,
-    ) -> Self {
-        Self { target, report, breaks, number: 0, is_told: false }
+    pub(super) fn new(target: Target, report: watch::Sender<State>, breaks: watch::Receiver<u64>) -> Self {
+        let counted = RedisConnection::begin();
+        Self { target, report, breaks, number: 0, is_told: false, counted }
     }
 
     /// Connects, and connects again whenever the connection is found broken, until nobody holds a handle.
@@ -78,6 +79,7 @@ impl Keeper {
                     self.report.send_replace(State::Down(error.to_string()));
                 }
             }
+            self.counted.becomes(Link::Down);
             self.is_told = true;
             tokio::select! {
                 () = sleep(jittered(pause)) => pause = pause.saturating_mul(2).min(LONGEST_PAUSE),
@@ -92,7 +94,8 @@ impl Keeper {
     async fn stay(&mut self, mut connection: MultiplexedConnection) -> Result<(), watch::error::RecvError> {
         loop {
             let server = self.target.to_string();
-            let Self { target, report, breaks, number, is_told } = &mut *self;
+            self.counted.becomes(Link::Up);
+            let Self { target, report, breaks, number, is_told, .. } = &mut *self;
             *number = number.saturating_add(1);
             report.send_replace(State::Up(connection.clone(), *number));
             let praise = async {

@@ -12,9 +12,11 @@ mod access;
 mod address;
 mod batcher;
 mod cluster;
+mod command;
 mod condition;
 mod connection;
 mod keeper;
+mod listen;
 mod local;
 mod refusal;
 mod script;
@@ -39,6 +41,7 @@ use self::{
     topology::Topology,
 };
 pub use self::{
+    command::{Reply, Script},
     script::{Outcome, Run},
     servers::{Cluster, Sentinel, Servers},
     settings::RedisSettings,

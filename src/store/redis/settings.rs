@@ -16,6 +16,7 @@ use super::{
     address::Address,
     batcher::{Batcher, Terms},
     cluster::Cluster,
+    listen::Ears,
     sentinel::Master,
     sentinels::Sentinels,
     servers::{self, Login, Sentinel, Servers},
@@ -93,6 +94,31 @@ impl RedisSettings {
                 let servers::Cluster { seeds, login, has_tls } = &**cluster;
                 let access = access(seeds.first().ok_or_else(nobody)?, login.as_ref(), 0, *has_tls)?;
                 Topology::Cluster(Cluster::open(access, seeds.clone(), terms.clone()))
+            }
+        })
+    }
+
+    /// Where what is published on these servers can be heard.
+    pub(super) fn ears(&self) -> Result<Ears, StoreError> {
+        let certificates = self.certificates()?;
+        let access = |server: &Address, login, has_tls| {
+            client(info(server, login, 0, has_tls), &certificates).map(|client| Access::like(&client))
+        };
+        Ok(match &self.servers {
+            Servers::One(url) => {
+                Ears::One(Box::new(client(url.as_str().into_connection_info(), &certificates)?))
+            }
+            Servers::Sentinel(sentinel) => {
+                let Sentinel { sentinels, master, login, sentinel_login, has_tls, .. } = &**sentinel;
+                let some = sentinels.first().ok_or_else(nobody)?;
+                let redis = access(some, login.as_ref(), *has_tls)?;
+                let sentinel = access(some, sentinel_login.as_ref(), *has_tls)?;
+                Ears::Master(Box::new((redis, Sentinels::new(master.clone(), sentinel, sentinels.clone()))))
+            }
+            Servers::Cluster(cluster) => {
+                let servers::Cluster { seeds, login, has_tls } = &**cluster;
+                let some = seeds.first().ok_or_else(nobody)?;
+                Ears::Cluster(Box::new(access(some, login.as_ref(), *has_tls)?), 0)
             }
         })
     }

@@ -159,7 +159,7 @@ impl Driver {
         }
         let callers = commands.iter().flatten().map(|group| group.riders.len()).sum::<usize>();
         let calls = commands.iter().map(Vec::len).sum::<usize>();
-        metrics::redis_sent(commands.len(), calls, callers.saturating_sub(calls));
+        metrics::redis_sent(commands.iter().map(Vec::len), callers.saturating_sub(calls));
         self.shared.queue.lock().pace.sent(calls);
         self.sent = self.sent.wrapping_add(1);
         let (number, connection) = (self.sent, self.connection);

@@ -23,7 +23,7 @@ mod queue;
 use std::{
     fmt, iter,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -44,9 +44,12 @@ use super::{
     script::{self, Run},
     target::Target,
 };
-use crate::store::{
-    Later,
-    call::{Call, Verdicts},
+use crate::{
+    metrics,
+    store::{
+        Later,
+        call::{Call, Verdicts},
+    },
 };
 
 /// What all calls of a store have in common.
@@ -112,6 +115,12 @@ struct Shared {
     is_closed: AtomicBool,
 }
 
+impl metrics::Queues for Shared {
+    fn waiting(&self) -> (usize, usize) {
+        self.queue.lock().waiting()
+    }
+}
+
 impl fmt::Debug for Batcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Batcher")
@@ -136,6 +145,8 @@ impl Batcher {
             news: Notify::new(),
             is_closed: AtomicBool::new(false),
         });
+        let queues: Weak<Shared> = Arc::downgrade(&shared);
+        metrics::redis_queues(queues);
         let local = Arc::new(Local::new(terms.later.clone()));
         let timeout = terms.timeout;
         let driver = Driver::new(server, Arc::clone(&shared), terms, Arc::clone(&local));
@@ -157,9 +168,10 @@ impl Batcher {
         if request.deadline <= request.made_at {
             return Err(SendError::Unsent);
         }
-        let answer = self.submit(request)?;
+        let answer = self.submit(request)?.await;
+        metrics::store_took(request.made_at.elapsed());
         // The driver ends after the last handle.
-        answer.await.unwrap_or_else(|_| Err(SendError::NotConnected("closing".into())))
+        answer.unwrap_or_else(|_| Err(SendError::NotConnected("closing".into())))
     }
 
     /// What a call comes to by what is known at this time.

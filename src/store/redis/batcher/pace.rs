@@ -31,6 +31,11 @@ impl Pace {
         self.under_way = self.under_way.saturating_add(calls);
     }
 
+    /// Calls that were sent and not yet answered.
+    pub(super) const fn under_way(&self) -> usize {
+        self.under_way
+    }
+
     /// Takes note that so many calls are no longer waited for.
     pub(super) const fn lost(&mut self, calls: usize) {
         self.under_way = self.under_way.saturating_sub(calls);

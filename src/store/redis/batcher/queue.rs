@@ -62,6 +62,11 @@ impl Queue {
         self.waiting.is_empty()
     }
 
+    /// Callers that wait, and calls that are under way.
+    pub(super) const fn waiting(&self) -> (usize, usize) {
+        (self.callers, self.pace.under_way())
+    }
+
     /// Why a call would fail at once, if it would.
     pub(super) fn check(&self) -> Result<(), SendError> {
         match &self.gate {

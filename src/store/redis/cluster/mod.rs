@@ -4,6 +4,7 @@
 //! redirections that commands meet (`redirect`). Where they disagree, the next command is redirected again.
 
 mod ask;
+mod obey;
 mod redirect;
 mod refresh;
 mod slots;
@@ -68,6 +69,16 @@ impl Cluster {
     pub(super) fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
         let mut phase = self.phase.clone();
         async move { phase.wait_for(|phase| matches!(phase, Phase::Reached)).await.is_ok() }
+    }
+
+    /// Nodes by their addresses, those to which there is a connection first.
+    pub(super) fn nodes(&self) -> Vec<Address> {
+        let table = self.shared.table.lock();
+        let mut nodes: Vec<_> = table.reachable().into_iter().map(|route| route.node).collect();
+        fastrand::shuffle(&mut nodes);
+        nodes.extend(table.addresses());
+        nodes.extend(self.shared.seeds.iter().cloned());
+        nodes
     }
 
     fn knows_slots(&self) -> bool {

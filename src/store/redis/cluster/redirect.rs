@@ -34,7 +34,7 @@ const HOPS_AT_ONCE: u32 = 3;
 const MOST_HOPS: u32 = 16;
 
 /// Where a command is sent next.
-enum Next {
+pub(super) enum Next {
     /// To the owner of its slot.
     Owner,
     /// To the owner of its slot, in a moment.
@@ -48,18 +48,18 @@ enum Next {
 }
 
 /// The redirections of one command.
-struct Hops {
+pub(super) struct Hops {
     taken: u32,
     pause: Duration,
 }
 
 impl Hops {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { taken: 0, pause: SHORTEST_PAUSE }
     }
 
     /// Takes note of another one, pauses if there are many, and says no when there are too many.
-    async fn allow(&mut self, next: &Next) -> bool {
+    pub(super) async fn allow(&mut self, next: &Next) -> bool {
         self.taken = match next {
             // This may take as long as the caller has time for.
             Next::OwnerInAMoment => 0,
@@ -108,45 +108,21 @@ impl Cluster {
     async fn follow(
         &self,
         slot: u16,
-        mut route: Route,
-        mut error: SendError,
+        route: Route,
+        error: SendError,
         request: Request<'_>,
     ) -> Result<Verdicts, SendError> {
         let Request { call, clock, deadline, .. } = request;
         let command = self.shared.terms.command(iter::once(Run::once(call)), clock);
-        let mut hops = Hops::new();
-        let mut is_asking = false;
-        loop {
-            let Some(next) = self.next(slot, &error, &route.node) else { return Err(error) };
-            match timeout_at(deadline, hops.allow(&next)).await {
-                Ok(true) => {}
-                Ok(false) => return Err(error),
-                Err(_) => return Err(error.in_vain()),
-            }
-            match next {
-                Next::SameWithScript => {
-                    let load = script::load();
-                    let loaded = timeout_at(deadline, route.server.connection().send(&load)).await;
-                    drop(loaded.unwrap_or(Err(SendError::Unsent))?);
-                }
-                Next::Importer(node) => (route, is_asking) = (self.node(&node)?, true),
-                Next::Owner | Next::OwnerInAMoment | Next::OwnerOnceKnown => {
-                    (route, is_asking) = (self.owner(slot)?, false);
-                }
-            }
-            error = match route.send(&command, is_asking, deadline).await {
-                Ok(answer) => {
-                    // It is not known there what this one changed.
-                    route.server.forget(call);
-                    return Terms::read(call, answer);
-                }
-                Err(error) => error,
-            };
-        }
+        let (answer, route) =
+            self.redirected(slot, route, error, &command, &script::load(), deadline).await?;
+        // It is not known there what this one changed.
+        route.server.forget(call);
+        Terms::read(call, answer)
     }
 
     /// What to do about the error of a node; `None` when the caller is to have it.
-    fn next(&self, slot: u16, error: &SendError, node: &Address) -> Option<Next> {
+    pub(super) fn next(&self, slot: u16, error: &SendError, node: &Address) -> Option<Next> {
         let (error, kind) = match error {
             SendError::Failed(error) => (error, error.kind()),
             SendError::NotConnected(_) | SendError::Silent => {
@@ -192,7 +168,7 @@ impl Cluster {
         }
     }
 
-    fn owner(&self, slot: u16) -> Result<Route, SendError> {
+    pub(super) fn owner(&self, slot: u16) -> Result<Route, SendError> {
         let owner = self.shared.table.lock().owner(slot);
         owner.ok_or_else(|| {
             self.refresh();
@@ -200,7 +176,7 @@ impl Cluster {
         })
     }
 
-    fn node(&self, node: &Address) -> Result<Route, SendError> {
+    pub(super) fn node(&self, node: &Address) -> Result<Route, SendError> {
         let route = self.shared.table.lock().node(node);
         route.ok_or_else(|| SendError::NotConnected(format!("no way to {node}")))
     }
@@ -208,7 +184,12 @@ impl Cluster {
 
 impl Route {
     /// Sends a command by itself, once, and awaits its answer.
-    async fn send(&self, command: &Cmd, is_asking: bool, deadline: Instant) -> Result<Value, SendError> {
+    pub(super) async fn send(
+        &self,
+        command: &Cmd,
+        is_asking: bool,
+        deadline: Instant,
+    ) -> Result<Value, SendError> {
         self.server.check()?;
         let connection = self.server.connection();
         // A node that was not known before has no connection yet.
@@ -225,7 +206,7 @@ impl Route {
 
 impl SendError {
     /// The same error when there was no time for another attempt.
-    fn in_vain(self) -> Self {
+    pub(super) fn in_vain(self) -> Self {
         match self {
             Self::Failed(error) => Self::Moving(error),
             other => other,

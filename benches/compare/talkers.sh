@@ -1,0 +1,40 @@
+# The fifth part: what it costs to keep track of top talkers. Sourced by benches/compare.sh.
+#
+# The server with it and the one without take turns, in another order in each round, so that the machine is alike for
+# both.
+# shellcheck shell=bash disable=SC2034,SC2154 # Others read and make them.
+TALKERS_TARGET=1.03
+TALKERS_ROWS=(
+    "memory, 1 key|--descriptor client=0"
+    "memory, 100,000 keys|$CLIENTS"
+    "memory, denied, 1 key|--descriptor denied=0"
+    "memory, 3 descriptors, 100,000 keys|$TAG"
+)
+
+measure_talkers() {
+    local row name flags round server servers figures
+    need memory
+    need memory-no-talkers
+    for row in "${TALKERS_ROWS[@]}"; do
+        for server in memory memory-no-talkers; do warm_up "$server" "${row#*|}"; done
+    done
+    for round in $(seq "$ROUNDS"); do
+        for row in "${TALKERS_ROWS[@]}"; do
+            IFS='|' read -r name flags <<<"$row"
+            servers="memory memory-no-talkers"
+            if [ $((round % 2)) = 0 ]; then servers="memory-no-talkers memory"; fi
+            for server in $servers; do
+                # shellcheck disable=SC2086 # They are words.
+                figures=$(measure "$server" $flags)
+                printf '%s\t%s\t%s\t%s\n' "$name" "$round" "$server" "$figures" >>"$work/talkers"
+            done
+            say "round $round of $ROUNDS: top talkers: $name"
+        done
+    done
+}
+
+report_talkers() {
+    printf '## Top talkers\n\nCPU time per decision of one worker and all other threads of the process, with'
+    printf ' `--top-talkers=true` and `false`. The ratio\nis the median of those within one round.\n\n'
+    awk -v target=$TALKERS_TARGET -f benches/compare/median.awk -f benches/compare/talkers.awk "$work/talkers"
+}

@@ -1,0 +1,209 @@
+//! Top talkers against exact counts of ten million keys: `cargo run --release --example talkers [SECONDS]`.
+//!
+//! Several threads tell of hits as workers do, for so many seconds (30 unless told) and about two million hits a second:
+//! of five heavy keys among ten million that are all alike, and of ten million keys under Zipf's law, every one of which
+//! is asked for at least once. Fails unless the ten that are told contain the five that are truly the heaviest, and of
+//! the denied ones too. Then fills the sketches of 70 domains with keys as long as can be, and weighs them.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::float_arithmetic,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used
+)]
+
+use std::{
+    env, fs,
+    io::Write as _,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use tollgate::{
+    descriptor::Entry,
+    top::{self, Talker},
+};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const KEYS: usize = 10_000_000;
+const THREADS: usize = 4;
+
+/// Of a hundred hits, those that are of the five heavy keys.
+const HEAVY: u32 = 5;
+
+/// Hits that a thread tells of before it looks at the time.
+const BATCH: usize = 1_000;
+
+/// Time that a batch takes at least.
+const PACE: Duration = Duration::from_millis(2);
+
+/// How often each key was told of, and denied.
+struct Truth {
+    asked: Vec<AtomicU32>,
+    denied: Vec<AtomicU32>,
+    /// Time that the calls took.
+    nanos: AtomicU64,
+}
+
+impl Truth {
+    fn new() -> Self {
+        let zeros = || (0..KEYS).map(|_| AtomicU32::new(0)).collect();
+        Self { asked: zeros(), denied: zeros(), nanos: AtomicU64::new(0) }
+    }
+
+    fn five(counts: &[AtomicU32]) -> Vec<(u32, usize)> {
+        let mut ranked: Vec<_> =
+            counts.iter().enumerate().map(|(key, count)| (count.load(Ordering::Relaxed), key)).collect();
+        ranked.select_nth_unstable_by(5, |a, b| b.cmp(a));
+        ranked.truncate(5);
+        ranked.sort_unstable_by(|a, b| b.cmp(a));
+        ranked
+    }
+}
+
+/// A key's name: neighbours have nothing in common.
+fn name(key: usize) -> String {
+    format!("{:016x}", (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// One part in `THREADS` of the keys once each, mixed with what is drawn, for so long.
+fn tell(
+    domain: &str,
+    truth: &Truth,
+    part: usize,
+    duration: Duration,
+    draw: &impl Fn(&mut Rng) -> Option<usize>,
+) {
+    let (mut random, begun) = (Rng::with_seed(part as u64), Instant::now());
+    let mut own = (part..KEYS).step_by(THREADS).cycle();
+    let own_count = KEYS.div_ceil(THREADS);
+    let (mut told, mut nanos) = (0, 0);
+    let mut texts: Vec<(usize, String, bool)> = Vec::with_capacity(BATCH);
+    while told < own_count || begun.elapsed() < duration {
+        let batch = Instant::now();
+        texts.clear();
+        for _ in 0..BATCH {
+            let key = draw(&mut random).unwrap_or_else(|| {
+                told += 1;
+                own.next().unwrap()
+            });
+            // Of each third key, half of the hits.
+            texts.push((key, name(key), key.is_multiple_of(3) && random.bool()));
+        }
+        let asked = Instant::now();
+        for (_, value, is_denied) in &texts {
+            top::seen(domain, &[Entry { key: "api_key", value }], 1, *is_denied);
+        }
+        nanos += asked.elapsed().as_nanos() as u64;
+        for (key, _, is_denied) in &texts {
+            truth.asked[*key].fetch_add(1, Ordering::Relaxed);
+            truth.denied[*key].fetch_add(u32::from(*is_denied), Ordering::Relaxed);
+        }
+        thread::sleep(PACE.saturating_sub(batch.elapsed()));
+    }
+    truth.nanos.fetch_add(nanos, Ordering::Relaxed);
+}
+
+/// Resident bytes of this process.
+fn resident() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0
+}
+
+/// Holds the ten that are told against the five that are truly the heaviest.
+fn judge(kind: &str, told: &[Talker], truth: &[AtomicU32]) {
+    println!("  {kind}: hits in truth, as told, and how many of these may be another's");
+    let five = Truth::five(truth);
+    for (count, key) in &five {
+        let key = format!("api_key={}", name(*key));
+        let found = told.iter().position(|talker| talker.key == key);
+        let rank = found.unwrap_or_else(|| panic!("{key} is not among the ten: {told:?}"));
+        let Talker { hits, error, .. } = &told[rank];
+        println!("    {key} {count:>9} {hits:>9} {error:>7}, told as number {}", rank + 1);
+    }
+}
+
+fn compare(domain: &str, duration: Duration, draw: impl Fn(&mut Rng) -> Option<usize> + Sync) {
+    let truth = Truth::new();
+    let (before, begun) = (resident(), Instant::now());
+    thread::scope(|scope| {
+        for part in 0..THREADS {
+            let (truth, draw) = (&truth, &draw);
+            scope.spawn(move || tell(domain, truth, part, duration, draw));
+        }
+    });
+    let took = begun.elapsed();
+    // What waits is collected every 100 ms.
+    thread::sleep(Duration::from_millis(300));
+    let hits: u64 = truth.asked.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).sum();
+    let distinct = truth.asked.iter().filter(|count| count.load(Ordering::Relaxed) > 0).count();
+    println!("{domain}: {hits} hits of {distinct} keys by {THREADS} threads in {took:.0?}");
+    assert!(distinct == KEYS && took < Duration::from_secs(50), "not all keys within a minute");
+    let grown = resident() - before;
+    let report = Instant::now();
+    let top = top::report(Some(domain), 10).remove(0);
+    println!("  report took {:.1?}", report.elapsed());
+    judge("heaviest", &top.heaviest, &truth.asked);
+    judge("denied", &top.denied, &truth.denied);
+    println!(
+        "  a call took {:.0} ns (the clock's, waits for a processor included); sketches have {:.2} MB, resident {:+.1} MB",
+        truth.nanos.load(Ordering::Relaxed) as f64 / hits as f64,
+        top::bytes() as f64 / 1e6,
+        grown / 1e6,
+    );
+}
+
+/// The chance of rank k is proportional to about 1/k: exponent 1, by the inverse of the integral.
+fn zipf(random: &mut Rng) -> usize {
+    let drawn = ((KEYS as f64 + 1.0).ln() * random.f64()).exp();
+    (drawn as usize).clamp(1, KEYS) - 1
+}
+
+/// Keys of 256 bytes, none of them twice, in more domains than there are places for, for a minute.
+fn fill(duration: Duration) {
+    let before = resident();
+    let (begun, mut at) = (Instant::now(), 0_u64);
+    let (mut most, mut told) = (0, Instant::now());
+    let mut value = String::new();
+    while begun.elapsed() < duration {
+        for _ in 0..1_000 {
+            value.clear();
+            let mut bytes = std::mem::take(&mut value).into_bytes();
+            write!(bytes, "{at:0>248}").unwrap();
+            value = String::from_utf8(bytes).unwrap();
+            top::seen(&format!("domain-{}", at % 70), &[Entry { key: "api_key", value: &value }], 1, true);
+            at += 1;
+        }
+        most = most.max(top::bytes());
+        if told.elapsed() > Duration::from_secs(10) {
+            told = Instant::now();
+            println!(
+                "  sketches have {:.2} MB, resident {:+.1} MB",
+                top::bytes() as f64 / 1e6,
+                (resident() - before) / 1e6
+            );
+        }
+        thread::sleep(PACE);
+    }
+    println!("  at most {:.2} MB", most as f64 / 1e6);
+    assert!(most < 28 << 20, "more than is promised");
+}
+
+fn main() {
+    let seconds = env::args().nth(1).map_or(30, |seconds| seconds.parse().unwrap());
+    let duration = Duration::from_secs(seconds);
+    top::start(true).unwrap();
+    compare("five heavy keys", duration, |random| {
+        (random.u32(..100) < HEAVY).then(|| 3 * 1_000 * random.usize(..5))
+    });
+    compare("zipf", duration, |random| random.bool().then(|| zipf(random)));
+    println!("64 domains of keys with 256 bytes");
+    fill(Duration::from_secs(70));
+}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Does what deploy/docker/Dockerfile does, with the commit that is checked out, where there is no engine to build images:
+# leaves the image's files in target/image/root, says how large they are, and tries them. The base, of about 2 MB, is not
+# among them.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+root=$PWD/target/image/root
+sources=$(mktemp -d)
+trap 'rm -rf "$sources"' EXIT
+# What .dockerignore lets through.
+mapfile -t sent < <(sed -n 's/^!//p' .dockerignore)
+git archive HEAD -- "${sent[@]}" | tar -x -C "$sources"
+rm -rf "$root"
+(cd "$sources" && CARGO_TARGET_DIR="$OLDPWD/target/image/build" sh deploy/docker/compile.sh "$root")
+if ldd "$root/usr/bin/tollgate" 2>/dev/null | grep '=>'; then
+    echo "the program needs libraries that the image does not have" >&2
+    exit 1
+fi
+du -sb --apparent-size "$root"
+sh deploy/docker/try.sh "$root" "${1:-18080}" --store memory
+echo "the image runs"

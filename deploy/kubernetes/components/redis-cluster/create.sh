@@ -1,0 +1,27 @@
+#!/bin/sh
+# Makes one cluster of the nodes in NODES (host:port, the masters first), with a replica for each master; does nothing if
+# they are one already.
+set -eu
+
+ask() {
+    node=$1
+    shift
+    redis-cli -h "${node%:*}" -p "${node##*:}" "$@"
+}
+
+addresses=
+for node in $NODES; do
+    until [ "$(ask "$node" ping 2>/dev/null)" = PONG ]; do
+        echo "waiting for $node"
+        sleep 1
+    done
+    # Nodes are told of each other by address.
+    addresses="$addresses $(getent ahostsv4 "${node%:*}" | head -n 1 | cut -d ' ' -f 1):${node##*:}"
+done
+
+if ask "${NODES%% *}" cluster info | grep -q '^cluster_slots_assigned:16384'; then
+    echo "there is a cluster"
+    exit
+fi
+# shellcheck disable=SC2086 # One word each.
+redis-cli --cluster create $addresses --cluster-replicas 1 --cluster-yes

@@ -1,0 +1,46 @@
+#!/bin/sh
+# Starts a Redis or a sentinel: `start.sh redis` or `start.sh sentinel`. SELF is where it is reached (host:port), SENTINELS
+# are all sentinels, FIRST is the Redis that is the master while no sentinel knows one. What it writes goes to DATA.
+set -eu
+
+self_host=${SELF%:*}
+self_port=${SELF##*:}
+master_host=${FIRST%:*}
+master_port=${FIRST##*:}
+for sentinel in $SENTINELS; do
+    known=$(timeout 2 redis-cli -h "${sentinel%:*}" -p "${sentinel##*:}" --raw \
+        sentinel get-master-addr-by-name tollgate 2>/dev/null) || continue
+    if [ -n "$known" ]; then
+        master_host=$(echo "$known" | sed -n 1p)
+        master_port=$(echo "$known" | sed -n 2p)
+        break
+    fi
+done
+
+case $1 in
+redis)
+    set -- --port "$self_port" --dir "$DATA" --protected-mode no --save "" --appendonly no \
+        --maxmemory 256mb --maxmemory-policy noeviction \
+        --replica-announce-ip "$self_host" --replica-announce-port "$self_port"
+    if [ "$master_host:$master_port" != "$SELF" ]; then
+        set -- "$@" --replicaof "$master_host $master_port"
+    fi
+    exec redis-server "$@"
+    ;;
+sentinel)
+    # Names, not addresses: those of pods change.
+    cat >"$DATA/sentinel.conf" <<CONF
+port $self_port
+dir $DATA
+protected-mode no
+sentinel resolve-hostnames yes
+sentinel announce-hostnames yes
+sentinel announce-ip $self_host
+sentinel announce-port $self_port
+sentinel monitor tollgate $master_host $master_port 2
+sentinel down-after-milliseconds tollgate 2000
+sentinel failover-timeout tollgate 5000
+CONF
+    exec redis-server "$DATA/sentinel.conf" --sentinel
+    ;;
+esac

@@ -1,0 +1,117 @@
+//! How files and rules differ.
+
+use serde::Deserialize;
+
+use super::plain::{line, plain};
+
+/// How one set of files differs from another, as the API tells it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Difference {
+    files: Vec<FileChange>,
+    rules: Vec<RuleChange>,
+    /// Why the rules are not compared, if they are not.
+    problem: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FileChange {
+    name: String,
+    change: Change,
+    patch: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct RuleChange {
+    domain: String,
+    rule: String,
+    change: Change,
+    before: Option<String>,
+    after: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Change {
+    Added,
+    Removed,
+    Changed,
+}
+
+impl Change {
+    const fn sign(self) -> char {
+        match self {
+            Self::Added => '+',
+            Self::Removed => '-',
+            Self::Changed => '~',
+        }
+    }
+}
+
+impl Difference {
+    /// Whether there is none.
+    pub(super) const fn is_none(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// The files line by line, and then the rules.
+    pub(super) fn whole(&self) -> String {
+        if self.is_none() {
+            return "no difference\n".to_owned();
+        }
+        let patches: String = self.files.iter().map(|file| ended(plain(&file.patch))).collect();
+        format!("{patches}\n{}", self.summary())
+    }
+
+    /// Which files and which rules.
+    pub(super) fn summary(&self) -> String {
+        let files = self.files.iter().map(|file| format!("{} {}\n", file.change.sign(), line(&file.name)));
+        let rules = self.rules.iter().map(RuleChange::shown);
+        let problem = self
+            .problem
+            .iter()
+            .map(|report| ended(format!("the rules are not compared:\n{}", plain(report))));
+        files.chain(rules).chain(problem).collect()
+    }
+}
+
+impl RuleChange {
+    fn shown(&self) -> String {
+        let said = |text: &Option<String>| line(text.as_deref().unwrap_or("no limit"));
+        let what = match self.change {
+            Change::Added => said(&self.after),
+            Change::Removed => said(&self.before),
+            Change::Changed => format!("{} -> {}", said(&self.before), said(&self.after)),
+        };
+        format!("{} rule {}.{}: {what}\n", self.change.sign(), line(&self.domain), line(&self.rule))
+    }
+}
+
+/// The text with a line feed at its end.
+fn ended(text: String) -> String {
+    if text.is_empty() || text.ends_with('\n') { text } else { text + "\n" }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_difference_reads_as_patches_and_then_rules() {
+        let said = json!({
+            "from": 1, "to": null, "problem": null,
+            "files": [{"name": "edge.yaml", "change": "changed", "patch": "-a\n+b"}],
+            "rules": [
+                {"domain": "edge", "rule": "path", "change": "changed", "before": "5 per minute", "after": "6 per minute"},
+                {"domain": "edge", "rule": "user", "change": "removed", "before": "unlimited", "after": null},
+            ],
+        });
+        let difference: Difference = serde_json::from_value(said).expect("a difference");
+        let expected = "-a\n+b\n\n~ edge.yaml\n~ rule edge.path: 5 per minute -> 6 per minute\n- rule edge.user: unlimited\n";
+        assert_eq!(difference.whole(), expected);
+        let none: Difference =
+            serde_json::from_value(json!({"files": [], "rules": []})).expect("a difference");
+        assert_eq!(none.whole(), "no difference\n");
+    }
+}

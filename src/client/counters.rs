@@ -1,0 +1,61 @@
+//! `tollgate counters`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Answer, api::Api, failure::Failure, lists::descriptor, plain::line};
+use crate::settings::{CounterTask, CounterWords};
+
+/// What a counter says.
+#[derive(Debug, Deserialize)]
+struct Counter {
+    rule: String,
+    limit: String,
+    used: u64,
+    remaining: u32,
+    /// Unknown where hits have to keep a distance.
+    would_pass: Option<bool>,
+    reset_after_ms: u64,
+}
+
+pub(super) fn run(api: &Api, task: &CounterTask) -> Result<Answer, Failure> {
+    let json = match task {
+        CounterTask::Read(counter) => api.post("counters/read", &body(counter, None, None))?,
+        CounterTask::Reset(counter, reason) => {
+            api.post("counters/reset", &body(counter, None, reason.as_deref()))?
+        }
+        CounterTask::Refund(counter, hits, reason) => {
+            api.post("counters/refund", &body(counter, Some(hits.get()), reason.as_deref()))?
+        }
+    };
+    Ok(Answer { text: api.read::<Counter>(&json)?.shown(), json })
+}
+
+fn body(counter: &CounterWords, hits: Option<u64>, reason: Option<&str>) -> Value {
+    let mut body = json!({ "domain": counter.domain, "descriptor": descriptor(&counter.descriptor) });
+    if let Some(body) = body.as_object_mut() {
+        body.extend(hits.map(|hits| ("hits".to_owned(), hits.into())));
+        body.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+    }
+    body
+}
+
+impl Counter {
+    fn shown(&self) -> String {
+        let next = match self.would_pass {
+            Some(true) => "would pass",
+            Some(false) => "would be over the limit",
+            None => "would pass if the last one was min_interval ago",
+        };
+        format!(
+            "rule        {}\nlimit       {}\nused        {}\nremaining   {}\nresets in   {:?}\nnext hit    {next}\n",
+            line(&self.rule),
+            line(&self.limit),
+            self.used,
+            self.remaining,
+            Duration::from_millis(self.reset_after_ms),
+        )
+    }
+}

@@ -1,0 +1,147 @@
+//! Versions, for people.
+
+use std::{
+    fs, io,
+    path::{Component, Path},
+};
+
+use serde::Deserialize;
+
+use super::{
+    failure::Failure,
+    plain::{line, plain},
+    table::table,
+    time::utc,
+};
+use crate::control::{Files, Version};
+
+/// The file that has the number of the version that the files beside it were made from. It is hidden, so that it is no
+/// rules to who loads them.
+const MADE_FROM: &str = ".tollgate-version";
+
+/// The latest versions, and which one is current.
+#[derive(Debug, Deserialize)]
+pub(super) struct Latest {
+    pub(super) current: Option<u64>,
+    versions: Vec<Version>,
+}
+
+/// A version, unless the files come from a directory, and its files.
+#[derive(Debug, Deserialize)]
+pub(super) struct Whole {
+    version: Option<Version>,
+    files: Files,
+}
+
+impl Latest {
+    pub(super) fn shown(&self) -> String {
+        if self.versions.is_empty() {
+            return "there is no version yet\n".to_owned();
+        }
+        let rows = self.versions.iter().map(|version| {
+            let number = version.number.to_string();
+            let current = if Some(version.number) == self.current { "current" } else { "" };
+            let comment = match (version.rollback_to, version.comment.trim()) {
+                (Some(to), "") => format!("back to {to}"),
+                (Some(to), comment) => format!("back to {to}: {comment}"),
+                (None, comment) => comment.to_owned(),
+            };
+            let made = utc(version.created_at_ms);
+            [number, current.to_owned(), made, line(&version.author), line(&comment)]
+        });
+        table(["VERSION", "", "MADE", "BY", "COMMENT"], &rows.collect::<Vec<_>>())
+    }
+}
+
+impl Whole {
+    pub(super) fn shown(&self) -> String {
+        let files = self.files.iter().map(|(name, text)| {
+            let end = if text.ends_with('\n') { "" } else { "\n" };
+            format!("# {}\n{}{end}", line(name), plain(text))
+        });
+        std::iter::once(self.head()).chain(files).collect()
+    }
+
+    fn head(&self) -> String {
+        match &self.version {
+            None => "# the rules come from a directory\n".to_owned(),
+            Some(version) => {
+                let (made, author) = (utc(version.created_at_ms), line(&version.author));
+                format!("# version {}, made {made} by {author}: {}\n", version.number, line(&version.comment))
+            }
+        }
+    }
+
+    /// Writes the files into a directory, which is empty or not there.
+    pub(super) fn write(&self, directory: &Path) -> Result<String, Failure> {
+        let fails = |path: &Path| {
+            let name = path.display().to_string();
+            move |error: io::Error| Failure::File { name, reason: error.to_string() }
+        };
+        fs::create_dir_all(directory).map_err(fails(directory))?;
+        if fs::read_dir(directory).map_err(fails(directory))?.next().is_some() {
+            return Err(fails(directory)(io::Error::other(
+                "expected an empty directory, so that nothing is mixed up",
+            )));
+        }
+        for (name, text) in &self.files {
+            // A name is the server's.
+            if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
+                return Err(fails(directory)(io::Error::other(format!("the name {name:?} leads out of it"))));
+            }
+            let file = directory.join(name);
+            if let Some(parent) = file.parent() {
+                fs::create_dir_all(parent).map_err(fails(parent))?;
+            }
+            fs::write(&file, text).map_err(fails(&file))?;
+        }
+        if let Some(version) = &self.version {
+            edit(directory, version.number)?;
+        }
+        Ok(format!("{}files written: {}\n", self.head(), self.files.len()))
+    }
+}
+
+/// The version that a directory's files were made from, if it was written into it.
+pub(super) fn edited(directory: &Path) -> Result<Option<u64>, Failure> {
+    let path = directory.join(MADE_FROM);
+    let fails = |reason: String| Failure::File { name: path.display().to_string(), reason };
+    match fs::read_to_string(&path) {
+        Ok(text) => match text.trim().parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(fails("expected the number of a version".to_owned())),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(fails(error.to_string())),
+    }
+}
+
+/// Notes in a directory which version its files are, or were made from.
+pub(super) fn edit(directory: &Path, number: u64) -> Result<(), Failure> {
+    let path = directory.join(MADE_FROM);
+    let fails =
+        |error: io::Error| Failure::File { name: path.display().to_string(), reason: error.to_string() };
+    fs::write(&path, format!("{number}\n")).map_err(fails)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(name: &str) -> Whole {
+        Whole { version: None, files: Files::from([(name.to_owned(), "domain: d\n".to_owned())]) }
+    }
+
+    #[test]
+    fn files_are_written_below_an_empty_directory_and_nowhere_else() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let inner = directory.path().join("rules");
+        for name in ["../out.yaml", "/tmp/out.yaml", "a/../../out.yaml", ""] {
+            assert!(whole(name).write(&inner).is_err(), "{name}");
+        }
+        whole("teams/search.yaml").write(&inner).expect("written");
+        assert_eq!(fs::read_to_string(inner.join("teams/search.yaml")).expect("is there"), "domain: d\n");
+        assert!(whole("other.yaml").write(&inner).is_err(), "it is not empty");
+        assert!(!directory.path().join("out.yaml").exists());
+    }
+}

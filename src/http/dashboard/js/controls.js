@@ -1,0 +1,87 @@
+// Small parts that every view has.
+
+import { h, redraw, unique } from './dom.js';
+import { say } from './messages.js';
+import { data, trouble } from './poll.js';
+import { WHY_NOT, mayWrite } from './session.js';
+
+/** A state, as a sign, a word and a colour: `ok`, `warn`, `bad`, `accent` or nothing. */
+export const badge = (word, kind = '') => h('span', { class: `badge ${kind}` }, word);
+
+export const button = (label, press, kind = '', props = {}) =>
+  h('button', { type: 'button', class: kind, on: { click: press }, ...props }, label);
+
+/**
+ * A button that changes something. For a viewer it is there, can be reached, and says why it does nothing;
+ * `describe` tells screen readers what it is about.
+ */
+export function writeButton(label, press, kind = '', describe = '') {
+  const name = describe ? [label, h('span', { class: 'unseen' }, ` ${describe}`)] : label;
+  const made = button(name, (event) => (mayWrite() ? press(event) : say(WHY_NOT, 'bad')), kind, { data: { writes: '' } });
+  permit(made);
+  return made;
+}
+
+function permit(made) {
+  const isViewer = mayWrite() === false;
+  if (isViewer) made.setAttribute('aria-disabled', 'true');
+  else made.removeAttribute('aria-disabled');
+  made.title = isViewer ? WHY_NOT : '';
+}
+
+data.me.subscribe(() => document.querySelectorAll('[data-writes]').forEach(permit));
+
+/** The head of a view: what it is, what it is for, and what can be done. */
+export function head(title, about, ...tools) {
+  const heading = h('h1', { tabindex: '-1' }, title);
+  return h('div', { class: 'head' }, h('div', {}, heading, about && h('p', {}, about)), h('div', { class: 'row' }, tools));
+}
+
+export function panel(title, note, ...inside) {
+  const heading = h('h2', { id: unique('panel') }, title);
+  const top = h('header', {}, heading, note && h('p', {}, note));
+  return h('section', { class: 'panel', 'aria-labelledby': heading.id }, top, inside);
+}
+
+/** A field with its label, and a hint that is read out with it. */
+export function field(label, input, hint = '') {
+  input.id ||= unique('field');
+  const below = hint && h('p', { class: 'hint', id: `${input.id}-hint` }, hint);
+  if (below) input.setAttribute('aria-describedby', below.id);
+  return h('div', { class: 'field' }, h('label', { for: input.id }, label), input, below);
+}
+
+/** A choice among values; options are `[value, label]`. */
+export const select = (options, chosen, props = {}) =>
+  h('select', { ...props, value: chosen }, options.map(([value, label]) => h('option', { value }, label)));
+
+const LIFETIMES = [['900', '15 minutes'], ['3600', '1 hour'], ['21600', '6 hours'], ['86400', '1 day'], ['604800', '7 days'],
+  ['', 'Until it is removed']];
+
+/** For how long; `seconds()` gives undefined for good. */
+export function lifetime(chosen = '3600') {
+  const node = select(LIFETIMES, chosen);
+  return { node, seconds: () => (node.value === '' ? undefined : Number(node.value)) };
+}
+
+export const notice = (kind, ...inside) => h('div', { class: `notice ${kind}` }, inside);
+
+/** Notices that no newer answer can be had of these, while that is so. Gives the node and what ends it. */
+export function troubles(...names) {
+  const node = h('div', { class: 'stack', hidden: true });
+  const look = () => {
+    const said = [...new Set(names.map((name) => trouble[name].get()).filter((message) => message))];
+    node.hidden = said.length === 0;
+    redraw(node, said.join('\n'), () => said.map((message) => notice('warn', h('p', {}, message))));
+  };
+  const ends = names.map((name) => trouble[name].subscribe(look));
+  return { node, stop: () => ends.forEach((end) => end()) };
+}
+
+/** Says why nothing can be changed, to those who may not. */
+export function viewerNotice() {
+  const node = notice('', h('p', {}, WHY_NOT));
+  const stop = data.me.subscribe(() => (node.hidden = mayWrite() !== false));
+  node.hidden = mayWrite() !== false;
+  return { node, stop };
+}

@@ -1,0 +1,60 @@
+// Numbers and times, for people.
+
+import { now } from './time.js';
+
+const SECOND = 1000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
+const clockTime = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const minuteTime = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' });
+const dayTime = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
+
+/** `1,234`, and `1.23M` where it is long. */
+export const count = (value) => (value < 100_000 ? whole.format(value) : short.format(value));
+
+/** In a second: `0`, `0.4`, `12`, `3.4K`. */
+export function rate(value) {
+  if (value === 0) return '0';
+  if (value < 0.1) return '<0.1';
+  return value < 10 ? String(Number(value.toFixed(1))) : value < 10_000 ? whole.format(value) : short.format(value);
+}
+
+/** Of a part of one: `0 %`, `0.4 %`, `31 %`. */
+export function percent(part) {
+  const value = part * 100;
+  if (value === 0) return '0 %';
+  if (value < 0.1) return '<0.1 %';
+  return `${value < 10 ? Number(value.toFixed(1)) : Math.round(value)} %`;
+}
+
+/** Of microseconds, in two parts: the number and its unit. */
+export function latency(micros) {
+  if (micros === null || micros === undefined) return ['–', ''];
+  if (micros < 1000) return [whole.format(micros), 'µs'];
+  const millis = micros / 1000;
+  if (millis < 1000) return [millis < 100 ? String(Number(millis.toPrecision(2))) : whole.format(millis), 'ms'];
+  return [(millis / 1000).toFixed(1), 's'];
+}
+
+export const micros = (value) => latency(value).join(' ').trim();
+
+/** `45 s`, `12 min`, `3 h`, `2 days`. */
+export function span(millis) {
+  const length = Math.max(0, millis);
+  if (length < MINUTE) return `${Math.round(length / SECOND)} s`;
+  if (length < HOUR) return `${Math.floor(length / MINUTE)} min`;
+  if (length < DAY) return `${Math.floor(length / HOUR)} h ${Math.floor((length % HOUR) / MINUTE)} min`;
+  const days = Math.floor(length / DAY);
+  return days === 1 ? '1 day' : `${days} days`;
+}
+
+export const ago = (at) => (now() - at < 1500 ? 'just now' : `${span(now() - at)} ago`);
+export const until = (at) => (at <= now() ? 'ended' : `in ${span(at - now())}`);
+export const clock = (at) => clockTime.format(at);
+export const minute = (at) => minuteTime.format(at);
+export const date = (at) => dayTime.format(at);
+export const plural = (number, one, many) => `${count(number)} ${number === 1 ? one : many}`;

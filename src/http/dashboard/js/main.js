@@ -1,0 +1,16 @@
+// Starts the page.
+
+import { startCounts } from './counts.js';
+import { startFrame } from './frame.js';
+import { watch } from './poll.js';
+import { startRoutes } from './routes.js';
+
+startFrame();
+startCounts();
+startRoutes();
+watch('me', 'status', 'lists');
+
+document.querySelector('.skip').addEventListener('click', (event) => {
+  event.preventDefault();
+  document.getElementById('main').focus();
+});

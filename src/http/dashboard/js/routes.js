@@ -1,0 +1,48 @@
+// Which view is shown: what stands behind the `#` names it.
+
+import { isTokenWanted } from './poll.js';
+import { audit } from './views/audit.js';
+import { editor } from './views/editor.js';
+import { lists } from './views/lists.js';
+import { overview } from './views/overview.js';
+import { rules } from './views/rules.js';
+import { signInForm } from './views/sign_in.js';
+import { talkers } from './views/talkers.js';
+import { tryBox } from './views/try.js';
+import { versions } from './views/versions.js';
+
+/** Each gives its title, its node and what ends it. */
+const VIEWS = { overview, rules, talkers, lists, editor, versions, try: tryBox, audit };
+
+let stop = () => {};
+let isFirst = true;
+
+export function startRoutes() {
+  addEventListener('hashchange', show);
+  isTokenWanted.subscribe(show);
+}
+
+function show() {
+  const [name, rest] = location.hash.replace(/^#\//, '').split('?');
+  const view = Object.hasOwn(VIEWS, name) ? name : 'overview';
+  const make = isTokenWanted.get() ? signInForm : VIEWS[view];
+  stop();
+  const main = document.getElementById('main');
+  const made = make(new URLSearchParams(rest));
+  main.replaceChildren(made.node);
+  stop = made.stop;
+  document.title = `${made.title} · tollgate`;
+  for (const link of document.querySelectorAll('.nav a')) {
+    if (link.getAttribute('href') === `#/${view}`) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  document.querySelector('.nav').hidden = isTokenWanted.get();
+  if (!isFirst) settle(main, made);
+  made.ready?.();
+  isFirst = false;
+}
+
+function settle(main, made) {
+  scrollTo(0, 0);
+  if (!made.ready) main.querySelector('h1')?.focus({ preventScroll: true });
+}

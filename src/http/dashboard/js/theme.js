@@ -1,0 +1,23 @@
+// Light or dark: as the system has it, until somebody says otherwise.
+
+import { h } from './dom.js';
+
+const NAME = 'tollgate.theme';
+const system = matchMedia('(prefers-color-scheme: dark)');
+const current = () => document.documentElement.dataset.theme ?? (system.matches ? 'dark' : 'light');
+const other = () => (current() === 'dark' ? 'light' : 'dark');
+
+/** The button that changes it. */
+export function themeButton() {
+  const label = () => [other() === 'dark' ? 'Dark' : 'Light', h('span', { class: 'unseen' }, ' theme')];
+  const button = h('button', { type: 'button', class: 'small', on: { click: change } }, label());
+  const relabel = () => button.replaceChildren(...label());
+  system.addEventListener('change', relabel);
+  function change() {
+    const next = other();
+    document.documentElement.dataset.theme = next;
+    localStorage.setItem(NAME, next);
+    relabel();
+  }
+  return button;
+}

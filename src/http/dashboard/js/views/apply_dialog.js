@@ -1,0 +1,98 @@
+// The last look before a draft is applied: what changes, why, and what stands against it.
+
+import { Refused, call } from '../api.js';
+import { button, field, notice } from '../controls.js';
+import { diffView } from '../diff_view.js';
+import { openDialog } from '../dialog.js';
+import { h } from '../dom.js';
+import { draft } from '../draft.js';
+import { ago } from '../format.js';
+import { say } from '../messages.js';
+import { refresh } from '../poll.js';
+import { forceGate } from './force.js';
+import { versionDiff } from './version_dialogs.js';
+import { rebase } from './rebase.js';
+
+/** Opens it. `reasons` are those that validation told already; `done(outcome)` hears what became of it. */
+export async function applyDialog(reasons, done) {
+  // What is shown is what is sent.
+  const { base, files } = draft;
+  const changes = h('div', {}, h('p', { class: 'muted' }, 'Comparing…'));
+  const comment = h('input', { type: 'text', maxlength: 500, placeholder: 'Why, for those who come after',
+    value: draft.comment, on: { input: () => (draft.comment = comment.value) } });
+  const gate = forceGate();
+  const dialog = openDialog({
+    title: 'Apply these rules?',
+    wide: true,
+    content: [gate.node, changes, field('Comment', comment)],
+    label: 'Apply',
+    submit: async (handle) => {
+      const body = { based_on: base, files, comment: comment.value.trim() };
+      try {
+        const { version } = await gate.send((isForced) => call('POST', 'versions', { ...body, force: isForced || undefined }));
+        applied(version, files, handle, done);
+        return true;
+      } catch (error) {
+        return refused(error, { handle, against: gate.node, done });
+      }
+    },
+  });
+  if (reasons.length > 0) gate.ask(reasons);
+  comment.focus();
+  await showChanges(changes, dialog, { files, against: base ?? undefined });
+}
+
+async function showChanges(changes, dialog, asked) {
+  try {
+    changes.replaceChildren(diffView(await call('POST', 'diff', asked)));
+  } catch (error) {
+    changes.replaceChildren();
+    dialog.wrong(error.message);
+  }
+}
+
+/** What was sent is current; what was typed since is an edit of it. */
+function applied(version, files, handle, done) {
+  draft.restart(version.number, files, draft.files);
+  draft.comment = '';
+  refresh('status', 'rules', 'versions', 'audit');
+  if (!handle.isOpen()) say(`Version ${version.number} is current.`);
+  done({ applied: version });
+}
+
+/** Whether the dialog is to close: what is refused can mostly be answered in it. */
+function refused(error, { handle, against, done }) {
+  if (!(error instanceof Refused) || !handle.isOpen()) throw error;
+  if (error.code === 'stale') {
+    against.replaceChildren(staleNotice(error.details.current, handle, done));
+    handle.send.hidden = true;
+    against.scrollIntoView({ block: 'nearest' });
+    return false;
+  }
+  if (error.code === 'invalid') {
+    done({ problems: error.details.problems });
+    return true;
+  }
+  throw error;
+}
+
+/** Somebody else was faster: says who, and offers the ways on. Nothing is lost in any of them. */
+function staleNotice(current, handle, done) {
+  const about = current.comment ? `“${current.comment}”` : 'without a comment';
+  const box = notice('warn', h('div', { class: 'stack' },
+    h('p', { class: 'strong', role: 'alert' }, `${current.author} made version ${current.number} ${ago(current.created_at_ms)}, ${about}.`),
+    h('p', {}, `Your edit is of version ${draft.base ?? 'none'}, so nothing was applied. Your text is kept.`)),
+  h('div', { class: 'row' },
+    button('See what they changed', () => versionDiff(current.number, draft.base ?? undefined)),
+    button('Rebase my edit on it', async () => {
+      try {
+        const outcome = await rebase();
+        handle.close();
+        done({ rebased: outcome });
+      } catch (error) {
+        handle.wrong(error.message);
+      }
+    }, 'primary')));
+  queueMicrotask(() => box.querySelector('button.primary').focus());
+  return box;
+}

@@ -1,0 +1,47 @@
+// Cells of tables of rules.
+
+import { badge } from '../controls.js';
+import { h } from '../dom.js';
+import { count, percent, rate } from '../format.js';
+
+/** A rule's name and where it stands. */
+export function ruleName(get) {
+  const rule = get();
+  const below = [rule.domain, rule.name, `${rule.file}:${rule.line}`].filter(Boolean).join(' · ');
+  return h('div', {}, h('span', { class: 'path' }, rule.rule), h('span', { class: 'below' }, below));
+}
+
+const STATES = { off: ['off', 'bad'], shadow: ['shadow', 'warn'] };
+
+/** A limit in two lines: how much, and how it is counted. */
+export function limitCell(get) {
+  const [amount, ...rest] = get().limit.split(', ');
+  const grouped = amount.replace(/^\d+/, (digits) => BigInt(digits).toLocaleString('en'));
+  return h('div', { class: 'limit' }, h('span', { class: 'strong number' }, grouped), h('span', { class: 'below' }, rest.join(', ')));
+}
+
+export const limitMark = (rule) => rule.limit;
+
+/** What becomes of requests that are over the limit. */
+export function ruleState(rule) {
+  if (rule.switch) return badge(`switched ${STATES[rule.switch][0]}`, STATES[rule.switch][1]);
+  if (rule.shadow_mode) return badge('shadow mode', 'warn');
+  if (rule.quota_mode) return badge('quota mode', 'accent');
+  return badge('enforced', 'ok');
+}
+
+export const stateMark = (rule) => `${rule.switch}${rule.shadow_mode}${rule.quota_mode}`;
+const rateText = (value) => (value === null ? '…' : rate(value));
+const overPart = (rule) => (rule.hits === 0 ? 0 : rule.over / rule.hits);
+
+export const numbers = {
+  hitsRate: { id: 'hitsRate', label: 'Hits/s', kind: 'numeric', text: (rule) => rateText(rule.hitsRate),
+    sort: (rule) => rule.hitsRate ?? rule.hits },
+  overRate: { id: 'overRate', label: 'Denied/s', kind: 'numeric', text: (rule) => rateText(rule.overRate),
+    sort: (rule) => rule.overRate ?? rule.over },
+  hits: { id: 'hits', label: 'Hits', kind: 'numeric', text: (rule) => count(rule.hits), sort: (rule) => rule.hits },
+  over: { id: 'over', label: 'Denied', kind: 'numeric', text: (rule) => count(rule.over), sort: (rule) => rule.over },
+  near: { id: 'near', label: 'Near', kind: 'numeric', text: (rule) => count(rule.near), sort: (rule) => rule.near },
+  shadow: { id: 'shadow', label: 'Shadow', kind: 'numeric', text: (rule) => count(rule.shadow), sort: (rule) => rule.shadow },
+  part: { id: 'part', label: 'Denied %', kind: 'numeric', text: (rule) => percent(overPart(rule)), sort: overPart },
+};

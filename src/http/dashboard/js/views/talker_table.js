@@ -1,0 +1,44 @@
+// A table of keys that ask much, or are denied much, each with the way to ban it.
+
+import { writeButton } from '../controls.js';
+import { readDescriptor } from '../descriptor.js';
+import { h, svg } from '../dom.js';
+import { count } from '../format.js';
+import { table } from '../table.js';
+import { listDialog } from './list_dialog.js';
+
+/** `unit` is what is counted: `hits` or `denied`. Talkers have a `domain`, which is shown where `isMixed`. */
+export function talkerTable(caption, unit, isMixed = false) {
+  const list = table({
+    caption,
+    keyOf: (talker) => `${talker.domain}\n${talker.key}`,
+    empty: 'None within the last minute.',
+    holds: true,
+    columns: [
+      { id: 'key', label: 'Key', isHead: true, kind: 'most', mark: (talker) => Math.round(talker.part * 100),
+        node: (get) => share(get(), unit, isMixed) },
+      { id: 'hits', label: unit === 'hits' ? 'Hits' : 'Denied', kind: 'numeric',
+        mark: (talker) => `${talker.hits} ${talker.error}`, node: (get) => amount(get()) },
+      { id: 'do', label: 'Actions', isBare: true, node: (get) => h('div', { class: 'tools' },
+        writeButton('Ban…', () => ban(get(), unit), 'small', get().key)) },
+    ],
+  });
+  const update = (all) => list.update(all.map((one) => ({ ...one, part: one.hits / Math.max(1, all[0].hits) })));
+  return { node: list.node, update };
+}
+
+/** The key before a bar that is as long as its part of the first one. */
+const share = (talker, unit, isMixed) => h('div', {},
+  h('span', { class: `share ${unit === 'hits' ? '' : 'bad-share'}` },
+    svg('svg', { 'aria-hidden': 'true', preserveAspectRatio: 'none', viewBox: '0 0 100 1' },
+      svg('rect', { width: talker.part * 100, height: 1 })), h('code', {}, talker.key)),
+  isMixed && h('span', { class: 'below' }, talker.domain));
+
+const amount = (talker) => h('span', {}, count(talker.hits),
+  talker.error > 0 && h('span', { class: 'below' }, `± ${count(talker.error)}`));
+
+function ban(talker, unit) {
+  const what = unit === 'hits' ? 'hits' : 'denied hits';
+  listDialog({ list: 'deny', domain: talker.domain, descriptor: readDescriptor(talker.key),
+    reason: `Top talker: ${count(talker.hits)} ${what} in a minute` });
+}

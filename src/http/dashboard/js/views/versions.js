@@ -1,0 +1,93 @@
+// Every version of the rules: who made it, why, who enforces it, and the way back to it.
+
+import { call, query } from '../api.js';
+import { all } from '../cell.js';
+import { badge, button, head, panel, troubles, viewerNotice, writeButton } from '../controls.js';
+import { busy } from '../dialog.js';
+import { h } from '../dom.js';
+import { ago, date } from '../format.js';
+import { say } from '../messages.js';
+import { data, watch } from '../poll.js';
+import { go } from '../places.js';
+import { table } from '../table.js';
+import { sourceNotice } from './source_notice.js';
+import { rollbackDialog, versionDiff } from './version_dialogs.js';
+
+export function versions() {
+  let older = [];
+  const current = () => data.versions.get()?.current;
+  const list = table({
+    caption: 'Versions of the rules, newest first',
+    keyOf: (version) => version.number,
+    most: 2000,
+    empty: 'There is no version yet. The first one is made when rules are applied.',
+    columns: [
+      { id: 'number', label: 'Version', isHead: true, mark: (version) => version.number === current(),
+        node: (get) => h('div', { class: 'row' }, h('span', { class: 'strong number' }, `Version ${get().number}`),
+          get().number === current() && badge('current', 'accent')) },
+      { id: 'who', label: 'Made by', text: (version) => version.author },
+      { id: 'when', label: 'When', mark: (version) => ago(version.created_at_ms),
+        node: (get) => h('time', { datetime: new Date(get().created_at_ms).toISOString(), title: date(get().created_at_ms) },
+          ago(get().created_at_ms)) },
+      { id: 'why', label: 'Why', text: why },
+      { id: 'by', label: 'Enforced by', mark: (version) => enforcing(version).join(), node: (get) => enforcers(get()) },
+      { id: 'do', label: 'Actions', isBare: true, isWhole: true, mark: (version) => version.number === current(), node: tools },
+    ],
+  });
+  function tools(get) {
+    const about = `version ${get().number}`;
+    return h('div', { class: 'tools' },
+      get().number !== current() && writeButton('Roll back…', () => rollbackDialog(get(), current()), 'small', `to ${about}`),
+      button(['Diff', h('span', { class: 'unseen' }, ` ${about}`)], () => versionDiff(get().number), 'small'));
+  }
+
+  const more = button('Show older ones', load);
+  const viewer = viewerNotice();
+  const trouble = troubles('versions');
+  const shown = () => {
+    const newest = data.versions.get()?.versions ?? [];
+    const numbers = new Set(newest.map((version) => version.number));
+    return [...newest, ...older.filter((version) => !numbers.has(version.number))];
+  };
+  const draw = () => {
+    list.update(shown());
+    more.hidden = (shown().at(-1)?.number ?? 1) <= 1;
+  };
+  const source = sourceNotice();
+  const stop = all(viewer.stop, trouble.stop, source.stop, watch('versions'),
+    data.versions.subscribe((answer) => answer && draw()), data.status.subscribe((status) => status && draw()));
+
+  async function load() {
+    busy(more, true);
+    try {
+      const answer = await call('GET', query('versions', { before: shown().at(-1)?.number, limit: 50 }));
+      older = [...shown(), ...answer.versions];
+      draw();
+      if (answer.versions.length === 0) more.hidden = true;
+    } catch (error) {
+      say(error.message, 'bad');
+    }
+    busy(more, false);
+  }
+
+  const node = h('div', { class: 'view' },
+    head('Versions', 'Every change of the rules is a version, which never changes. Rolling back makes a new one.',
+      button('Edit rules', () => go('editor'), 'primary')),
+    source.node, viewer.node, trouble.node, panel('History', '', list.node), h('div', { class: 'row' }, more));
+  return { title: 'Versions', node, stop };
+}
+
+function why({ comment, rollback_to: to }) {
+  const said = comment || '–';
+  return to === null || to === undefined ? said : `Back to version ${to}${comment ? `: ${comment}` : ''}`;
+}
+
+const enforcing = (version) =>
+  (data.status.get()?.instances ?? []).filter((one) => one.version === version.number).map((one) => one.id);
+
+function enforcers(version) {
+  const who = enforcing(version);
+  const of = data.status.get()?.instances.length ?? 0;
+  if (who.length === 0) return h('span', { class: 'muted' }, '–');
+  return h('span', { title: who.join('\n') }, badge(`${who.length} of ${of}`, who.length === of ? 'ok' : 'warn'));
+}

@@ -1,0 +1,27 @@
+//! What is told of the descriptors of a request.
+
+use super::{Modes, Target};
+use crate::{
+    descriptor::Descriptor,
+    metrics,
+    rules::Domain,
+    top,
+    verdict::{Code, Status},
+};
+
+/// Counts what each descriptor came to: for the metrics of its limit, and for who asks the most.
+pub(super) fn count(
+    domain: &Domain,
+    descriptors: &[Descriptor<'_>],
+    targets: &[Target<'_>],
+    statuses: &[Status<'_>],
+    modes: Modes,
+) {
+    for ((descriptor, target), status) in descriptors.iter().zip(targets).zip(statuses) {
+        let is_denied = status.code() == Code::OverLimit;
+        top::seen(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
+        if let (Status::Limited(limited), Some(hits)) = (status, target.hits()) {
+            metrics::hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
+        }
+    }
+}

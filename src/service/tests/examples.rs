@@ -1,0 +1,155 @@
+//! What the examples of the configuration decide, not only that they load.
+
+use super::*;
+use crate::{descriptor, limiter::cell_of};
+
+/// The service with the rules of one example, and the name of its domain.
+struct Example {
+    asked: Asked,
+    domain: &'static str,
+}
+
+impl Example {
+    fn new(file: &str, domain: &'static str) -> Self {
+        let path = format!("{}/config/examples/{file}", env!("CARGO_MANIFEST_DIR"));
+        let rules = fs::read_to_string(path).expect("an example");
+        Self { asked: Asked::by(&rules, Modes::default(), answers(HeaderStyle::Off)), domain }
+    }
+
+    /// Asks for so many hits of each descriptor.
+    async fn ask(&self, hits: u32, descriptors: &[&[(&str, &str)]]) -> RateLimitResponse {
+        let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+        let descriptors = descriptors.iter().map(|entries| RateLimitDescriptor {
+            entries: entries.iter().map(entry).collect(),
+            hits_addend: Some(hits.into()),
+            ..Default::default()
+        });
+        let request = RateLimitRequest {
+            domain: self.domain.into(),
+            descriptors: descriptors.collect(),
+            hits_addend: 0,
+        };
+        self.asked
+            .service
+            .answer(&request, Patience::UNKNOWN, &mut Span::off())
+            .await
+            .expect("an answer")
+            .response
+    }
+
+    async fn passes(&self, hits: u32, descriptors: &[&[(&str, &str)]]) -> bool {
+        self.ask(hits, descriptors).await.overall_code() == Ok
+    }
+
+    /// Whether so many hits pass at once, and one more does not.
+    async fn limits_to(&self, limit: u32, entries: &[(&str, &str)]) -> bool {
+        self.passes(limit, &[entries]).await && !self.passes(1, &[entries]).await
+    }
+
+    /// What is left for each descriptor.
+    async fn left(&self, descriptors: &[&[(&str, &str)]]) -> Vec<u32> {
+        self.ask(0, descriptors).await.statuses.iter().map(|status| status.limit_remaining).collect()
+    }
+}
+
+#[tokio::test]
+async fn tiers_limit_each_key_by_what_it_pays_for() {
+    let tiers = Example::new("tiers.yaml", "example_tiers");
+    let of = |tier, key| [("tier", tier), ("api_key", key)];
+    assert!(tiers.limits_to(60, &of("free", "one")).await);
+    assert!(tiers.passes(60, &[&of("free", "two")]).await, "each key has its own");
+    assert!(tiers.passes(61, &[&of("pro", "one")]).await, "pro passes where free is denied");
+    assert!(tiers.limits_to(539, &of("pro", "one")).await);
+    assert!(tiers.limits_to(500, &of("enterprise", "one")).await);
+    assert!(tiers.limits_to(60, &of("platinum", "one")).await, "a tier that is not listed is as free");
+}
+
+#[tokio::test]
+async fn a_key_with_a_limit_of_its_own_has_it_in_its_tier_alone() {
+    let tiers = Example::new("tiers.yaml", "example_tiers");
+    let of = |tier, key| [("tier", tier), ("api_key", key)];
+    assert!(tiers.limits_to(1500, &of("pro", "acme")).await);
+    assert!(tiers.limits_to(600, &of("pro", "another")).await);
+    assert!(tiers.limits_to(60, &of("free", "acme")).await);
+    assert!(tiers.passes(1_000_000, &[&of("enterprise", "globex")]).await);
+}
+
+#[tokio::test]
+async fn lists_go_by_value_pattern_and_range() {
+    let lists = Example::new("allow_and_deny_lists.yaml", "example_lists");
+    for key in ["monitoring", "internal", "partner-7"] {
+        assert!(lists.passes(1_000, &[&[("api_key", key)]]).await, "{key}");
+    }
+    for key in ["leaked", "trial-7-2023", "trial--2023"] {
+        assert!(!lists.passes(1, &[&[("api_key", key)]]).await, "{key}");
+    }
+    assert!(lists.limits_to(10, &[("api_key", "trial-7-2024")]).await);
+    assert!(lists.passes(1_000, &[&[("remote_address", "10.1.2.3")]]).await);
+    for address in ["203.0.113.1", "203.0.113.80", "::ffff:203.0.113.1"] {
+        assert!(!lists.passes(1, &[&[("remote_address", address)]]).await, "{address}");
+    }
+    assert!(lists.limits_to(50, &[("remote_address", "203.0.113.64")]).await, "a longer prefix goes first");
+    assert!(lists.limits_to(50, &[("remote_address", "198.51.100.1")]).await);
+}
+
+#[tokio::test]
+async fn an_allowed_key_passes_from_a_blocked_network_only_where_its_rule_replaces_that() {
+    let lists = Example::new("allow_and_deny_lists.yaml", "example_lists");
+    let from_there = |key| [[("api_key", key)], [("remote_address", "203.0.113.1")]];
+    for (key, passes) in [("monitoring", true), ("internal", false), ("partner-7", false)] {
+        let [key_entry, address] = from_there(key);
+        assert_eq!(lists.passes(1, &[&key_entry, &address]).await, passes, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn endpoints_are_limited_by_operation_whatever_identifiers_their_paths_have() {
+    let endpoints = Example::new("per_endpoint_regex.yaml", "example_per_endpoint");
+    let of = |key, method, path| [("api_key", key), ("method", method), ("path", path)];
+    assert!(endpoints.passes(5, &[&of("a", "POST", "/v1/orders")]).await);
+    assert!(endpoints.limits_to(5, &of("a", "POST", "/v2/orders/?dry_run=1")).await, "versions share");
+    assert!(endpoints.passes(10, &[&of("b", "POST", "/v1/orders")]).await, "clients do not");
+    assert!(endpoints.passes(150, &[&of("a", "GET", "/v1/orders/1")]).await);
+    assert!(endpoints.limits_to(150, &of("a", "GET", "/v1/orders/2?full=1")).await);
+    assert!(endpoints.passes(10, &[&of("a", "GET", "/v1/search?q=x")]).await);
+    assert!(endpoints.limits_to(10, &of("a", "GET", "/v1/reports/june")).await);
+    assert!(endpoints.limits_to(600, &of("a", "GET", "/v1/orders")).await, "what is left");
+    assert!(endpoints.limits_to(120, &of("a", "POST", "/v1/search")).await);
+}
+
+#[tokio::test]
+async fn composed_limits_are_charged_all_or_none() {
+    let composed = Example::new("composed_atomic.yaml", "example_composed");
+    let app = ("app", "shop");
+    let (everyone, user, path) = ([app], [app, ("user", "u")], [app, ("path", "/checkout/7?x")]);
+    let all: [&[_]; 3] = [&everyone, &user, &path];
+    assert!(composed.passes(40, &all).await);
+    assert_eq!(composed.left(&all).await, [960, 60, 10]);
+    // The endpoint denies: neither the user nor everyone pays for it.
+    assert_eq!(codes(&composed.ask(11, &all).await), (OverLimit, vec![Ok, Ok, OverLimit]));
+    assert_eq!(composed.left(&all).await, [960, 60, 10]);
+    // The user denies: neither the endpoint nor everyone pays for it.
+    assert!(composed.passes(55, &[&user]).await);
+    assert_eq!(codes(&composed.ask(6, &all).await), (OverLimit, vec![Ok, OverLimit, Ok]));
+    assert_eq!(composed.left(&all).await, [960, 5, 10]);
+    assert!(composed.passes(5, &all).await);
+    assert_eq!(composed.left(&all).await, [955, 0, 5]);
+    assert!(composed.passes(500, &[&everyone, &[app, ("path", "/")]]).await, "another endpoint has its own");
+}
+
+#[tokio::test]
+async fn composed_limits_are_one_call_on_one_shard() {
+    let composed = Example::new("composed_atomic.yaml", "example_composed");
+    let rules = composed.asked.rules.load().expect("in force");
+    let domain = rules.domain(composed.domain).expect("is there");
+    let tags: Vec<String> = [None, Some(("user", "u")), Some(("path", "/checkout")), Some(("path", "/"))]
+        .into_iter()
+        .map(|last| {
+            let pairs = [("app", "shop")].into_iter().chain(last);
+            let entries: Vec<_> = pairs.map(|(key, value)| descriptor::Entry { key, value }).collect();
+            let rule = domain.root.rule(&entries).expect("a rule");
+            String::from_utf8_lossy(cell_of(domain, rule, &entries).tag()).into_owned()
+        })
+        .collect();
+    assert_eq!(tags, vec!["{example_composed|app=shop}"; 4]);
+}

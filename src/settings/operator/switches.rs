@@ -1,0 +1,99 @@
+//! `tollgate switch`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::{OperatorSettings, Task, connection::ConnectionFlags};
+use crate::{
+    control::SwitchMode,
+    settings::{error::Problem, value::positive_duration},
+};
+
+#[derive(Args, Debug)]
+pub(in crate::settings) struct SwitchFlags {
+    #[command(subcommand)]
+    verb: SwitchVerb,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+#[derive(Debug, Subcommand)]
+enum SwitchVerb {
+    /// List the switches that are set.
+    List,
+    /// Set the switch of a rule.
+    Set {
+        /// `off`: the rule limits nothing. `shadow`: what is over it is counted, and passes.
+        #[arg(value_name = "off|shadow", value_parser = mode)]
+        mode: SwitchMode,
+        #[command(flatten)]
+        rule: RuleFlags,
+        /// Why.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// For how long. Default: until it is removed.
+        #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
+        lasting: Option<Duration>,
+    },
+    /// Remove the switch of a rule, which is enforced again as it says.
+    Remove {
+        #[command(flatten)]
+        rule: RuleFlags,
+    },
+}
+
+#[derive(Args, Debug)]
+struct RuleFlags {
+    /// Domain of the rule.
+    #[arg(long, value_name = "NAME")]
+    domain: String,
+    /// Path of the rule, as `/rlconfig` and metrics have it: `tenant_acme.path`.
+    #[arg(long, value_name = "PATH")]
+    rule: String,
+}
+
+/// What is asked about the switches of rules.
+#[derive(Clone, Debug)]
+pub enum SwitchTask {
+    /// Which are set.
+    Show,
+    /// To set one.
+    Set {
+        /// The rule's domain.
+        domain: String,
+        /// The rule's path.
+        rule: String,
+        /// To what.
+        mode: SwitchMode,
+        /// Why.
+        reason: String,
+        /// For how long, if not until it is removed.
+        lasting: Option<Duration>,
+    },
+    /// To remove one.
+    Remove {
+        /// The rule's domain.
+        domain: String,
+        /// The rule's path.
+        rule: String,
+    },
+}
+
+impl SwitchFlags {
+    pub(in crate::settings) fn resolve(self) -> Result<OperatorSettings, Problem> {
+        let task = match self.verb {
+            SwitchVerb::List => SwitchTask::Show,
+            SwitchVerb::Set { mode, rule: RuleFlags { domain, rule }, reason, lasting } => {
+                SwitchTask::Set { domain, rule, mode, reason, lasting }
+            }
+            SwitchVerb::Remove { rule: RuleFlags { domain, rule } } => SwitchTask::Remove { domain, rule },
+        };
+        self.connection.resolve(Task::Switch(task))
+    }
+}
+
+fn mode(text: &str) -> Result<SwitchMode, String> {
+    let known = SwitchMode::ALL.into_iter().find(|mode| mode.name() == text);
+    known.ok_or_else(|| "expected off or shadow".to_owned())
+}

@@ -1,0 +1,114 @@
+//! What the words of operators' commands come to.
+
+use std::{ffi::OsString, path::Path, time::Duration};
+
+use super::*;
+use crate::{
+    control::{List, SwitchMode},
+    settings::{Command, SettingsError, parse},
+};
+
+fn read(words: &[&str], variables: &[(&str, &str)]) -> Result<OperatorSettings, SettingsError> {
+    let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    match parse(std::iter::once("tollgate").chain(words.iter().copied()).map(OsString::from), variables)? {
+        Command::Operate(settings) => Ok(settings),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn task(words: &[&str]) -> Task {
+    read(words, &[]).expect("accepted").task
+}
+
+fn is_refused(words: &[&str]) -> bool {
+    read(words, &[]).is_err_and(|error| error.exit_code() == 2)
+}
+
+#[test]
+fn where_to_ask_is_said_before_or_after_the_verb_or_by_a_variable() {
+    let url = |words: &[&str], variable: &str| {
+        let settings = read(words, &[("TOLLGATE_ADMIN_URL", variable)]).expect("accepted");
+        settings.connection.url.to_string()
+    };
+    assert_eq!(url(&["rules", "list"], ""), "http://127.0.0.1:6070");
+    assert_eq!(url(&["rules", "list"], "https://b"), "https://b");
+    assert_eq!(url(&["ban", "--admin-url", "http://a:1", "list"], "https://b"), "http://a:1");
+    assert_eq!(url(&["ban", "list", "--admin-url=http://a:1"], "https://b"), "http://a:1");
+    let wrong = read(&["rules", "list"], &[("TOLLGATE_ADMIN_URL", "http://:sesame@a")]).expect_err("refused");
+    assert!(wrong.to_string().contains("TOLLGATE_ADMIN_URL: expected"), "{wrong}");
+    assert!(!wrong.to_string().contains("sesame"), "{wrong}");
+    // The server does not take it for a mistake either.
+    assert!(parse(["tollgate".into()], [("TOLLGATE_ADMIN_URL".into(), "http://a:1".into())]).is_ok());
+}
+
+#[test]
+fn what_identifies_a_caller_comes_in_files_and_whole() {
+    let settings = read(&["rules", "list", "--cert", "c", "--key", "k", "--json"], &[]).expect("accepted");
+    assert!(settings.connection.identity.is_some() && settings.output == Output::Json);
+    assert!(is_refused(&["rules", "list", "--cert", "c"]));
+    assert!(is_refused(&["rules", "list", "--key", "k"]));
+    assert!(is_refused(&["rules", "list", "--token", "sesame"]));
+    assert!(is_refused(&["rules", "list", "--author", "a\nb"]));
+}
+
+#[test]
+fn a_directory_is_told_from_a_version_by_its_name() {
+    let compared = |what| match task(&["rules", "diff", what]) {
+        Task::Rules(RulesTask::Diff(compared, None)) => compared,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(compared("12"), Compared::Version(Which::Number(12)));
+    assert_eq!(compared("current"), Compared::Version(Which::Current));
+    assert_eq!(compared("./12"), Compared::Directory("./12".into()));
+    assert!(is_refused(&["rules", "diff", "12", "--against", "latest"]));
+}
+
+#[test]
+fn a_version_is_made_with_a_comment_and_perhaps_of_another() {
+    let based = |words: &[&str]| match task(&[&["rules", "apply", "d", "--comment", "why"], words].concat()) {
+        Task::Rules(RulesTask::Apply { directory, comment, based_on, force: false }) => {
+            assert_eq!((directory.as_path(), &*comment), (Path::new("d"), "why"));
+            based_on
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(based(&[]), None);
+    assert_eq!(based(&["--based-on", "none"]), Some(BasedOn::Nothing));
+    assert_eq!(based(&["--based-on", "7"]).and_then(BasedOn::number), Some(7));
+    assert!(is_refused(&["rules", "apply", "d"]), "without a comment");
+    assert!(is_refused(&["rules", "rollback", "current"]));
+}
+
+#[test]
+fn entries_and_switches_need_a_reason() {
+    match task(&[
+        "ban",
+        "add",
+        "--domain",
+        "*",
+        "ip=10.0.0.0/8,k=a*",
+        "--reason",
+        "why",
+        "--for",
+        "1h",
+        "--allow",
+    ]) {
+        Task::List(ListTask::Add { list: List::Allow, descriptor, lasting, .. }) => {
+            assert_eq!(descriptor.0[1], ("k".to_owned(), "a*".to_owned()));
+            assert_eq!(lasting, Some(Duration::from_secs(3600)));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(is_refused(&["ban", "add", "--domain", "d", "k=v"]));
+    assert!(is_refused(&["ban", "remove", "../versions"]), "an id becomes a part of a path");
+    let rule = ["--domain", "d", "--rule", "a.b"];
+    match task(&[&["switch", "set", "shadow", "--reason", "why"][..], &rule].concat()) {
+        Task::Switch(SwitchTask::Set { mode: SwitchMode::Shadow, rule, lasting: None, .. }) => {
+            assert_eq!(rule, "a.b");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(is_refused(&[&["switch", "set", "on", "--reason", "why"][..], &rule].concat()));
+    assert!(is_refused(&[&["switch", "set", "off"][..], &rule].concat()));
+    assert!(is_refused(&["counters", "refund", "--domain", "d", "k=v", "--hits", "0"]));
+}

@@ -1,0 +1,123 @@
+//! Traces.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use http::Uri;
+
+use super::value::{DescriptorWords, descriptor, ratio};
+
+/// Where traces go, and which.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceSettings {
+    /// The collector's URL, without a password.
+    pub endpoint: String,
+    /// PEM file of the authorities that the collector's certificate is to be of, in place of the usual public ones.
+    pub ca_certificate: Option<PathBuf>,
+    /// Which share of the calls whose callers tell of no trace begin one, from 0 to 1.
+    pub sample_ratio: f64,
+    /// What the service is called there.
+    pub service_name: String,
+    /// What else is told of this instance.
+    pub resource: Vec<(String, String)>,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Traces (none without --otlp-endpoint)")]
+pub(super) struct TraceFlags {
+    /// Collector that traces go to by OTLP over gRPC: http://HOST:PORT, or https:// for TLS. Headers that it needs are in
+    /// OTEL_EXPORTER_OTLP_HEADERS.
+    #[arg(long, value_name = "URL", value_parser = endpoint)]
+    otlp_endpoint: Option<String>,
+    /// PEM file of the authorities that the collector's certificate is to be of, in place of the usual public ones.
+    #[arg(long, value_name = "FILE")]
+    otlp_ca: Option<PathBuf>,
+    /// What the service is called there.
+    #[arg(long, value_name = "NAME", default_value = env!("CARGO_PKG_NAME"))]
+    otlp_name: String,
+    /// What else is told there of this instance. In values, %2C is a comma, and so on.
+    #[arg(long, value_name = "KEY=VALUE,…", value_parser = resource)]
+    otlp_resource: Option<DescriptorWords>,
+    /// Share of the calls, from 0 to 1, that begin a trace when their caller tells of none; one that does says itself
+    /// whether it is recorded.
+    #[arg(long, value_name = "RATIO", default_value = "0.01", value_parser = ratio)]
+    trace_sample_ratio: f64,
+}
+
+impl TraceFlags {
+    pub(super) fn resolve(self) -> Option<TraceSettings> {
+        Some(TraceSettings {
+            endpoint: self.otlp_endpoint?,
+            ca_certificate: self.otlp_ca,
+            sample_ratio: self.trace_sample_ratio,
+            service_name: self.otlp_name,
+            resource: self.otlp_resource.map(|DescriptorWords(pairs)| pairs).unwrap_or_default(),
+        })
+    }
+}
+
+/// Reads the URL of a collector. It is logged, so that it must have no password.
+fn endpoint(text: &str) -> Result<String, String> {
+    const EXPECTED: &str = "expected http://HOST:PORT or https://HOST:PORT, without a user";
+    let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
+    let has_scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+    match uri.authority() {
+        Some(authority) if has_scheme && !authority.as_str().contains('@') => Ok(text.to_owned()),
+        Some(_) | None => Err(EXPECTED.to_owned()),
+    }
+}
+
+/// Reads what is told of an instance, as OTEL_RESOURCE_ATTRIBUTES has it.
+fn resource(text: &str) -> Result<DescriptorWords, String> {
+    let DescriptorWords(mut pairs) = descriptor(text)?;
+    for (key, value) in &mut pairs {
+        *key = key.trim().to_owned();
+        *value = decoded(value.trim()).ok_or_else(|| format!("{value} is not percent-encoded text"))?;
+    }
+    Ok(DescriptorWords(pairs))
+}
+
+/// Text whose other characters are percent-encoded bytes of UTF-8.
+fn decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        let is_code = code.bytes().all(|digit| digit.is_ascii_hexdigit());
+        bytes.push(u8::from_str_radix(code, 16).ok().filter(|_| is_code)?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_an_instance_is_decoded() {
+        let of = |text| resource(text).map(|DescriptorWords(pairs)| pairs);
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(of("a=b%2Cc%3D%C3%A9, d=e"), Ok(vec![pair("a", "b,c=é"), pair("d", "e")]));
+        for bad in ["a=b, ", "a", "a=%", "a=%2", "a=%zz", "a=%+1", "a=%C3"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_collector_has_a_scheme_and_a_host_and_no_password() {
+        for good in ["http://localhost:4317", "https://collector.example", "http://[::1]:4317/"] {
+            assert_eq!(endpoint(good).as_deref(), Ok(good));
+        }
+        for bad in [
+            "",
+            "localhost:4317",
+            "grpc://localhost:4317",
+            "http://",
+            "https://user:secret@host:4317",
+            "/path",
+        ] {
+            assert!(endpoint(bad).is_err_and(|error| !error.contains("secret")), "{bad}");
+        }
+    }
+}

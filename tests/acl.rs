@@ -1,0 +1,195 @@
+//! What the user of the Redis has to be allowed.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use tokio::time::sleep;
+use tollgate::{
+    control::{Control, Draft, Files, List, ListEntry, Pair, RulesSource, Switch, SwitchMode},
+    store::redis::RedisSettings,
+};
+
+use crate::support::{
+    http,
+    redis::{COMMANDS, RULES_COMMANDS, Redis, guarded, settings},
+    tollgate::{Client, Tollgate, command, project, request, rules},
+};
+
+/// The words of the line that README has for an ACL file.
+fn documented() -> Vec<String> {
+    let readme = fs::read_to_string(project("README.md")).expect("it is there");
+    let (_, rest) = readme.split_once("```text\n  user tollgate ").expect("README has the line");
+    let (line, _) = rest.split_once("```").expect("it ends");
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A server with the user that README documents.
+fn server() -> (Redis, String) {
+    let line = documented();
+    let user: Vec<&str> = ["--user", "tollgate"].into_iter().chain(line.iter().map(String::as_str)).collect();
+    let redis = Redis::start_with(&user);
+    let url = format!("redis://tollgate:secret@127.0.0.1:{}", redis.port());
+    (redis, url)
+}
+
+/// What the server has refused, as it tells.
+fn refused(redis: &Redis) -> Vec<String> {
+    let log: Vec<redis::Value> =
+        redis::cmd("ACL").arg("LOG").query(&mut redis.connect()).expect("the server tells");
+    log.iter().map(|entry| format!("{entry:?}")).collect()
+}
+
+/// An instance whose log is in the directory.
+fn instance(directory: &TempDir, log: &Path, arguments: &[&str]) -> Tollgate {
+    let mut program = command();
+    program.stderr(File::create(log).expect("writable"));
+    let tollgate = Tollgate::spawn_by(program, directory.path(), arguments);
+    tollgate.wait_until_ready();
+    tollgate
+}
+
+/// Rules with each kind of counters, under a limit that tells their version.
+fn text(limit: u32) -> String {
+    let rule = |algorithm: &str| {
+        format!(
+            "- {{key: {algorithm}, rate_limit: {{algorithm: {algorithm}, unit: hour, requests_per_unit: {limit}}}}}\n"
+        )
+    };
+    let windows: String =
+        ["fixed_window", "sliding_window", "sliding_window_log", "token_bucket"].map(rule).concat();
+    let places = format!(
+        "- {{key: places, rate_limit: {{algorithm: concurrency, requests_per_unit: {limit}, lease_ttl: 60s}}}}\n"
+    );
+    format!("domain: web\ndescriptors:\n{windows}{places}")
+}
+
+/// Waits until the answer about a key is what `is_right` wants, and says how long that took.
+async fn until(client: &mut Client, key: &str, is_right: impl Fn(u32, bool) -> bool, what: &str) -> Duration {
+    let begun = Instant::now();
+    loop {
+        let answer = client.call(request("web", &[&[(key, "v")]])).await.expect("an answer");
+        let status = &answer.statuses[0];
+        let limit = status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+        if is_right(limit, answer.overall_code() == 1.try_into().expect("OK")) {
+            return begun.elapsed();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}: {answer:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_acl_that_readme_documents_suffices_for_all_that_it_is_for() {
+    let (redis, url) = server();
+    let directory = rules(&text(1_000));
+    let logs = tempfile::tempdir().expect("a directory");
+    let arguments = ["--store", &url, "--store-timeout", "2s", "--key-prefix", "p:", "--rules", "redis"];
+    let instances = [0, 1].map(|at| instance(&directory, &logs.path().join(format!("{at}.log")), &arguments));
+    let mut client = instances[0].client().await;
+    for key in ["fixed_window", "sliding_window", "sliding_window_log", "token_bucket", "places"] {
+        until(&mut client, key, |limit, passes| limit == 1_000 && passes, key).await;
+    }
+
+    // Whoever is told needs no poll.
+    let channel = "p:{tollgate-rules}:changes";
+    let begun = Instant::now();
+    let hearers = || -> usize {
+        let mut told = redis::cmd("PUBSUB");
+        let told: (String, usize) =
+            told.arg("NUMSUB").arg(channel).query(&mut redis.connect()).expect("told");
+        told.1
+    };
+    while hearers() < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody listens");
+        sleep(Duration::from_millis(20)).await;
+    }
+    let settings = RedisSettings { key_prefix: "p:".into(), ..settings(&url) };
+    let control = Control::redis(RulesSource::Redis, &settings).expect("valid settings");
+    for version in 1..5 {
+        let limit = 1_000 + u32::try_from(version).expect("small");
+        let files = Files::from([("rules.yaml".to_owned(), text(limit))]);
+        let (author, comment) = ("ada".to_owned(), String::new());
+        let draft = Draft { files, based_on: Some(version), rollback_to: None, author, comment };
+        control.apply(draft).await.expect("made");
+        until(&mut client, "fixed_window", |found, _| found == limit, "the version").await;
+    }
+
+    let entry = ListEntry {
+        id: "a".into(),
+        list: List::Deny,
+        domain: "web".into(),
+        descriptor: vec![Pair { key: "fixed_window".into(), value: "v".into() }],
+        reason: String::new(),
+        author: "ada".into(),
+        created_at_ms: 1,
+        expires_at_ms: None,
+    };
+    control.put_entry(entry).await.expect("put");
+    until(&mut client, "fixed_window", |_, passes| !passes, "the list").await;
+    assert!(control.remove_entry("a", "ada").await.expect("removed"));
+    until(&mut client, "fixed_window", |_, passes| passes, "the list").await;
+    let switch = Switch {
+        domain: "web".into(),
+        rule: "token_bucket".into(),
+        mode: SwitchMode::Off,
+        reason: String::new(),
+        author: "ada".into(),
+        created_at_ms: 1,
+        expires_at_ms: None,
+    };
+    control.put_switch(switch).await.expect("put");
+    until(&mut client, "token_bucket", |limit, _| limit == 0, "the switch").await;
+    assert!(control.remove_switch("web", "token_bucket", "ada").await.expect("removed"));
+    until(&mut client, "token_bucket", |limit, _| limit > 0, "the switch").await;
+    assert_eq!(control.versions(None, 10).await.expect("told").len(), 5);
+    assert!(control.version(2).await.expect("told").is_some());
+    assert_eq!(control.instances().await.expect("told").len(), 2);
+    assert!(control.audit(None, 100).await.expect("told").len() >= 9);
+
+    assert_eq!(refused(&redis), Vec::<String>::new());
+    for at in [0, 1] {
+        let log = fs::read_to_string(logs.path().join(format!("{at}.log"))).expect("it is there");
+        assert!(!log.contains(" WARN ") && !log.contains("ERROR"), "{log}");
+    }
+}
+
+/// Each command that is tested elsewhere, and no more than those by which changes are heard of beside.
+#[test]
+fn the_documented_acl_names_what_is_tested() {
+    let line = documented();
+    let named: BTreeSet<&str> = line.iter().filter_map(|word| word.strip_prefix('+')).collect();
+    let known = COMMANDS.into_iter().chain(RULES_COMMANDS).chain(["publish", "subscribe"]);
+    assert_eq!(named, known.collect());
+}
+
+#[tokio::test]
+async fn a_user_for_limits_alone_is_no_failure_where_rules_come_from_a_directory() {
+    let redis = Redis::start_with(&guarded("word", &[]));
+    let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
+    let directory = rules(&text(1_000));
+    let logs = tempfile::tempdir().expect("a directory");
+    let log = logs.path().join("log");
+    let arguments = ["--store", &url, "--store-timeout", "2s", "--key-prefix", "guarded:"];
+    let tollgate = instance(&directory, &log, &arguments);
+    let mut client = tollgate.client().await;
+    let told = || fs::read_to_string(&log).expect("it is there");
+    let begun = Instant::now();
+    while !told().contains("lists and switches are not available") {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", told());
+        sleep(Duration::from_millis(20)).await;
+    }
+    // Longer than what goes well takes from one look to the next.
+    sleep(Duration::from_millis(2_500)).await;
+    until(&mut client, "fixed_window", |limit, passes| limit == 1_000 && passes, "the limit").await;
+    let told = told();
+    assert_eq!((told.matches(" WARN ").count(), told.matches("ERROR").count()), (1, 0), "{told}");
+    let page = http::get(&tollgate.url("/metrics")).body;
+    assert!(page.contains("tollgate_rules_store_up 1\n"), "{page}");
+    let refused = refused(&redis);
+    assert!(refused.len() == 1 && refused[0].contains("hset"), "{refused:?}");
+}

@@ -1,0 +1,189 @@
+//! Who may do what, and what nobody is told.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::{Admin, code, draft, k, limit};
+use crate::support::{
+    http,
+    redis::Redis,
+    tollgate::{Tollgate, command, rules},
+};
+
+const OPERATOR: &str = "operators-secret-0123456789";
+const VIEWER: &str = "viewers-secret-0123456789";
+
+fn tokens() -> String {
+    format!("# who may\nann operator {OPERATOR}\n\nbob viewer {VIEWER}\n")
+}
+
+#[test]
+fn tokens_have_names_and_roles() {
+    let config = rules(&limit(5));
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(file.path(), tokens()).expect("written");
+    let path = file.path().display().to_string();
+    let tollgate = Tollgate::start(config.path(), &["--rules", "memory", "--admin-token-file", &path]);
+    let nobody = Admin::of(&tollgate);
+    let (ann, bob) = (nobody.with_token(OPERATOR), nobody.with_token(VIEWER));
+
+    for other in
+        [nobody.clone(), nobody.with_token("someone-elses-0123456789"), nobody.with("tollgate-author", "ann")]
+    {
+        for (method, path) in [("GET", "/me"), ("GET", "/status"), ("POST", "/versions"), ("GET", "/nothing")]
+        {
+            assert_eq!(code(&other.ask(method, path, Some(&json!({})))), (401, "unauthorized"), "{path}");
+        }
+    }
+    let refused = http::get(&tollgate.admin_url("/api/v1/me"));
+    assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
+    assert_eq!(http::get(&tollgate.admin_url("/api/v1/openapi.json")).status, 200);
+    for path in ["/metrics", "/rlconfig", "/healthcheck"] {
+        assert_eq!(http::get(&tollgate.admin_url(path)).status, 401, "{path}");
+        let shown = format!("Bearer {VIEWER}");
+        assert_eq!(http::get_with(&tollgate.admin_url(path), &shown).status, 200, "{path}");
+    }
+
+    assert_eq!(ann.get("/me"), json!({"name": "ann", "role": "operator", "is_token_required": true}));
+    assert_eq!(bob.get("/me")["role"], "viewer");
+    for (method, path) in [
+        ("POST", "/versions"),
+        ("POST", "/versions/1/rollback"),
+        ("POST", "/counters/reset"),
+        ("POST", "/counters/refund"),
+        ("POST", "/lists"),
+        ("DELETE", "/lists/1"),
+        ("PUT", "/switches"),
+        ("DELETE", "/switches?domain=web&rule=k"),
+    ] {
+        assert_eq!(code(&bob.ask(method, path, Some(&json!({})))), (403, "forbidden"), "{path}");
+    }
+    assert_eq!(bob.apply(1, &limit(6)).0, 403);
+    bob.done("POST", "/validate", &json!({"files": {}}), 200);
+    bob.done("POST", "/try", &json!({"domain": "web", "descriptors": [k("v")]}), 200);
+    assert_eq!(bob.current(), 1);
+
+    assert_eq!(ann.apply(1, &limit(6)).0, 201);
+    assert_eq!(ann.get("/versions/2")["version"]["author"], "ann");
+    // Who shows a token is not called otherwise.
+    assert_eq!(ann.with("tollgate-author", "eve").apply(2, &limit(7)).0, 201);
+    assert_eq!(ann.get("/versions/3")["version"]["author"], "ann");
+    for header in ["origin", "host"] {
+        let value = if header == "host" { "rate.example" } else { "https://evil.example" };
+        let expected = if header == "host" { 200 } else { 403 };
+        assert_eq!(ann.with(header, value).ask("GET", "/me", None).0, expected, "{header}");
+    }
+}
+
+#[test]
+fn without_tokens_operators_name_themselves_and_pages_from_elsewhere_are_kept_out() {
+    let config = rules(&limit(5));
+    let tollgate = Tollgate::start(config.path(), &["--rules", "memory"]);
+    let admin = Admin::of(&tollgate);
+    assert_eq!(
+        admin.get("/me"),
+        json!({"name": "anonymous", "role": "operator", "is_token_required": false})
+    );
+    assert_eq!(admin.with("tollgate-author", "ann").get("/me")["name"], "ann");
+    assert_eq!(code(&admin.with("host", "evil.example").ask("GET", "/me", None)), (403, "forbidden"));
+    for (path, expected) in [("/rlconfig", 403), ("/metrics", 200)] {
+        let answer = http::send("GET", &tollgate.admin_url(path), &[("host", "evil.example")], None);
+        assert_eq!(answer.status, expected, "{path}");
+    }
+    let elsewhere = admin.with("origin", "http://evil.example");
+    assert_eq!(code(&elsewhere.apply(1, &limit(6))), (403, "forbidden"));
+    let here = admin.with("origin", &tollgate.admin_url(""));
+    assert_eq!(here.ask("GET", "/me", None).0, 200);
+    for path in ["/versions", "/versions/1/rollback", "/counters/reset", "/counters/refund", "/lists"] {
+        let body = draft(1, &limit(6)).to_string();
+        let sent = [("content-type", "text/plain")];
+        let answer = http::send("POST", &tollgate.admin_url(&format!("/api/v1{path}")), &sent, Some(&body));
+        assert_eq!(answer.status, 415, "{path}");
+    }
+    assert_eq!(admin.current(), 1);
+}
+
+#[test]
+fn a_token_file_that_is_no_good_stops_the_start_without_a_word_of_it() {
+    let config = rules(&limit(5));
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(file.path(), format!("{}eve operator {VIEWER}\n", tokens())).expect("written");
+    let output = command()
+        .args(["serve", "--config"])
+        .arg(config.path())
+        .args(["--admin-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"])
+        .args(["--grpc-address", "127.0.0.1:0", "--admin-token-file"])
+        .arg(file.path())
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("line 5: the token of line 4 again") && !text.contains("secret"), "{text}");
+}
+
+#[test]
+fn every_change_is_in_the_audit_log_and_no_secret_is_told() {
+    let redis = Redis::start_with(&["--requirepass", "redis-secret"]);
+    let url = format!("redis://:redis-secret@127.0.0.1:{}", redis.port());
+    let config = rules(&limit(5));
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(file.path(), tokens()).expect("written");
+    let path = file.path().display().to_string();
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let mut program = command();
+    program.stdout(log.reopen().expect("a file")).stderr(log.reopen().expect("a file"));
+    let arguments =
+        ["--rules", "redis", "--store", &url, "--admin-token-file", &path, "--log-level", "debug"];
+    let tollgate = Tollgate::spawn_by(program, config.path(), &arguments);
+    tollgate.wait_until_ready();
+    let ann = Admin::of(&tollgate).with_token(OPERATOR);
+
+    let counter = json!({"domain": "web", "descriptor": k("v"), "reason": "asked for"});
+    ann.done("POST", "/versions", &draft(1, &limit(6)), 201);
+    ann.done("POST", "/versions/1/rollback", &json!({"comment": "back"}), 201);
+    let entry = json!({"list": "deny", "domain": "web", "descriptor": k("x"), "reason": "abuse"});
+    let id = ann.done("POST", "/lists", &entry, 201)["id"].as_str().expect("an id").to_owned();
+    assert_eq!(ann.ask("DELETE", &format!("/lists/{id}"), None).0, 204);
+    assert_eq!(code(&ann.ask("DELETE", &format!("/lists/{id}"), None)), (404, "not_found"));
+    ann.done(
+        "PUT",
+        "/switches",
+        &json!({"domain": "web", "rule": "k", "mode": "off", "reason": "down"}),
+        200,
+    );
+    assert_eq!(ann.ask("DELETE", "/switches?domain=web&rule=k", None).0, 204);
+    ann.done("POST", "/counters/reset", &counter, 200);
+    ann.done("POST", "/counters/refund", &json!({"domain": "web", "descriptor": k("v"), "hits": 2}), 200);
+
+    let audit = ann.get("/audit");
+    let entries = audit["entries"].as_array().expect("entries");
+    let told: Vec<_> = entries
+        .iter()
+        .rev()
+        .map(|entry| {
+            ["author", "action", "subject", "comment"].map(|field| entry[field].as_str().expect("a text"))
+        })
+        .filter(|[author, ..]| *author != "tollgate")
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ["ann", "apply", "version 2", "why"],
+            ["ann", "rollback", "version 3, as 1 was", "back"],
+            ["ann", "add_entry", "deny web k=x", "abuse"],
+            ["ann", "remove_entry", "deny web k=x", ""],
+            ["ann", "set_switch", "off web k", "down"],
+            ["ann", "remove_switch", "off web k", ""],
+            ["ann", "reset_counter", "web k=v", "asked for"],
+            ["ann", "refund_counter", "web k=v by 2", ""],
+        ]
+    );
+    let pages = ["/status", "/audit", "/versions", "/rules", "/me"].map(|path| ann.get(path).to_string());
+    let log = fs::read_to_string(log.path()).expect("a text");
+    assert!(log.contains("listens"), "{log}");
+    for text in pages.iter().chain([&log]) {
+        assert!(!text.contains("secret"), "{text}");
+    }
+}

@@ -1,0 +1,209 @@
+//! Looking at counters, giving hits back, and trying what a request would meet.
+
+use serde_json::json;
+
+use super::{Admin, code, k, limit, until};
+use crate::support::{
+    http,
+    tollgate::{Tollgate, rules},
+};
+
+const REQUEST: &str = r#"{"domain": "web", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
+
+fn hit(tollgate: &Tollgate) -> u16 {
+    http::post(&tollgate.url("/json"), REQUEST).status
+}
+
+#[test]
+fn counters_are_read_reset_and_given_back() {
+    let config = rules(&format!("{}- key: free\n  rate_limit: {{unlimited: true}}\n", limit(3)));
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let admin = Admin::of(&tollgate);
+    let counter = json!({"domain": "web", "descriptor": k("v")});
+    for _ in 0..3 {
+        assert_eq!(hit(&tollgate), 200);
+    }
+    for _ in 0..2 {
+        let read = admin.done("POST", "/counters/read", &counter, 200);
+        assert_eq!(
+            (&read["used"], &read["remaining"], &read["would_pass"]),
+            (&json!(3), &json!(0), &json!(false))
+        );
+        assert_eq!((&read["rule"], &read["limit"]), (&json!("k"), &json!("3 per hour, fixed_window")));
+        assert!(read["reset_after_ms"].as_u64().is_some_and(|ms| (1..=3_600_000).contains(&ms)), "{read}");
+    }
+    assert_eq!(hit(&tollgate), 429);
+    // The denied hit counts too.
+    let refund = json!({"domain": "web", "descriptor": k("v"), "hits": 2});
+    let refunded = admin.done("POST", "/counters/refund", &refund, 200);
+    assert_eq!((&refunded["used"], &refunded["remaining"]), (&json!(2), &json!(1)));
+    assert_eq!((hit(&tollgate), hit(&tollgate)), (200, 429));
+    assert_eq!(admin.done("POST", "/counters/reset", &counter, 200)["used"], 0);
+    assert_eq!(hit(&tollgate), 200);
+
+    for descriptor in [json!([{"key": "free", "value": "x"}]), json!([{"key": "none", "value": "x"}])] {
+        for path in ["read", "reset", "refund"] {
+            let mut body = json!({"domain": "web", "descriptor": descriptor});
+            if path == "refund" {
+                body["hits"] = json!(1);
+            }
+            assert_eq!(code(&admin.post(&format!("/counters/{path}"), &body)), (404, "not_found"), "{path}");
+        }
+    }
+    let none = json!({"domain": "web", "descriptor": k("v"), "hits": 0});
+    assert_eq!(code(&admin.post("/counters/refund", &none)), (400, "bad_request"));
+    assert_eq!(
+        admin.get("/audit")["entries"].as_array().map(Vec::len),
+        Some(2),
+        "what failed changed nothing"
+    );
+}
+
+#[test]
+fn a_request_is_tried_by_the_rules_in_force_or_by_others_and_charges_nothing() {
+    let config = rules(&limit(2));
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let admin = Admin::of(&tollgate);
+    let asked = json!({"domain": "web", "descriptors": [k("v")]});
+    let proposed = |requests: u32| json!({"domain": "web", "descriptors": [k("v")], "files": {"a.yaml": limit(requests)}});
+    assert_eq!((hit(&tollgate), hit(&tollgate)), (200, 200));
+    for _ in 0..2 {
+        let tried = admin.done("POST", "/try", &asked, 200);
+        assert_eq!(tried["is_over_limit"], true);
+        let descriptor = &tried["descriptors"][0];
+        assert_eq!((&descriptor["counter"]["used"], &descriptor["rule"]["rule"]), (&json!(2), &json!("k")));
+        assert_eq!(descriptor["steps"][0]["taken"], "the key k with any value");
+        assert_eq!(tried["problem"], json!(null));
+        let raised = admin.done("POST", "/try", &proposed(3), 200);
+        assert_eq!(
+            (&raised["is_over_limit"], &raised["descriptors"][0]["counter"]["used"]),
+            (&json!(false), &json!(2))
+        );
+    }
+    assert_eq!(admin.done("POST", "/try", &proposed(2), 200)["is_over_limit"], true);
+    let arguments = ["explain", "--domain", "web", "k=v", "--config"];
+    let explained =
+        crate::support::tollgate::command().args(arguments).arg(config.path()).output().expect("it runs");
+    assert_eq!(
+        admin.done("POST", "/try", &asked, 200)["text"],
+        String::from_utf8_lossy(&explained.stdout).as_ref()
+    );
+    let broken = json!({"domain": "web", "descriptors": [k("v")], "files": {"a.yaml": "domain: ["}});
+    assert_eq!(code(&admin.post("/try", &broken)), (422, "invalid"));
+    let elsewhere = admin.done("POST", "/try", &json!({"domain": "none", "descriptors": [k("v")]}), 200);
+    assert_eq!(
+        (&elsewhere["is_over_limit"], &elsewhere["descriptors"][0]["rule"]),
+        (&json!(false), &json!(null))
+    );
+
+    let entry = json!({"list": "allow", "domain": "web", "descriptor": k("v*"), "reason": "a friend"});
+    let id = admin.done("POST", "/lists", &entry, 201)["id"].clone();
+    until("the entry is in force", || {
+        let tried = admin.done("POST", "/try", &asked, 200);
+        tried["is_over_limit"] == false && tried["descriptors"][0]["listed"]["id"] == id
+    });
+    assert_eq!(admin.ask("DELETE", &format!("/lists/{}", id.as_str().expect("an id")), None).0, 204);
+    let switch = json!({"domain": "web", "rule": "k", "mode": "off", "reason": "down"});
+    admin.done("PUT", "/switches", &switch, 200);
+    until("the switch is in force", || {
+        let tried = admin.done("POST", "/try", &asked, 200);
+        tried["is_over_limit"] == false && tried["descriptors"][0]["rule"]["switch"] == "off"
+    });
+    let no_rule = json!({"domain": "web", "rule": "other", "mode": "off", "reason": "down"});
+    assert_eq!(code(&admin.ask("PUT", "/switches", Some(&no_rule))), (404, "not_found"));
+    for wrong in [
+        json!({"list": "deny", "domain": "web", "descriptor": k("v"), "reason": " "}),
+        json!({"list": "deny", "domain": "web", "descriptor": [], "reason": "x"}),
+        json!({"list": "deny", "domain": "we*", "descriptor": k("v"), "reason": "x"}),
+        json!({"list": "deny", "domain": "web", "descriptor": k("10.1.2.3/8"), "reason": "x"}),
+        json!({"list": "deny", "domain": "web", "descriptor": k("v"), "reason": "x", "expires_in_s": 0}),
+    ] {
+        assert_eq!(code(&admin.post("/lists", &wrong)), (400, "bad_request"), "{wrong}");
+    }
+}
+
+/// What takes a place of the concurrency limit `slow`, and gives a lease back.
+fn slow(hits: u64, lease: Option<&str>) -> String {
+    let mut entries = vec![json!({"key": "slow", "value": "v"})];
+    entries.extend(lease.map(|lease| json!({"key": "lease", "value": lease})));
+    json!({"domain": "web", "descriptors": [{"entries": entries, "hitsAddend": hits.to_string()}]})
+        .to_string()
+}
+
+#[test]
+fn nobody_who_looks_or_gives_back_hits_gives_up_the_places_of_a_lease() {
+    let places = "- key: slow\n  rate_limit: {algorithm: concurrency, requests_per_unit: 1}\n";
+    let config = rules(&format!("{}{places}", limit(3)));
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let admin = Admin::of(&tollgate);
+    let ask = |hits, lease: Option<&str>| http::post(&tollgate.url("/json"), &slow(hits, lease));
+    let taken = ask(1, None);
+    let lease: serde_json::Value = serde_json::from_str(&taken.body).expect("JSON");
+    let lease = lease["dynamicMetadata"]["lease"].as_str().expect("a lease");
+    let descriptor = json!([{"key": "slow", "value": "v"}, {"key": "lease", "value": lease}]);
+    let one = json!({"domain": "web", "descriptor": descriptor});
+
+    let tried = admin.done("POST", "/try", &json!({"domain": "web", "descriptors": [descriptor]}), 200);
+    assert_eq!(tried["descriptors"][0]["counter"]["used"], 1, "{tried}");
+    assert_eq!(tried["is_over_limit"], false, "nobody is denied who gives back");
+    assert_eq!(admin.done("POST", "/counters/read", &one, 200)["used"], 1);
+    assert_eq!(code(&admin.post("/counters/reset", &one)), (400, "bad_request"));
+    let refund = json!({"domain": "web", "descriptor": descriptor, "hits": 1});
+    assert_eq!(code(&admin.post("/counters/refund", &refund)), (400, "bad_request"));
+    assert_eq!(admin.get("/audit")["entries"].as_array().map(Vec::len), Some(0));
+    assert_eq!(ask(1, None).status, 429, "the place is held still");
+
+    // Who holds it gives it back.
+    assert_eq!(ask(1, Some(lease)).status, 200);
+    assert_eq!(ask(1, None).status, 200);
+}
+
+#[test]
+fn what_a_look_says_of_the_next_hit_is_what_it_comes_to_by_every_algorithm() {
+    let limits = [
+        ("fixed_window", "unit: hour"),
+        ("sliding_window", "unit: hour"),
+        ("sliding_window_log", "unit: hour"),
+        ("token_bucket", "unit: hour"),
+        ("concurrency", ""),
+    ];
+    let rule = |(name, unit): &(&str, &str)| {
+        let limit = [&format!("algorithm: {name}"), *unit, "requests_per_unit: 2"];
+        let stated: Vec<&str> = limit.into_iter().filter(|part| !part.is_empty()).collect();
+        format!("- {{key: {name}, rate_limit: {{{}}}}}\n", stated.join(", "))
+    };
+    let spaced = "- {key: spaced, rate_limit: {algorithm: sliding_window_log, unit: hour, requests_per_unit: 2, min_interval: 60s}}\n";
+    let all = limits.iter().map(rule).collect::<String>();
+    let config = rules(&format!("domain: web\ndescriptors:\n{all}{spaced}"));
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let admin = Admin::of(&tollgate);
+    let descriptor = |key: &str| json!([{"key": key, "value": "v"}]);
+    let said = |key: &str| {
+        let read = json!({"domain": "web", "descriptor": descriptor(key)});
+        let tried = json!({"domain": "web", "descriptors": [descriptor(key)]});
+        let (read, tried) =
+            (admin.done("POST", "/counters/read", &read, 200), admin.done("POST", "/try", &tried, 200));
+        assert_eq!(tried["descriptors"][0]["counter"]["would_pass"], read["would_pass"], "{key}");
+        let is_over = read["would_pass"].as_bool().map(|passes| !passes);
+        assert_eq!(tried["is_over_limit"], json!(is_over), "{key}");
+        assert_eq!(tried["problem"].is_null(), is_over.is_some(), "{tried}");
+        read["would_pass"].as_bool()
+    };
+    let ask = |key: &str| {
+        let request = json!({"domain": "web", "descriptors": [{"entries": descriptor(key)}]}).to_string();
+        http::post(&tollgate.url("/json"), &request).status
+    };
+    for (key, _) in limits {
+        for expected in [200, 200, 429] {
+            assert_eq!(said(key), Some(expected == 200), "{key}");
+            assert_eq!(ask(key), expected, "{key}");
+        }
+    }
+    // There is room, and yet the next one comes too soon.
+    assert_eq!((said("spaced"), ask("spaced")), (Some(true), 200));
+    assert_eq!((said("spaced"), ask("spaced")), (None, 429));
+
+    let long = vec![json!([{"key": "k", "value": "x".repeat(10_000)}]); 7];
+    let long = json!({"domain": "web", "descriptors": long});
+    assert_eq!(code(&admin.post("/try", &long)), (400, "bad_request"), "it would be matched for long");
+}

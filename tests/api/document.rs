@@ -1,0 +1,62 @@
+//! The API's description, held against what is answered.
+
+use std::{fs, process::Command};
+
+use super::{Admin, limit};
+use crate::{
+    readme::block,
+    support::tollgate::{Tollgate, project, rules},
+};
+
+const TOKEN: &str = "operators-token-0123456789";
+
+/// Some examples of each operation, wrong ones too, by Schemathesis: no answer is a failure of the server, each is one that
+/// is described, and what the description forbids is refused.
+#[test]
+fn answers_are_as_the_description_says() {
+    let config = rules(&limit(5));
+    let tokens = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(tokens.path(), format!("ann operator {TOKEN}\n")).expect("written");
+    let path = tokens.path().display().to_string();
+    let tollgate = Tollgate::start(config.path(), &["--rules", "memory", "--admin-token-file", &path]);
+    let tester = project("target/tools/bin/schemathesis");
+    assert!(tester.exists(), "Schemathesis is missing: tests/run.sh install");
+    let output = Command::new(tester)
+        .arg("--config-file")
+        .arg(project("tests/api/schemathesis.toml"))
+        .args(["run", &tollgate.admin_url("/api/v1/openapi.json"), "--url", &tollgate.admin_url("/api/v1")])
+        .args(["--header", &format!("Authorization: Bearer {TOKEN}")])
+        .args(["--checks", "all", "--max-examples", "15", "--seed", "1", "--no-color"])
+        .current_dir(config.path())
+        .output()
+        .expect("it runs");
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(report.contains("Tested: 23"), "{report}");
+}
+
+#[test]
+fn the_examples_of_the_readme_do_what_they_say() {
+    let tokens = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(tokens.path(), block("tokens")).expect("written");
+    let path = tokens.path().display().to_string();
+    let config = project("config/default");
+    let guarded = Tollgate::start(&config, &["--admin-token-file", &path]);
+    let lines = block("tokens");
+    let roles = lines.lines().skip(1).map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let me = Admin::of(&guarded).with_token(words[2]).get("/me");
+        assert_eq!((&me["name"], &me["role"]), (&words[0].into(), &words[1].into()));
+        me["role"].to_string()
+    });
+    assert_eq!(roles.collect::<Vec<_>>(), ["\"operator\"", "\"viewer\""]);
+
+    let tollgate = Tollgate::start(&config, &["--rules", "memory"]);
+    let script = block("sh api").replace("http://127.0.0.1:6070", &tollgate.admin_url(""));
+    let output = Command::new("bash").args(["-e", "-c", &script]).output().expect("it runs");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && !told.contains("\"error\""), "{told}");
+    let admin = Admin::of(&tollgate);
+    assert_eq!(admin.current(), 3, "{told}");
+    assert_eq!(admin.get("/lists")["entries"][0]["reason"], "scraping");
+}

@@ -1,0 +1,148 @@
+//! Three instances that share a Redis Cluster: what one is told, all enforce.
+
+use std::{
+    env,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use super::{Admin, code, draft, k, limit, until};
+use crate::support::{
+    cluster, http,
+    tollgate::{Tollgate, rules},
+};
+
+/// By when a change is to be enforced everywhere.
+const SOON: Duration = Duration::from_secs(2);
+
+struct Fleet {
+    instances: Vec<(Tollgate, Admin)>,
+    _config: tempfile::TempDir,
+}
+
+impl Fleet {
+    fn start(prefix: &str, first: &str) -> Self {
+        let (config, url) = (rules(first), cluster::shared().url());
+        let arguments =
+            ["--rules", "redis", "--store", &url, "--key-prefix", prefix, "--store-timeout", "500ms"];
+        let spawned: Vec<_> = (0..3).map(|_| Tollgate::spawn(config.path(), &arguments)).collect();
+        let instances = spawned.into_iter().map(|tollgate| {
+            tollgate.wait_until_ready();
+            let admin = Admin::of(&tollgate);
+            (tollgate, admin)
+        });
+        Self { instances: instances.collect(), _config: config }
+    }
+
+    fn admin(&self, number: usize) -> &Admin {
+        &self.instances[number % self.instances.len()].1
+    }
+
+    /// Asks an instance about `k=value`: the status, and the limit.
+    fn ask(&self, number: usize, value: &str) -> (u16, Value) {
+        let request = json!({"domain": "web", "descriptors": [{"entries": [{"key": "k", "value": value}]}]});
+        let answer = http::post(&self.instances[number].0.url("/json"), &request.to_string());
+        let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+        (answer.status, body["statuses"][0]["currentLimit"]["requestsPerUnit"].clone())
+    }
+
+    /// Waits until it is so on every instance, and tells how long that is after the beginning.
+    fn everywhere(&self, begun: Instant, what: &str, is_so: impl Fn(usize) -> bool) -> Duration {
+        for number in 0..self.instances.len() {
+            until(what, || is_so(number));
+        }
+        begun.elapsed()
+    }
+}
+
+/// All times in order, with their greatest and the one that 99 of 100 keep to.
+fn tell(what: &str, mut took: Vec<Duration>) {
+    took.sort_unstable();
+    let p99 = took[(took.len() * 99).div_ceil(100) - 1];
+    let max = took[took.len() - 1];
+    println!(
+        "{what}: enforced by three instances {} times of {}: p99 {p99:?}, max {max:?}",
+        took.len(),
+        took.len()
+    );
+    assert!(max < SOON, "{what} took {max:?}");
+}
+
+/// As often as `API_ROUNDS` says.
+#[test]
+fn changes_and_rollbacks_by_any_instance_are_enforced_by_all_within_two_seconds() {
+    let rounds = env::var("API_ROUNDS").map_or(20, |rounds| rounds.parse().expect("a number"));
+    let fleet = Fleet::start("api-changes:", &limit(1_000_000));
+    let (mut changes, mut rollbacks) = (Vec::new(), Vec::new());
+    let first = json!(1_000_000);
+    fleet.everywhere(Instant::now(), "the first version", |number| fleet.ask(number, "v").1 == first);
+    for round in 0..rounds {
+        let (admin, requests) = (fleet.admin(round), 1_000_001 + u32::try_from(round).expect("small"));
+        let based_on = admin.current();
+        let begun = Instant::now();
+        assert_eq!(admin.apply(based_on, &limit(requests)).0, 201);
+        let enforced = |number: usize| fleet.ask(number, "v").1 == json!(requests);
+        changes.push(fleet.everywhere(begun, "a change", enforced));
+        assert_eq!(code(&fleet.admin(round + 1).apply(based_on, &limit(1))), (409, "stale"));
+
+        let begun = Instant::now();
+        fleet.admin(round + 1).done("POST", "/versions/1/rollback", &json!({}), 201);
+        rollbacks.push(fleet.everywhere(begun, "a rollback", |number| fleet.ask(number, "v").1 == first));
+    }
+    tell("a change", changes);
+    tell("a rollback", rollbacks);
+    until("every instance tells its version", || {
+        let status = fleet.admin(0).get("/status");
+        let instances = status["instances"].as_array().expect("instances");
+        instances.len() == 3
+            && instances.iter().all(|told| told["version"] == json!(fleet.admin(1).current()))
+    });
+}
+
+#[test]
+fn lists_switches_and_resets_take_effect_everywhere_within_two_seconds_and_end_by_themselves() {
+    let fleet = Fleet::start("api-runtime:", &limit(30));
+    let denied = |number: usize| fleet.ask(number, "bad").0 == 429;
+    let passes = |value: &'static str| {
+        let fleet = &fleet;
+        move |number: usize| fleet.ask(number, value).0 == 200
+    };
+    fleet.everywhere(Instant::now(), "it begins", passes("good"));
+
+    let begun = Instant::now();
+    let entry =
+        json!({"list": "deny", "domain": "*", "descriptor": k("b*d"), "reason": "abuse", "expires_in_s": 3});
+    fleet.admin(0).done("POST", "/lists", &entry, 201);
+    assert!(fleet.everywhere(begun, "the entry", denied) < SOON);
+    let gone = fleet.everywhere(begun, "the entry's end", |number| fleet.ask(number, "bad").0 == 200);
+    assert!((3..5).contains(&gone.as_secs()), "{gone:?}");
+
+    // Shadow lets pass what is over the limit; so does a reset, and a rule that is off has no limit at all.
+    fleet.everywhere(Instant::now(), "the limit is met", |number| fleet.ask(number, "v").0 == 429);
+    let set = |mode: &str| json!({"domain": "web", "rule": "k", "mode": mode, "reason": "to see"});
+    for mode in ["shadow", "off"] {
+        let begun = Instant::now();
+        fleet.admin(1).done("PUT", "/switches", &set(mode), 200);
+        assert!(fleet.everywhere(begun, mode, passes("v")) < SOON, "{mode}");
+        let begun = Instant::now();
+        assert_eq!(fleet.admin(2).ask("DELETE", "/switches?domain=web&rule=k", None).0, 204);
+        assert!(fleet.everywhere(begun, "it is back", |number| fleet.ask(number, "v").0 == 429) < SOON);
+    }
+    let begun = Instant::now();
+    fleet.admin(2).done("POST", "/counters/reset", &json!({"domain": "web", "descriptor": k("v")}), 200);
+    // There is room for some hits of each.
+    assert!(fleet.everywhere(begun, "a reset", passes("v")) < SOON);
+}
+
+#[test]
+fn a_draft_that_another_instance_made_stale_changes_nothing() {
+    let fleet = Fleet::start("api-stale:", &limit(5));
+    assert_eq!(fleet.admin(0).post("/versions", &draft(1, &limit(6))).0, 201);
+    let stale = fleet.admin(1).post("/versions", &draft(1, &limit(7)));
+    assert_eq!(code(&stale), (409, "stale"));
+    assert_eq!(stale.1["error"]["current"]["number"], 2);
+    for number in 0..3 {
+        assert_eq!(fleet.admin(number).get("/versions/current")["files"]["rules.yaml"], limit(6));
+    }
+}

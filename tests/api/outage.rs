@@ -1,0 +1,48 @@
+//! While Redis does not answer, operators are told what is known, and soon.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Admin, code, draft, k, limit, until};
+use crate::support::{
+    redis::Redis,
+    tollgate::{Tollgate, rules},
+};
+
+#[test]
+fn what_is_known_here_is_told_within_a_moment_and_the_rest_is_unavailable() {
+    let (redis, config) = (Redis::start(), rules(&limit(5)));
+    let tollgate = Tollgate::start(config.path(), &["--rules", "redis", "--store", &redis.url()]);
+    let admin = Admin::of(&tollgate);
+    assert_eq!(admin.get("/status")["problem"], Value::Null);
+    redis.signal("STOP");
+    let soon = |path: &str, ask: &dyn Fn() -> (u16, Value)| {
+        let begun = Instant::now();
+        let answer = ask();
+        assert!(begun.elapsed() < Duration::from_millis(1_500), "{path} took {:?}", begun.elapsed());
+        answer
+    };
+    for path in ["/me", "/rules", "/history", "/top", "/status"] {
+        let (status, _) = soon(path, &|| admin.ask("GET", path, None));
+        assert_eq!(status, 200, "{path}");
+    }
+    let status = admin.get("/status");
+    assert!(status["problem"].is_string() && status["rules"]["version"] == 1, "{status}");
+    for path in ["/versions", "/versions/current", "/lists", "/switches", "/audit"] {
+        assert_eq!(code(&soon(path, &|| admin.ask("GET", path, None))), (503, "unavailable"), "{path}");
+    }
+    let asked = json!({"domain": "web", "descriptors": [k("v")]});
+    let (status, tried) = soon("/try", &|| admin.post("/try", &asked));
+    assert_eq!((status, &tried["is_over_limit"]), (200, &Value::Null), "{tried}");
+    assert!(tried["problem"].is_string() && tried["descriptors"][0]["rule"]["rule"] == "k", "{tried}");
+    let counter = json!({"domain": "web", "descriptor": k("v")});
+    assert_eq!(
+        code(&soon("/counters/read", &|| admin.post("/counters/read", &counter))),
+        (503, "unavailable")
+    );
+    assert_eq!(code(&admin.apply(1, &limit(6))), (503, "unavailable"));
+    redis.signal("CONT");
+    until("it is back", || admin.ask("GET", "/versions", None).0 == 200);
+    assert_eq!(admin.post("/versions", &draft(admin.current(), &limit(7))).0, 201);
+}

@@ -1,0 +1,299 @@
+//! What every store promises, run against each of them.
+
+use std::time::Duration;
+
+use tokio::{join, time::sleep};
+use tollgate::control::{
+    Action, Control, ControlError, Draft, Files, List, ListEntry, Pair, RulesSource, Switch, SwitchMode,
+    bounds,
+};
+
+use super::{draft, files, now_ms, redis_control};
+use crate::support::{
+    proxy::{Direction, Proxy, Way},
+    redis::Redis,
+};
+
+/// Runs one promise against every store.
+macro_rules! promises {
+    ($($name:ident),+ $(,)?) => {
+        mod memory {
+            $(#[tokio::test] async fn $name() {
+                let directory = tempfile::tempdir().expect("a directory");
+                let file = directory.path().join("rules.json");
+                // Some promises change much, which is written each time.
+                let file = (!stringify!($name).contains("room")).then_some(file);
+                super::$name(&super::Control::memory(super::RulesSource::Memory, file).expect("usable")).await;
+            })+
+        }
+        mod redis {
+            $(#[tokio::test] async fn $name() {
+                let redis = super::Redis::start();
+                super::$name(&super::redis_control(&redis.url(), "")).await;
+            })+
+        }
+        mod sentinel {
+            $(#[tokio::test] async fn $name() {
+                let url = crate::support::sentinel::shared().url();
+                super::$name(&super::redis_control(&url, concat!("control:", stringify!($name), ":"))).await;
+            })+
+        }
+        mod cluster {
+            $(#[tokio::test] async fn $name() {
+                let url = crate::support::cluster::shared().url();
+                super::$name(&super::redis_control(&url, concat!("control:", stringify!($name), ":"))).await;
+            })+
+        }
+    };
+}
+
+promises!(
+    versions_count_up_and_never_change,
+    of_two_writers_one_wins_and_the_other_changes_nothing,
+    a_rollback_is_a_version_of_its_own,
+    more_than_is_kept_is_refused_and_the_oldest_versions_make_room,
+    the_audit_log_has_every_change_in_its_order,
+    lists_and_switches_are_set_replaced_and_removed,
+    what_has_ended_makes_room_for_others,
+    the_oldest_files_make_room_for_others,
+);
+
+fn entry(id: &str, expires_at_ms: Option<u64>) -> ListEntry {
+    ListEntry {
+        id: id.into(),
+        list: List::Deny,
+        domain: "edge".into(),
+        descriptor: vec![Pair { key: "api_key".into(), value: id.into() }],
+        reason: "abuse".into(),
+        author: "ada".into(),
+        created_at_ms: now_ms(),
+        expires_at_ms,
+    }
+}
+
+fn switch(rule: &str, mode: SwitchMode) -> Switch {
+    Switch {
+        domain: "edge".into(),
+        rule: rule.into(),
+        mode,
+        reason: "in doubt".into(),
+        author: "bob".into(),
+        created_at_ms: now_ms(),
+        expires_at_ms: None,
+    }
+}
+
+async fn versions_count_up_and_never_change(control: &Control) {
+    assert_eq!(control.current().await, Ok(None));
+    assert_eq!(control.versions(None, 10).await, Ok(Vec::new()));
+    let mut made = Vec::new();
+    for number in 1..=5_u64 {
+        let based_on = (number > 1).then(|| number - 1);
+        let version = control.apply(draft(based_on, &format!("# {number}"))).await.expect("made");
+        assert_eq!((version.number, version.based_on, version.author.as_str()), (number, based_on, "ada"));
+        assert!(now_ms().abs_diff(version.created_at_ms) < 60_000);
+        made.push(version);
+        assert_eq!(control.current().await, Ok(Some(number)));
+        for earlier in &made {
+            let (version, found) = control.version(earlier.number).await.expect("told").expect("there");
+            assert_eq!(version, *earlier);
+            assert_eq!(found, files(&format!("# {}", earlier.number)));
+        }
+    }
+    made.reverse();
+    assert_eq!(control.versions(None, 10).await, Ok(made.clone()));
+    assert_eq!(control.versions(Some(4), 2).await, Ok(made[2..4].to_vec()));
+    assert_eq!(control.versions(Some(1), 2).await, Ok(Vec::new()));
+    assert_eq!(control.version(6).await, Ok(None));
+    assert_ne!(made[0].fingerprint, made[1].fingerprint);
+}
+
+async fn of_two_writers_one_wins_and_the_other_changes_nothing(control: &Control) {
+    let mut current = control.apply(draft(None, "# first")).await.expect("made");
+    for round in 0..200 {
+        let of = |author: &str| Draft {
+            author: author.into(),
+            ..draft(Some(current.number), &format!("# {author} {round}"))
+        };
+        let (ada, bob) = join!(control.apply(of("ada")), control.apply(of("bob")));
+        let (won, lost) = match (ada, bob) {
+            (Ok(won), Err(lost)) | (Err(lost), Ok(won)) => (won, lost),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(won.number, current.number + 1);
+        assert_eq!(lost, ControlError::Stale { current: Box::new(won.clone()) });
+        let (found, texts) = control.version(won.number).await.expect("told").expect("there");
+        assert_eq!((&found, texts), (&won, files(&format!("# {} {round}", won.author))));
+        assert_eq!(control.current().await, Ok(Some(won.number)));
+        assert_eq!(control.version(won.number + 1).await, Ok(None));
+        current = won;
+    }
+    assert_eq!(control.audit(None, 1_000).await.expect("told").len(), 201);
+}
+
+async fn a_rollback_is_a_version_of_its_own(control: &Control) {
+    let first = control.apply(draft(None, "# a")).await.expect("made");
+    control.apply(draft(Some(1), "# b")).await.expect("made");
+    let back = Draft { rollback_to: Some(1), ..draft(Some(2), "# a") };
+    let third = control.apply(back.clone()).await.expect("made");
+    assert_eq!((third.number, third.based_on, third.rollback_to), (3, Some(2), Some(1)));
+    assert_eq!(third.fingerprint, first.fingerprint);
+    assert_eq!(control.current().await, Ok(Some(3)));
+    assert!(matches!(control.apply(back).await, Err(ControlError::Stale { current }) if *current == third));
+    let audit = control.audit(None, 1).await.expect("told");
+    assert_eq!(audit[0].action, Action::Rollback);
+}
+
+async fn more_than_is_kept_is_refused_and_the_oldest_versions_make_room(control: &Control) {
+    let large = Files::from([("a.yaml".into(), "#".repeat(bounds::MOST_BYTES))]);
+    let refused = control.apply(Draft { files: large, ..draft(None, "") }).await;
+    assert!(matches!(refused, Err(ControlError::TooLarge { .. })));
+    let fits = "#".repeat(bounds::MOST_BYTES - "rules.yaml".len());
+    let long = Draft { comment: "é".repeat(1_000), ..draft(None, &fits) };
+    let made = control.apply(long).await.expect("made");
+    assert_eq!(made.comment, "é".repeat(bounds::MOST_TEXT / 2));
+    assert_eq!(control.version(1).await.expect("told").expect("there").1, files(&fits));
+
+    for number in 1..bounds::MOST_VERSIONS + 2 {
+        control.apply(draft(Some(number), "# small")).await.expect("made");
+    }
+    let most = usize::try_from(bounds::MOST_VERSIONS).expect("in range");
+    let kept = control.versions(None, 2 * most).await.expect("told");
+    assert_eq!((kept.len(), kept[0].number, kept[most - 1].number), (most, bounds::MOST_VERSIONS + 2, 3));
+    assert_eq!(control.version(2).await, Ok(None));
+}
+
+async fn the_audit_log_has_every_change_in_its_order(control: &Control) {
+    control.apply(draft(None, "# a")).await.expect("made");
+    control.put_entry(entry("abc", None)).await.expect("put");
+    control.put_switch(switch("k.v", SwitchMode::Off)).await.expect("put");
+    control.note("ada", Action::ResetCounter, "edge api_key=abc", "").await.expect("noted");
+    assert!(control.remove_entry("abc", "bob").await.expect("removed"));
+    assert!(control.remove_switch("edge", "k.v", "bob").await.expect("removed"));
+    let audit = control.audit(None, 100).await.expect("told");
+    let told: Vec<_> =
+        audit.iter().map(|entry| (entry.author.as_str(), entry.action, entry.subject.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("bob", Action::RemoveSwitch, "off edge k.v"),
+            ("bob", Action::RemoveEntry, "deny edge api_key=abc"),
+            ("ada", Action::ResetCounter, "edge api_key=abc"),
+            ("bob", Action::SetSwitch, "off edge k.v"),
+            ("ada", Action::AddEntry, "deny edge api_key=abc"),
+            ("ada", Action::Apply, "version 1"),
+        ]
+    );
+    assert_eq!(audit[4].comment, "abuse");
+    assert!(now_ms().abs_diff(audit[0].at_ms) < 60_000);
+    let mut page = control.audit(None, 2).await.expect("told");
+    let mut all = page.clone();
+    while let Some(last) = page.last() {
+        page = control.audit(Some(&last.id), 2).await.expect("told");
+        all.extend(page.clone());
+    }
+    assert_eq!(all, audit);
+    assert_eq!(control.audit(Some("nonsense"), 2).await, Ok(Vec::new()));
+}
+
+async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
+    assert_eq!(control.runtime().await.expect("told").generation, 0);
+    let end = Some(now_ms() + 3_600_000);
+    control.put_entry(entry("a", None)).await.expect("put");
+    control.put_entry(entry("b", end)).await.expect("put");
+    let other = ListEntry { list: List::Allow, ..entry("a", end) };
+    control.put_entry(other.clone()).await.expect("put");
+    control.put_switch(switch("k", SwitchMode::Off)).await.expect("put");
+    control.put_switch(switch("k", SwitchMode::Shadow)).await.expect("put");
+    control.put_switch(switch("edge:k", SwitchMode::Off)).await.expect("put");
+    let runtime = control.runtime().await.expect("told");
+    assert_eq!(runtime.generation, 6);
+    assert_eq!(runtime.entries.len(), 2);
+    assert!(runtime.entries.contains(&other));
+    let mut modes: Vec<_> = runtime.switches.iter().map(|set| (set.rule.as_str(), set.mode)).collect();
+    modes.sort_by_key(|(rule, _)| *rule);
+    assert_eq!(modes, [("edge:k", SwitchMode::Off), ("k", SwitchMode::Shadow)]);
+    assert!(control.remove_entry("a", "bob").await.expect("removed"));
+    assert!(!control.remove_entry("a", "bob").await.expect("told"));
+    assert!(!control.remove_switch("other", "k", "bob").await.expect("told"));
+    assert!(control.remove_switch("edge", "k", "bob").await.expect("removed"));
+    let left = control.runtime().await.expect("told");
+    assert_eq!((left.generation, left.entries.len(), left.switches.len()), (8, 1, 1));
+}
+
+async fn what_has_ended_makes_room_for_others(control: &Control) {
+    for number in 0..bounds::MOST_ENTRIES - 1 {
+        control.put_entry(entry(&number.to_string(), None)).await.expect("put");
+    }
+    control.put_entry(entry("short", Some(now_ms() + 3_600_000))).await.expect("put");
+    let full = control.put_entry(entry("more", None)).await;
+    assert!(matches!(full, Err(ControlError::TooMany { most: bounds::MOST_ENTRIES, .. })), "{full:?}");
+    control.put_entry(entry("7", None)).await.expect("one that is there is replaced");
+    let end = now_ms() + 200;
+    control.put_entry(entry("short", Some(end))).await.expect("replaced");
+    while now_ms() <= end {
+        sleep(Duration::from_millis(50)).await;
+    }
+    control.put_entry(entry("more", None)).await.expect("put");
+    let entries = control.runtime().await.expect("told").entries;
+    assert_eq!(entries.len(), bounds::MOST_ENTRIES);
+    assert!(entries.iter().all(|entry| entry.id != "short"));
+}
+
+async fn the_oldest_files_make_room_for_others(control: &Control) {
+    let fits = bounds::MOST_KEPT_BYTES / bounds::MOST_BYTES;
+    let large = "#".repeat(bounds::MOST_BYTES - "rules.yaml".len());
+    let made = u64::try_from(fits).expect("small") + 4;
+    for number in 0..made {
+        control.apply(draft((number > 0).then_some(number), &large)).await.expect("made");
+    }
+    let kept = control.versions(None, 1_000).await.expect("told");
+    assert!((fits - 1..=fits).contains(&kept.len()), "{} are kept", kept.len());
+    assert_eq!((kept[0].number, control.current().await), (made, Ok(Some(made))));
+    assert_eq!(control.version(made).await.expect("told").expect("there").1, files(&large));
+    assert_eq!(control.version(1).await, Ok(None));
+    // What is as small as most are fits beside.
+    control.apply(draft(Some(made), "# small")).await.expect("made");
+    assert!(control.versions(None, 1_000).await.expect("told").len() >= fits - 1);
+}
+
+#[tokio::test]
+async fn an_apply_whose_answer_is_lost_makes_one_version() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.port());
+    let control = redis_control(&format!("redis://127.0.0.1:{}", proxy.port()), "");
+    let mut current = control.apply(draft(None, "# 0")).await.expect("made").number;
+    for round in 1..20_usize {
+        // The server obeys, and the answer is cut off, at once or halfway.
+        proxy.set(Direction::ToClient, Way::CutAfter(round % 4));
+        let (applied, ()) = join!(control.apply(draft(Some(current), &format!("# {round}"))), async {
+            sleep(Duration::from_millis(40)).await;
+            proxy.set(Direction::ToClient, Way::Open);
+        });
+        current = applied.expect("made").number;
+        assert_eq!(current, 1 + u64::try_from(round).expect("small"));
+        control.put_entry(entry("same", None)).await.expect("put");
+    }
+    let direct = redis_control(&redis.url(), "");
+    assert_eq!(direct.versions(None, 100).await.expect("told").len(), 20);
+    assert_eq!(direct.audit(None, 100).await.expect("told").len(), 20 + 19);
+}
+
+#[tokio::test]
+async fn a_change_of_a_list_whose_answer_is_lost_is_audited_once() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.port());
+    let control = redis_control(&format!("redis://127.0.0.1:{}", proxy.port()), "");
+    control.put_entry(entry("0", None)).await.expect("put");
+    for round in 1..10_usize {
+        proxy.set(Direction::ToClient, Way::CutAfter(round % 4));
+        let (put, ()) = join!(control.put_entry(entry(&round.to_string(), None)), async {
+            sleep(Duration::from_millis(40)).await;
+            proxy.set(Direction::ToClient, Way::Open);
+        });
+        put.expect("put");
+    }
+    let direct = redis_control(&redis.url(), "");
+    assert_eq!(direct.runtime().await.expect("told").generation, 10);
+    assert_eq!(direct.audit(None, 100).await.expect("told").len(), 10);
+}

@@ -1,0 +1,167 @@
+//! Several instances that follow one store.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use redis::cmd;
+use tokio::time::sleep;
+use tollgate::control::{Control, Draft, Instance, List, ListEntry, Pair};
+
+use super::{draft, enforced, limit, limit_of, now_ms, redis_control};
+use crate::support::{
+    cluster::{self, Cluster},
+    redis::{RULES_COMMANDS, Redis, guarded},
+    tollgate::{Client, Tollgate, rules},
+};
+
+/// How late a change may take effect.
+const SOON: Duration = Duration::from_secs(2);
+
+/// Three instances on the cluster that tests share, each with a client.
+struct Fleet {
+    _instances: Vec<Tollgate>,
+    clients: Vec<Client>,
+    control: Control,
+}
+
+async fn fleet(cluster: &Cluster, prefix: &str) -> Fleet {
+    let directory = rules(&limit(1));
+    let arguments =
+        ["--store", &cluster.url(), "--rules", "redis", "--key-prefix", prefix, "--log-level", "warn"];
+    // Together, so that all of them may find nothing and bring the first version.
+    let instances: Vec<_> = (0..3).map(|_| Tollgate::spawn(directory.path(), &arguments)).collect();
+    let mut clients = Vec::new();
+    for instance in &instances {
+        instance.wait_until_ready();
+        clients.push(instance.client().await);
+    }
+    let control = redis_control(&cluster.url(), prefix);
+    assert_eq!(control.current().await, Ok(Some(1)), "many made a first version");
+    for client in &mut clients {
+        assert_eq!(limit_of(client).await, Some(1));
+    }
+    Fleet { _instances: instances, clients, control }
+}
+
+impl Fleet {
+    /// Makes changes, with a rollback after each, and gives the longest time that one took until all enforced it.
+    async fn change(&mut self, rounds: u32) -> Duration {
+        let mut slowest = Duration::ZERO;
+        let first = self.control.current().await.expect("told").expect("there is one");
+        let mut current = first;
+        for round in 1..=rounds {
+            let limits = [(1_000 + round, None), (1, Some(1))];
+            for (expected, rollback_to) in limits {
+                let draft = Draft { rollback_to, ..draft(Some(current), &limit(expected)) };
+                current = self.control.apply(draft).await.expect("made").number;
+                let begun = Instant::now();
+                for client in &mut self.clients {
+                    slowest = slowest.max(enforced(client, expected, begun).await);
+                }
+            }
+        }
+        slowest
+    }
+}
+
+#[tokio::test]
+async fn a_change_and_a_rollback_are_enforced_by_all_instances_soon() {
+    let mut fleet = fleet(cluster::shared(), "fleet:").await;
+    let slowest = fleet.change(10).await;
+    eprintln!("slowest: {slowest:?}");
+    assert!(slowest < SOON, "{slowest:?}");
+    // They tell it with their next beat.
+    let deadline = Instant::now() + SOON;
+    loop {
+        let instances = fleet.control.instances().await.expect("told");
+        let is_told = |told: &Instance| told.problem.is_none() && told.version == Some(21);
+        if instances.len() == 3 && instances.iter().all(is_told) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{instances:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn changes_are_enforced_as_soon_while_nothing_can_be_heard_of_them() {
+    let cluster = cluster::shared();
+    let mut fleet = fleet(cluster, "deaf:").await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&is_over);
+    let killer = thread::spawn(move || {
+        let mut killed = 0_u32;
+        let mut nodes: Vec<_> = (0..6).map(|node| cluster.node(node)).collect();
+        while !stop.load(Ordering::Relaxed) {
+            for node in &mut nodes {
+                killed += cmd("CLIENT").arg(&["KILL", "TYPE", "pubsub"]).query::<u32>(node).expect("done");
+            }
+            thread::sleep(Duration::from_millis(3));
+        }
+        killed
+    });
+    let slowest = fleet.change(5).await;
+    is_over.store(true, Ordering::Relaxed);
+    let killed = killer.join().expect("no panic");
+    eprintln!("slowest: {slowest:?}, {killed} killed");
+    assert!(slowest < SOON && killed > 10, "{slowest:?}, {killed}");
+}
+
+#[tokio::test]
+async fn a_bad_version_stays_out_of_force_and_every_instance_says_why() {
+    let mut fleet = fleet(cluster::shared(), "bad:").await;
+    let bad = fleet.control.apply(draft(Some(1), "domain: [")).await.expect("made");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let instances = fleet.control.instances().await.expect("told");
+        let told = |problem: &String| problem.contains("version 2") && problem.contains("rules.yaml");
+        if instances.iter().all(|instance| instance.problem.as_ref().is_some_and(told)) {
+            assert!(instances.len() == 3 && instances.iter().all(|instance| instance.version == Some(1)));
+            break;
+        }
+        assert!(Instant::now() < deadline, "{instances:?}");
+        sleep(Duration::from_millis(20)).await;
+    }
+    for client in &mut fleet.clients {
+        assert_eq!(limit_of(client).await, Some(1));
+    }
+    fleet.control.apply(draft(Some(bad.number), &limit(7))).await.expect("made");
+    for client in &mut fleet.clients {
+        assert!(enforced(client, 7, Instant::now()).await < SOON);
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_publish_nor_subscribe_is_polled_for_soon_enough() {
+    let redis = Redis::start_with(&guarded("word", &RULES_COMMANDS));
+    let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
+    let directory = rules(&limit(1));
+    let arguments = ["--store", &url, "--rules", "redis", "--key-prefix", "guarded:", "--log-level", "warn"];
+    let tollgate = Tollgate::start(directory.path(), &arguments);
+    let control = redis_control(&url, "guarded:");
+    let mut fleet = Fleet { clients: vec![tollgate.client().await], _instances: vec![tollgate], control };
+    let slowest = fleet.change(5).await;
+    eprintln!("slowest: {slowest:?}");
+    // It is a matter of the poll, not of chance.
+    assert!(slowest > Duration::from_millis(100) && slowest < SOON, "{slowest:?}");
+    let entry = |id: &str, end: Option<u64>| ListEntry {
+        id: id.into(),
+        list: List::Deny,
+        domain: "web".into(),
+        descriptor: vec![Pair { key: "k".into(), value: "v".into() }],
+        reason: String::new(),
+        author: "ada".into(),
+        created_at_ms: 1,
+        expires_at_ms: end,
+    };
+    fleet.control.put_entry(entry("a", Some(now_ms() + 1))).await.expect("put");
+    fleet.control.put_entry(entry("b", None)).await.expect("put");
+    assert!(fleet.control.remove_entry("b", "ada").await.expect("removed"));
+    assert_eq!(fleet.control.audit(None, 3).await.expect("told").len(), 3);
+}

@@ -1,0 +1,140 @@
+//! Times without the store.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use tokio::time::sleep;
+use tollgate::control::{List, ListEntry, Pair};
+
+use super::{draft, enforced, limit, limit_of, redis_control};
+use crate::support::{
+    free_port, http,
+    redis::Redis,
+    tollgate::{Tollgate, rules},
+};
+
+fn arguments(url: &str) -> Vec<String> {
+    let arguments =
+        ["--store", url, "--rules", "redis", "--on-store-error", "local", "--ready-without-store"];
+    arguments.map(str::to_owned).into()
+}
+
+fn strs(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
+
+#[tokio::test]
+async fn the_last_good_rules_stay_while_redis_is_silent_and_newer_ones_come_with_it() {
+    let redis = Redis::start();
+    let directory = rules(&limit(1));
+    let tollgate = Tollgate::start(directory.path(), &strs(&arguments(&redis.url())));
+    let mut client = tollgate.client().await;
+    let control = redis_control(&redis.url(), "");
+    control.apply(draft(Some(1), &limit(2))).await.expect("made");
+    enforced(&mut client, 2, Instant::now()).await;
+
+    redis.signal("STOP");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        assert_eq!(limit_of(&mut client).await, Some(2));
+        sleep(Duration::from_millis(50)).await;
+    }
+    redis.signal("CONT");
+    let made = control.apply(draft(Some(2), &limit(3))).await.expect("made");
+    let back = Instant::now();
+    enforced(&mut client, 3, back).await;
+    let instances = control.instances().await.expect("told");
+    assert!(instances.len() == 1 && instances[0].version <= Some(made.number));
+}
+
+#[tokio::test]
+async fn what_redis_has_lost_is_put_back_under_its_number() {
+    let redis = Redis::start();
+    let directory = rules(&limit(1));
+    let url = redis.url();
+    let both = [(); 2].map(|()| Tollgate::spawn(directory.path(), &strs(&arguments(&url))));
+    both.iter().for_each(Tollgate::wait_until_ready);
+    let control = redis_control(&url, "");
+    for number in 1..5 {
+        control
+            .apply(draft(Some(number), &limit(10 + u32::try_from(number).expect("small"))))
+            .await
+            .expect("made");
+    }
+    control
+        .put_entry(ListEntry {
+            id: "a".into(),
+            list: List::Deny,
+            domain: "*".into(),
+            descriptor: vec![Pair { key: "k".into(), value: "bad".into() }],
+            reason: String::new(),
+            author: "ada".into(),
+            created_at_ms: 1,
+            expires_at_ms: None,
+        })
+        .await
+        .expect("put");
+    let mut clients = [both[0].client().await, both[1].client().await];
+    for client in &mut clients {
+        enforced(client, 14, Instant::now()).await;
+    }
+    let (kept, lists) = (control.version(5).await.expect("told"), control.runtime().await.expect("told"));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while control.instances().await.expect("told").iter().any(|told| told.generation != lists.generation) {
+        assert!(Instant::now() < deadline, "the lists are not enforced");
+        sleep(Duration::from_millis(20)).await;
+    }
+
+    redis::cmd("FLUSHALL").exec(&mut redis.connect()).expect("flushed");
+    while control.current().await != Ok(Some(5)) || control.runtime().await != Ok(lists.clone()) {
+        assert!(Instant::now() < deadline, "nothing is put back");
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(control.version(5).await, Ok(kept.clone()));
+    // Once each, whoever did it.
+    let audit = control.audit(None, 10).await.expect("told");
+    assert!(audit.len() == 2 && audit.iter().all(|entry| entry.author == "tollgate"), "{audit:?}");
+
+    // Only the version, as where memory is short.
+    redis::cmd("DEL").arg("{tollgate-rules}:version:5").exec(&mut redis.connect()).expect("removed");
+    while control.version(5).await != Ok(kept.clone()) {
+        assert!(Instant::now() < deadline, "the version is not put back");
+        sleep(Duration::from_millis(20)).await;
+    }
+    control.apply(draft(Some(5), &limit(99))).await.expect("made");
+    for client in &mut clients {
+        enforced(client, 99, Instant::now()).await;
+    }
+    assert_eq!(control.current().await, Ok(Some(6)));
+}
+
+#[tokio::test]
+async fn an_instance_that_starts_without_redis_waits_for_its_rules() {
+    let port = free_port();
+    let directory = rules(&limit(1));
+    let url = format!("redis://127.0.0.1:{port}");
+    let tollgate = Tollgate::spawn(directory.path(), &strs(&arguments(&url)));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // It listens, and is not ready.
+    while http::try_get(&tollgate.url("/healthcheck")).is_none_or(|answer| answer.status != 500) {
+        assert!(Instant::now() < deadline, "it does not listen");
+        sleep(Duration::from_millis(20)).await;
+    }
+    let _redis = Redis::start_on(port, &[]);
+    tollgate.wait_until_ready();
+    assert_eq!(limit_of(&mut tollgate.client().await).await, Some(1));
+}
+
+#[tokio::test]
+async fn versions_and_no_directory_are_enough_to_start() {
+    let redis = Redis::start();
+    let control = redis_control(&redis.url(), "");
+    control.apply(draft(None, &limit(4))).await.expect("made");
+    let directory = tempfile::tempdir().expect("a directory");
+    let missing = directory.path().join("missing");
+    assert!(fs::metadata(&missing).is_err());
+    let tollgate = Tollgate::start(&missing, &strs(&arguments(&redis.url())));
+    assert_eq!(limit_of(&mut tollgate.client().await).await, Some(4));
+}

@@ -1,0 +1,123 @@
+//! What one bad part does not take down, and what many changes do not cost.
+
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use tollgate::control::Action;
+
+use super::{ban, draft, enforced, limit, limit_of, redis_control, until};
+use crate::support::{
+    redis::Redis,
+    tollgate::{Tollgate, rules},
+};
+
+/// How often the server has run a command.
+fn calls(redis: &Redis, command: &str) -> u64 {
+    let stats: String =
+        cmd("INFO").arg("commandstats").query(&mut redis.connect()).expect("it has statistics");
+    let start = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&start));
+    line.and_then(|rest| rest.split(',').next()).map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+#[tokio::test]
+async fn what_another_release_wrote_is_told_and_hides_nothing_else() {
+    let redis = Redis::start();
+    let directory = rules(&limit(1));
+    // Rules of a directory too.
+    let tollgate = Tollgate::start(directory.path(), &["--store", &redis.url(), "--log-level", "error"]);
+    let mut connection = redis.connect();
+    let hset = |key: &str, field: &str, value: &str| {
+        let mut command = cmd("HSET");
+        command.arg(format!("{{tollgate-rules}}:{key}")).arg(field).arg(value);
+        command
+    };
+    hset("entries", "x", "0\n{\"id\": \"x\", \"list\": \"greylist\"}").exec(&mut connection).expect("set");
+    hset("instances", "later", "{\"id\": 7}").exec(&mut connection).expect("set");
+    hset("seen", "later", &u64::MAX.to_string()).exec(&mut connection).expect("set");
+    let control = redis_control(&redis.url(), "");
+    control.put_entry(ban("v")).await.expect("put");
+    let mut client = tollgate.client().await;
+    let begun = Instant::now();
+    while limit_of(&mut client).await.is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the ban has no effect");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    until("it is told", async || {
+        let told = control.instances().await.expect("one is readable");
+        let problem = told.first().and_then(|told| told.problem.clone()).unwrap_or_default();
+        told.len() == 1 && problem.contains("an entry of a list is left out") && problem.contains("greylist")
+    })
+    .await;
+    cmd("HDEL").arg("{tollgate-rules}:entries").arg("x").exec(&mut connection).expect("removed");
+    control.put_entry(ban("w")).await.expect("put");
+    until("it is over", async || control.instances().await.expect("told")[0].problem.is_none()).await;
+}
+
+#[tokio::test]
+async fn an_instance_that_starts_with_a_bad_or_lost_version_enforces_one_before() {
+    let redis = Redis::start();
+    let control = redis_control(&redis.url(), "");
+    control.apply(draft(None, &limit(1))).await.expect("made");
+    control.apply(draft(Some(1), &limit(2))).await.expect("made");
+    control.apply(draft(Some(2), "domain: [")).await.expect("made");
+    let directory = tempfile::tempdir().expect("a directory");
+    let arguments = ["--store", &redis.url(), "--rules", "redis", "--log-level", "error"];
+    let tells = async |what: &str, version: u64| {
+        until(what, async || {
+            let told = control.instances().await.expect("told");
+            let is_told = |problem: &String| problem.contains(what);
+            told.iter()
+                .any(|told| told.version == Some(version) && told.problem.as_ref().is_some_and(is_told))
+        })
+        .await;
+    };
+    {
+        let tollgate = Tollgate::start(directory.path(), &arguments);
+        let mut client = tollgate.client().await;
+        assert_eq!(limit_of(&mut client).await, Some(2));
+        tells("version 3 is not valid", 2).await;
+        control.apply(draft(Some(3), &limit(4))).await.expect("made");
+        enforced(&mut client, 4, Instant::now()).await;
+    }
+    // Nobody has it any more.
+    cmd("DEL").arg("{tollgate-rules}:version:4").exec(&mut redis.connect()).expect("removed");
+    let tollgate = Tollgate::start(directory.path(), &arguments);
+    let mut client = tollgate.client().await;
+    assert_eq!(limit_of(&mut client).await, Some(2));
+    tells("the store has lost version 4", 2).await;
+    control.apply(draft(Some(4), &limit(5))).await.expect("made");
+    enforced(&mut client, 5, Instant::now()).await;
+}
+
+#[tokio::test]
+async fn many_changes_of_lists_are_fetched_seldom_and_notes_not_at_all() {
+    let redis = Redis::start();
+    let directory = rules(&limit(1));
+    let _tollgate = Tollgate::start(directory.path(), &["--store", &redis.url(), "--log-level", "error"]);
+    let control = redis_control(&redis.url(), "");
+    let count = || (calls(&redis, "hvals") / 2, calls(&redis, "pexpire") / 2);
+    let (before, begun) = (count(), Instant::now());
+    let mut number = 0_u32;
+    while begun.elapsed() < Duration::from_secs(2) {
+        control.put_entry(ban(&format!("{}", number % 500))).await.expect("put");
+        number += 1;
+    }
+    until("the last one is enforced", async || {
+        control.instances().await.expect("told").first().map(|told| told.generation)
+            == Some(u64::from(number))
+    })
+    .await;
+    let (after, lasted) = (count(), u64::try_from(begun.elapsed().as_millis()).expect("small"));
+    let (fetches, beats) = (after.0 - before.0, after.1 - before.1);
+    eprintln!("{number} changes in {lasted} ms: {fetches} fetches, {beats} beats");
+    assert!(number > 50 && fetches > 2, "{number} changes, {fetches} fetches");
+    assert!(fetches <= lasted / 200 + 2, "{fetches} fetches in {lasted} ms");
+    assert!(beats <= lasted / 100 + 3, "{beats} beats in {lasted} ms");
+
+    let told = calls(&redis, "publish");
+    control.note("ada", Action::ResetCounter, "web k=v", "").await.expect("noted");
+    assert_eq!(calls(&redis, "publish"), told);
+    control.put_entry(ban("last")).await.expect("put");
+    assert_eq!(calls(&redis, "publish"), told + 1);
+}

@@ -1,0 +1,165 @@
+"""What is done at night: who is it, keep them out, let a rule be, ask what a request would meet."""
+
+import time
+
+from browser import hold
+
+HOSTILE = "<img src=x onerror=document.title='hacked'>"
+
+
+def talkers(browser, world):
+    """A key that asks too much is banned from where it is seen; its name is text, whatever it reads like."""
+    denied = lambda times=1: world.ask("api", [("api_key", HOSTILE)], times)
+    assert denied(30) == 0, "its limit is much higher"
+    browser.open("talkers")
+    row = browser.row(HOSTILE)
+    assert not browser.all("main img"), "a key has become an element"
+    browser.picture("talkers")
+    browser.press("Ban…", within=row)
+    browser.sees("Ban a key", "dialog")
+    assert browser.field("Value or pattern").get_attribute("value") == HOSTILE
+    assert "Top talker" in browser.field("Reason").get_attribute("value")
+    browser.choose("For", "15 minutes")
+    browser.picture("ban")
+    browser.press("Ban")
+    browser.sees("is on the deny list of api", "#messages")
+    browser.until("its requests are denied", lambda: denied() == 1)
+    browser.open("lists", fresh=False)
+    row = browser.row(HOSTILE)
+    assert "deny" in row.text and "in 14 min" in row.text, row.text
+    browser.open("audit", fresh=False)
+    browser.row(HOSTILE)
+    browser.open("lists", fresh=False)
+    browser.press("Remove…", within=browser.row(HOSTILE))
+    browser.press("Remove")
+    browser.sees("Both lists are empty")
+    browser.until("its requests pass", lambda: denied() == 0)
+    assert "hacked" not in browser.driver.title
+
+
+def entry(browser, world):
+    """An entry that is written by hand, with a pattern."""
+    browser.open("lists")
+    browser.press("Add to a list…")
+    browser.choose("List", "Allow")
+    browser.fill("Domain", "*")
+    browser.fill("Key", "remote_address")
+    browser.fill("Value or pattern", "10.66.0.0/16")
+    browser.fill("Reason", "Health checks")
+    browser.choose("For", "Until it is removed")
+    browser.press("Add")
+    row = browser.row("10.66.0.0/16")
+    assert "every domain" in row.text and "never" in row.text and "allow" in row.text, row.text
+    browser.press("Remove…", within=row)
+    browser.press("Remove")
+    browser.sees("Both lists are empty")
+
+
+def switch(browser, world):
+    """A rule that hurts is made to watch only, and to limit again."""
+    browser.open("rules?filter=plan_bronze")
+    browser.press("Switch…", within=browser.row("plan_bronze"))
+    browser.top().find_element("css selector", "input[value=shadow]").click()
+    browser.fill("Reason", "It denies too much")
+    browser.picture("switch")
+    browser.press("Switch")
+    browser.until("the badge", lambda: "switched shadow" in browser.row("plan_bronze").text)
+    assert world.rule("api", "plan_bronze")["switch"] == "shadow"
+    browser.press("Switch…", within=browser.row("plan_bronze"))
+    browser.sees("It denies too much", "dialog")
+    browser.top().find_element("css selector", "input[value=normal]").click()
+    browser.press("Switch")
+    browser.until("the badge", lambda: "enforced" in browser.row("plan_bronze").text)
+
+
+def trial(browser, world):
+    """What a request would meet, under the rules in force and under a draft."""
+    browser.open("try")
+    browser.fill("Domain", "api")
+    browser.fill("Descriptors", "plan=bronze\nnobody=knows")
+    browser.press("Try", within=browser.driver.find_element("css selector", "main"))
+    browser.sees("within limits: passes", "main")
+    browser.sees("plan_bronze", ".walk")
+    browser.sees("nothing", ".walk")
+    browser.picture("try")
+    first = browser.driver.find_element("css selector", "[aria-live] > .stack")
+    used = first.text.split("resets")[0]
+    browser.script("arguments[0].dataset.first = ''", first)
+    assert "0 used" in used, used
+    browser.press("Try", within=browser.driver.find_element("css selector", "main"))
+    browser.until("the first answer is replaced", lambda: browser.all("[aria-live] > .stack") and not browser.all("[data-first]"))
+    again = browser.text("[aria-live] > .stack").split("resets")[0]
+    assert again == used, f"looking has charged something: {again!r}"
+    browser.open("rules?filter=small", fresh=False)
+    browser.press("Edit limit", within=browser.row("small"))
+    browser.sees("is selected")
+    browser.type("0")
+    browser.press("Try")
+    browser.fill("Domain", "small")
+    browser.fill("Descriptors", "k=v")
+    browser.choose("Against", "The draft in the editor")
+    browser.press("Try", within=browser.driver.find_element("css selector", "main"))
+    browser.sees("over limit: denied", "main")
+
+
+def away(browser, world):
+    """An instance that does not answer is told, with since when; and that it does again."""
+    browser.open()
+    browser.sees("ready", ".facts")
+    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    browser.driver.execute_cdp_cmd("Network.enable", {})
+    browser.driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+    browser.sees("Not reachable since", "#banner")
+    browser.picture("away")
+    online = {**offline, "offline": False, "downloadThroughput": -1, "uploadThroughput": -1}
+    browser.driver.execute_cdp_cmd("Network.emulateNetworkConditions", online)
+    browser.until("the banner is gone", lambda: not browser.all("#banner .notice"))
+    # That there was no connection stands in the console, as it should.
+    browser.driver.get_log("browser")
+
+
+def quiet(browser, world):
+    """Nothing is asked twice at once, and nothing at all while nobody looks."""
+    browser.open()
+    browser.until("some answers", lambda: len(asked(browser)) > 8)
+    by_path = {}
+    for path, start, end in asked(browser):
+        by_path.setdefault(path, []).append((start, end))
+    for path, times in by_path.items():
+        overlaps = [(one, next) for one, next in zip(times, times[1:]) if next[0] < one[1]]
+        assert not overlaps, f"{path} was asked again before it was answered: {overlaps}"
+    # Chromium without a screen hides no page, so it is told that it is hidden.
+    seen = "Object.defineProperty(document, 'hidden', {configurable: true, value: arguments[0]});" \
+           "document.dispatchEvent(new Event('visibilitychange'))"
+    browser.script(seen, True)
+    time.sleep(0.5)
+    before = len(asked(browser))
+    # The status is asked for every 2 s, while somebody looks.
+    time.sleep(2.5)
+    assert len(asked(browser)) == before, "it asks although nobody looks"
+    browser.script(seen, False)
+    browser.until("it asks again", lambda: len(asked(browser)) > before)
+
+
+def slow(browser, world):
+    """What is not answered for long holds up nothing else, and does not make the instance unreachable."""
+    browser.open()
+    browser.sees("ready", ".facts")
+    hold(browser, "GET", "api/v1/audit")
+    browser.press("Audit")
+    browser.until("the audit log is asked for", lambda: browser.script("return window.held.length"))
+    before = len([one for one in asked(browser) if one[0].endswith("/status")])
+    browser.until("the state is asked for again and again",
+                  lambda: len([one for one in asked(browser) if one[0].endswith("/status")]) > before + 1)
+    assert browser.script("return window.held.length") == 1, "what is under way is asked for again"
+    browser.script("window.held[0].late()")
+    browser.sees("The audit log: no answer in 15 s", "main .notice")
+    assert not browser.all("#banner .notice"), "one that is late is taken for an instance that is away"
+
+
+def asked(browser):
+    """What the page has asked the API for: the path, and from when to when."""
+    return browser.script("""
+        return performance.getEntriesByType('resource').filter((one) => one.name.includes('/api/v1/'))
+            .map((one) => [new URL(one.name).pathname, one.startTime, one.responseEnd]);
+    """)

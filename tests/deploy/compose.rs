@@ -1,0 +1,161 @@
+//! `deploy/compose`: its files are those of the project and valid, and its services fit each other. No engine runs it here.
+
+use std::{collections::BTreeSet, fs, process::Command};
+
+use serde_json::Value;
+use tollgate::settings;
+
+use super::yaml;
+use crate::support::{envoy, tollgate::project};
+
+const PLACE: &str = "deploy/compose";
+
+fn strings(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// What a service waits for, in either of the two forms.
+fn awaited(service: &Value) -> Vec<&str> {
+    match &service["depends_on"] {
+        Value::Object(conditions) => conditions.keys().map(String::as_str).collect(),
+        list => strings(list),
+    }
+}
+
+#[test]
+fn services_refer_to_what_is_there() {
+    // What the specification calls them; a word that it does not know is a mistake.
+    let words = [
+        "build",
+        "cap_drop",
+        "command",
+        "depends_on",
+        "deploy",
+        "environment",
+        "image",
+        "ports",
+        "read_only",
+        "security_opt",
+        "stop_grace_period",
+        "volumes",
+        "working_dir",
+    ];
+    let compose = yaml("deploy/compose/compose.yaml");
+    let services = compose["services"].as_object().expect("services");
+    for (name, service) in services {
+        let service_words = service.as_object().expect("a mapping").keys();
+        for word in service_words {
+            assert!(words.contains(&word.as_str()), "{name}: {word}");
+        }
+        let image = service["image"].as_str().expect("an image");
+        assert!(image.rsplit_once(':').is_some_and(|(_, tag)| tag != "latest"), "{image}");
+        for other in awaited(service) {
+            assert!(services.contains_key(other), "{name} waits for {other}");
+        }
+        for volume in strings(&service["volumes"]) {
+            let (from, to) = volume.strip_suffix(":ro").and_then(|it| it.split_once(':')).expect("read only");
+            assert!(project(PLACE).join(from).exists(), "{name}: there is no {from}");
+            assert!(to.starts_with('/'));
+        }
+        for port in strings(&service["ports"]) {
+            assert!(port.starts_with("127.0.0.1:"), "{name} is open to all at {port}");
+        }
+    }
+    let build = &services["tollgate"]["build"];
+    let context = project(PLACE).join(build["context"].as_str().expect("a directory"));
+    assert!(context.join(build["dockerfile"].as_str().expect("a path")).exists());
+
+    let nodes: BTreeSet<String> = services
+        .keys()
+        .filter(|name| name.strip_prefix("redis-").is_some_and(|number| number.parse::<u8>().is_ok()))
+        .map(|name| format!("{name}:6379"))
+        .collect();
+    let made = services["redis-cluster"]["environment"]["NODES"].as_str().expect("nodes");
+    assert_eq!(nodes.len(), 6);
+    assert_eq!(made.split(' ').map(str::to_owned).collect::<BTreeSet<_>>(), nodes);
+    let store = services["tollgate"]["environment"]["TOLLGATE_STORE"].as_str().expect("a URL");
+    let hosts = store.strip_prefix("redis+cluster://").expect("a cluster").split(',');
+    assert!(hosts.into_iter().all(|host| nodes.contains(host)), "{store}");
+}
+
+#[test]
+fn tollgate_understands_its_settings_and_is_where_others_look() {
+    let compose = yaml("deploy/compose/compose.yaml");
+    let tollgate = &compose["services"]["tollgate"];
+    let variables = tollgate["environment"].as_object().expect("a mapping").iter();
+    let variables = variables.map(|(name, value)| (name.into(), value.as_str().expect("a text").into()));
+    let settings = match settings::parse(["tollgate".into()], variables) {
+        Ok(settings::Command::Serve(settings)) => settings,
+        other => panic!("{other:?}"),
+    };
+    let mounts = strings(&tollgate["volumes"]);
+    assert_eq!(mounts, [format!("../../config/default:{}:ro", settings.rules.directory.display())]);
+    let grace =
+        tollgate["stop_grace_period"].as_str().and_then(|text| text.strip_suffix('s')).expect("seconds");
+    let grace: u64 = grace.parse().expect("a number");
+    assert!(grace > (settings.drain_delay + settings.drain_timeout).as_secs() + 2);
+
+    let settings::GrpcListen::Tcp(grpc) = settings.grpc.listen else { panic!("a port") };
+    let envoy = fs::read_to_string(project("deploy/compose/envoy.yaml")).expect("readable");
+    assert!(envoy.contains(&format!("{{address: tollgate, port_value: {}}}", grpc.port())));
+    let prometheus = yaml("deploy/compose/prometheus.yaml");
+    let found = prometheus.pointer("/scrape_configs/0/dns_sd_configs/0").expect("a job");
+    assert_eq!(
+        (found["names"][0].as_str(), found["port"].as_u64()),
+        (Some("tollgate"), Some(settings.http_address.port().into()))
+    );
+}
+
+/// It is edge.yaml, which is run, with other addresses.
+#[test]
+fn envoy_is_the_one_at_the_edge() {
+    let read = |path: &str| fs::read_to_string(project(path)).expect("readable");
+    let body =
+        |text: &str| text.split_once("\nadmin:\n").expect("the administration comes first").1.to_owned();
+    let (edge, compose) = (body(&read("deploy/envoy/edge.yaml")), body(&read("deploy/compose/envoy.yaml")));
+    let moves = [
+        ("{address: tollgate, port_value: 8081}", "{address: 127.0.0.1, port_value: 8081}"),
+        ("{address: 0.0.0.0, port_value: 10000}", "{address: 127.0.0.1, port_value: 10000}"),
+        ("{address: 0.0.0.0, port_value: 9901}", "{address: 127.0.0.1, port_value: 9901}"),
+        ("    type: STRICT_DNS\n", "    type: STATIC\n"),
+    ];
+    let moved = moves.iter().fold(compose, |text, (from, to)| {
+        assert_eq!(text.matches(from).count(), 1, "{from}");
+        text.replace(from, to)
+    });
+    assert_eq!(moved, edge);
+    let validated = Command::new(envoy::program())
+        .args(["--mode", "validate", "--log-level", "error", "--config-path"])
+        .arg(project("deploy/compose/envoy.yaml"))
+        .output()
+        .expect("Envoy runs");
+    assert!(validated.status.success(), "{}", String::from_utf8_lossy(&validated.stderr));
+}
+
+#[test]
+fn prometheus_and_grafana_find_what_is_mounted() {
+    let compose = yaml("deploy/compose/compose.yaml");
+    let mounted = |service: &str| {
+        let volumes = strings(&compose["services"][service]["volumes"]);
+        let mounts = volumes.iter().map(|it| it.trim_end_matches(":ro").split_once(':').expect("two paths"));
+        mounts.map(|(from, to)| (to.to_owned(), project(PLACE).join(from))).collect::<Vec<_>>()
+    };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (to, from) in mounted("prometheus") {
+        let name = to.strip_prefix("/etc/prometheus/").expect("where it looks");
+        fs::copy(from, directory.path().join(name)).expect("copied");
+    }
+    let checked = Command::new("promtool")
+        .args(["check", "config"])
+        .arg(directory.path().join("prometheus.yml"))
+        .output()
+        .expect("promtool is installed");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+
+    let dashboards = yaml("deploy/compose/dashboards.yaml");
+    let path = dashboards.pointer("/providers/0/options/path").and_then(Value::as_str).expect("a path");
+    assert!(mounted("grafana").iter().any(|(to, _)| to.starts_with(path) && to.ends_with(".json")));
+    let source = yaml("deploy/compose/grafana.yaml");
+    let url = source.pointer("/datasources/0/url").and_then(Value::as_str).expect("a URL");
+    assert_eq!(url, "http://prometheus:9090");
+}

@@ -1,0 +1,130 @@
+//! The scripts that make a Redis Cluster, and a Redis with sentinels, in Kubernetes: run with real servers.
+
+use std::{
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::support::{
+    Process,
+    cluster::wait,
+    free_port, http,
+    tollgate::{Tollgate, project, rules},
+};
+
+const RULES: &str =
+    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1000000}\n";
+const REQUEST: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
+
+/// A server of the script or configuration under test, in a directory of its own.
+struct Server {
+    _process: Process,
+    _directory: TempDir,
+    port: u16,
+}
+
+impl Server {
+    fn start(port: u16, mut command: Command, directory: TempDir) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let process = Process::of(child.expect("it starts"), Some(directory.path()));
+        Self { _process: process, _directory: directory, port }
+    }
+
+    fn ask(&self, words: &[&str]) -> String {
+        let output = Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(words).output();
+        String::from_utf8(output.expect("redis-cli is installed").stdout).expect("a text")
+    }
+}
+
+fn component(file: &str) -> std::path::PathBuf {
+    project("deploy/kubernetes/components").join(file)
+}
+
+fn decides(tollgate: &Tollgate) -> bool {
+    http::post(&tollgate.url("/json"), REQUEST).status == 200
+}
+
+#[test]
+fn six_nodes_become_a_cluster_once() {
+    let nodes: Vec<Server> = (0..6)
+        .map(|_| {
+            let (port, directory) = (free_port(), tempfile::tempdir().expect("a temporary directory"));
+            let mut command = Command::new("redis-server");
+            command.arg(component("redis-cluster/redis.conf"));
+            // In a pod, 6379 and /data.
+            command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]).current_dir(&directory);
+            // No node fails because the machine is busy.
+            command.args(["--cluster-node-timeout", "30000", "--cluster-announce-ip", "127.0.0.1"]);
+            Server::start(port, command, directory)
+        })
+        .collect();
+    let names: Vec<_> = nodes.iter().map(|node| format!("localhost:{}", node.port)).collect();
+    let create = || -> Output {
+        let mut script = Command::new("timeout");
+        script.args(["60", "sh"]).arg(component("redis-cluster/create.sh")).env("NODES", names.join(" "));
+        script.output().expect("a shell")
+    };
+    let created = create();
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
+    wait("the cluster is not whole", || {
+        nodes.iter().all(|node| node.ask(&["cluster", "info"]).contains("cluster_state:ok"))
+    });
+    let roles: Vec<_> = nodes.iter().map(|node| node.ask(&["role"]).starts_with("master")).collect();
+    assert_eq!(roles, [true, true, true, false, false, false]);
+    let again = create();
+    assert!(again.status.success() && again.stdout.ends_with(b"there is a cluster\n"), "{again:?}");
+
+    let config = rules(RULES);
+    let url = format!("redis+cluster://{}", names[0]);
+    let tollgate = Tollgate::start(config.path(), &["--store", &url, "--store-timeout", "5s"]);
+    assert!(decides(&tollgate));
+}
+
+/// One of three servers, or one of three sentinels, as a pod starts it.
+fn part(role: &str, port: u16, first: u16, sentinels: &[u16], directory: &Path) -> Command {
+    let all: Vec<_> = sentinels.iter().map(|port| format!("localhost:{port}")).collect();
+    let mut command = Command::new("sh");
+    command.arg(component("redis-sentinel/start.sh")).arg(role);
+    command.env("SELF", format!("localhost:{port}")).env("FIRST", format!("localhost:{first}"));
+    command.env("SENTINELS", all.join(" ")).env("DATA", directory);
+    command
+}
+
+#[test]
+fn sentinels_find_a_new_master_and_the_old_one_follows_it() {
+    let (ports, sentinels): (Vec<u16>, Vec<u16>) = (0..3).map(|_| (free_port(), free_port())).unzip();
+    let start = |role: &str, port: u16| {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let command = part(role, port, ports[0], &sentinels, directory.path());
+        Server::start(port, command, directory)
+    };
+    let mut servers: Vec<_> = ports.iter().map(|port| start("redis", *port)).collect();
+    wait("the replicas do not follow", || {
+        servers[0].ask(&["info", "replication"]).contains("connected_slaves:2")
+    });
+    let watchers: Vec<_> = sentinels.iter().map(|port| start("sentinel", *port)).collect();
+    wait("the sentinels do not find each other", || {
+        watchers.iter().all(|watcher| {
+            let told = watcher.ask(&["info", "sentinel"]);
+            told.contains("status=ok") && told.contains("slaves=2,sentinels=3")
+        })
+    });
+
+    let config = rules(RULES);
+    let places: Vec<_> = sentinels.iter().map(|port| format!("localhost:{port}")).collect();
+    let url = format!("redis+sentinel://{}/tollgate", places.join(","));
+    let tollgate = Tollgate::start(config.path(), &["--store", &url, "--store-timeout", "1s"]);
+    assert!(decides(&tollgate));
+    drop(servers.remove(0));
+    wait("nobody decides after the master's end", || decides(&tollgate));
+    let masters =
+        |servers: &[Server]| servers.iter().filter(|it| it.ask(&["role"]).starts_with("master")).count();
+    assert_eq!(masters(&servers), 1);
+    servers.push(start("redis", ports[0]));
+    wait("the old master does not follow", || {
+        servers[2].ask(&["info", "replication"]).contains("master_link_status:up")
+    });
+    assert_eq!(masters(&servers), 1);
+}

@@ -1,0 +1,101 @@
+//! A real Prometheus, and its tool.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::Write as _,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{Process, free_port, http, tollgate::Tollgate};
+
+/// A server that scrapes instances every second; it ends with the test.
+#[derive(Debug)]
+pub(crate) struct Prometheus {
+    _process: Process,
+    _directory: TempDir,
+    port: u16,
+}
+
+impl Prometheus {
+    /// Scrapes these instances, with rules from a file.
+    pub(crate) fn start(instances: &[&Tollgate], rules: &Path) -> Self {
+        let (directory, port) = (tempfile::tempdir().expect("a temporary directory"), free_port());
+        let targets: Vec<String> =
+            instances.iter().map(|instance| format!("127.0.0.1:{}", instance.http_port)).collect();
+        let config = serde_json::json!({
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [rules],
+            "scrape_configs": [{"job_name": "tollgate", "static_configs": [{"targets": targets}]}],
+        });
+        // JSON is YAML.
+        fs::write(directory.path().join("prometheus.yaml"), config.to_string()).expect("writable");
+        let child = Command::new("prometheus")
+            .args(["--config.file", "prometheus.yaml", "--storage.tsdb.path", "data", "--log.level", "error"])
+            .args(["--web.listen-address", &format!("127.0.0.1:{port}")])
+            .current_dir(&directory)
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("prometheus is installed; `tests/run.sh` installs it");
+        let process = Process::of(child, Some(directory.path()));
+        let prometheus = Self { _process: process, _directory: directory, port };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while http::try_get(&prometheus.url("/-/ready")).is_none_or(|answer| answer.status != 200) {
+            assert!(Instant::now() < deadline, "Prometheus does not become ready");
+            thread::sleep(Duration::from_millis(50));
+        }
+        prometheus
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    /// How many series an expression has now.
+    pub(crate) fn series(&self, expression: &str) -> usize {
+        let mut query = String::new();
+        for byte in expression.bytes() {
+            write!(query, "%{byte:02x}").expect("a string");
+        }
+        let answer = http::get(&self.url(&format!("/api/v1/query?query={query}")));
+        let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
+        assert_eq!(answer["status"], "success", "{expression}: {answer}");
+        answer["data"]["result"].as_array().expect("series").len()
+    }
+
+    /// Every rule with its health: `ok` once it was evaluated.
+    pub(crate) fn rules(&self) -> Vec<(String, String)> {
+        let answer: Value = serde_json::from_str(&http::get(&self.url("/api/v1/rules")).body).expect("JSON");
+        let groups = answer["data"]["groups"].as_array().expect("groups").iter();
+        let rules = groups.flat_map(|group| group["rules"].as_array().expect("rules"));
+        rules
+            .map(|rule| {
+                let error = rule["lastError"].as_str().unwrap_or_default();
+                let health = rule["health"].as_str().expect("a text");
+                (rule["name"].as_str().expect("a name").to_owned(), format!("{health}{error}"))
+            })
+            .collect()
+    }
+}
+
+/// What `promtool` has to say, and whether it is content.
+pub(crate) fn promtool(arguments: &[&str], input: &str) -> (bool, String) {
+    let mut tool = Command::new("promtool")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is installed; `tests/run.sh` installs it");
+    tool.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    let output = tool.wait_with_output().expect("it was started");
+    let text =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    (output.status.success(), text)
+}

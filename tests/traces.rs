@@ -1,0 +1,289 @@
+//! Traces, as a collector receives them.
+
+use std::{
+    collections::BTreeMap,
+    net::TcpListener,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::{
+        ExportTraceServiceRequest, ExportTraceServiceResponse,
+        trace_service_server::{TraceService, TraceServiceServer},
+    },
+    common::v1::{KeyValue, any_value::Value},
+    trace::v1::{Span, span::SpanKind, status::StatusCode},
+};
+use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use tonic::{
+    Request, Response, Status,
+    transport::{Identity, Server, ServerTlsConfig, server::TcpIncoming},
+};
+
+use crate::support::{
+    certificates::Authority,
+    free_port, http,
+    tollgate::{Tollgate, command, request, rules},
+};
+
+const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 1}}\n\
+                     - {key: free, rate_limit: {unit: hour, requests_per_unit: 1000000}}\n";
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT: &str = "00f067aa0ba902b7";
+
+/// What a collector was sent.
+#[derive(Clone, Debug, Default)]
+struct Received(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
+
+#[tonic::async_trait]
+impl TraceService for Received {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        self.0.lock().expect("no panic").push(request.into_inner());
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+impl Received {
+    fn spans(&self) -> Vec<Span> {
+        let requests = self.0.lock().expect("no panic");
+        let scopes =
+            requests.iter().flat_map(|request| &request.resource_spans).flat_map(|spans| &spans.scope_spans);
+        scopes.flat_map(|spans| spans.spans.clone()).collect()
+    }
+
+    /// Waits for so many spans.
+    async fn wait_for(&self, count: usize) -> Vec<Span> {
+        let deadline = Instant::now() + Duration::from_secs(15);
+        while self.spans().len() < count {
+            assert!(Instant::now() < deadline, "{:?}", self.spans());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.spans()
+    }
+}
+
+/// A collector, and its URL.
+async fn collector() -> (Received, String) {
+    let (received, listener) =
+        (Received::default(), tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port"));
+    let url = format!("http://{}", listener.local_addr().expect("a port"));
+    let service = TraceServiceServer::new(received.clone());
+    tokio::spawn(Server::builder().add_service(service).serve_with_incoming(TcpIncoming::from(listener)));
+    (received, url)
+}
+
+/// A collector behind TLS, and its URL.
+async fn collector_behind_tls(authority: &Authority) -> (Received, String) {
+    let (received, listener) =
+        (Received::default(), tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port"));
+    let url = format!("https://localhost:{}", listener.local_addr().expect("an address").port());
+    let pair = authority.sign(&["localhost"]);
+    let tls = ServerTlsConfig::new().identity(Identity::from_pem(pair.certificate, pair.key));
+    let mut server = Server::builder().tls_config(tls).expect("a pair");
+    let service = TraceServiceServer::new(received.clone());
+    tokio::spawn(server.add_service(service).serve_with_incoming(TcpIncoming::from(listener)));
+    (received, url)
+}
+
+#[tokio::test]
+async fn a_collector_behind_tls_is_trusted_by_its_authority_and_by_no_other() {
+    let (config, authority) = (rules(RULES), Authority::new("ours"));
+    let (received, url) = collector_behind_tls(&authority).await;
+    let ca = config.path().join("ca.pem");
+    std::fs::write(&ca, authority.pem()).expect("written");
+    let always = ["--otlp-endpoint", &url, "--trace-sample-ratio", "1"];
+    let public = Tollgate::start(config.path(), &always);
+    assert!(public.client().await.passes("d", &[("free", "x")]).await);
+    wait_for_dropped(&public).await;
+    assert_eq!(received.spans().len(), 0);
+    let ours = [&always[..], &["--otlp-ca", ca.to_str().expect("UTF-8")]].concat();
+    let tollgate = Tollgate::start(config.path(), &ours);
+    assert!(tollgate.client().await.passes("d", &[("free", "x")]).await);
+    received.wait_for(2).await;
+}
+
+#[tokio::test]
+async fn variables_of_a_whole_cluster_stop_no_start() {
+    let (config, (received, url)) = (rules(RULES), collector().await);
+    for (endpoint, enabled) in [("host:4317", "true"), (&*url, "false")] {
+        let mut program = command();
+        program.envs([("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint), ("TRACING_ENABLED", enabled)]);
+        program.envs([("OTEL_RESOURCE_ATTRIBUTES", "a=b, "), ("TRACING_SAMPLING_RATE", "1")]);
+        let mut tollgate = Tollgate::spawn_by(program, config.path(), &[]);
+        tollgate.wait_until_ready();
+        assert!(tollgate.client().await.passes("d", &[("free", "x")]).await);
+        tollgate.signal("TERM");
+        assert_eq!(tokio::task::spawn_blocking(move || tollgate.wait()).await.expect("it ended"), Some(0));
+    }
+    assert_eq!(received.spans().len(), 0, "what is left is sent at the end");
+}
+
+/// Waits until spans are lost.
+async fn wait_for_dropped(tollgate: &Tollgate) {
+    let is_more = |line: &str| {
+        let count = line.strip_prefix("tollgate_trace_spans_total{result=\"dropped\"} ");
+        count.is_some_and(|count| count != "0")
+    };
+    let deadline = Instant::now() + Duration::from_secs(15);
+    while !http::get(&tollgate.url("/metrics")).body.lines().any(is_more) {
+        assert!(Instant::now() < deadline, "nothing was dropped");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A call whose caller is part of a trace.
+fn traced(request: RateLimitRequest, flags: &str) -> Request<RateLimitRequest> {
+    let mut request = Request::new(request);
+    let parent = format!("00-{TRACE}-{PARENT}-{flags}");
+    request.metadata_mut().insert("traceparent", parent.parse().expect("a value"));
+    request.metadata_mut().insert("tracestate", "vendor=1".parse().expect("a value"));
+    request
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn attributes(of: &[KeyValue]) -> BTreeMap<&str, String> {
+    let text = |value: &Value| match value {
+        Value::StringValue(text) => text.clone(),
+        Value::IntValue(number) => number.to_string(),
+        Value::BoolValue(truth) => truth.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let value =
+        |pair: &KeyValue| text(pair.value.as_ref().expect("a value").value.as_ref().expect("a value"));
+    of.iter().map(|pair| (&*pair.key, value(pair))).collect()
+}
+
+#[tokio::test]
+async fn a_call_is_a_span_of_its_callers_trace_and_holds_no_value_of_a_descriptor() {
+    let (config, (received, url)) = (rules(RULES), collector().await);
+    let flags = ["--otlp-endpoint", &url, "--otlp-resource", "deployment.environment=test,zone=a"];
+    let tollgate = Tollgate::start(config.path(), &[&flags[..], &["--trace-sample-ratio", "0"]].concat());
+    let mut client = tollgate.client().await;
+    for _ in 0..2 {
+        client
+            .call_with(traced(request("d", &[&[("k", "secret")], &[("free", "secret")]]), "01"))
+            .await
+            .expect("an answer");
+    }
+    client.call_with(traced(RateLimitRequest::default(), "01")).await.expect_err("has no domain");
+
+    let spans = received.wait_for(5).await;
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == TRACE && span.trace_state == "vendor=1"));
+    assert!(!format!("{spans:?}").contains("secret"));
+    let (calls, decisions): (Vec<_>, Vec<_>) = spans.iter().partition(|span| span.name == "ShouldRateLimit");
+    let told = |code| {
+        BTreeMap::from([
+            ("rpc.system", "grpc"),
+            ("rpc.service", "envoy.service.ratelimit.v3.RateLimitService"),
+            ("rpc.method", "ShouldRateLimit"),
+            ("tollgate.domain", "d"),
+            ("tollgate.descriptors", "2"),
+            ("tollgate.degraded", "false"),
+            ("tollgate.code", code),
+        ])
+    };
+    let [passed, denied, failed] = calls[..] else { panic!("{calls:?}") };
+    for (call, told) in [(passed, told("ok")), (denied, told("over_limit"))] {
+        let attributes = attributes(&call.attributes);
+        assert_eq!(attributes.iter().map(|(key, value)| (*key, &**value)).collect::<BTreeMap<_, _>>(), told);
+        assert_eq!((hex(&call.parent_span_id).as_str(), call.kind()), (PARENT, SpanKind::Server));
+        let decision = decisions.iter().find(|it| it.parent_span_id == call.span_id).expect("a decision");
+        assert_eq!(decision.name, "decide");
+        assert!(call.start_time_unix_nano <= decision.start_time_unix_nano);
+        assert!(decision.end_time_unix_nano <= call.end_time_unix_nano);
+    }
+    assert_eq!(attributes(&failed.attributes)["error.type"], "invalid");
+    assert_eq!(failed.status.as_ref().expect("a status").code(), StatusCode::Error);
+
+    let requests = received.0.lock().expect("no panic");
+    let resource = requests[0].resource_spans[0].resource.as_ref().expect("a resource");
+    let told = attributes(&resource.attributes);
+    assert_eq!(told["service.name"], "tollgate");
+    assert_eq!((&*told["deployment.environment"], &*told["zone"]), ("test", "a"));
+}
+
+#[tokio::test]
+async fn what_is_not_sampled_is_not_sent_and_what_no_caller_traces_is_by_chance() {
+    let (config, (received, url)) = (rules(RULES), collector().await);
+    let always = Tollgate::start(config.path(), &["--otlp-endpoint", &url, "--trace-sample-ratio", "1"]);
+    let never = Tollgate::start(config.path(), &["--otlp-endpoint", &url, "--trace-sample-ratio", "0"]);
+    let call = || request("d", &[&[("free", "x")]]);
+    for tollgate in [&always, &never] {
+        let mut client = tollgate.client().await;
+        for _ in 0..5 {
+            client.call_with(traced(call(), "00")).await.expect("an answer");
+            client.call(call()).await.expect("an answer");
+        }
+    }
+    // What came before the last that is sent has come too.
+    never.client().await.call_with(traced(call(), "01")).await.expect("an answer");
+    let sent = |spans: &[Span]| spans.iter().filter(|span| hex(&span.trace_id) == TRACE).count();
+    let deadline = Instant::now() + Duration::from_secs(15);
+    while sent(&received.spans()) < 2 || received.spans().len() < 12 {
+        assert!(Instant::now() < deadline, "{:?}", received.spans());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let spans = received.spans();
+    let begun: Vec<_> =
+        spans.iter().filter(|span| hex(&span.trace_id) != TRACE && span.name == "ShouldRateLimit").collect();
+    assert_eq!((begun.len(), sent(&spans), spans.len()), (5, 2, 12));
+    assert!(
+        begun
+            .iter()
+            .all(|span| span.parent_span_id.is_empty() && span.trace_id.iter().any(|byte| *byte != 0))
+    );
+}
+
+#[tokio::test]
+async fn what_is_left_at_the_end_is_delivered() {
+    let (config, (received, url)) = (rules(RULES), collector().await);
+    let mut tollgate =
+        Tollgate::start(config.path(), &["--otlp-endpoint", &url, "--trace-sample-ratio", "1"]);
+    let mut client = tollgate.client().await;
+    for _ in 0..10 {
+        client.call(request("d", &[&[("free", "x")]])).await.expect("an answer");
+    }
+    drop(client);
+    tollgate.signal("TERM");
+    let ended = tokio::task::spawn_blocking(move || tollgate.wait()).await.expect("it ended");
+    assert_eq!(ended, Some(0));
+    assert_eq!(received.spans().len(), 20);
+}
+
+/// How long it takes to stop, and whether calls were answered quickly, with a collector that does not work.
+async fn without_collector(url: &str) {
+    let config = rules(RULES);
+    let mut tollgate = Tollgate::start(config.path(), &["--otlp-endpoint", url, "--trace-sample-ratio", "1"]);
+    let mut client = tollgate.client().await;
+    // More than may wait.
+    for _ in 0..3_000 {
+        assert!(client.passes("d", &[("free", "x")]).await);
+    }
+    wait_for_dropped(&tollgate).await;
+    drop(client);
+    let begun = Instant::now();
+    tollgate.signal("TERM");
+    let ended = tokio::task::spawn_blocking(move || tollgate.wait()).await.expect("it ended");
+    assert_eq!(ended, Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(4), "it took {:?} to stop", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_collector_that_is_down_costs_spans_and_nothing_else() {
+    without_collector(&format!("http://127.0.0.1:{}", free_port())).await;
+}
+
+#[tokio::test]
+async fn a_collector_that_never_answers_costs_spans_and_nothing_else() {
+    // Connections are accepted by the system, and by nobody else.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    without_collector(&format!("http://{}", silent.local_addr().expect("a port"))).await;
+}
