@@ -26,9 +26,9 @@ atomic: true
 hash_tag: [client]
 descriptors:
 - key: client
-  rate_limit: {unit: hour, requests_per_unit: 100000}
+  rate_limit: {unit: year, requests_per_unit: 100000}
   descriptors:
-  - {key: endpoint, rate_limit: {algorithm: sliding_window_log, unit: hour, requests_per_unit: 5000}}
+  - {key: endpoint, rate_limit: {algorithm: sliding_window_log, unit: year, requests_per_unit: 5000}}
   - {key: exhausted, rate_limit: {algorithm: token_bucket, unit: year, requests_per_unit: 1}}
   - {key: window, rate_limit: {algorithm: sliding_window, unit: year, requests_per_unit: 5000}}
   - {key: bucket, rate_limit: {algorithm: token_bucket, unit: year, requests_per_unit: 5000}}

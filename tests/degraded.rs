@@ -15,13 +15,13 @@ use crate::support::{
 const RULES: &str = "
 domain: d
 descriptors:
-- {key: plain, rate_limit: {unit: hour, requests_per_unit: 10}}
-- {key: passes, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: allow}}
-- {key: waits, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: deny}}
-- {key: fails, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: error}}
-- {key: watched, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: deny}, shadow_mode: true}
-- {key: seen, rate_limit: {unit: hour, requests_per_unit: 10, on_store_error: error}, shadow_mode: true}
-- {key: bucket, rate_limit: {unit: hour, requests_per_unit: 10, algorithm: token_bucket, burst: 6}}
+- {key: plain, rate_limit: {unit: year, requests_per_unit: 10}}
+- {key: passes, rate_limit: {unit: year, requests_per_unit: 10, on_store_error: allow}}
+- {key: waits, rate_limit: {unit: year, requests_per_unit: 10, on_store_error: deny}}
+- {key: fails, rate_limit: {unit: year, requests_per_unit: 10, on_store_error: error}}
+- {key: watched, rate_limit: {unit: year, requests_per_unit: 10, on_store_error: deny}, shadow_mode: true}
+- {key: seen, rate_limit: {unit: year, requests_per_unit: 10, on_store_error: error}, shadow_mode: true}
+- {key: bucket, rate_limit: {unit: year, requests_per_unit: 10, algorithm: token_bucket, burst: 6}}
 - {key: place, rate_limit: {requests_per_unit: 4, algorithm: concurrency}}
 ";
 

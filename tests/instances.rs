@@ -61,7 +61,7 @@ async fn two_instances_admit_exactly_the_limit_whatever_the_algorithm() {
 #[tokio::test]
 async fn a_flushed_script_is_loaded_again_and_an_absent_redis_is_an_error_and_no_denial() {
     let config =
-        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 5}\n");
+        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 5}\n");
     let redis = Redis::start();
     let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "2s"]);
     let mut client = tollgate.client().await;
@@ -80,7 +80,7 @@ async fn a_flushed_script_is_loaded_again_and_an_absent_redis_is_an_error_and_no
 #[tokio::test]
 async fn a_unix_socket_and_a_password_lead_to_redis() {
     let config =
-        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1}\n");
+        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1}\n");
     let redis = Redis::start();
     let tollgate = Tollgate::start(
         config.path(),
@@ -103,7 +103,7 @@ async fn a_unix_socket_and_a_password_lead_to_redis() {
 }
 
 const ONE_RULE: &str =
-    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1000}\n";
+    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1000}\n";
 
 /// Calls until one passes; a store that is back is found within seconds.
 async fn recovers(client: &mut Client) -> Duration {

@@ -24,13 +24,13 @@ const ALERTS: &str = "deploy/prometheus/alerts.yaml";
 const RULES: &str = "
 domain: edge
 descriptors:
-- {key: user, rate_limit: {unit: hour, requests_per_unit: 3}}
-- {key: watched, rate_limit: {unit: hour, requests_per_unit: 3}, shadow_mode: true}
+- {key: user, rate_limit: {unit: year, requests_per_unit: 3}}
+- {key: watched, rate_limit: {unit: year, requests_per_unit: 3}, shadow_mode: true}
 - key: tenant
   descriptors:
   - key: path
     descriptors:
-    - {key: method, rate_limit: {unit: hour, requests_per_unit: 3}}
+    - {key: method, rate_limit: {unit: year, requests_per_unit: 3}}
 ";
 
 fn read(path: &str) -> String {

@@ -26,7 +26,7 @@ fn write(directory: &Path, version: u32) {
         let mut yaml = format!("domain: domain-{domain}\ndescriptors:\n");
         for rule in 0..RULES_PER_DOMAIN {
             yaml +=
-                &format!("- key: key-{rule}\n  rate_limit: {{unit: hour, requests_per_unit: {version}}}\n");
+                &format!("- key: key-{rule}\n  rate_limit: {{unit: year, requests_per_unit: {version}}}\n");
         }
         fs::write(directory.join(format!("{domain:02}.yaml")), yaml).expect("writable");
     }

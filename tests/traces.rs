@@ -27,8 +27,8 @@ use crate::support::{
     tollgate::{Tollgate, command, request, rules},
 };
 
-const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 1}}\n\
-                     - {key: free, rate_limit: {unit: hour, requests_per_unit: 1000000}}\n";
+const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n\
+                     - {key: free, rate_limit: {unit: year, requests_per_unit: 1000000}}\n";
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
