@@ -12,6 +12,7 @@ use metrics::Counter;
 use parking_lot::Mutex;
 
 use super::{
+    departed,
     page::{Kind, Page},
     striped::Striped,
 };
@@ -53,6 +54,8 @@ pub(super) struct Series {
     /// The rule's own path, which may be another one than that with values.
     pub(super) rule: Box<str>,
     counts: [Arc<AtomicU64>; KINDS],
+    /// What of that was told to who takes changes.
+    told: [AtomicU64; KINDS],
 }
 
 /// What series are of; each has a bound of its own.
@@ -98,7 +101,8 @@ pub(super) enum Room {
 
 impl Series {
     fn new(domain: &str, path: &str, rule: &str) -> Self {
-        Self { domain: domain.into(), path: path.into(), rule: rule.into(), counts: Default::default() }
+        let (counts, told) = Default::default();
+        Self { domain: domain.into(), path: path.into(), rule: rule.into(), counts, told }
     }
 
     /// Something that counts there.
@@ -109,6 +113,22 @@ impl Series {
     /// What was counted there, as far as it was published.
     pub(super) fn counted(&self) -> [u64; KINDS] {
         self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// What was counted there and is not told yet to who takes changes.
+    pub(super) fn untold(&self) -> [u64; KINDS] {
+        let mut counted = self.counted();
+        for (count, told) in counted.iter_mut().zip(&self.told) {
+            *count = count.saturating_sub(told.load(Ordering::Relaxed));
+        }
+        counted
+    }
+
+    /// Notes that so much more of one kind was told.
+    pub(super) fn tell(&self, at: usize, amount: u64) {
+        if let Some(told) = self.told.get(at) {
+            told.fetch_add(amount, Ordering::Relaxed);
+        }
     }
 
     /// Whether anything may still count there, or is about to.
@@ -182,11 +202,12 @@ impl Registry {
         (self.values < MOST_VALUES && bytes <= MOST_BYTES).then(|| self.add(domain, path, rule))
     }
 
-    /// Makes room, where there is none left, by what those counted that have gone.
-    fn tidy(&mut self, values_are_full: bool) {
+    /// Makes room, where there is none left, by what those counted that have gone; and says which.
+    fn tidy(&mut self, values_are_full: bool) -> Vec<Arc<Series>> {
         let (rules_are_full, others_are_full) = (self.rules >= MOST_RULES, self.others >= MOST_OTHERS);
+        let mut gone = Vec::new();
         if !(rules_are_full || others_are_full || values_are_full) {
-            return;
+            return gone;
         }
         let mut series = std::mem::take(self).series;
         series.retain(|_, series| {
@@ -196,12 +217,14 @@ impl Registry {
                 Of::Values => values_are_full,
             };
             let stays = !is_full || series.is_used();
-            if stays {
-                self.note(series);
+            match stays {
+                true => self.note(series),
+                false => gone.push(Arc::clone(series)),
             }
             stays
         });
         self.series = series;
+        gone
     }
 }
 
@@ -225,8 +248,8 @@ pub(super) fn of_values(domain: &str, path: &str, rule: &str) -> Option<Arc<Seri
 
 /// Makes room for new rules and values if there is none left.
 pub(super) fn tidy() {
-    let mut all = ALL.lock();
-    all.tidy(IS_FULL.swap(false, Ordering::Relaxed));
+    let gone = ALL.lock().tidy(IS_FULL.swap(false, Ordering::Relaxed));
+    departed::note(gone);
 }
 
 /// All of them, by domain, path and rule.

@@ -16,6 +16,7 @@ mod operator;
 mod process;
 mod reference;
 mod rules;
+mod statsd;
 mod store;
 mod tls;
 mod traces;
@@ -36,6 +37,7 @@ pub use self::{
     },
     process::{LogFormat, LogSettings},
     rules::RulesSettings,
+    statsd::{StatsdFormat, StatsdSettings},
     store::StoreSettings,
     tls::{ClientSettings, Port, TlsFile, TlsSettings},
     traces::TraceSettings,
@@ -98,6 +100,8 @@ pub struct Settings {
     pub modes: Modes,
     /// Where traces go, if anywhere.
     pub traces: Option<TraceSettings>,
+    /// Where counts are sent, if anywhere.
+    pub statsd: Option<StatsdSettings>,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Which names `/metrics` has.

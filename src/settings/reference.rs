@@ -2,6 +2,7 @@
 //! is a migration.
 
 mod redis;
+mod statsd;
 mod tls;
 
 use super::{
@@ -62,10 +63,9 @@ const REFUSED: [(&str, &str); 1] =
     [("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "not supported; set REDIS_TLS_CACERT instead, or unset this")];
 
 /// What may be ignored, but not in silence.
-const WITHOUT_EFFECT: [(&str, &str); 4] = [
+const WITHOUT_EFFECT: [(&str, &str); 3] = [
     ("REDIS_PERSECOND", "one store keeps all limits"),
     ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "each algorithm says whether denied hits count"),
-    ("USE_STATSD", "metrics are at /metrics"),
     (TRACING, "traces go where OTEL_EXPORTER_OTLP_ENDPOINT says"),
 ];
 
@@ -78,11 +78,13 @@ pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
         .map(|(_, variable)| *variable);
     let combined = COMBINED.iter().filter(move |(known, _)| *known == flag);
     same.chain(combined.flat_map(|(_, variables)| variables.iter().copied()))
+        .chain(statsd::variables(flag).iter().copied())
 }
 
 /// Notes what asks for something that we have not.
 pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
-    tls::review(environment, found, given);
+    tls::review(environment, found, &given);
+    statsd::review(environment, found, given);
     for (name, reason) in REFUSED {
         match environment.get(name).map(boolean) {
             Some(Ok(true)) => found.problems.push(Problem::new(name, reason)),
@@ -137,6 +139,7 @@ pub(super) fn settings(
         }
     }
     settings.extend(tls::settings(environment, &given));
+    settings.extend(statsd::settings(environment, &given, problems));
     for (flag, variable) in SAME.into_iter().filter(|(flag, _)| !given(flag)) {
         let Some(value) = environment.get(variable) else { continue };
         if flag == "otlp-endpoint" && environment.get(TRACING).map(boolean) == Some(Ok(false)) {
