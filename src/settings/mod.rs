@@ -35,6 +35,7 @@ pub use self::{
         OperatorSettings, Output, Rollback, RulesTask, SwitchTask, Task, Which,
     },
     process::{LogFormat, LogSettings},
+    reference::catalogue::{Fate, Form, Variable, all as reference_variables},
     rules::RulesSettings,
     store::StoreSettings,
     tls::{ClientSettings, Port, TlsFile, TlsSettings},
