@@ -12,6 +12,7 @@ mod error;
 mod failure;
 mod grpc;
 mod load;
+mod metrics_port;
 mod operator;
 mod process;
 mod reference;
@@ -31,11 +32,13 @@ pub use self::{
     failure::FailureSettings,
     grpc::{GrpcListen, GrpcSettings},
     load::{KEY, LoadSettings, Pace, Target},
+    metrics_port::MetricsSettings,
     operator::{
         AdminUrl, BasedOn, Compared, ConnectionSettings, CounterTask, CounterWords, Identity, ListTask,
         OperatorSettings, Output, Rollback, RulesTask, SwitchTask, Task, Which,
     },
     process::{LogFormat, LogSettings},
+    reference::catalogue::{Fate, Form, Variable, all as reference_variables},
     rules::RulesSettings,
     statsd::{StatsdFormat, StatsdSettings},
     store::StoreSettings,
@@ -79,6 +82,8 @@ pub struct Settings {
     pub http_address: SocketAddr,
     /// The TLS of that port.
     pub http_tls: Option<TlsSettings>,
+    /// A port for metrics alone, if there is one.
+    pub metrics: Option<MetricsSettings>,
     /// Where operators look, if anywhere.
     pub admin: Option<AdminSettings>,
     /// Whether the keys that ask the most are kept track of.

@@ -1,116 +1,63 @@
-//! The variables of envoyproxy/ratelimit that mean the same as one of our flags, so that replacing its image
-//! is a migration.
+//! The variables of envoyproxy/ratelimit: each sets a flag of ours or is answered, so that replacing its image is a
+//! migration.
 
+mod addresses;
+pub(super) mod catalogue;
+mod metrics;
 mod redis;
 mod statsd;
 mod tls;
+mod traces;
 
+use self::catalogue::{Fate, Variable};
 use super::{
     environment::{Environment, Found, Setting},
     error::Problem,
     value::boolean,
 };
 
-/// Flags and the one variable that means the same and has values of the same form.
-const SAME: [(&str, &str); 25] = [
-    ("merge-domains", "MERGE_DOMAIN_CONFIG"),
-    ("start-without-rules", "FORCE_START_WITHOUT_INITIAL_CONFIG"),
-    ("key-prefix", "CACHE_KEY_PREFIX"),
-    ("redis-ca", "REDIS_TLS_CACERT"),
-    ("redis-client-cert", "REDIS_TLS_CLIENT_CERT"),
-    ("redis-client-key", "REDIS_TLS_CLIENT_KEY"),
-    ("grpc-unix-socket", "GRPC_UDS"),
-    ("grpc-max-connection-age", "GRPC_MAX_CONNECTION_AGE"),
-    ("grpc-max-connection-age-grace", "GRPC_MAX_CONNECTION_AGE_GRACE"),
-    ("limit-header", "LIMIT_LIMIT_HEADER"),
-    ("remaining-header", "LIMIT_REMAINING_HEADER"),
-    ("reset-header", "LIMIT_RESET_HEADER"),
-    ("dynamic-metadata", "RESPONSE_DYNAMIC_METADATA"),
-    ("shadow-mode", "SHADOW_MODE"),
-    ("quota-mode", "QUOTA_MODE"),
-    ("near-limit-ratio", "NEAR_LIMIT_RATIO"),
-    ("log-level", "LOG_LEVEL"),
-    ("log-format", "LOG_FORMAT"),
-    ("response-headers", HEADERS),
-    ("reference-metrics", "USE_PROMETHEUS"),
-    ("otlp-endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT"),
-    ("otlp-name", "OTEL_SERVICE_NAME"),
-    ("otlp-name", "TRACING_SERVICE_NAME"),
-    ("otlp-resource", "OTEL_RESOURCE_ATTRIBUTES"),
-    ("trace-sample-ratio", "TRACING_SAMPLING_RATE"),
-];
-
-/// Flags that several variables make up.
-const COMBINED: [(&str, &[&str]); 5] = [
-    ("config", &["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"]),
-    (
-        "store",
-        &["REDIS_URL", "REDIS_SOCKET_TYPE", "REDIS_TYPE", "REDIS_TLS", "REDIS_AUTH", "REDIS_SENTINEL_AUTH"],
-    ),
-    ("grpc-address", &["GRPC_HOST", "GRPC_PORT"]),
-    ("http-address", &["HOST", "PORT"]),
-    ("admin-address", &["DEBUG_HOST", "DEBUG_PORT"]),
-];
-
-/// What turns traces off there, whatever else is said of them.
-const TRACING: &str = "TRACING_ENABLED";
-
-/// On or off there, one of several styles here.
-const HEADERS: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
-
-/// What would silently be less safe, or quite another service, if it were ignored.
-const REFUSED: [(&str, &str); 1] =
-    [("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "not supported; set REDIS_TLS_CACERT instead, or unset this")];
-
-/// What may be ignored, but not in silence.
-const WITHOUT_EFFECT: [(&str, &str); 3] = [
-    ("REDIS_PERSECOND", "one store keeps all limits"),
-    ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "each algorithm says whether denied hits count"),
-    (TRACING, "traces go where OTEL_EXPORTER_OTLP_ENDPOINT says"),
-];
-
 /// The variables that stand for a flag.
 pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
-    let same = SAME
-        .iter()
-        .chain(&tls::FLAGS)
-        .filter(move |(known, _)| *known == flag)
-        .map(|(_, variable)| *variable);
-    let combined = COMBINED.iter().filter(move |(known, _)| *known == flag);
-    same.chain(combined.flat_map(|(_, variables)| variables.iter().copied()))
-        .chain(statsd::variables(flag).iter().copied())
+    catalogue::all().filter(move |variable| variable.flag() == Some(flag)).map(|variable| variable.name)
 }
 
 /// Notes what asks for something that we have not.
 pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
+    let has_traces = traces::go_somewhere(environment, &given);
+    for variable in catalogue::all() {
+        // Those of OpenTelemetry are set for whole clusters, and are of interest only where they are used.
+        let is_meant = has_traces || !variable.name.starts_with("OTEL_");
+        if let Some(value) = environment.get(variable.name).filter(|_| is_meant) {
+            judge(variable, value, found, &given);
+        }
+    }
+    addresses::review(environment, found, &given);
+    redis::review(environment, found, &given);
+    statsd::review(environment, found, &given);
     tls::review(environment, found, &given);
-    statsd::review(environment, found, given);
-    for (name, reason) in REFUSED {
-        match environment.get(name).map(boolean) {
-            Some(Ok(true)) => found.problems.push(Problem::new(name, reason)),
-            Some(Err(error)) => found.problems.push(Problem::new(name, error)),
-            Some(Ok(false)) | None => {}
-        }
-    }
-    for (name, reason) in WITHOUT_EFFECT {
-        match environment.get(name).map(boolean) {
-            Some(Ok(true)) => found.notices.push(format!("{name} has no effect: {reason}")),
-            Some(Err(error)) => found.problems.push(Problem::new(name, error)),
-            Some(Ok(false)) | None => {}
-        }
-    }
-    let is_sentinel = environment.get("REDIS_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("sentinel"));
-    if environment.get("REDIS_SENTINEL_AUTH").is_some() && !is_sentinel {
-        found.notices.push("REDIS_SENTINEL_AUTH has no effect: REDIS_TYPE is not SENTINEL".to_owned());
-    }
-    let other = |name: &str, known: &str| {
-        environment.get(name).filter(|value| !value.eq_ignore_ascii_case(known)).is_some()
-    };
-    if other("CONFIG_TYPE", "FILE") {
+    traces::review(environment, found, &given);
+    if environment.get("CONFIG_TYPE").is_some_and(|value| !value.eq_ignore_ascii_case("FILE")) {
         found.problems.push(Problem::new("CONFIG_TYPE", "only FILE is supported"));
     }
-    if other("BACKEND_TYPE", "redis") {
-        found.problems.push(Problem::new("BACKEND_TYPE", "only redis is supported, or the memory store"));
+}
+
+/// Notes what becomes of a variable alone.
+fn judge(variable: &Variable, value: &str, found: &mut Found, given: impl Fn(&str) -> bool) {
+    let name = variable.name;
+    let is_default = match (variable.fate, variable.is_default(value)) {
+        // Their flags say what is wrong with them, or what they are about does.
+        (Fate::Same(_) | Fate::Part(_) | Fate::Of(_), _) => return,
+        (_, Err(reason)) => return found.problems.push(Problem::new(name, reason)),
+        (_, Ok(is_default)) => is_default,
+    };
+    match variable.fate {
+        Fate::NoEffect(reason) if !is_default => {
+            found.notices.push(format!("{name} has no effect: {reason}"));
+        }
+        Fate::Refused { unless, reason } if !is_default && !given(unless) => {
+            found.problems.push(Problem::new(name, reason));
+        }
+        _ => {}
     }
 }
 
@@ -121,42 +68,31 @@ pub(super) fn settings(
     problems: &mut Vec<Problem>,
 ) -> Vec<Setting> {
     let mut settings = Vec::new();
-    for (flag, variables) in COMBINED.into_iter().filter(|(flag, _)| !given(flag)) {
-        let value = match flag {
-            "config" => Ok(directory(environment)),
-            "store" => redis::url(environment).transpose(),
-            "grpc-address" => Ok(address(environment, ["GRPC_HOST", "GRPC_PORT"], ["0.0.0.0", "8081"])),
-            "http-address" => Ok(address(environment, ["HOST", "PORT"], ["0.0.0.0", "8080"])),
-            // There everyone may look.
-            _ => Ok(address(environment, ["DEBUG_HOST", "DEBUG_PORT"], ["127.0.0.1", "6070"])),
-        };
-        let set: Vec<&str> =
-            variables.iter().copied().filter(|name| environment.get(name).is_some()).collect();
-        match value {
-            Ok(None) => {}
-            Ok(Some(value)) => settings.push(Setting { flag, variable: set.join(" with "), value }),
-            Err(problem) => problems.push(problem),
+    let mut made = |flag, value: Option<Result<String, Problem>>| match value {
+        Some(Ok(value)) if !given(flag) => {
+            let set: Vec<&str> = variables(flag).filter(|name| environment.get(name).is_some()).collect();
+            settings.push(Setting { flag, variable: set.join(" with "), value });
         }
-    }
+        Some(Err(problem)) if !given(flag) => problems.push(problem),
+        _ => {}
+    };
+    made("config", directory(environment).map(Ok));
+    made("store", redis::url(environment));
+    made("grpc-address", addresses::grpc(environment).map(Ok));
+    made("http-address", addresses::http(environment).map(Ok));
+    made("admin-address", addresses::admin(environment, &given).map(Ok));
+    made("response-headers", headers(environment));
+    made("otlp-resource", traces::resource(environment).map(Ok));
     settings.extend(tls::settings(environment, &given));
+    settings.extend(metrics::settings(environment, &given));
     settings.extend(statsd::settings(environment, &given, problems));
-    for (flag, variable) in SAME.into_iter().filter(|(flag, _)| !given(flag)) {
-        let Some(value) = environment.get(variable) else { continue };
-        if flag == "otlp-endpoint" && environment.get(TRACING).map(boolean) == Some(Ok(false)) {
-            continue;
+    for variable in catalogue::all() {
+        let Fate::Same(flag) = variable.fate else { continue };
+        if let Some(value) = environment.get(variable.name).filter(|_| !given(flag)) {
+            settings.push(Setting { flag, variable: variable.name.to_owned(), value: value.to_owned() });
         }
-        let value = match variable {
-            HEADERS => match boolean(value) {
-                Ok(is_on) => if is_on { "ratelimit" } else { "off" }.to_owned(),
-                Err(reason) => {
-                    problems.push(Problem::new(variable, reason));
-                    continue;
-                }
-            },
-            _ => value.to_owned(),
-        };
-        settings.push(Setting { flag, variable: variable.to_owned(), value });
     }
+    traces::adjust(environment, &mut settings, &given);
     settings
 }
 
@@ -172,13 +108,9 @@ fn directory(environment: &Environment) -> Option<String> {
     Some(parts.join("/"))
 }
 
-fn address(environment: &Environment, names: [&str; 2], usual: [&str; 2]) -> Option<String> {
-    let [host, port] = names.map(|name| environment.get(name));
-    if host.is_none() && port.is_none() {
-        return None;
-    }
-    let [usual_host, usual_port] = usual;
-    let (host, port) = (host.unwrap_or(usual_host), port.unwrap_or(usual_port));
-    let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
-    Some(if is_bare_ipv6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+/// Headers are on or off there, and have one of several styles here.
+fn headers(environment: &Environment) -> Option<Result<String, Problem>> {
+    const SWITCH: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
+    let is_on = boolean(environment.get(SWITCH)?).map_err(|reason| Problem::new(SWITCH, reason));
+    Some(is_on.map(|is_on| if is_on { "ratelimit" } else { "off" }.to_owned()))
 }

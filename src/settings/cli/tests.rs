@@ -241,7 +241,15 @@ fn only_this_machine_may_look_at_the_admin_port_without_showing_anything() {
     assert_eq!(admin("", &[]).as_deref(), Some("127.0.0.1:6070"));
     assert_eq!(admin("--admin-address off", &[]), None);
     assert_eq!(admin("", &[("DEBUG_PORT", "1")]).as_deref(), Some("127.0.0.1:1"));
-    assert!(refusal("", &[("DEBUG_HOST", "0.0.0.0")]).contains("--admin-address: only this machine"));
+    for host in ["0.0.0.0", "::", "[::]", "10.0.0.1"] {
+        let variables = [("DEBUG_HOST", host), ("DEBUG_PORT", "1")];
+        assert_eq!(admin("", &variables).as_deref(), Some("127.0.0.1:1"), "{host}");
+        assert!(settings("", &variables).notices[0].starts_with("DEBUG_HOST has no effect: "));
+    }
+    let guarded = [("DEBUG_HOST", "::"), ("TOLLGATE_ADMIN_TOKEN_FILE", "t")];
+    assert_eq!(admin("", &guarded).as_deref(), Some("[::]:6070"));
+    assert!(settings("", &guarded).notices.is_empty());
+    assert!(settings("", &[("DEBUG_HOST", "localhost")]).notices.is_empty());
     for open in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1"] {
         let line = format!("--admin-address {open}");
         let refused = refusal(&line, &[]);

@@ -1,12 +1,43 @@
 //! The reference's Redis: several variables that make up a URL.
 
-use crate::settings::{environment::Environment, error::Problem, value::boolean};
+use crate::settings::{
+    environment::{Environment, Found},
+    error::Problem,
+    value::boolean,
+};
+
+/// Whoever sets one of these has a Redis in mind, and must not get counters in memory instead.
+const ORPHANS: [&str; 5] = ["REDIS_TYPE", "REDIS_AUTH", "REDIS_SOCKET_TYPE", "REDIS_TLS", "BACKEND_TYPE"];
+
+/// Notes what is said of it in vain.
+pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
+    let is_sentinel = environment.get("REDIS_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("sentinel"));
+    if environment.get("REDIS_SENTINEL_AUTH").is_some() && !is_sentinel {
+        found.notices.push("REDIS_SENTINEL_AUTH has no effect: REDIS_TYPE is not SENTINEL".to_owned());
+    }
+    let runs_there =
+        environment.get("RUNTIME_ROOT").is_some() || environment.get("RUNTIME_SUBDIRECTORY").is_some();
+    let is_told = environment.get("REDIS_URL").is_some()
+        || ORPHANS.into_iter().any(|name| names_redis(environment, name))
+        || given("store");
+    if runs_there && !is_told {
+        found.notices.push("REDIS_URL is not set: limits hold for this instance alone".to_owned());
+    }
+}
+
+/// Whether a variable is there and speaks of a Redis.
+fn names_redis(environment: &Environment, name: &str) -> bool {
+    environment.get(name).is_some_and(|value| match name {
+        "BACKEND_TYPE" => value.eq_ignore_ascii_case("redis"),
+        "REDIS_TLS" => boolean(value) == Ok(true),
+        _ => true,
+    })
+}
 
 /// The URL of the Redis that the reference would use, if one is named.
 pub(super) fn url(environment: &Environment) -> Option<Result<String, Problem>> {
     let Some(url) = environment.get("REDIS_URL") else {
-        // Whoever sets one of these has a Redis in mind, and must not get counters in memory instead.
-        let orphan = ["REDIS_TYPE", "REDIS_AUTH"].into_iter().find(|name| environment.get(name).is_some());
+        let orphan = ORPHANS.into_iter().find(|name| names_redis(environment, name));
         return orphan
             .map(|name| Err(Problem::new(name, "set, but REDIS_URL is not; or say --store memory")));
     };

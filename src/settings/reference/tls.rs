@@ -10,7 +10,7 @@ use crate::settings::{
 const SWITCH: &str = "GRPC_SERVER_USE_TLS";
 
 /// Flags and their variables.
-pub(super) const FLAGS: [(&str, &str); 4] = [
+const FLAGS: [(&str, &str); 4] = [
     ("grpc-tls-cert", "GRPC_SERVER_TLS_CERT"),
     ("grpc-tls-key", "GRPC_SERVER_TLS_KEY"),
     ("grpc-tls-client-ca", "GRPC_CLIENT_TLS_CACERT"),
