@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// Objects that are made apart, as the files say where they refer to them.
-const APART: [&str; 2] = ["Secret/tollgate-store", "Secret/tollgate-tls"];
+const APART: [&str; 3] = ["Secret/tollgate-operators", "Secret/tollgate-store", "Secret/tollgate-tls"];
 
 /// The end of a name that kustomize makes of its content.
 fn is_hash(text: &str) -> bool {
@@ -224,6 +224,14 @@ fn rollout(documents: &[Value]) -> Vec<String> {
         let update = &deployment["spec"]["strategy"]["rollingUpdate"];
         if update["maxUnavailable"] != 0 || update["maxSurge"] == 0 {
             problems.push("a pod ends before another has taken its place".to_owned());
+        }
+        if deployment["spec"]["minReadySeconds"].as_u64().is_none_or(|seconds| seconds < 30) {
+            problems.push("the last old pod may end before the first new one is known by DNS".to_owned());
+        }
+        for spread in list(deployment, "/spec/template/spec/topologySpreadConstraints") {
+            if spread["nodeTaintsPolicy"] != "Honor" || spread["matchLabelKeys"][0] != "pod-template-hash" {
+                problems.push("a pod may wait for a node that it may not run on".to_owned());
+            }
         }
         if deployment["spec"].get("replicas").is_some() {
             problems.push("the number of replicas is not the autoscaler's".to_owned());
