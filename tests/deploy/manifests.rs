@@ -1,5 +1,6 @@
 //! What `deploy/kubernetes` builds: valid to Kubernetes, sound in itself, and as the program really is.
 
+mod envoy_gateway;
 mod judge;
 mod mutations;
 mod network;

@@ -50,6 +50,15 @@ fn pods(documents: &[Value]) -> impl Iterator<Item = (String, &Value)> {
 
 /// Everything that is wrong, in no order.
 pub(super) fn problems(documents: &[Value]) -> Vec<String> {
+    let mut problems = of_pods(documents);
+    problems.extend(references(documents));
+    problems.extend(selections(documents));
+    problems.extend(rollout(documents));
+    problems
+}
+
+/// What is wrong with pods by themselves.
+pub(super) fn of_pods(documents: &[Value]) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, pod) in pods(documents) {
         let mut say = |problem: String| problems.push(format!("{name}: {problem}"));
@@ -57,9 +66,6 @@ pub(super) fn problems(documents: &[Value]) -> Vec<String> {
         ports_are_known(pod, &mut say);
         volumes_are_mounted(pod, &mut say);
     }
-    problems.extend(references(documents));
-    problems.extend(selections(documents));
-    problems.extend(rollout(documents));
     problems
 }
 

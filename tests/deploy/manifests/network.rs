@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{OVERLAYS, built, find};
 
 /// Who is on the other side of a rule, and the ports, as text: `namespace/labels: protocol port`.
-fn passes(rules: &Value, side: &str) -> BTreeSet<String> {
+pub(super) fn passes(rules: &Value, side: &str) -> BTreeSet<String> {
     let rules = rules.as_array().into_iter().flatten();
     let pairs = rules.flat_map(|rule| {
         let peers = rule[side].as_array().expect("nobody is meant by everyone").iter();

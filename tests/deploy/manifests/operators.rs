@@ -58,7 +58,7 @@ fn operators_change_the_rules_of_all_pods_by_any_of_them() {
     let viewer = [("authorization", "Bearer fedcba9876543210"), headers[1]];
     assert_eq!(http::send("POST", &url, &viewer, Some(&change)).status, 403);
     let applied = http::send("POST", &url, &headers, Some(&change));
-    assert_eq!(applied.status, 200, "{}", applied.body);
+    assert_eq!(applied.status, 201, "{}", applied.body);
     let request = r#"{"domain": "new", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
     wait("the other pod does not enforce it", || {
         http::post(&pods[1].url("/json"), request).body.contains("\"requestsPerUnit\":987654")
