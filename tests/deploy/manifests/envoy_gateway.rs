@@ -121,6 +121,8 @@ fn envoy_gateway_makes_a_sound_deployment() {
     }
     assert_eq!(spread["nodeTaintsPolicy"], "Honor");
     assert_eq!(spread["matchLabelKeys"][0], "pod-template-hash");
+    let limits = &values["config"]["envoyGateway"]["rateLimit"];
+    assert_eq!((&limits["timeout"], &limits["failClosed"]), (&json!("20ms"), &json!(false)));
     let processors = container["resources"]["requests"]["cpu"].as_str().expect("a number");
     let scaler = &values["config"]["envoyGateway"]["provider"]["kubernetes"]["rateLimitHpa"];
     assert_eq!(scaler["metrics"][0]["resource"]["target"]["averageUtilization"], 60);
