@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// Objects that are made apart, as the files say where they refer to them.
-const APART: [&str; 2] = ["Secret/tollgate-store", "Secret/tollgate-tls"];
+const APART: [&str; 3] = ["Secret/tollgate-operators", "Secret/tollgate-store", "Secret/tollgate-tls"];
 
 /// The end of a name that kustomize makes of its content.
 fn is_hash(text: &str) -> bool {
@@ -50,6 +50,15 @@ fn pods(documents: &[Value]) -> impl Iterator<Item = (String, &Value)> {
 
 /// Everything that is wrong, in no order.
 pub(super) fn problems(documents: &[Value]) -> Vec<String> {
+    let mut problems = of_pods(documents);
+    problems.extend(references(documents));
+    problems.extend(selections(documents));
+    problems.extend(rollout(documents));
+    problems
+}
+
+/// What is wrong with pods by themselves.
+pub(super) fn of_pods(documents: &[Value]) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, pod) in pods(documents) {
         let mut say = |problem: String| problems.push(format!("{name}: {problem}"));
@@ -57,9 +66,6 @@ pub(super) fn problems(documents: &[Value]) -> Vec<String> {
         ports_are_known(pod, &mut say);
         volumes_are_mounted(pod, &mut say);
     }
-    problems.extend(references(documents));
-    problems.extend(selections(documents));
-    problems.extend(rollout(documents));
     problems
 }
 
@@ -224,6 +230,14 @@ fn rollout(documents: &[Value]) -> Vec<String> {
         let update = &deployment["spec"]["strategy"]["rollingUpdate"];
         if update["maxUnavailable"] != 0 || update["maxSurge"] == 0 {
             problems.push("a pod ends before another has taken its place".to_owned());
+        }
+        if deployment["spec"]["minReadySeconds"].as_u64().is_none_or(|seconds| seconds < 30) {
+            problems.push("the last old pod may end before the first new one is known by DNS".to_owned());
+        }
+        for spread in list(deployment, "/spec/template/spec/topologySpreadConstraints") {
+            if spread["nodeTaintsPolicy"] != "Honor" || spread["matchLabelKeys"][0] != "pod-template-hash" {
+                problems.push("a pod may wait for a node that it may not run on".to_owned());
+            }
         }
         if deployment["spec"].get("replicas").is_some() {
             problems.push("the number of replicas is not the autoscaler's".to_owned());

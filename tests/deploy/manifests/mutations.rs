@@ -19,6 +19,8 @@ fn mutations() -> Vec<Mutation> {
         ("containers/0/securityContext/readOnlyRootFilesystem", Some(json!(false))),
         ("containers/0/securityContext/allowPrivilegeEscalation", None),
         ("containers/0/securityContext/capabilities/drop", Some(json!([]))),
+        ("topologySpreadConstraints/0/nodeTaintsPolicy", None),
+        ("topologySpreadConstraints/1/matchLabelKeys", None),
         ("containers/0/image", Some(json!("tollgate"))),
         ("containers/0/resources/limits/memory", None),
         ("containers/0/resources/limits/cpu", Some(json!("1"))),
@@ -37,6 +39,7 @@ fn mutations() -> Vec<Mutation> {
     let others = [
         ("Deployment", "tollgate", "/spec/strategy/rollingUpdate/maxUnavailable", Some(json!(1))),
         ("Deployment", "tollgate", "/spec/replicas", Some(json!(3))),
+        ("Deployment", "tollgate", "/spec/minReadySeconds", Some(json!(5))),
         ("Deployment", "tollgate", "/spec/selector/matchLabels/app.kubernetes.io~1name", Some(json!("toll"))),
         ("Service", "tollgate", "/spec/ports/0/targetPort", Some(json!("http2"))),
         ("Service", "tollgate", "/spec/selector/app.kubernetes.io~1component", Some(json!("redis"))),
