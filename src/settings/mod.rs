@@ -12,13 +12,16 @@ mod error;
 mod failure;
 mod grpc;
 mod load;
+mod migrate;
 mod operator;
+mod outcome;
 mod process;
 mod reference;
 mod rules;
 mod store;
 mod tls;
 mod traces;
+mod translation;
 mod value;
 
 use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
@@ -30,16 +33,19 @@ pub use self::{
     failure::FailureSettings,
     grpc::{GrpcListen, GrpcSettings},
     load::{KEY, LoadSettings, Pace, Target},
+    migrate::{EnvironmentSource, MigrateSettings, ReportFormat},
     operator::{
         AdminUrl, BasedOn, Compared, ConnectionSettings, CounterTask, CounterWords, Identity, ListTask,
         OperatorSettings, Output, Rollback, RulesTask, SwitchTask, Task, Which,
     },
+    outcome::{Judged, Outcome},
     process::{LogFormat, LogSettings},
     reference::catalogue::{Fate, Form, Variable, all as reference_variables},
     rules::RulesSettings,
     store::StoreSettings,
     tls::{ClientSettings, Port, TlsFile, TlsSettings},
     traces::TraceSettings,
+    translation::{Chosen, MASK, Translation},
     value::DescriptorWords,
 };
 use crate::{
@@ -57,6 +63,8 @@ pub enum Command {
     Check(CheckFlags),
     /// Say which rules a request would meet.
     Explain(ExplainFlags),
+    /// Say how another server is replaced.
+    Migrate(MigrateSettings),
     /// Put load on a server.
     Load(LoadSettings),
     /// Ask a running server what an operator may ask.
