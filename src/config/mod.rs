@@ -14,6 +14,7 @@
 //! A configuration is loaded whole or not at all.
 
 mod compile;
+mod documents;
 mod duration;
 mod files;
 mod fingerprint;
@@ -35,6 +36,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub(crate) use self::documents::documents;
 use self::{files::Listing, files::Sources, problem::Problems};
 pub use self::{
     fingerprint::Fingerprint,
