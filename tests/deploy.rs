@@ -5,6 +5,7 @@ mod envoy;
 mod image;
 mod istio;
 pub(crate) mod manifests;
+mod mutations;
 mod redis;
 mod restart;
 
