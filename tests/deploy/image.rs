@@ -63,7 +63,9 @@ fn the_image_is_what_manifests_and_program_expect() {
     for builder in [&dockerfile, &read("deploy/docker/build.sh")] {
         assert!(builder.contains("sh deploy/docker/compile.sh "));
     }
-    assert!(read("deploy/docker/compile.sh").contains("/layout.sh\" "));
+    let compile = read("deploy/docker/compile.sh");
+    assert!(compile.contains("/layout.sh\" ") && compile.contains("-C target-feature=+crt-static"));
+    assert!(read("deploy/docker/build.sh").contains(&format!("{} /bin/ratelimit; do", entry[0])));
     for image in dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")) {
         let image = image.split(' ').next().unwrap_or_default();
         assert!(image.rsplit_once(':').is_some_and(|(_, tag)| tag != "latest"), "{image}");

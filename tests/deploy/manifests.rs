@@ -5,6 +5,7 @@ mod judge;
 mod mutations;
 mod network;
 mod operators;
+mod redis;
 
 use std::{collections::BTreeMap, fs, process::Command, sync::LazyLock};
 
@@ -254,4 +255,28 @@ fn the_autoscalers_metric_is_made_of_one_that_there_is() {
 fn the_operators_alerts_are_those_of_prometheus() {
     let rule = find(built(OVERLAYS[1]), "PrometheusRule", "tollgate").expect("alerts");
     assert_eq!(rule["spec"], yaml("deploy/prometheus/alerts.yaml"));
+    let copy = tempfile::tempdir().expect("a temporary directory");
+    let place = "kubernetes/components/monitoring";
+    for (directory, file) in [(place, "generate.py"), ("prometheus", "alerts.yaml")] {
+        fs::create_dir_all(copy.path().join(directory)).expect("writable");
+        let path = format!("{directory}/{file}");
+        fs::copy(project(&format!("deploy/{path}")), copy.path().join(path)).expect("copied");
+    }
+    let script = copy.path().join(place).join("generate.py");
+    assert!(Command::new("python3").arg(script).status().expect("python").success());
+    let made = fs::read(copy.path().join(place).join("prometheus-rule.yaml")).expect("written");
+    let kept = fs::read(project(&format!("deploy/{place}/prometheus-rule.yaml"))).expect("readable");
+    assert!(made == kept, "generate.py is to be run again");
+}
+
+/// The dashboard of `deploy/grafana`, as it finds one.
+#[test]
+fn grafanas_sidecar_finds_the_dashboard() {
+    let dashboard = find(built(OVERLAYS[1]), "ConfigMap", "tollgate-dashboard").expect("a dashboard");
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+    assert_eq!(dashboard["metadata"]["name"], "tollgate-dashboard");
+    let json = dashboard["data"]["tollgate.json"].as_str().expect("a text");
+    assert_eq!(json, fs::read_to_string(project("deploy/grafana/tollgate.json")).expect("readable"));
+    // What kubectl notes of an object has to find room in an annotation.
+    assert!(json.len() < 250 * 1024);
 }

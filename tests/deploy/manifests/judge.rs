@@ -1,6 +1,8 @@
 //! Whether a set of manifests is sound in itself: what refers to something refers to what is there, and pods may do no
 //! more than they need.
 
+mod rollout;
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;
@@ -53,7 +55,8 @@ pub(super) fn problems(documents: &[Value]) -> Vec<String> {
     let mut problems = of_pods(documents);
     problems.extend(references(documents));
     problems.extend(selections(documents));
-    problems.extend(rollout(documents));
+    problems.extend(rollout::problems(documents));
+    problems.extend(rollout::guards(documents));
     problems
 }
 
@@ -218,40 +221,6 @@ fn selections(documents: &[Value]) -> Vec<String> {
         problems.extend(
             wanted.iter().filter(|port| !ports.contains(*port)).map(|port| format!("{name}: no port {port}")),
         );
-    }
-    problems
-}
-
-/// No pod ends before another has taken its place, and none is ended in a way that it does not know.
-fn rollout(documents: &[Value]) -> Vec<String> {
-    let mut problems = Vec::new();
-    let deployments = documents.iter().filter(|document| document["kind"] == "Deployment");
-    for deployment in deployments {
-        let update = &deployment["spec"]["strategy"]["rollingUpdate"];
-        if update["maxUnavailable"] != 0 || update["maxSurge"] == 0 {
-            problems.push("a pod ends before another has taken its place".to_owned());
-        }
-        if deployment["spec"]["minReadySeconds"].as_u64().is_none_or(|seconds| seconds < 30) {
-            problems.push("the last old pod may end before the first new one is known by DNS".to_owned());
-        }
-        for spread in list(deployment, "/spec/template/spec/topologySpreadConstraints") {
-            if spread["nodeTaintsPolicy"] != "Honor" || spread["matchLabelKeys"][0] != "pod-template-hash" {
-                problems.push("a pod may wait for a node that it may not run on".to_owned());
-            }
-        }
-        if deployment["spec"].get("replicas").is_some() {
-            problems.push("the number of replicas is not the autoscaler's".to_owned());
-        }
-        for container in list(deployment, "/spec/template/spec/containers") {
-            for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
-                if container.get(probe).is_none() {
-                    problems.push(format!("there is no {probe}"));
-                }
-            }
-            if text(container, "/livenessProbe/httpGet/path") != "/live" {
-                problems.push("a pod may be ended for what others do".to_owned());
-            }
-        }
     }
     problems
 }

@@ -45,6 +45,8 @@ fn mutations() -> Vec<Mutation> {
         ("Service", "tollgate", "/spec/selector/app.kubernetes.io~1component", Some(json!("redis"))),
         ("Service", "tollgate-headless", "/spec/selector", Some(json!({}))),
         ("PodDisruptionBudget", "tollgate", "/spec/selector/matchLabels", Some(json!({"a": "b"}))),
+        ("PodDisruptionBudget", "redis-cluster", "/spec/maxUnavailable", Some(json!(2))),
+        ("ServiceAccount", "tollgate", "/automountServiceAccountToken", None),
         ("HorizontalPodAutoscaler", "tollgate", "/spec/scaleTargetRef/name", Some(json!("toll-gate"))),
         ("StatefulSet", "redis-cluster", "/spec/serviceName", Some(json!("redis"))),
         ("StatefulSet", "redis-cluster", "/spec/template/spec/securityContext/runAsUser", Some(json!(0))),
