@@ -83,4 +83,8 @@ command -v cargo-deny >/dev/null || cargo install --locked --quiet cargo-deny
 cargo deny --log-level error check bans licenses sources
 
 step "tests"
-cargo test --locked
+output=target/tests.log
+status=0
+cargo test --locked --no-fail-fast 2>&1 | tee "$output" || status=$?
+[ "$status" = 0 ] || tests/failed.sh "$output"
+exit "$status"

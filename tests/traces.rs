@@ -24,6 +24,7 @@ use tonic::{
 use crate::support::{
     certificates::Authority,
     free_port, http,
+    timing::keeps_to_async,
     tollgate::{Tollgate, command, request, rules},
 };
 
@@ -258,8 +259,8 @@ async fn what_is_left_at_the_end_is_delivered() {
     assert_eq!(received.spans().len(), 20);
 }
 
-/// How long it takes to stop, and whether calls were answered quickly, with a collector that does not work.
-async fn without_collector(url: &str) {
+/// How long it takes to stop with a collector that does not work.
+async fn without_collector(url: &str) -> Duration {
     let config = rules(RULES);
     let mut tollgate = Tollgate::start(config.path(), &["--otlp-endpoint", url, "--trace-sample-ratio", "1"]);
     let mut client = tollgate.client().await;
@@ -273,17 +274,19 @@ async fn without_collector(url: &str) {
     tollgate.signal("TERM");
     let ended = tokio::task::spawn_blocking(move || tollgate.wait()).await.expect("it ended");
     assert_eq!(ended, Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(4), "it took {:?} to stop", begun.elapsed());
+    begun.elapsed()
 }
 
 #[tokio::test]
 async fn a_collector_that_is_down_costs_spans_and_nothing_else() {
-    without_collector(&format!("http://127.0.0.1:{}", free_port())).await;
+    let url = format!("http://127.0.0.1:{}", free_port());
+    keeps_to_async(Duration::from_secs(3), "the end", async || without_collector(&url).await).await;
 }
 
 #[tokio::test]
 async fn a_collector_that_never_answers_costs_spans_and_nothing_else() {
     // Connections are accepted by the system, and by nobody else.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
-    without_collector(&format!("http://{}", silent.local_addr().expect("a port"))).await;
+    let url = format!("http://{}", silent.local_addr().expect("a port"));
+    keeps_to_async(Duration::from_secs(3), "the end", async || without_collector(&url).await).await;
 }
