@@ -40,6 +40,7 @@ mod metrics;
 mod plots;
 mod process;
 mod readme;
+mod reference;
 mod reload;
 mod runs;
 mod secrets;

@@ -5,6 +5,7 @@ mod access;
 mod admin;
 mod api;
 mod dashboard;
+mod elsewhere;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod json;
