@@ -42,7 +42,7 @@ fn until_denied(envoy: &Envoy, path: &str) -> (Vec<Answer>, Answer) {
 
 /// Waits until `condition` holds; a reload takes a moment.
 fn eventually(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
         assert!(Instant::now() < deadline, "it does not come about");
         thread::sleep(Duration::from_millis(20));

@@ -6,18 +6,19 @@ set -euo pipefail
 printf '\n== what failed\n'
 awk '
     # What a test said is repeated under its name when all have run.
-    /^---- .* stdout ----$/ { name = $2; told = 0; next }
+    /^---- .* stdout ----$/ { name = $2; is_told = 0; left = 0; next }
     /^failures:$/ { name = "" }
     name != "" && / panicked at / {
-        if (!told++) { failed++; printf "\n%s\n", name }
+        if (!is_told) { is_told = 1; failed++; printf "\n%s\n", name }
         sub(/^thread .* panicked at /, "panicked at ")
         left = 12
     }
-    /^stack backtrace:$/ || /^note: run with / { left = 0 }
+    /^$/ || /^stack backtrace:$/ || /^note: run with / { left = 0 }
     left > 0 { print "    " substr($0, 1, 300); left-- }
-    # A process that ends in the middle of its tests, and what was not built.
+    # What was not built, and a program that ended in the middle of its tests.
     /^error(\[|:)/ && !/^error: (test failed, to rerun|[0-9]+ targets? failed)/ { others[++count] = $0 }
     END {
+        if (count) print ""
         for (line = 1; line <= count; line++) print substr(others[line], 1, 300)
         printf "\n%d failed with a panic\n", failed
     }

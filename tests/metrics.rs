@@ -261,7 +261,7 @@ async fn times_degraded_hits_and_certificates_are_told() {
 
 /// Waits until a page has a line.
 async fn wait_for(tollgate: &Tollgate, line: &str) {
-    let deadline = Instant::now() + Duration::from_secs(15);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !page(tollgate).lines().any(|known| known == line) {
         assert!(Instant::now() < deadline, "no {line}");
         sleep(Duration::from_millis(20)).await;

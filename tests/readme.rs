@@ -310,7 +310,7 @@ fn the_start_goes_as_it_is_told() {
         let denied = envoy.get("/login");
         let edit = edit[0].0.replace("config/default", &config.path().display().to_string());
         assert!(Command::new("sh").args(["-c", &edit]).status().expect("a shell").success());
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(30);
         while !http::get(&tollgate.admin_url("/rlconfig"))
             .body
             .contains("path_/login: unit=MINUTE requests_per_unit=15,")

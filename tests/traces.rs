@@ -59,7 +59,7 @@ impl Received {
 
     /// Waits for so many spans.
     async fn wait_for(&self, count: usize) -> Vec<Span> {
-        let deadline = Instant::now() + Duration::from_secs(15);
+        let deadline = Instant::now() + Duration::from_secs(30);
         while self.spans().len() < count {
             assert!(Instant::now() < deadline, "{:?}", self.spans());
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -130,7 +130,7 @@ async fn wait_for_dropped(tollgate: &Tollgate) {
         let count = line.strip_prefix("tollgate_trace_spans_total{result=\"dropped\"} ");
         count.is_some_and(|count| count != "0")
     };
-    let deadline = Instant::now() + Duration::from_secs(15);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !http::get(&tollgate.url("/metrics")).body.lines().any(is_more) {
         assert!(Instant::now() < deadline, "nothing was dropped");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -227,7 +227,7 @@ async fn what_is_not_sampled_is_not_sent_and_what_no_caller_traces_is_by_chance(
     // What came before the last that is sent has come too.
     never.client().await.call_with(traced(call(), "01")).await.expect("an answer");
     let sent = |spans: &[Span]| spans.iter().filter(|span| hex(&span.trace_id) == TRACE).count();
-    let deadline = Instant::now() + Duration::from_secs(15);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while sent(&received.spans()) < 2 || received.spans().len() < 12 {
         assert!(Instant::now() < deadline, "{:?}", received.spans());
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -67,7 +67,7 @@ async fn held(client: &mut Client, limit: u32, entries: &[(&str, &str)]) -> u32 
 }
 
 async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !condition().await {
         assert!(Instant::now() < deadline, "it does not come about");
         sleep(Duration::from_millis(10)).await;
