@@ -43,6 +43,7 @@ mod readme;
 mod reload;
 mod runs;
 mod secrets;
+mod statsd;
 mod tls;
 mod topologies;
 mod traces;
