@@ -120,7 +120,10 @@ impl Changes {
     /// a time.
     pub fn read(&self) -> impl Iterator<Item = Change> + '_ {
         striped::publish();
-        let rules = departed::all().into_iter().chain(series::all());
+        let departed = departed::all();
+        // Not held while they are told, which may take long: whoever makes room must see what is not used any more.
+        let there: Vec<_> = series::all().iter().map(Arc::downgrade).collect();
+        let rules = departed.into_iter().chain(there.into_iter().filter_map(|series| series.upgrade()));
         rules.flat_map(|series| of_rule(&series)).chain(self.of_service())
     }
 
