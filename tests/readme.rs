@@ -38,7 +38,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(project(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn readme() -> String {
+pub(crate) fn readme() -> String {
     read("README.md")
 }
 
@@ -124,6 +124,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "yaml envoy leases",
         "yaml envoy tls",
         "yaml mistakes",
+        "statsd",
         "json",
         "json problem",
         "json metadata",
@@ -494,8 +495,9 @@ fn flags_and_variables_are_named_as_they_are() {
         let help = command().args(words).arg("--help").output().expect("it runs");
         String::from_utf8(help.stdout).expect("a text")
     });
-    let (help, text, environment) =
-        (help.concat(), prose(), read("src/settings/reference.rs") + &read("src/settings/reference/tls.rs"));
+    let of_reference = ["reference.rs", "reference/statsd.rs", "reference/tls.rs"];
+    let environment = of_reference.map(|file| read(&format!("src/settings/{file}"))).concat();
+    let (help, text) = (help.concat(), prose());
     for word in quoted(&text, '`') {
         if word.starts_with("--") && !word.contains('…') && !word.contains(' ') {
             assert!(

@@ -96,6 +96,12 @@ enum Place {
 }
 
 impl Told {
+    /// One that counts itself where it is confirmed.
+    #[cfg(test)]
+    pub(crate) fn counted_by(told: &Arc<AtomicU64>) -> Self {
+        Self(Place::Service { told: Arc::clone(told), amount: 1 })
+    }
+
     /// Notes that the change was told.
     pub fn confirm(self) {
         match self.0 {
@@ -120,7 +126,10 @@ impl Changes {
     /// a time.
     pub fn read(&self) -> impl Iterator<Item = Change> + '_ {
         striped::publish();
-        let rules = departed::all().into_iter().chain(series::all());
+        let departed = departed::all();
+        // Not held while they are told, which may take long: whoever makes room must see what is not used any more.
+        let there: Vec<_> = series::all().iter().map(Arc::downgrade).collect();
+        let rules = departed.into_iter().chain(there.into_iter().filter_map(|series| series.upgrade()));
         rules.flat_map(|series| of_rule(&series)).chain(self.of_service())
     }
 

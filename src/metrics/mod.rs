@@ -22,6 +22,7 @@ mod reference;
 mod requests;
 mod rule;
 mod rules;
+mod rules_page;
 mod series;
 mod service;
 mod start;
@@ -101,7 +102,7 @@ impl Exporter {
         loads::write(&mut page);
         lists::write(&mut page);
         redis::write(&mut page);
-        series::write(&mut page, &rules);
+        rules_page::write(&mut page, &rules);
         process::write(&mut page);
         match self.names {
             Names::Own => {}

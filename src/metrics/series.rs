@@ -11,11 +11,7 @@ use std::{
 use metrics::Counter;
 use parking_lot::Mutex;
 
-use super::{
-    departed,
-    page::{Kind, Page},
-    striped::Striped,
-};
+use super::{departed, striped::Striped};
 
 /// Rules that have series of their own at the most.
 pub(super) const MOST_RULES: usize = 10_000;
@@ -35,16 +31,6 @@ const OTHER: &str = "(other)";
 
 /// What is counted of each rule, in this order.
 pub(super) const KINDS: usize = 6;
-
-/// The metrics of it.
-const METRICS: [(&str, &str); KINDS] = [
-    ("tollgate_rule_total_hits_total", "Hits that were decided."),
-    ("tollgate_rule_within_limit_total", "Hits that the rule let pass."),
-    ("tollgate_rule_near_limit_total", "Hits within the limit and above the near-limit ratio of it."),
-    ("tollgate_rule_over_limit_total", "Hits over the limit."),
-    ("tollgate_rule_shadow_mode_total", "Hits over the limit that the rule's shadow mode let pass."),
-    ("tollgate_rule_degraded_total", "Hits that the store did not decide."),
-];
 
 /// What is counted under one path.
 #[derive(Debug)]
@@ -146,10 +132,6 @@ impl Series {
 
     fn bytes(&self) -> usize {
         self.domain.len().saturating_add(self.path.len())
-    }
-
-    fn has_the_labels_of(&self, other: &Self) -> bool {
-        (&self.domain, &self.path) == (&other.domain, &other.path)
     }
 }
 
@@ -257,20 +239,6 @@ pub(super) fn all() -> Vec<Arc<Series>> {
     ALL.lock().series.values().map(Arc::clone).collect()
 }
 
-/// Adds all of them to a page.
-pub(super) fn write(page: &mut Page, all: &[Arc<Series>]) {
-    for (at, (name, help)) in METRICS.into_iter().enumerate() {
-        page.begin(name, Kind::Counter, help);
-        // In order, so that those with the same labels are next to each other.
-        for alike in all.chunk_by(|one, next| one.has_the_labels_of(next)) {
-            let Some(first) = alike.first() else { continue };
-            let counts = alike.iter().map(|series| series.counted().get(at).copied().unwrap_or_default());
-            let sum = counts.fold(0, u64::saturating_add);
-            page.sample(name, &[("domain", &first.domain), ("rule", &first.path)], sum);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,21 +324,5 @@ mod tests {
         assert!(registry.series.is_empty() && registry.bytes == 0);
         assert!(of(&mut registry, &"a".repeat(MOST_BYTES)).is_none());
         assert!(of(&mut registry, "a_new").is_some());
-    }
-
-    #[test]
-    fn a_rule_with_the_path_of_anothers_value_counts_for_itself_and_the_page_has_the_sum() {
-        let mut registry = Registry::default();
-        let of_value = registry.of_values("d", "tenant_acme", "tenant").expect("room");
-        of_value.counters().add([2, 0, 0, 0, 0, 0]);
-        let (of_rule, _) = registry.of_rule("d", "tenant_acme");
-        of_rule.counters().add([3, 0, 0, 0, 0, 0]);
-        assert_eq!((&*of_rule.rule, of_rule.counted()[0], of_value.counted()[0]), ("tenant_acme", 3, 2));
-        let mut page = Page::after(String::new());
-        write(&mut page, &registry.series.into_values().collect::<Vec<_>>());
-        let page = page.into_text();
-        let samples: Vec<_> = page.lines().filter(|line| line.contains("_hits_total{")).collect();
-        let [(name, _), ..] = METRICS;
-        assert_eq!(samples, [format!(r#"{name}{{domain="d",rule="tenant_acme"}} 5"#)]);
     }
 }

@@ -34,6 +34,9 @@ pub enum RewriteError {
     /// The pattern is none.
     #[error("the pattern is no regular expression, or takes more than 1 MiB")]
     Pattern,
+    /// The name would end a line, or be none.
+    #[error("expected a name without : and |")]
+    Name,
     /// The tags are none.
     #[error("expected tags as TAG:VALUE,…")]
     Tags,
@@ -54,6 +57,9 @@ impl FromStr for Rewrite {
         };
         let config = Config::new().nfa_size_limit(Some(MAX_BYTES)).hybrid_cache_capacity(MAX_BYTES);
         let pattern = Builder::new().configure(config).build(pattern).map_err(|_| RewriteError::Pattern)?;
+        if name.contains([':', '|']) {
+            return Err(RewriteError::Name);
+        }
         let tag = |text: &str| match text.split_once(':') {
             Some((key, value)) if !key.is_empty() && !value.is_empty() => {
                 Ok((key.to_owned(), Template::new(value)))
@@ -73,15 +79,18 @@ impl FromStr for Rewrite {
 }
 
 impl Rewrite {
-    /// What a metric of that name is called, and its tags; none if the expression finds nothing in it.
+    /// What a metric of that name is called, and its tags, but for those that come to nothing; none if the expression
+    /// finds nothing in it, or nothing is left of the name.
     pub fn apply(&self, name: &str) -> Option<(String, Vec<(String, String)>)> {
         let mut groups = self.pattern.create_captures();
         self.pattern.captures(name, &mut groups);
-        groups.is_match().then(|| {
-            let group = |at| groups.get_group(at).and_then(|span| name.get(span.range())).unwrap_or_default();
-            let tags = self.tags.iter().map(|(key, value)| (key.clone(), value.fill(&group)));
-            (self.name.fill(&group), tags.collect())
-        })
+        if !groups.is_match() {
+            return None;
+        }
+        let group = |at| groups.get_group(at).and_then(|span| name.get(span.range())).unwrap_or_default();
+        let tags = self.tags.iter().map(|(key, value)| (key.clone(), value.fill(&group)));
+        let tags = tags.filter(|(_, value)| !value.is_empty()).collect();
+        Some((self.name.fill(&group), tags)).filter(|(name, _)| !name.is_empty())
     }
 }
 
@@ -143,6 +152,8 @@ mod tests {
         let named = |text: &str, name: &str| rewrite(text).apply(name).map(|(name, _)| name);
         assert_eq!(named("b(x)?c p.$0.$1$x.$", "abcd").as_deref(), Some("p.bc.$x.$"));
         assert_eq!(named("b(x)?c $1$0", "abxcd").as_deref(), Some("xbxc"));
+        assert_eq!(named("b(x)?c $1", "abcd"), None, "it has to be called something");
+        assert_eq!(rewrite("b(x)?c n k:$1,l:m").apply("bc").map(|(_, tags)| tags.len()), Some(1));
     }
 
     #[test]
@@ -153,6 +164,8 @@ mod tests {
             ("a b c d", RewriteError::Parts),
             ("( name", RewriteError::Pattern),
             ("(a{1000}){1000} name", RewriteError::Pattern),
+            ("a na:me", RewriteError::Name),
+            ("a na|me", RewriteError::Name),
             ("a name tag", RewriteError::Tags),
             ("a name tag:", RewriteError::Tags),
             ("a name :value", RewriteError::Tags),
