@@ -245,6 +245,15 @@ fn covered(command: &str, words: &[&str]) {
         ["kubectl", "apply", files @ ..] => {
             assert!(files.chunks(2).all(|pair| pair[0] == "-f" && project(pair[1]).exists()));
         }
+        ["kubectl", "-n", "tollgate", "create", "secret", "generic", name, "--from-file=tokens=FILE"] => {
+            let pod = read("deploy/kubernetes/components/operators/deployment.yaml");
+            assert!(pod.contains(&format!("secretName: {name},")));
+            let settings = read("deploy/kubernetes/components/operators/kustomization.yaml");
+            assert!(
+                settings.contains("TOKEN_FILE=/etc/tollgate/operators/tokens\n")
+                    && settings.contains(command)
+            );
+        }
         ["kubectl", "-n", "tollgate", "create", "secret", "generic", name, literal] => {
             let key =
                 literal.strip_prefix("--from-literal=").and_then(|it| it.split('=').next()).expect("a key");

@@ -37,6 +37,7 @@ fn services_refer_to_what_is_there() {
         "read_only",
         "security_opt",
         "stop_grace_period",
+        "user",
         "volumes",
         "working_dir",
     ];
@@ -74,6 +75,7 @@ fn services_refer_to_what_is_there() {
     assert_eq!(nodes.len(), 6);
     let first = &services["redis-1"];
     assert_eq!(first["command"], serde_json::json!(["sh", "/etc/redis/start.sh"]));
+    assert_eq!(first["user"], "999:999", "it is root");
     assert_eq!(first["environment"], services["redis-cluster"]["environment"]);
     assert_eq!(made.split(' ').map(str::to_owned).collect::<BTreeSet<_>>(), nodes);
     let store = services["tollgate"]["environment"]["TOLLGATE_STORE"].as_str().expect("a URL");

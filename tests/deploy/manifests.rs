@@ -97,7 +97,7 @@ fn every_overlay_is_valid_and_sound() {
 fn the_program_understands_its_settings() {
     for overlay in OVERLAYS {
         let documents = built(overlay);
-        let settings = settings(&environment(documents, "redis://localhost:6379"));
+        let settings = settings(&environment(documents, "rediss://localhost:6379"));
         let pod = find(documents, "Deployment", "tollgate").and_then(|it| it.pointer("/spec/template/spec"));
         let pod = pod.expect("a pod");
         let container = &pod["containers"][0];
@@ -126,6 +126,9 @@ fn the_program_understands_its_settings() {
         }
         let with_tls = overlay.ends_with("production") || overlay.ends_with("operators");
         assert_eq!(settings.grpc.tls.is_some(), with_tls);
+        for address in [grpc, settings.http_address] {
+            assert_eq!(address.is_ipv6(), is_open, "{overlay}");
+        }
 
         // What the last steps may take, and a second for the rest of the process.
         let grace = pod["terminationGracePeriodSeconds"].as_u64().expect("a number");

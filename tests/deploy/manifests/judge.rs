@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// Objects that are made apart, as the files say where they refer to them.
-const APART: [&str; 3] = ["Secret/tollgate-operators", "Secret/tollgate-store", "Secret/tollgate-tls"];
+const APART: [&str; 4] =
+    ["Secret/tollgate-operators", "Secret/tollgate-redis-ca", "Secret/tollgate-store", "Secret/tollgate-tls"];
 
 /// The end of a name that kustomize makes of its content.
 fn is_hash(text: &str) -> bool {

@@ -4,7 +4,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{OVERLAYS, built, find};
+use super::{OVERLAYS, built, environment, find};
+use crate::support::{
+    Process,
+    cluster::wait,
+    free_port, http,
+    tollgate::{command, project},
+};
 
 /// Who is on the other side of a rule, and the ports, as text: `namespace/labels: protocol port`.
 pub(super) fn passes(rules: &Value, side: &str) -> BTreeSet<String> {
@@ -74,7 +80,7 @@ fn the_policy_lets_through_what_is_needed_and_no_more() {
 /// Those that are let in are pods that there are, with all their ports: Redis' own bus has another one.
 #[test]
 fn redis_is_for_tollgate_and_for_redis() {
-    for overlay in ["tests/deploy/overlays/operators", "tests/deploy/overlays/sentinel"] {
+    for overlay in ["deploy/kubernetes/overlays/production", "tests/deploy/overlays/sentinel"] {
         let policy = find(built(overlay), "NetworkPolicy", "redis").expect("a policy");
         assert_eq!(
             policy["spec"]["podSelector"]["matchLabels"],
@@ -104,4 +110,24 @@ fn the_certificate_is_of_the_services_names() {
     let volumes = pod.pointer("/spec/template/spec/volumes").and_then(Value::as_array).expect("a list");
     let secret = volumes.iter().find(|volume| volume["name"] == "tls").expect("a volume");
     assert_eq!(secret["secret"]["secretName"], certificate["spec"]["secretName"]);
+}
+
+/// The component `ipv6`: who comes by IPv4 is served as well.
+#[test]
+fn with_ipv6_both_kinds_of_addresses_are_served() {
+    let mut environment = environment(built("tests/deploy/overlays/operators"), "memory");
+    environment.retain(|name, _| name.ends_with("_ADDRESS") && !name.contains("ADMIN"));
+    let mut program = command();
+    let port = free_port();
+    for (name, address) in &environment {
+        let (host, _) = address.rsplit_once(':').expect("an address");
+        let port = if name.contains("HTTP") { port } else { free_port() };
+        program.env(name, format!("{host}:{port}"));
+    }
+    program.env("TOLLGATE_ADMIN_ADDRESS", "off").env("TOLLGATE_CONFIG", project("config/default"));
+    let _process = Process::of(program.spawn().expect("it starts"), None);
+    for host in ["127.0.0.1", "[::1]"] {
+        let url = format!("http://{host}:{port}/ready");
+        wait(host, || http::try_get(&url).is_some_and(|answer| answer.status == 200));
+    }
 }

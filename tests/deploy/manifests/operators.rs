@@ -18,7 +18,7 @@ const TOKENS: &str = "ann operator 0123456789abcdef\ngrafana viewer fedcba987654
 /// An instance with the pod's variables; where it listens, and where its files are, is of this test.
 fn instance(url: &str, tokens: &str) -> Tollgate {
     let mut environment = environment(built(OVERLAY), url);
-    for stated in ["TOLLGATE_CONFIG", "TOLLGATE_ADMIN_ADDRESS"] {
+    for stated in ["TOLLGATE_CONFIG", "TOLLGATE_ADMIN_ADDRESS", "TOLLGATE_REDIS_CA"] {
         assert!(environment.remove(stated).is_some(), "{stated}");
     }
     // TLS is another component, and tested by itself.
