@@ -41,6 +41,7 @@ mod migrate;
 mod plots;
 mod process;
 mod readme;
+mod reference;
 mod reload;
 mod runs;
 mod secrets;

@@ -94,7 +94,7 @@ fn prose() -> String {
 }
 
 /// The prose below a heading, up to the next one of the same level.
-fn section(heading: &str) -> String {
+pub(crate) fn section(heading: &str) -> String {
     let text = prose();
     let below = text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}")).1;
     let level = heading.split(' ').next().unwrap_or_default();
@@ -113,7 +113,7 @@ pub(crate) fn section_with_blocks(heading: &str) -> Vec<(String, String)> {
 }
 
 /// The rows of the tables in a text, each without its outer bars.
-fn rows(text: &str) -> Vec<Vec<&str>> {
+pub(crate) fn rows(text: &str) -> Vec<Vec<&str>> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     lines.map(|line| line.split(" | ").map(str::trim).collect()).collect()
 }

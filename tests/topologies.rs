@@ -7,7 +7,7 @@ mod queues;
 mod reshard;
 mod sentinel;
 mod sentinels;
-mod tls;
+pub(crate) mod tls;
 
 use std::time::{Duration, Instant};
 

@@ -181,6 +181,11 @@ impl Sources {
         Self { files, ignored: Vec::new() }
     }
 
+    /// Whether there are files and none to load: most likely those that are there were meant.
+    fn are_all_ignored(&self) -> bool {
+        self.files.is_empty() && !self.ignored.is_empty()
+    }
+
     /// A hash of all that is loaded. A file that is ignored counts where it is an error.
     pub(super) fn fingerprint(&self, strict: bool) -> Fingerprint {
         let mut hash = Hash::new();
@@ -194,7 +199,7 @@ impl Sources {
                 }
             }
         }
-        if strict {
+        if strict || self.are_all_ignored() {
             self.ignored.iter().for_each(|name| hash.part(name.as_bytes()));
         }
         hash.finish()
@@ -212,8 +217,14 @@ impl Sources {
         problems: &mut Problems,
     ) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
         for name in &self.ignored {
-            let message = "ignored: only files that end in .yaml or .yml are loaded";
-            problems.warning(name, Position::WHOLE, TreePath::Root, message);
+            if self.are_all_ignored() {
+                let message =
+                    "no file here ends in .yaml or .yml, so that none would be loaded: rename those of rules";
+                problems.error(name, Position::WHOLE, TreePath::Root, message);
+            } else {
+                let message = "ignored: only files that end in .yaml or .yml are loaded";
+                problems.warning(name, Position::WHOLE, TreePath::Root, message);
+            }
         }
         for (name, content) in &self.files {
             if let Err(reason) = content {

@@ -8,7 +8,7 @@ use super::{
     Tokens,
     access::{Gate, authenticate},
     api::{self, ApiParts},
-    dashboard, metrics, metrics_page, ready, rlconfig,
+    dashboard, elsewhere, metrics, metrics_page, ready, rlconfig,
 };
 use crate::metrics::Exporter;
 
@@ -37,6 +37,7 @@ pub fn router(parts: AdminParts) -> Router {
         .route("/metrics", get(metrics).with_state(metrics_page(parts.exporter)))
         .route("/healthcheck", get(ready).with_state(readiness))
         .nest("/api/v1", api::routes(parts.api, gate.clone()))
+        .merge(elsewhere::router())
         .fallback(StatusCode::NOT_FOUND)
         .layer(from_fn_with_state(gate, authenticate));
     let open = Router::new().route("/api/v1/openapi.json", get(api::openapi));

@@ -5,6 +5,7 @@ mod access;
 mod admin;
 mod api;
 mod dashboard;
+mod elsewhere;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod json;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::{DefaultBodyLimit, State},
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{StatusCode, Uri, header::CONTENT_TYPE},
     response::IntoResponse,
     routing::{any, get},
 };
@@ -78,6 +79,15 @@ async fn ready(State(readiness): State<Readiness>) -> Result<&'static str, Statu
 /// The page of metrics.
 fn metrics_page(exporter: Option<Exporter>) -> Page {
     Page::new(move || exporter.as_ref().map(Exporter::render).unwrap_or_default())
+}
+
+/// A port that has metrics at a path, and nothing else.
+pub fn metrics_router(path: String, exporter: Option<Exporter>) -> Router {
+    let at = get(async move |uri: Uri, page: State<Page>| match uri.path() == path {
+        true => metrics(page).await.map(IntoResponse::into_response),
+        false => Err(StatusCode::NOT_FOUND),
+    });
+    Router::new().fallback(at.with_state(metrics_page(exporter)))
 }
 
 async fn metrics(State(page): State<Page>) -> Result<impl IntoResponse, StatusCode> {

@@ -30,7 +30,7 @@ use tonic::codegen::Service as _;
 
 use super::timely::Timely;
 use crate::{
-    net::{gate::Gate, guard::Guarded, tls::Tls},
+    net::{bind, gate::Gate, guard::Guarded, tls::Tls},
     panics::{Contained, Panicked},
     settings::Port,
 };
@@ -86,7 +86,7 @@ impl HttpPort {
         tls: Option<Tls>,
         limits: Limits,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+        let listener = bind::listen(address).await?;
         Ok(Self { port, listener, tls, limits })
     }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{balance::Balancer, io::Accepted};
 use crate::{
-    net::gate::Gate,
+    net::{bind, gate::Gate},
     settings::{GrpcListen, Port},
 };
 
@@ -41,7 +41,7 @@ impl Listener {
     /// Begins to listen. A socket that an earlier process left behind is replaced.
     pub(super) async fn bind(listen: &GrpcListen) -> io::Result<Self> {
         match listen {
-            GrpcListen::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
+            GrpcListen::Tcp(address) => bind::listen(*address).await.map(Self::Tcp),
             GrpcListen::Unix(path) => {
                 remove_stale(path)?;
                 Ok(Self::Unix(UnixListener::bind(path)?, SocketFile(path.clone())))

@@ -22,6 +22,7 @@ pub(super) struct Ports {
     pub(super) grpc: Listener,
     pub(super) grpc_tls: Option<Tls>,
     pub(super) http: HttpPort,
+    pub(super) metrics: Option<HttpPort>,
     pub(super) admin: Option<(HttpPort, Option<Tokens>)>,
     pub(super) files: Files,
 }
@@ -60,6 +61,10 @@ impl Ports {
         let listen = &settings.grpc.listen;
         let grpc = Listener::bind(listen).await.map_err(|error| failed(Port::Grpc, listen, error))?;
         let http = http_port(Port::Http, settings.http_address, http_tls, settings).await?;
+        let metrics = match &settings.metrics {
+            Some(metrics) => Some(http_port(Port::Metrics, metrics.address, None, settings).await?),
+            None => None,
+        };
         let admin = match &settings.admin {
             Some(admin) => match open_admin(admin, settings, &mut files).await {
                 // Another instance on this machine has the one that nobody asked for.
@@ -73,7 +78,7 @@ impl Ports {
             },
             None => None,
         };
-        Ok(Self { grpc, grpc_tls, http, admin, files })
+        Ok(Self { grpc, grpc_tls, http, metrics, admin, files })
     }
 }
 

@@ -123,6 +123,9 @@ fn announce(running: &Running, store: &StoreSettings, workers: usize) {
     let rules = running.rules().load().map_or(0, |rules| rules.rules().count());
     let (grpc, http) = (running.grpc_address(), running.http_address());
     let admin = running.admin_address().map_or_else(|| "off".to_owned(), |address| address.to_string());
+    if let Some(metrics) = running.metrics_address() {
+        tracing::info!(%metrics, "metrics have a port of their own");
+    }
     tracing::info!(%grpc, %http, %admin, %store, rules, workers, "tollgate {} listens", env!("CARGO_PKG_VERSION"));
     if let StoreSettings::Memory { .. } = store {
         tracing::info!("the memory store counts in this process: limits hold for this instance alone");

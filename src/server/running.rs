@@ -45,6 +45,7 @@ pub struct Running {
     /// A part of it that is no worker panicked.
     pub(super) panicked: CancellationToken,
     pub(super) http: Served,
+    pub(super) metrics: Option<Served>,
     pub(super) admin: Option<Served>,
     pub(super) files: Files,
     pub(super) drain_delay: Duration,
@@ -69,6 +70,11 @@ impl Running {
     /// Where the admin port listens, if there is one.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(|admin| admin.address)
+    }
+
+    /// Where metrics alone are, if anywhere.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(|metrics| metrics.address)
     }
 
     /// What health checks see.
@@ -98,6 +104,7 @@ impl Running {
             _ = &mut self.acceptor => Failed::Acceptor,
             () = self.panicked.cancelled() => Failed::Panic,
             () = self.http.failed() => Failed::Http,
+            () = failed(&mut self.metrics) => Failed::Metrics,
             () = failed(&mut self.admin) => Failed::Admin,
             () = self.files.failed() => Failed::Files,
         }
@@ -136,15 +143,16 @@ impl Running {
         }
         // It told until now that this process stops; what was asked of it before has as long as calls of gRPC.
         let left = self.drain_timeout.saturating_sub(begun.elapsed()).max(LAST_STEPS);
-        let admin = async {
-            if let Some(admin) = self.admin {
-                admin.stop(left).await;
-            }
-        };
-        join!(self.http.stop(left), admin);
+        join!(self.http.stop(left), stopped(self.metrics, left), stopped(self.admin, left));
         if let Some(tracing) = self.tracing {
             tracing.stop().await;
         }
+    }
+}
+
+async fn stopped(port: Option<Served>, limit: Duration) {
+    if let Some(port) = port {
+        port.stop(limit).await;
     }
 }
 
@@ -170,6 +178,9 @@ pub enum Failed {
     /// The rules' watch, or something on the thread that accepts connections and serves HTTP.
     #[error("a part of the process panicked")]
     Panic,
+    /// The port for metrics alone.
+    #[error("the metrics port failed")]
+    Metrics,
     /// The admin port.
     #[error("the admin port failed")]
     Admin,

@@ -148,6 +148,10 @@ where
         exporter: exporter.clone(),
         max_body: settings.grpc.max_message_bytes,
     })?;
+    let metrics = ports.metrics.zip(settings.metrics.as_ref()).map(|(port, metrics)| {
+        let router = http::metrics_router(metrics.path.clone(), exporter.clone());
+        (port, router)
+    });
     let admin = ports.admin.zip(backing).map(|((port, tokens), Backing { counters, store })| {
         let api = ApiParts {
             control: control.clone(),
@@ -183,6 +187,7 @@ where
         alarms,
         panicked,
         http: begin((ports.http, router))?,
+        metrics: metrics.map(begin).transpose()?,
         admin: admin.map(begin).transpose()?,
         files: ports.files,
         drain_delay: settings.drain_delay,

@@ -13,6 +13,7 @@ use super::{
     failure::FailureFlags,
     grpc::GrpcFlags,
     load::LoadFlags,
+    metrics_port::MetricsFlags,
     migrate::MigrateFlags,
     operator::{BanFlags, CountersFlags, RulesFlags as VersionFlags, SwitchFlags},
     process::ProcessFlags,
@@ -82,6 +83,8 @@ struct ServeFlags {
     bounds: BoundFlags,
     #[command(flatten)]
     process: ProcessFlags,
+    #[command(flatten)]
+    metrics: MetricsFlags,
     #[command(flatten)]
     admin: AdminFlags,
     #[command(flatten)]
@@ -205,6 +208,7 @@ impl ServeFlags {
             failure: self.failure.resolve(),
             grpc: self.grpc.resolve()?,
             http_address: self.process.http_address,
+            metrics: self.metrics.resolve(self.process.http_address)?,
             workers: self.process.workers(),
             drain_delay: self.process.drain_delay,
             drain_timeout: self.process.drain_timeout,

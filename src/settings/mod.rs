@@ -12,6 +12,7 @@ mod error;
 mod failure;
 mod grpc;
 mod load;
+mod metrics_port;
 mod migrate;
 mod operator;
 mod outcome;
@@ -33,6 +34,7 @@ pub use self::{
     failure::FailureSettings,
     grpc::{GrpcListen, GrpcSettings},
     load::{KEY, LoadSettings, Pace, Target},
+    metrics_port::MetricsSettings,
     migrate::{EnvironmentSource, MigrateSettings, ReportFormat},
     operator::{
         AdminUrl, BasedOn, Compared, ConnectionSettings, CounterTask, CounterWords, Identity, ListTask,
@@ -86,6 +88,8 @@ pub struct Settings {
     pub http_address: SocketAddr,
     /// The TLS of that port.
     pub http_tls: Option<TlsSettings>,
+    /// A port for metrics alone, if there is one.
+    pub metrics: Option<MetricsSettings>,
     /// Where operators look, if anywhere.
     pub admin: Option<AdminSettings>,
     /// Whether the keys that ask the most are kept track of.

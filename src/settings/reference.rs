@@ -3,6 +3,7 @@
 
 mod addresses;
 pub(super) mod catalogue;
+mod metrics;
 mod redis;
 mod tls;
 mod traces;
@@ -81,6 +82,7 @@ pub(super) fn settings(
     made("response-headers", headers(environment));
     made("otlp-resource", traces::resource(environment).map(Ok));
     settings.extend(tls::settings(environment, &given));
+    settings.extend(metrics::settings(environment, &given));
     for variable in catalogue::all() {
         let Fate::Same(flag) = variable.fate else { continue };
         if let Some(value) = environment.get(variable.name).filter(|_| !given(flag)) {

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::error::Problem;
 
-/// A port that may have TLS.
+/// A port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
     /// The rate-limit service.
@@ -15,6 +15,8 @@ pub enum Port {
     Http,
     /// What only operators may see.
     Admin,
+    /// Metrics alone.
+    Metrics,
 }
 
 impl Port {
@@ -24,6 +26,7 @@ impl Port {
             Self::Grpc => "grpc",
             Self::Http => "http",
             Self::Admin => "admin",
+            Self::Metrics => "metrics",
         }
     }
 }

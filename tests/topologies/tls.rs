@@ -12,12 +12,12 @@ use super::{charge, one};
 use crate::support::{certificates::Authority, cluster::Cluster, free_port, redis::Redis, redis::settings};
 
 /// An authority, and a certificate of its own for this machine, as files.
-struct Certificates {
+pub(crate) struct Certificates {
     directory: TempDir,
 }
 
 impl Certificates {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let authority = Authority::new("authority");
         authority.sign(&["127.0.0.1", "localhost"]).write(directory.path());
@@ -25,12 +25,12 @@ impl Certificates {
         Self { directory }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Arguments for a server that wants to see a certificate of its clients too.
-    fn arguments(&self) -> Vec<String> {
+    pub(crate) fn arguments(&self) -> Vec<String> {
         let files = [
             ("--tls-ca-cert-file", "ca.pem"),
             ("--tls-cert-file", "cert.pem"),

@@ -11,6 +11,15 @@ fn a_directory_without_files_has_no_domains() {
 }
 
 #[test]
+fn a_directory_with_files_of_other_names_alone_is_an_error_that_names_them() {
+    let files = [("ratelimit-config", "domain: a\n"), ("sub/b.conf", "domain: b\n")];
+    let text = load_all(&files, Options::default()).unwrap_err().to_string();
+    assert_says(&text, &["ratelimit-config: no file here ends in .yaml or .yml", "sub/b.conf: no file here"]);
+    let more = [files[0], files[1], ("c.yaml", "domain: c\n")];
+    assert_eq!(load_all(&more, Options::default()).unwrap().rules.domains().count(), 1);
+}
+
+#[test]
 fn a_directory_that_is_not_there_is_an_error() {
     let directory = TempDir::new().unwrap();
     let error = load(&directory.path().join("none"), &Options::default()).unwrap_err();

@@ -47,7 +47,7 @@ pub(super) fn url(environment: &Environment) -> Option<Result<String, Problem>> 
     };
     let kind = environment.get("REDIS_TYPE").unwrap_or("single").to_ascii_lowercase();
     Some(match kind.as_str() {
-        "single" => Ok(single_url(environment, url, tls)),
+        "single" => single_url(environment, url, tls),
         "sentinel" => sentinel_url(environment, url, tls),
         "cluster" => {
             let user_info = user_info_before(environment, url);
@@ -57,19 +57,26 @@ pub(super) fn url(environment: &Environment) -> Option<Result<String, Problem>> 
     })
 }
 
-fn single_url(environment: &Environment, url: &str, tls: bool) -> String {
-    let is_unix = environment.get("REDIS_SOCKET_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("unix"));
-    if url.starts_with('/') || is_unix && !url.contains("://") {
+fn single_url(environment: &Environment, url: &str, tls: bool) -> Result<String, Problem> {
+    // It is unix where it is not said, which nobody means who names a host.
+    let kind = environment.get("REDIS_SOCKET_TYPE").unwrap_or("tcp").to_ascii_lowercase();
+    if !["tcp", "unix"].contains(&&*kind) {
+        return Err(Problem::new("REDIS_SOCKET_TYPE", "expected unix or tcp"));
+    }
+    if kind == "unix" && !url.starts_with('/') && !url.contains("://") {
+        return Err(Problem::new("REDIS_SOCKET_TYPE", "unix, but REDIS_URL is no path of a socket; set tcp"));
+    }
+    if url.starts_with('/') {
         let query = login(environment, "REDIS_AUTH").map(|(user, password)| match user.as_str() {
             "" => format!("?pass={password}"),
             user => format!("?user={user}&pass={password}"),
         });
-        return format!("redis+unix://{url}{}", query.unwrap_or_default());
+        return Ok(format!("redis+unix://{url}{}", query.unwrap_or_default()));
     }
     let (scheme, host) = url.split_once("://").unwrap_or(("redis", url));
     let scheme = if scheme == "redis" && tls { "rediss" } else { scheme };
     let user_info = user_info_before(environment, host);
-    format!("{scheme}://{user_info}{host}")
+    Ok(format!("{scheme}://{user_info}{host}"))
 }
 
 /// There, the name of the master stands before its sentinels.

@@ -1,7 +1,7 @@
 //! Where its rules are.
 
 use super::{
-    Fate::{Always, Part, Same},
+    Fate::{Always, NoEffect, Part, Same},
     Form::{Boolean, Text},
     Variable,
 };
@@ -28,6 +28,6 @@ pub(super) const VARIABLES: [Variable; 8] = [
         "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
         "false",
         Boolean,
-        Always("nothing is ready before its rules are loaded"),
+        NoEffect("nothing is ready before rules are loaded; rules without any domain will do"),
     ),
 ];

@@ -1,0 +1,7 @@
+//! What replaces envoyproxy/ratelimit: its variables, its kinds of rules, and its environments, as they are.
+
+mod environments;
+mod expected;
+mod rules;
+mod running;
+mod variables;

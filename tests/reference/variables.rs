@@ -1,0 +1,113 @@
+//! No variable of the reference is forgotten, nor is what README says of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
+
+use tollgate::settings::{self, Command, Fate, reference_variables};
+
+use crate::{
+    readme::{rows, section},
+    support::tollgate::{command, project},
+};
+
+/// The variables and their defaults, as they were found there.
+fn found() -> BTreeMap<String, String> {
+    let text = fs::read_to_string(project("tests/reference/variables.txt")).expect("a text");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let pairs = lines.map(|line| line.split_once(' ').unwrap_or((line, "")));
+    pairs.map(|(name, default)| (name.to_owned(), default.to_owned())).collect()
+}
+
+#[test]
+fn every_variable_of_the_reference_is_known_with_its_default() {
+    let known = reference_variables().map(|known| (known.name.to_owned(), known.default.to_owned()));
+    assert_eq!(known.collect::<BTreeMap<_, _>>(), found());
+}
+
+/// Where the help tells of a flag.
+fn told_of<'a>(help: &'a str, flag: &str) -> Option<&'a str> {
+    let begins = [format!("\n      --{flag} "), format!("\n      --{flag}[")];
+    let (_, rest) = begins.iter().find_map(|begin| help.split_once(begin))?;
+    rest.split("\n      --").next()
+}
+
+#[test]
+fn every_flag_of_a_variable_is_one_and_its_help_names_the_variable() {
+    let help = String::from_utf8(command().arg("--help").output().expect("it runs").stdout).expect("a text");
+    for variable in reference_variables() {
+        if let Some(flag) = variable.flag() {
+            let told = told_of(&help, flag).unwrap_or_else(|| panic!("no --{flag}"));
+            let variables = told.split_once("[env: ").expect("its variables").1;
+            let variables = variables.split_once(']').expect("an end").0;
+            let names: Vec<&str> = variables.split(',').map(str::trim).collect();
+            assert!(names.contains(&variable.name), "{}: {names:?}", variable.name);
+        }
+        if let Fate::Refused { unless, .. } = variable.fate {
+            assert!(told_of(&help, unless).is_some(), "no --{unless}");
+        }
+    }
+}
+
+#[test]
+fn defaults_of_the_reference_start_without_a_word() {
+    let defaults = reference_variables().filter(|variable| !variable.default.is_empty());
+    // Each alone says nothing where it does nothing, and is good for the flag that it sets where it does.
+    for variable in defaults {
+        let said =
+            [(variable.name.into(), variable.default.into()), ("REDIS_URL".into(), "/run/redis.sock".into())];
+        let Ok(Command::Serve(settings)) = settings::parse(["tollgate".into()], said) else {
+            panic!("{} does not start", variable.name);
+        };
+        let notices: Vec<_> = settings.notices.iter().filter(|_| variable.name != "DEBUG_HOST").collect();
+        assert_eq!(notices, [""; 0], "{}", variable.name);
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_told_once_by_its_name() {
+    for variable in reference_variables() {
+        let Fate::NoEffect(reason) = variable.fate else { continue };
+        let other = ["true", "7s", "7"].into_iter().find(|value| variable.is_default(value) == Ok(false));
+        let said = [
+            (variable.name.into(), other.expect("another value").into()),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT".into(), "http://localhost:4317".into()),
+        ];
+        let Ok(Command::Serve(settings)) = settings::parse(["tollgate".into()], said) else {
+            panic!("{} does not start", variable.name);
+        };
+        assert_eq!(settings.notices, [format!("{} has no effect: {reason}", variable.name)]);
+    }
+}
+
+#[test]
+fn what_is_refused_starts_once_its_flag_is_given() {
+    let mut refused = BTreeSet::new();
+    for variable in reference_variables() {
+        let Fate::Refused { unless, reason } = variable.fate else { continue };
+        refused.insert(variable.name);
+        let value = if variable.default == "false" { "true" } else { "memcache" };
+        let said = || [(variable.name.into(), value.into())];
+        let error = settings::parse(["tollgate".into()], said()).expect_err("refused").to_string();
+        assert_eq!(error.lines().skip(1).collect::<Vec<_>>(), [format!("  {}: {reason}", variable.name)]);
+        let flag = format!("--{unless}=memory").into();
+        assert!(settings::parse(["tollgate".into(), flag], said()).is_ok(), "{}", variable.name);
+    }
+    assert!(refused.contains("BACKEND_TYPE"));
+}
+
+#[test]
+fn readme_says_what_becomes_of_each() {
+    let text = section("### Its variables");
+    let told = rows(&text).into_iter().filter(|row| row[0].starts_with('`'));
+    let told: Vec<Vec<String>> = told.map(|row| row.into_iter().map(str::to_owned).collect()).collect();
+    let known = reference_variables().map(|known| {
+        let default = match known.default {
+            "" => "none".to_owned(),
+            default => format!("`{default}`"),
+        };
+        vec![format!("`{}`", known.name), default, known.fate.to_string()]
+    });
+    assert_eq!(told, known.collect::<Vec<_>>());
+}
