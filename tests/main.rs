@@ -38,6 +38,7 @@ mod leases;
 mod load;
 mod local;
 mod metrics;
+mod migrate;
 mod plots;
 mod process;
 mod readme;

@@ -68,7 +68,7 @@ fn lines(text: &str) -> Found {
                 found.not_seen.push(format!("{}: line {number} gives no value", line.trim_end()));
             }
             // It may be part of a secret.
-            _ => found.not_seen.push(format!("line {number} is no KEY=VALUE")),
+            _ => found.unread.push(number),
         }
     }
     found
@@ -124,13 +124,9 @@ mod tests {
             read("# REDIS_AUTH from secret redis, key password\nHOME\n-----BEGIN KEY-----\nse cret=1\n");
         assert_eq!(
             found.not_seen,
-            [
-                "REDIS_AUTH: its value is in secret redis, key password",
-                "HOME: line 2 gives no value",
-                "line 3 is no KEY=VALUE",
-                "line 4 is no KEY=VALUE",
-            ]
+            ["REDIS_AUTH: its value is in secret redis, key password", "HOME: line 2 gives no value",]
         );
+        assert_eq!(found.unread, [3, 4]);
         assert!(found.variables.is_empty());
     }
 

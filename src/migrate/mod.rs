@@ -13,6 +13,8 @@ mod plan;
 mod report;
 mod rules;
 mod source;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::io::{self, Write};

@@ -62,9 +62,10 @@ fn store(report: &Report, settings: &Settings) -> Vec<String> {
     };
     let servers = redis.servers.to_string();
     let mut steps = Vec::new();
-    if servers.contains("nutcracker") || servers.contains("twemproxy") {
+    if is_behind_twemproxy(settings) {
         steps.push(
-            "Name Redis itself, not twemproxy: what decides is a script, which twemproxy does not pass on."
+            "Name Redis itself, not twemproxy: what decides is a script that has to be loaded there, which twemproxy does not \
+             pass on."
                 .to_owned(),
         );
     }
@@ -86,6 +87,12 @@ fn store(report: &Report, settings: &Settings) -> Vec<String> {
         );
     }
     steps
+}
+
+/// Whether its Redis is most likely reached through twemproxy, as it is in the reference's defaults.
+pub(super) fn is_behind_twemproxy(settings: &Settings) -> bool {
+    let servers = settings.store.to_string();
+    ["nutcracker", "twemproxy"].iter().any(|name| servers.contains(name))
 }
 
 /// How it is tried.

@@ -83,6 +83,7 @@ impl Report {
         };
         let is_good = found.problems.is_empty()
             && rules_not_seen.is_none()
+            && !found.settings.as_deref().is_some_and(plan::is_behind_twemproxy)
             && rules.as_ref().is_none_or(RulesReport::is_good);
         let verdict = if is_good { Verdict::Unchanged } else { Verdict::ToBeChanged };
         let settings = found.chosen.iter().map(|chosen| Setting {

@@ -25,6 +25,8 @@ pub(super) struct Found {
     pub(super) variables: BTreeMap<String, String>,
     /// What was not seen, for people.
     pub(super) not_seen: Vec<String>,
+    /// Lines that say nothing, by their numbers.
+    pub(super) unread: Vec<usize>,
 }
 
 /// Why nothing was read. It quotes nothing of the file.
@@ -72,8 +74,12 @@ fn found(path: &Path, found: Found, expected: &'static str) -> Result<Deployment
     if found.variables.is_empty() && found.not_seen.is_empty() {
         return Err(SourceError::Nothing { path, expected });
     }
+    let mut not_seen = found.not_seen;
+    if let Some(first) = found.unread.first() {
+        not_seen.push(format!("{} of its lines are no KEY=VALUE, from line {first} on", found.unread.len()));
+    }
     let variables = found.variables.into_iter().map(|(name, value)| (name.into(), value.into()));
-    Ok(Deployment { source: path, variables: variables.collect(), not_seen: found.not_seen })
+    Ok(Deployment { source: path, variables: variables.collect(), not_seen })
 }
 
 fn text(path: &Path) -> Result<String, SourceError> {

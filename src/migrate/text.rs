@@ -14,7 +14,9 @@ impl fmt::Display for Report {
         list(f, "\nRefused", &self.problems)?;
         self.settings(f)?;
         self.variables(f)?;
-        list(f, "\nTold at the start", &self.notices)?;
+        let notices: Vec<String> =
+            self.notices.iter().filter(|notice| !self.tells(notice)).cloned().collect();
+        list(f, "\nTold at the start", &notices)?;
         match (&self.rules, &self.rules_not_seen) {
             (Some(rules), _) => rules.fmt(f)?,
             (None, Some(reason)) => writeln!(f, "\nRules\n  not looked at: {reason}")?,
@@ -29,6 +31,12 @@ impl fmt::Display for Report {
 }
 
 impl Report {
+    /// Whether a notice is about one variable, with which it is told.
+    fn tells(&self, notice: &str) -> bool {
+        let about = notice.split(' ').next().unwrap_or_default();
+        self.variables.iter().any(|variable| variable.name == about)
+    }
+
     /// The settings in both of their forms.
     fn settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.problems.is_empty() {
@@ -40,18 +48,17 @@ impl Report {
         writeln!(f, "\nSettings, as flags")?;
         write!(f, "  tollgate")?;
         for Setting { flag, value, .. } in &self.settings {
-            write!(f, " \\\n    {flag} {}", quoted(value))?;
+            write!(f, " \\\n    {flag}={}", quoted(value))?;
         }
         writeln!(f, "\n\nSettings, as variables")?;
         for Setting { variable, value, .. } in &self.settings {
             writeln!(f, "  {variable}={value}")?;
         }
         for Setting { variable, from, .. } in self.settings.iter().filter(|setting| setting.is_secret) {
+            let from = from.join(", ");
             writeln!(
                 f,
-                "  (*** is a secret. Leave it where it is, in {}, which {} read all the same; or give {variable} as a whole.)",
-                from.join(" and "),
-                if from.len() == 1 { "is" } else { "are" },
+                "  *** is a secret. Leave it where it is ({from}): that is read all the same. Or make {variable} one."
             )?;
         }
         Ok(())

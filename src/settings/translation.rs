@@ -78,15 +78,25 @@ impl Translation {
         let environment = Environment::new(variables);
         let found = cli::serving(&environment);
         let words = last_of_each(found.words.clone());
-        let (settings, problems) = match (cli::served(&words), found.problems.is_empty()) {
-            (Ok(settings), true) => (Some(settings), Vec::new()),
-            (Err(error), true) => (None, error.lines()),
-            (_, false) => (None, found.problems.iter().map(ToString::to_string).collect()),
+        let (settings, of_words) = match cli::served(&words) {
+            Ok(settings) => (Some(settings), Vec::new()),
+            Err(error) => (None, error.lines()),
         };
-        let needed = settings.as_ref().map(|settings| needed(words.clone(), settings)).unwrap_or_default();
+        let needed = match &settings {
+            Some(settings) => needed(words.clone(), settings),
+            None => words.clone(),
+        };
         let chosen: Vec<Chosen> = needed.iter().filter_map(|word| chosen_by(word, &found)).collect();
         let flags: Vec<String> =
             chosen.iter().map(|chosen| chosen.flag.trim_start_matches('-').to_owned()).collect();
+        let problems: Vec<String> = found
+            .problems
+            .iter()
+            .map(ToString::to_string)
+            .chain(of_words.into_iter().filter(|_| found.problems.is_empty()))
+            .collect();
+        // What is refused has no settings, though the rest of it may be good.
+        let (settings, chosen) = if problems.is_empty() { (settings, chosen) } else { (None, Vec::new()) };
         let (variables, others) = outcome::judge(names, &environment, &found, &flags);
         let directory =
             words.iter().find_map(|word| word.to_str()?.strip_prefix("--config=").map(PathBuf::from));

@@ -76,8 +76,9 @@ pub(super) fn of_files(directory: &Path, reads_hidden: bool) -> Vec<Difference> 
         "the reference loads files whose names begin with a dot, unless RUNTIME_IGNOREDOTFILES is true; tollgate never does",
         hidden,
     );
-    let rename = "rename those with rules";
-    [endings, hidden].into_iter().flatten().map(|difference| difference.wants(rename)).collect()
+    let endings = endings.map(|found| found.wants("rename those with rules, so that they end in .yaml"));
+    let hidden = hidden.map(|found| found.wants("rename those with rules, without the dot"));
+    [endings, hidden].into_iter().flatten().collect()
 }
 
 /// What differs by what the rules say.

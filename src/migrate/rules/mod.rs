@@ -12,6 +12,7 @@ pub use self::differences::Difference;
 use crate::{
     config::{self, LoadError, Loaded, Options, Severity},
     explain::limit_text,
+    quota::Unit,
     rules::{Limit, Rules},
 };
 
@@ -32,7 +33,7 @@ pub struct RulesReport {
     pub warnings: Vec<String>,
     /// What behaves differently with these rules.
     pub differences: Vec<Difference>,
-    /// The rule with the longest window, for people.
+    /// The rule with the longest window, for people, if that is an hour or more.
     pub longest_window: Option<String>,
 }
 
@@ -97,12 +98,14 @@ fn file_count(directory: &Path) -> usize {
     config::read(directory).map_or(0, |files| files.len())
 }
 
-/// The first of the rules whose windows are the longest, with its limit and place.
+/// The first of the rules whose windows are the longest, with its limit and place; none where all are short.
 fn longest_window(rules: &Rules) -> Option<String> {
     let counted = rules.domains().flat_map(|domain| domain.root.rules().map(move |rule| (domain, rule)));
     let windows = counted.filter_map(|(domain, rule)| match rule.limit {
-        Limit::Unlimited => None,
-        Limit::Quota { quota, .. } => Some((quota.window.seconds(), domain, rule)),
+        Limit::Quota { quota, .. } if quota.window.seconds() >= Unit::Hour.seconds() => {
+            Some((quota.window.seconds(), domain, rule))
+        }
+        Limit::Unlimited | Limit::Quota { .. } => None,
     });
     let (_, domain, rule) =
         windows.min_by(|(a, _, one), (b, _, other)| b.cmp(a).then_with(|| one.origin.cmp(&other.origin)))?;
