@@ -46,3 +46,4 @@ mod secrets;
 mod tls;
 mod topologies;
 mod traces;
+mod xds;

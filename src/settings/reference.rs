@@ -3,6 +3,7 @@
 
 mod redis;
 mod tls;
+mod xds;
 
 use super::{
     environment::{Environment, Found, Setting},
@@ -77,12 +78,13 @@ pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
         .filter(move |(known, _)| *known == flag)
         .map(|(_, variable)| *variable);
     let combined = COMBINED.iter().filter(move |(known, _)| *known == flag);
-    same.chain(combined.flat_map(|(_, variables)| variables.iter().copied()))
+    same.chain(combined.flat_map(|(_, variables)| variables.iter().copied())).chain(xds::variables(flag))
 }
 
 /// Notes what asks for something that we have not.
 pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
-    tls::review(environment, found, given);
+    tls::review(environment, found, &given);
+    xds::review(environment, found, given);
     for (name, reason) in REFUSED {
         match environment.get(name).map(boolean) {
             Some(Ok(true)) => found.problems.push(Problem::new(name, reason)),
@@ -104,9 +106,6 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
     let other = |name: &str, known: &str| {
         environment.get(name).filter(|value| !value.eq_ignore_ascii_case(known)).is_some()
     };
-    if other("CONFIG_TYPE", "FILE") {
-        found.problems.push(Problem::new("CONFIG_TYPE", "only FILE is supported"));
-    }
     if other("BACKEND_TYPE", "redis") {
         found.problems.push(Problem::new("BACKEND_TYPE", "only redis is supported, or the memory store"));
     }
@@ -137,6 +136,7 @@ pub(super) fn settings(
         }
     }
     settings.extend(tls::settings(environment, &given));
+    settings.extend(xds::settings(environment, &given));
     for (flag, variable) in SAME.into_iter().filter(|(flag, _)| !given(flag)) {
         let Some(value) = environment.get(variable) else { continue };
         if flag == "otlp-endpoint" && environment.get(TRACING).map(boolean) == Some(Ok(false)) {
