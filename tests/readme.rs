@@ -494,8 +494,11 @@ fn flags_and_variables_are_named_as_they_are() {
         let help = command().args(words).arg("--help").output().expect("it runs");
         String::from_utf8(help.stdout).expect("a text")
     });
-    let (help, text, environment) =
-        (help.concat(), prose(), read("src/settings/reference.rs") + &read("src/settings/reference/tls.rs"));
+    let (help, text, environment) = (
+        help.concat(),
+        prose(),
+        ["", "/tls", "/xds"].map(|part| read(&format!("src/settings/reference{part}.rs"))).concat(),
+    );
     for word in quoted(&text, '`') {
         if word.starts_with("--") && !word.contains('…') && !word.contains(' ') {
             assert!(

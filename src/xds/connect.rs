@@ -101,7 +101,7 @@ fn certificates(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found.is_ok_and(|found| !found.is_empty()) {
         true => Ok(bytes),
-        false => Err(wrong(flag, path, "expected certificates in PEM form")),
+        false => Err(wrong(flag, path, &"expected certificates in PEM form")),
     }
 }
 
@@ -109,14 +109,14 @@ fn private_key(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError>
     let bytes = read(flag, path)?;
     match PrivateKeyDer::from_pem_slice(&bytes) {
         Ok(_) => Ok(bytes),
-        Err(_) => Err(wrong(flag, path, "expected a private key in PEM form, not encrypted")),
+        Err(_) => Err(wrong(flag, path, &"expected a private key in PEM form, not encrypted")),
     }
 }
 
 fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError> {
-    fs::read(path).map_err(|error| wrong(flag, path, error))
+    fs::read(path).map_err(|error| wrong(flag, path, &error))
 }
 
-fn wrong(flag: &'static str, path: &Path, reason: impl ToString) -> ConnectError {
+fn wrong(flag: &'static str, path: &Path, reason: &impl ToString) -> ConnectError {
     ConnectError::File { flag, path: shown::path(path), reason: reason.to_string() }
 }

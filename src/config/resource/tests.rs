@@ -163,7 +163,7 @@ fn met(rules: &Rules, descriptors: &[RateLimitDescriptor]) -> Vec<Option<String>
         for descriptor in below {
             way.push(Entry { key: &descriptor.key, value: &descriptor.value });
             let rule = rules.domain("d").and_then(|domain| domain.root.rule(way));
-            met.push(rule.map(|rule| rule.path().to_string()));
+            met.push(rule.map(|rule| rule.path()));
             walk(rules, &descriptor.descriptors, way, met);
             way.pop();
         }
