@@ -50,3 +50,4 @@ mod statsd;
 mod tls;
 mod topologies;
 mod traces;
+mod xds;

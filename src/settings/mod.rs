@@ -25,6 +25,7 @@ mod tls;
 mod traces;
 mod translation;
 mod value;
+mod xds;
 
 use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
 
@@ -51,6 +52,7 @@ pub use self::{
     traces::TraceSettings,
     translation::{Chosen, MASK, Translation},
     value::DescriptorWords,
+    xds::{BackoffSettings, XdsSettings, XdsTlsSettings},
 };
 use crate::{
     limiter::Modes,
