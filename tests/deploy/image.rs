@@ -74,7 +74,7 @@ fn the_image_is_what_manifests_and_program_expect() {
 
 /// Where the last stage's program begins.
 fn workdir(dockerfile: &str) -> &str {
-    dockerfile.lines().filter_map(|line| line.strip_prefix("WORKDIR ")).last().expect("a directory")
+    dockerfile.lines().filter_map(|line| line.strip_prefix("WORKDIR ")).next_back().expect("a directory")
 }
 
 /// The compiler's own list of what the program is made of.

@@ -97,7 +97,6 @@ MUTATIONS = [
     ("deploy/kubernetes/overlays/dev/namespace.yaml", "restricted", "privileged", "every_overlay"),
     ("deploy/kubernetes/overlays/production/namespace.yaml", "restricted", "privileged", "every_overlay"),
     ("deploy/kubernetes/overlays/production/kustomization.yaml", "files: [rules/edge.yaml]", "files: [rules/edges.yaml]", "the_rules_load"),
-    ("deploy/kubernetes/overlays/production/kustomization.yaml", "disableNameSuffixHash: true", "disableNameSuffixHash: false", "the_rules_load"),
     ("deploy/kubernetes/overlays/production/rules/edge.yaml", "unit: second", "unit: seconds", "the_rules_load"),
     ("deploy/kubernetes/components/network-policy/kustomization.yaml", "- redis.yaml", "", "redis_is_for"),
     ("deploy/kubernetes/components/network-policy/redis.yaml", "component: server", "component: client", "redis_is_for"),
