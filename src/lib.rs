@@ -52,6 +52,7 @@ pub mod explain;
 pub mod load;
 pub mod client;
 pub mod metrics;
+pub mod statsd;
 pub mod telemetry;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

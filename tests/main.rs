@@ -44,6 +44,7 @@ mod reference;
 mod reload;
 mod runs;
 mod secrets;
+mod statsd;
 mod tls;
 mod topologies;
 mod traces;

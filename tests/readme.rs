@@ -38,7 +38,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(project(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn readme() -> String {
+pub(crate) fn readme() -> String {
     read("README.md")
 }
 
@@ -124,6 +124,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "yaml envoy leases",
         "yaml envoy tls",
         "yaml mistakes",
+        "statsd",
         "json",
         "json problem",
         "json metadata",

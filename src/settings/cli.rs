@@ -17,6 +17,7 @@ use super::{
     operator::{BanFlags, CountersFlags, RulesFlags as VersionFlags, SwitchFlags},
     process::ProcessFlags,
     rules::{ReadingFlags, RulesFlags},
+    statsd::StatsdFlags,
     store::StoreFlags,
     traces::TraceFlags,
     value::{DescriptorWords, descriptor},
@@ -85,6 +86,8 @@ struct ServeFlags {
     admin: AdminFlags,
     #[command(flatten)]
     traces: TraceFlags,
+    #[command(flatten)]
+    statsd: StatsdFlags,
 }
 
 /// What `tollgate check` is told.
@@ -191,6 +194,7 @@ impl ServeFlags {
             metric_names: self.process.metric_names(),
             http_tls: self.process.http_tls.resolve()?,
             traces: self.traces.resolve(),
+            statsd: self.statsd.resolve()?,
             top_talkers: self.admin.top_talkers,
             admin: self.admin.resolve()?,
             notices,

@@ -17,6 +17,7 @@ mod operator;
 mod process;
 mod reference;
 mod rules;
+mod statsd;
 mod store;
 mod tls;
 mod traces;
@@ -39,6 +40,7 @@ pub use self::{
     process::{LogFormat, LogSettings},
     reference::catalogue::{Fate, Form, Variable, all as reference_variables},
     rules::RulesSettings,
+    statsd::{StatsdFormat, StatsdSettings},
     store::StoreSettings,
     tls::{ClientSettings, Port, TlsFile, TlsSettings},
     traces::TraceSettings,
@@ -103,6 +105,8 @@ pub struct Settings {
     pub modes: Modes,
     /// Where traces go, if anywhere.
     pub traces: Option<TraceSettings>,
+    /// Where counts are sent, if anywhere.
+    pub statsd: Option<StatsdSettings>,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Which names `/metrics` has.

@@ -5,6 +5,7 @@ mod addresses;
 pub(super) mod catalogue;
 mod metrics;
 mod redis;
+mod statsd;
 mod tls;
 mod traces;
 
@@ -32,6 +33,7 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
     }
     addresses::review(environment, found, &given);
     redis::review(environment, found, &given);
+    statsd::review(environment, found, &given);
     tls::review(environment, found, &given);
     traces::review(environment, found, &given);
     if environment.get("CONFIG_TYPE").is_some_and(|value| !value.eq_ignore_ascii_case("FILE")) {
@@ -83,6 +85,7 @@ pub(super) fn settings(
     made("otlp-resource", traces::resource(environment).map(Ok));
     settings.extend(tls::settings(environment, &given));
     settings.extend(metrics::settings(environment, &given));
+    settings.extend(statsd::settings(environment, &given, problems));
     for variable in catalogue::all() {
         let Fate::Same(flag) = variable.fate else { continue };
         if let Some(value) = environment.get(variable.name).filter(|_| !given(flag)) {
