@@ -48,3 +48,4 @@ mod statsd;
 mod tls;
 mod topologies;
 mod traces;
+mod xds;

@@ -52,7 +52,10 @@ pub use self::{
     },
     requests::{answered, request_degraded},
     rule::{RuleCounters, hits, rule_degraded},
-    rules::{latest_rules_version, overrides, rules_store_error, rules_store_up, rules_version},
+    rules::{
+        latest_rules_version, overrides, rules_store_error, rules_store_up, rules_version, xds_connected,
+        xds_heard,
+    },
     totals::{RuleTotal, RuleTotals, rule_totals},
     values::ValueCounters,
 };

@@ -22,6 +22,7 @@ mod store;
 mod tls;
 mod traces;
 mod value;
+mod xds;
 
 use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
 
@@ -45,6 +46,7 @@ pub use self::{
     tls::{ClientSettings, Port, TlsFile, TlsSettings},
     traces::TraceSettings,
     value::DescriptorWords,
+    xds::{BackoffSettings, XdsSettings, XdsTlsSettings},
 };
 use crate::{
     limiter::Modes,

@@ -1,3 +1,5 @@
+mod xds;
+
 use std::{collections::HashSet, time::Duration};
 
 use super::*;
@@ -188,7 +190,6 @@ fn the_references_sentinels_and_clusters_become_urls() {
 
 #[test]
 fn what_we_lack_is_refused_or_told() {
-    assert!(refusal("", &[("CONFIG_TYPE", "GRPC_XDS_SOTW")]).contains("CONFIG_TYPE"));
     assert!(refusal("", &[("BACKEND_TYPE", "memcache")]).contains("BACKEND_TYPE"));
     assert!(
         settings("", &[("REDIS_PERSECOND", "true")]).notices[0].starts_with("REDIS_PERSECOND has no effect")
