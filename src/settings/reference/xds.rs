@@ -12,6 +12,7 @@ const SOURCE: &str = "CONFIG_TYPE";
 const SERVER: &str = "CONFIG_GRPC_XDS_SERVER_URL";
 const USE_TLS: &str = "CONFIG_GRPC_XDS_SERVER_USE_TLS";
 const JITTER: &str = "XDS_CLIENT_BACKOFF_JITTER";
+const MAX_MESSAGE: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
 
 /// Flags and their variables; of two for a flag the first one counts.
 const FLAGS: [(&str, &str); 9] = [
@@ -22,7 +23,7 @@ const FLAGS: [(&str, &str); 9] = [
     ("xds-backoff-initial", "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL"),
     ("xds-backoff-max", "XDS_CLIENT_BACKOFF_MAX_INTERVAL"),
     ("xds-backoff-jitter", "XDS_CLIENT_BACKOFF_RANDOM_FACTOR"),
-    ("xds-max-message-bytes", "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"),
+    ("xds-max-message-bytes", MAX_MESSAGE),
     ("xds-server-name", "CONFIG_GRPC_XDS_SERVER_TLS_SAN"),
 ];
 
@@ -57,7 +58,9 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
     }
     let is_meant = is_meant(environment, &given);
     let others = FLAGS.iter().chain(&TLS_FLAGS).chain(&[("xds-server", SERVER)]);
-    for (flag, variable) in others.filter(|(_, variable)| says_something(environment, variable)) {
+    for (flag, variable) in
+        others.filter(|(_, variable)| catalogue::is_changed(variable, environment.get(variable)))
+    {
         let is_of_tls = TLS_FLAGS.iter().any(|(known, _)| known == flag) || *flag == "xds-server-name";
         if !is_meant {
             let why = match given("rules") {
@@ -69,12 +72,6 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
             found.notices.push(format!("{variable} has no effect: {USE_TLS} is not true"));
         }
     }
-}
-
-/// Whether a variable is there and not just what it is there anyway.
-fn says_something(environment: &Environment, name: &str) -> bool {
-    let known = catalogue::all().find(|known| known.name == name);
-    environment.get(name).is_some_and(|value| known.is_none_or(|known| known.is_default(value) != Ok(true)))
 }
 
 /// The flags that are set.
@@ -96,7 +93,9 @@ pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) 
     for (flag, variable) in FLAGS.iter().chain(tls).copied().filter(|(flag, _)| !given(flag)) {
         let is_set = settings.iter().any(|known: &Setting| known.flag == flag);
         let applies = flag != "xds-server-name" || has_tls;
-        if let Some(value) = environment.get(variable).filter(|_| !is_set && applies) {
+        // There, a size of 0 is that of the library.
+        let is_meant = |value: &&str| !is_set && applies && (variable, *value) != (MAX_MESSAGE, "0");
+        if let Some(value) = environment.get(variable).filter(is_meant) {
             let value = match variable {
                 "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS" => headers(value),
                 _ => value.to_owned(),
