@@ -218,7 +218,7 @@ fn every_command_is_covered() {
             }
             program if program.starts_with(PROGRAM) => match words[1] {
                 "check" | "explain" | "migrate" => {
-                    assert_eq!(run(&words[1..]), output.expect("its output"), "{command}")
+                    assert_eq!(run(&words[1..]), output.expect("its output"), "{command}");
                 }
                 // Has a test of its own below.
                 "load" => assert!(output.is_some(), "{command}"),
