@@ -154,6 +154,9 @@ fn what_cannot_be_read_is_told_in_one_line() {
     assert_eq!(migrate(&both).status.code(), Some(2));
 }
 
+/// On a machine that is busy with tests, Redis may take its time.
+const PATIENT: &str = "--store-timeout=5s";
+
 /// How the rules of the compose deployment answer a request, and what remains.
 fn ask(tollgate: &Tollgate, key: &str, value: &str) -> (u16, Value) {
     let entries = json!([{ "key": key, "value": value }]);
@@ -194,14 +197,14 @@ fn a_tollgate_with_the_flags_that_are_told_goes_on_where_one_with_the_environmen
     let by_environment = {
         let mut command = command();
         command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
-        let tollgate = Tollgate::spawn_by(command, &rules, &[]);
+        let tollgate = Tollgate::spawn_by(command, &rules, &[PATIENT]);
         tollgate.wait_until_ready();
         tollgate
     };
     let by_flags = {
         let mut command = command();
         command.env_clear();
-        let flags: Vec<&str> = flags.iter().map(|flag| &**flag).collect();
+        let flags: Vec<&str> = flags.iter().map(|flag| &**flag).chain([PATIENT]).collect();
         let tollgate = Tollgate::spawn_at(free_port(), command, Path::new(&rules), &flags);
         tollgate.wait_until_ready();
         tollgate

@@ -97,8 +97,10 @@ fn prose() -> String {
 pub(crate) fn section(heading: &str) -> String {
     let text = prose();
     let below = text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}")).1;
-    let level = heading.split(' ').next().unwrap_or_default();
-    below.split(&format!("\n{level} ")).next().unwrap_or_default().to_owned()
+    // It ends where another one of its level begins, or of one above.
+    let deepest = heading.split(' ').next().unwrap_or_default().len();
+    let ends = (1..=deepest).filter_map(|level| below.find(&format!("\n{} ", "#".repeat(level))));
+    below[..ends.min().unwrap_or(below.len())].to_owned()
 }
 
 /// The blocks below a heading of the second level, each with its kind.
@@ -219,7 +221,7 @@ fn every_command_is_covered() {
             }
             program if program.starts_with(PROGRAM) => match words[1] {
                 "check" | "explain" | "migrate" => {
-                    assert_eq!(run(&words[1..]), output.expect("its output"), "{command}")
+                    assert_eq!(run(&words[1..]), output.expect("its output"), "{command}");
                 }
                 // Has a test of its own below.
                 "load" => assert!(output.is_some(), "{command}"),

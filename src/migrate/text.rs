@@ -52,7 +52,10 @@ impl Report {
         }
         writeln!(f, "\n\nSettings, as variables")?;
         for Setting { variable, value, .. } in &self.settings {
-            writeln!(f, "  {variable}={value}")?;
+            match self.settings.iter().filter(|other| other.variable == *variable).count() {
+                0 | 1 => writeln!(f, "  {variable}={value}")?,
+                _ => writeln!(f, "  {variable} has, as one of its lines: {value}")?,
+            }
         }
         for Setting { variable, from, .. } in self.settings.iter().filter(|setting| setting.is_secret) {
             let from = from.join(", ");

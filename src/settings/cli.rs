@@ -193,6 +193,11 @@ pub(super) fn serving(environment: &Environment) -> Found {
     environment.flags_of(verb, &command, |_| false)
 }
 
+/// Whether a flag of `tollgate serve`, with its dashes, may be given several times, and all of them count.
+pub(super) fn collects(flag: &str) -> bool {
+    environment::collects(&Cli::command(), flag.trim_start_matches('-'))
+}
+
 /// What flags of `tollgate serve` come to, without any environment.
 pub(super) fn served(flags: &[OsString]) -> Result<Box<Settings>, SettingsError> {
     let words = ["tollgate", "serve"].map(OsString::from).into_iter().chain(flags.iter().cloned());

@@ -142,7 +142,7 @@ fn has_flag(command: &Command, flag: &str) -> bool {
 }
 
 /// Whether a flag that is given twice has both values.
-fn collects(command: &Command, flag: &str) -> bool {
+pub(super) fn collects(command: &Command, flag: &str) -> bool {
     let arg = command.get_arguments().find(|arg| arg.get_long() == Some(flag));
     arg.is_some_and(|arg| matches!(arg.get_action(), ArgAction::Append))
 }

@@ -107,11 +107,11 @@ impl Translation {
     }
 }
 
-/// Of words that state one flag, the last one, which counts.
+/// Of words that state one flag, the last one, which counts; all where all do.
 fn last_of_each(words: Vec<OsString>) -> Vec<OsString> {
     let mut known = BTreeSet::new();
-    let mut kept: Vec<OsString> =
-        words.into_iter().rev().filter(|word| known.insert(flag_of(word).to_owned())).collect();
+    let counts = |word: &OsString| known.insert(flag_of(word)) || cli::collects(&flag_of(word));
+    let mut kept: Vec<OsString> = words.into_iter().rev().filter(counts).collect();
     kept.reverse();
     kept
 }
@@ -140,19 +140,26 @@ fn flag_of(word: &OsString) -> String {
 fn chosen_by(word: &OsString, found: &Found) -> Option<Chosen> {
     let (flag, value) = word.to_str()?.split_once('=')?;
     let name = flag.trim_start_matches('-');
-    let said = found.said.iter().rfind(|(known, _)| known == name);
+    let said = found.said.iter().rev().filter(|(known, _)| known == name);
+    let said = said.take(if cli::collects(flag) { usize::MAX } else { 1 });
     let mut from: Vec<String> =
-        said.into_iter().flat_map(|(_, names)| names.split(" with ").map(ToOwned::to_owned)).collect();
+        said.flat_map(|(_, names)| names.split(" with ").map(ToOwned::to_owned)).collect();
     from.sort_unstable();
     let (variable, shown) = (environment::variable(name), shown(name, value));
     Some(Chosen { flag: flag.to_owned(), variable, shown, from, value: value.into() })
+}
+
+/// Headers with their values masked.
+fn without_values(headers: &str) -> String {
+    let names = headers.split(',').map(|pair| pair.split('=').next().unwrap_or_default());
+    names.map(|name| format!("{name}={MASK}")).collect::<Vec<_>>().join(",")
 }
 
 /// A value without its secrets. What has several lines is most likely a key where the path of its file belongs.
 fn shown(flag: &str, value: &str) -> String {
     let masked = match flag {
         "store" => value.parse::<Servers>().ok().map(|servers| servers.to_string()),
-        flag if flag.contains("header") && value.contains('=') => Some(MASK.to_owned()),
+        flag if flag.ends_with("headers") && value.contains('=') => Some(without_values(value)),
         _ if value.contains(char::is_control) => Some(MASK.to_owned()),
         _ => None,
     };

@@ -201,9 +201,9 @@ fn difference(theirs: &[Limit], ours: &str) -> Option<String> {
         let expected = limitador.passes(theirs, &request);
         let descriptors: Vec<Value> = theirs.iter().filter_map(|limit| limit.descriptor(&request)).collect();
         if expected {
-            passed += 1
+            passed += 1;
         } else {
-            denied += 1
+            denied += 1;
         }
         if descriptors.is_empty() {
             assert!(expected, "no limit is met, and one denies: {request:?}");
