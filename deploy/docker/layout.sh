@@ -3,9 +3,8 @@
 #
 # usage: layout.sh PROGRAM ROOT
 set -eu
-# Whoever runs it may read it: which user that is, is a cluster's choice.
-umask 022
 
+# Whoever runs it may read it: which user that is, is a cluster's choice, and not the umask of who builds.
 install -d -m 755 "$2/usr/bin" "$2/bin" "$2/config/default"
 install -m 755 "$1" "$2/usr/bin/tollgate"
 # Where envoyproxy/ratelimit has its program: deployments of it, and those of Envoy Gateway, name it as their command. An

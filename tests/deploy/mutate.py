@@ -141,7 +141,7 @@ MUTATIONS = [
     ("deploy/grafana/kustomization.yaml", "grafana_dashboard", "grafana_dashboards", "grafanas_sidecar"),
     ("deploy/prometheus/alerts_test.yaml", "alertname: TollgateErrors", "alertname: TollgateError", "every_alert_is_tested"),
     ("deploy/docker/compile.sh", "+crt-static", "-crt-static", "image::the_image"),
-    ("deploy/docker/layout.sh", "umask 022", "", "image::the_program"),
+    ("deploy/docker/layout.sh", "install -m 644", "install -m 640", "image::the_program"),
     ("deploy/docker/layout.sh", "/bin/ratelimit", "/bin/rate-limit", "image::the_program_runs_by"),
     ("deploy/docker/layout.sh", "config/default", "config/defaults", "image::"),
     ("deploy/docker/build.sh", "sh deploy/docker/compile.sh", "sh deploy/docker/compiled.sh", "image::the_image"),
