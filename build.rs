@@ -6,10 +6,14 @@ use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let descriptors = protox::compile(["envoy/service/ratelimit/v3/rls.proto"], ["proto"])?;
+    let served = "envoy/service/ratelimit/v3/rls.proto";
+    let descriptors = protox::compile([served], ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     // Reflection and the JSON twin of the call read the same descriptors at run time.
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().build_transport(false).compile_fds(descriptors)?;
+    // What a control plane is asked is of no concern to those who ask us.
+    let asked = ["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
+    let all = protox::compile([served].into_iter().chain(asked), ["proto"])?;
+    tonic_prost_build::configure().build_transport(false).compile_fds(all)?;
     Ok(())
 }

@@ -20,7 +20,7 @@
 //! 5. [`limiter`] folds what each counter said into a [`verdict`]; [`service`] encodes it. Being over the limit
 //!    is a value, never an error.
 //!
-//! [`config`] turns the YAML that users write into rules, and watches it. [`net`] keeps the ports. [`server`] puts the
+//! [`config`] turns the YAML that users write into rules, and watches it; `xds` has rules of a control plane instead. [`net`] keeps the ports. [`server`] puts the
 //! parts together.
 //!
 //! # Modules in reading order
@@ -41,6 +41,7 @@ pub mod limiter;
 pub mod proto;
 pub mod service;
 pub mod control;
+mod xds;
 mod panics;
 mod shown;
 pub mod net;
@@ -53,6 +54,7 @@ pub mod migrate;
 pub mod load;
 pub mod client;
 pub mod metrics;
+pub mod statsd;
 pub mod telemetry;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

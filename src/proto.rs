@@ -1,6 +1,7 @@
 //! The generated protobuf types, laid out in modules as in their packages.
 //!
-//! Only the edges use them: the gRPC service, its JSON twin, and the client of `tollgate load`. The rest of the crate speaks
+//! Only the edges use them: the gRPC service, its JSON twin, the client of `tollgate load`, and the client of a control
+//! plane with what makes rules of its resources. The rest of the crate speaks
 //! [`descriptor`](crate::descriptor) and [`verdict`](crate::verdict).
 
 // Generated code is not held to this crate's lints.
@@ -37,6 +38,11 @@ pub mod envoy {
     }
     /// `envoy.service.*`
     pub mod service {
+        pub mod discovery {
+            pub mod v3 {
+                tonic::include_proto!("envoy.service.discovery.v3");
+            }
+        }
         pub mod ratelimit {
             pub mod v3 {
                 tonic::include_proto!("envoy.service.ratelimit.v3");
@@ -51,5 +57,23 @@ pub mod envoy {
     }
 }
 
-/// Every descriptor of `proto/` and of what it imports, encoded as a `FileDescriptorSet`.
+/// `google.*`
+pub mod google {
+    pub mod rpc {
+        tonic::include_proto!("google.rpc");
+    }
+}
+
+/// `ratelimit.*`
+pub mod ratelimit {
+    pub mod config {
+        pub mod ratelimit {
+            pub mod v3 {
+                tonic::include_proto!("ratelimit.config.ratelimit.v3");
+            }
+        }
+    }
+}
+
+/// Every descriptor of the served part of `proto/` and of what it imports, encoded as a `FileDescriptorSet`.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

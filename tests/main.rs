@@ -45,6 +45,8 @@ mod reference;
 mod reload;
 mod runs;
 mod secrets;
+mod statsd;
 mod tls;
 mod topologies;
 mod traces;
+mod xds;

@@ -2,6 +2,7 @@
 
 mod environments;
 mod expected;
+mod ports;
 mod rules;
 mod running;
 mod variables;

@@ -1,4 +1,4 @@
-//! From the YAML that users write to [`Rules`], and again whenever it changes.
+//! From the YAML that users write, or what a control plane sends, to [`Rules`], and again whenever it changes.
 //!
 //! ```text
 //! directory ── files ──> yaml ── reader ──> raw ── compile ──> Rules
@@ -7,6 +7,7 @@
 //!
 //! - `files` finds and reads the files; `yaml` (with `scalar`) makes trees of them that know their lines.
 //! - `reader` checks shapes, types and the names of keys (`vocabulary`) and fills `raw`: what the user wrote.
+//! - `resource` fills `raw` from what a control plane sends.
 //! - `compile` gives it its meaning.
 //! - `problem` is how all of them say what is wrong: everything at once, each with its file and line.
 //! - [`Watcher`] does it again.
@@ -23,6 +24,7 @@ pub(crate) mod fuzzing;
 mod problem;
 mod raw;
 mod reader;
+mod resource;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -41,6 +43,7 @@ use self::{files::Listing, files::Sources, problem::Problems};
 pub use self::{
     fingerprint::Fingerprint,
     problem::{Problem, Report, Severity},
+    resource::{Resource, TYPE_URL, fingerprint_of, load_resources},
     watch::Watcher,
 };
 use crate::rules::Rules;

@@ -57,7 +57,7 @@ impl Control {
         &self.0.instance
     }
 
-    /// Where the rules come from. Versions there are only where that is no directory.
+    /// Where the rules come from. See [`RulesSource::has_versions`].
     pub fn source(&self) -> RulesSource {
         self.0.source
     }
@@ -68,7 +68,7 @@ impl Control {
     /// When the store does not answer.
     pub async fn versions(&self, before: Option<u64>, most: usize) -> Result<Vec<Version>, ControlError> {
         match self.0.source {
-            RulesSource::Directory => Ok(Vec::new()),
+            RulesSource::Directory | RulesSource::Xds => Ok(Vec::new()),
             RulesSource::Redis | RulesSource::Memory => self.0.store.versions(before, most).await,
         }
     }
@@ -79,7 +79,7 @@ impl Control {
     /// When the store does not answer.
     pub async fn version(&self, number: u64) -> Result<Option<(Version, Files)>, ControlError> {
         let kept = match self.0.source {
-            RulesSource::Directory => None,
+            RulesSource::Directory | RulesSource::Xds => None,
             RulesSource::Redis | RulesSource::Memory => self.0.store.version(number).await?,
         };
         Ok(kept.map(|kept| (kept.version.clone(), Files::clone(&kept.files))))
@@ -91,7 +91,7 @@ impl Control {
     /// When the store does not answer.
     pub async fn current(&self) -> Result<Option<u64>, ControlError> {
         match self.0.source {
-            RulesSource::Directory => Ok(None),
+            RulesSource::Directory | RulesSource::Xds => Ok(None),
             RulesSource::Redis | RulesSource::Memory => self.0.store.current().await,
         }
     }
@@ -103,7 +103,7 @@ impl Control {
     /// # Errors
     /// [`ControlError::Stale`] when another version is current; nothing has changed then.
     pub async fn apply(&self, draft: Draft) -> Result<Version, ControlError> {
-        if self.0.source == RulesSource::Directory {
+        if !self.0.source.has_versions() {
             return Err(ControlError::ReadOnly);
         }
         // Much may have to be hashed.

@@ -36,6 +36,6 @@ pub use self::{
     memory::FileError,
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
     runtime::{List, ListEntry, Pair, Runtime, Switch, SwitchMode},
-    status::{RulesSource, RulesState, RulesStatus},
+    status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
     version::{Draft, Files, Version},
 };

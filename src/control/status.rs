@@ -16,6 +16,8 @@ pub enum RulesSource {
     Redis,
     /// From this process, and perhaps a file of its own.
     Memory,
+    /// From a control plane.
+    Xds,
 }
 
 impl RulesSource {
@@ -25,6 +27,15 @@ impl RulesSource {
             Self::Directory => "directory",
             Self::Redis => "redis",
             Self::Memory => "memory",
+            Self::Xds => "xds",
+        }
+    }
+
+    /// Whether rules have versions there, which operators make.
+    pub const fn has_versions(self) -> bool {
+        match self {
+            Self::Redis | Self::Memory => true,
+            Self::Directory | Self::Xds => false,
         }
     }
 }
@@ -47,15 +58,44 @@ pub struct RulesState {
     /// Why something of the lists and switches is not in force, if something is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lists_problem: Option<String>,
+    /// The control plane, where rules come from one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_plane: Option<ControlPlane>,
+}
+
+/// What is known of a control plane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ControlPlane {
+    /// Whether it can be reached.
+    pub link: Link,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// The last of its versions that was good, in its own words, if there was one.
+    pub version: Option<String>,
+    /// When it last sent anything, in milliseconds since 1970, if it did.
+    pub heard_ms: Option<u64>,
+    /// Why it can't be reached, if it can't.
+    pub problem: Option<String>,
+}
+
+/// Whether a control plane can be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Link {
+    /// Not now, or nothing is known yet: it is tried again and again.
+    #[default]
+    Connecting,
+    /// It is.
+    Connected,
 }
 
 impl RulesState {
     /// Whatever is amiss.
     pub fn problems(&self) -> Option<String> {
-        match (&self.problem, &self.lists_problem) {
-            (Some(rules), Some(lists)) => Some(format!("{rules}; {lists}")),
-            (rules, lists) => rules.clone().or_else(|| lists.clone()),
-        }
+        let of_plane = self.control_plane.as_ref().and_then(|plane| plane.problem.as_deref());
+        let all = [self.problem.as_deref(), self.lists_problem.as_deref(), of_plane];
+        let told: Vec<&str> = all.into_iter().flatten().collect();
+        (!told.is_empty()).then(|| told.join("; "))
     }
 }
 

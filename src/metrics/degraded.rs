@@ -7,7 +7,7 @@ use std::{
 
 use metrics::counter;
 
-use super::striped::Striped;
+use super::{readable::Readable, striped::Striped};
 use crate::{rules::OnStoreError, store::StoreError};
 
 const POLICIES: usize = OnStoreError::ALL.len();
@@ -22,6 +22,11 @@ static DEGRADED: LazyLock<Arc<Striped<{ POLICIES * REASONS }>>> = LazyLock::new(
         counter!("tollgate_degraded_total", "policy" => policy, "reason" => reason)
     }))
 });
+
+static UNKNOWN_DOMAIN: LazyLock<Readable> =
+    LazyLock::new(|| Readable::new("tollgate_unknown_domain_requests_total"));
+
+static SHADOWED: LazyLock<Readable> = LazyLock::new(|| Readable::new("tollgate_shadow_mode_passes_total"));
 
 /// Counts a descriptor that was decided without the store: how, and the label of the store's error.
 pub fn degraded(policy: OnStoreError, reason: &'static str) {
@@ -40,16 +45,22 @@ pub(super) fn in_use() {
 
 /// Counts a request for a domain that no rules are loaded for. The name is the caller's, so it is no label.
 pub fn unknown_domain() {
-    static COUNTER: LazyLock<Arc<Striped<1>>> =
-        LazyLock::new(|| Striped::new([counter!("tollgate_unknown_domain_requests_total")]));
-    COUNTER.increment(0);
+    UNKNOWN_DOMAIN.increment();
+}
+
+/// How many there were.
+pub(super) fn unknown_domains_so_far() -> u64 {
+    UNKNOWN_DOMAIN.so_far()
 }
 
 /// Counts a request that passed only because of the process's shadow mode.
 pub fn shadowed() {
-    static COUNTER: LazyLock<Arc<Striped<1>>> =
-        LazyLock::new(|| Striped::new([counter!("tollgate_shadow_mode_passes_total")]));
-    COUNTER.increment(0);
+    SHADOWED.increment();
+}
+
+/// How many there were.
+pub(super) fn shadowed_so_far() -> u64 {
+    SHADOWED.so_far()
 }
 
 /// Counts spans of traces that found no room, before there were any.

@@ -107,6 +107,18 @@ impl<const N: usize> Observed<N> {
         self.buckets.iter().copied().fold(self.above, u64::saturating_add)
     }
 
+    /// How many observations each bucket has, with the middle of it; for what lies above the last bound, that bound.
+    pub(super) fn middles(&self) -> impl Iterator<Item = (u64, u64)> {
+        let mut lower = 0_u64;
+        let middles = self.bounds.into_iter().map(move |bound| {
+            let middle = lower.midpoint(bound);
+            lower = bound;
+            middle
+        });
+        let last = self.bounds.last().copied().unwrap_or_default();
+        middles.zip(self.buckets).chain([(last, self.above)])
+    }
+
     /// What was observed since `earlier`.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let mut buckets = self.buckets;
@@ -184,6 +196,8 @@ mod tests {
         });
         let observed = histogram.observed();
         assert_eq!((observed.buckets, observed.above, observed.sum), ([40, 40, 40], 40, 20 * 5_225));
+        let middles: Vec<_> = observed.middles().collect();
+        assert_eq!(middles, [(0, 40), (5, 40), (55, 40), (100, 40)]);
         histogram.observe(7);
         let since = histogram.observed().since(&observed);
         assert_eq!((since.buckets, since.count(), since.sum), ([0, 1, 0], 1, 7));

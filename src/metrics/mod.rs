@@ -1,10 +1,12 @@
 //! Every metric's name and labels; the only user of the metrics macros.
 //!
 //! What many threads add to at every call is kept in `striped` counters and in `histogram`s. What is read here too, for
-//! the history, the rules' table and the reference's names, is written to the page by its own file; the rest is the
-//! exporter's.
+//! the history, the rules' table, the reference's names and those who take changes, is written to the page by its own
+//! file; the rest is the exporter's.
 
+mod changes;
 mod degraded;
+mod departed;
 mod domain;
 mod edge;
 mod histogram;
@@ -14,13 +16,17 @@ mod lists;
 mod loads;
 mod page;
 mod process;
+mod readable;
 mod redis;
 mod reference;
 mod requests;
 mod rule;
 mod rules;
+mod rules_page;
 mod series;
+mod service;
 mod start;
+mod stat_name;
 mod striped;
 mod totals;
 mod values;
@@ -29,6 +35,7 @@ use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandl
 
 use self::page::Page;
 pub use self::{
+    changes::{Change, Changes, Measure, Told},
     degraded::{degraded, shadowed, trace_spans_dropped_at_once, unknown_domain},
     domain::DomainCounters,
     edge::{
@@ -45,7 +52,10 @@ pub use self::{
     },
     requests::{answered, request_degraded},
     rule::{RuleCounters, hits, rule_degraded},
-    rules::{latest_rules_version, overrides, rules_store_error, rules_store_up, rules_version},
+    rules::{
+        latest_rules_version, overrides, rules_store_error, rules_store_up, rules_version, xds_connected,
+        xds_heard,
+    },
     totals::{RuleTotal, RuleTotals, rule_totals},
     values::ValueCounters,
 };
@@ -95,11 +105,11 @@ impl Exporter {
         loads::write(&mut page);
         lists::write(&mut page);
         redis::write(&mut page);
-        series::write(&mut page, &rules);
+        rules_page::write(&mut page, &rules);
         process::write(&mut page);
         match self.names {
             Names::Own => {}
-            Names::AlsoReference => reference::write(&mut page, &rules, loads::so_far()),
+            Names::AlsoReference => reference::write(&mut page, &rules),
         }
         page.into_text()
     }

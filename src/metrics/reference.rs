@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     latency,
     page::{Kind, Page},
-    requests,
     series::{KINDS, Series},
+    service, stat_name,
 };
 
 /// The order of [`Series::counted`], which has one more.
@@ -26,7 +26,7 @@ const METHOD: &[(&str, &str)] = &[("grpc_method", "ShouldRateLimit")];
 type Labels = (String, String, Option<String>);
 
 /// Adds all of it to a page.
-pub(super) fn write(page: &mut Page, all: &[Arc<Series>], loads: [u64; 2]) {
+pub(super) fn write(page: &mut Page, all: &[Arc<Series>]) {
     let rules = summed(all);
     for (at, name) in RULES.into_iter().enumerate() {
         page.begin(name, Kind::Counter, "As in envoyproxy/ratelimit.");
@@ -37,7 +37,7 @@ pub(super) fn write(page: &mut Page, all: &[Arc<Series>], loads: [u64; 2]) {
             page.sample(name, &labels, counted.get(at).copied().unwrap_or_default());
         }
     }
-    let answered = requests::so_far();
+    let service = service::so_far();
     let counter = |page: &mut Page, name: &str, samples: &[(&[(&str, &str)], u64)]| {
         page.begin(name, Kind::Counter, "As in envoyproxy/ratelimit.");
         samples.iter().for_each(|(labels, value)| page.sample(name, labels, value));
@@ -46,14 +46,14 @@ pub(super) fn write(page: &mut Page, all: &[Arc<Series>], loads: [u64; 2]) {
         page,
         "ratelimit_service_should_rate_limit_error",
         &[
-            (&[("err_type", "redis_error")], answered.store_errors),
-            (&[("err_type", "service_error")], answered.other_errors),
+            (&[("err_type", "redis_error")], service.redis_errors),
+            (&[("err_type", "service_error")], service.service_errors),
         ],
     );
-    let [succeeded, failed] = loads;
+    let [succeeded, failed] = service.loads;
     counter(page, "ratelimit_service_config_load_success", &[(&[], succeeded)]);
     counter(page, "ratelimit_service_config_load_error", &[(&[], failed)]);
-    counter(page, "ratelimit_service_total_requests", &[(METHOD, latency::of_calls().count())]);
+    counter(page, "ratelimit_service_total_requests", &[(METHOD, service.calls.count())]);
     let name = "ratelimit_service_response_time_seconds";
     latency::write_calls_as(page, name, "As in envoyproxy/ratelimit.", METHOD);
 }
@@ -73,7 +73,7 @@ fn summed(all: &[Arc<Series>]) -> BTreeMap<Labels, [u64; KINDS]> {
 
 /// The labels of a path: its parts are told apart by dots, whoever wrote them.
 fn labels(domain: &str, path: &str) -> Option<Labels> {
-    let name = format!("{domain}.{path}").replace([':', '|'], "_");
+    let name = stat_name::of(domain, path);
     let mut parts = name.split('.').map(str::to_owned);
     Some((parts.next()?, parts.next()?, parts.next()))
 }
@@ -93,5 +93,6 @@ mod tests {
         assert_eq!(of("edge", "a.b.c.d"), expected("edge", "a", Some("b")));
         assert_eq!(of("edge.eu", "a|b"), expected("edge", "eu", Some("a_b")));
         assert_eq!(of("a:b", "key"), expected("a_b", "key", None));
+        assert_eq!(of("edge", "remote_address_10.0.0.1"), expected("edge", "remote_address_10_0_0_1", None));
     }
 }

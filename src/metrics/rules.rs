@@ -27,6 +27,16 @@ pub fn rules_store_error(kind: &'static str) {
     counter!("tollgate_rules_store_errors_total", "kind" => kind).increment(1);
 }
 
+/// Tells whether the control plane that rules come from is there.
+pub fn xds_connected(is_connected: bool) {
+    gauge!("tollgate_xds_connected").set(if is_connected { 1.0 } else { 0.0 });
+}
+
+/// Tells when the control plane last sent anything, in milliseconds since 1970.
+pub fn xds_heard(at_ms: u64) {
+    gauge!("tollgate_xds_last_response_timestamp_seconds").set(Duration::from_millis(at_ms).as_secs_f64());
+}
+
 /// Tells which lists and switches are in force at `now_ms`, in milliseconds since 1970.
 pub fn overrides(runtime: &Runtime, now_ms: u64) {
     gauge!("tollgate_overrides_generation").set(runtime.generation as f64);

@@ -11,10 +11,7 @@ use std::{
 use metrics::Counter;
 use parking_lot::Mutex;
 
-use super::{
-    page::{Kind, Page},
-    striped::Striped,
-};
+use super::{departed, striped::Striped};
 
 /// Rules that have series of their own at the most.
 pub(super) const MOST_RULES: usize = 10_000;
@@ -35,16 +32,6 @@ const OTHER: &str = "(other)";
 /// What is counted of each rule, in this order.
 pub(super) const KINDS: usize = 6;
 
-/// The metrics of it.
-const METRICS: [(&str, &str); KINDS] = [
-    ("tollgate_rule_total_hits_total", "Hits that were decided."),
-    ("tollgate_rule_within_limit_total", "Hits that the rule let pass."),
-    ("tollgate_rule_near_limit_total", "Hits within the limit and above the near-limit ratio of it."),
-    ("tollgate_rule_over_limit_total", "Hits over the limit."),
-    ("tollgate_rule_shadow_mode_total", "Hits over the limit that the rule's shadow mode let pass."),
-    ("tollgate_rule_degraded_total", "Hits that the store did not decide."),
-];
-
 /// What is counted under one path.
 #[derive(Debug)]
 pub(super) struct Series {
@@ -53,6 +40,8 @@ pub(super) struct Series {
     /// The rule's own path, which may be another one than that with values.
     pub(super) rule: Box<str>,
     counts: [Arc<AtomicU64>; KINDS],
+    /// What of that was told to who takes changes.
+    told: [AtomicU64; KINDS],
 }
 
 /// What series are of; each has a bound of its own.
@@ -98,7 +87,8 @@ pub(super) enum Room {
 
 impl Series {
     fn new(domain: &str, path: &str, rule: &str) -> Self {
-        Self { domain: domain.into(), path: path.into(), rule: rule.into(), counts: Default::default() }
+        let (counts, told) = Default::default();
+        Self { domain: domain.into(), path: path.into(), rule: rule.into(), counts, told }
     }
 
     /// Something that counts there.
@@ -109,6 +99,22 @@ impl Series {
     /// What was counted there, as far as it was published.
     pub(super) fn counted(&self) -> [u64; KINDS] {
         self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// What was counted there and is not told yet to who takes changes.
+    pub(super) fn untold(&self) -> [u64; KINDS] {
+        let mut counted = self.counted();
+        for (count, told) in counted.iter_mut().zip(&self.told) {
+            *count = count.saturating_sub(told.load(Ordering::Relaxed));
+        }
+        counted
+    }
+
+    /// Notes that so much more of one kind was told.
+    pub(super) fn tell(&self, at: usize, amount: u64) {
+        if let Some(told) = self.told.get(at) {
+            told.fetch_add(amount, Ordering::Relaxed);
+        }
     }
 
     /// Whether anything may still count there, or is about to.
@@ -126,10 +132,6 @@ impl Series {
 
     fn bytes(&self) -> usize {
         self.domain.len().saturating_add(self.path.len())
-    }
-
-    fn has_the_labels_of(&self, other: &Self) -> bool {
-        (&self.domain, &self.path) == (&other.domain, &other.path)
     }
 }
 
@@ -182,11 +184,12 @@ impl Registry {
         (self.values < MOST_VALUES && bytes <= MOST_BYTES).then(|| self.add(domain, path, rule))
     }
 
-    /// Makes room, where there is none left, by what those counted that have gone.
-    fn tidy(&mut self, values_are_full: bool) {
+    /// Makes room, where there is none left, by what those counted that have gone; and says which.
+    fn tidy(&mut self, values_are_full: bool) -> Vec<Arc<Series>> {
         let (rules_are_full, others_are_full) = (self.rules >= MOST_RULES, self.others >= MOST_OTHERS);
+        let mut gone = Vec::new();
         if !(rules_are_full || others_are_full || values_are_full) {
-            return;
+            return gone;
         }
         let mut series = std::mem::take(self).series;
         series.retain(|_, series| {
@@ -196,12 +199,14 @@ impl Registry {
                 Of::Values => values_are_full,
             };
             let stays = !is_full || series.is_used();
-            if stays {
-                self.note(series);
+            match stays {
+                true => self.note(series),
+                false => gone.push(Arc::clone(series)),
             }
             stays
         });
         self.series = series;
+        gone
     }
 }
 
@@ -225,27 +230,13 @@ pub(super) fn of_values(domain: &str, path: &str, rule: &str) -> Option<Arc<Seri
 
 /// Makes room for new rules and values if there is none left.
 pub(super) fn tidy() {
-    let mut all = ALL.lock();
-    all.tidy(IS_FULL.swap(false, Ordering::Relaxed));
+    let gone = ALL.lock().tidy(IS_FULL.swap(false, Ordering::Relaxed));
+    departed::note(gone);
 }
 
 /// All of them, by domain, path and rule.
 pub(super) fn all() -> Vec<Arc<Series>> {
     ALL.lock().series.values().map(Arc::clone).collect()
-}
-
-/// Adds all of them to a page.
-pub(super) fn write(page: &mut Page, all: &[Arc<Series>]) {
-    for (at, (name, help)) in METRICS.into_iter().enumerate() {
-        page.begin(name, Kind::Counter, help);
-        // In order, so that those with the same labels are next to each other.
-        for alike in all.chunk_by(|one, next| one.has_the_labels_of(next)) {
-            let Some(first) = alike.first() else { continue };
-            let counts = alike.iter().map(|series| series.counted().get(at).copied().unwrap_or_default());
-            let sum = counts.fold(0, u64::saturating_add);
-            page.sample(name, &[("domain", &first.domain), ("rule", &first.path)], sum);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -333,21 +324,5 @@ mod tests {
         assert!(registry.series.is_empty() && registry.bytes == 0);
         assert!(of(&mut registry, &"a".repeat(MOST_BYTES)).is_none());
         assert!(of(&mut registry, "a_new").is_some());
-    }
-
-    #[test]
-    fn a_rule_with_the_path_of_anothers_value_counts_for_itself_and_the_page_has_the_sum() {
-        let mut registry = Registry::default();
-        let of_value = registry.of_values("d", "tenant_acme", "tenant").expect("room");
-        of_value.counters().add([2, 0, 0, 0, 0, 0]);
-        let (of_rule, _) = registry.of_rule("d", "tenant_acme");
-        of_rule.counters().add([3, 0, 0, 0, 0, 0]);
-        assert_eq!((&*of_rule.rule, of_rule.counted()[0], of_value.counted()[0]), ("tenant_acme", 3, 2));
-        let mut page = Page::after(String::new());
-        write(&mut page, &registry.series.into_values().collect::<Vec<_>>());
-        let page = page.into_text();
-        let samples: Vec<_> = page.lines().filter(|line| line.contains("_hits_total{")).collect();
-        let [(name, _), ..] = METRICS;
-        assert_eq!(samples, [format!(r#"{name}{{domain="d",rule="tenant_acme"}} 5"#)]);
     }
 }

@@ -33,7 +33,7 @@ const COUNTERS: [(&str, &str); 16] = [
 ];
 
 /// Gauges of the exporter.
-const GAUGES: [(&str, &str); 16] = [
+const GAUGES: [(&str, &str); 18] = [
     ("tollgate_replicas", "Instances that share the limits."),
     ("tollgate_redis_connections", "Connections to Redis servers, by what they are."),
     ("tollgate_redis_breakers_open", "Ways to a Redis server whose calls fail at once."),
@@ -41,6 +41,8 @@ const GAUGES: [(&str, &str); 16] = [
     ("tollgate_rules_latest_version", "Version of the rules that is current in their store."),
     ("tollgate_rules_loaded_timestamp_seconds", "Since when the rules are in force."),
     ("tollgate_rules_store_up", "1 while the store of versions, lists and switches answers."),
+    ("tollgate_xds_connected", "1 while the control plane that rules come from is there."),
+    ("tollgate_xds_last_response_timestamp_seconds", "When the control plane last sent anything."),
     ("tollgate_overrides_generation", "Generation of the lists and switches in force."),
     ("tollgate_list_entries", "Entries of a list in force."),
     ("tollgate_rule_switches", "Switches of rules in force."),

@@ -1,10 +1,10 @@
 //! How versions of the configuration take effect.
 
-use std::{path::PathBuf, sync::Arc, thread, time::Duration};
+use std::{fmt::Display, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use tokio::task::spawn_blocking;
 
-use super::health::Readiness;
+use super::health::{Phase, Readiness};
 use crate::{
     clock::Clock,
     config::{self, Fingerprint, LoadError, Loaded},
@@ -12,6 +12,7 @@ use crate::{
     metrics,
     rules::Snapshot,
     settings::RulesSettings,
+    xds::Refused,
 };
 
 /// Between two looks for whether requests still use the rules before.
@@ -43,7 +44,7 @@ impl Reloader {
         match loaded {
             Ok(loaded) => {
                 let fingerprint = loaded.fingerprint;
-                self.put_in_force(loaded, None);
+                self.put_in_force(loaded, None, &self.directory.display());
                 Ok(fingerprint)
             }
             Err(error) if settings.start_without_rules => {
@@ -60,7 +61,7 @@ impl Reloader {
         metrics::config_load(loaded.is_ok());
         match loaded {
             Ok(loaded) => {
-                let rules = self.put_in_force(loaded, None);
+                let rules = self.put_in_force(loaded, None, &self.directory.display());
                 tracing::info!(rules, "loaded the changed rules from {}", self.directory.display());
                 self.drop_rules_before();
             }
@@ -78,15 +79,47 @@ impl Reloader {
         let Version { number, author, .. } = version;
         match loaded {
             Ok(loaded) => {
-                let rules = self.put_in_force(loaded, Some(*number));
+                let rules = self.put_in_force(loaded, Some(*number), &format_args!("version {number}"));
                 tracing::info!(rules, %author, "version {number} of the rules is in force");
-                // The next version must not wait for it.
-                let reloader = self.clone();
-                spawn_blocking(move || reloader.drop_rules_before());
+                self.drop_rules_before_later();
             }
             Err(error) => {
                 let stays = self.what_stays();
                 tracing::error!(%author, "version {number} of the rules is not used, {stays}:\n{error}");
+            }
+        }
+    }
+
+    /// Takes what the control plane sent, on a thread that may wait.
+    pub(super) fn take_pushed(&self, pushed: Result<Loaded, Refused>) {
+        metrics::config_load(pushed.is_ok());
+        match pushed {
+            Ok(loaded) => {
+                let before = self.rules.load().map_or(0, |rules| rules.rule_count());
+                match self.put_in_force(loaded, None, &"what the control plane sent") {
+                    0 if before > 0 => {
+                        tracing::warn!("the control plane sent no rules: the {before} before are gone");
+                    }
+                    rules => tracing::info!(rules, "the rules that the control plane sent are in force"),
+                }
+                self.drop_rules_before_later();
+            }
+            Err(error) => {
+                tracing::error!("what the control plane sent is not used, {}:\n{error}", self.what_stays());
+                self.refuse(&error);
+            }
+        }
+    }
+
+    /// Takes note that the control plane is there and sends nothing: unless they have to be waited for, there are no
+    /// rules then.
+    pub(super) fn take_silence(&self, waits: bool) {
+        if self.rules.load().is_none() && self.readiness.phase() == Phase::Starting {
+            tracing::warn!(
+                "the control plane is there and sends nothing: it seems to have no rules for this node"
+            );
+            if !waits {
+                self.readiness.rules_loaded();
             }
         }
     }
@@ -98,9 +131,15 @@ impl Reloader {
         }
     }
 
-    fn refuse(&self, error: &LoadError) {
+    fn refuse(&self, error: &dyn Display) {
         let problem = shortened(error.to_string());
         self.status.update(|state| state.problem = Some(problem.clone()));
+    }
+
+    /// The same for what comes next not to wait for it.
+    fn drop_rules_before_later(&self) {
+        let reloader = self.clone();
+        spawn_blocking(move || reloader.drop_rules_before());
     }
 
     /// Gives the memory of the rules before back, so that no two versions are held for long.
@@ -113,11 +152,9 @@ impl Reloader {
         }
     }
 
-    /// Says how many rules there are now.
-    fn put_in_force(&self, loaded: Loaded, version: Option<u64>) -> usize {
+    /// Puts rules from `place` in force, and says how many there are now.
+    fn put_in_force(&self, loaded: Loaded, version: Option<u64>, place: &dyn Display) -> usize {
         if !loaded.warnings.problems().is_empty() {
-            let place = version
-                .map_or_else(|| self.directory.display().to_string(), |number| format!("version {number}"));
             tracing::warn!("the rules in {place} look odd:\n{}", loaded.warnings);
         }
         let rules = Arc::new(loaded.rules);
@@ -139,7 +176,7 @@ impl Reloader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{control::RulesSource, server::Phase};
+    use crate::control::RulesSource;
 
     #[test]
     fn a_bad_version_leaves_the_good_one_in_force() {
@@ -149,6 +186,7 @@ mod tests {
             source: RulesSource::Directory,
             directory: directory.path().into(),
             file: None,
+            xds: None,
             options: config::Options::default(),
             start_without_rules: false,
         };

@@ -9,7 +9,8 @@ use crate::{
     config::{Fingerprint, Watcher},
     control::{Control, Follower, Rules, RulesSource},
     panics::OnPanic,
-    settings::{RulesSettings, Settings, StoreSettings},
+    settings::{RulesSettings, Settings, StoreSettings, XdsSettings},
+    xds,
 };
 
 /// How long the start waits for the first version, or for the news that there can't be one yet.
@@ -28,6 +29,7 @@ pub(super) fn control(settings: &Settings) -> Result<Control, StartError> {
 #[derive(Debug)]
 pub(super) struct Origin {
     follower: Follower,
+    plane: Option<xds::Follower>,
     /// What was read of the directory, where rules come from it.
     seen: Option<Fingerprint>,
 }
@@ -36,6 +38,7 @@ pub(super) struct Origin {
 #[derive(Debug)]
 pub(super) struct Source {
     _follower: Follower,
+    _plane: Option<xds::Follower>,
     watcher: Option<Watcher>,
 }
 
@@ -52,7 +55,11 @@ pub(super) async fn begin(
         let (loader, first) = (reloader.clone(), settings.clone());
         let loaded = spawn_blocking(move || loader.load_first(&first)).await;
         let seen = loaded.map_err(|error| StartError::System(error.into()))??;
-        return Ok(Origin { follower: follow(None), seen: Some(seen) });
+        return Ok(Origin { follower: follow(None), plane: None, seen: Some(seen) });
+    }
+    if let Some(xds) = &settings.xds {
+        let plane = Some(begin_plane(xds, settings, reloader).await);
+        return Ok(Origin { follower: follow(None), plane, seen: None });
     }
     let taker = reloader.clone();
     let mut follower = follow(Some(Rules {
@@ -63,7 +70,24 @@ pub(super) async fn begin(
     if timeout(PATIENCE, follower.looked()).await.is_err() || reloader.rules.load().is_none() {
         tracing::warn!("not ready, for want of a version of the rules: it is waited for");
     }
-    Ok(Origin { follower, seen: None })
+    Ok(Origin { follower, plane: None, seen: None })
+}
+
+/// Follows a control plane; unless the ports are to be open without rules, from when it has sent some.
+async fn begin_plane(xds: &XdsSettings, settings: &RulesSettings, reloader: &Reloader) -> xds::Follower {
+    let (taker, listener, waits) = (reloader.clone(), reloader.clone(), !settings.start_without_rules);
+    let rules = xds::Rules {
+        options: settings.options,
+        status: reloader.status.clone(),
+        take: Arc::new(move |pushed| taker.take_pushed(pushed)),
+        has_none: Arc::new(move || listener.take_silence(waits)),
+    };
+    let mut plane = xds::Follower::begin(xds.clone(), rules);
+    if waits {
+        tracing::info!("the ports open once {} has sent rules; see --start-without-rules", xds.server);
+        plane.first().await;
+    }
+    plane
 }
 
 impl Origin {
@@ -77,14 +101,14 @@ impl Origin {
         reloader: Reloader,
         on_panic: OnPanic,
     ) -> io::Result<Source> {
-        let Self { follower, seen } = self;
+        let Self { follower, plane, seen } = self;
         let watcher = seen.map(|seen| {
             Watcher::spawn(&settings.directory, settings.options, Some(seen), move |version| {
                 let _held = &on_panic;
                 reloader.take(version);
             })
         });
-        Ok(Source { _follower: follower, watcher: watcher.transpose()? })
+        Ok(Source { _follower: follower, _plane: plane, watcher: watcher.transpose()? })
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
     metrics::{self, Exporter},
     panics,
     settings::{Settings, StoreSettings},
+    statsd::Statsd,
     top,
 };
 
@@ -71,6 +72,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     top::start(settings.top_talkers)?;
     let exporter =
         metrics::install(settings.metric_names).map_err(|error| RunError::Metrics(error.to_string()))?;
+    let statsd = settings.statsd.clone().map(Statsd::start).transpose()?;
     let store = settings.store.clone();
     let workers = settings.workers;
     let mut running = select! {
@@ -90,9 +92,17 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     select! {
         biased;
         stop = signals.next() => return Err(forced(stop)),
-        () = running.stop() => tracing::info!("stopped"),
+        () = stop(running, statsd) => tracing::info!("stopped"),
     }
     failure.map_or(Ok(()), |failed| Err(failed.into()))
+}
+
+/// Ends everything in order; what was counted until the end is sent.
+async fn stop(running: Running, statsd: Option<Statsd>) {
+    running.stop().await;
+    if let Some(statsd) = statsd {
+        statsd.stop().await;
+    }
 }
 
 /// Serves until a signal comes, and for the drain delay after it; or until a part of it fails, which is told.

@@ -18,6 +18,7 @@ use super::{
     operator::{BanFlags, CountersFlags, RulesFlags as VersionFlags, SwitchFlags},
     process::ProcessFlags,
     rules::{ReadingFlags, RulesFlags},
+    statsd::StatsdFlags,
     store::StoreFlags,
     traces::TraceFlags,
     value::{DescriptorWords, descriptor},
@@ -89,6 +90,8 @@ struct ServeFlags {
     admin: AdminFlags,
     #[command(flatten)]
     traces: TraceFlags,
+    #[command(flatten)]
+    statsd: StatsdFlags,
 }
 
 /// What `tollgate check` is told.
@@ -225,6 +228,7 @@ impl ServeFlags {
             metric_names: self.process.metric_names(),
             http_tls: self.process.http_tls.resolve()?,
             traces: self.traces.resolve(),
+            statsd: self.statsd.resolve()?,
             top_talkers: self.admin.top_talkers,
             admin: self.admin.resolve()?,
             notices,

@@ -19,11 +19,13 @@ mod outcome;
 mod process;
 mod reference;
 mod rules;
+mod statsd;
 mod store;
 mod tls;
 mod traces;
 mod translation;
 mod value;
+mod xds;
 
 use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
 
@@ -44,11 +46,13 @@ pub use self::{
     process::{LogFormat, LogSettings},
     reference::catalogue::{Fate, Form, Variable, all as reference_variables},
     rules::RulesSettings,
+    statsd::{StatsdFormat, StatsdSettings},
     store::StoreSettings,
     tls::{ClientSettings, Port, TlsFile, TlsSettings},
     traces::TraceSettings,
     translation::{Chosen, MASK, Translation},
     value::DescriptorWords,
+    xds::{BackoffSettings, XdsSettings, XdsTlsSettings},
 };
 use crate::{
     limiter::Modes,
@@ -111,6 +115,8 @@ pub struct Settings {
     pub modes: Modes,
     /// Where traces go, if anywhere.
     pub traces: Option<TraceSettings>,
+    /// Where counts are sent, if anywhere.
+    pub statsd: Option<StatsdSettings>,
     /// What is logged, and how.
     pub log: LogSettings,
     /// Which names `/metrics` has.

@@ -5,8 +5,10 @@ mod addresses;
 pub(super) mod catalogue;
 mod metrics;
 mod redis;
+mod statsd;
 mod tls;
 mod traces;
+mod xds;
 
 use self::catalogue::{Fate, Variable};
 use super::{
@@ -32,11 +34,10 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
     }
     addresses::review(environment, found, &given);
     redis::review(environment, found, &given);
+    statsd::review(environment, found, &given);
     tls::review(environment, found, &given);
     traces::review(environment, found, &given);
-    if environment.get("CONFIG_TYPE").is_some_and(|value| !value.eq_ignore_ascii_case("FILE")) {
-        found.problems.push(Problem::new("CONFIG_TYPE", "only FILE is supported"));
-    }
+    xds::review(environment, found, &given);
 }
 
 /// Notes what becomes of a variable alone.
@@ -83,6 +84,8 @@ pub(super) fn settings(
     made("otlp-resource", traces::resource(environment).map(Ok));
     settings.extend(tls::settings(environment, &given));
     settings.extend(metrics::settings(environment, &given));
+    settings.extend(statsd::settings(environment, &given, problems));
+    settings.extend(xds::settings(environment, &given));
     for variable in catalogue::all() {
         let Fate::Same(flag) = variable.fate else { continue };
         if let Some(value) = environment.get(variable.name).filter(|_| !given(flag)) {

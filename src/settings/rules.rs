@@ -4,11 +4,16 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::{error::Problem, store::StoreSettings, value::boolean};
+use super::{
+    error::Problem,
+    store::StoreSettings,
+    value::boolean,
+    xds::{XdsFlags, XdsSettings},
+};
 use crate::control::RulesSource;
 
 /// Where the rules are, and how to read them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RulesSettings {
     /// Where they come from.
     pub source: RulesSource,
@@ -16,6 +21,8 @@ pub struct RulesSettings {
     pub directory: PathBuf,
     /// Where versions that live in this process are kept on disk, if they are.
     pub file: Option<PathBuf>,
+    /// The control plane, where they come from one.
+    pub xds: Option<XdsSettings>,
     /// How its files are read.
     pub options: crate::config::Options,
     /// Whether to open the ports before there are rules to enforce.
@@ -30,7 +37,8 @@ pub(super) struct RulesFlags {
     #[arg(long, value_name = "DIR", default_value = "config/default")]
     config: PathBuf,
     /// Where the rules come from: `directory` (the files of --config), `redis` (versions in the Redis of --store, which
-    /// all instances share and operators change by the admin port), or `memory` (versions in this process).
+    /// all instances share and operators change by the admin port), `memory` (versions in this process), or `xds` (what
+    /// the control plane of --xds-server sends).
     #[arg(long, value_name = "SOURCE", default_value = "directory")]
     rules: Source,
     /// File that keeps the versions, lists and switches of `--rules memory`, so that they outlive the process.
@@ -38,11 +46,13 @@ pub(super) struct RulesFlags {
     rules_file: Option<PathBuf>,
     #[command(flatten)]
     reading: ReadingFlags,
-    /// Open the ports although there are no valid rules yet, and answer UNAVAILABLE until there are.
-    /// Otherwise an invalid configuration ends the start with exit code 1.
+    /// Open the ports although there are no valid rules yet, and answer UNAVAILABLE until there are. Otherwise an
+    /// invalid configuration ends the start with exit code 1, and the start waits for what a control plane sends.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     start_without_rules: bool,
+    #[command(flatten)]
+    xds: XdsFlags,
 }
 
 /// How the files are read; `check` takes these too.
@@ -71,6 +81,7 @@ enum Source {
     Directory,
     Redis,
     Memory,
+    Xds,
 }
 
 impl RulesFlags {
@@ -80,6 +91,7 @@ impl RulesFlags {
             (Source::Directory, _) => RulesSource::Directory,
             (Source::Redis, StoreSettings::Redis { .. }) => RulesSource::Redis,
             (Source::Memory, StoreSettings::Memory { .. }) => RulesSource::Memory,
+            (Source::Xds, _) => RulesSource::Xds,
             (Source::Redis, StoreSettings::Memory { .. }) => {
                 return Err(Problem::new("--rules", "redis needs a Redis: --store with its URL"));
             }
@@ -90,10 +102,17 @@ impl RulesFlags {
         if self.rules_file.is_some() && source != RulesSource::Memory {
             return Err(Problem::new("--rules-file", "needs --rules memory"));
         }
+        let xds = self.xds.resolve()?;
+        match (source, &xds) {
+            (RulesSource::Xds, None) => return Err(Problem::new("--rules", "xds needs --xds-server")),
+            (RulesSource::Xds, Some(_)) | (_, None) => {}
+            (_, Some(_)) => return Err(Problem::new("--xds-server", "needs --rules xds")),
+        }
         Ok(RulesSettings {
             source,
             directory: self.config,
             file: self.rules_file,
+            xds,
             options: self.reading.resolve(),
             start_without_rules: self.start_without_rules,
         })

@@ -98,6 +98,38 @@ fn what_is_refused_starts_once_its_flag_is_given() {
 }
 
 #[test]
+fn a_value_that_cannot_be_read_is_named_and_not_shown() {
+    for (name, bad) in [
+        ("PORT", "http"),
+        ("GRPC_PORT", "70000"),
+        ("GRPC_MAX_CONNECTION_AGE", "1 day"),
+        ("GRPC_SERVER_USE_TLS", "yes"),
+        ("LOG_LEVEL", "verbose"),
+        ("RUNTIME_IGNOREDOTFILES", "on"),
+        ("REDIS_POOL_SIZE", "many"),
+        ("REDIS_TIMEOUT", "10"),
+        ("REDIS_PERSECOND", "second"),
+        ("REDIS_TLS", "maybe"),
+        ("REDIS_SOCKET_TYPE", "udp"),
+        ("REDIS_TYPE", "ring"),
+        ("LIMIT_RESPONSE_HEADERS_ENABLED", "some"),
+        ("NEAR_LIMIT_RATIO", "80%"),
+        ("USE_PROMETHEUS", "maybe"),
+        ("TRACING_ENABLED", "maybe"),
+        ("TRACING_SAMPLING_RATE", "all"),
+        ("EXPIRATION_JITTER_MAX_SECONDS", "5m"),
+    ] {
+        let said = [("REDIS_URL".into(), "redis:6379".into()), (name.into(), bad.into())];
+        let text = settings::parse(["tollgate".into()], said).expect_err(name).to_string();
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(lines.len(), 1, "{name}: {text}");
+        let (named, reason) = lines[0].trim().split_once(": ").expect("a reason");
+        assert!(named.split(" with ").any(|part| part == name), "{name}: {text}");
+        assert!(!reason.split([' ', ',']).any(|word| word == bad), "{text}");
+    }
+}
+
+#[test]
 fn readme_says_what_becomes_of_each() {
     let text = section("### Its variables");
     let told = rows(&text).into_iter().filter(|row| row[0].starts_with('`'));

@@ -92,7 +92,10 @@ struct Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.at.line())
+        match self.at {
+            Position::WHOLE => f.write_str(&self.file),
+            at => write!(f, "{}:{}", self.file, at.line()),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use self::{
 use super::scalar::{Meaning, meaning_of};
 
 /// Bytes of the longest text: no request brings a longer one.
-const MAX_SCALAR_BYTES: usize = 64 << 10;
+pub(super) const MAX_SCALAR_BYTES: usize = 64 << 10;
 
 /// A place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,6 +96,16 @@ enum Tagged {
 }
 
 impl Scalar {
+    /// A text without quotes, which may mean something else than itself.
+    pub(super) fn plain(text: &str) -> Self {
+        Self { text: text.into(), is_plain: true, tag: Tagged::No }
+    }
+
+    /// A text that means itself.
+    pub(super) fn quoted(text: &str) -> Self {
+        Self { text: text.into(), is_plain: false, tag: Tagged::No }
+    }
+
     /// What the scalar means.
     pub(super) fn meaning(&self) -> Meaning {
         match self.tag {

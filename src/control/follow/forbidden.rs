@@ -22,7 +22,7 @@ impl Forbidden {
     pub(super) fn note(&mut self, source: RulesSource, error: &ControlError) -> bool {
         let ControlError::Unavailable(reason) = error else { return false };
         let is_forbidden = REFUSALS.iter().any(|refusal| reason.contains(refusal));
-        if source != RulesSource::Directory || !is_forbidden {
+        if source.has_versions() || !is_forbidden {
             return false;
         }
         if self.0.is_none() {

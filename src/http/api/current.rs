@@ -25,7 +25,7 @@ impl Found {
 impl Api {
     /// Whether the rules have versions, which are made here.
     pub(super) fn is_editable(&self) -> bool {
-        self.parts.status.now().source != RulesSource::Directory
+        self.parts.status.now().source.has_versions()
     }
 
     /// That, as an error.
@@ -39,6 +39,9 @@ impl Api {
     /// The files of a version. Of the current one there are none before the first.
     pub(super) async fn files(&self, lane: Lane<'_>, which: Which) -> Result<Found, ApiError> {
         match which {
+            Which::Current if self.parts.status.now().source == RulesSource::Xds => {
+                Err(ApiError::NotFound("the rules come from a control plane, which has no files".to_owned()))
+            }
             Which::Current if !self.is_editable() => self.directory(lane).await,
             Which::Current => match wait::read(self.parts.control.current()).await? {
                 Some(number) => self.numbered(number).await,

@@ -1,3 +1,5 @@
+mod xds;
+
 use std::{collections::HashSet, time::Duration};
 
 use super::*;
@@ -188,7 +190,6 @@ fn the_references_sentinels_and_clusters_become_urls() {
 
 #[test]
 fn what_we_lack_is_refused_or_told() {
-    assert!(refusal("", &[("CONFIG_TYPE", "GRPC_XDS_SOTW")]).contains("CONFIG_TYPE"));
     assert!(refusal("", &[("BACKEND_TYPE", "memcache")]).contains("BACKEND_TYPE"));
     assert!(
         settings("", &[("REDIS_PERSECOND", "true")]).notices[0].starts_with("REDIS_PERSECOND has no effect")
@@ -338,4 +339,61 @@ fn rules_come_from_where_the_counters_live_or_from_a_directory() {
     );
     assert!(refusal("--rules-file /tmp/rules.json", &[]).contains("--rules-file: needs --rules memory"));
     assert!(refusal("--rules nowhere", &[]).contains("directory, redis, memory"));
+}
+
+#[test]
+fn the_references_traces_are_on_and_off_as_there() {
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
+    let traces = |variables: &[(&str, &str)]| settings("", variables).traces;
+    assert_eq!(traces(&[("TRACING_ENABLED", "true")]), None);
+    assert_eq!(traces(&[("TRACING_ENABLED", "false"), endpoint]), None);
+    let told = |variables: &[(&str, &str)]| {
+        let traces = traces(variables).expect("on");
+        (traces.service_name, traces.sample_ratio)
+    };
+    let on = ("TRACING_ENABLED", "true");
+    assert_eq!(told(&[endpoint]), ("tollgate".to_owned(), 0.01));
+    assert_eq!(told(&[on, endpoint]), ("RateLimit".to_owned(), 1.0));
+    let named = [on, endpoint, ("OTEL_SERVICE_NAME", "limits"), ("TRACING_SAMPLING_RATE", "0.5")];
+    assert_eq!(told(&named), ("limits".to_owned(), 0.5));
+    assert_eq!(told(&[on, endpoint, ("TOLLGATE_OTLP_NAME", "mine")]), ("mine".to_owned(), 1.0));
+    // It says more of the same, and comes last.
+    let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://other:4317");
+    assert_eq!(traces(&[endpoint, own]).expect("on").endpoint, "http://other:4317");
+}
+
+#[test]
+fn the_references_prometheus_has_a_port_of_its_own() {
+    let metrics = |variables: &[(&str, &str)]| {
+        let metrics = settings("", variables).metrics;
+        metrics.map(|metrics| (metrics.address.to_string(), metrics.path))
+    };
+    let at = |address: &str, path: &str| Some((address.to_owned(), path.to_owned()));
+    let on = ("USE_PROMETHEUS", "true");
+    assert_eq!(metrics(&[]), None);
+    assert_eq!(metrics(&[("PROMETHEUS_ADDR", ":1"), ("PROMETHEUS_PATH", "/m")]), None);
+    assert_eq!(metrics(&[on]), at("[::]:9090", "/metrics"));
+    assert_eq!(metrics(&[on, ("PROMETHEUS_ADDR", ":1"), ("PROMETHEUS_PATH", "/m")]), at("[::]:1", "/m"));
+    assert_eq!(metrics(&[on, ("PROMETHEUS_ADDR", "127.0.0.1:1")]), at("127.0.0.1:1", "/metrics"));
+    let ours = ("TOLLGATE_METRICS_ADDRESS", "127.0.0.1:2");
+    assert_eq!(metrics(&[on, ("PROMETHEUS_ADDR", ":1"), ours]), at("127.0.0.1:2", "/metrics"));
+    assert!(refusal("", &[on, ("PROMETHEUS_ADDR", "nowhere")]).contains("\n  PROMETHEUS_ADDR: expected"));
+    assert!(refusal("", &[on, ("PROMETHEUS_PATH", "m")]).contains("\n  PROMETHEUS_PATH: expected"));
+    assert!(refusal("--http-address [::]:9090", &[on]).contains("--metrics-address: expected another port"));
+}
+
+#[test]
+fn whoever_has_a_redis_in_mind_gets_no_memory_instead() {
+    for orphan in
+        [("REDIS_TYPE", "SINGLE"), ("REDIS_AUTH", "p"), ("REDIS_TLS", "1"), ("BACKEND_TYPE", "redis")]
+    {
+        let text = refusal("", &[orphan]);
+        assert!(text.contains(&format!("\n  {}: set, but REDIS_URL is not", orphan.0)), "{text}");
+        assert!(settings("--store memory", &[orphan]).notices.is_empty());
+    }
+    assert!(settings("", &[("REDIS_TLS", "false")]).notices.is_empty());
+    let path = [("REDIS_SOCKET_TYPE", "unix"), ("REDIS_URL", "redis:6379")];
+    assert!(refusal("", &path).contains("\n  REDIS_SOCKET_TYPE: unix, but REDIS_URL is no path"));
+    let url = redis_url(&[("REDIS_URL", "redis:6379")]);
+    assert_eq!(url, "redis://redis:6379");
 }

@@ -84,6 +84,12 @@ pub fn all() -> impl Iterator<Item = &'static Variable> {
     tables.into_iter().flatten()
 }
 
+/// Whether a variable of that name has a value that is not its default there.
+pub(super) fn is_changed(name: &str, value: Option<&str>) -> bool {
+    let is_default = |value| all().any(|known| known.name == name && known.is_default(value) == Ok(true));
+    value.is_some_and(|value| !is_default(value))
+}
+
 impl Variable {
     const fn new(name: &'static str, default: &'static str, form: Form, fate: Fate) -> Self {
         Self { name, default, form, fate }

@@ -20,7 +20,8 @@ const FLAGS: [(&str, &str); 4] = [
 /// Notes what the switch makes of the others.
 pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
     match environment.get(SWITCH).map(boolean) {
-        Some(Err(error)) => found.problems.push(Problem::new(SWITCH, error)),
+        // What is wrong with it is told elsewhere.
+        Some(Err(_)) => {}
         Some(Ok(true)) => {
             let lacks =
                 |&&(flag, variable): &&(&str, &str)| !given(flag) && environment.get(variable).is_none();

@@ -39,12 +39,16 @@ const tick = (node) => text(node, ago(Number(node.dataset.since)));
 
 const markOf = ({ instance, phase, rules, store, rule_count }) => JSON.stringify([instance, phase, rules, rule_count, store]);
 
+/** Where rules without a version come from. */
+const FROM = { directory: 'from a directory', xds: 'from a control plane' };
+
 function tell({ instance, phase, rules, rule_count, store }) {
-  const version = rules.version === null ? 'from a directory' : `version ${rules.version}`;
+  const version = rules.version === null ? FROM[rules.source] : `version ${rules.version}`;
   return [
     fact('Instance', h('span', { class: 'row' }, h('code', {}, instance), badge(phase, PHASES[phase] ?? 'warn'))),
     fact('Rules', h('span', { class: 'row' }, h('span', { class: 'strong' }, `${version}, ${plural(rule_count, 'rule', 'rules')}`),
-      since(rules.since_ms), rules.problem && badge('newer ones are not in force', 'bad'))),
+      since(rules.since_ms), rules.problem && badge('newer ones are not in force', 'bad'),
+      rules.control_plane?.problem && badge('the control plane is away', 'warn'))),
     fact('Store', h('span', { class: 'row' }, h('span', { class: 'strong' }, store.kind === 'redis' ? 'Redis' : 'embedded'),
       store.kind === 'redis' && h('code', { class: 'muted' }, store.address), storeBadge(store))),
   ];

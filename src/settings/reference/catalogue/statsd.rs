@@ -1,20 +1,20 @@
 //! Its metrics. `reference/statsd.rs` reads those of StatsD.
 
 use super::{
-    Fate::{NoEffect, Of, Part, Same, Switch},
+    Fate::{NoEffect, Part, Same},
     Form::{Boolean, Duration, Number, Text},
     Variable,
 };
 
 pub(super) const VARIABLES: [Variable; 13] = [
-    Variable::new("USE_STATSD", "true", Boolean, Switch("says whether there is StatsD")),
-    Variable::new("STATSD_HOST", "localhost", Text, Of("USE_STATSD")),
-    Variable::new("STATSD_PORT", "8125", Number, Of("USE_STATSD")),
-    Variable::new("USE_DOG_STATSD", "false", Boolean, Of("USE_STATSD")),
-    Variable::new("USE_DOG_STATSD_MOGRIFIERS", "", Text, Of("USE_STATSD")),
-    Variable::new("EXTRA_TAGS", "", Text, Of("USE_STATSD")),
-    Variable::new("STATS_FLUSH_INTERVAL", "10s", Duration, Of("USE_STATSD")),
-    Variable::new("DISABLE_STATS", "false", Boolean, Of("USE_STATSD")),
+    Variable::new("USE_STATSD", "true", Boolean, Part("statsd")),
+    Variable::new("STATSD_HOST", "localhost", Text, Part("statsd")),
+    Variable::new("STATSD_PORT", "8125", Number, Part("statsd")),
+    Variable::new("USE_DOG_STATSD", "false", Boolean, Part("statsd")),
+    Variable::new("USE_DOG_STATSD_MOGRIFIERS", "", Text, Part("statsd-rewrite")),
+    Variable::new("EXTRA_TAGS", "", Text, Part("statsd-tags")),
+    Variable::new("STATS_FLUSH_INTERVAL", "10s", Duration, Part("statsd-interval")),
+    Variable::new("DISABLE_STATS", "false", Boolean, Part("statsd")),
     Variable::new("USE_PROMETHEUS", "false", Boolean, Same("reference-metrics")),
     Variable::new("PROMETHEUS_ADDR", ":9090", Text, Part("metrics-address")),
     Variable::new("PROMETHEUS_PATH", "/metrics", Text, Part("metrics-path")),

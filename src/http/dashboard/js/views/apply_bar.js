@@ -15,7 +15,7 @@ export function applyBar({ checks, apply, discard, show }) {
   function closed() {
     const result = checks.result.get();
     if (mayWrite() === false) return WHY_NOT;
-    if (isEditable() === false) return 'The rules come from files in a directory, and are changed there.';
+    if (isEditable() === false) return 'The rules come from elsewhere, and are changed there.';
     if (!draft.isChanged()) return 'Nothing has been changed yet.';
     if (result?.state === 'checked' && !result.answer.is_valid) return 'There are problems to be solved first.';
     return null;

@@ -1,0 +1,108 @@
+//! Settings of a control plane, ours and the reference's.
+
+use super::*;
+use crate::settings::XdsSettings;
+
+const MEANT: (&str, &str) = ("CONFIG_TYPE", "GRPC_XDS_SOTW");
+
+/// The control plane that the reference's variables name.
+fn of_reference(variables: &[(&str, &str)]) -> XdsSettings {
+    let settings = settings("", &[&[MEANT], variables].concat());
+    assert_eq!(settings.rules.source, RulesSource::Xds);
+    settings.rules.xds.expect("named")
+}
+
+#[test]
+fn the_reference_finds_its_control_plane_where_it_did() {
+    let usual = of_reference(&[]);
+    assert_eq!((&*usual.server.to_string(), &*usual.node_id), ("http://localhost:18000/", "default"));
+    assert!(usual.tls.is_none());
+    let told = of_reference(&[
+        ("CONFIG_GRPC_XDS_SERVER_URL", "dns:///plane:18001"),
+        ("CONFIG_GRPC_XDS_NODE_ID", "edge"),
+        ("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a,team=b"),
+        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:Bearer x:y,x-tenant:t"),
+        ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "1000"),
+    ]);
+    assert_eq!((&*told.server.to_string(), &*told.node_id), ("http://plane:18001/", "edge"));
+    assert_eq!(told.node_metadata.len(), 2);
+    assert_eq!(told.headers[0].1, "Bearer x:y");
+    assert_eq!(told.max_message_bytes, 1_000);
+}
+
+#[test]
+fn the_references_tls_counts_once_it_is_switched_on() {
+    let files = [
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/certs/ca.crt"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/certs/tls.crt"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/certs/tls.key"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "plane"),
+    ];
+    let on = [&[("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true")], &files[..]].concat();
+    let told = of_reference(&on);
+    assert_eq!(told.server.scheme_str(), Some("https"));
+    let tls = told.tls.expect("on");
+    assert!(tls.authorities.is_some() && tls.client.is_some());
+    assert_eq!(tls.server_name.as_deref(), Some("plane"));
+
+    let off = settings("", &[&[MEANT], &files[..]].concat());
+    assert!(off.rules.xds.expect("named").tls.is_none());
+    assert_eq!(off.notices.len(), 4, "{:?}", off.notices);
+    assert!(off.notices[0].contains("CONFIG_GRPC_XDS_SERVER_USE_TLS is not true"));
+}
+
+#[test]
+fn the_references_pauses_are_kept() {
+    let millis = |variables: &[(&str, &str)]| {
+        let backoff = of_reference(variables).backoff;
+        (backoff.initial.as_millis(), backoff.max.as_millis(), backoff.jitter)
+    };
+    let (initial, retry) =
+        ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL");
+    let (max, jitter) = ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "XDS_CLIENT_BACKOFF_JITTER");
+    let factor = "XDS_CLIENT_BACKOFF_RANDOM_FACTOR";
+    assert_eq!(millis(&[]), (500, 30_000, 0.5));
+    assert_eq!(millis(&[(initial, "10s"), (max, "60s"), (factor, "0.25")]), (10_000, 60_000, 0.25));
+    assert_eq!(millis(&[(retry, "3s")]), (3_000, 30_000, 0.5));
+    assert_eq!(millis(&[(retry, "3s"), (initial, "1s"), (jitter, "false")]), (1_000, 30_000, 0.0));
+    assert_eq!(millis(&[(initial, "2m")]), (30_000, 30_000, 0.5));
+}
+
+#[test]
+fn ours_say_where_the_control_plane_is() {
+    let line = "--rules xds --xds-server https://plane:18001 --xds-ca /ca.pem --xds-server-name other";
+    let told = settings(line, &[]).rules.xds.expect("named");
+    assert_eq!(told.tls.expect("https").server_name.as_deref(), Some("other"));
+    assert_eq!(told.keepalive.as_secs(), 360);
+    for (line, flag) in [
+        ("--rules xds", "--rules: xds needs --xds-server"),
+        ("--xds-server http://plane:1", "--xds-server: needs --rules xds"),
+        (
+            "--rules xds --xds-server http://plane:1 --xds-ca /ca",
+            "--xds-ca: needs --xds-server with an https:// URL",
+        ),
+        ("--rules xds --xds-server https://plane:1 --xds-client-cert /c", "--xds-client-cert: needs"),
+        ("--rules xds --xds-server plane:1", "--xds-server"),
+        ("--rules xds --xds-server http://plane:1 --xds-headers secret", "--xds-headers"),
+    ] {
+        let refusal = refusal(line, &[]);
+        assert!(refusal.contains(flag) && !refusal.contains("secret"), "{refusal}");
+    }
+}
+
+#[test]
+fn what_is_meant_for_a_control_plane_has_no_effect_without_one() {
+    let server = ("CONFIG_GRPC_XDS_SERVER_URL", "plane:18000");
+    for (line, variables, why) in [
+        ("", vec![server], "CONFIG_TYPE is not GRPC_XDS_SOTW"),
+        ("--rules directory", vec![MEANT, server], "--rules says where rules come from"),
+    ] {
+        let settings = settings(line, &variables);
+        assert_eq!((settings.rules.source, settings.rules.xds), (RulesSource::Directory, None));
+        assert!(settings.notices[0].contains(why), "{:?}", settings.notices);
+    }
+    assert!(refusal("", &[("CONFIG_TYPE", "ETCD")]).contains("expected FILE or GRPC_XDS_SOTW"));
+    assert!(
+        refusal("", &[MEANT, ("XDS_CLIENT_BACKOFF_JITTER", "maybe")]).contains("XDS_CLIENT_BACKOFF_JITTER")
+    );
+}

@@ -1,0 +1,192 @@
+//! StatsD.
+
+use std::time::Duration;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use super::{error::Problem, value::positive_duration};
+use crate::statsd::{Rewrite, Target};
+
+/// Where counts are sent, and how they read.
+#[derive(Clone, Debug)]
+pub struct StatsdSettings {
+    /// The server.
+    pub target: Target,
+    /// How often.
+    pub interval: Duration,
+    /// What every metric is tagged with: keys and values.
+    pub tags: Vec<(String, String)>,
+    /// How a line looks.
+    pub format: StatsdFormat,
+    /// Other names and more tags, the first that matches; for [`StatsdFormat::Dogstatsd`] alone.
+    pub rewrites: Vec<Rewrite>,
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StatsdFormat {
+    /// Tags are part of the name: NAME.__KEY=VALUE:1|c.
+    Plain,
+    /// As Datadog's agent has it: NAME:1|c|#KEY:VALUE.
+    Dogstatsd,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "StatsD (none without --statsd)")]
+pub(super) struct StatsdFlags {
+    /// StatsD server that counts are sent to: udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH (datagrams).
+    #[arg(long, value_name = "URL")]
+    statsd: Option<Target>,
+    /// What lines look like: plain (tags are part of the name, as in NAME.__KEY=VALUE:1|c) or dogstatsd
+    /// (NAME:1|c|#KEY:VALUE).
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = StatsdFormat::Plain, hide_possible_values = true)]
+    statsd_format: StatsdFormat,
+    /// How often.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive_duration)]
+    statsd_interval: Duration,
+    /// Tags of every metric.
+    #[arg(long, value_name = "KEY:VALUE,…", value_parser = tags)]
+    statsd_tags: Option<Tags>,
+    /// Other names for metrics, with tags made from parts of their names, one a line or given several times; the first
+    /// whose regular expression matches counts. $1 stands for what its first group matched. Only for dogstatsd.
+    #[arg(long, value_name = "PATTERN NAME [TAG:VALUE,…]", value_parser = rewrites, action = ArgAction::Append)]
+    statsd_rewrite: Vec<Rewrites>,
+}
+
+/// Keys and values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Tags(Vec<(String, String)>);
+
+/// What one value says.
+#[derive(Clone, Debug)]
+struct Rewrites(Vec<Rewrite>);
+
+impl StatsdFlags {
+    pub(super) fn resolve(self) -> Result<Option<StatsdSettings>, Problem> {
+        let Some(target) = self.statsd else { return Ok(None) };
+        let rewrites: Vec<_> =
+            self.statsd_rewrite.into_iter().flat_map(|Rewrites(rewrites)| rewrites).collect();
+        if self.statsd_format == StatsdFormat::Plain && !rewrites.is_empty() {
+            return Err(Problem::new("--statsd-rewrite", "needs --statsd-format dogstatsd"));
+        }
+        Ok(Some(StatsdSettings {
+            target,
+            interval: self.statsd_interval,
+            tags: self.statsd_tags.map(|Tags(tags)| tags).unwrap_or_default(),
+            format: self.statsd_format,
+            rewrites,
+        }))
+    }
+}
+
+/// Reads tags as the reference's EXTRA_TAGS has them.
+fn tags(text: &str) -> Result<Tags, String> {
+    let tag = |text: &str| match text.trim().split_once(':') {
+        Some((key, value)) if is_key(key) && !value.contains(char::is_control) => {
+            Ok((key.to_owned(), value.to_owned()))
+        }
+        _ => Err("expected KEY:VALUE,… with keys of letters, digits, _, -, . and /".to_owned()),
+    };
+    let mut tags: Vec<_> = text.split(',').map(tag).collect::<Result<_, _>>()?;
+    // A tag without a value is none there either.
+    tags.retain(|(_, value)| !value.is_empty());
+    Ok(Tags(tags))
+}
+
+fn is_key(text: &str) -> bool {
+    let may = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | '/');
+    !text.is_empty() && text.chars().all(may)
+}
+
+fn rewrites(text: &str) -> Result<Rewrites, String> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| line.parse().map_err(|error| format!("{error}"))).collect::<Result<_, _>>().map(Rewrites)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::settings::{Command, SettingsError, parse};
+
+    fn read(words: &[&str], variables: &[(&str, &str)]) -> Result<Option<StatsdSettings>, SettingsError> {
+        let words = ["tollgate"].iter().chain(words).map(OsString::from);
+        let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        match parse(words, variables)? {
+            Command::Serve(settings) => Ok(settings.statsd),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_is_sent_by_default_and_a_flag_wins_over_what_the_reference_has() {
+        assert!(read(&[], &[]).expect("settings").is_none());
+        let of_reference = [
+            ("USE_DOG_STATSD", "true"),
+            ("STATSD_HOST", "agent"),
+            ("EXTRA_TAGS", "a:b"),
+            ("STATS_FLUSH_INTERVAL", "3s"),
+        ];
+        let there = read(&[], &of_reference).expect("settings").expect("a server");
+        assert_eq!(there.target, Target::Udp("agent:8125".to_owned()));
+        assert_eq!((there.format, there.interval), (StatsdFormat::Dogstatsd, Duration::from_secs(3)));
+        assert_eq!(there.tags, [("a".to_owned(), "b".to_owned())]);
+        let words = ["--statsd", "unix:///s", "--statsd-format", "plain", "--statsd-tags", "c:d"];
+        let ours = read(&words, &of_reference).expect("settings").expect("a server");
+        assert_eq!(ours.target, Target::Unix("/s".into()));
+        assert_eq!((ours.format, ours.interval), (StatsdFormat::Plain, Duration::from_secs(3)));
+        assert_eq!(ours.tags, [("c".to_owned(), "d".to_owned())]);
+        let ours = read(&words, &[("DISABLE_STATS", "true")]).expect("settings");
+        assert!(ours.is_some(), "the flag is stronger");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_where_it_was_said() {
+        let mogrifier = |pattern, name| {
+            [
+                ("USE_DOG_STATSD", "true"),
+                ("USE_DOG_STATSD_MOGRIFIERS", "X"),
+                ("DOG_STATSD_MOGRIFIER_X_PATTERN", pattern),
+                ("DOG_STATSD_MOGRIFIER_X_NAME", name),
+            ]
+        };
+        for (words, variables, expected) in [
+            (&["--statsd", "agent:8125"][..], &[][..], "--statsd: expected udp://HOST:PORT"),
+            (
+                &["--statsd", "udp://a:1", "--statsd-rewrite", "a b"],
+                &[],
+                "--statsd-rewrite: needs --statsd-format dogstatsd",
+            ),
+            (&[], &[("STATSD_PORT", "none")], "STATSD_HOST with STATSD_PORT: expected udp://HOST:PORT"),
+            (&[], &[("EXTRA_TAGS", "a")], "EXTRA_TAGS: expected KEY:VALUE"),
+            (&[], &[("STATS_FLUSH_INTERVAL", "10")], "STATS_FLUSH_INTERVAL: expected a duration"),
+            (&[], &mogrifier("(", "a"), "DOG_STATSD_MOGRIFIER_X: the pattern is no regular expression"),
+            (&[], &mogrifier("(a)", "$2"), "DOG_STATSD_MOGRIFIER_X: the pattern has no group $2"),
+        ] {
+            let error = read(words, variables).expect_err("wrong").to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let lines = [("TOLLGATE_STATSD_REWRITE", "a b\nc d e:f"), ("USE_DOG_STATSD", "true")];
+        assert_eq!(read(&[], &lines).expect("settings").expect("a server").rewrites.len(), 2);
+        let twice = ["--statsd-rewrite", "a b", "--statsd-rewrite", "c d"];
+        assert_eq!(read(&twice, &lines).expect("settings").expect("a server").rewrites.len(), 2);
+    }
+
+    #[test]
+    fn tags_are_keys_and_values() {
+        let of = |text| tags(text).map(|Tags(tags)| tags);
+        let tag = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(of("env:prod, a-b:c:d"), Ok(vec![tag("env", "prod"), tag("a-b", "c:d")]));
+        assert_eq!(of("a:,b.c:d"), Ok(vec![tag("b.c", "d")]));
+        for bad in ["", "a", ":b", "a:b,", "a=b:c", "a|b:c", "a:b\nc:1|c", "a b:c"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_value_has_a_rewrite_a_line() {
+        assert_eq!(rewrites("\n(a) b$1\n\n c d e:f\n").map(|Rewrites(all)| all.len()), Ok(2));
+        assert!(rewrites("a b\nc").is_err_and(|error| error.contains("PATTERN NAME")));
+    }
+}

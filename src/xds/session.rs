@@ -1,0 +1,74 @@
+//! What is known of a control plane from one stream to the next, and what it is asked for.
+
+use prost_types::{Struct, Value, value::Kind};
+
+use crate::{
+    config::{Fingerprint, TYPE_URL},
+    proto::{
+        envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
+        google::rpc::Status,
+    },
+    settings::XdsSettings,
+};
+
+/// gRPC's code for what can't be used as it is.
+const INVALID_ARGUMENT: i32 = 3;
+/// Bytes of a report that a control plane is told.
+const MOST_TOLD: usize = 16 << 10;
+
+/// What was good, and what was not.
+#[derive(Debug)]
+pub(super) struct Session {
+    node: Node,
+    /// The last version that was good, in the control plane's words.
+    version: String,
+    /// The content of that version.
+    pub(super) accepted: Option<Fingerprint>,
+    /// The content of what was refused last, and why, until something is good again.
+    pub(super) refused: Option<(Fingerprint, String)>,
+}
+
+impl Session {
+    pub(super) fn new(settings: &XdsSettings) -> Self {
+        let text = |text: &String| Value { kind: Some(Kind::StringValue(text.clone())) };
+        let fields = settings.node_metadata.iter().map(|(key, value)| (key.clone(), text(value))).collect();
+        let node = Node {
+            id: settings.node_id.clone(),
+            metadata: Some(Struct { fields }),
+            user_agent_name: env!("CARGO_PKG_NAME").to_owned(),
+            user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..Node::default()
+        };
+        Self { node, version: String::new(), accepted: None, refused: None }
+    }
+
+    /// What opens a stream.
+    pub(super) fn opening(&self) -> DiscoveryRequest {
+        DiscoveryRequest { node: Some(self.node.clone()), ..self.request(String::new()) }
+    }
+
+    /// Says that the version is in force.
+    pub(super) fn ack(&mut self, version: String, nonce: String) -> DiscoveryRequest {
+        self.version = version;
+        self.request(nonce)
+    }
+
+    /// Says that what had the nonce is not, and why.
+    pub(super) fn nack(&self, nonce: String, reason: &str) -> DiscoveryRequest {
+        let end = (0..=MOST_TOLD.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
+        let message = reason.get(..end.unwrap_or_default()).unwrap_or_default().to_owned();
+        let error_detail = Some(Status { code: INVALID_ARGUMENT, message });
+        DiscoveryRequest { error_detail, ..self.request(nonce) }
+    }
+
+    fn request(&self, response_nonce: String) -> DiscoveryRequest {
+        DiscoveryRequest {
+            version_info: self.version.clone(),
+            node: None,
+            resource_names: Vec::new(),
+            type_url: TYPE_URL.to_owned(),
+            response_nonce,
+            error_detail: None,
+        }
+    }
+}

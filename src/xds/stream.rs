@@ -1,0 +1,184 @@
+//! One conversation with a control plane.
+
+use std::{
+    pin::{Pin, pin},
+    time::Duration,
+};
+
+use futures_util::{Stream, StreamExt as _, TryFutureExt as _, stream};
+use http::HeaderMap;
+use tokio::{
+    select,
+    sync::mpsc::{self, UnboundedSender},
+    task::spawn_blocking,
+    time::{Instant, Sleep, sleep, sleep_until},
+};
+use tonic::{Request, Response, Status, metadata::MetadataMap, transport::Channel};
+
+use super::{
+    client::Client,
+    connect::in_full,
+    push::{self, Judged, Known, Outcome},
+};
+use crate::{
+    config::Fingerprint,
+    proto::envoy::service::discovery::v3::{
+        DiscoveryRequest, DiscoveryResponse,
+        aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
+    },
+};
+
+/// Between two answers to the same content. Some control planes send what was refused again at once, and would do so as
+/// fast as both sides can.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Why a conversation ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StreamError {
+    /// The control plane ended it, or the connection broke.
+    #[error("{0}")]
+    Failed(String),
+    /// The control plane ended it in order.
+    #[error("it ended the stream")]
+    Ended,
+    /// The process is about to end.
+    #[error("the process stops")]
+    Stopping,
+}
+
+/// What waits for its time to be sent.
+type Delayed = Option<(Instant, DiscoveryRequest)>;
+
+/// Talks until there is nobody to talk to.
+pub(super) async fn converse(client: &mut Client, channel: Channel) -> StreamError {
+    let (requests, incoming) = open(client, channel);
+    let mut incoming = pin!(incoming);
+    let mut silence: Pin<&mut Sleep> = pin!(sleep(client.settings.initial_fetch_timeout));
+    let mut is_silent = true;
+    let mut pacing = Pacing::default();
+    loop {
+        let message = select! {
+            message = incoming.next() => message,
+            () = &mut silence, if is_silent => {
+                is_silent = false;
+                client.outage.ends();
+                (client.rules.has_none)();
+                continue;
+            }
+            request = due(&mut pacing.delayed) => {
+                pacing.sent = Some(Instant::now());
+                // Nobody to take it: the other half tells why.
+                let _ = requests.send(request);
+                continue;
+            }
+        };
+        let response = match message {
+            Some(Ok(response)) => response,
+            Some(Err(status)) => return StreamError::Failed(reason_of(&status, client)),
+            None => return StreamError::Ended,
+        };
+        is_silent = false;
+        client.outage.heard();
+        match judge(client, response).await {
+            Some(judged) => pacing.answer(client, judged),
+            None => return StreamError::Stopping,
+        }
+    }
+}
+
+type Incoming = Result<DiscoveryResponse, Status>;
+
+/// Opens a stream, on which the first request is on its way.
+fn open(
+    client: &Client,
+    channel: Channel,
+) -> (UnboundedSender<DiscoveryRequest>, impl Stream<Item = Incoming> + use<>) {
+    // Not bounded, and yet never more than one answer to each response.
+    let (requests, outgoing) = mpsc::unbounded_channel();
+    let _ = requests.send(client.session.opening());
+    let outgoing = stream::unfold(outgoing, |mut outgoing| async {
+        let request = outgoing.recv().await?;
+        Some((request, outgoing))
+    });
+    let mut request = Request::new(outgoing);
+    let headers: HeaderMap = client.settings.headers.iter().cloned().collect();
+    *request.metadata_mut() = MetadataMap::from_headers(headers);
+    let mut service = AggregatedDiscoveryServiceClient::new(channel)
+        .max_decoding_message_size(client.settings.max_message_bytes);
+    // Servers may say nothing at all before their first message, not even that there is a stream.
+    let call = async move { service.stream_aggregated_resources(request).await };
+    (requests, call.map_ok(Response::into_inner).try_flatten_stream())
+}
+
+/// Waits until something is due, for ever when nothing waits.
+async fn due(delayed: &mut Delayed) -> DiscoveryRequest {
+    match delayed {
+        None => std::future::pending().await,
+        Some((at, _)) => sleep_until(*at).await,
+    }
+    match delayed.take() {
+        Some((_, request)) => request,
+        None => std::future::pending().await,
+    }
+}
+
+/// What became of a response; nothing when the process is about to end.
+async fn judge(client: &Client, response: DiscoveryResponse) -> Option<Judged> {
+    let session = &client.session;
+    let refused = session.refused.as_ref().map(|(fingerprint, _)| *fingerprint);
+    let known = Known { accepted: session.accepted, refused };
+    let rules = client.rules.clone();
+    spawn_blocking(move || push::judge(response, known, &rules)).await.ok()
+}
+
+/// When answers are sent.
+#[derive(Debug, Default)]
+struct Pacing {
+    sent: Option<Instant>,
+    delayed: Delayed,
+}
+
+impl Pacing {
+    /// Answers a response: at once if it said something new. An answer that waits is overtaken by the next one.
+    fn answer(&mut self, client: &mut Client, Judged { version, nonce, outcome }: Judged) {
+        let now = Instant::now();
+        let pause = || self.sent.and_then(|sent| sent.checked_add(PAUSE)).unwrap_or(now).max(now);
+        let (at, request) = match outcome {
+            Outcome::InForce(fingerprint) => (now, accept(client, version, nonce, Some(fingerprint))),
+            Outcome::Unchanged => (pause(), accept(client, version, nonce, None)),
+            Outcome::Refused(fingerprint, reason) => {
+                let request = client.session.nack(nonce, &reason);
+                client.session.refused = Some((fingerprint, reason));
+                (now, request)
+            }
+            Outcome::RefusedBefore => {
+                let reason = client.session.refused.as_ref().map_or("", |(_, reason)| reason);
+                (pause(), client.session.nack(nonce, reason))
+            }
+        };
+        self.delayed = Some((at, request));
+    }
+}
+
+/// Takes note of a good version, and says so.
+fn accept(client: &mut Client, version: String, nonce: String, new: Option<Fingerprint>) -> DiscoveryRequest {
+    client.outage.accepted(&version);
+    client.session.accepted = new.or(client.session.accepted);
+    if client.session.refused.take().is_some() && new.is_none() {
+        client.rules.status.update(|state| state.problem = None);
+    }
+    client.told.send_replace(true);
+    client.session.ack(version, nonce)
+}
+
+/// Why the control plane ended it, with what helps.
+fn reason_of(status: &Status, client: &Client) -> String {
+    let text = format!("{}: {}", status.code().description(), in_full(status));
+    match status.code() == tonic::Code::OutOfRange {
+        true => {
+            let most = client.settings.max_message_bytes;
+            format!("{text}; --xds-max-message-bytes is {most}")
+        }
+        false => text,
+    }
+}

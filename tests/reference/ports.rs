@@ -1,0 +1,79 @@
+//! The reference's ports and paths, and the signals that it hears.
+
+use tonic::transport::Endpoint;
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
+
+use super::running::{Running, Variables};
+use crate::support::{free_port, http, tollgate::rules};
+
+const RULES: &str = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 1}\n";
+
+/// The program with rules of a directory and these variables.
+fn start(directory: &tempfile::TempDir, others: &[(&str, &str)]) -> Running {
+    let mut variables: Variables = [
+        ("RUNTIME_ROOT".to_owned(), directory.path().display().to_string()),
+        ("RUNTIME_APPDIRECTORY".to_owned(), ".".to_owned()),
+        ("TOLLGATE_STORE".to_owned(), "memory".to_owned()),
+    ]
+    .into();
+    variables.extend(others.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    Running::start(variables)
+}
+
+#[test]
+fn what_the_debug_port_has_not_it_says_where_to_find() {
+    let config = rules(RULES);
+    let running = start(&config, &[]);
+    assert_eq!(http::get(&running.url("DEBUG_PORT", "/")).status, 200);
+    for (path, told) in [
+        ("/stats", "/metrics"),
+        ("/debug/pprof/", "perf record"),
+        ("/debug/pprof/profile", "perf record"),
+        ("/debug/pprof/trace?seconds=1", "perf record"),
+    ] {
+        let answer = http::get(&running.url("DEBUG_PORT", path));
+        assert_eq!((answer.status, answer.body.lines().count()), (404, 1), "{path}");
+        assert!(answer.body.contains(told), "{path}: {}", answer.body);
+    }
+}
+
+#[test]
+fn the_port_for_metrics_has_them_at_its_path_and_nothing_else() {
+    let config = rules(RULES);
+    let address = format!("127.0.0.1:{}", free_port());
+    let variables = [("TOLLGATE_METRICS_ADDRESS", &*address), ("TOLLGATE_METRICS_PATH", "/a/b")];
+    let running = start(&config, &variables);
+    let page = http::get(&format!("http://{address}/a/b"));
+    assert!(page.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));
+    assert!(page.body.contains("\ntollgate_rules 1\n"), "{}", page.body);
+    // Names of the reference are another matter.
+    assert!(!page.body.contains("ratelimit_service_"));
+    for path in ["/", "/metrics", "/a/b/", "/json", "/healthcheck"] {
+        assert_eq!(http::get(&format!("http://{address}{path}")).status, 404, "{path}");
+    }
+    let posted = http::post(&format!("http://{address}/a/b"), "{}");
+    assert_eq!(posted.status, 405);
+    assert!(running.output().contains("metrics have a port of their own"), "{}", running.output());
+}
+
+#[tokio::test]
+async fn health_goes_by_the_name_that_it_has_there() {
+    let config = rules(RULES);
+    let running = start(&config, &[]);
+    let endpoint = Endpoint::from_shared(running.url("GRPC_PORT", "")).expect("a URL");
+    let mut health = HealthClient::new(endpoint.connect().await.expect("it listens"));
+    let answer = health.check(HealthCheckRequest { service: "ratelimit".to_owned() }).await;
+    assert_eq!(answer.expect("known").into_inner().status(), ServingStatus::Serving);
+}
+
+#[test]
+fn every_signal_that_ends_it_there_ends_it_in_order() {
+    let config = rules(RULES);
+    for signal in ["HUP", "TERM", "INT"] {
+        let mut running = start(&config, &[]);
+        running.signal(signal);
+        assert_eq!(running.wait(), Some(0), "{signal}: {}", running.output());
+    }
+}

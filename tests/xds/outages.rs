@@ -1,0 +1,92 @@
+//! Times without a control plane.
+
+use std::time::Duration;
+
+use super::{
+    Asking,
+    server::{ControlPlane, Manner, config},
+};
+use crate::support::{
+    free_port,
+    proxy::{Proxy, Way},
+};
+
+#[tokio::test]
+async fn rules_stay_while_the_control_plane_is_away_and_what_changed_counts_once_it_is_back() {
+    let plane = ControlPlane::start();
+    let port = plane.port;
+    plane.push("7", &[config("web", "key", 0)]);
+    let asking = Asking::start(&plane.url(), &["--xds-backoff-max", "500ms"]);
+    let mut client = asking.client().await;
+    plane.wait_for_ack("7");
+    drop(plane);
+
+    let rules = asking.wait_for_rules(|rules| !rules["control_plane"]["problem"].is_null());
+    assert_eq!(rules["control_plane"]["link"], "connecting", "{rules}");
+    assert!(rules["problem"].is_null(), "{rules}");
+    assert_eq!(asking.metric("tollgate_xds_connected"), 0.0);
+    // Several attempts, of which the log is not to be full.
+    asking.wait_for_log("Connection refused");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!client.passes("web", &[("key", "a")]).await);
+    assert!(asking.is_ready());
+    let told = asking.log().matches("is away").count();
+    assert!((1..=2).contains(&told), "once that it was lost, once that nobody is there: {}", asking.log());
+
+    // Its versions begin anew.
+    let plane = ControlPlane::start_as(port, Manner::Serves, None);
+    plane.push("1", &[config("web", "key", 1_000)]);
+    let opening = plane.wait_for(|_| true);
+    assert_eq!((&*opening.version_info, &*opening.response_nonce), ("7", ""));
+    assert!(opening.node.is_some());
+    plane.wait_for_ack("1");
+    assert!(client.passes("web", &[("key", "a")]).await);
+    asking.wait_for_rules(|rules| rules["control_plane"]["link"] == "connected");
+    assert_eq!(asking.metric("tollgate_xds_connected"), 1.0);
+    asking.wait_for_log("is there");
+}
+
+#[test]
+fn what_is_unchanged_after_an_outage_stays_as_it_is() {
+    let plane = ControlPlane::start();
+    let port = plane.port;
+    plane.push("1", &[config("web", "key", 5)]);
+    let asking = Asking::start(&plane.url(), &["--xds-backoff-max", "500ms"]);
+    plane.wait_for_ack("1");
+    let before = asking.rules();
+    drop(plane);
+    asking.wait_for_rules(|rules| rules["control_plane"]["link"] == "connecting");
+    let plane = ControlPlane::start_as(port, Manner::Serves, None);
+    plane.push("1", &[config("web", "key", 5)]);
+    plane.wait_for_ack("1");
+    let after = asking.rules();
+    assert_eq!(after["since_ms"], before["since_ms"]);
+    assert_eq!(asking.metric("tollgate_config_loads_total{result=\"success\"}"), 1.0);
+}
+
+#[test]
+fn a_control_plane_that_ends_each_stream_is_not_flooded() {
+    let plane = ControlPlane::start_as(free_port(), Manner::Closes, None);
+    let asking = Asking::spawn(&plane.url(), &["--start-without-rules"]);
+    asking.wait_for_log("it ended the stream");
+    std::thread::sleep(Duration::from_secs(4));
+    // After 0.25 to 0.5 s, 0.5 to 1 s, and so on.
+    let streams = plane.headers().len();
+    assert!((3..=7).contains(&streams), "{streams} in four seconds");
+    assert!(!asking.is_ready());
+    assert_eq!(asking.log().matches("is away").count(), 1, "{}", asking.log());
+}
+
+#[test]
+fn a_control_plane_that_vanished_without_a_word_is_noticed() {
+    let plane = ControlPlane::start();
+    plane.push("1", &[config("web", "key", 5)]);
+    let proxy = Proxy::to(plane.port);
+    let flags = ["--xds-keepalive", "1s", "--xds-backoff-max", "500ms"];
+    let asking = Asking::start(&format!("http://127.0.0.1:{}", proxy.port()), &flags);
+    plane.wait_for_ack("1");
+    proxy.set_both(Way::Silent);
+    asking.wait_for_rules(|rules| rules["control_plane"]["link"] == "connecting");
+    proxy.set_both(Way::Open);
+    asking.wait_for_rules(|rules| rules["control_plane"]["link"] == "connected");
+}

@@ -1,0 +1,268 @@
+//! A control plane that answers as go-control-plane does, and by what tests tell it otherwise.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use futures_util::{Stream, StreamExt as _, stream};
+use prost::Message as _;
+use prost_types::Any;
+use tokio::{
+    net::TcpListener,
+    runtime::Builder,
+    select,
+    sync::{mpsc, oneshot, watch},
+};
+use tollgate::proto::{
+    envoy::service::discovery::v3::{
+        DiscoveryRequest, DiscoveryResponse,
+        aggregated_discovery_service_server::{AggregatedDiscoveryService, AggregatedDiscoveryServiceServer},
+    },
+    ratelimit::config::ratelimit::v3::{
+        RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
+    },
+};
+use tonic::{
+    Request, Response, Status, Streaming, async_trait,
+    metadata::MetadataMap,
+    transport::{Certificate, Identity, Server, ServerTlsConfig, server::TcpIncoming},
+};
+
+use crate::support::{
+    certificates::{Authority, Pair},
+    free_port,
+};
+
+pub(super) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+
+/// How long something may take that is to happen.
+pub(super) const SOON: Duration = Duration::from_secs(20);
+
+/// What it does with streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Sends what there is, and what comes.
+    Serves,
+    /// Ends each stream at once.
+    Closes,
+}
+
+struct Shared {
+    manner: Manner,
+    current: watch::Sender<Option<DiscoveryResponse>>,
+    requests: Mutex<Vec<DiscoveryRequest>>,
+    headers: Mutex<Vec<MetadataMap>>,
+    nonces: AtomicUsize,
+}
+
+/// A control plane on a port of its own; it ends with the test.
+pub(super) struct ControlPlane {
+    pub(super) port: u16,
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// The TLS of a control plane that wants to see certificates.
+pub(super) fn mutual_tls(shown: &Pair, clients: &Authority) -> ServerTlsConfig {
+    ServerTlsConfig::new()
+        .identity(Identity::from_pem(&shown.certificate, &shown.key))
+        .client_ca_root(Certificate::from_pem(clients.pem()))
+}
+
+impl ControlPlane {
+    pub(super) fn start() -> Self {
+        Self::start_as(free_port(), Manner::Serves, None)
+    }
+
+    pub(super) fn start_as(port: u16, manner: Manner, tls: Option<ServerTlsConfig>) -> Self {
+        let shared = Arc::new(Shared {
+            manner,
+            current: watch::Sender::new(None),
+            requests: Mutex::default(),
+            headers: Mutex::default(),
+            nonces: AtomicUsize::new(0),
+        });
+        let service = Service(Arc::clone(&shared));
+        let (stop, stopped) = oneshot::channel();
+        let (ready, listens) = std::sync::mpsc::channel();
+        let thread = thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+                let listener = TcpListener::bind(address).await.expect("a free port");
+                ready.send(()).expect("the test waits");
+                let mut server = Server::builder();
+                if let Some(tls) = tls {
+                    server = server.tls_config(tls).expect("good TLS");
+                }
+                let service =
+                    AggregatedDiscoveryServiceServer::new(service).max_encoding_message_size(usize::MAX);
+                let served = server.add_service(service).serve_with_incoming(TcpIncoming::from(listener));
+                select! {
+                    served = served => served.expect("it serves"),
+                    _ = stopped => {}
+                }
+            });
+        });
+        listens.recv().expect("it listens");
+        Self { port, shared, stop: Some(stop), thread: Some(thread) }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Sends rules to all who are there, and to those who come.
+    pub(super) fn push(&self, version: &str, configs: &[RateLimitConfig]) {
+        let resources = configs.iter().map(any).collect();
+        self.push_all(version, TYPE_URL, resources);
+    }
+
+    pub(super) fn push_all(&self, version: &str, type_url: &str, resources: Vec<Any>) {
+        let version_info = version.to_owned();
+        let response = DiscoveryResponse {
+            version_info,
+            resources,
+            type_url: type_url.to_owned(),
+            ..Default::default()
+        };
+        self.shared.current.send_replace(Some(response));
+    }
+
+    /// Everything that was asked so far.
+    pub(super) fn requests(&self) -> Vec<DiscoveryRequest> {
+        self.shared.requests.lock().expect("no panic").clone()
+    }
+
+    /// The headers of the streams so far.
+    pub(super) fn headers(&self) -> Vec<MetadataMap> {
+        self.shared.headers.lock().expect("no panic").clone()
+    }
+
+    /// Waits for a request.
+    pub(super) fn wait_for(&self, is_it: impl Fn(&DiscoveryRequest) -> bool) -> DiscoveryRequest {
+        until("a request", || self.requests().into_iter().find(|request| is_it(request)))
+    }
+
+    /// Waits until a version is said to be in force.
+    pub(super) fn wait_for_ack(&self, version: &str) -> DiscoveryRequest {
+        self.wait_for(|request| {
+            request.version_info == version
+                && request.error_detail.is_none()
+                && !request.response_nonce.is_empty()
+        })
+    }
+
+    /// Waits until something is refused for a reason that has `part` in it, and gives the reason.
+    pub(super) fn wait_for_nack(&self, part: &str) -> (DiscoveryRequest, String) {
+        let reason =
+            |request: &DiscoveryRequest| request.error_detail.as_ref().map(|detail| detail.message.clone());
+        let request = self.wait_for(|request| reason(request).is_some_and(|reason| reason.contains(part)));
+        let reason = reason(&request).expect("looked for");
+        (request, reason)
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || thread::panicking(), "the control plane panicked");
+        }
+    }
+}
+
+/// Waits for something.
+pub(super) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + SOON;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} does not come");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub(super) fn any(config: &RateLimitConfig) -> Any {
+    Any { type_url: TYPE_URL.to_owned(), value: config.encode_to_vec() }
+}
+
+/// A domain in which a key has so many requests an hour.
+pub(super) fn config(domain: &str, key: &str, requests_per_unit: u32) -> RateLimitConfig {
+    let unit = RateLimitUnit::Hour.into();
+    let rate_limit = Some(RateLimitPolicy { unit, requests_per_unit, ..Default::default() });
+    let descriptor = RateLimitDescriptor { key: key.to_owned(), rate_limit, ..Default::default() };
+    RateLimitConfig {
+        name: format!("{domain}-rules"),
+        domain: domain.to_owned(),
+        descriptors: vec![descriptor],
+    }
+}
+
+struct Service(Arc<Shared>);
+
+type Answers = Pin<Box<dyn Stream<Item = Result<DiscoveryResponse, Status>> + Send>>;
+
+#[async_trait]
+impl AggregatedDiscoveryService for Service {
+    type StreamAggregatedResourcesStream = Answers;
+
+    async fn stream_aggregated_resources(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Answers>, Status> {
+        self.0.headers.lock().expect("no panic").push(request.metadata().clone());
+        if self.0.manner == Manner::Closes {
+            return Ok(Response::new(Box::pin(stream::empty())));
+        }
+        let (answers, outgoing) = mpsc::unbounded_channel();
+        tokio::spawn(converse(Arc::clone(&self.0), request.into_inner(), answers));
+        let outgoing =
+            stream::unfold(outgoing, |mut outgoing| async { Some((outgoing.recv().await?, outgoing)) });
+        Ok(Response::new(Box::pin(outgoing)))
+    }
+}
+
+/// Answers a request whose version is another one at once, and otherwise when there is another one.
+async fn converse(
+    shared: Arc<Shared>,
+    mut requests: Streaming<DiscoveryRequest>,
+    answers: mpsc::UnboundedSender<Result<DiscoveryResponse, Status>>,
+) {
+    let mut changes = shared.current.subscribe();
+    let (mut nonce, mut watched) = (String::new(), None::<String>);
+    loop {
+        select! {
+            request = requests.next() => {
+                let Some(Ok(request)) = request else { return };
+                shared.requests.lock().expect("no panic").push(request.clone());
+                if request.response_nonce == nonce {
+                    watched = Some(request.version_info);
+                }
+            }
+            changed = changes.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+        let current = changes.borrow_and_update().clone();
+        let (Some(version), Some(response)) = (&watched, current) else { continue };
+        // What opened the stream is answered in any case.
+        if *version != response.version_info || nonce.is_empty() {
+            nonce = shared.nonces.fetch_add(1, Ordering::Relaxed).to_string();
+            watched = None;
+            let _ = answers.send(Ok(DiscoveryResponse { nonce: nonce.clone(), ..response }));
+        }
+    }
+}

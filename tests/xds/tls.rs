@@ -1,0 +1,119 @@
+//! TLS to the control plane, with certificates on both sides.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::{
+    Asking,
+    server::{ControlPlane, Manner, config, mutual_tls},
+    write,
+};
+use crate::support::{
+    certificates::{Authority, Pair},
+    free_port,
+};
+
+/// The files of one side: what it trusts, and what it shows.
+fn files(trusted: &Authority, shown: &Pair) -> TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    put(directory.path(), trusted, shown);
+    directory
+}
+
+fn put(directory: &Path, trusted: &Authority, shown: &Pair) {
+    write(directory, "ca.crt", &trusted.pem());
+    write(directory, "tls.crt", &shown.certificate);
+    write(directory, "tls.key", &shown.key);
+}
+
+/// A tollgate that uses them.
+fn ask(port: u16, directory: &Path, flags: &[&str]) -> Asking {
+    let file = |name: &str| directory.join(name).display().to_string();
+    let (ca, certificate, key) = (file("ca.crt"), file("tls.crt"), file("tls.key"));
+    let own = ["--xds-ca", &ca, "--xds-client-cert", &certificate, "--xds-client-key", &key];
+    let steady = ["--xds-backoff-max", "500ms", "--start-without-rules"];
+    Asking::spawn(&format!("https://localhost:{port}"), &[&own[..], &steady, flags].concat())
+}
+
+#[test]
+fn a_control_plane_that_no_known_authority_vouches_for_gets_nothing_until_the_file_is_mended() {
+    let (good, other) = (Authority::new("good"), Authority::new("other"));
+    let tls = mutual_tls(&good.sign(&["localhost"]), &good);
+    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    plane.push("1", &[config("web", "key", 0)]);
+    let own = good.sign(&["tollgate"]);
+    let directory = files(&other, &own);
+    let asking = ask(plane.port, directory.path(), &[]);
+    let log = asking.wait_for_log("is away");
+    assert!(log.contains("UnknownIssuer"), "{log}");
+    assert!(!asking.is_ready() && plane.requests().is_empty());
+    write(directory.path(), "ca.crt", &good.pem());
+    asking.tollgate.wait_until_ready();
+    plane.wait_for_ack("1");
+}
+
+#[test]
+fn a_control_plane_sees_the_certificate_of_the_moment() {
+    let (servers, clients, others) =
+        (Authority::new("servers"), Authority::new("clients"), Authority::new("others"));
+    let tls = mutual_tls(&servers.sign(&["localhost"]), &clients);
+    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    plane.push("1", &[config("web", "key", 0)]);
+    let directory = files(&servers, &others.sign(&["tollgate"]));
+    let asking = ask(plane.port, directory.path(), &[]);
+    asking.wait_for_log("is away");
+    assert!(!asking.is_ready() && plane.requests().is_empty());
+    put(directory.path(), &servers, &clients.sign(&["tollgate"]));
+    asking.tollgate.wait_until_ready();
+    plane.wait_for_ack("1");
+    drop(plane);
+
+    // Both sides have new ones.
+    let (servers, clients) = (Authority::new("servers 2"), Authority::new("clients 2"));
+    put(directory.path(), &servers, &clients.sign(&["tollgate"]));
+    let plane = ControlPlane::start_as(
+        free_port_of(&asking),
+        Manner::Serves,
+        Some(mutual_tls(&servers.sign(&["localhost"]), &clients)),
+    );
+    plane.push("2", &[config("web", "key", 1)]);
+    plane.wait_for_ack("2");
+}
+
+/// The port that it asks.
+fn free_port_of(asking: &Asking) -> u16 {
+    let log = asking.log();
+    let (_, rest) = log.split_once("https://localhost:").expect("told");
+    rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a port")
+}
+
+#[test]
+fn a_certificate_may_have_another_name_if_that_is_said() {
+    let authority = Authority::new("one");
+    let tls = mutual_tls(&authority.sign(&["envoy-gateway"]), &authority);
+    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    plane.push("1", &[config("web", "key", 0)]);
+    let directory = files(&authority, &authority.sign(&["tollgate"]));
+    let strict = ask(plane.port, directory.path(), &[]);
+    let log = strict.wait_for_log("is away");
+    assert!(log.contains("certificate not valid for name \"localhost\""), "{log}");
+    let told = ask(plane.port, directory.path(), &["--xds-server-name", "envoy-gateway"]);
+    told.tollgate.wait_until_ready();
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_named_and_read_again() {
+    let authority = Authority::new("one");
+    let tls = mutual_tls(&authority.sign(&["localhost"]), &authority);
+    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    plane.push("1", &[config("web", "key", 0)]);
+    let own = authority.sign(&["tollgate"]);
+    let directory = files(&authority, &own);
+    write(directory.path(), "tls.key", "nothing of use");
+    let asking = ask(plane.port, directory.path(), &[]);
+    let log = asking.wait_for_log("--xds-client-key: ");
+    assert!(log.contains("expected a private key in PEM form") && !log.contains("nothing of use"), "{log}");
+    write(directory.path(), "tls.key", &own.key);
+    asking.tollgate.wait_until_ready();
+}
