@@ -96,6 +96,12 @@ enum Place {
 }
 
 impl Told {
+    /// One that counts itself where it is confirmed.
+    #[cfg(test)]
+    pub(crate) fn counted_by(told: &Arc<AtomicU64>) -> Self {
+        Self(Place::Service { told: Arc::clone(told), amount: 1 })
+    }
+
     /// Notes that the change was told.
     pub fn confirm(self) {
         match self.0 {
