@@ -10,12 +10,15 @@ use std::{
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use crate::support::{
-    certificates::Authority,
-    http,
-    prometheus::{Prometheus, promtool},
-    redis::Redis,
-    tollgate::{Tollgate, project, request, rules},
+use crate::{
+    support::{
+        certificates::Authority,
+        http,
+        prometheus::{Prometheus, promtool},
+        redis::Redis,
+        tollgate::{Tollgate, project, request, rules},
+    },
+    xds::server::ControlPlane,
 };
 
 const DASHBOARD: &str = "deploy/grafana/tollgate.json";
@@ -42,12 +45,14 @@ fn page(tollgate: &Tollgate) -> String {
 }
 
 /// Instances of every kind: with a Redis that has versions of the rules, with one that is not there, and without any but
-/// with TLS.
+/// with TLS or a control plane.
 struct Instances {
     redis: Tollgate,
     degraded: Tollgate,
     memory: Tollgate,
+    asking: Tollgate,
     _server: Redis,
+    _plane: ControlPlane,
     _directories: [tempfile::TempDir; 2],
 }
 
@@ -65,11 +70,15 @@ impl Instances {
             ["cert.pem", "key.pem"].map(|name| files.path().join(name).display().to_string());
         let tls = ["--grpc-tls-cert", &certificate, "--grpc-tls-key", &key];
         let memory = Tollgate::start(config.path(), &tls);
-        Self { redis, degraded, memory, _server: server, _directories: [config, files] }
+        let plane = ControlPlane::start();
+        plane.push("1", &[]);
+        let asking = Tollgate::start(config.path(), &["--rules", "xds", "--xds-server", &plane.url()]);
+        let directories = [config, files];
+        Self { redis, degraded, memory, asking, _server: server, _plane: plane, _directories: directories }
     }
 
-    fn all(&self) -> [&Tollgate; 3] {
-        [&self.redis, &self.degraded, &self.memory]
+    fn all(&self) -> [&Tollgate; 4] {
+        [&self.redis, &self.degraded, &self.memory, &self.asking]
     }
 
     /// Requests of every kind: that pass, that are near and over a limit, watched, of unknown domains, and malformed.
@@ -243,7 +252,7 @@ async fn times_degraded_hits_and_certificates_are_told() {
     let instances = Instances::start();
     instances.ask().await;
     wait_for(&instances.redis, "tollgate_redis_connections{state=\"down\"} 0").await;
-    let [redis, degraded, memory] = instances.all().map(|tollgate| samples(&page(tollgate)));
+    let [redis, degraded, memory, _] = instances.all().map(|tollgate| samples(&page(tollgate)));
     assert_eq!(redis["tollgate_request_duration_seconds_count"], 7.0);
     assert_eq!(redis["tollgate_request_duration_seconds_bucket{le=\"+Inf\"}"], 7.0);
     // One of an unknown domain and one that is malformed ask nobody.

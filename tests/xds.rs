@@ -4,7 +4,7 @@ mod gateway;
 mod hostile;
 mod outages;
 mod pushes;
-mod server;
+pub(crate) mod server;
 mod start;
 mod tls;
 

@@ -32,6 +32,7 @@ impl Statsd {
     /// When the operating system refuses a thread.
     pub fn start(settings: StatsdSettings) -> io::Result<Self> {
         let ((stop, stopped), (end, ended)) = (channel(), oneshot::channel());
+        // Nobody relies on it: a panic in there is logged, and ends no more than this.
         thread::Builder::new().name("statsd".to_owned()).spawn(move || {
             Output::new(settings).run(&stopped);
             drop(end);

@@ -65,3 +65,61 @@ impl<'a> Packets<'a> {
         sent.map_err(|Cut { error, .. }| error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Read as _,
+        net::{TcpListener, UdpSocket},
+        sync::{
+            Arc,
+            atomic::{AtomicU64, Ordering},
+        },
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::statsd::Target;
+
+    fn line(number: usize) -> String {
+        format!("{}{number}:1|c", "x".repeat(200))
+    }
+
+    #[test]
+    fn of_a_packet_that_was_cut_the_lines_that_were_taken_are_told_and_no_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let target = Target::Tcp(listener.local_addr().expect("a port").to_string());
+        let until = Instant::now() + Duration::from_millis(500);
+        let (mut socket, told) =
+            (Socket::open(&target, until).expect("it listens"), Arc::<AtomicU64>::default());
+        let mut packets = Packets::new(&mut socket, until);
+        // Until the server, which reads nothing, takes no more.
+        let pushed = (0..).find(|number| packets.push(&line(*number), Told::counted_by(&told)).is_err());
+        drop(socket);
+        let mut text = String::new();
+        listener.accept().expect("a connection").0.read_to_string(&mut text).expect("a text");
+        let whole = text.split('\n').enumerate().filter(|(number, text)| *text == line(*number)).count();
+        assert!(whole > 100 && pushed.is_some_and(|pushed| whole <= pushed), "{whole} of {pushed:?}");
+        assert_eq!(told.load(Ordering::Relaxed), whole as u64);
+    }
+
+    #[test]
+    fn a_line_that_is_longer_than_a_packet_keeps_no_other_back() {
+        let server = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let target = Target::Udp(server.local_addr().expect("a port").to_string());
+        let until = Instant::now() + Duration::from_secs(20);
+        let (mut socket, told) =
+            (Socket::open(&target, until).expect("a socket"), Arc::<AtomicU64>::default());
+        let mut packets = Packets::new(&mut socket, until);
+        for line in ["a:1|c".to_owned(), "x".repeat(1_432), "y".repeat(1_431), "b:2|c".to_owned()] {
+            packets.push(&line, Told::counted_by(&told)).expect("sent");
+        }
+        assert_eq!(packets.finish().expect("sent"), 1);
+        let mut buffer = [0; 2_000];
+        let mut received = || server.recv(&mut buffer).map(|length| buffer[..length].to_vec()).expect("sent");
+        assert_eq!(received(), b"a:1|c");
+        assert_eq!(received(), "y".repeat(1_431).as_bytes());
+        assert_eq!(received(), b"b:2|c");
+        assert_eq!(told.load(Ordering::Relaxed), 4);
+    }
+}

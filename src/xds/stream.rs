@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     config::Fingerprint,
+    metrics,
     proto::envoy::service::discovery::v3::{
         DiscoveryRequest, DiscoveryResponse,
         aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
@@ -165,6 +166,8 @@ fn accept(client: &mut Client, version: String, nonce: String, new: Option<Finge
     client.outage.accepted(&version);
     client.session.accepted = new.or(client.session.accepted);
     if client.session.refused.take().is_some() && new.is_none() {
+        // What is in force is what is wanted, as if it had been loaded again.
+        metrics::config_load(true);
         client.rules.status.update(|state| state.problem = None);
     }
     client.told.send_replace(true);

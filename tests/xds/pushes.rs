@@ -102,11 +102,13 @@ fn going_back_from_a_bad_version_to_the_one_in_force_mends_it() {
     plane.push("2", &[config("", "key", 5)]);
     plane.wait_for_nack("domain: is missing or empty");
     let before = asking.wait_for_rules(|rules| !rules["problem"].is_null());
+    assert_eq!(asking.metric("tollgate_config_last_load_successful"), 0.0);
     plane.push("3", &[config("web", "key", 5)]);
     plane.wait_for_ack("3");
     let after = asking.rules();
     assert!(after["problem"].is_null(), "{after}");
     assert_eq!(after["since_ms"], before["since_ms"], "they were in force all the time");
+    assert_eq!(asking.metric("tollgate_config_last_load_successful"), 1.0);
 }
 
 #[test]
@@ -154,6 +156,20 @@ async fn no_resources_at_all_are_no_rules_at_all() {
 }
 
 #[test]
+fn rules_of_a_control_plane_can_be_seen_and_not_changed_here() {
+    let plane = ControlPlane::start();
+    plane.push("1", &[config("web", "key", 5)]);
+    let asking = Asking::start(&plane.url(), &[]);
+    let listed = http::get(&asking.tollgate.admin_url("/api/v1/rules")).body;
+    assert!(listed.contains("\"file\":\"resource web-rules\""), "{listed}");
+    let files = http::get(&asking.tollgate.admin_url("/api/v1/versions/current"));
+    assert_eq!(files.status, 404);
+    assert!(files.body.contains("the rules come from a control plane, which has no files"), "{}", files.body);
+    let status = http::get(&asking.tollgate.admin_url("/api/v1/status")).body;
+    assert!(status.contains("\"is_editable\":false"), "{status}");
+}
+
+#[test]
 fn a_control_plane_hears_who_asks() {
     let plane = ControlPlane::start();
     plane.push("1", &[]);
@@ -176,5 +192,4 @@ fn a_control_plane_hears_who_asks() {
     assert_eq!(headers.get("x-tenant").expect("sent"), "t");
     assert!(!asking.log().contains("sesame"));
     let files = http::get(&asking.tollgate.admin_url("/api/v1/rules/current"));
-    assert!(files.status == 404 || !files.body.contains("no/rules/here"), "{}", files.body);
 }

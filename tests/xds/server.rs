@@ -40,14 +40,14 @@ use crate::support::{
     free_port,
 };
 
-pub(super) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+pub(crate) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
 /// How long something may take that is to happen.
-pub(super) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// What it does with streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(crate) enum Manner {
     /// Sends what there is, and what comes.
     Serves,
     /// Ends each stream at once.
@@ -63,26 +63,26 @@ struct Shared {
 }
 
 /// A control plane on a port of its own; it ends with the test.
-pub(super) struct ControlPlane {
-    pub(super) port: u16,
+pub(crate) struct ControlPlane {
+    pub(crate) port: u16,
     shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 /// The TLS of a control plane that wants to see certificates.
-pub(super) fn mutual_tls(shown: &Pair, clients: &Authority) -> ServerTlsConfig {
+pub(crate) fn mutual_tls(shown: &Pair, clients: &Authority) -> ServerTlsConfig {
     ServerTlsConfig::new()
         .identity(Identity::from_pem(&shown.certificate, &shown.key))
         .client_ca_root(Certificate::from_pem(clients.pem()))
 }
 
 impl ControlPlane {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_as(free_port(), Manner::Serves, None)
     }
 
-    pub(super) fn start_as(port: u16, manner: Manner, tls: Option<ServerTlsConfig>) -> Self {
+    pub(crate) fn start_as(port: u16, manner: Manner, tls: Option<ServerTlsConfig>) -> Self {
         let shared = Arc::new(Shared {
             manner,
             current: watch::Sender::new(None),
@@ -116,17 +116,17 @@ impl ControlPlane {
         Self { port, shared, stop: Some(stop), thread: Some(thread) }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
     /// Sends rules to all who are there, and to those who come.
-    pub(super) fn push(&self, version: &str, configs: &[RateLimitConfig]) {
+    pub(crate) fn push(&self, version: &str, configs: &[RateLimitConfig]) {
         let resources = configs.iter().map(any).collect();
         self.push_all(version, TYPE_URL, resources);
     }
 
-    pub(super) fn push_all(&self, version: &str, type_url: &str, resources: Vec<Any>) {
+    pub(crate) fn push_all(&self, version: &str, type_url: &str, resources: Vec<Any>) {
         let version_info = version.to_owned();
         let response = DiscoveryResponse {
             version_info,
@@ -138,22 +138,22 @@ impl ControlPlane {
     }
 
     /// Everything that was asked so far.
-    pub(super) fn requests(&self) -> Vec<DiscoveryRequest> {
+    pub(crate) fn requests(&self) -> Vec<DiscoveryRequest> {
         self.shared.requests.lock().expect("no panic").clone()
     }
 
     /// The headers of the streams so far.
-    pub(super) fn headers(&self) -> Vec<MetadataMap> {
+    pub(crate) fn headers(&self) -> Vec<MetadataMap> {
         self.shared.headers.lock().expect("no panic").clone()
     }
 
     /// Waits for a request.
-    pub(super) fn wait_for(&self, is_it: impl Fn(&DiscoveryRequest) -> bool) -> DiscoveryRequest {
+    pub(crate) fn wait_for(&self, is_it: impl Fn(&DiscoveryRequest) -> bool) -> DiscoveryRequest {
         until("a request", || self.requests().into_iter().find(|request| is_it(request)))
     }
 
     /// Waits until a version is said to be in force.
-    pub(super) fn wait_for_ack(&self, version: &str) -> DiscoveryRequest {
+    pub(crate) fn wait_for_ack(&self, version: &str) -> DiscoveryRequest {
         self.wait_for(|request| {
             request.version_info == version
                 && request.error_detail.is_none()
@@ -162,7 +162,7 @@ impl ControlPlane {
     }
 
     /// Waits until something is refused for a reason that has `part` in it, and gives the reason.
-    pub(super) fn wait_for_nack(&self, part: &str) -> (DiscoveryRequest, String) {
+    pub(crate) fn wait_for_nack(&self, part: &str) -> (DiscoveryRequest, String) {
         let reason =
             |request: &DiscoveryRequest| request.error_detail.as_ref().map(|detail| detail.message.clone());
         let request = self.wait_for(|request| reason(request).is_some_and(|reason| reason.contains(part)));
@@ -182,7 +182,7 @@ impl Drop for ControlPlane {
 }
 
 /// Waits for something.
-pub(super) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let deadline = Instant::now() + SOON;
     loop {
         if let Some(found) = look() {
@@ -193,12 +193,12 @@ pub(super) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-pub(super) fn any(config: &RateLimitConfig) -> Any {
+pub(crate) fn any(config: &RateLimitConfig) -> Any {
     Any { type_url: TYPE_URL.to_owned(), value: config.encode_to_vec() }
 }
 
 /// A domain in which a key has so many requests an hour.
-pub(super) fn config(domain: &str, key: &str, requests_per_unit: u32) -> RateLimitConfig {
+pub(crate) fn config(domain: &str, key: &str, requests_per_unit: u32) -> RateLimitConfig {
     let unit = RateLimitUnit::Hour.into();
     let rate_limit = Some(RateLimitPolicy { unit, requests_per_unit, ..Default::default() });
     let descriptor = RateLimitDescriptor { key: key.to_owned(), rate_limit, ..Default::default() };

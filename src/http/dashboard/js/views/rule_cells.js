@@ -7,7 +7,7 @@ import { count, percent, rate } from '../format.js';
 /** A rule's name and where it stands. */
 export function ruleName(get) {
   const rule = get();
-  const below = [rule.domain, rule.name, `${rule.file}:${rule.line}`].filter(Boolean).join(' · ');
+  const below = [rule.domain, rule.name, rule.line ? `${rule.file}:${rule.line}` : rule.file].filter(Boolean).join(' · ');
   return h('div', {}, h('span', { class: 'path' }, rule.rule), h('span', { class: 'below' }, below));
 }
 
