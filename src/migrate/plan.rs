@@ -115,7 +115,7 @@ const STATSD: [&str; 6] =
 /// What the reference does when nobody says anything, and tollgate does not.
 fn unsaid(report: &Report) -> Option<String> {
     let is_said = |name: &&str| report.variables.iter().any(|variable| variable.name == **name);
-    let says_nothing = !STATSD.iter().any(|name| is_said(name)) && report.not_seen.is_empty();
+    let says_nothing = !STATSD.iter().any(is_said) && report.not_seen.is_empty();
     says_nothing.then(|| {
         "If there is a StatsD agent at localhost:8125, say USE_STATSD=true: the reference sends there unless told \
          otherwise, tollgate where it is told to."
