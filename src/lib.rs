@@ -50,6 +50,7 @@ pub mod http;
 pub mod settings;
 pub mod check;
 pub mod explain;
+pub mod migrate;
 pub mod load;
 pub mod client;
 pub mod metrics;

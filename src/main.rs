@@ -9,7 +9,7 @@ use std::{
 use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
-    check, client, explain, load, server,
+    check, client, explain, load, migrate, server,
     settings::{self, Command, Settings},
     telemetry,
 };
@@ -22,6 +22,9 @@ fn main() -> ExitCode {
         Ok(Command::Serve(settings)) => serve(*settings),
         Ok(Command::Check(flags)) => ended(&check::run(&flags, &mut io::stdout(), &mut io::stderr())),
         Ok(Command::Explain(flags)) => ended(&explain::run(&flags, &mut io::stdout(), &mut io::stderr())),
+        Ok(Command::Migrate(settings)) => {
+            ended(&migrate::run(&settings, &mut io::stdout(), &mut io::stderr()))
+        }
         Ok(Command::Load(settings)) => ended(&load::run(&settings, &mut io::stdout(), &mut io::stderr())),
         Ok(Command::Operate(settings)) => {
             ended(&client::run(&settings, &mut io::stdout(), &mut io::stderr()))

@@ -97,8 +97,21 @@ fn prose() -> String {
 pub(crate) fn section(heading: &str) -> String {
     let text = prose();
     let below = text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}")).1;
-    let level = heading.split(' ').next().unwrap_or_default();
-    below.split(&format!("\n{level} ")).next().unwrap_or_default().to_owned()
+    // It ends where another one of its level begins, or of one above.
+    let deepest = heading.split(' ').next().unwrap_or_default().len();
+    let ends = (1..=deepest).filter_map(|level| below.find(&format!("\n{} ", "#".repeat(level))));
+    below[..ends.min().unwrap_or(below.len())].to_owned()
+}
+
+/// The blocks below a heading of the second level, each with its kind.
+pub(crate) fn section_with_blocks(heading: &str) -> Vec<(String, String)> {
+    let text = readme();
+    let before = text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}")).0;
+    let below = text.get(before.len() + 1 + heading.len()..).unwrap_or_default();
+    let count = |text: &str| text.lines().filter(|line| line.starts_with("```")).count() / 2;
+    let of_section = below.split("\n## ").next().unwrap_or_default();
+    let blocks = blocks().into_iter().skip(count(before)).take(count(of_section));
+    blocks.map(|block| (block.info, block.text)).collect()
 }
 
 /// The rows of the tables in a text, each without its outer bars.
@@ -118,11 +131,14 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "sh",
         "sh api",
         "tokens",
+        "env",
         "text",
         "yaml",
         "yaml envoy",
         "yaml envoy leases",
         "yaml envoy tls",
+        "yaml envoy beside",
+        "yaml limitador",
         "yaml mistakes",
         "statsd",
         "json",
@@ -204,7 +220,9 @@ fn every_command_is_covered() {
                 assert!(read("tests/run.sh").contains(&format!("ENVOY_VERSION={version}\n")), "{version}");
             }
             program if program.starts_with(PROGRAM) => match words[1] {
-                "check" | "explain" => assert_eq!(run(&words[1..]), output.expect("its output"), "{command}"),
+                "check" | "explain" | "migrate" => {
+                    assert_eq!(run(&words[1..]), output.expect("its output"), "{command}");
+                }
                 // Has a test of its own below.
                 "load" => assert!(output.is_some(), "{command}"),
                 _ => {
@@ -245,6 +263,15 @@ fn covered(command: &str, words: &[&str]) {
         ["kubectl", "apply", files @ ..] => {
             assert!(files.chunks(2).all(|pair| pair[0] == "-f" && project(pair[1]).exists()));
         }
+        ["kubectl", "-n", "tollgate", "create", "secret", "generic", name, "--from-file=tokens=FILE"] => {
+            let pod = read("deploy/kubernetes/components/operators/deployment.yaml");
+            assert!(pod.contains(&format!("secretName: {name},")));
+            let settings = read("deploy/kubernetes/components/operators/kustomization.yaml");
+            assert!(
+                settings.contains("TOKEN_FILE=/etc/tollgate/operators/tokens\n")
+                    && settings.contains(command)
+            );
+        }
         ["kubectl", "-n", "tollgate", "create", "secret", "generic", name, literal] => {
             let key =
                 literal.strip_prefix("--from-literal=").and_then(|it| it.split('=').next()).expect("a key");
@@ -260,11 +287,12 @@ fn covered(command: &str, words: &[&str]) {
     }
 }
 
-/// What the program says, on either stream, in a directory that has the README's mistakes.
+/// What the program says, on either stream, in a directory that has the README's mistakes and its environment.
 fn run(arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().expect("a temporary directory");
     fs::create_dir(directory.path().join("mistakes")).expect("writable");
     fs::write(directory.path().join("mistakes/rules.yaml"), block("yaml mistakes")).expect("writable");
+    fs::write(directory.path().join("ratelimit.env"), block("env")).expect("writable");
     std::os::unix::fs::symlink(project("config"), directory.path().join("config")).expect("writable");
     let output = command().args(arguments).current_dir(&directory).output().expect("it runs");
     assert_eq!(output.status.success(), output.stderr.is_empty());
@@ -311,7 +339,7 @@ fn the_start_goes_as_it_is_told() {
         let denied = envoy.get("/login");
         let edit = edit[0].0.replace("config/default", &config.path().display().to_string());
         assert!(Command::new("sh").args(["-c", &edit]).status().expect("a shell").success());
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(30);
         while !http::get(&tollgate.admin_url("/rlconfig"))
             .body
             .contains("path_/login: unit=MINUTE requests_per_unit=15,")
@@ -478,9 +506,10 @@ fn the_table_of_settings_is_the_help() {
 
 #[test]
 fn flags_and_variables_are_named_as_they_are() {
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 12] = [
         &[],
         &["check"],
+        &["migrate"],
         &["explain"],
         &["load"],
         &["rules", "show"],

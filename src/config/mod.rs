@@ -15,6 +15,7 @@
 //! A configuration is loaded whole or not at all.
 
 mod compile;
+mod documents;
 mod duration;
 mod files;
 mod fingerprint;
@@ -37,6 +38,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub(crate) use self::documents::documents;
 use self::{files::Listing, files::Sources, problem::Problems};
 pub use self::{
     fingerprint::Fingerprint,

@@ -8,12 +8,13 @@ use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
     answers::{AnswerFlags, BoundFlags},
-    environment::{self, Environment},
+    environment::{self, Environment, Found},
     error::Problem,
     failure::FailureFlags,
     grpc::GrpcFlags,
     load::LoadFlags,
     metrics_port::MetricsFlags,
+    migrate::MigrateFlags,
     operator::{BanFlags, CountersFlags, RulesFlags as VersionFlags, SwitchFlags},
     process::ProcessFlags,
     rules::{ReadingFlags, RulesFlags},
@@ -51,6 +52,9 @@ enum Verb {
     /// Say which rules a request would meet, and why those: what each entry matched and what it passed over,
     /// the limit, the counter, its hash tag and its slot in a Redis Cluster. Charges nothing.
     Explain(ExplainFlags),
+    /// Read how envoyproxy/ratelimit is run (its variables, its rules) and say how tollgate is run the same way, what
+    /// differs, and what to do. Exit code 0: it works unchanged; 1: something is refused. Starts and changes nothing.
+    Migrate(MigrateFlags),
     /// Put load on a rate-limit service, this one or another, and report how it answered: rates, latencies, and
     /// how many hits each key was admitted.
     Load(Box<LoadFlags>),
@@ -150,7 +154,12 @@ pub fn parse(
     };
 
     let verb = words.get(1).and_then(|word| command.find_subcommand(word));
-    let found = Environment::new(environment).flags_of(verb.unwrap_or(&command), &command, is_given);
+    let environment: Vec<(OsString, OsString)> = environment.into_iter().collect();
+    let found = match verb.is_some_and(|verb| verb.get_name() == MIGRATE) {
+        // What it is told of another process is none of its own settings.
+        true => Found::default(),
+        false => Environment::new(environment.clone()).flags_of(verb.unwrap_or(&command), &command, is_given),
+    };
     if !found.problems.is_empty() {
         return Err(found.problems.into());
     }
@@ -164,6 +173,7 @@ pub fn parse(
         Some(Verb::Serve(flags)) => flags.resolve(found.notices),
         Some(Verb::Check(flags)) => Ok(Command::Check(flags)),
         Some(Verb::Explain(flags)) => Ok(Command::Explain(flags)),
+        Some(Verb::Migrate(flags)) => Ok(Command::Migrate(flags.resolve(environment))),
         Some(Verb::Load(flags)) => flags.resolve().map(Command::Load),
         Some(Verb::Rules(flags)) => flags.resolve().map(Command::Operate),
         Some(Verb::Counters(flags)) => flags.resolve().map(Command::Operate),
@@ -171,6 +181,30 @@ pub fn parse(
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::Operate),
     }
     .map_err(|problem| vec![problem].into())
+}
+
+/// The command that looks at the environment of another process.
+const MIGRATE: &str = "migrate";
+
+/// What an environment says for `tollgate serve`.
+pub(super) fn serving(environment: &Environment) -> Found {
+    let command = environment::shown_in_help(Cli::command());
+    let verb = command.find_subcommand("serve").unwrap_or(&command);
+    environment.flags_of(verb, &command, |_| false)
+}
+
+/// Whether a flag of `tollgate serve`, with its dashes, may be given several times, and all of them count.
+pub(super) fn collects(flag: &str) -> bool {
+    environment::collects(&Cli::command(), flag.trim_start_matches('-'))
+}
+
+/// What flags of `tollgate serve` come to, without any environment.
+pub(super) fn served(flags: &[OsString]) -> Result<Box<Settings>, SettingsError> {
+    let words = ["tollgate", "serve"].map(OsString::from).into_iter().chain(flags.iter().cloned());
+    match parse(words, [])? {
+        Command::Serve(settings) => Ok(settings),
+        _ => Err(vec![Problem::new("serve", "expected flags alone")].into()),
+    }
 }
 
 impl ServeFlags {

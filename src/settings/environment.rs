@@ -35,6 +35,8 @@ pub(super) struct Setting {
 pub(super) struct Found {
     /// Words for the command line, the less important ones first.
     pub(super) words: Vec<OsString>,
+    /// The flags of these words, each with the variables that it comes from.
+    pub(super) said: Vec<(String, String)>,
     /// What has no effect.
     pub(super) notices: Vec<String>,
     /// What is wrong.
@@ -110,7 +112,10 @@ impl Found {
         word.push(value);
         let alone = only_flags(verb.clone());
         match alone.try_get_matches_from([OsString::from("tollgate"), word.clone()]) {
-            Ok(_) => self.words.push(word),
+            Ok(_) => {
+                self.words.push(word);
+                self.said.push((flag.to_owned(), variable.to_owned()));
+            }
             Err(error) => {
                 let problem = Problem::of_variable(variable, &error);
                 // Those of OpenTelemetry are set for whole clusters, and are to stop nobody's start.
@@ -137,13 +142,13 @@ fn has_flag(command: &Command, flag: &str) -> bool {
 }
 
 /// Whether a flag that is given twice has both values.
-fn collects(command: &Command, flag: &str) -> bool {
+pub(super) fn collects(command: &Command, flag: &str) -> bool {
     let arg = command.get_arguments().find(|arg| arg.get_long() == Some(flag));
     arg.is_some_and(|arg| matches!(arg.get_action(), ArgAction::Append))
 }
 
 /// The variable that stands for a flag.
-fn variable(flag: &str) -> String {
+pub(super) fn variable(flag: &str) -> String {
     format!("{PREFIX}{}", flag.replace('-', "_").to_ascii_uppercase())
 }
 

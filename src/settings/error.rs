@@ -90,6 +90,14 @@ impl SettingsError {
         }
     }
 
+    /// Each thing that is wrong.
+    pub(super) fn lines(&self) -> Vec<String> {
+        match &self.0 {
+            Kind::Usage(usage) => vec![usage.to_string()],
+            Kind::Problems(problems) => problems.iter().map(ToString::to_string).collect(),
+        }
+    }
+
     /// Tells the person at the terminal: help goes to stdout, errors to stderr.
     pub fn print(&self) {
         // Nothing can be done when nobody reads.

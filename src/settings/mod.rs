@@ -13,7 +13,9 @@ mod failure;
 mod grpc;
 mod load;
 mod metrics_port;
+mod migrate;
 mod operator;
+mod outcome;
 mod process;
 mod reference;
 mod rules;
@@ -21,6 +23,7 @@ mod statsd;
 mod store;
 mod tls;
 mod traces;
+mod translation;
 mod value;
 mod xds;
 
@@ -34,10 +37,12 @@ pub use self::{
     grpc::{GrpcListen, GrpcSettings},
     load::{KEY, LoadSettings, Pace, Target},
     metrics_port::MetricsSettings,
+    migrate::{EnvironmentSource, MigrateSettings, ReportFormat},
     operator::{
         AdminUrl, BasedOn, Compared, ConnectionSettings, CounterTask, CounterWords, Identity, ListTask,
         OperatorSettings, Output, Rollback, RulesTask, SwitchTask, Task, Which,
     },
+    outcome::{Judged, Outcome},
     process::{LogFormat, LogSettings},
     reference::catalogue::{Fate, Form, Variable, all as reference_variables},
     rules::RulesSettings,
@@ -45,6 +50,7 @@ pub use self::{
     store::StoreSettings,
     tls::{ClientSettings, Port, TlsFile, TlsSettings},
     traces::TraceSettings,
+    translation::{Chosen, MASK, Translation},
     value::DescriptorWords,
     xds::{BackoffSettings, XdsSettings, XdsTlsSettings},
 };
@@ -63,6 +69,8 @@ pub enum Command {
     Check(CheckFlags),
     /// Say which rules a request would meet.
     Explain(ExplainFlags),
+    /// Say how another server is replaced.
+    Migrate(MigrateSettings),
     /// Put load on a server.
     Load(LoadSettings),
     /// Ask a running server what an operator may ask.

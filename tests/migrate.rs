@@ -1,0 +1,261 @@
+//! How deployments of envoyproxy/ratelimit are run here: what `tollgate migrate` tells of them, and that it is true.
+//!
+//! Each deployment is a directory of `tests/migrate`, and `expected.txt` in it is what is told. `GOLDEN=write` writes
+//! these anew, to be read before they are committed.
+
+mod limitador;
+
+use std::{
+    env, fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::{Value, json};
+use tollgate::settings;
+
+use crate::{
+    readme,
+    support::{
+        envoy::{Bootstrap, Envoy},
+        free_port, http,
+        redis::Redis,
+        tollgate::{Tollgate, command, project},
+    },
+};
+
+/// The deployments, what tells of their variables, where their rules are, and the exit code.
+const DEPLOYMENTS: [(&str, &str, Option<&str>, i32); 9] = [
+    ("compose", "--manifest=compose/compose.yaml", Some("config"), 0),
+    ("istio", "--manifest=istio/deployment.yaml", Some("config"), 0),
+    ("envoy_gateway", "--env-file=envoy_gateway/env", None, 1),
+    ("memcache", "--env-file=memcache/env", None, 1),
+    ("sentinel", "--env-file=sentinel/env", Some("config"), 0),
+    ("cluster", "--env-file=cluster/inspect.json", Some("config"), 0),
+    ("statsd", "--env-file=statsd/env", Some("config"), 1),
+    ("odd_rules", "--env-file=odd_rules/env", Some("config"), 1),
+    ("broken_rules", "--env-file=broken_rules/env", Some("config"), 1),
+];
+
+fn migrate(arguments: &[String]) -> Output {
+    command().arg("migrate").args(arguments).current_dir(project("tests/migrate")).output().expect("it runs")
+}
+
+fn arguments(name: &str, source: &str, config: Option<&str>) -> Vec<String> {
+    let config = config.map(|config| format!("--config={name}/{config}"));
+    std::iter::once(source.to_owned()).chain(config).collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("a text")
+}
+
+#[test]
+fn what_is_told_of_each_deployment_is_as_expected() {
+    for (name, source, config, code) in DEPLOYMENTS {
+        let output = migrate(&arguments(name, source, config));
+        let told = text(&output.stdout);
+        assert_eq!(text(&output.stderr), "", "{name}");
+        let path = project(&format!("tests/migrate/{name}/expected.txt"));
+        if env::var("GOLDEN").is_ok_and(|it| it == "write") {
+            fs::write(&path, &told).expect("writable");
+        }
+        let expected = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(told, expected, "{name}");
+        assert_eq!(output.status.code(), Some(code), "{name}");
+        for secret in ["sesame", "open%40"] {
+            assert!(!told.contains(secret), "{name} tells a secret");
+        }
+    }
+}
+
+#[test]
+fn the_flags_are_what_a_shell_makes_a_start_of() {
+    let mut starts = 0;
+    for (name, source, config, _) in DEPLOYMENTS {
+        let told = text(&migrate(&arguments(name, source, config)).stdout);
+        let Some((_, below)) = told.split_once("Settings, as flags\n  tollgate") else { continue };
+        let flags = below.split("\n\n").next().unwrap_or_default();
+        let script = format!("printf '%s\\n' tollgate serve{flags}");
+        let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
+        let words = text(&output.stdout);
+        let read = settings::parse(words.lines().map(Into::into), []);
+        assert!(matches!(read, Ok(settings::Command::Serve(_))), "{name}: {words}");
+        starts += 1;
+    }
+    assert!(starts >= 6, "{starts}");
+}
+
+#[test]
+fn programs_get_the_same_as_people() {
+    for (name, source, config, code) in DEPLOYMENTS {
+        let mut arguments = arguments(name, source, config);
+        let told = text(&migrate(&arguments).stdout);
+        arguments.extend(["--output", "json"].map(str::to_owned));
+        let output = migrate(&arguments);
+        assert_eq!(output.status.code(), Some(code), "{name}");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(report["verdict"], if code == 0 { "unchanged" } else { "to_be_changed" }, "{name}");
+        assert!(!report.to_string().contains("sesame"), "{name}");
+        let texts = |field: &str| {
+            let items = report[field].as_array().expect("a list").clone();
+            items.into_iter().map(|item| item.as_str().expect("a text").to_owned()).collect::<Vec<_>>()
+        };
+        for line in [texts("plan"), texts("problems"), texts("not_seen")].concat() {
+            assert!(told.contains(&line), "{name}: {line}");
+        }
+        for notice in texts("notices") {
+            let told_as = notice.split_once(" has no effect: ").map_or(&*notice, |(_, reason)| reason);
+            assert!(told.contains(told_as), "{name}: {notice}");
+        }
+        for setting in report["settings"].as_array().expect("a list") {
+            let variable = setting["variable"].as_str().expect("a text");
+            let line = format!("  {variable}={}\n", setting["value"].as_str().expect("a text"));
+            assert!(told.contains(&line), "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn without_a_file_it_reads_its_own_environment_and_nothing_of_it_where_there_is_one() {
+    let own = |arguments: &[&str]| {
+        let mut command = command();
+        command.arg("migrate").args(arguments).current_dir(project("tests/migrate"));
+        command.env_clear().env("REDIS_URL", "elsewhere:1").env("TOLLGATE_NONSENSE", "1");
+        command.output().expect("it runs")
+    };
+    let output = own(&["--config=compose/config"]);
+    let told = text(&output.stdout);
+    assert!(told.contains("TOLLGATE_NONSENSE: no such setting"), "{told}");
+    assert_eq!(output.status.code(), Some(1));
+    let output = own(&["--manifest=compose/compose.yaml", "--config=compose/config"]);
+    let told = text(&output.stdout);
+    assert!(!told.contains("elsewhere") && !told.contains("NONSENSE"), "{told}");
+    assert_eq!(output.status.code(), Some(0), "{told}");
+}
+
+#[test]
+fn what_cannot_be_read_is_told_in_one_line() {
+    for (arguments, expected) in [
+        (["--env-file", "nowhere"], "nowhere can't be read: "),
+        (
+            ["--env-file", "compose/config/shop.yaml"],
+            "compose/config/shop.yaml has no variables: expected lines KEY=VALUE",
+        ),
+        (["--manifest", "compose/config/shop.yaml"], "has no variables: expected a container"),
+    ] {
+        let output = migrate(&arguments.map(str::to_owned));
+        let told = text(&output.stderr);
+        assert!(told.contains(expected) && told.lines().count() == 1, "{told}");
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(text(&output.stdout), "");
+    }
+    let both = ["--env-file", "a", "--manifest", "b"].map(str::to_owned);
+    assert_eq!(migrate(&both).status.code(), Some(2));
+}
+
+/// On a machine that is busy with tests, Redis may take its time.
+const PATIENT: &str = "--store-timeout=5s";
+
+/// How the rules of the compose deployment answer a request, and what remains.
+fn ask(tollgate: &Tollgate, key: &str, value: &str) -> (u16, Value) {
+    let entries = json!([{ "key": key, "value": value }]);
+    let body = json!({ "domain": "shop", "descriptors": [{ "entries": entries }] });
+    let answer = http::post(&tollgate.url("/json"), &body.to_string());
+    let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+    (answer.status, body["statuses"][0]["limitRemaining"].clone())
+}
+
+#[test]
+fn a_tollgate_with_the_flags_that_are_told_goes_on_where_one_with_the_environment_stopped() {
+    let redis = Redis::start();
+    let directory = tempfile::tempdir().expect("a directory");
+    let rules = project("tests/migrate/compose/config");
+    let environment = [
+        ("REDIS_SOCKET_TYPE", "tcp".to_owned()),
+        ("REDIS_URL", format!("127.0.0.1:{}", redis.port())),
+        ("USE_STATSD", "false".to_owned()),
+        ("CACHE_KEY_PREFIX", "shop:".to_owned()),
+        ("RUNTIME_ROOT", rules.parent().expect("a directory").display().to_string()),
+        ("LIMIT_RESPONSE_HEADERS_ENABLED", "true".to_owned()),
+        ("LIMIT_RESET_HEADER", "x-reset".to_owned()),
+    ];
+    let file = directory.path().join("env");
+    let lines: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    fs::write(&file, lines.concat()).expect("written");
+    let output = migrate(&[format!("--env-file={}", file.display()), "--output=json".to_owned()]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((output.status.code(), &report["verdict"]), (Some(0), &json!("unchanged")), "{report}");
+    assert_eq!(report["rules"]["rules"], 2);
+    let word = |setting: &Value| {
+        let text = |field: &str| setting[field].as_str().expect("a text").to_owned();
+        format!("{}={}", text("flag"), text("value"))
+    };
+    let flags: Vec<String> = report["settings"].as_array().expect("a list").iter().map(word).collect();
+
+    // `spawn` names the directory of the rules, which both have.
+    let by_environment = {
+        let mut command = command();
+        command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
+        let tollgate = Tollgate::spawn_by(command, &rules, &[PATIENT]);
+        tollgate.wait_until_ready();
+        tollgate
+    };
+    let by_flags = {
+        let mut command = command();
+        command.env_clear();
+        let flags: Vec<&str> = flags.iter().map(|flag| &**flag).chain([PATIENT]).collect();
+        let tollgate = Tollgate::spawn_at(free_port(), command, Path::new(&rules), &flags);
+        tollgate.wait_until_ready();
+        tollgate
+    };
+    let lines = |tollgate: &Tollgate| http::get(&tollgate.admin_url("/rlconfig")).body;
+    assert_eq!(lines(&by_environment), lines(&by_flags));
+    // The window may end on the way, which would only make more remain.
+    let mut last = 31;
+    for turn in 0..30 {
+        let tollgate = if turn % 2 == 0 { &by_environment } else { &by_flags };
+        let (status, remaining) = ask(tollgate, "path", "/checkout");
+        let remaining = remaining.as_i64().unwrap_or_default();
+        assert_eq!(status, 200, "turn {turn}");
+        if remaining >= last {
+            assert_eq!(remaining, 29, "the two count apart");
+        }
+        last = remaining;
+    }
+}
+
+/// An Envoy that asks as the README has it for a trial, and obeys a share of the answers.
+fn on_trial(tollgate: &Tollgate, obeyed: u32) -> Envoy {
+    let bootstrap = Bootstrap::read("edge", tollgate.grpc_port, None);
+    let (_, rest) =
+        bootstrap.yaml.split_once("          - name: envoy.filters.http.ratelimit\n").expect("its filter");
+    let (filter, _) = rest.split_once("              # One descriptor each").expect("its actions");
+    let filter = format!("          - name: envoy.filters.http.ratelimit\n{filter}");
+    let shown = readme::block("yaml envoy beside").replace("0.02s", "5s");
+    let shown: String = shown.lines().map(|line| format!("          {line}\n")).collect();
+    let stated = "filter_enforced: {default_value: {numerator: 0}";
+    assert!(shown.contains(stated));
+    let shown = shown.replace(stated, &format!("filter_enforced: {{default_value: {{numerator: {obeyed}}}"));
+    bootstrap.with(&filter, &shown).run(&[tollgate.grpc_port])
+}
+
+#[test]
+fn an_envoy_that_has_tollgate_on_trial_asks_it_and_denies_nothing() {
+    let tollgate = Tollgate::start(&project("config/default"), &[]);
+    let over_limit = || {
+        let page = http::get(&tollgate.url("/metrics")).body;
+        let line =
+            page.lines().find(|line| line.starts_with("tollgate_requests_total{result=\"over_limit\"}"));
+        line.and_then(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).expect("a number")
+    };
+    let envoy = on_trial(&tollgate, 0);
+    for _ in 0..30 {
+        let answer = envoy.get("/login");
+        assert_eq!((answer.status, answer.header("x-envoy-ratelimited")), (200, None));
+    }
+    assert!(over_limit() >= 10, "{} were to be denied", over_limit());
+    let envoy = on_trial(&tollgate, 100);
+    let denied = (0..30).filter(|_| envoy.get("/login").status == 429).count();
+    assert!(denied >= 10, "{denied}");
+}
