@@ -57,7 +57,7 @@ fn instance(directory: &TempDir, log: &Path, arguments: &[&str]) -> Tollgate {
 fn text(limit: u32) -> String {
     let rule = |algorithm: &str| {
         format!(
-            "- {{key: {algorithm}, rate_limit: {{algorithm: {algorithm}, unit: hour, requests_per_unit: {limit}}}}}\n"
+            "- {{key: {algorithm}, rate_limit: {{algorithm: {algorithm}, unit: year, requests_per_unit: {limit}}}}}\n"
         )
     };
     let windows: String =

@@ -92,7 +92,7 @@ fn code((status, body): &Answered) -> (u16, &str) {
 
 /// Rules with a limit for each value of `k`.
 fn limit(limit: u32) -> String {
-    format!("domain: web\ndescriptors:\n- key: k\n  rate_limit: {{unit: hour, requests_per_unit: {limit}}}\n")
+    format!("domain: web\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {limit}}}\n")
 }
 
 /// The descriptor `k=value`.

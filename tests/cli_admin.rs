@@ -22,11 +22,11 @@ const RULES: &str = "\
 domain: shop
 descriptors:
 - key: user
-  rate_limit: {unit: hour, requests_per_unit: 2}
+  rate_limit: {unit: year, requests_per_unit: 2}
 ";
 
-/// How long a change may take to be enforced.
-const SOON: Duration = Duration::from_secs(2);
+/// How long a change is waited for on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server whose rules have versions.
 struct Served {
@@ -92,7 +92,7 @@ impl Served {
     /// Waits until that is what so many hits of any user come to whose name begins like this: each time another one's, so
     /// that no counter stands in the way.
     fn becomes(&self, user: &str, hits: u64, status: u16) {
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + PATIENCE;
         let mut users = (0..).map(|number| format!("{user}{number}"));
         while self.ask(&users.next().expect("endless"), hits) != status {
             assert!(Instant::now() < deadline, "{hits} hits of {user} do not become {status}");
@@ -101,8 +101,8 @@ impl Served {
     }
 
     /// Waits until that is what a look of one user comes to.
-    fn look_becomes(&self, user: &str, status: u16, within: Duration) {
-        let deadline = Instant::now() + within;
+    fn look_becomes(&self, user: &str, status: u16) {
+        let deadline = Instant::now() + PATIENCE;
         while self.ask(user, 0) != status {
             assert!(Instant::now() < deadline, "a look of {user} does not become {status}");
             thread::sleep(Duration::from_millis(20));
@@ -132,12 +132,12 @@ fn rules_are_compared_applied_and_rolled_back() {
     let draft = served.draft("draft", &RULES.replace("requests_per_unit: 2", "requests_per_unit: 9"));
     let diff = served.done(&["rules", "diff", &draft]);
     for part in
-        ["-  rate_limit: {unit: hour, requests_per_unit: 2}", "+  rate_limit", "~ rule shop.user: 2 per hour"]
+        ["-  rate_limit: {unit: year, requests_per_unit: 2}", "+  rate_limit", "~ rule shop.user: 2 per year"]
     {
         assert!(diff.contains(part), "no {part} in {diff}");
     }
     let applied = served.done(&["rules", "apply", &draft, "--comment", "more for all", "--author", "carol"]);
-    assert!(applied.contains("~ shop.yaml\n~ rule shop.user: 2 per hour"), "{applied}");
+    assert!(applied.contains("~ shop.yaml\n~ rule shop.user: 2 per year"), "{applied}");
     assert!(applied.ends_with("version 2 is current, made by carol\n"), "{applied}");
     served.becomes("a", 9, 200);
     let listed = served.done(&["rules", "list"]);
@@ -206,7 +206,7 @@ fn a_stale_or_a_wrong_change_is_refused_and_changes_nothing() {
     }
     let stale = served.refused(&["rules", "rollback", "1", "--based-on", "1"]);
     assert!(stale.contains("refused (stale)"), "{stale}");
-    let wrong = served.draft("wrong", &RULES.replace("hour", "hours"));
+    let wrong = served.draft("wrong", &RULES.replace("year", "years"));
     let report = served.refused(&["rules", "apply", &wrong, "--comment", "x"]);
     let check = command().args(["check", &wrong]).output().expect("it runs");
     assert_eq!(report, text(&check.stderr), "the report of check");
@@ -236,7 +236,7 @@ fn counters_are_read_refunded_and_reset() {
     assert_eq!((&read["remaining"], &read["would_pass"]), (&json!(0), &json!(false)), "{read}");
     let refunded =
         served.done(&[&["counters", "refund", "--hits", "2", "--reason", "ours"], &counter[..]].concat());
-    assert!(refunded.starts_with("rule        user\nlimit       2 per hour, fixed_window\n"), "{refunded}");
+    assert!(refunded.starts_with("rule        user\nlimit       2 per year, fixed_window\n"), "{refunded}");
     assert!(refunded.contains("next hit    would pass\n"), "{refunded}");
     assert_eq!(served.ask("a", 1), 200);
     served.done(&[&["counters", "reset"], &counter[..]].concat());
@@ -269,7 +269,7 @@ fn bans_take_effect_at_once_and_end() {
         "--for",
         "1h",
     ]);
-    served.look_becomes("evil-twin", 200, SOON);
+    served.look_becomes("evil-twin", 200);
     assert_eq!(served.ask("evil-twin", 100), 200);
     assert!(served.done(&["ban", "list", "--allow"]).contains("evil-twin"));
     assert!(!served.done(&["ban", "list"]).contains("evil-twin"));
@@ -281,9 +281,9 @@ fn bans_take_effect_at_once_and_end() {
     served.done(&["ban", "remove", id]);
     served.becomes("evil-", 1, 200);
     assert!(served.refused(&["ban", "remove", id]).starts_with("refused (not_found)"));
-    served.done(&["ban", "add", "--domain", "shop", "user=late", "--reason", "briefly", "--for", "2s"]);
-    served.look_becomes("late", 429, SOON);
-    served.look_becomes("late", 200, Duration::from_secs(4));
+    served.done(&["ban", "add", "--domain", "shop", "user=late", "--reason", "briefly", "--for", "4s"]);
+    served.look_becomes("late", 429);
+    served.look_becomes("late", 200);
     let broad = served.refused(&["ban", "add", "--domain", "shop", "user=10.1.2.3/8", "--reason", "oops"]);
     assert!(broad.contains("10.1.2.3/8 means all of 10.0.0.0/8"), "{broad}");
 }

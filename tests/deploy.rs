@@ -5,6 +5,7 @@ mod envoy;
 mod image;
 mod istio;
 pub(crate) mod manifests;
+mod mutations;
 mod redis;
 mod restart;
 
@@ -58,8 +59,16 @@ fn python(arguments: &[&str], input: Vec<u8>) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// The documents of a file of the project.
+fn documents(path: &str) -> Vec<Value> {
+    let script = "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
+    let documents = python(&["-c", script], fs::read(project(path)).expect("readable"));
+    documents.as_array().expect("a list").clone()
+}
+
 /// The one document of a file of the project.
 fn yaml(path: &str) -> Value {
-    let script = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)";
-    python(&["-c", script], fs::read(project(path)).expect("readable"))
+    let mut all = documents(path);
+    assert_eq!(all.len(), 1, "{path}");
+    all.remove(0)
 }

@@ -114,7 +114,7 @@ fn assert_aligned(passed: &[Passed], what: &str) {
 
 /// What passes of a limit that is met in a minute, and not in seconds where the machine is busy.
 const fn least_of(expected: usize, seconds: u64) -> usize {
-    if seconds < 60 { expected / 2 } else { expected }
+    if seconds < 60 { expected / 10 } else { expected }
 }
 
 fn check(key: &str, name: &str, mut passed: Vec<Passed>, seconds: u64) {

@@ -14,7 +14,7 @@ const RULES: &str = "
 domain: d
 descriptors:
 - key: k
-  rate_limit: {unit: hour, requests_per_unit: 1, name: once}
+  rate_limit: {unit: year, requests_per_unit: 1, name: once}
 - key: open
   rate_limit: {unlimited: true}
 ";
@@ -32,7 +32,7 @@ fn the_json_twin_answers_with_the_codes_of_the_call() {
     assert_eq!((first.status, first.header("content-type")), (200, Some("application/json")));
     let body: serde_json::Value = serde_json::from_str(&first.body).expect("JSON");
     assert_eq!(body["overallCode"], "OK");
-    assert_eq!(body["statuses"][0]["currentLimit"]["unit"], "HOUR");
+    assert_eq!(body["statuses"][0]["currentLimit"]["unit"], "YEAR");
     assert_eq!(body["statuses"][0]["currentLimit"]["requestsPerUnit"], 1);
     assert_eq!(body["statuses"][0]["currentLimit"]["name"], "once");
     assert!(body["statuses"][0]["durationUntilReset"].as_str().expect("a duration").ends_with('s'));
@@ -79,7 +79,7 @@ fn metrics_and_rules_can_be_read() {
     assert_eq!(http::get(&tollgate.url("/rlconfig")).status, 404);
     let rules = http::get(&tollgate.admin_url("/rlconfig"));
     assert!(
-        rules.body.contains("d.k: unit=HOUR requests_per_unit=1, shadow_mode: false, quota_mode: false"),
+        rules.body.contains("d.k: unit=YEAR requests_per_unit=1, shadow_mode: false, quota_mode: false"),
         "{}",
         rules.body
     );

@@ -61,7 +61,7 @@ async fn two_instances_admit_exactly_the_limit_whatever_the_algorithm() {
 #[tokio::test]
 async fn a_flushed_script_is_loaded_again_and_an_absent_redis_is_an_error_and_no_denial() {
     let config =
-        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 5}\n");
+        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 5}\n");
     let redis = Redis::start();
     let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "2s"]);
     let mut client = tollgate.client().await;
@@ -80,7 +80,7 @@ async fn a_flushed_script_is_loaded_again_and_an_absent_redis_is_an_error_and_no
 #[tokio::test]
 async fn a_unix_socket_and_a_password_lead_to_redis() {
     let config =
-        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1}\n");
+        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1}\n");
     let redis = Redis::start();
     let tollgate = Tollgate::start(
         config.path(),
@@ -103,13 +103,13 @@ async fn a_unix_socket_and_a_password_lead_to_redis() {
 }
 
 const ONE_RULE: &str =
-    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1000}\n";
+    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1000}\n";
 
 /// Calls until one passes; a store that is back is found within seconds.
 async fn recovers(client: &mut Client) -> Duration {
     let begun = Instant::now();
     while client.call(request("d", &[&[("k", "v")]])).await.is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "it does not recover");
+        assert!(begun.elapsed() < Duration::from_secs(20), "it does not recover");
         sleep(Duration::from_millis(20)).await;
     }
     begun.elapsed()
@@ -150,9 +150,13 @@ async fn a_redis_that_was_demoted_is_left_for_another_connection() {
     redis::cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()).exec(&mut redis.connect()).expect("demoted");
     let error = client.call(request("d", &[&[("k", "v")]])).await.expect_err("it takes no writes");
     assert_eq!(error.code(), tonic::Code::Unavailable);
-    sleep(Duration::from_millis(300)).await;
-    // The looks themselves are connections: two before, one now; the rest is tollgate's.
-    assert!(received() > before + 2, "no new connection was made");
+    // The looks themselves are connections: two before, and each from now on; the rest is tollgate's.
+    let mut looks = 2;
+    while received() <= before + looks {
+        looks += 1;
+        assert!(looks < 500, "no new connection was made");
+        sleep(Duration::from_millis(20)).await;
+    }
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut redis.connect()).expect("promoted");
     recovers(&mut client).await;
 }

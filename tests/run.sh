@@ -79,8 +79,13 @@ RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --quiet
 
 step "dependencies"
 # Advisories need a database that not every machine reaches: `cargo deny check advisories` where it does.
-command -v cargo-deny >/dev/null || cargo install --locked --quiet cargo-deny
+# It has little to do, so building it without optimizations is what takes least.
+command -v cargo-deny >/dev/null || cargo install --locked --quiet --debug cargo-deny
 cargo deny --log-level error check bans licenses sources
 
 step "tests"
-cargo test --locked
+output=target/tests.log
+status=0
+cargo test --locked --no-fail-fast 2>&1 | tee "$output" || status=$?
+[ "$status" = 0 ] || tests/failed.sh "$output"
+exit "$status"

@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 const SECRET: &str = "open-sesame-20-bytes";
-const RULES: &str = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1}\n";
+const RULES: &str = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1}\n";
 
 /// A program that runs, and everything that it has shown so far.
 struct Watched {

@@ -24,11 +24,12 @@ use tonic::{
 use crate::support::{
     certificates::Authority,
     free_port, http,
+    timing::keeps_to_async,
     tollgate::{Tollgate, command, request, rules},
 };
 
-const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: hour, requests_per_unit: 1}}\n\
-                     - {key: free, rate_limit: {unit: hour, requests_per_unit: 1000000}}\n";
+const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n\
+                     - {key: free, rate_limit: {unit: year, requests_per_unit: 1000000}}\n";
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
@@ -58,7 +59,7 @@ impl Received {
 
     /// Waits for so many spans.
     async fn wait_for(&self, count: usize) -> Vec<Span> {
-        let deadline = Instant::now() + Duration::from_secs(15);
+        let deadline = Instant::now() + Duration::from_secs(30);
         while self.spans().len() < count {
             assert!(Instant::now() < deadline, "{:?}", self.spans());
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -129,7 +130,7 @@ async fn wait_for_dropped(tollgate: &Tollgate) {
         let count = line.strip_prefix("tollgate_trace_spans_total{result=\"dropped\"} ");
         count.is_some_and(|count| count != "0")
     };
-    let deadline = Instant::now() + Duration::from_secs(15);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !http::get(&tollgate.url("/metrics")).body.lines().any(is_more) {
         assert!(Instant::now() < deadline, "nothing was dropped");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -226,7 +227,7 @@ async fn what_is_not_sampled_is_not_sent_and_what_no_caller_traces_is_by_chance(
     // What came before the last that is sent has come too.
     never.client().await.call_with(traced(call(), "01")).await.expect("an answer");
     let sent = |spans: &[Span]| spans.iter().filter(|span| hex(&span.trace_id) == TRACE).count();
-    let deadline = Instant::now() + Duration::from_secs(15);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while sent(&received.spans()) < 2 || received.spans().len() < 12 {
         assert!(Instant::now() < deadline, "{:?}", received.spans());
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -258,8 +259,8 @@ async fn what_is_left_at_the_end_is_delivered() {
     assert_eq!(received.spans().len(), 20);
 }
 
-/// How long it takes to stop, and whether calls were answered quickly, with a collector that does not work.
-async fn without_collector(url: &str) {
+/// How long it takes to stop with a collector that does not work.
+async fn without_collector(url: &str) -> Duration {
     let config = rules(RULES);
     let mut tollgate = Tollgate::start(config.path(), &["--otlp-endpoint", url, "--trace-sample-ratio", "1"]);
     let mut client = tollgate.client().await;
@@ -273,17 +274,19 @@ async fn without_collector(url: &str) {
     tollgate.signal("TERM");
     let ended = tokio::task::spawn_blocking(move || tollgate.wait()).await.expect("it ended");
     assert_eq!(ended, Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(4), "it took {:?} to stop", begun.elapsed());
+    begun.elapsed()
 }
 
 #[tokio::test]
 async fn a_collector_that_is_down_costs_spans_and_nothing_else() {
-    without_collector(&format!("http://127.0.0.1:{}", free_port())).await;
+    let url = format!("http://127.0.0.1:{}", free_port());
+    keeps_to_async(Duration::from_secs(3), "the end", async || without_collector(&url).await).await;
 }
 
 #[tokio::test]
 async fn a_collector_that_never_answers_costs_spans_and_nothing_else() {
     // Connections are accepted by the system, and by nobody else.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
-    without_collector(&format!("http://{}", silent.local_addr().expect("a port"))).await;
+    let url = format!("http://{}", silent.local_addr().expect("a port"));
+    keeps_to_async(Duration::from_secs(3), "the end", async || without_collector(&url).await).await;
 }

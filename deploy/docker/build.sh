@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 root=$PWD/target/image/root
+port=${1:-18080}
 sources=$(mktemp -d)
 trap 'rm -rf "$sources"' EXIT
 # What .dockerignore lets through.
@@ -18,5 +19,8 @@ if ldd "$root/usr/bin/tollgate" 2>/dev/null | grep '=>'; then
     exit 1
 fi
 du -sb --apparent-size "$root"
-sh deploy/docker/try.sh "$root" "${1:-18080}" --store memory
+for name in /usr/bin/tollgate /bin/ratelimit; do
+    sh deploy/docker/try.sh "$root" "$port" "$name" --store memory --http-address "127.0.0.1:$port" \
+        --grpc-address 127.0.0.1:0 --admin-address off
+done
 echo "the image runs"

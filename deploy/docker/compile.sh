@@ -10,7 +10,4 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 RUSTFLAGS="-C target-feature=+crt-static" CARGO_PROFILE_RELEASE_STRIP=symbols CARGO_PROFILE_RELEASE_DEBUG=none \
     cargo build --locked --release --bin tollgate --target "$host"
 
-mkdir -p "$1/usr/bin" "$1/etc/tollgate/rules"
-cp "${CARGO_TARGET_DIR:-target}/$host/release/tollgate" "$1/usr/bin/tollgate"
-# Something to serve where nothing is mounted.
-cp config/default/*.yaml "$1/etc/tollgate/rules"
+sh "$(dirname "$0")/layout.sh" "${CARGO_TARGET_DIR:-target}/$host/release/tollgate" "$1"

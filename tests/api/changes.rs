@@ -149,8 +149,8 @@ fn versions_are_compared_with_each_other_and_with_drafts() {
     let difference = admin.get("/versions/2/diff");
     assert_eq!((&difference["from"], &difference["to"]), (&json!(1), &json!(2)));
     let patch = difference["files"][0]["patch"].as_str().expect("a patch");
-    assert!(patch.contains("-  rate_limit: {unit: hour, requests_per_unit: 5}\n+"), "{patch}");
-    let text = |limit: u32| format!("{limit} per hour, fixed_window");
+    assert!(patch.contains("-  rate_limit: {unit: year, requests_per_unit: 5}\n+"), "{patch}");
+    let text = |limit: u32| format!("{limit} per year, fixed_window");
     let changed =
         json!([{"domain": "web", "rule": "k", "change": "changed", "before": text(5), "after": text(6)}]);
     assert_eq!(difference["rules"], changed);
@@ -181,7 +181,7 @@ fn rules_of_a_directory_are_shown_and_not_changed_here() {
     assert_eq!(code(&admin.ask("GET", "/versions/1", None)), (404, "not_found"));
     let difference = admin.done("POST", "/diff", &json!({"files": {"rules.yaml": limit(6)}}), 200);
     assert_eq!(difference["rules"][0]["change"], "changed");
-    assert_eq!(admin.get("/rules")["rules"][0]["limit"], "5 per hour, fixed_window");
+    assert_eq!(admin.get("/rules")["rules"][0]["limit"], "5 per year, fixed_window");
     let switch = json!({"domain": "web", "rule": "k", "mode": "shadow", "reason": "to see"});
     admin.done("PUT", "/switches", &switch, 200);
     until("the switch is in force", || admin.get("/rules")["rules"][0]["switch"] == "shadow");

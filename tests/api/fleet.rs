@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Admin, code, draft, k, limit, until};
 use crate::support::{
     cluster, http,
+    timing::{keeps_to, mostly_keep_to},
     tollgate::{Tollgate, rules},
 };
 
@@ -39,15 +40,15 @@ impl Fleet {
         &self.instances[number % self.instances.len()].1
     }
 
-    /// Asks an instance about `k=value`: the status, and the limit.
-    fn ask(&self, number: usize, value: &str) -> (u16, Value) {
-        let request = json!({"domain": "web", "descriptors": [{"entries": [{"key": "k", "value": value}]}]});
+    /// Asks an instance about `key=value`: the status, and the limit.
+    fn ask(&self, number: usize, key: &str, value: &str) -> (u16, Value) {
+        let request = json!({"domain": "web", "descriptors": [{"entries": [{"key": key, "value": value}]}]});
         let answer = http::post(&self.instances[number].0.url("/json"), &request.to_string());
         let body: Value = serde_json::from_str(&answer.body).expect("JSON");
         (answer.status, body["statuses"][0]["currentLimit"]["requestsPerUnit"].clone())
     }
 
-    /// Waits until it is so on every instance, and tells how long that is after the beginning.
+    /// Waits until it is so on every instance, and tells how long that is after the beginning; nothing if before it.
     fn everywhere(&self, begun: Instant, what: &str, is_so: impl Fn(usize) -> bool) -> Duration {
         for number in 0..self.instances.len() {
             until(what, || is_so(number));
@@ -66,7 +67,7 @@ fn tell(what: &str, mut took: Vec<Duration>) {
         took.len(),
         took.len()
     );
-    assert!(max < SOON, "{what} took {max:?}");
+    mostly_keep_to(SOON, what, &took);
 }
 
 /// As often as `API_ROUNDS` says.
@@ -76,19 +77,20 @@ fn changes_and_rollbacks_by_any_instance_are_enforced_by_all_within_two_seconds(
     let fleet = Fleet::start("api-changes:", &limit(1_000_000));
     let (mut changes, mut rollbacks) = (Vec::new(), Vec::new());
     let first = json!(1_000_000);
-    fleet.everywhere(Instant::now(), "the first version", |number| fleet.ask(number, "v").1 == first);
+    fleet.everywhere(Instant::now(), "the first version", |number| fleet.ask(number, "k", "v").1 == first);
     for round in 0..rounds {
         let (admin, requests) = (fleet.admin(round), 1_000_001 + u32::try_from(round).expect("small"));
         let based_on = admin.current();
         let begun = Instant::now();
         assert_eq!(admin.apply(based_on, &limit(requests)).0, 201);
-        let enforced = |number: usize| fleet.ask(number, "v").1 == json!(requests);
+        let enforced = |number: usize| fleet.ask(number, "k", "v").1 == json!(requests);
         changes.push(fleet.everywhere(begun, "a change", enforced));
         assert_eq!(code(&fleet.admin(round + 1).apply(based_on, &limit(1))), (409, "stale"));
 
         let begun = Instant::now();
         fleet.admin(round + 1).done("POST", "/versions/1/rollback", &json!({}), 201);
-        rollbacks.push(fleet.everywhere(begun, "a rollback", |number| fleet.ask(number, "v").1 == first));
+        rollbacks
+            .push(fleet.everywhere(begun, "a rollback", |number| fleet.ask(number, "k", "v").1 == first));
     }
     tell("a change", changes);
     tell("a rollback", rollbacks);
@@ -100,39 +102,74 @@ fn changes_and_rollbacks_by_any_instance_are_enforced_by_all_within_two_seconds(
     });
 }
 
-#[test]
-fn lists_switches_and_resets_take_effect_everywhere_within_two_seconds_and_end_by_themselves() {
-    let fleet = Fleet::start("api-runtime:", &limit(30));
-    let denied = |number: usize| fleet.ask(number, "bad").0 == 429;
-    let passes = |value: &'static str| {
-        let fleet = &fleet;
-        move |number: usize| fleet.ask(number, value).0 == 200
-    };
-    fleet.everywhere(Instant::now(), "it begins", passes("good"));
+/// A limit that is soon met, and a key whose limit no poll of a test meets: there, only a list denies.
+const MET_AND_ENDLESS: &str = "domain: web
+descriptors:
+- {key: k, rate_limit: {unit: year, requests_per_unit: 30}}
+- {key: endless, rate_limit: {unit: year, requests_per_unit: 4000000000}}
+";
 
-    let begun = Instant::now();
-    let entry =
-        json!({"list": "deny", "domain": "*", "descriptor": k("b*d"), "reason": "abuse", "expires_in_s": 3});
-    fleet.admin(0).done("POST", "/lists", &entry, 201);
-    assert!(fleet.everywhere(begun, "the entry", denied) < SOON);
-    let gone = fleet.everywhere(begun, "the entry's end", |number| fleet.ask(number, "bad").0 == 200);
-    assert!((3..5).contains(&gone.as_secs()), "{gone:?}");
+#[test]
+fn lists_take_effect_everywhere_within_two_seconds_and_end_by_themselves() {
+    let fleet = Fleet::start("api-lists:", MET_AND_ENDLESS);
+    let is_denied = |number: usize| fleet.ask(number, "endless", "bad").0 == 429;
+    let passes = |number: usize| fleet.ask(number, "endless", "bad").0 == 200;
+    fleet.everywhere(Instant::now(), "it begins", passes);
+    let put = |lasts: Value| {
+        let descriptor = json!([{ "key": "endless", "value": "b*d" }]);
+        let entry = json!({"list": "deny", "domain": "*", "descriptor": descriptor, "reason": "abuse", "expires_in_s": lasts});
+        fleet.admin(0).done("POST", "/lists", &entry, 201)["id"].as_str().expect("an id").to_owned()
+    };
+    keeps_to(SOON, "an entry", || {
+        let begun = Instant::now();
+        let id = put(Value::Null);
+        let took = fleet.everywhere(begun, "the entry", is_denied);
+        assert_eq!(fleet.ask(1, "endless", "good").0, 200);
+        let begun = Instant::now();
+        assert_eq!(fleet.admin(2).ask("DELETE", &format!("/lists/{id}"), None).0, 204);
+        took.max(fleet.everywhere(begun, "its removal", passes))
+    });
+    keeps_to(SOON, "an entry's end", || {
+        let end = Instant::now() + Duration::from_secs(3);
+        put(json!(3));
+        // If the machine stalls for as long as that, it can't be seen.
+        let seen = |number: usize| is_denied(number) || Instant::now() > end;
+        fleet.everywhere(end, "the entry", seen);
+        let was_seen = Instant::now() < end;
+        let late = fleet.everywhere(end, "the entry's end", passes);
+        // Clocks are adjusted.
+        assert!(!was_seen || Instant::now() + Duration::from_millis(50) > end, "it ends early");
+        if was_seen { late } else { Duration::MAX }
+    });
+}
+
+#[test]
+fn switches_and_resets_take_effect_everywhere_within_two_seconds() {
+    let fleet = Fleet::start("api-switches:", MET_AND_ENDLESS);
+    let status = |number: usize| fleet.ask(number, "k", "v").0;
+    let passes = |number: usize| status(number) == 200;
+    let is_denied = |number: usize| status(number) == 429;
+    fleet.everywhere(Instant::now(), "the limit is met", is_denied);
 
     // Shadow lets pass what is over the limit; so does a reset, and a rule that is off has no limit at all.
-    fleet.everywhere(Instant::now(), "the limit is met", |number| fleet.ask(number, "v").0 == 429);
     let set = |mode: &str| json!({"domain": "web", "rule": "k", "mode": mode, "reason": "to see"});
     for mode in ["shadow", "off"] {
-        let begun = Instant::now();
-        fleet.admin(1).done("PUT", "/switches", &set(mode), 200);
-        assert!(fleet.everywhere(begun, mode, passes("v")) < SOON, "{mode}");
-        let begun = Instant::now();
-        assert_eq!(fleet.admin(2).ask("DELETE", "/switches?domain=web&rule=k", None).0, 204);
-        assert!(fleet.everywhere(begun, "it is back", |number| fleet.ask(number, "v").0 == 429) < SOON);
+        keeps_to(SOON, mode, || {
+            let begun = Instant::now();
+            fleet.admin(1).done("PUT", "/switches", &set(mode), 200);
+            let took = fleet.everywhere(begun, mode, passes);
+            let begun = Instant::now();
+            assert_eq!(fleet.admin(2).ask("DELETE", "/switches?domain=web&rule=k", None).0, 204);
+            took.max(fleet.everywhere(begun, "it is back", is_denied))
+        });
     }
-    let begun = Instant::now();
-    fleet.admin(2).done("POST", "/counters/reset", &json!({"domain": "web", "descriptor": k("v")}), 200);
-    // There is room for some hits of each.
-    assert!(fleet.everywhere(begun, "a reset", passes("v")) < SOON);
+    keeps_to(SOON, "a reset", || {
+        let begun = Instant::now();
+        let counter = json!({"domain": "web", "descriptor": k("v")});
+        fleet.admin(2).done("POST", "/counters/reset", &counter, 200);
+        // There is room for some hits of each.
+        fleet.everywhere(begun, "a reset", passes)
+    });
 }
 
 #[test]

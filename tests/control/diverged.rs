@@ -23,7 +23,8 @@ impl Follower {
     fn start() -> Self {
         let redis = Redis::start();
         let directory = rules(&limit(1));
-        let arguments = ["--store", &redis.url(), "--rules", "redis", "--log-level", "warn"];
+        let url = redis.url();
+        let arguments = ["--store", &url, "--store-timeout", "5s", "--rules", "redis", "--log-level", "warn"];
         let instance = Tollgate::start(directory.path(), &arguments);
         Self { control: redis_control(&redis.url(), ""), redis, instance }
     }

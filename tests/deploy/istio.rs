@@ -2,10 +2,11 @@
 
 use std::{fs, time::Duration};
 
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::{JoinSet, spawn_blocking};
 
-use super::{by_the_hour, python};
+use super::{by_the_hour, documents, python};
 use crate::support::{
     envoy::Envoy,
     free_port, http,
@@ -111,4 +112,35 @@ async fn a_sidecar_holds_places_until_streams_end_and_fails_closed() {
     }
     drop(tollgate);
     assert_eq!(ask(url).await.expect("asked"), 503);
+}
+
+/// With TLS it is the same, and the certificate that the component makes has the name that is looked for.
+#[test]
+fn with_tls_gateways_go_the_same_way() {
+    let plain = documents("deploy/istio/cluster.yaml").remove(0);
+    let mut rule = documents("deploy/istio/cluster_tls.yaml").remove(0);
+    let policy = rule["spec"]["trafficPolicy"].as_object_mut().expect("a mapping");
+    let tls = policy.remove("tls").expect("TLS");
+    assert_eq!(rule, plain);
+    let host = plain["spec"]["host"].as_str().expect("a name");
+    let expected = json!({
+        "mode": "MUTUAL", "credentialName": "tollgate-client", "sni": host, "subjectAltNames": [host],
+    });
+    assert_eq!(tls, expected);
+    let certificate = documents("deploy/kubernetes/components/tls/cert-manager/certificate.yaml").remove(0);
+    let names = certificate["spec"]["dnsNames"].as_array().expect("a list");
+    assert!(names.contains(&json!(host)), "{names:?}");
+    // And it is the Service of the manifests.
+    let service = documents("deploy/kubernetes/base/service.yaml").remove(0);
+    let name =
+        format!("{}.tollgate.svc.cluster.local", service["metadata"]["name"].as_str().expect("a name"));
+    assert_eq!(name, host);
+    assert_eq!(service["spec"]["ports"][0]["appProtocol"], "grpc", "requests are not balanced");
+    let balanced = json!({
+        "loadBalancer": {"simple": "LEAST_REQUEST"},
+        "outlierDetection": {
+            "consecutive5xxErrors": 5, "interval": "1s", "baseEjectionTime": "5s", "maxEjectionPercent": 50,
+        },
+    });
+    assert_eq!(plain["spec"]["trafficPolicy"], balanced);
 }

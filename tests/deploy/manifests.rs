@@ -1,7 +1,11 @@
 //! What `deploy/kubernetes` builds: valid to Kubernetes, sound in itself, and as the program really is.
 
+mod envoy_gateway;
 mod judge;
 mod mutations;
+mod network;
+mod operators;
+mod redis;
 
 use std::{collections::BTreeMap, fs, process::Command, sync::LazyLock};
 
@@ -22,9 +26,10 @@ use crate::support::{
 };
 
 /// All that is built: what `deploy/` has for others, and the rest of the components.
-pub(crate) const OVERLAYS: [&str; 3] = [
+pub(crate) const OVERLAYS: [&str; 4] = [
     "deploy/kubernetes/overlays/dev",
     "deploy/kubernetes/overlays/production",
+    "tests/deploy/overlays/operators",
     "tests/deploy/overlays/sentinel",
 ];
 
@@ -92,7 +97,7 @@ fn every_overlay_is_valid_and_sound() {
 fn the_program_understands_its_settings() {
     for overlay in OVERLAYS {
         let documents = built(overlay);
-        let settings = settings(&environment(documents, "memory"));
+        let settings = settings(&environment(documents, "rediss://localhost:6379"));
         let pod = find(documents, "Deployment", "tollgate").and_then(|it| it.pointer("/spec/template/spec"));
         let pod = pod.expect("a pod");
         let container = &pod["containers"][0];
@@ -105,8 +110,11 @@ fn the_program_understands_its_settings() {
         assert_eq!(u64::from(grpc.port()), port("grpc"));
         assert_eq!(u64::from(settings.http_address.port()), port("http"));
         assert!(grpc.ip().is_unspecified() && settings.http_address.ip().is_unspecified());
-        // Nobody else's, or a token would be needed.
-        assert!(settings.admin.expect("an admin port").address.ip().is_loopback());
+        // Nobody else's, unless it wants a token.
+        let admin = settings.admin.as_ref().expect("an admin port").address;
+        let is_open = overlay.ends_with("operators");
+        assert_eq!(admin.ip().is_loopback(), !is_open);
+        assert!(!is_open || u64::from(admin.port()) == port("admin"));
 
         let mounts = container["volumeMounts"].as_array().expect("a list");
         let mounted = |path: &std::path::Path| {
@@ -116,7 +124,11 @@ fn the_program_understands_its_settings() {
         for path in environment(documents, "").values().filter(|value| value.starts_with('/')) {
             assert!(mounted(path.as_ref()), "{overlay}: nothing is mounted at {path}");
         }
-        assert_eq!(settings.grpc.tls.is_some(), overlay.ends_with("production"));
+        let with_tls = overlay.ends_with("production") || overlay.ends_with("operators");
+        assert_eq!(settings.grpc.tls.is_some(), with_tls);
+        for address in [grpc, settings.http_address] {
+            assert_eq!(address.is_ipv6(), is_open, "{overlay}");
+        }
 
         // What the last steps may take, and a second for the rest of the process.
         let grace = pod["terminationGracePeriodSeconds"].as_u64().expect("a number");
@@ -124,7 +136,20 @@ fn the_program_understands_its_settings() {
         assert!(grace > least, "{overlay}: killed after {grace} s, which may need {least}");
         // The health check of Envoy, as its files and the DestinationRule have it, and then the endpoints' change.
         assert!(settings.drain_delay.as_secs() >= 5, "{overlay}: no time to notice");
+        let sidecar = sidecar_drains(documents);
+        assert!(least < sidecar && sidecar < grace, "{overlay}: a sidecar ends after {sidecar} s");
     }
+}
+
+/// For how many seconds a sidecar of Istio would serve on.
+fn sidecar_drains(documents: &[Value]) -> u64 {
+    let deployment = find(documents, "Deployment", "tollgate").expect("a deployment");
+    let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
+    let proxy = annotations["proxy.istio.io/config"].as_str().expect("a text");
+    let proxy: Value = serde_json::from_str(proxy).expect("JSON");
+    assert_eq!(proxy["holdApplicationUntilProxyStarts"], true);
+    let drain = proxy["terminationDrainDuration"].as_str().and_then(|text| text.strip_suffix('s'));
+    drain.and_then(|seconds| seconds.parse().ok()).expect("seconds")
 }
 
 #[test]
@@ -221,6 +246,9 @@ fn the_autoscalers_metric_is_made_of_one_that_there_is() {
     let monitor = find(documents, "PodMonitor", "tollgate").expect("a monitor");
     let endpoint = monitor.pointer("/spec/podMetricsEndpoints/0").expect("an endpoint");
     assert_eq!(endpoint["port"], "http");
+    let named =
+        serde_json::json!([{"sourceLabels": ["__meta_kubernetes_pod_name"], "targetLabel": "instance"}]);
+    assert_eq!(endpoint["relabelings"], named, "alerts name addresses");
     let page = http::get(&tollgate.url(endpoint["path"].as_str().expect("a path"))).body;
     assert!(page.contains(&format!("\n{series}{{")), "no {series}");
 }
@@ -230,4 +258,28 @@ fn the_autoscalers_metric_is_made_of_one_that_there_is() {
 fn the_operators_alerts_are_those_of_prometheus() {
     let rule = find(built(OVERLAYS[1]), "PrometheusRule", "tollgate").expect("alerts");
     assert_eq!(rule["spec"], yaml("deploy/prometheus/alerts.yaml"));
+    let copy = tempfile::tempdir().expect("a temporary directory");
+    let place = "kubernetes/components/monitoring";
+    for (directory, file) in [(place, "generate.py"), ("prometheus", "alerts.yaml")] {
+        fs::create_dir_all(copy.path().join(directory)).expect("writable");
+        let path = format!("{directory}/{file}");
+        fs::copy(project(&format!("deploy/{path}")), copy.path().join(path)).expect("copied");
+    }
+    let script = copy.path().join(place).join("generate.py");
+    assert!(Command::new("python3").arg(script).status().expect("python").success());
+    let made = fs::read(copy.path().join(place).join("prometheus-rule.yaml")).expect("written");
+    let kept = fs::read(project(&format!("deploy/{place}/prometheus-rule.yaml"))).expect("readable");
+    assert!(made == kept, "generate.py is to be run again");
+}
+
+/// The dashboard of `deploy/grafana`, as it finds one.
+#[test]
+fn grafanas_sidecar_finds_the_dashboard() {
+    let dashboard = find(built(OVERLAYS[1]), "ConfigMap", "tollgate-dashboard").expect("a dashboard");
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+    assert_eq!(dashboard["metadata"]["name"], "tollgate-dashboard");
+    let json = dashboard["data"]["tollgate.json"].as_str().expect("a text");
+    assert_eq!(json, fs::read_to_string(project("deploy/grafana/tollgate.json")).expect("readable"));
+    // What kubectl notes of an object has to find room in an annotation.
+    assert!(json.len() < 250 * 1024);
 }

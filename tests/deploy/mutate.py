@@ -2,6 +2,9 @@
 """Breaks one thing at a time in deploy/ and says whether a test notices. Changes files while it runs, and puts them back.
 
 usage: tests/deploy/mutate.py [PART_OF_A_PATH]
+       tests/deploy/mutate.py --list
+
+The second form writes what would be done as JSON: a test holds it to the files, so that none of them has no line here.
 
 Fields of the manifests that need no other look are broken by `deploy::manifests::mutations` in every run of the tests.
 """
@@ -38,7 +41,6 @@ MUTATIONS = [
     ("deploy/istio/gateway.yaml", "outbound|8081||tollgate.tollgate", "outbound|8081||tollgate", "a_gateway_limits"),
     ("deploy/istio/cluster.yaml", "            authority: tollgate.tollgate.svc.cluster.local\n", "", "a_gateway_limits"),
     ("deploy/istio/cluster.yaml", "RateLimitService", "RateLimit", "a_gateway_limits"),
-    ("deploy/istio/sidecar.yaml", "name: inbound|http|8080", "name: inbound|http|9090", "a_sidecar_limits"),
     ("deploy/istio/sidecar.yaml", "as_resource_exhausted: true", "as_resource_exhausted: false", "a_sidecar_limits"),
     ("deploy/istio/concurrency.yaml", "path: [{key: lease}]", "path: [{key: leases}]", "a_sidecar_holds"),
     ("deploy/istio/concurrency.yaml", "failure_mode_deny: true", "failure_mode_deny: false", "a_sidecar_holds"),
@@ -51,7 +53,7 @@ MUTATIONS = [
     ("deploy/kubernetes/base/deployment.yaml", "containerPort: 8081", "containerPort: 8082", "manifests::"),
     ("deploy/kubernetes/base/deployment.yaml", "v3.RateLimitService", "v2.RateLimitService", "probes_are_answered"),
     ("deploy/kubernetes/base/deployment.yaml", "path: /live", "path: /alive", "probes_are_answered"),
-    ("deploy/kubernetes/base/deployment.yaml", "minReadySeconds: 5", "minReadySecond: 5", "every_overlay"),
+    ("deploy/kubernetes/base/deployment.yaml", "minReadySeconds: 30", "minReadySecond: 30", "every_overlay"),
     ("deploy/kubernetes/base/autoscaler.yaml", "minReplicas: 3", 'minReplicas: "3"', "every_overlay"),
     ("deploy/kubernetes/base/service.yaml", "clusterIP: None", "clusterIp: None", "every_overlay"),
     ("deploy/kubernetes/components/monitoring/adapter.yaml", "requests_per_second", "requests_per_minute", "the_autoscalers"),
@@ -67,9 +69,9 @@ MUTATIONS = [
     ("deploy/prometheus/alerts.yaml", "for: 5m", "for: 6m", "the_operators_alerts"),
     ("deploy/docker/Dockerfile", "USER 65532:65532", "USER 1000:1000", "image::the_image"),
     ("deploy/docker/Dockerfile", "EXPOSE 8081 8080", "EXPOSE 8081", "image::the_image"),
-    ("deploy/docker/Dockerfile", "/usr/bin/tollgate", "/bin/tollgate", "image::the_image"),
+    ("deploy/docker/Dockerfile", '"/usr/bin/tollgate"', '"/bin/tollgate"', "image::the_image"),
     ("deploy/docker/try.sh", "remount,bind,ro", "remount,bind", "image::the_program"),
-    (".dockerignore", "!lua", "!luas", "image::the_image"),
+    (".dockerignore", "!lua\n", "", "image::the_builder"),
     ("deploy/compose/compose.yaml", " redis-6:6379", "", "compose::"),
     ("deploy/compose/compose.yaml", "../prometheus/alerts.yaml", "../prometheus/alert.yaml", "compose::"),
     ("deploy/compose/compose.yaml", "stop_grace_period: 20s", "stop_grace_period: 10s", "compose::"),
@@ -77,6 +79,78 @@ MUTATIONS = [
     ("deploy/compose/compose.yaml", "read_only", "readonly", "compose::"),
     ("deploy/compose/envoy.yaml", "STRICT_DNS", "LOGICAL_DNS", "compose::"),
     ("deploy/compose/prometheus.yaml", "port: 8080", "port: 8081", "compose::"),
+    ("deploy/envoy/rules/edge.yaml", "requests_per_unit: 10", "requests_per_unit: 11", "routes_fail_closed"),
+    ("deploy/envoy/rules/tcp.yaml", "requests_per_unit: 5", "requests_per_unit: 6", "connections_over_the_limit"),
+    ("deploy/istio/rules/gateway.yaml", "requests_per_unit: 3", "requests_per_unit: 4", "a_gateway_limits"),
+    ("deploy/istio/rules/sidecar.yaml", "requests_per_unit: 5", "requests_per_unit: 6", "a_sidecar_limits"),
+    ("deploy/istio/rules/concurrency.yaml", "requests_per_unit: 2", "requests_per_unit: 3", "a_sidecar_holds"),
+    ("deploy/istio/sidecar.yaml", "name: inbound|http|80", "name: inbound|http|8080", "a_sidecar_limits"),
+    ("deploy/istio/cluster_tls.yaml", "sni: tollgate.tollgate", "sni: tollgate", "with_tls_gateways"),
+    ("deploy/istio/cluster_tls.yaml", "interval: 1s", "interval: 2s", "with_tls_gateways"),
+    ("deploy/kubernetes/base/deployment.yaml", "minReadySeconds: 30", "minReadySeconds: 5", "every_overlay"),
+    ("deploy/kubernetes/base/deployment.yaml", "nodeTaintsPolicy: Honor", "nodeTaintsPolicy: Ignore", "every_overlay"),
+    ("deploy/kubernetes/base/deployment.yaml", '"25s"', '"5s"', "the_program_understands"),
+    ("deploy/kubernetes/base/disruption-budget.yaml", "maxUnavailable: 1", "maxUnavailable: 0", "every_overlay"),
+    ("deploy/kubernetes/base/service-account.yaml", "Token: false", "Token: true", "every_overlay"),
+    ("deploy/kubernetes/overlays/dev/kustomization.yaml", "TOLLGATE_WORKERS=1", "TOLLGATE_WORKER=1", "the_program_understands"),
+    ("deploy/kubernetes/overlays/dev/kustomization.yaml", "newTag: dev", "newTag: latest", "every_overlay"),
+    ("deploy/kubernetes/overlays/dev/namespace.yaml", "restricted", "privileged", "every_overlay"),
+    ("deploy/kubernetes/overlays/production/namespace.yaml", "restricted", "privileged", "every_overlay"),
+    ("deploy/kubernetes/overlays/production/kustomization.yaml", "files: [rules/edge.yaml]", "files: [rules/edges.yaml]", "the_rules_load"),
+    ("deploy/kubernetes/overlays/production/rules/edge.yaml", "unit: second", "unit: seconds", "the_rules_load"),
+    ("deploy/kubernetes/components/network-policy/kustomization.yaml", "- redis.yaml", "", "redis_is_for"),
+    ("deploy/kubernetes/components/network-policy/redis.yaml", "component: server", "component: client", "redis_is_for"),
+    ("deploy/kubernetes/components/network-policy/tollgate.yaml", "protocol: UDP", "protocol: TCP", "the_policy_lets"),
+    ("deploy/kubernetes/components/network-policy/tollgate.yaml", "port: 18001", "port: 18000", "the_policy_lets"),
+    ("deploy/kubernetes/components/network-policy/tollgate.yaml", "port: 4317", "port: 4318", "the_policy_lets"),
+    ("deploy/kubernetes/components/monitoring/kustomization.yaml", "requests_per_second", "requests_per_minute", "the_autoscalers"),
+    ("deploy/kubernetes/components/monitoring/pod-monitor.yaml", "targetLabel: instance", "targetLabel: pod", "the_autoscalers"),
+    ("deploy/kubernetes/components/monitoring/prometheus-rule.yaml", "for: 5m", "for: 6m", "the_operators_alerts"),
+    ("deploy/kubernetes/components/monitoring/generate.py", "name: tollgate", "name: tollgates", "the_operators_alerts"),
+    ("deploy/kubernetes/components/operators/kustomization.yaml", "TOLLGATE_RULES=redis", "TOLLGATE_RULES=directory", "operators_change"),
+    ("deploy/kubernetes/components/operators/kustomization.yaml", "0.0.0.0:6070", "0.0.0.0:6071", "the_program_understands"),
+    ("deploy/kubernetes/components/operators/deployment.yaml", "/etc/tollgate/operators", "/etc/operators", "the_program_understands"),
+    ("deploy/kubernetes/components/operators/deployment.yaml", "defaultMode: 0440", "defaultMode: 0444", "the_admin_port"),
+    ("deploy/kubernetes/components/operators/service.yaml", "targetPort: admin", "targetPort: administration", "every_overlay"),
+    ("deploy/kubernetes/components/operators/service.yaml", "ClientIP", "None", "the_admin_port"),
+    ("deploy/kubernetes/components/tls/cert-manager/kustomization.yaml", "- certificate.yaml", "- ../kustomization.yaml", "every_overlay"),
+    ("deploy/kubernetes/components/tls/cert-manager/certificate.yaml", "- tollgate-headless.", "- tollgate-headles.", "the_certificate_is"),
+    ("deploy/kubernetes/components/tls/cert-manager/certificate.yaml", "secretName: tollgate-tls", "secretName: tollgate", "the_certificate_is"),
+    ("deploy/kubernetes/components/ipv6/kustomization.yaml", "GRPC_ADDRESS=[::]", "GRPC_ADDRESS=0.0.0.0", "the_program_understands"),
+    ("deploy/kubernetes/components/redis-ca/kustomization.yaml", "REDIS_CA=", "REDIS_CAS=", "the_program_understands"),
+    ("deploy/kubernetes/components/redis-ca/deployment.yaml", "/etc/tollgate/redis,", "/etc/redis,", "the_program_understands"),
+    ("deploy/kubernetes/components/redis-cluster/start.sh", "cluster meet", "cluster forget", "six_nodes"),
+    ("deploy/kubernetes/components/redis-cluster/kustomization.yaml", "start.sh, ", "", "nodes_of_the_cluster"),
+    ("deploy/kubernetes/components/redis-cluster/kustomization.yaml", "redis+cluster://redis-cluster:", "redis+clusters://redis-cluster:", "nodes_of_the_cluster"),
+    ("deploy/kubernetes/components/redis-cluster/redis.yaml", "            redis-cluster-5.redis-cluster:6379\n", "", "nodes_of_the_cluster"),
+    ("deploy/kubernetes/components/redis-cluster/redis.yaml", "publishNotReadyAddresses: true", "", "nodes_of_the_cluster"),
+    ("deploy/kubernetes/components/redis-cluster/create.yaml", "redis-cluster-0.redis-cluster", "redis-cluster-0.redis", "nodes_of_the_cluster"),
+    ("deploy/kubernetes/components/redis-sentinel/kustomization.yaml", "redis-sentinel-2.redis-sentinel:26379/", "redis-sentinel-3.redis-sentinel:26379/", "sentinels_know"),
+    ("deploy/kubernetes/components/redis-sentinel/redis.yaml", "redis-sentinel-2.redis-sentinel:26379", "redis-sentinel-2.redis:26379", "sentinels_know"),
+    ("deploy/kubernetes/components/redis-sentinel/redis.yaml", "capabilities: {drop: [ALL]}", "", "every_overlay"),
+    ("deploy/envoy-gateway/values.yaml", "failClosed: false", "failClose: false", "envoy_gateway_makes"),
+    ("deploy/envoy-gateway/values.yaml", "tollgate:0.1.0", "tollgate", "envoy_gateway_makes"),
+    ("deploy/envoy-gateway/values.yaml", "TOLLGATE_DRAIN_DELAY", "TOLLGATE_DRAIN_DELAYS", "envoy_gateway_makes"),
+    ("deploy/envoy-gateway/values.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "envoy_gateway_makes"),
+    ("deploy/envoy-gateway/values.yaml", "enableServiceLinks: false", "enableServiceLinks: true", "envoy_gateway_makes"),
+    ("deploy/envoy-gateway/policy.yaml", "unit: Minute", "unit: minute", "the_policy_for_envoy_gateway"),
+    ("deploy/envoy-gateway/policy.yaml", "clientSelectors", "clientSelector", "the_policy_for_envoy_gateway"),
+    ("deploy/envoy-gateway/network-policy.yaml", "port: 18001", "port: 18000", "the_network_policy"),
+    ("deploy/envoy-gateway/network-policy.yaml", "component: ratelimit", "component: proxy", "the_network_policy"),
+    ("deploy/grafana/tollgate.json", "tollgate_requests_total", "tollgate_request_total", "what_grafana"),
+    ("deploy/grafana/kustomization.yaml", "grafana_dashboard", "grafana_dashboards", "grafanas_sidecar"),
+    ("deploy/prometheus/alerts_test.yaml", "alertname: TollgateErrors", "alertname: TollgateError", "every_alert_is_tested"),
+    ("deploy/docker/compile.sh", "+crt-static", "-crt-static", "image::the_image"),
+    ("deploy/docker/layout.sh", "install -m 644", "install -m 640", "image::the_program"),
+    ("deploy/docker/layout.sh", "/bin/ratelimit", "/bin/rate-limit", "image::the_program_runs_by"),
+    ("deploy/docker/layout.sh", "config/default", "config/defaults", "image::"),
+    ("deploy/docker/build.sh", "sh deploy/docker/compile.sh", "sh deploy/docker/compiled.sh", "image::the_image"),
+    ("deploy/docker/build.sh", "/bin/ratelimit", "/bin/rate-limit", "image::the_image"),
+    ("deploy/docker/Dockerfile", "WORKDIR /\n", "WORKDIR /home\n", "image::the_image"),
+    ("deploy/docker/Dockerfile", "USER 65532:65532\n", "USER 65532:65532\nENV TOLLGATE_CONFIG=/config/default\n", "image::the_image"),
+    ("deploy/compose/compose.yaml", "[sh, /etc/redis/start.sh]", "[redis-server, /etc/redis/redis.conf]", "compose::"),
+    ("deploy/compose/dashboards.yaml", "/var/lib/grafana/dashboards", "/var/lib/dashboards", "compose::"),
+    ("deploy/compose/grafana.yaml", "prometheus:9090", "prometheus:9091", "compose::"),
 ]
 
 
@@ -90,9 +164,20 @@ def program():
     return next(each["executable"] for each in artifacts if each.get("target", {}).get("name") == "integration")
 
 
+def run(tests, names):
+    return subprocess.run([tests, names], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+
+
 def main():
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    tests, missed = program(), 0
+    if wanted == "--list":
+        json.dump(MUTATIONS, sys.stdout)
+        return
+    tests, noticed_all, missed = program(), 0, 0
+    # What fails without a mutation tells nothing of one.
+    for names in sorted({names for file, _, _, names in MUTATIONS if wanted in file}):
+        if run(tests, names).returncode != 0:
+            sys.exit(f"{names} fails by itself")
     for file, stands, instead, names in MUTATIONS:
         if wanted not in file:
             continue
@@ -101,13 +186,15 @@ def main():
         assert stands in before, f"{file} has no {stands}"
         try:
             path.write_text(before.replace(stands, instead, 1), encoding="utf-8")
-            ran = subprocess.run([tests, names], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            ran = run(tests, names)
         finally:
             path.write_text(before, encoding="utf-8")
         assert b"running 0 tests" not in ran.stdout, f"no test {names}"
         noticed = ran.returncode != 0
         missed += not noticed
+        noticed_all += noticed
         print("noticed" if noticed else "MISSED ", f"{file}: {stands.strip()} -> {instead.strip() or 'nothing'}", flush=True)
+    print(f"{noticed_all} noticed, {missed} missed")
     sys.exit(1 if missed else 0)
 
 

@@ -20,8 +20,8 @@ const REQUEST: &str = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k
 
 /// A server of the script or configuration under test, in a directory of its own.
 struct Server {
-    _process: Process,
-    _directory: TempDir,
+    process: Process,
+    directory: TempDir,
     port: u16,
 }
 
@@ -29,7 +29,7 @@ impl Server {
     fn start(port: u16, mut command: Command, directory: TempDir) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let process = Process::of(child.expect("it starts"), Some(directory.path()));
-        Self { _process: process, _directory: directory, port }
+        Self { process, directory, port }
     }
 
     fn ask(&self, words: &[&str]) -> String {
@@ -46,20 +46,38 @@ fn decides(tollgate: &Tollgate) -> bool {
     http::post(&tollgate.url("/json"), REQUEST).status == 200
 }
 
+/// The nodes of a cluster, as pods start them, each in its directory, at addresses that are new.
+fn nodes(directories: Vec<TempDir>) -> Vec<Server> {
+    let ports: Vec<u16> = directories.iter().map(|_| free_port()).collect();
+    let names: Vec<_> = ports.iter().map(|port| format!("localhost:{port}")).collect();
+    let start = |(port, directory): (&u16, TempDir)| {
+        let mut command = Command::new("sh");
+        command.arg(component("redis-cluster/start.sh")).args(["--bind", "127.0.0.1"]);
+        // No node fails because the machine is busy.
+        command.args(["--cluster-node-timeout", "30000"]);
+        // In a pod, 6379 and its address.
+        command.env("PORT", port.to_string()).env("ADDRESS", "127.0.0.1").env("NODES", names.join(" "));
+        command.current_dir(&directory);
+        Server::start(*port, command, directory)
+    };
+    ports.iter().zip(directories).map(start).collect()
+}
+
+/// Whether all know each other by their addresses of now.
+fn are_together(nodes: &[Server]) -> bool {
+    nodes.iter().all(|node| {
+        let known = node.ask(&["cluster", "nodes"]);
+        let connected = known.lines().filter(|line| line.contains(" connected")).count();
+        let found = nodes.iter().all(|other| known.contains(&format!(" 127.0.0.1:{}@", other.port)));
+        found && connected == nodes.len() && node.ask(&["cluster", "info"]).contains("cluster_state:ok")
+    })
+}
+
 #[test]
-fn six_nodes_become_a_cluster_once() {
-    let nodes: Vec<Server> = (0..6)
-        .map(|_| {
-            let (port, directory) = (free_port(), tempfile::tempdir().expect("a temporary directory"));
-            let mut command = Command::new("redis-server");
-            command.arg(component("redis-cluster/redis.conf"));
-            // In a pod, 6379 and /data.
-            command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]).current_dir(&directory);
-            // No node fails because the machine is busy.
-            command.args(["--cluster-node-timeout", "30000", "--cluster-announce-ip", "127.0.0.1"]);
-            Server::start(port, command, directory)
-        })
-        .collect();
+fn six_nodes_become_a_cluster_once_and_find_each_other_again() {
+    let nodes_of = nodes;
+    let directories = (0..6).map(|_| tempfile::tempdir().expect("a temporary directory"));
+    let nodes = nodes_of(directories.collect());
     let names: Vec<_> = nodes.iter().map(|node| format!("localhost:{}", node.port)).collect();
     let create = || -> Output {
         let mut script = Command::new("timeout");
@@ -68,9 +86,7 @@ fn six_nodes_become_a_cluster_once() {
     };
     let created = create();
     assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
-    wait("the cluster is not whole", || {
-        nodes.iter().all(|node| node.ask(&["cluster", "info"]).contains("cluster_state:ok"))
-    });
+    wait("the cluster is not whole", || are_together(&nodes));
     let roles: Vec<_> = nodes.iter().map(|node| node.ask(&["role"]).starts_with("master")).collect();
     assert_eq!(roles, [true, true, true, false, false, false]);
     let again = create();
@@ -78,8 +94,17 @@ fn six_nodes_become_a_cluster_once() {
 
     let config = rules(RULES);
     let url = format!("redis+cluster://{}", names[0]);
-    let tollgate = Tollgate::start(config.path(), &["--store", &url, "--store-timeout", "5s"]);
-    assert!(decides(&tollgate));
+    let start = |url: &str| Tollgate::start(config.path(), &["--store", url, "--store-timeout", "5s"]);
+    assert!(decides(&start(&url)));
+
+    // All pods at once, with the directories that they had.
+    let directories = nodes.into_iter().map(|Server { process, directory, .. }| {
+        drop(process);
+        directory
+    });
+    let nodes = nodes_of(directories.collect());
+    wait("they do not find each other", || are_together(&nodes));
+    assert!(decides(&start(&format!("redis+cluster://localhost:{}", nodes[0].port))));
 }
 
 /// One of three servers, or one of three sentinels, as a pod starts it.

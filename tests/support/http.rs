@@ -22,7 +22,7 @@ impl Answer {
 fn agent() -> Agent {
     Agent::config_builder()
         .http_status_as_error(false)
-        .timeout_global(Some(Duration::from_secs(10)))
+        .timeout_global(Some(Duration::from_secs(30)))
         .build()
         .into()
 }

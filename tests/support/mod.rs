@@ -9,6 +9,7 @@ pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod sentinel;
 pub(crate) mod stores;
+pub(crate) mod timing;
 pub(crate) mod tollgate;
 pub(crate) mod upstream;
 

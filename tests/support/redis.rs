@@ -72,7 +72,7 @@ pub(crate) struct Redis {
 /// A connection to a server, which may be about to change its role and so close those that are new.
 fn look_at(url: &str) -> redis::Connection {
     let client = redis::Client::open(url).expect("a valid URL");
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         match client.get_connection() {
             Ok(connection) => return connection,
@@ -101,7 +101,7 @@ fn run(port: u16, arguments: &[String], directory: &TempDir) -> Process {
     let mut process = Process::of(child, Some(directory.path()));
     // Its own socket, which nobody else can answer on; it comes after the port.
     let socket = directory.path().join("redis.sock");
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while UnixStream::connect(&socket).is_err() {
         assert!(process.0.try_wait().expect("it was started").is_none(), "redis-server ended");
         assert!(Instant::now() < deadline, "redis-server does not answer");

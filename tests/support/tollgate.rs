@@ -75,7 +75,7 @@ impl Tollgate {
     }
 
     pub(crate) fn wait_until_ready(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while http::try_get(&self.url("/healthcheck")).is_none_or(|answer| answer.status != 200) {
             assert!(Instant::now() < deadline, "tollgate does not become ready");
             thread::sleep(Duration::from_millis(5));

@@ -127,17 +127,19 @@ async fn nodes_that_send_a_call_to_each_other_are_not_asked_for_ever() {
     let begun = Instant::now();
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
     assert!(matches!(error, StoreError::Declined(_)), "{error:?}");
-    assert!(begun.elapsed() < Duration::from_secs(2));
+    assert!(begun.elapsed() < Duration::from_secs(4), "that long only if time ends it");
     let evaluated: usize = nodes.iter().map(|node| node.evaluated.load(Ordering::SeqCst)).sum();
     assert!((3..=20).contains(&evaluated), "{evaluated}");
 
     // Each redirection asks for the slots, which are read as often as makes sense.
     let asked = || nodes.iter().map(|node| node.asked.load(Ordering::SeqCst)).sum::<usize>();
     let (before, begun) = (asked(), Instant::now());
-    while begun.elapsed() < Duration::from_secs(1) {
+    while asked() < before + 3 || begun.elapsed() < Duration::from_secs(1) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "they are not read");
         charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
     }
-    assert!((3..=12).contains(&(asked() - before)), "{}", asked() - before);
+    let (read, seconds) = (asked() - before, begun.elapsed().as_secs_f64());
+    assert!(read as f64 <= 12.0 * seconds, "{read} in {seconds} s");
 }
 
 #[tokio::test]

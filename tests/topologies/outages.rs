@@ -15,6 +15,7 @@ use crate::support::{
     cluster::Cluster,
     free_port, http,
     redis::{Redis, settings},
+    timing::keeps_to_async,
     tollgate::{Tollgate, request, rules},
 };
 
@@ -43,6 +44,11 @@ struct Done {
 impl Done {
     fn is_open(&self) -> bool {
         self.result == Err(StoreError::BreakerOpen)
+    }
+
+    /// Whether nobody was waited for.
+    fn is_refused(&self) -> bool {
+        matches!(self.result, Err(StoreError::BreakerOpen | StoreError::Unreachable(_)))
     }
 }
 
@@ -98,8 +104,7 @@ fn assert_at_once(all: &[Done], from: Instant, to: Instant) {
     let during: Vec<_> = all.iter().filter(|done| (from..to).contains(&done.begun)).collect();
     assert!(during.len() > 20, "{}", during.len());
     for done in &during {
-        let refused = matches!(done.result, Err(StoreError::BreakerOpen | StoreError::Unreachable(_)));
-        assert!(refused, "{:?} after it began: {done:?}", done.begun - from);
+        assert!(done.is_refused(), "{:?} after it began: {done:?}", done.begun - from);
     }
     assert_most(&during, |done| done.took < AT_ONCE);
 }
@@ -107,31 +112,57 @@ fn assert_at_once(all: &[Done], from: Instant, to: Instant) {
 /// How soon a silent server is found: 100 ms, or some more looks where a busy machine makes these late.
 const OPENS_WITHIN: Duration = Duration::from_secs(1);
 
+/// How soon a server that decides again is asked again.
+const HEALS_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long a busy machine is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until a counter is decided again, and then for as long as to see that it stays so.
+async fn until_fine(store: &RedisStore) {
+    let begun = Instant::now();
+    while charge(store, &one("fine", Hits::ONE)).await.is_err() {
+        assert!(begun.elapsed() < PATIENCE, "it does not recover");
+        sleep(Duration::from_millis(5)).await;
+    }
+    sleep(Duration::from_millis(500)).await;
+}
+
 /// Checks what is so but for what a busy machine does.
 fn assert_most(all: &[&Done], is_so: impl Fn(&Done) -> bool) {
     let others: Vec<_> = all.iter().filter(|done| !is_so(done)).collect();
-    assert!(others.len() <= all.len() / 10, "{} of {}, as {:?}", others.len(), all.len(), others[0]);
+    assert!(others.len() <= all.len() / 4, "{} of {}, as {:?}", others.len(), all.len(), others[0]);
 }
 
-/// What became of the outage that began at `stopped`: when it was over, nobody had to wait any more.
-fn assert_opened_and_healed(all: &[Done], stopped: Instant, healed: Instant) {
+/// What became of the outage that began at `stopped`: when it was over, nobody had to wait any more. How long it took
+/// until the breaker was open, and until the server was asked again.
+fn assert_opened_and_healed(all: &[Done], stopped: Instant, healed: Instant) -> (Duration, Duration) {
     let opened = all.iter().find(|done| done.is_open()).expect("the breaker opens").begun;
     println!("open {:?} after the last answer", opened - stopped);
-    assert!(opened - stopped < OPENS_WITHIN, "{:?}", opened - stopped);
     assert_at_once(all, opened + Duration::from_millis(5), healed);
     let fine = all.iter().find(|done| done.begun > healed && done.result.is_ok()).expect("it heals").begun;
     println!("decides again {:?} after the server does", fine - healed);
-    assert!(fine - healed < Duration::from_secs(1), "{:?}", fine - healed);
     let after: Vec<_> = all.iter().filter(|done| done.begun > fine + Duration::from_millis(50)).collect();
     assert_most(&after, |done| done.result.is_ok());
     let longest = all.iter().map(|done| done.took).max().expect("calls");
     println!("the longest call took {longest:?}");
     assert_most(&all.iter().collect::<Vec<_>>(), |done| done.took < TIMEOUT + Duration::from_millis(50));
+    (opened - stopped, fine - healed)
+}
+
+/// Checks most of the times of a few outages.
+fn assert_times(times: &[(Duration, Duration)]) {
+    let (opened, fine): (Vec<_>, Vec<_>) = times.iter().copied().unzip();
+    for (bound, all) in [(OPENS_WITHIN, opened), (HEALS_WITHIN, fine)] {
+        let late = all.iter().filter(|took| **took >= bound).count();
+        assert!(late <= 1, "{late} are {bound:?} or longer: {all:?}");
+    }
 }
 
 #[tokio::test]
 async fn a_server_that_stands_still_costs_few_calls_their_time_and_is_asked_again_at_once() {
     // The second time, its connection is given up meanwhile; the third, attempts for another one have failed.
+    let mut times = Vec::new();
     for lasts in [500, 2_000, 3_500] {
         let redis = Redis::start();
         let store = brief(&redis.url()).await;
@@ -142,33 +173,35 @@ async fn a_server_that_stands_still_costs_few_calls_their_time_and_is_asked_agai
         sleep(Duration::from_millis(lasts)).await;
         let healed = Instant::now();
         redis.signal("CONT");
-        sleep(Duration::from_millis(1_500)).await;
-        assert_opened_and_healed(&load.end().await, stopped, healed);
+        until_fine(&store).await;
+        times.push(assert_opened_and_healed(&load.end().await, stopped, healed));
     }
+    assert_times(&times);
 }
 
 #[tokio::test]
 async fn a_caller_now_and_then_pays_for_a_silent_server_once() {
     let redis = Redis::start();
     let store = brief(&redis.url()).await;
-    charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+    recovered(&store, "a", Instant::now()).await;
     redis.signal("STOP");
     let mut slow = 0;
     for _ in 0..5 {
         let done = timed(&store, "a").await;
         assert!(done.result.is_err());
-        slow += usize::from(done.took >= TIMEOUT);
+        slow += usize::from(!done.is_refused());
         sleep(Duration::from_millis(400)).await;
     }
     assert_eq!(slow, 1);
     redis.signal("CONT");
-    assert!(recovered(&store, "a", Instant::now()).await < Duration::from_secs(1));
+    recovered(&store, "a", Instant::now()).await;
 }
 
 #[tokio::test]
 async fn a_server_that_holds_calls_up_is_asked_again_when_it_decides() {
     let redis = Redis::start_with(&["--enable-debug-command", "yes"]);
     let store = brief(&redis.url()).await;
+    let mut times = Vec::new();
     // The third outlasts the connection; others are let in, and calls still held up.
     for (command, millis) in [
         ("CLIENT PAUSE 800", 800),
@@ -184,12 +217,14 @@ async fn a_server_that_holds_calls_up_is_asked_again_when_it_decides() {
         let mut command = cmd(words.next().expect("a name"));
         words.for_each(|word| _ = command.arg(word));
         let asked = tokio::task::spawn_blocking(move || command.exec(&mut admin));
-        sleep(Duration::from_millis(millis - 10)).await;
-        let healed = Instant::now();
-        sleep(Duration::from_millis(700)).await;
+        // The server obeyed later than that, however late this is here.
+        let healed = stopped + Duration::from_millis(millis - 10);
+        sleep(healed.saturating_duration_since(Instant::now())).await;
         asked.await.expect("no panic").expect("obeyed");
-        assert_opened_and_healed(&load.end().await, stopped, healed);
+        until_fine(&store).await;
+        times.push(assert_opened_and_healed(&load.end().await, stopped, healed));
     }
+    assert_times(&times);
 }
 
 #[tokio::test]
@@ -226,12 +261,12 @@ async fn a_server_that_is_killed_fails_calls_at_once_and_decides_once_it_is_back
     let begun = Instant::now();
     let redis = Redis::start_on(port, &[]);
     let back = Instant::now();
-    sleep(Duration::from_millis(1_200)).await;
+    until_fine(&store).await;
     let all = load.end().await;
     assert_at_once(&all, gone + Duration::from_millis(20), begun);
     let fine = all.iter().find(|done| done.begun > begun && done.result.is_ok()).expect("it heals").begun;
     println!("decides again {:?} after the server does", fine.saturating_duration_since(back));
-    assert!(fine.saturating_duration_since(back) < Duration::from_secs(1));
+    assert!(fine.saturating_duration_since(back) < 5 * HEALS_WITHIN);
     drop(redis);
 }
 
@@ -242,14 +277,16 @@ async fn nobody_waits_for_long_for_a_server_that_was_never_there() {
     for url in [redis.url(), format!("redis+cluster://127.0.0.1:{}", redis.port())] {
         let settings = RedisSettings { timeout: TIMEOUT, ..settings(&url) };
         let store = RedisStore::open(&settings).expect("valid settings");
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(400) {
+        let (begun, mut all) = (Instant::now(), Vec::new());
+        // It is known once it was tried for some time.
+        while begun.elapsed() < Duration::from_millis(400) || !all.last().is_some_and(Done::is_refused) {
+            assert!(begun.elapsed() < PATIENCE, "calls wait: {:?}", all.last());
             let done = timed(&store, "a").await;
-            assert!(done.result.is_err_and(|error| error.did_nothing()));
-            assert!(done.took < TIMEOUT + Duration::from_millis(50), "{:?}", done.took);
+            assert!(done.result.as_ref().is_err_and(StoreError::did_nothing));
+            all.push(done);
         }
-        let done = timed(&store, "a").await;
-        assert!(done.took < TIMEOUT, "{done:?}");
+        assert_most(&all.iter().collect::<Vec<_>>(), |done| done.took < TIMEOUT + Duration::from_millis(50));
+        keeps_to_async(TIMEOUT, "a call once it is known", async || timed(&store, "a").await.took).await;
     }
     // One that is there but refuses.
     let absent = RedisSettings { timeout: TIMEOUT, ..settings("redis://127.0.0.1:1") };
@@ -264,7 +301,8 @@ async fn nobody_waits_for_long_for_a_server_that_was_never_there() {
 #[tokio::test]
 async fn a_full_server_charges_nothing_and_says_so_until_it_has_room() {
     let redis = Redis::start_with(&["--maxmemory-policy", "noeviction"]);
-    let store = brief(&redis.url()).await;
+    let store = redis.store();
+    assert!(store.connected().await);
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
     let mut admin = redis.connect();
     let mut limit =
@@ -279,8 +317,13 @@ async fn a_full_server_charges_nothing_and_says_so_until_it_has_room() {
         assert!(error.did_nothing());
         assert_eq!(error.label(), "refused");
     }
-    limit("0");
-    assert!(recovered(&store, "b", Instant::now()).await < Duration::from_millis(100));
+    keeps_to_async(Duration::from_millis(100), "a full server that has room again", async || {
+        limit("1000");
+        timed(&store, "b").await.result.expect_err("there is no room");
+        limit("0");
+        recovered(&store, "b", Instant::now()).await
+    })
+    .await;
     assert_eq!(super::used(&store, "a").await, 1);
     assert_eq!(super::used(&store, "name0").await, 0);
 }
@@ -326,11 +369,9 @@ async fn more_calls_than_a_server_can_decide_in_time_are_refused_at_once() {
     let all = all.await.expect("no panic");
     let refused: Vec<_> = all.iter().filter(|done| done.result.is_err()).collect();
     assert!((1..=4_000).contains(&refused.len()), "{}", refused.len());
-    for done in refused {
-        assert_eq!(done.result, Err(StoreError::Overloaded));
-        // The server goes on later than that.
-        assert!(done.took < Duration::from_millis(200), "{:?}", done.took);
-    }
+    assert!(refused.iter().all(|done| done.result == Err(StoreError::Overloaded)));
+    // The server goes on later than that.
+    assert_most(&refused, |done| done.took < Duration::from_millis(200));
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
 }
 
@@ -384,12 +425,17 @@ async fn a_call_has_its_own_time_and_is_not_made_when_that_is_over() {
     assert_eq!(super::used(&store, "a").await, 0);
     redis.signal("STOP");
     for millis in [5, 20, 80] {
-        let (begun, own) = (Instant::now(), Duration::from_millis(millis));
-        let error = store.decide_by(&call, (begun + own).into()).await.expect_err("no answer");
-        let took = begun.elapsed();
-        let (StoreError::Timeout(told) | StoreError::Unsent(told)) = error else { panic!("{error:?}") };
-        assert_eq!(told, own, "{took:?}");
-        assert!((own..own + Duration::from_millis(100)).contains(&took), "{took:?}");
+        let own = Duration::from_millis(millis);
+        keeps_to_async(own + Duration::from_millis(100), "a call's own time", async || {
+            let begun = Instant::now();
+            let error = store.decide_by(&call, (begun + own).into()).await.expect_err("no answer");
+            let took = begun.elapsed();
+            let (StoreError::Timeout(told) | StoreError::Unsent(told)) = error else { panic!("{error:?}") };
+            assert_eq!(told, own, "{took:?}");
+            assert!(took >= own, "{took:?}");
+            took
+        })
+        .await;
     }
 }
 
@@ -427,8 +473,8 @@ async fn a_call_whose_caller_has_gone_before_its_turn_is_not_made() {
 async fn metrics_tell_of_an_outage_for_as_long_as_it_lasts() {
     let redis = Redis::start();
     let config =
-        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: hour, requests_per_unit: 1000}\n");
-    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url()]);
+        rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1000}\n");
+    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "500ms"]);
     let metric = |name: &str| {
         let body = http::get(&tollgate.url("/metrics")).body;
         let line = body.lines().find(|line| line.starts_with(name)).map(str::to_owned);
@@ -438,14 +484,14 @@ async fn metrics_tell_of_an_outage_for_as_long_as_it_lasts() {
     assert!(client.passes("d", &[("k", "v")]).await);
     redis.signal("STOP");
     let call = || request("d", &[&[("k", "v")]]);
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + PATIENCE;
     while metric("tollgate_redis_breakers_open").is_none_or(|open| open < 1.0) {
         assert!(Instant::now() < deadline, "the breaker does not open");
         client.call(call()).await.expect_err("no answer");
     }
     assert!(metric("tollgate_redis_breaker_openings_total") >= Some(1.0));
     redis.signal("CONT");
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + PATIENCE;
     while metric("tollgate_redis_breakers_open") != Some(0.0) {
         assert!(Instant::now() < deadline, "the breaker does not close");
         sleep(Duration::from_millis(5)).await;

@@ -110,8 +110,11 @@ async fn a_stale_sentinel_moves_nobody_to_an_old_master() {
         assert_eq!((keys(&old), keys(&new)), (0, 1));
         // The old one is elected.
         [&sentinels[0], &sentinels[2]].iter().for_each(|sentinel| sentinel.say(old.port(), epoch(3)));
-        goes_on(&store).await;
-        assert_eq!(keys(&old), 1);
+        let begun = Instant::now();
+        while keys(&old) == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is not followed");
+            goes_on(&store).await;
+        }
     }
 }
 
@@ -165,7 +168,7 @@ async fn a_server_is_left_when_it_is_not_the_master_that_is_named() {
         let begun = Instant::now();
         // The one before it works as well as ever.
         while keys(master) == 0 {
-            assert!(begun.elapsed() < Duration::from_secs(5), "it is not followed");
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is not followed");
             let _ = charge(&store, &one("a", Hits::ONE)).await;
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

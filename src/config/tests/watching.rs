@@ -14,7 +14,7 @@ const BETTER: &str = "domain: better\n";
 const BAD: &str = "domain: [\n";
 
 /// Far more than a change takes; a test waits for it only when it fails.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// More than a change takes; a test waits for it when nothing should come.
 const QUIET: Duration = Duration::from_millis(900);
 
@@ -199,7 +199,7 @@ fn a_pipe_or_a_bomb_in_place_of_a_file_is_reported_and_the_watching_goes_on() {
     assert_says(&report, &["a.yaml: can't be read: is a named pipe"]);
     write(directory.path(), ".new", &format!("domain: d\nmetadata: [{}]\n", "a,".repeat(410_000)));
     fs::rename(directory.path().join(".new"), directory.path().join("a.yaml")).unwrap();
-    let report = reports.recv_timeout(5 * PATIENCE).expect("a report in time").unwrap_err();
+    let report = reports.recv_timeout(PATIENCE).expect("a report in time").unwrap_err();
     assert_says(&report, &["a.yaml:2", "more than 400000 values"]);
     write(directory.path(), ".new", BETTER);
     fs::rename(directory.path().join(".new"), directory.path().join("a.yaml")).unwrap();

@@ -91,7 +91,7 @@ async fn connections_beyond_the_limit_are_closed_and_the_others_served() {
 
 #[tokio::test]
 async fn a_client_that_opens_nothing_is_closed_and_one_that_only_opens_is_not() {
-    let stage = stage(GOOD, "--handshake-timeout=100ms", 1).await;
+    let stage = stage(GOOD, "--handshake-timeout=1s", 1).await;
     let address = tcp(&stage);
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let silent = [&b""[..], &preface[..20], preface];
@@ -114,7 +114,7 @@ async fn a_client_that_opens_nothing_is_closed_and_one_that_only_opens_is_not() 
 
 #[tokio::test]
 async fn a_call_whose_message_does_not_come_is_given_up_and_others_are_answered() {
-    let stage = stage(GOOD, "--handshake-timeout=200ms", 1).await;
+    let stage = stage(GOOD, "--handshake-timeout=1s", 1).await;
     let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
     let (mut requests, connection) = h2::client::handshake(stream).await.expect("opened");
     tokio::spawn(connection);

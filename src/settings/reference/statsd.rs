@@ -24,9 +24,6 @@ const PARTS: [&str; 3] = ["_PATTERN", "_NAME", "_TAGS"];
 /// Wins over all others.
 const DISABLED: &str = "DISABLE_STATS";
 
-/// Flags that one variable sets, and the variable.
-const SAME: [(&str, &str); 2] = [("statsd-interval", "STATS_FLUSH_INTERVAL"), ("statsd-tags", "EXTRA_TAGS")];
-
 /// Which of its sinks the reference would send to, if one was meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sink {
@@ -81,11 +78,6 @@ pub(super) fn settings(
                 Ok(value) => set("statsd-rewrite", &format!("{REWRITE}{name}"), value),
                 Err(problem) => problems.push(problem),
             }
-        }
-    }
-    for (flag, variable) in SAME {
-        if let Some(value) = environment.get(variable) {
-            set(flag, variable, value.to_owned());
         }
     }
     settings
@@ -155,10 +147,6 @@ mod tests {
             (
                 &[("USE_STATSD", "true"), ("USE_DOG_STATSD", "true")],
                 &["statsd=udp://localhost:8125", "statsd-format=dogstatsd"],
-            ),
-            (
-                &[("STATS_FLUSH_INTERVAL", "5s"), ("EXTRA_TAGS", "a:b")],
-                &["statsd-interval=5s", "statsd-tags=a:b"],
             ),
         ] {
             assert_eq!(flags(variables), expected, "{variables:?}");

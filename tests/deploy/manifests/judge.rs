@@ -1,12 +1,15 @@
 //! Whether a set of manifests is sound in itself: what refers to something refers to what is there, and pods may do no
 //! more than they need.
 
+mod rollout;
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 /// Objects that are made apart, as the files say where they refer to them.
-const APART: [&str; 2] = ["Secret/tollgate-store", "Secret/tollgate-tls"];
+const APART: [&str; 4] =
+    ["Secret/tollgate-operators", "Secret/tollgate-redis-ca", "Secret/tollgate-store", "Secret/tollgate-tls"];
 
 /// The end of a name that kustomize makes of its content.
 fn is_hash(text: &str) -> bool {
@@ -50,6 +53,16 @@ fn pods(documents: &[Value]) -> impl Iterator<Item = (String, &Value)> {
 
 /// Everything that is wrong, in no order.
 pub(super) fn problems(documents: &[Value]) -> Vec<String> {
+    let mut problems = of_pods(documents);
+    problems.extend(references(documents));
+    problems.extend(selections(documents));
+    problems.extend(rollout::problems(documents));
+    problems.extend(rollout::guards(documents));
+    problems
+}
+
+/// What is wrong with pods by themselves.
+pub(super) fn of_pods(documents: &[Value]) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, pod) in pods(documents) {
         let mut say = |problem: String| problems.push(format!("{name}: {problem}"));
@@ -57,9 +70,6 @@ pub(super) fn problems(documents: &[Value]) -> Vec<String> {
         ports_are_known(pod, &mut say);
         volumes_are_mounted(pod, &mut say);
     }
-    problems.extend(references(documents));
-    problems.extend(selections(documents));
-    problems.extend(rollout(documents));
     problems
 }
 
@@ -212,32 +222,6 @@ fn selections(documents: &[Value]) -> Vec<String> {
         problems.extend(
             wanted.iter().filter(|port| !ports.contains(*port)).map(|port| format!("{name}: no port {port}")),
         );
-    }
-    problems
-}
-
-/// No pod ends before another has taken its place, and none is ended in a way that it does not know.
-fn rollout(documents: &[Value]) -> Vec<String> {
-    let mut problems = Vec::new();
-    let deployments = documents.iter().filter(|document| document["kind"] == "Deployment");
-    for deployment in deployments {
-        let update = &deployment["spec"]["strategy"]["rollingUpdate"];
-        if update["maxUnavailable"] != 0 || update["maxSurge"] == 0 {
-            problems.push("a pod ends before another has taken its place".to_owned());
-        }
-        if deployment["spec"].get("replicas").is_some() {
-            problems.push("the number of replicas is not the autoscaler's".to_owned());
-        }
-        for container in list(deployment, "/spec/template/spec/containers") {
-            for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
-                if container.get(probe).is_none() {
-                    problems.push(format!("there is no {probe}"));
-                }
-            }
-            if text(container, "/livenessProbe/httpGet/path") != "/live" {
-                problems.push("a pod may be ended for what others do".to_owned());
-            }
-        }
     }
     problems
 }

@@ -20,6 +20,13 @@ for node in $NODES; do
 done
 
 if ask "${NODES%% *}" cluster info | grep -q '^cluster_slots_assigned:16384'; then
+    # Whose nodes may have to find each other again: start.sh.
+    for node in $NODES; do
+        until ask "$node" cluster info | grep -q '^cluster_state:ok'; do
+            echo "waiting for the cluster at $node"
+            sleep 1
+        done
+    done
     echo "there is a cluster"
     exit
 fi

@@ -1,0 +1,206 @@
+//! `deploy/envoy-gateway`: words that its API knows, and the Deployment that Envoy Gateway makes of them.
+
+use std::{collections::BTreeMap, fs};
+
+use serde_json::{Map, Value, json};
+use tollgate::settings;
+
+use super::{judge, network, python};
+use crate::support::tollgate::project;
+
+/// A file, held to what Envoy Gateway knows.
+fn checked(name: &str) -> Value {
+    let input = fs::read(project(&format!("deploy/envoy-gateway/{name}"))).expect("readable");
+    python(&["tests/deploy/envoy-gateway/check.py", name], input)
+}
+
+/// What Envoy Gateway 1.9 sets by itself, as far as tollgate minds it without a control plane; for that there are tests
+/// of the protocol.
+const VARIABLES: [(&str, &str); 10] = [
+    ("RUNTIME_ROOT", "/data"),
+    ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+    ("RUNTIME_IGNOREDOTFILES", "true"),
+    ("RUNTIME_WATCH_ROOT", "false"),
+    ("LOG_LEVEL", "info"),
+    ("USE_STATSD", "false"),
+    ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+    ("REDIS_SOCKET_TYPE", "tcp"),
+    ("USE_PROMETHEUS", "true"),
+    ("GRPC_SERVER_USE_TLS", "true"),
+];
+
+/// The Deployment that it makes of the values.
+fn made(values: &Value) -> Value {
+    let spec = &values["config"]["envoyGateway"]["provider"]["kubernetes"]["rateLimitDeployment"];
+    let labels = json!({
+        "app.kubernetes.io/name": "envoy-ratelimit",
+        "app.kubernetes.io/component": "ratelimit",
+        "app.kubernetes.io/managed-by": "envoy-gateway",
+    });
+    let probe = json!({"httpGet": {"path": "/healthcheck", "port": 8080, "scheme": "HTTP"}});
+    let mut env: Vec<Value> =
+        VARIABLES.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    env.extend(spec["container"]["env"].as_array().expect("a list").iter().cloned());
+    let mut deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "envoy-ratelimit", "labels": labels},
+        "spec": {
+            "strategy": spec["strategy"],
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "automountServiceAccountToken": false,
+                    "terminationGracePeriodSeconds": 300,
+                    "securityContext": spec["pod"]["securityContext"],
+                    "topologySpreadConstraints": spec["pod"]["topologySpreadConstraints"],
+                    "volumes": [{"name": "certs", "secret": {"secretName": "envoy-rate-limit"}}],
+                    "containers": [{
+                        "name": "envoy-ratelimit",
+                        "image": spec["container"]["image"],
+                        "command": ["/bin/ratelimit"],
+                        "env": env,
+                        "ports": [
+                            {"name": "grpc", "containerPort": 8081},
+                            {"name": "metrics", "containerPort": 19001},
+                            // Not told by Envoy Gateway, and open all the same.
+                            {"name": "http", "containerPort": 8080},
+                        ],
+                        "resources": spec["container"]["resources"],
+                        "securityContext": spec["container"]["securityContext"],
+                        "volumeMounts": [{"name": "certs", "mountPath": "/certs", "readOnly": true}],
+                        "startupProbe": probe,
+                        "readinessProbe": probe,
+                        "livenessProbe": probe,
+                    }],
+                },
+            },
+        },
+    });
+    merge(&mut deployment, &spec["patch"]["value"]);
+    deployment
+}
+
+/// A strategic merge, as far as the patch needs one: mappings field by field, and lists by the names in them.
+fn merge(into: &mut Value, patch: &Value) {
+    match (into, patch) {
+        (Value::Object(into), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merge(into.entry(key).or_insert_with(|| Value::Object(Map::new())), value);
+            }
+        }
+        (Value::Array(into), Value::Array(patch)) => {
+            for item in patch {
+                let named = into.iter_mut().find(|it| it["name"] == item["name"]);
+                merge(named.expect("one of this name"), item);
+            }
+        }
+        (into, patch) => *into = patch.clone(),
+    }
+}
+
+#[test]
+fn envoy_gateway_makes_a_sound_deployment() {
+    let values = checked("values.yaml");
+    let deployment = made(&values);
+    let documents = python(&["tests/deploy/manifests.py"], deployment.to_string().into_bytes());
+    assert_eq!(judge::of_pods(documents.as_array().expect("a list")), [""; 0]);
+    let update = &deployment["spec"]["strategy"]["rollingUpdate"];
+    assert_eq!((&update["maxUnavailable"], &update["maxSurge"]), (&json!(0), &json!(1)));
+    let pod = &deployment["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(
+        container["livenessProbe"]["httpGet"],
+        json!({"path": "/live", "port": 8080, "scheme": "HTTP"})
+    );
+    let spread = &pod["topologySpreadConstraints"][0];
+    let labels = deployment["metadata"]["labels"].as_object().expect("labels");
+    for (name, value) in spread["labelSelector"]["matchLabels"].as_object().expect("labels") {
+        assert_eq!(labels.get(name), Some(value));
+    }
+    assert_eq!(spread["nodeTaintsPolicy"], "Honor");
+    assert_eq!(spread["matchLabelKeys"][0], "pod-template-hash");
+    let limits = &values["config"]["envoyGateway"]["rateLimit"];
+    assert_eq!((&limits["timeout"], &limits["failClosed"]), (&json!("20ms"), &json!(false)));
+    let processors = container["resources"]["requests"]["cpu"].as_str().expect("a number");
+    let scaler = &values["config"]["envoyGateway"]["provider"]["kubernetes"]["rateLimitHpa"];
+    assert_eq!(scaler["metrics"][0]["resource"]["target"]["averageUtilization"], 60);
+
+    let mut variables: BTreeMap<String, String> = container["env"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|each| {
+            (each["name"].as_str().expect("a text").into(), each["value"].as_str().expect("a text").into())
+        })
+        .collect();
+    let url = values.pointer("/config/envoyGateway/rateLimit/backend/redis/url").and_then(Value::as_str);
+    variables.insert("REDIS_URL".into(), url.expect("a URL").into());
+    // Its certificates are not here.
+    variables.remove("GRPC_SERVER_USE_TLS");
+    let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
+    let Ok(settings::Command::Serve(settings)) = settings::parse(["ratelimit".into()], variables) else {
+        panic!("its variables are not understood");
+    };
+    assert_eq!(settings.workers.get().to_string(), processors);
+    assert!((5..60).contains(&settings.drain_delay.as_secs()));
+    let minutes = settings.grpc.max_connection_age.map(|age| age.as_secs() / 60);
+    assert_eq!(minutes, Some(5), "new pods get nothing to do");
+}
+
+#[test]
+fn the_policy_for_envoy_gateway_states_limits() {
+    let policy = checked("policy.yaml");
+    let rules = policy.pointer("/spec/rateLimit/global/rules").and_then(Value::as_array).expect("rules");
+    let limits: Vec<_> =
+        rules.iter().map(|rule| (rule["limit"]["requests"].as_u64(), &rule["limit"]["unit"])).collect();
+    assert_eq!(limits, [(Some(100), &json!("Minute")), (Some(20), &json!("Minute"))]);
+    assert_eq!(
+        rules[0]["clientSelectors"][0]["sourceCIDR"],
+        json!({"type": "Distinct", "value": "0.0.0.0/0"})
+    );
+    assert_eq!(
+        rules[1]["clientSelectors"][0]["headers"][0],
+        json!({"type": "Distinct", "name": "x-user-id"})
+    );
+}
+
+/// It is for the pods that Envoy Gateway makes, and lets through what they need.
+#[test]
+fn the_network_policy_is_for_envoy_gateways_pods() {
+    let policy = python(
+        &["tests/deploy/manifests.py"],
+        fs::read(project("deploy/envoy-gateway/network-policy.yaml")).expect("readable"),
+    )[0]
+    .clone();
+    let deployment = made(&checked("values.yaml"));
+    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+    for (name, value) in policy["spec"]["podSelector"]["matchLabels"].as_object().expect("labels") {
+        assert_eq!(&labels[name], value);
+    }
+    assert_eq!(policy["metadata"]["namespace"], "envoy-gateway-system");
+    let within = network::passes(&policy["spec"]["ingress"], "from");
+    let expected = [
+        "[] component=proxy,managed-by=envoy-gateway: TCP 8081",
+        "[name=monitoring] : TCP 19001",
+        "[name=monitoring] : TCP 8080",
+    ];
+    assert_eq!(within, expected.map(str::to_owned).into());
+    // `{}` is every namespace, and without it only that of the policy would count.
+    assert!(policy.pointer("/spec/ingress/0/from/0/namespaceSelector").is_some());
+    let without = network::passes(&policy["spec"]["egress"], "to");
+    let expected = [
+        "169.254.20.10/32: TCP 53",
+        "169.254.20.10/32: UDP 53",
+        "[] control-plane=envoy-gateway: TCP 18001",
+        "[name=kube-system] k8s-app=kube-dns: TCP 53",
+        "[name=kube-system] k8s-app=kube-dns: UDP 53",
+        "[name=monitoring] : TCP 4317",
+        "[name=redis-system] : TCP 6379",
+    ];
+    assert_eq!(without, expected.map(str::to_owned).into());
+    let values = checked("values.yaml");
+    let url = values.pointer("/config/envoyGateway/rateLimit/backend/redis/url").and_then(Value::as_str);
+    assert!(url.is_some_and(|url| url.contains(".redis-system.svc") && url.ends_with(":6379")));
+}
