@@ -8,7 +8,7 @@ use super::{error::Problem, value::positive_duration};
 use crate::statsd::{Rewrite, Target};
 
 /// Where counts are sent, and how they read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatsdSettings {
     /// The server.
     pub target: Target,
