@@ -133,6 +133,7 @@ MUTATIONS = [
     ("deploy/envoy-gateway/values.yaml", "failClosed: false", "failClose: false", "envoy_gateway_makes"),
     ("deploy/envoy-gateway/values.yaml", "tollgate:0.1.0", "tollgate", "envoy_gateway_makes"),
     ("deploy/envoy-gateway/values.yaml", "TOLLGATE_DRAIN_DELAY", "TOLLGATE_DRAIN_DELAYS", "envoy_gateway_makes"),
+    ("deploy/envoy-gateway/values.yaml", "value: /certs/ca.crt", "value: /certs/tls.crt", "envoy_gateway_makes"),
     ("deploy/envoy-gateway/values.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "envoy_gateway_makes"),
     ("deploy/envoy-gateway/values.yaml", "enableServiceLinks: false", "enableServiceLinks: true", "envoy_gateway_makes"),
     ("deploy/envoy-gateway/policy.yaml", "unit: Minute", "unit: minute", "the_policy_for_envoy_gateway"),

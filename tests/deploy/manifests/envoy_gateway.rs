@@ -139,6 +139,8 @@ fn envoy_gateway_makes_a_sound_deployment() {
     variables.insert("REDIS_URL".into(), url.expect("a URL").into());
     // Its certificates are not here.
     variables.remove("GRPC_SERVER_USE_TLS");
+    let authority = variables.remove("TOLLGATE_GRPC_TLS_CLIENT_CA");
+    assert_eq!(authority.as_deref(), Some("/certs/ca.crt"), "whoever reaches it may ask");
     let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
     let Ok(settings::Command::Serve(settings)) = settings::parse(["ratelimit".into()], variables) else {
         panic!("its variables are not understood");
