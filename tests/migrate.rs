@@ -28,7 +28,7 @@ use crate::{
 const DEPLOYMENTS: [(&str, &str, Option<&str>, i32); 9] = [
     ("compose", "--manifest=compose/compose.yaml", Some("config"), 0),
     ("istio", "--manifest=istio/deployment.yaml", Some("config"), 0),
-    ("envoy_gateway", "--env-file=envoy_gateway/env", None, 1),
+    ("envoy_gateway", "--env-file=envoy_gateway/env", None, 0),
     ("memcache", "--env-file=memcache/env", None, 1),
     ("sentinel", "--env-file=sentinel/env", Some("config"), 0),
     ("cluster", "--env-file=cluster/inspect.json", Some("config"), 0),

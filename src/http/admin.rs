@@ -8,7 +8,9 @@ use super::{
     Tokens,
     access::{Gate, authenticate},
     api::{self, ApiParts},
-    dashboard, elsewhere, metrics, metrics_page, ready, rlconfig,
+    dashboard, elsewhere, metrics, metrics_page,
+    page::{Page, plain},
+    ready, rlconfig,
 };
 use crate::metrics::Exporter;
 
@@ -30,10 +32,13 @@ pub struct AdminParts {
 pub fn router(parts: AdminParts) -> Router {
     let gate = Gate { tokens: parts.tokens, knows_clients: parts.knows_clients };
     let (rules, readiness) = (Arc::clone(&parts.api.rules), parts.api.readiness.clone());
+    let counted = parts.exporter.clone();
+    let stats = Page::new(move || counted.as_ref().map(Exporter::stats).unwrap_or_default());
     // What scrapes metrics knows the port by any name; pages of browsers get nothing else.
-    let listed = get(rlconfig::show).with_state(rlconfig::page(rules));
+    let listed = get(plain).with_state(rlconfig::page(rules));
     let guarded = Router::new()
         .route("/rlconfig", listed.layer(from_fn_with_state(gate.clone(), api::keep_out)))
+        .route("/stats", get(plain).with_state(stats))
         .route("/metrics", get(metrics).with_state(metrics_page(parts.exporter)))
         .route("/healthcheck", get(ready).with_state(readiness))
         .nest("/api/v1", api::routes(parts.api, gate.clone()))

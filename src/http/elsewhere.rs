@@ -9,7 +9,6 @@ use axum::{
 /// Routes that say so.
 pub(super) fn router() -> Router {
     Router::new()
-        .route("/stats", told("there is no /stats: what is counted is at /metrics\n"))
         .route("/debug/pprof/", told(NO_PROFILER))
         .route("/debug/pprof/{*profile}", told(NO_PROFILER))
 }

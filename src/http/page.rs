@@ -5,7 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::body::Bytes;
+use axum::{
+    body::Bytes,
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::IntoResponse,
+};
 use tokio::{
     sync::Mutex,
     task::{JoinError, spawn_blocking},
@@ -41,6 +46,12 @@ impl AsRef<[u8]> for Text {
     fn as_ref(&self) -> &[u8] {
         self.text.as_bytes()
     }
+}
+
+/// Shows a page of plain text.
+pub(super) async fn plain(State(page): State<Page>) -> Result<impl IntoResponse, StatusCode> {
+    let text = page.get().await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], text))
 }
 
 impl Page {

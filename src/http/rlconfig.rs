@@ -2,23 +2,11 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use axum::{
-    extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
-    response::IntoResponse,
-};
-
 use super::page::Page;
 use crate::{
     algorithm::{Algorithm, Charging, Policy},
     rules::{Domain, Limit, Rule, Rules, Snapshot, Sync},
 };
-
-/// Shows the page.
-pub(super) async fn show(State(page): State<Page>) -> Result<impl IntoResponse, StatusCode> {
-    let text = page.get().await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-    Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], text))
-}
 
 /// The rules in force; nothing when there are none. There may be very many.
 pub(super) fn page(rules: Arc<Snapshot>) -> Page {

@@ -18,7 +18,7 @@ use super::{
 };
 
 /// What goes before and after the name of a rule, in the order of [`Series::counted`].
-const OF_RULES: [(&str, &str); KINDS] = [
+pub(super) const OF_RULES: [(&str, &str); KINDS] = [
     ("ratelimit.service.rate_limit", "total_hits"),
     ("ratelimit.service.rate_limit", "within_limit"),
     ("ratelimit.service.rate_limit", "near_limit"),
@@ -28,7 +28,7 @@ const OF_RULES: [(&str, &str); KINDS] = [
 ];
 
 /// Counters of the whole service.
-const COUNTERS: [&str; 11] = [
+pub(super) const COUNTERS: [&str; 11] = [
     "ratelimit.service.call.should_rate_limit.redis_error",
     "ratelimit.service.call.should_rate_limit.service_error",
     "ratelimit.service.config_load_success",
@@ -134,27 +134,13 @@ impl Changes {
     }
 
     fn of_service(&self) -> impl Iterator<Item = Change> + '_ {
-        let (service, answered) = (service::so_far(), requests::so_far());
-        let ([succeeded, failed], [allowed, denied]) = (service.loads, lists::so_far());
-        let counted = [
-            service.redis_errors,
-            service.service_errors,
-            succeeded,
-            failed,
-            service.shadowed,
-            service.calls.count(),
-            answered.over_limit,
-            answered.degraded,
-            degraded::unknown_domains_so_far(),
-            allowed,
-            denied,
-        ];
-        let counters = COUNTERS.into_iter().zip(counted).zip(&self.counters);
+        let calls = service::so_far().calls;
+        let counters = COUNTERS.into_iter().zip(of_service()).zip(&self.counters);
         let counters = counters.filter_map(|((name, count), told)| {
             let amount = more(count, told)?;
             Some(change(name, Measure::Count(amount), Place::Service { told: Arc::clone(told), amount }))
         });
-        let middles: Vec<_> = service.calls.middles().collect();
+        let middles: Vec<_> = calls.middles().collect();
         let times = middles.into_iter().zip(&self.buckets).filter_map(|((nanoseconds, count), told)| {
             let (calls, time) = (more(count, told)?, Duration::from_nanos(nanoseconds));
             let place = Place::Service { told: Arc::clone(told), amount: calls };
@@ -163,6 +149,25 @@ impl Changes {
         let breakers = Measure::Gauge(redis_breakers_open() as u64);
         counters.chain(times).chain([change(BREAKERS, breakers, Place::Nowhere)])
     }
+}
+
+/// What was counted so far of the whole service, in the order of [`COUNTERS`].
+pub(super) fn of_service() -> [u64; COUNTERS.len()] {
+    let (service, answered) = (service::so_far(), requests::so_far());
+    let ([succeeded, failed], [allowed, denied]) = (service.loads, lists::so_far());
+    [
+        service.redis_errors,
+        service.service_errors,
+        succeeded,
+        failed,
+        service.shadowed,
+        service.calls.count(),
+        answered.over_limit,
+        answered.degraded,
+        degraded::unknown_domains_so_far(),
+        allowed,
+        denied,
+    ]
 }
 
 fn of_rule(series: &Arc<Series>) -> impl Iterator<Item = Change> + use<> {

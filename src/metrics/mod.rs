@@ -26,6 +26,7 @@ mod rules_page;
 mod series;
 mod service;
 mod start;
+mod stats;
 mod stat_name;
 mod striped;
 mod totals;
@@ -112,6 +113,12 @@ impl Exporter {
             Names::AlsoReference => reference::write(&mut page, &rules),
         }
         page.into_text()
+    }
+
+    /// Everything counted so far under the names of envoyproxy/ratelimit, a line each.
+    pub fn stats(&self) -> String {
+        striped::publish();
+        stats::listed(&series::all())
     }
 
     /// Ends an interval of the history, and frees what is held on to between scrapes; to be called every

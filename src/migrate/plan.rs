@@ -108,9 +108,24 @@ fn beside(settings: Option<&Settings>) -> Vec<String> {
     vec![format!("Try it beside the reference, asked by a second filter of Envoy. {shadow}{redis}")]
 }
 
+/// Variables of which one says whether, and where, the reference sends counts by StatsD.
+const STATSD: [&str; 6] =
+    ["USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS", "DISABLE_STATS", "STATSD_HOST", "STATSD_PORT"];
+
+/// What the reference does when nobody says anything, and tollgate does not.
+fn unsaid(report: &Report) -> Option<String> {
+    let is_said = |name: &&str| report.variables.iter().any(|variable| variable.name == **name);
+    let says_nothing = !STATSD.iter().any(is_said) && report.not_seen.is_empty();
+    says_nothing.then(|| {
+        "If there is a StatsD agent at localhost:8125, say USE_STATSD=true: the reference sends there unless told \
+         otherwise, tollgate where it is told to."
+            .to_owned()
+    })
+}
+
 /// How it takes over, and how it would be given back.
 fn switch(report: &Report, settings: Option<&Settings>) -> Vec<String> {
-    let mut steps = Vec::new();
+    let mut steps: Vec<String> = unsaid(report).into_iter().collect();
     steps.push(match report.verdict {
         Verdict::Unchanged => "Switch the image; variables, ports and files stay as they are.".to_owned(),
         Verdict::ToBeChanged => "Switch the image, with what was changed above.".to_owned(),

@@ -20,7 +20,7 @@ impl fmt::Display for Report {
         match (&self.rules, &self.rules_not_seen) {
             (Some(rules), _) => rules.fmt(f)?,
             (None, Some(reason)) => writeln!(f, "\nRules\n  not looked at: {reason}")?,
-            (None, None) => writeln!(f, "\nRules\n  in no directory")?,
+            (None, None) => writeln!(f, "\nRules\n  in no directory: --rules says where they come from")?,
         }
         writeln!(f, "\nPlan")?;
         for (at, step) in self.plan.iter().enumerate() {

@@ -78,7 +78,7 @@ pub enum Command {
 }
 
 /// Everything that `tollgate serve` needs to know. `Debug` shows no secret.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Where the rules are, and how to read them.
     pub rules: RulesSettings,

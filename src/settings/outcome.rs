@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{
     environment::{Environment, Found},
     reference::catalogue::{self, Fate, Variable},
+    value::boolean,
 };
 
 /// A variable that was set.
@@ -73,7 +74,7 @@ pub(super) fn judge(
             }
             (Some(variable), Some(value)) => {
                 let told = told(&name, found).or_else(|| flag(&name, found, chosen));
-                Some(told.unwrap_or_else(|| by_fate(variable, value)))
+                Some(told.unwrap_or_else(|| by_fate(variable, value, found, chosen)))
             }
             (None, _) => told(&name, found).or_else(|| flag(&name, found, chosen)).or_else(|| {
                 name.starts_with("DOG_STATSD_MOGRIFIER_").then(|| with("USE_DOG_STATSD_MOGRIFIERS"))
@@ -116,9 +117,15 @@ fn flag(name: &str, found: &Found, chosen: &[String]) -> Option<(Outcome, String
     })
 }
 
-fn by_fate(variable: &Variable, value: &str) -> (Outcome, String) {
-    let is_default = variable.is_default(value) == Ok(true);
+fn by_fate(variable: &Variable, value: &str, found: &Found, chosen: &[String]) -> (Outcome, String) {
+    let is_default = variable.is_default(value) == Ok(true) || boolean(value) == Ok(false);
     match variable.fate {
+        // Where something is wrong with the flag, nobody has set it.
+        Fate::Same(flag) | Fate::Part(flag)
+            if !chosen.iter().any(|known| known == flag) && (is_default || found.problems.is_empty()) =>
+        {
+            (Outcome::Default, String::new())
+        }
         Fate::Same(flag) | Fate::Part(flag) => (Outcome::Flag, format!("--{flag}")),
         Fate::Switch(what) => (Outcome::Switch, what.replace('`', "")),
         Fate::Always(what) => (Outcome::Always, what.replace('`', "")),

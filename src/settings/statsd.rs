@@ -14,7 +14,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const MOST_TAG_BYTES: usize = 512;
 
 /// Where counts are sent, and how they read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatsdSettings {
     /// The server.
     pub target: Target,

@@ -11,7 +11,7 @@ use super::{
 use crate::store::redis::{RedisSettings, Servers};
 
 /// Where counters live.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreSettings {
     /// In this process.
     Memory {

@@ -116,15 +116,12 @@ fn last_of_each(words: Vec<OsString>) -> Vec<OsString> {
     kept
 }
 
-/// Those without which other settings would come about. A setting is compared as people see it, so that `1440m` is no
-/// other than `24h`.
+/// Those without which other settings would come about.
 fn needed(mut words: Vec<OsString>, settings: &Settings) -> Vec<OsString> {
-    let wanted = format!("{settings:?}");
     let mut at = 0;
     while at < words.len() {
         let word = words.remove(at);
-        let is_same = cli::served(&words).is_ok_and(|settings| format!("{settings:?}") == wanted);
-        if !is_same {
+        if !cli::served(&words).is_ok_and(|others| *others == *settings) {
             words.insert(at, word);
             at = at.saturating_add(1);
         }

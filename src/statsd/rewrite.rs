@@ -13,7 +13,17 @@ pub struct Rewrite {
     pattern: Regex,
     name: Template,
     tags: Vec<(String, Template)>,
+    /// As it was stated.
+    stated: Box<str>,
 }
+
+impl PartialEq for Rewrite {
+    fn eq(&self, other: &Self) -> bool {
+        self.stated == other.stated
+    }
+}
+
+impl Eq for Rewrite {}
 
 /// A text in which `$1`, `$2`, … stand for what the groups of the expression matched, and `$0` for all that it did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +78,8 @@ impl FromStr for Rewrite {
         };
         let tags: Vec<_> =
             tags.split(',').filter(|tag| !tag.is_empty()).map(tag).collect::<Result<_, _>>()?;
-        let rewrite = Self { pattern, name: Template::new(name), tags };
+        let stated = parts.join(" ").into();
+        let rewrite = Self { pattern, name: Template::new(name), tags, stated };
         let templates = [&rewrite.name].into_iter().chain(rewrite.tags.iter().map(|(_, value)| value));
         let groups = rewrite.pattern.group_info().all_group_len();
         match templates.filter_map(Template::last_group).max() {

@@ -72,3 +72,44 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::BackoffSettings;
+
+    fn session() -> Session {
+        Session::new(&XdsSettings {
+            server: "http://plane:1".parse().expect("a URL"),
+            node_id: "edge".to_owned(),
+            node_metadata: vec![("zone".to_owned(), "a".to_owned())],
+            headers: Vec::new(),
+            tls: None,
+            backoff: BackoffSettings { initial: Default::default(), max: Default::default(), jitter: 0.0 },
+            keepalive: Default::default(),
+            max_message_bytes: 1,
+            initial_fetch_timeout: Default::default(),
+        })
+    }
+
+    #[test]
+    fn a_stream_opens_with_the_last_good_version_and_says_who_asks() {
+        let mut session = session();
+        assert_eq!(session.opening().version_info, "");
+        let ack = session.ack("7".to_owned(), "n".to_owned());
+        assert_eq!((&*ack.version_info, &*ack.response_nonce, &ack.node), ("7", "n", &None));
+        let nack = session.nack("m".to_owned(), "bad");
+        assert_eq!((&*nack.version_info, &*nack.response_nonce), ("7", "m"));
+        let opening = session.opening();
+        assert_eq!((&*opening.version_info, &*opening.response_nonce), ("7", ""));
+        assert!(opening.error_detail.is_none());
+        assert_eq!(opening.node.expect("told").id, "edge");
+    }
+
+    #[test]
+    fn of_a_long_report_the_beginning_is_told() {
+        let nack = session().nack(String::new(), &"é".repeat(MOST_TOLD));
+        let told = nack.error_detail.expect("refused").message;
+        assert_eq!(told, "é".repeat(MOST_TOLD / 2));
+    }
+}

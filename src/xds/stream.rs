@@ -176,7 +176,12 @@ fn accept(client: &mut Client, version: String, nonce: String, new: Option<Finge
 
 /// Why the control plane ended it, with what helps.
 fn reason_of(status: &Status, client: &Client) -> String {
-    let text = format!("{}: {}", status.code().description(), in_full(status));
+    let mut text = format!("{}: {}", status.code().description(), status.message());
+    if let Some(source) = std::error::Error::source(status).map(in_full)
+        && !text.contains(&source)
+    {
+        text = format!("{text}: {source}");
+    }
     match status.code() == tonic::Code::OutOfRange {
         true => {
             let most = client.settings.max_message_bytes;

@@ -28,7 +28,6 @@ fn what_the_debug_port_has_not_it_says_where_to_find() {
     let running = start(&config, &[]);
     assert_eq!(http::get(&running.url("DEBUG_PORT", "/")).status, 200);
     for (path, told) in [
-        ("/stats", "/metrics"),
         ("/debug/pprof/", "perf record"),
         ("/debug/pprof/profile", "perf record"),
         ("/debug/pprof/trace?seconds=1", "perf record"),
@@ -36,6 +35,27 @@ fn what_the_debug_port_has_not_it_says_where_to_find() {
         let answer = http::get(&running.url("DEBUG_PORT", path));
         assert_eq!((answer.status, answer.body.lines().count()), (404, 1), "{path}");
         assert!(answer.body.contains(told), "{path}: {}", answer.body);
+    }
+}
+
+#[test]
+fn counts_have_lines_on_the_debug_port() {
+    let config = rules(RULES);
+    let running = start(&config, &[]);
+    let json = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
+    let statuses = [(); 3].map(|()| http::post(&running.url("PORT", "/json"), json).status);
+    assert_eq!(statuses, [200, 429, 429]);
+    let page = http::get(&running.url("DEBUG_PORT", "/stats")).body;
+    let lines: Vec<&str> = page.lines().collect();
+    assert!(lines.is_sorted(), "{page}");
+    for line in [
+        "ratelimit.service.rate_limit.d.k.total_hits: 3",
+        "ratelimit.service.rate_limit.d.k.within_limit: 1",
+        "ratelimit.service.rate_limit.d.k.over_limit: 2",
+        "ratelimit.service.config_load_success: 1",
+        "ratelimit.service.config_load_error: 0",
+    ] {
+        assert!(lines.contains(&line), "no {line} in\n{page}");
     }
 }
 

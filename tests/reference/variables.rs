@@ -130,6 +130,21 @@ fn a_value_that_cannot_be_read_is_named_and_not_shown() {
 }
 
 #[test]
+fn rules_in_a_file_of_another_name_stop_the_start_and_it_is_named() {
+    let root = tempfile::tempdir().expect("a temporary directory");
+    let folder = root.path().join("config");
+    fs::create_dir(&folder).expect("created");
+    fs::copy(project("tests/reference/config/basic/rules/rules.yaml"), folder.join("limits"))
+        .expect("copied");
+    let mut program = command();
+    program.env_clear().env("RUNTIME_ROOT", root.path()).env("TOLLGATE_STORE", "memory");
+    let output = program.output().expect("it runs");
+    let text = String::from_utf8(output.stderr).expect("a text");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("limits: no file here ends in .yaml or .yml"), "{text}");
+}
+
+#[test]
 fn readme_says_what_becomes_of_each() {
     let text = section("### Its variables");
     let told = rows(&text).into_iter().filter(|row| row[0].starts_with('`'));

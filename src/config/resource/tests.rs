@@ -57,9 +57,16 @@ fn metadata() -> impl Strategy<Value = Value> {
 }
 
 fn limit() -> impl Strategy<Value = (RateLimitPolicy, Value)> {
-    let replaced = prop::collection::vec("[a-c]{0,1}", 0..3);
-    let parts =
-        (0_i32..8, prop_oneof![Just(0_u32), any::<u32>()], prop::bool::weighted(0.2), "[a-c]{0,1}", replaced);
+    let number = || prop_oneof![Just(0_u32), 1_u32..1_000_000, any::<u32>()];
+    // Mostly right, so that there is something to compare.
+    let what = prop_oneof![
+        30 => (1_i32..8, number(), Just(false)),
+        5 => (Just(0_i32), Just(0_u32), Just(true)),
+        1 => (0_i32..8, number(), any::<bool>()),
+    ];
+    let replaced = prop::collection::vec(prop_oneof![20 => "[d-f]", 1 => "[a-c]{0,1}"], 0..2);
+    let parts = (what, "[a-c]{0,1}", replaced)
+        .prop_map(|((unit, number, unlimited), name, replaced)| (unit, number, unlimited, name, replaced));
     parts.prop_map(|(unit, requests_per_unit, unlimited, name, replaced)| {
         let mut file = Map::new();
         if unit != 0 {
@@ -83,8 +90,8 @@ fn limit() -> impl Strategy<Value = (RateLimitPolicy, Value)> {
 fn leaf() -> impl Strategy<Value = Both> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let parts = (
-        "[a-c*]{1,2}|true|10",
-        "[a-c*_]{0,2}|1\\.5|yes",
+        "[a-z]{1,3}|[a-z]\\*|true|10",
+        "[a-z]{0,3}|[a-z]\\*|\\*|1\\.5|yes",
         prop::option::weighted(0.8, limit()),
         prop::option::of(metadata()),
         flags,
@@ -202,6 +209,25 @@ proptest! {
                 prop_assert_eq!(places(&file), places(&plane));
             }
             (file, plane) => prop_assert!(false, "{:?} but {:?}", file.map(|_| ()), plane.map(|_| ())),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn bytes_of_any_kind_are_rules_or_problems_and_no_defect(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        cut in any::<prop::sample::Index>(),
+        both in prop::collection::vec(descriptor(), 1..3),
+    ) {
+        let whole = resource("n", "d", both.into_iter().map(|both| both.wire).collect()).value;
+        let mut damaged = whole.clone();
+        let at = cut.index(whole.len());
+        damaged.splice(at..at, bytes.iter().copied());
+        for value in [bytes, whole[..at].to_vec(), damaged] {
+            let loaded = loads(&[Resource { type_url: TYPE_URL.into(), value }], Options::default());
+            let is_told = matches!(loaded, Ok(_) | Err(LoadError::Invalid { .. }));
+            prop_assert!(is_told);
         }
     }
 }

@@ -62,6 +62,8 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<Arc<Api>> for Body<T> {
         let turn = api.turns.body(lane).await?;
         let filled = timeout(PATIENCE, fill(&mut pieces, &mut text, LARGEST)).await;
         if filled.map_err(|_| ApiError::Slow(PATIENCE))?? == Rest::More {
+            drop(turn);
+            let _ = timeout(PATIENCE, discard(pieces)).await;
             return Err(ApiError::TooLarge);
         }
         let parsed = spawn_blocking(move || parse(&text).map(|value| Self(value, Some(turn))));
@@ -77,6 +79,16 @@ async fn fill(pieces: &mut BodyDataStream, text: &mut Vec<u8>, most: usize) -> R
         text.extend_from_slice(&piece);
     }
     Ok(Rest::More)
+}
+
+/// Takes what comes after too much, as much again at the most: who still sends when the connection is closed does not
+/// hear why.
+async fn discard(mut pieces: BodyDataStream) {
+    let mut most = LARGEST;
+    while let Some(Ok(piece)) = pieces.next().await {
+        let Some(rest) = most.checked_sub(piece.len()) else { return };
+        most = rest;
+    }
 }
 
 fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {

@@ -33,7 +33,7 @@ use crate::{
 const CALLS_IN_COMMAND: usize = 16;
 
 /// How to reach Redis. `Debug` shows no secret.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct RedisSettings {
     /// The servers.
     pub servers: Servers,
