@@ -472,7 +472,8 @@ async fn a_server_that_reads_nothing_delays_no_answer_and_no_end() {
     // An interval is waited for up to five seconds, and so many would be minutes.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     end(tollgate).await;
-    assert_eq!(lines_with(&log, "the last counts are not sent"), 1, "it is waited for too long");
+    // Told by who waits for it, or by what sends; by both where both give up at once.
+    assert!((1..=2).contains(&lines_with(&log, "the last counts are not sent")), "it is waited for too long");
     drop(socket);
 }
 

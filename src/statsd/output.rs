@@ -94,7 +94,7 @@ impl Output {
             ends = ends.checked_add(self.interval).unwrap_or(ends);
             match stop.recv_timeout(ends.saturating_duration_since(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => self.tell(PATIENCE),
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return self.tell(LAST),
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return self.end(),
             }
         }
     }
@@ -120,6 +120,14 @@ impl Output {
             tracing::warn!(
                 "{too_long} metrics are not sent to {target}: a line of each is longer than a packet"
             );
+        }
+    }
+
+    /// Sends what is left. Nothing waits for a next time any more, so that every failure is told.
+    fn end(&mut self) {
+        let now = Instant::now();
+        if let Err(error) = self.send(now.checked_add(LAST).unwrap_or(now)) {
+            tracing::warn!("the last counts are not sent to {}: {error}", self.target);
         }
     }
 
