@@ -477,6 +477,17 @@ async fn a_server_that_reads_nothing_delays_no_answer_and_no_end() {
     drop(socket);
 }
 
+#[tokio::test]
+async fn counts_that_nobody_takes_at_the_end_are_told_of() {
+    let (config, directory) = (rules(RULES), tempfile::tempdir().expect("a temporary directory"));
+    let (url, log) = (format!("tcp://127.0.0.1:{}", free_port()), directory.path().join("log"));
+    let tollgate = Tollgate::spawn_by(logging(&log), config.path(), &["--statsd", &url]);
+    tollgate.wait_until_ready();
+    ask(&mut tollgate.client().await, 1).await;
+    end(tollgate).await;
+    assert_eq!(lines_with(&log, "the last counts are not sent to tcp://127.0.0.1:"), 1);
+}
+
 /// Starts as an environment of the reference says, with a rule that is met so many times.
 async fn as_there(variables: &[(&str, &str)], calls: usize) {
     let config = rules(RULES);
