@@ -95,7 +95,7 @@ fn the_admin_port_wants_the_token_that_its_file_holds_now() {
     let path = token.display().to_string();
     let tollgate = Tollgate::start(config.path(), &["--admin-token-file", &path]);
     let status = |path: &str, shown: &str| http::get_with(&tollgate.admin_url(path), shown).status;
-    for path in ["/rlconfig", "/metrics", "/healthcheck", "/nothing"] {
+    for path in ["/rlconfig", "/stats", "/metrics", "/healthcheck", "/nothing"] {
         let refused = http::get(&tollgate.admin_url(path));
         assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer")), "{path}");
         for wrong in ["Bearer first-012345678", "Bearer first-0123456789x", "first-0123456789", "Bearer "] {

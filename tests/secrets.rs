@@ -64,7 +64,7 @@ impl Watched {
         for path in ["/metrics", "/healthcheck", "/nothing"] {
             all += &http::get(&url(self.http_port, path)).body;
         }
-        for path in ["/metrics", "/rlconfig"] {
+        for path in ["/metrics", "/rlconfig", "/stats"] {
             let refused = http::get(&url(self.admin_port, path));
             assert_eq!(refused.status, 401);
             let shown = http::get_with(&url(self.admin_port, path), &format!("Bearer {SECRET}"));

@@ -35,10 +35,11 @@ pub fn router(parts: AdminParts) -> Router {
     let counted = parts.exporter.clone();
     let stats = Page::new(move || counted.as_ref().map(Exporter::stats).unwrap_or_default());
     // What scrapes metrics knows the port by any name; pages of browsers get nothing else.
-    let listed = get(plain).with_state(rlconfig::page(rules));
+    let [listed, stats] = [rlconfig::page(rules), stats]
+        .map(|page| get(plain).with_state(page).layer(from_fn_with_state(gate.clone(), api::keep_out)));
     let guarded = Router::new()
-        .route("/rlconfig", listed.layer(from_fn_with_state(gate.clone(), api::keep_out)))
-        .route("/stats", get(plain).with_state(stats))
+        .route("/rlconfig", listed)
+        .route("/stats", stats)
         .route("/metrics", get(metrics).with_state(metrics_page(parts.exporter)))
         .route("/healthcheck", get(ready).with_state(readiness))
         .nest("/api/v1", api::routes(parts.api, gate.clone()))

@@ -1,19 +1,39 @@
 //! Everything counted so far under the names of envoyproxy/ratelimit, as its debug port shows it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{changes, series::Series, stat_name};
 
-/// Lines `NAME: COUNT`, sorted, with those that are zero.
+/// Lines `NAME: COUNT`, sorted, with those that are zero. Series that have one name are one line.
 pub(super) fn listed(all: &[Arc<Series>]) -> String {
     let of_rules = all.iter().flat_map(|series| {
         let name = stat_name::of(&series.domain, &series.path);
         let kinds = changes::OF_RULES.into_iter().zip(series.counted());
-        kinds.map(move |((before, after), count)| format!("{before}.{name}.{after}: {count}\n"))
+        kinds.map(move |((before, after), count)| (format!("{before}.{name}.{after}"), count))
     });
     let of_service = changes::COUNTERS.into_iter().zip(changes::of_service());
-    let mut lines: Vec<String> =
-        of_rules.chain(of_service.map(|(name, count)| format!("{name}: {count}\n"))).collect();
-    lines.sort_unstable();
-    lines.concat()
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for (name, count) in of_rules.chain(of_service.map(|(name, count)| (name.to_owned(), count))) {
+        let sum = sums.entry(name).or_default();
+        *sum = sum.saturating_add(count);
+    }
+    sums.into_iter().map(|(name, count)| format!("{name}: {count}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::series;
+
+    #[test]
+    fn what_counts_under_one_name_is_one_line() {
+        let (of_rule, _) = series::of_rule("listed", "tenant_acme");
+        of_rule.counters().add([3, 0, 0, 0, 0, 0]);
+        let of_value = series::of_values("listed", "tenant_acme", "tenant").expect("room");
+        of_value.counters().add([2, 0, 0, 0, 0, 0]);
+        let page = listed(&[of_rule, of_value]);
+        let of_total = page.lines().filter(|line| line.contains("listed.tenant_acme.total_hits"));
+        let expected = "ratelimit.service.rate_limit.listed.tenant_acme.total_hits: 5";
+        assert_eq!(of_total.collect::<Vec<_>>(), [expected]);
+    }
 }

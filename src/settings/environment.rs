@@ -46,6 +46,10 @@ pub(super) struct Found {
 impl Environment {
     pub(super) fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let named = variables.into_iter().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        // No port of the reference's, but what Kubernetes makes for a Service that is called `statsd`, `grpc` or `debug`.
+        let named = named.filter(|(name, value)| {
+            name.starts_with(PREFIX) || !is_link_to_port(name, value.to_str().unwrap_or_default())
+        });
         let (empty, variables): (BTreeMap<_, _>, _) = named.partition(|(_, value)| value.is_empty());
         Self { variables, empty: empty.into_keys().collect() }
     }
@@ -155,12 +159,17 @@ pub(super) fn variable(flag: &str) -> String {
 /// Whether Kubernetes made this variable, for a Service whose name begins with `tollgate`: it gives them to
 /// every pod of the namespace, and they are no settings.
 fn is_service_link(name: &str, value: &str) -> bool {
-    let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
     name.ends_with("_SERVICE_HOST")
         || name.ends_with("_SERVICE_PORT")
         || name.contains("_SERVICE_PORT_")
-        || name.ends_with("_PORT") && is_url
+        || is_link_to_port(name, value)
         || name.split("_PORT_").skip(1).any(is_port)
+}
+
+/// Whether it says where a Service's first port is.
+fn is_link_to_port(name: &str, value: &str) -> bool {
+    let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    name.ends_with("_PORT") && is_url
 }
 
 /// Whether `text` begins like `8081_TCP`.
@@ -191,6 +200,18 @@ fn shown(arg: Arg) -> Arg {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_that_is_called_as_a_variable_of_the_reference_begins_sets_nothing() {
+        let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+        let environment = Environment::new([
+            variable("STATSD_PORT", "tcp://10.0.0.5:8125"),
+            variable("GRPC_PORT", "tcp://10.0.0.6:80"),
+            variable("DEBUG_PORT", "6071"),
+        ]);
+        let get = |name| environment.get(name);
+        assert_eq!(["STATSD_PORT", "GRPC_PORT", "DEBUG_PORT"].map(get), [None, None, Some("6071")]);
+    }
 
     #[test]
     fn variables_that_kubernetes_makes_are_no_settings() {

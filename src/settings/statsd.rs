@@ -1,20 +1,26 @@
 //! StatsD.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::{error::Problem, value::positive_duration};
+use super::{error::Problem, value::duration};
 use crate::statsd::{Rewrite, Target};
+
+/// The shortest interval: every one of them reads all that is counted.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// Bytes of all tags with what divides them: lines of a datagram are to have room for a name too.
+const MOST_TAG_BYTES: usize = 512;
 
 /// Where counts are sent, and how they read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatsdSettings {
     /// The server.
     pub target: Target,
-    /// How often.
+    /// How often, at least 100 ms.
     pub interval: Duration,
-    /// What every metric is tagged with: keys and values.
+    /// What every metric is tagged with: keys, each of them once, and values; 512 bytes at the most.
     pub tags: Vec<(String, String)>,
     /// How a line looks.
     pub format: StatsdFormat,
@@ -41,8 +47,8 @@ pub(super) struct StatsdFlags {
     /// (NAME:1|c|#KEY:VALUE).
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = StatsdFormat::Plain, hide_possible_values = true)]
     statsd_format: StatsdFormat,
-    /// How often.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive_duration)]
+    /// How often, at least 100ms.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = interval)]
     statsd_interval: Duration,
     /// Tags of every metric.
     #[arg(long, value_name = "KEY:VALUE,…", value_parser = tags)]
@@ -79,7 +85,12 @@ impl StatsdFlags {
     }
 }
 
-/// Reads tags as the reference's EXTRA_TAGS has them.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration(text)?;
+    if interval < SHORTEST { Err("expected at least 100ms".to_owned()) } else { Ok(interval) }
+}
+
+/// Reads tags as the reference's EXTRA_TAGS has them: of those with one key, the last counts.
 fn tags(text: &str) -> Result<Tags, String> {
     let tag = |text: &str| match text.trim().split_once(':') {
         Some((key, value)) if is_key(key) && !value.contains(char::is_control) => {
@@ -87,10 +98,13 @@ fn tags(text: &str) -> Result<Tags, String> {
         }
         _ => Err("expected KEY:VALUE,… with keys of letters, digits, _, -, . and /".to_owned()),
     };
-    let mut tags: Vec<_> = text.split(',').map(tag).collect::<Result<_, _>>()?;
+    if text.len() > MOST_TAG_BYTES {
+        return Err(format!("expected at most {MOST_TAG_BYTES} bytes, since each line has all tags"));
+    }
+    let mut tags = text.split(',').map(tag).collect::<Result<BTreeMap<_, _>, _>>()?;
     // A tag without a value is none there either.
-    tags.retain(|(_, value)| !value.is_empty());
-    Ok(Tags(tags))
+    tags.retain(|_, value| !value.is_empty());
+    Ok(Tags(tags.into_iter().collect()))
 }
 
 fn is_key(text: &str) -> bool {
@@ -161,6 +175,9 @@ mod tests {
             (&[], &[("STATSD_PORT", "none")], "STATSD_HOST with STATSD_PORT: expected udp://HOST:PORT"),
             (&[], &[("EXTRA_TAGS", "a")], "EXTRA_TAGS: expected KEY:VALUE"),
             (&[], &[("STATS_FLUSH_INTERVAL", "10")], "STATS_FLUSH_INTERVAL: expected a duration"),
+            (&[], &[("STATS_FLUSH_INTERVAL", "0")], "STATS_FLUSH_INTERVAL: expected at least 100ms"),
+            (&["--statsd-interval", "1ns"], &[], "--statsd-interval: expected at least 100ms"),
+            (&["--statsd-interval", "99ms"], &[], "--statsd-interval: expected at least 100ms"),
             (&[], &mogrifier("(", "a"), "DOG_STATSD_MOGRIFIER_X: the pattern is no regular expression"),
             (&[], &mogrifier("(a)", "$2"), "DOG_STATSD_MOGRIFIER_X: the pattern has no group $2"),
         ] {
@@ -177,7 +194,11 @@ mod tests {
     fn tags_are_keys_and_values() {
         let of = |text| tags(text).map(|Tags(tags)| tags);
         let tag = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        assert_eq!(of("env:prod, a-b:c:d"), Ok(vec![tag("env", "prod"), tag("a-b", "c:d")]));
+        assert_eq!(of("env:prod, a-b:c:d"), Ok(vec![tag("a-b", "c:d"), tag("env", "prod")]));
+        assert_eq!(of("a:b,a:c"), Ok(vec![tag("a", "c")]));
+        let long = |length: usize| format!("a:{}", "b".repeat(length));
+        assert!(tags(&long(MOST_TAG_BYTES - 2)).is_ok());
+        assert!(tags(&long(MOST_TAG_BYTES - 1)).is_err_and(|error| error.contains("at most 512 bytes")));
         assert_eq!(of("a:,b.c:d"), Ok(vec![tag("b.c", "d")]));
         for bad in ["", "a", ":b", "a:b,", "a=b:c", "a|b:c", "a:b\nc:1|c", "a b:c"] {
             assert!(of(bad).is_err(), "{bad}");

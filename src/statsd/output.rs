@@ -58,6 +58,8 @@ struct Output {
     /// The connection, where there is one that lasts.
     socket: Option<Socket>,
     link: Link,
+    /// How often it failed.
+    failures: usize,
     /// Whether it was told that there are lines that are too long.
     has_told: bool,
 }
@@ -78,6 +80,7 @@ impl Output {
             interval: settings.interval,
             socket: None,
             link: Link::Works,
+            failures: 0,
             has_told: false,
         }
     }
@@ -91,7 +94,7 @@ impl Output {
             ends = ends.checked_add(self.interval).unwrap_or(ends);
             match stop.recv_timeout(ends.saturating_duration_since(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => self.tell(PATIENCE),
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return self.tell(LAST),
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return self.end(),
             }
         }
     }
@@ -109,6 +112,7 @@ impl Output {
             (Ok(_), Link::Works) | (Err(_), Link::Fails) => {}
         }
         self.link = if sent.is_ok() { Link::Works } else { Link::Fails };
+        self.failures = self.failures.wrapping_add(usize::from(sent.is_err()));
         if let Ok(too_long @ 1..) = sent
             && !self.has_told
         {
@@ -119,10 +123,18 @@ impl Output {
         }
     }
 
+    /// Sends what is left. Nothing waits for a next time any more, so that every failure is told.
+    fn end(&mut self) {
+        let now = Instant::now();
+        if let Err(error) = self.send(now.checked_add(LAST).unwrap_or(now)) {
+            tracing::warn!("the last counts are not sent to {}: {error}", self.target);
+        }
+    }
+
     /// Sends what was counted, and says how many lines could not be.
     fn send(&mut self, until: Instant) -> io::Result<usize> {
         let kept = self.socket.take().filter(Socket::is_lasting);
-        let mut socket = kept.map_or_else(|| Socket::open(&self.target, until), Ok)?;
+        let mut socket = kept.map_or_else(|| Socket::open(&self.target, self.failures, until), Ok)?;
         let mut packets = Packets::new(&mut socket, until);
         for change in self.changes.read() {
             let line = self.lines.of(&change);

@@ -91,7 +91,7 @@ mod tests {
         let target = Target::Tcp(listener.local_addr().expect("a port").to_string());
         let until = Instant::now() + Duration::from_millis(500);
         let (mut socket, told) =
-            (Socket::open(&target, until).expect("it listens"), Arc::<AtomicU64>::default());
+            (Socket::open(&target, 0, until).expect("it listens"), Arc::<AtomicU64>::default());
         let mut packets = Packets::new(&mut socket, until);
         // Until the server, which reads nothing, takes no more.
         let pushed = (0..).find(|number| packets.push(&line(*number), Told::counted_by(&told)).is_err());
@@ -109,7 +109,7 @@ mod tests {
         let target = Target::Udp(server.local_addr().expect("a port").to_string());
         let until = Instant::now() + Duration::from_secs(20);
         let (mut socket, told) =
-            (Socket::open(&target, until).expect("a socket"), Arc::<AtomicU64>::default());
+            (Socket::open(&target, 0, until).expect("a socket"), Arc::<AtomicU64>::default());
         let mut packets = Packets::new(&mut socket, until);
         for line in ["a:1|c".to_owned(), "x".repeat(1_432), "y".repeat(1_431), "b:2|c".to_owned()] {
             packets.push(&line, Told::counted_by(&told)).expect("sent");

@@ -71,7 +71,7 @@ impl FromStr for Rewrite {
             return Err(RewriteError::Name);
         }
         let tag = |text: &str| match text.split_once(':') {
-            Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+            Some((key, value)) if !key.is_empty() && !key.contains('|') && !value.is_empty() => {
                 Ok((key.to_owned(), Template::new(value)))
             }
             _ => Err(RewriteError::Tags),
@@ -180,6 +180,7 @@ mod tests {
             ("a name tag", RewriteError::Tags),
             ("a name tag:", RewriteError::Tags),
             ("a name :value", RewriteError::Tags),
+            ("a name k|c:value", RewriteError::Tags),
             ("(a) $2", RewriteError::Group(2)),
             ("(a) name tag:$3", RewriteError::Group(3)),
         ] {

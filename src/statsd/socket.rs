@@ -32,17 +32,21 @@ pub(super) struct Cut {
 }
 
 impl Socket {
-    /// Looks the server up, and connects to it; a datagram socket, so that it hears when nobody is there.
-    pub(super) fn open(target: &Target, until: Instant) -> io::Result<Self> {
+    /// Looks the server up, and connects to it; a datagram socket, so that it hears when nobody is there. Of several
+    /// addresses it is that whose turn it is, counted in failures so far, where connecting does not show who is there.
+    pub(super) fn open(target: &Target, turn: usize, until: Instant) -> io::Result<Self> {
         match target {
             Target::Unix(path) => {
                 let socket = UnixDatagram::unbound()?;
                 socket.connect(path)?;
                 Ok(Self::Unix(socket))
             }
-            Target::Udp(server) => first(server, |address| udp(address).map(Self::Udp)),
-            Target::Tcp(server) => first(server, |address| {
-                let stream = TcpStream::connect_timeout(&address, left(until)?)?;
+            Target::Udp(server) => {
+                let addresses = in_turn(server.to_socket_addrs()?.collect(), turn);
+                first(addresses, |address, _| udp(address).map(Self::Udp))
+            }
+            Target::Tcp(server) => first(server.to_socket_addrs()?.collect(), |address, others| {
+                let stream = TcpStream::connect_timeout(&address, share(left(until)?, others))?;
                 // A packet is written at once.
                 stream.set_nodelay(true)?;
                 Ok(Self::Tcp(stream))
@@ -79,11 +83,27 @@ impl Socket {
     }
 }
 
-/// Opens the first of a host's addresses that can be.
-fn first<T>(server: &str, open: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+/// A host's addresses, beginning with that whose turn it is. Agents are more often found at those of IPv4.
+fn in_turn(mut addresses: Vec<SocketAddr>, turn: usize) -> Vec<SocketAddr> {
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    let at = turn.checked_rem(addresses.len()).unwrap_or_default();
+    addresses.rotate_left(at);
+    addresses
+}
+
+/// What an address may take of the time that is left, so that something is left for so many others.
+fn share(left: Duration, others: usize) -> Duration {
+    let all = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
+    left.checked_div(all).unwrap_or(left).max(Duration::from_millis(1))
+}
+
+/// Opens the first of a host's addresses that can be; each is told how many come after it.
+fn first<T>(addresses: Vec<SocketAddr>, open: impl Fn(SocketAddr, usize) -> io::Result<T>) -> io::Result<T> {
     let mut latest = io::Error::new(ErrorKind::NotFound, "the host has no address");
-    for address in server.to_socket_addrs()? {
-        match open(address) {
+    let mut others = addresses.len();
+    for address in addresses {
+        others = others.saturating_sub(1);
+        match open(address, others) {
             Ok(opened) => return Ok(opened),
             Err(error) => latest = error,
         }
@@ -170,11 +190,27 @@ mod tests {
     }
 
     #[test]
+    fn every_address_of_a_host_has_its_turn_and_its_time() {
+        let all = ["[::1]:1", "127.0.0.1:1", "[::2]:1"].map(|text| text.parse().expect("an address"));
+        let first = |turn| in_turn(all.to_vec(), turn).first().map(ToString::to_string);
+        let firsts: Vec<_> = (0..4).filter_map(first).collect();
+        assert_eq!(firsts, ["127.0.0.1:1", "[::1]:1", "[::2]:1", "127.0.0.1:1"]);
+        assert_eq!(in_turn(Vec::new(), 7), []);
+        let second = Duration::from_secs(1);
+        assert_eq!([0, 3].map(|others| share(second, others)), [second, Duration::from_millis(250)]);
+        let opened = super::first(all.to_vec(), |address, others| match others {
+            0 => Ok(address),
+            _ => Err(ErrorKind::TimedOut.into()),
+        });
+        assert_eq!(opened.ok(), Some(all[2]));
+    }
+
+    #[test]
     fn a_udp_port_of_nobody_is_heard_of_at_once() {
         let port =
             UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
         let target = Target::Udp(format!("127.0.0.1:{port}"));
-        let mut socket = Socket::open(&target, soon()).expect("a socket");
+        let mut socket = Socket::open(&target, 0, soon()).expect("a socket");
         let cut = socket.send(b"a:1|c\n", soon()).expect_err("nobody listens");
         assert_eq!((cut.taken, cut.error.kind()), (0, ErrorKind::ConnectionRefused));
     }
@@ -183,7 +219,7 @@ mod tests {
     fn a_server_that_reads_nothing_holds_nobody_up_and_what_it_took_is_known() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let target = Target::Tcp(listener.local_addr().expect("a port").to_string());
-        let mut socket = Socket::open(&target, soon()).expect("it listens");
+        let mut socket = Socket::open(&target, 0, soon()).expect("it listens");
         let (begun, packet) = (Instant::now(), vec![b'x'; 64 << 20]);
         let cut = socket.send(&packet, soon()).expect_err("more than anyone takes unread");
         assert!(cut.taken > 0 && cut.taken < packet.len(), "{}", cut.taken);
@@ -194,7 +230,7 @@ mod tests {
     fn a_connection_is_used_again_until_the_other_side_closes_it() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let target = Target::Tcp(listener.local_addr().expect("a port").to_string());
-        let socket = Socket::open(&target, soon()).expect("it listens");
+        let socket = Socket::open(&target, 0, soon()).expect("it listens");
         let (mut server, _) = listener.accept().expect("a connection");
         server.write_all(b"hello").expect("it is open");
         assert!(socket.is_lasting());

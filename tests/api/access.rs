@@ -39,7 +39,7 @@ fn tokens_have_names_and_roles() {
     let refused = http::get(&tollgate.admin_url("/api/v1/me"));
     assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
     assert_eq!(http::get(&tollgate.admin_url("/api/v1/openapi.json")).status, 200);
-    for path in ["/metrics", "/rlconfig", "/healthcheck"] {
+    for path in ["/metrics", "/rlconfig", "/stats", "/healthcheck"] {
         assert_eq!(http::get(&tollgate.admin_url(path)).status, 401, "{path}");
         let shown = format!("Bearer {VIEWER}");
         assert_eq!(http::get_with(&tollgate.admin_url(path), &shown).status, 200, "{path}");
@@ -87,7 +87,7 @@ fn without_tokens_operators_name_themselves_and_pages_from_elsewhere_are_kept_ou
     );
     assert_eq!(admin.with("tollgate-author", "ann").get("/me")["name"], "ann");
     assert_eq!(code(&admin.with("host", "evil.example").ask("GET", "/me", None)), (403, "forbidden"));
-    for (path, expected) in [("/rlconfig", 403), ("/metrics", 200)] {
+    for (path, expected) in [("/rlconfig", 403), ("/stats", 403), ("/metrics", 200)] {
         let answer = http::send("GET", &tollgate.admin_url(path), &[("host", "evil.example")], None);
         assert_eq!(answer.status, expected, "{path}");
     }

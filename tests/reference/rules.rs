@@ -21,6 +21,7 @@ async fn check(case: &str) {
         [
             ("RUNTIME_ROOT", folder.display().to_string()),
             ("RUNTIME_APPDIRECTORY", "rules".to_owned()),
+            ("USE_STATSD", "false".to_owned()),
             ("REDIS_SOCKET_TYPE", "tcp".to_owned()),
             ("REDIS_URL", format!("127.0.0.1:{}", redis.port())),
         ]

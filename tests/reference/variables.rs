@@ -55,8 +55,11 @@ fn defaults_of_the_reference_start_without_a_word() {
     let defaults = reference_variables().filter(|variable| !variable.default.is_empty());
     // Each alone says nothing where it does nothing, and is good for the flag that it sets where it does.
     for variable in defaults {
-        let said =
-            [(variable.name.into(), variable.default.into()), ("REDIS_URL".into(), "/run/redis.sock".into())];
+        let said = [
+            ("USE_STATSD".into(), "true".into()),
+            (variable.name.into(), variable.default.into()),
+            ("REDIS_URL".into(), "/run/redis.sock".into()),
+        ];
         let Ok(Command::Serve(settings)) = settings::parse(["tollgate".into()], said) else {
             panic!("{} does not start", variable.name);
         };

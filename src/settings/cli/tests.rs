@@ -86,7 +86,7 @@ fn every_wrong_variable_is_named_at_once_and_its_value_is_not_shown() {
             ("TOLLGATE_TYPO", "1"),
             ("QUOTA_MODE", "yes"),
             ("LIMIT_RESPONSE_HEADERS_ENABLED", "yes"),
-            ("GRPC_PORT", "tcp://10.0.0.1:8081"),
+            ("GRPC_PORT", "eighty"),
             ("LOG_LEVEL", "loud"),
         ],
     );
@@ -153,6 +153,9 @@ fn the_references_redis_becomes_a_url() {
     let unix = [("REDIS_URL", "/run/r.sock"), ("REDIS_AUTH", "me:pw")];
     assert_eq!(redis_url(&unix), "redis+unix:///run/r.sock?user=me&pass=pw");
     assert_eq!(redis_url(&[("REDIS_URL", "redis://u:p@h"), ("REDIS_AUTH", "x")]), "redis://u:p@h");
+    assert!(
+        refusal("", &[unix[0], ("REDIS_TLS", "true")]).contains("REDIS_TLS: true, but REDIS_URL is a socket")
+    );
     assert!(refusal("", &[url, ("REDIS_TYPE", "SHARDED")]).contains("REDIS_TYPE: expected SINGLE"));
 }
 

@@ -67,6 +67,12 @@ fn single_url(environment: &Environment, url: &str, tls: bool) -> Result<String,
         return Err(Problem::new("REDIS_SOCKET_TYPE", "unix, but REDIS_URL is no path of a socket; set tcp"));
     }
     if url.starts_with('/') {
+        if tls {
+            return Err(Problem::new(
+                "REDIS_TLS",
+                "true, but REDIS_URL is a socket, which has no TLS; unset it",
+            ));
+        }
         let query = login(environment, "REDIS_AUTH").map(|(user, password)| match user.as_str() {
             "" => format!("?pass={password}"),
             user => format!("?user={user}&pass={password}"),

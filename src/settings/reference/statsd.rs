@@ -43,6 +43,19 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
     if is_off && environment.get("EXTRA_TAGS").is_some() {
         found.notices.push("EXTRA_TAGS has no effect: counts are not sent by StatsD".to_owned());
     }
+    let runs_there =
+        ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY"].iter().any(|name| environment.get(name).is_some());
+    if is_off && runs_there && says_nothing(environment) {
+        found.notices.push(format!(
+            "{PLAIN} is not set: counts are not sent to localhost:8125 by StatsD; set it to true or false"
+        ));
+    }
+}
+
+/// Whether nobody says where counts go, which is the local host there.
+fn says_nothing(environment: &Environment) -> bool {
+    let is_scraped = environment.get("USE_PROMETHEUS").map(boolean) == Some(Ok(true));
+    !is_scraped && [DISABLED, PLAIN, DOG].iter().all(|name| environment.get(name).is_none())
 }
 
 /// The flags that are set.
@@ -190,6 +203,15 @@ mod tests {
                 Some("EXTRA_TAGS has no effect: counts are not sent by StatsD"),
             ),
             (("EXTRA_TAGS", "a:b"), true, None, None),
+            (
+                ("RUNTIME_ROOT", "/data"),
+                false,
+                None,
+                Some(
+                    "USE_STATSD is not set: counts are not sent to localhost:8125 by StatsD; set it to true or false",
+                ),
+            ),
+            (("RUNTIME_ROOT", "/data"), true, None, None),
             (("STATSD_HOST", "agent"), false, None, None),
         ] {
             let mut found = Found::default();
