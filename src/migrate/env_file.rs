@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::source::Found;
+use crate::settings::reference_variables;
 
 /// Reads lines `KEY=VALUE`: with or without `export` and quotes, and between comments; or the JSON of `docker inspect`.
 pub(super) fn read(text: &str) -> Found {
@@ -64,7 +65,7 @@ fn lines(text: &str) -> Found {
             }
             _ if line.trim_end().is_empty() => {}
             // The file's reader takes it from its own environment.
-            None if is_name(line.trim_end()) => {
+            None if is_known(line.trim_end()) => {
                 found.not_seen.push(format!("{}: line {number} gives no value", line.trim_end()));
             }
             // It may be part of a secret.
@@ -74,9 +75,18 @@ fn lines(text: &str) -> Found {
     found
 }
 
+/// Whether that may be a variable's name, and so may be shown. A line of a key in PEM form is mixed, and is none.
 fn is_name(text: &str) -> bool {
-    let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.' | '-');
-    !text.is_empty() && !text.starts_with(|first: char| first.is_ascii_digit()) && text.chars().all(is_part)
+    let usual = |letter: char| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_';
+    let small = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    !text.is_empty()
+        && !text.starts_with(|first: char| first.is_ascii_digit())
+        && (text.chars().all(usual) || text.chars().all(small))
+}
+
+/// Whether it is a variable of the reference.
+fn is_known(name: &str) -> bool {
+    reference_variables().any(|variable| variable.name == name)
 }
 
 /// The value, without blanks at its end and the quotes around it.
@@ -120,13 +130,14 @@ mod tests {
 
     #[test]
     fn what_has_no_value_is_told_without_its_text() {
-        let found =
-            read("# REDIS_AUTH from secret redis, key password\nHOME\n-----BEGIN KEY-----\nse cret=1\n");
+        let found = read(
+            "# REDIS_AUTH from secret redis, key password\nREDIS_URL\n-----BEGIN KEY-----\nse cret=1\nMIIEvQ7a\nMIIEvQ7a==\n",
+        );
         assert_eq!(
             found.not_seen,
-            ["REDIS_AUTH: its value is in secret redis, key password", "HOME: line 2 gives no value",]
+            ["REDIS_AUTH: its value is in secret redis, key password", "REDIS_URL: line 2 gives no value"]
         );
-        assert_eq!(found.unread, [3, 4]);
+        assert_eq!(found.unread, [3, 4, 5, 6]);
         assert!(found.variables.is_empty());
     }
 

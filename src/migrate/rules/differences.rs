@@ -83,7 +83,6 @@ pub(super) fn of_files(directory: &Path, reads_hidden: bool) -> Vec<Difference> 
 
 /// What differs by what the rules say.
 pub(super) fn of_rules(directory: &Path, rules: &Rules, options: Options) -> Vec<Difference> {
-    let of_values = |rule: &&Rule| rule.has_metric_of_values();
     let keeps = |rule: &&Rule| {
         let names_values =
             rule.detailed_metric || rule.segments.iter().any(|segment| segment.value_to_metric);
@@ -109,15 +108,28 @@ pub(super) fn of_rules(directory: &Path, rules: &Rules, options: Options) -> Vec
             names::joined(rules).iter().map(|(a, b)| format!("{} and {}", place(a), place(b))).collect(),
         ),
         Difference::new(
+            "metadata_kept",
+            "the reference loses the metadata of rules that have `detailed_metric` or `value_to_metric`; here it is in answers",
+            places(rules, keeps),
+        ),
+        Difference::new(
+            "own_keys",
+            "these files have keys that the reference refuses: it can't go back to them",
+            own_keys(directory),
+        ),
+    ];
+    found.into_iter().chain(of_metrics(rules)).flatten().collect()
+}
+
+/// What differs in metrics.
+fn of_metrics(rules: &Rules) -> [Option<Difference>; 2] {
+    let of_values = |rule: &&Rule| rule.has_metric_of_values();
+    [
+        Difference::new(
             "bounded_series",
             "metrics name values of requests for 1,000 paths at most, and count the rest under the rule's own; the reference \
              has no bound",
             places(rules, of_values),
-        ),
-        Difference::new(
-            "metadata_kept",
-            "the reference loses the metadata of rules that have `detailed_metric` or `value_to_metric`; here it is in answers",
-            places(rules, keeps),
         ),
         Difference::new(
             "many_rules",
@@ -128,13 +140,7 @@ pub(super) fn of_rules(directory: &Path, rules: &Rules, options: Options) -> Vec
                 Vec::new()
             },
         ),
-        Difference::new(
-            "own_keys",
-            "these files have keys that the reference refuses: it can't go back to them",
-            own_keys(directory),
-        ),
-    ];
-    found.into_iter().flatten().collect()
+    ]
 }
 
 fn place(rule: &Rule) -> String {
