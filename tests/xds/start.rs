@@ -1,6 +1,9 @@
 //! Starts: before there are rules, before there is a control plane, and with one that says nothing.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    time::{Duration, Instant},
+};
 
 use super::{
     Asking,
@@ -67,4 +70,35 @@ fn a_control_plane_that_says_nothing_has_no_rules() {
     plane.push("1", &[config("web", "key", 0)]);
     plane.wait_for_ack("1");
     assert_eq!(asking.metric("tollgate_rules"), 1.0);
+}
+
+#[test]
+fn a_control_plane_that_hangs_is_none_that_says_nothing() {
+    // Its kernel takes connections, and nobody else does.
+    let hanging = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let url = format!("http://{}", hanging.local_addr().expect("an address"));
+    let flags =
+        ["--start-without-rules", "--xds-initial-fetch-timeout", "500ms", "--xds-backoff-max", "500ms"];
+    let asking = Asking::spawn(&url, &flags);
+    asking.wait_for_log("has not said a word within 0.5 s");
+    assert!(!asking.is_ready());
+    assert_eq!(asking.rules()["control_plane"]["link"], "connecting");
+    assert_eq!(asking.metric("tollgate_xds_connected"), 0.0);
+    assert!(!asking.log().contains("it seems to have no rules"), "{}", asking.log());
+}
+
+#[test]
+fn a_control_plane_whose_rules_were_refused_has_some_though_it_says_nothing_later() {
+    let plane = ControlPlane::start();
+    let port = plane.port;
+    plane.push("bad", &[config("", "key", 0)]);
+    let flags =
+        ["--start-without-rules", "--xds-initial-fetch-timeout", "500ms", "--xds-backoff-max", "500ms"];
+    let asking = Asking::spawn(&plane.url(), &flags);
+    plane.wait_for_nack("domain: is missing or empty");
+    drop(plane);
+    asking.wait_for_log("is away");
+    let _silent = ControlPlane::start_as(port, Manner::Serves, None);
+    asking.wait_for_rules(|rules| rules["control_plane"]["link"] == "connected");
+    assert!(!asking.is_ready() && !asking.log().contains("it seems to have no rules"), "{}", asking.log());
 }
