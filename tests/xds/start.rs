@@ -57,8 +57,8 @@ async fn ports_that_open_without_rules_are_ready_once_there_are_some() {
     assert!(!asking.client().await.passes("web", &[("key", "a")]).await);
 }
 
-#[test]
-fn a_control_plane_that_says_nothing_has_no_rules() {
+#[tokio::test]
+async fn a_control_plane_that_says_nothing_has_no_rules() {
     let plane = ControlPlane::start();
     let begun = Instant::now();
     let patience = Duration::from_secs(1);
@@ -67,6 +67,9 @@ fn a_control_plane_that_says_nothing_has_no_rules() {
     asking.wait_for_log("it seems to have no rules for this node");
     assert_eq!(asking.rules()["control_plane"]["link"], "connected");
     assert_eq!(asking.metric("tollgate_xds_connected"), 1.0);
+    let asked = crate::support::tollgate::request("web", &[&[("key", "a")]]);
+    let refused = asking.client().await.call(asked).await.expect_err("no rules");
+    assert_eq!(refused.code(), tonic::Code::Unavailable);
     plane.push("1", &[config("web", "key", 0)]);
     plane.wait_for_ack("1");
     assert_eq!(asking.metric("tollgate_rules"), 1.0);
