@@ -6,30 +6,27 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, TryFutureExt as _, stream};
-use http::HeaderMap;
+use http::{HeaderMap, uri::PathAndQuery};
 use tokio::{
     select,
     sync::mpsc::{self, Sender},
     task::spawn_blocking,
     time::{Instant, Sleep, sleep, sleep_until},
 };
-use tonic::{Request, Response, Status, metadata::MetadataMap, transport::Channel};
+use tonic::{Request, Response, Status, client::Grpc, metadata::MetadataMap, transport::Channel};
 
 use super::{
     client::Client,
     connect::{Connection, in_full},
-    push::{self, Judged, Known, Outcome},
+    push::{self, Judged, Known, Outcome, Undecodable},
+    raw::Raw,
 };
-use crate::{
-    config::Fingerprint,
-    metrics,
-    proto::envoy::service::discovery::v3::{
-        DiscoveryRequest, DiscoveryResponse,
-        aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
-    },
-};
+use crate::{config::Fingerprint, metrics, proto::envoy::service::discovery::v3::DiscoveryRequest};
 
+/// What is called.
+const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// Between two answers to the same content. Some control planes send what was refused again at once, and would do so as
 /// fast as both sides can.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -48,6 +45,9 @@ pub(super) enum StreamError {
     /// Nothing ever came, not even that somebody is there.
     #[error("it took the connection and has not said a word within {} s", .0.as_secs_f64())]
     Mute(Duration),
+    /// What was sent has no nonce to answer to.
+    #[error(transparent)]
+    Undecodable(#[from] Undecodable),
     /// The process is about to end.
     #[error("the process stops")]
     Stopping,
@@ -89,13 +89,13 @@ pub(super) async fn converse(client: &mut Client, connection: Connection) -> Str
         is_silent = false;
         client.outage.heard();
         match judge(client, response).await {
-            Some(judged) => pacing.answer(client, judged, &requests),
-            None => return StreamError::Stopping,
+            Ok(judged) => pacing.answer(client, judged, &requests),
+            Err(error) => return error,
         }
     }
 }
 
-type Incoming = Result<DiscoveryResponse, Status>;
+type Incoming = Result<Bytes, Status>;
 
 /// Opens a stream, on which the first request is on its way.
 fn open(
@@ -111,20 +111,23 @@ fn open(
     let mut request = Request::new(outgoing);
     let headers: HeaderMap = client.settings.headers.iter().cloned().collect();
     *request.metadata_mut() = MetadataMap::from_headers(headers);
-    let mut service = AggregatedDiscoveryServiceClient::new(channel)
-        .max_decoding_message_size(client.settings.max_message_bytes);
+    let mut service = Grpc::new(channel).max_decoding_message_size(client.settings.max_message_bytes);
     // Servers may say nothing at all before their first message, not even that there is a stream.
-    let call = async move { service.stream_aggregated_resources(request).await };
+    let call = async move {
+        service.ready().await.map_err(|error| Status::unavailable(in_full(&error)))?;
+        service.streaming(request, PathAndQuery::from_static(METHOD), Raw).await
+    };
     (requests, call.map_ok(Response::into_inner).try_flatten_stream())
 }
 
-/// What became of a response; nothing when the process is about to end.
-async fn judge(client: &Client, response: DiscoveryResponse) -> Option<Judged> {
+/// What became of a response.
+async fn judge(client: &Client, response: Bytes) -> Result<Judged, StreamError> {
     let session = &client.session;
     let refused = session.refused.as_ref().map(|(fingerprint, _)| *fingerprint);
     let known = Known { accepted: session.accepted, refused };
     let rules = client.rules.clone();
-    spawn_blocking(move || push::judge(response, known, &rules)).await.ok()
+    let judged = spawn_blocking(move || Ok(push::judge(push::decoded(response)?, known, &rules))).await;
+    judged.unwrap_or(Err(StreamError::Stopping))
 }
 
 /// When answers are sent.
