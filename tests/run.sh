@@ -83,6 +83,10 @@ step "dependencies"
 command -v cargo-deny >/dev/null || cargo install --locked --quiet --debug cargo-deny
 cargo deny --log-level error check bans licenses sources
 
+# What an engine would do with the Dockerfile, which tests hold to this script.
+step "image"
+deploy/docker/build.sh
+
 step "tests"
 output=target/tests.log
 status=0

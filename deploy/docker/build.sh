@@ -18,7 +18,13 @@ if ldd "$root/usr/bin/tollgate" 2>/dev/null | grep '=>'; then
     echo "the program needs libraries that the image does not have" >&2
     exit 1
 fi
-du -sb --apparent-size "$root"
+size=$(du -sb --apparent-size "$root" | cut -f 1)
+echo "$size bytes"
+# With the base, an image has to stay below 30 MB.
+if [ "$size" -gt 27000000 ]; then
+    echo "the image is too large" >&2
+    exit 1
+fi
 for name in /usr/bin/tollgate /bin/ratelimit; do
     sh deploy/docker/try.sh "$root" "$port" "$name" --store memory --http-address "127.0.0.1:$port" \
         --grpc-address 127.0.0.1:0 --admin-address off

@@ -46,10 +46,11 @@ fn decides(tollgate: &Tollgate) -> bool {
     http::post(&tollgate.url("/json"), REQUEST).status == 200
 }
 
-/// The nodes of a cluster, as pods start them, each in its directory, at addresses that are new.
-fn nodes(directories: Vec<TempDir>) -> Vec<Server> {
+/// The nodes of a cluster, as pods start them, each in its directory, at addresses that are new. Names that DNS had for
+/// others before may be among theirs.
+fn nodes(directories: Vec<TempDir>, others: &[u16]) -> Vec<Server> {
     let ports: Vec<u16> = directories.iter().map(|_| free_port()).collect();
-    let names: Vec<_> = ports.iter().map(|port| format!("localhost:{port}")).collect();
+    let names: Vec<_> = others.iter().chain(&ports).map(|port| format!("localhost:{port}")).collect();
     let start = |(port, directory): (&u16, TempDir)| {
         let mut command = Command::new("sh");
         command.arg(component("redis-cluster/start.sh")).args(["--bind", "127.0.0.1"]);
@@ -76,8 +77,11 @@ fn are_together(nodes: &[Server]) -> bool {
 #[test]
 fn six_nodes_become_a_cluster_once_and_find_each_other_again() {
     let nodes_of = nodes;
+    // A node of another cluster, at an address that one of these had before.
+    let stranger = tempfile::tempdir().expect("a temporary directory");
+    let stranger = nodes_of(vec![stranger], &[]).remove(0);
     let directories = (0..6).map(|_| tempfile::tempdir().expect("a temporary directory"));
-    let nodes = nodes_of(directories.collect());
+    let nodes = nodes_of(directories.collect(), &[]);
     let names: Vec<_> = nodes.iter().map(|node| format!("localhost:{}", node.port)).collect();
     let create = || -> Output {
         let mut script = Command::new("timeout");
@@ -102,9 +106,12 @@ fn six_nodes_become_a_cluster_once_and_find_each_other_again() {
         drop(process);
         directory
     });
-    let nodes = nodes_of(directories.collect());
+    let nodes = nodes_of(directories.collect(), &[stranger.port]);
     wait("they do not find each other", || are_together(&nodes));
     assert!(decides(&start(&format!("redis+cluster://localhost:{}", nodes[0].port))));
+    // It was the first whom each of them would have met.
+    let known = stranger.ask(&["cluster", "nodes"]);
+    assert!(known.lines().count() == 1 && known.contains("myself"), "{known}");
 }
 
 /// One of three servers, or one of three sentinels, as a pod starts it.

@@ -194,3 +194,15 @@ async fn without_a_delay_callers_notice() {
     let statuses = replaced(&[], 1, 600).await;
     assert!(statuses.get(&503).is_some_and(|lost| *lost > 0), "{statuses:?}");
 }
+
+/// Why the autoscaler takes one pod at a time: where less than half of those that Envoy knows are healthy, it asks those that
+/// are gone, too.
+#[test]
+fn callers_notice_when_more_than_half_are_gone() {
+    let (front, [mut first, _second]) = Front::start(&["--drain-delay", "1500ms"]);
+    let lost = || (0..60).filter(|_| front.envoy.get("/login").status == 503).count();
+    assert_eq!(lost(), 0, "one of three is missing");
+    first.signal("TERM");
+    assert_eq!(first.wait(), Some(0));
+    assert_ne!(lost(), 0, "two of three are missing");
+}

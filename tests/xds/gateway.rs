@@ -60,6 +60,8 @@ impl Container {
         for (name, port) in [("GRPC_PORT", grpc_port), ("PORT", http_port), ("DEBUG_PORT", free_port())] {
             container.env(name, port.to_string());
         }
+        // Which `deploy/envoy-gateway/values.yaml` adds.
+        container.env("TOLLGATE_GRPC_TLS_CLIENT_CA", format!("{certificates}/ca.crt"));
         let process = Process::of(container.spawn().expect("it starts"), None);
         Self { _process: process, directory, grpc_port, http_port }
     }
@@ -75,13 +77,17 @@ impl Container {
 
     /// An Envoy, which shows a certificate too.
     async fn envoy(&self, authority: &Authority, shown: &Pair) -> RateLimitServiceClient<Channel> {
+        let channel = self.endpoint(authority, shown).connect().await.expect("it listens");
+        RateLimitServiceClient::new(channel)
+    }
+
+    fn endpoint(&self, authority: &Authority, shown: &Pair) -> Endpoint {
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(authority.pem()))
             .identity(Identity::from_pem(&shown.certificate, &shown.key))
             .domain_name("envoy-ratelimit");
         let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{}", self.grpc_port)).expect("a URL");
-        let channel = endpoint.tls_config(tls).expect("good TLS").connect().await.expect("it listens");
-        RateLimitServiceClient::new(channel)
+        endpoint.tls_config(tls).expect("good TLS")
     }
 }
 
@@ -122,6 +128,12 @@ async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_imag
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).expect("answers");
     assert!(!keys.is_empty(), "counters are in Redis");
     assert!(!container.log().contains("ERROR"), "{}", container.log());
+
+    // Somebody else in the cluster.
+    let other = Authority::new("other").sign(&["envoy"]);
+    let mut stranger = RateLimitServiceClient::new(container.endpoint(&authority, &other).connect_lazy());
+    let asked = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
+    stranger.should_rate_limit(asked).await.expect_err("it is refused");
 
     // The last policy is gone.
     plane.push("2", &[]);

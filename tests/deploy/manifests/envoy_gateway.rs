@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs};
 use serde_json::{Map, Value, json};
 use tollgate::settings;
 
-use super::{judge, network, python};
+use super::{judge, network, python, yaml};
 use crate::support::tollgate::project;
 
 /// A file, held to what Envoy Gateway knows.
@@ -139,6 +139,8 @@ fn envoy_gateway_makes_a_sound_deployment() {
     variables.insert("REDIS_URL".into(), url.expect("a URL").into());
     // Its certificates are not here.
     variables.remove("GRPC_SERVER_USE_TLS");
+    let authority = variables.remove("TOLLGATE_GRPC_TLS_CLIENT_CA");
+    assert_eq!(authority.as_deref(), Some("/certs/ca.crt"), "whoever reaches it may ask");
     let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
     let Ok(settings::Command::Serve(settings)) = settings::parse(["ratelimit".into()], variables) else {
         panic!("its variables are not understood");
@@ -203,4 +205,24 @@ fn the_network_policy_is_for_envoy_gateways_pods() {
     let values = checked("values.yaml");
     let url = values.pointer("/config/envoyGateway/rateLimit/backend/redis/url").and_then(Value::as_str);
     assert!(url.is_some_and(|url| url.contains(".redis-system.svc") && url.ends_with(":6379")));
+}
+
+/// It finds those pods, at a port that they have, and names them as the alerts do.
+#[test]
+fn prometheus_sees_the_pods_of_envoy_gateway() {
+    let monitor = yaml("deploy/envoy-gateway/pod-monitor.yaml");
+    let deployment = made(&checked("values.yaml"));
+    assert_eq!(monitor["metadata"]["namespace"], "envoy-gateway-system");
+    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+    let selected = monitor["spec"]["selector"]["matchLabels"].as_object().expect("labels");
+    assert!(!selected.is_empty());
+    for (name, value) in selected {
+        assert_eq!(&labels[name], value);
+    }
+    // But for their names, the endpoints are those of tollgate's own pods.
+    let mut own = yaml("deploy/kubernetes/components/monitoring/pod-monitor.yaml");
+    own["spec"]["podMetricsEndpoints"][0]["port"] = json!("metrics");
+    assert_eq!(monitor["spec"]["podMetricsEndpoints"], own["spec"]["podMetricsEndpoints"]);
+    let ports = deployment["spec"]["template"]["spec"]["containers"][0]["ports"].as_array().expect("a list");
+    assert!(ports.contains(&json!({"name": "metrics", "containerPort": 19001})));
 }

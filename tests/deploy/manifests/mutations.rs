@@ -48,6 +48,8 @@ fn mutations() -> Vec<Mutation> {
         ("PodDisruptionBudget", "redis-cluster", "/spec/maxUnavailable", Some(json!(2))),
         ("ServiceAccount", "tollgate", "/automountServiceAccountToken", None),
         ("HorizontalPodAutoscaler", "tollgate", "/spec/scaleTargetRef/name", Some(json!("toll-gate"))),
+        ("HorizontalPodAutoscaler", "tollgate", "/spec/behavior/scaleDown/policies", None),
+        ("HorizontalPodAutoscaler", "tollgate", "/spec/behavior/scaleDown/policies/0/value", Some(json!(4))),
         ("StatefulSet", "redis-cluster", "/spec/serviceName", Some(json!("redis"))),
         ("StatefulSet", "redis-cluster", "/spec/template/spec/securityContext/runAsUser", Some(json!(0))),
         ("Job", "redis-cluster-create", "/spec/template/spec/volumes/0/configMap/name", Some(json!("redis"))),

@@ -17,9 +17,15 @@ meet() {
         [ "$(echo "$known" | wc -l)" -gt 1 ] || continue
         for node in $NODES; do
             there=$(getent ahostsv4 "${node%:*}" | head -n 1 | cut -d ' ' -f 1)
+            [ -n "$there" ] || continue
             case "$known" in
-            *" $there:${node##*:}@"*) ;;
-            *) [ -z "$there" ] || redis-cli -p "$port" cluster meet "$there" "${node##*:}" >/dev/null || true ;;
+            *" $there:${node##*:}@"*) continue ;;
+            esac
+            # DNS may still have the address of a pod that is gone, which another cluster's pod has by now: who is met
+            # becomes one with this cluster, for ever. So nobody is whose id is not known.
+            id=$(timeout 2 redis-cli -h "$there" -p "${node##*:}" cluster myid 2>/dev/null) || continue
+            case "$known" in
+            *"${id:-nobody} "*) redis-cli -p "$port" cluster meet "$there" "${node##*:}" >/dev/null || true ;;
             esac
         done
     done

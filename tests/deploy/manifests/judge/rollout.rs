@@ -40,6 +40,15 @@ pub(super) fn problems(documents: &[Value]) -> Vec<String> {
 
 /// What keeps others from doing harm.
 pub(super) fn guards(documents: &[Value]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for scaler in documents.iter().filter(|document| document["kind"] == "HorizontalPodAutoscaler") {
+        // So long may an Envoy believe in a pod that is gone.
+        let slow = |policy: &Value| policy["value"] == 1 && policy["periodSeconds"].as_u64() >= Some(40);
+        let policies: Vec<_> = list(scaler, "/spec/behavior/scaleDown/policies").collect();
+        if policies.is_empty() || !policies.into_iter().all(|it| it["type"] == "Pods" && slow(it)) {
+            problems.push("more than half of the pods may go at once, and Envoy asks them still".to_owned());
+        }
+    }
     let expected = documents.iter().filter_map(|document| {
         let (pointer, expected) = match text(document, "/kind") {
             "Namespace" => {
@@ -53,5 +62,6 @@ pub(super) fn guards(documents: &[Value]) -> Vec<String> {
         let name = plain_name(document);
         (document.pointer(pointer) != Some(&expected)).then(|| format!("{name}: {pointer} is not {expected}"))
     });
-    expected.collect()
+    problems.extend(expected);
+    problems
 }
