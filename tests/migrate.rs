@@ -135,6 +135,23 @@ fn without_a_file_it_reads_its_own_environment_and_nothing_of_it_where_there_is_
 }
 
 #[test]
+fn what_shows_no_variable_is_not_said_to_work() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (manifest, reason) in [
+        ("services: {a: {image: ratelimit, env_file: x.env}}\n", "all variables of `env_file`"),
+        ("services: [\n", "the YAML can't be read"),
+    ] {
+        let path = directory.path().join("compose.yaml");
+        fs::write(&path, manifest).expect("written");
+        let output =
+            migrate(&[format!("--manifest={}", path.display()), "--config=compose/config".to_owned()]);
+        let told = text(&output.stderr);
+        assert!(told.contains("shows no variable") && told.contains(reason), "{told}");
+        assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(1), ""));
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_told_in_one_line() {
     for (arguments, expected) in [
         (["--env-file", "nowhere"], "nowhere can't be read: "),

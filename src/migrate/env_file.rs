@@ -76,7 +76,7 @@ fn lines(text: &str) -> Found {
 }
 
 /// Whether that may be a variable's name, and so may be shown. A line of a key in PEM form is mixed, and is none.
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     let usual = |letter: char| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_';
     let small = |letter: char| letter.is_ascii_lowercase() || letter == '_';
     !text.is_empty()

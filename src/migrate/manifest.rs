@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::source::Found;
+use super::{env_file::is_name, source::Found};
 use crate::config::documents;
 
 /// Variables that only envoyproxy/ratelimit has: a container with one of them is it, whatever its image is called.
@@ -76,7 +76,9 @@ fn variables(container: &Map<String, Value>, found: &mut Found) {
             for line in lines.iter().filter_map(Value::as_str) {
                 match line.split_once('=') {
                     Some((name, value)) => insert(found, name, &Value::String(value.to_owned())),
-                    None => found.not_seen.push(format!("{line}: it has no value here")),
+                    None if is_name(line) => found.not_seen.push(format!("{line}: it has no value here")),
+                    // It may be part of a secret.
+                    None => found.not_seen.push("an item of `environment` that is no NAME=VALUE".to_owned()),
                 }
             }
         }
@@ -150,6 +152,13 @@ mod tests {
             assert_eq!(pairs(&found), [("A", "b=c"), ("PORT", "3")], "{environment}");
             assert_eq!(found.not_seen.len(), 1, "{environment}");
         }
+    }
+
+    #[test]
+    fn what_is_no_variable_of_a_service_is_told_without_its_text() {
+        let found =
+            read("services: {a: {image: ratelimit, environment: [PORT=1, 'REDIS_AUTH: open-sesame']}}\n");
+        assert_eq!(found.not_seen, ["an item of `environment` that is no NAME=VALUE"]);
     }
 
     #[test]

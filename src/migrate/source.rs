@@ -1,6 +1,12 @@
 //! Where the variables of a deployment are read from.
 
-use std::{collections::BTreeMap, ffi::OsString, fs, io, path::Path};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
 
 use super::{env_file, manifest};
 use crate::settings::EnvironmentSource;
@@ -48,6 +54,14 @@ pub(super) enum SourceError {
         /// What was expected.
         expected: &'static str,
     },
+    /// All of them are elsewhere, or it could not be read.
+    #[error("{path} shows no variable, so that there is nothing to judge by: {}", .not_seen.join("; "))]
+    Unseen {
+        /// The file.
+        path: String,
+        /// What was not seen, for people.
+        not_seen: Vec<String>,
+    },
 }
 
 /// Reads the variables of a deployment.
@@ -71,8 +85,10 @@ pub(super) fn read(source: &EnvironmentSource) -> Result<Deployment, SourceError
 
 fn found(path: &Path, found: Found, expected: &'static str) -> Result<Deployment, SourceError> {
     let path = path.display().to_string();
-    if found.variables.is_empty() && found.not_seen.is_empty() {
-        return Err(SourceError::Nothing { path, expected });
+    match (found.variables.is_empty(), found.not_seen.is_empty()) {
+        (true, true) => return Err(SourceError::Nothing { path, expected }),
+        (true, false) => return Err(SourceError::Unseen { path, not_seen: found.not_seen }),
+        (false, _) => {}
     }
     let mut not_seen = found.not_seen;
     if let Some(first) = found.unread.first() {
@@ -83,9 +99,14 @@ fn found(path: &Path, found: Found, expected: &'static str) -> Result<Deployment
 }
 
 fn text(path: &Path) -> Result<String, SourceError> {
-    let read = || match fs::metadata(path)?.len() {
-        0..=MAX_BYTES => fs::read_to_string(path),
-        _ => Err(io::Error::other(format!("it has more than {} MiB", MAX_BYTES >> 20))),
+    let read = || {
+        let mut text = String::new();
+        // What is no regular file has no length to ask for.
+        File::open(path)?.take(MAX_BYTES.saturating_add(1)).read_to_string(&mut text)?;
+        match text.len() as u64 {
+            0..=MAX_BYTES => Ok(text),
+            _ => Err(io::Error::other(format!("it has more than {} MiB", MAX_BYTES >> 20))),
+        }
     };
     read().map_err(|error| SourceError::File { path: path.display().to_string(), error })
 }

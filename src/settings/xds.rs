@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use http::{HeaderName, HeaderValue, Uri};
+use http::{HeaderName, HeaderValue, Uri, uri::Authority};
 
 use super::{
     error::Problem,
@@ -167,9 +167,14 @@ fn server(text: &str) -> Result<Uri, String> {
     let has_scheme = matches!(uri.scheme_str(), Some("http" | "https"));
     let is_bare = matches!(uri.path_and_query().map(|rest| rest.as_str()), None | Some("/"));
     match uri.authority() {
-        Some(authority) if has_scheme && is_bare && !authority.as_str().contains('@') => Ok(uri),
+        Some(authority) if has_scheme && is_bare && is_named(authority) => Ok(uri),
         Some(_) | None => Err(EXPECTED.to_owned()),
     }
+}
+
+/// Whether that is a host with a port, and nothing else. The port that a browser would add is none of a control plane.
+fn is_named(authority: &Authority) -> bool {
+    authority.port_u16().is_some() && !authority.as_str().contains('@')
 }
 
 /// Reads headers, whose values may be secret and are not told.
@@ -195,7 +200,16 @@ mod tests {
         for good in ["http://localhost:18000", "https://envoy-gateway:18001", "http://[::1]:18000/"] {
             assert!(server(good).is_ok(), "{good}");
         }
-        for bad in ["", "localhost:18000", "xds://a:1", "http://", "https://u:secret@h:1", "http://h:1/p"] {
+        for bad in [
+            "",
+            "http://plane",
+            "https://plane:",
+            "localhost:18000",
+            "xds://a:1",
+            "http://",
+            "https://u:secret@h:1",
+            "http://h:1/p",
+        ] {
             assert!(server(bad).is_err_and(|error| !error.contains("secret")), "{bad}");
         }
     }

@@ -10,7 +10,7 @@ use tokio::{
 use super::{
     Rules,
     backoff::Backoff,
-    connect::{ConnectError, connect},
+    connect::connect,
     outage::Outage,
     session::Session,
     stream::{self, StreamError},
@@ -29,15 +29,6 @@ pub(super) struct Client {
     pub(super) told: watch::Sender<bool>,
 }
 
-/// Why there is no stream.
-#[derive(Debug, thiserror::Error)]
-enum Lost {
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    #[error(transparent)]
-    Stream(#[from] StreamError),
-}
-
 impl Client {
     pub(super) fn new(settings: XdsSettings, rules: Rules, told: watch::Sender<bool>) -> Self {
         let session = Session::new(&settings);
@@ -49,20 +40,19 @@ impl Client {
     pub(super) async fn run(mut self) -> Infallible {
         let mut backoff = Backoff::new(self.settings.backoff);
         loop {
-            let begun = Instant::now();
-            let lost = self.attempt().await;
-            self.outage.goes_on(lost.to_string());
-            if begun.elapsed() >= STEADY {
-                backoff.reset();
-            }
+            let lost = match connect(&self.settings).await {
+                Ok(connection) => {
+                    let begun = Instant::now();
+                    let lost = stream::converse(&mut self, connection).await;
+                    if begun.elapsed() >= STEADY && !matches!(lost, StreamError::Mute(_)) {
+                        backoff.reset();
+                    }
+                    lost.to_string()
+                }
+                Err(error) => error.to_string(),
+            };
+            self.outage.goes_on(lost);
             sleep(backoff.pause(|most| fastrand::u64(..=most))).await;
-        }
-    }
-
-    async fn attempt(&mut self) -> Lost {
-        match connect(&self.settings).await {
-            Ok(channel) => stream::converse(self, channel).await.into(),
-            Err(error) => error.into(),
         }
     }
 }

@@ -1,10 +1,22 @@
 //! A connection to a control plane: names are resolved and files are read each time, so that what changed counts.
 
-use std::{error::Error, fs, path::Path, time::Duration};
+use std::{
+    error::Error,
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
+use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::{task::spawn_blocking, time::timeout};
+use tokio_util::io::InspectReader;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tower::ServiceExt as _;
 
 use crate::{
     settings::{XdsSettings, XdsTlsSettings},
@@ -17,6 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PONG: Duration = Duration::from_secs(20);
 /// The operating system asks after so long without a packet whether the other side is still there.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
+/// It asks again after so long without an answer. What is usual there would be more than a minute, nine times.
+const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// It gives the other side up after so many questions.
+const TCP_KEEPALIVE_RETRIES: u32 = 3;
 
 /// Why there is no connection. Tells nothing of what is in a file.
 #[derive(Debug, thiserror::Error)]
@@ -56,15 +72,28 @@ pub(super) fn in_full(error: &(dyn Error + 'static)) -> String {
     text
 }
 
+/// A connection that was made, perhaps by nobody but the kernel of the other side.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) channel: Channel,
+    heard: Arc<AtomicBool>,
+}
+
+impl Connection {
+    /// Whether anything ever came from the other side.
+    pub(super) fn was_heard(&self) -> bool {
+        self.heard.load(Ordering::Relaxed)
+    }
+}
+
 /// Connects.
-pub(super) async fn connect(settings: &XdsSettings) -> Result<Channel, ConnectError> {
+pub(super) async fn connect(settings: &XdsSettings) -> Result<Connection, ConnectError> {
     let transport = |error: tonic::transport::Error| ConnectError::Transport(in_full(&error));
     let agent = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
     let mut endpoint = Endpoint::from(settings.server.clone())
         .user_agent(agent)
         .map_err(transport)?
         .connect_timeout(PATIENCE)
-        .tcp_keepalive(Some(TCP_KEEPALIVE))
         .http2_keep_alive_interval(settings.keepalive)
         .keep_alive_timeout(PONG.min(settings.keepalive))
         .keep_alive_while_idle(true);
@@ -73,10 +102,32 @@ pub(super) async fn connect(settings: &XdsSettings) -> Result<Channel, ConnectEr
         let config = spawn_blocking(move || config_of(&tls, &host)).await;
         endpoint = endpoint.tls_config(config.map_err(|_| ConnectError::Stopping)??).map_err(transport)?;
     }
-    match timeout(PATIENCE, endpoint.connect()).await {
-        Ok(connected) => connected.map_err(transport),
+    let heard = Arc::new(AtomicBool::new(false));
+    let hears = Arc::clone(&heard);
+    let tcp = tcp().map_response(move |stream| {
+        let note = move |bytes: &[u8]| {
+            if !bytes.is_empty() {
+                hears.store(true, Ordering::Relaxed);
+            }
+        };
+        TokioIo::new(InspectReader::new(stream.into_inner(), note))
+    });
+    match timeout(PATIENCE, endpoint.connect_with_connector(tcp)).await {
+        Ok(connected) => Ok(Connection { channel: connected.map_err(transport)?, heard }),
         Err(_) => Err(ConnectError::TooSlow),
     }
+}
+
+/// What makes connections, below TLS.
+fn tcp() -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(PATIENCE));
+    tcp.set_keepalive(Some(TCP_KEEPALIVE));
+    tcp.set_keepalive_interval(Some(TCP_KEEPALIVE_INTERVAL));
+    tcp.set_keepalive_retries(Some(TCP_KEEPALIVE_RETRIES));
+    tcp
 }
 
 /// The TLS of the files as they are now, on a thread that may wait.

@@ -10,7 +10,7 @@
 //! - [`Follower`] is what the rest of the process has of it.
 //! - `client` goes from stream to stream, with a `backoff` in between; `outage` tells when there is none.
 //! - `stream` is one conversation, `session` what is known from one to the next.
-//! - `push` makes rules of a response, off the thread that the rest shares.
+//! - `push` makes rules of a response, off the thread that the rest shares, which gets it `raw`.
 //!
 //! What was good once stays in force until something else is, whatever becomes of the control plane.
 
@@ -19,6 +19,7 @@ mod client;
 mod connect;
 mod outage;
 mod push;
+mod raw;
 mod session;
 mod stream;
 

@@ -1,11 +1,21 @@
 //! From a response to rules.
 
+use bytes::Bytes;
+use prost::{
+    DecodeError, Message as _,
+    encoding::{DecodeContext, decode_key, skip_field},
+};
+
 use super::Rules;
 use crate::{
     config::{Fingerprint, LoadError, Resource, TYPE_URL, fingerprint_of, load_resources},
     proto::envoy::service::discovery::v3::DiscoveryResponse,
 };
 
+/// Resources of a response. An empty one takes two bytes, and dozens once it is decoded.
+const MAX_RESOURCES: usize = 250_000;
+/// The field of a response that holds them.
+const RESOURCES: u32 = 2;
 /// Letters of a type that are told.
 const MOST_LETTERS: usize = 200;
 
@@ -21,6 +31,31 @@ pub(crate) enum Refused {
     /// Something is wrong with it.
     #[error(transparent)]
     Rules(#[from] LoadError),
+}
+
+/// Why a response can't even be refused by its nonce.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Undecodable {
+    /// It is no message.
+    #[error("a response can't be decoded: {0}")]
+    Broken(#[from] DecodeError),
+    /// It would take too much memory.
+    #[error("a response of more than {MAX_RESOURCES} resources")]
+    TooMany,
+}
+
+/// Decodes a response, on a thread that may take its time.
+pub(super) fn decoded(response: Bytes) -> Result<DiscoveryResponse, Undecodable> {
+    let (mut rest, mut resources) = (&*response, 0_usize);
+    while !rest.is_empty() {
+        let (tag, wire) = decode_key(&mut rest)?;
+        skip_field(wire, tag, &mut rest, DecodeContext::default())?;
+        resources = resources.saturating_add(usize::from(tag == RESOURCES));
+        if resources > MAX_RESOURCES {
+            return Err(Undecodable::TooMany);
+        }
+    }
+    Ok(DiscoveryResponse::decode(response)?)
 }
 
 /// What is known from before.
@@ -93,4 +128,24 @@ fn refuse(refused: Refused, fingerprint: Fingerprint, rules: &Rules) -> Outcome 
     let reason = refused.to_string();
     (rules.take)(Err(refused));
     Outcome::Refused(fingerprint, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_is_decoded_unless_it_is_none_or_has_too_many_resources() {
+        let response = DiscoveryResponse { nonce: "n".to_owned(), ..Default::default() };
+        let with = |resources: usize| [response.encode_to_vec(), b"\x12\x00".repeat(resources)].concat();
+        let most = decoded(with(MAX_RESOURCES).into()).expect("good");
+        assert_eq!((&*most.nonce, most.resources.len()), ("n", MAX_RESOURCES));
+        assert_eq!(decoded(with(MAX_RESOURCES + 1).into()), Err(Undecodable::TooMany));
+        for garbage in [&b"\xff\xff\xff"[..], b"\x12\x7f", b"\x0b\x0b"] {
+            assert!(
+                matches!(decoded(Bytes::from_static(garbage)), Err(Undecodable::Broken(_))),
+                "{garbage:?}"
+            );
+        }
+    }
 }

@@ -1,37 +1,37 @@
 //! One conversation with a control plane.
 
 use std::{
+    future::pending,
     pin::{Pin, pin},
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, TryFutureExt as _, stream};
-use http::HeaderMap;
+use http::{HeaderMap, uri::PathAndQuery};
 use tokio::{
     select,
-    sync::mpsc::{self, UnboundedSender},
+    sync::mpsc::{self, Sender},
     task::spawn_blocking,
     time::{Instant, Sleep, sleep, sleep_until},
 };
-use tonic::{Request, Response, Status, metadata::MetadataMap, transport::Channel};
+use tonic::{Request, Response, Status, client::Grpc, metadata::MetadataMap, transport::Channel};
 
 use super::{
     client::Client,
-    connect::in_full,
-    push::{self, Judged, Known, Outcome},
+    connect::{Connection, in_full},
+    push::{self, Judged, Known, Outcome, Undecodable},
+    raw::Raw,
 };
-use crate::{
-    config::Fingerprint,
-    metrics,
-    proto::envoy::service::discovery::v3::{
-        DiscoveryRequest, DiscoveryResponse,
-        aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
-    },
-};
+use crate::{config::Fingerprint, metrics, proto::envoy::service::discovery::v3::DiscoveryRequest};
 
+/// What is called.
+const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// Between two answers to the same content. Some control planes send what was refused again at once, and would do so as
 /// fast as both sides can.
 const PAUSE: Duration = Duration::from_millis(500);
+/// Answers that wait for a control plane that does not read. Of those after them, the last one does.
+const MOST_UNREAD: usize = 16;
 
 /// Why a conversation ended.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,12 @@ pub(super) enum StreamError {
     /// The control plane ended it in order.
     #[error("it ended the stream")]
     Ended,
+    /// Nothing ever came, not even that somebody is there.
+    #[error("it took the connection and has not said a word within {} s", .0.as_secs_f64())]
+    Mute(Duration),
+    /// What was sent has no nonce to answer to.
+    #[error(transparent)]
+    Undecodable(#[from] Undecodable),
     /// The process is about to end.
     #[error("the process stops")]
     Stopping,
@@ -51,27 +57,29 @@ pub(super) enum StreamError {
 type Delayed = Option<(Instant, DiscoveryRequest)>;
 
 /// Talks until there is nobody to talk to.
-pub(super) async fn converse(client: &mut Client, channel: Channel) -> StreamError {
-    let (requests, incoming) = open(client, channel);
+pub(super) async fn converse(client: &mut Client, connection: Connection) -> StreamError {
+    let (requests, incoming) = open(client, connection.channel.clone());
     let mut incoming = pin!(incoming);
-    let mut silence: Pin<&mut Sleep> = pin!(sleep(client.settings.initial_fetch_timeout));
+    let patience = client.settings.initial_fetch_timeout;
+    let mut silence: Pin<&mut Sleep> = pin!(sleep(patience));
     let mut is_silent = true;
     let mut pacing = Pacing::default();
     loop {
         let message = select! {
             message = incoming.next() => message,
             () = &mut silence, if is_silent => {
+                if !connection.was_heard() {
+                    return StreamError::Mute(patience);
+                }
                 is_silent = false;
                 client.outage.ends();
-                (client.rules.has_none)();
+                // There are some for this node where some were refused.
+                if client.session.refused.is_none() {
+                    (client.rules.has_none)();
+                }
                 continue;
             }
-            request = due(&mut pacing.delayed) => {
-                pacing.sent = Some(Instant::now());
-                // Nobody to take it: the other half tells why.
-                let _ = requests.send(request);
-                continue;
-            }
+            () = pacing.send_due(&requests) => continue,
         };
         let response = match message {
             Some(Ok(response)) => response,
@@ -81,22 +89,21 @@ pub(super) async fn converse(client: &mut Client, channel: Channel) -> StreamErr
         is_silent = false;
         client.outage.heard();
         match judge(client, response).await {
-            Some(judged) => pacing.answer(client, judged),
-            None => return StreamError::Stopping,
+            Ok(judged) => pacing.answer(client, judged, &requests),
+            Err(error) => return error,
         }
     }
 }
 
-type Incoming = Result<DiscoveryResponse, Status>;
+type Incoming = Result<Bytes, Status>;
 
 /// Opens a stream, on which the first request is on its way.
 fn open(
     client: &Client,
     channel: Channel,
-) -> (UnboundedSender<DiscoveryRequest>, impl Stream<Item = Incoming> + use<>) {
-    // Not bounded, and yet never more than one answer to each response.
-    let (requests, outgoing) = mpsc::unbounded_channel();
-    let _ = requests.send(client.session.opening());
+) -> (Sender<DiscoveryRequest>, impl Stream<Item = Incoming> + use<>) {
+    let (requests, outgoing) = mpsc::channel(MOST_UNREAD);
+    let _ = requests.try_send(client.session.opening());
     let outgoing = stream::unfold(outgoing, |mut outgoing| async {
         let request = outgoing.recv().await?;
         Some((request, outgoing))
@@ -104,32 +111,23 @@ fn open(
     let mut request = Request::new(outgoing);
     let headers: HeaderMap = client.settings.headers.iter().cloned().collect();
     *request.metadata_mut() = MetadataMap::from_headers(headers);
-    let mut service = AggregatedDiscoveryServiceClient::new(channel)
-        .max_decoding_message_size(client.settings.max_message_bytes);
+    let mut service = Grpc::new(channel).max_decoding_message_size(client.settings.max_message_bytes);
     // Servers may say nothing at all before their first message, not even that there is a stream.
-    let call = async move { service.stream_aggregated_resources(request).await };
+    let call = async move {
+        service.ready().await.map_err(|error| Status::unavailable(in_full(&error)))?;
+        service.streaming(request, PathAndQuery::from_static(METHOD), Raw).await
+    };
     (requests, call.map_ok(Response::into_inner).try_flatten_stream())
 }
 
-/// Waits until something is due, for ever when nothing waits.
-async fn due(delayed: &mut Delayed) -> DiscoveryRequest {
-    match delayed {
-        None => std::future::pending().await,
-        Some((at, _)) => sleep_until(*at).await,
-    }
-    match delayed.take() {
-        Some((_, request)) => request,
-        None => std::future::pending().await,
-    }
-}
-
-/// What became of a response; nothing when the process is about to end.
-async fn judge(client: &Client, response: DiscoveryResponse) -> Option<Judged> {
+/// What became of a response.
+async fn judge(client: &Client, response: Bytes) -> Result<Judged, StreamError> {
     let session = &client.session;
     let refused = session.refused.as_ref().map(|(fingerprint, _)| *fingerprint);
     let known = Known { accepted: session.accepted, refused };
     let rules = client.rules.clone();
-    spawn_blocking(move || push::judge(response, known, &rules)).await.ok()
+    let judged = spawn_blocking(move || Ok(push::judge(push::decoded(response)?, known, &rules))).await;
+    judged.unwrap_or(Err(StreamError::Stopping))
 }
 
 /// When answers are sent.
@@ -140,8 +138,23 @@ struct Pacing {
 }
 
 impl Pacing {
+    /// Waits until something is due and there is room for it, and sends it; for ever when nothing waits.
+    async fn send_due(&mut self, requests: &Sender<DiscoveryRequest>) {
+        match &self.delayed {
+            None => pending().await,
+            Some((at, _)) => sleep_until(*at).await,
+        }
+        // Nobody to take it: the other half tells why.
+        let Ok(room) = requests.reserve().await else { return pending().await };
+        if let Some((_, request)) = self.delayed.take() {
+            self.sent = Some(Instant::now());
+            room.send(request);
+        }
+    }
+
     /// Answers a response: at once if it said something new. An answer that waits is overtaken by the next one.
-    fn answer(&mut self, client: &mut Client, Judged { version, nonce, outcome }: Judged) {
+    fn answer(&mut self, client: &mut Client, judged: Judged, requests: &Sender<DiscoveryRequest>) {
+        let Judged { version, nonce, outcome } = judged;
         let now = Instant::now();
         let pause = || self.sent.and_then(|sent| sent.checked_add(PAUSE)).unwrap_or(now).max(now);
         let (at, request) = match outcome {
@@ -157,7 +170,13 @@ impl Pacing {
                 (pause(), client.session.nack(nonce, reason))
             }
         };
-        self.delayed = Some((at, request));
+        self.delayed = match at > now {
+            true => Some((at, request)),
+            false => requests.try_send(request).err().map(|unsent| (at, unsent.into_inner())),
+        };
+        if self.delayed.is_none() {
+            self.sent = Some(now);
+        }
     }
 }
 

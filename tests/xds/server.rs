@@ -258,8 +258,7 @@ async fn converse(
         }
         let current = changes.borrow_and_update().clone();
         let (Some(version), Some(response)) = (&watched, current) else { continue };
-        // What opened the stream is answered in any case.
-        if *version != response.version_info || nonce.is_empty() {
+        if *version != response.version_info {
             nonce = shared.nonces.fetch_add(1, Ordering::Relaxed).to_string();
             watched = None;
             let _ = answers.send(Ok(DiscoveryResponse { nonce: nonce.clone(), ..response }));

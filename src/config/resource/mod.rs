@@ -11,7 +11,7 @@ use std::{collections::HashMap, panic, rc::Rc};
 
 use prost::Message as _;
 
-use self::bounds::{Allowance, MAX_DESCRIPTORS};
+use self::bounds::Allowance;
 use super::{
     LoadError, Loaded, Options, compile,
     fingerprint::{Fingerprint, Hash},
@@ -103,9 +103,7 @@ fn read(resource: &Resource, allowance: &mut Allowance) -> Result<RateLimitConfi
         let found = resource.type_url.chars().take(LONGEST_NAME).collect::<String>();
         return Err(format!("is of the type `{}`, expected `{TYPE_URL}`", found.escape_debug()));
     }
-    if !allowance.takes(&resource.value) {
-        return Err(format!("more than {MAX_DESCRIPTORS} descriptors up to this one; send fewer"));
-    }
+    allowance.take(&resource.value).map_err(|error| error.to_string())?;
     RateLimitConfig::decode(&*resource.value).map_err(|error| format!("can't be decoded: {error}"))
 }
 

@@ -4,7 +4,10 @@ use proptest::prelude::*;
 use prost_types::{ListValue, Struct, Value as Wire, value::Kind};
 use serde_json::{Map, Value, json};
 
-use super::*;
+use super::{
+    bounds::{MAX_DESCRIPTORS, MAX_VALUES},
+    *,
+};
 use crate::{
     config::load_files,
     descriptor::Entry,
@@ -351,4 +354,14 @@ fn what_would_take_too_much_is_refused() {
     let many = [b"\x1a\x00".repeat(MAX_DESCRIPTORS + 1), b"\x12\x01d".to_vec()].concat();
     let text = errors(&[Resource { type_url: TYPE_URL.into(), value: many }]);
     assert!(text.contains("more than 250000 descriptors"), "{text}");
+
+    // As small, in metadata: a list of values that state nothing.
+    let values = ListValue { values: vec![Wire { kind: None }; MAX_VALUES + 1] };
+    let fields = [("list".to_owned(), Wire { kind: Some(Kind::ListValue(values)) })].into();
+    let text = errors(&[resource(
+        "n",
+        "d",
+        vec![RateLimitDescriptor { metadata: Some(Struct { fields }), ..per(1, 1) }],
+    )]);
+    assert!(text.contains("more than 1000000 values"), "{text}");
 }
