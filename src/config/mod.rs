@@ -38,7 +38,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(crate) use self::documents::documents;
+pub(crate) use self::{documents::documents, vocabulary::is_of_reference};
 use self::{files::Listing, files::Sources, problem::Problems};
 pub use self::{
     fingerprint::Fingerprint,

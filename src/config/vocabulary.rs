@@ -132,7 +132,7 @@ impl Place {
 }
 
 /// Whether the reference's language has the key.
-pub(super) fn is_of_reference(key: &str) -> bool {
+pub(crate) fn is_of_reference(key: &str) -> bool {
     REFERENCE.contains(&key)
 }
 

@@ -35,6 +35,7 @@ mod values;
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 
 use self::page::Page;
+pub(crate) use self::series::MOST_RULES;
 pub use self::{
     changes::{Change, Changes, Measure, Told},
     degraded::{degraded, shadowed, trace_spans_dropped_at_once, unknown_domain},

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{departed, striped::Striped};
 
 /// Rules that have series of their own at the most.
-pub(super) const MOST_RULES: usize = 10_000;
+pub(crate) const MOST_RULES: usize = 10_000;
 
 /// Domains at the most whose other rules have series of their own, all of them together.
 const MOST_OTHERS: usize = 1_000;

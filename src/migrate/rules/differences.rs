@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::{files::Passed, names, texts};
 use crate::{
-    config::{Options, documents},
+    config::{Options, documents, is_of_reference},
+    metrics::MOST_RULES,
     rules::{Rule, Rules},
 };
 
@@ -37,30 +38,6 @@ impl Difference {
         Self { todo: Some(todo), ..self }
     }
 }
-
-/// Keys of the language that the reference has.
-const THEIRS: [&str; 17] = [
-    "domain",
-    "key",
-    "value",
-    "descriptors",
-    "rate_limit",
-    "unit",
-    "requests_per_unit",
-    "unlimited",
-    "shadow_mode",
-    "quota_mode",
-    "name",
-    "replaces",
-    "detailed_metric",
-    "value_to_metric",
-    "share_threshold",
-    "metadata",
-    "<<",
-];
-
-/// Series of rules that `/metrics` has at most.
-const MAX_SERIES: usize = 10_000;
 
 /// What differs by the names of the files.
 pub(super) fn of_files(directory: &Path, reads_hidden: bool) -> Vec<Difference> {
@@ -134,7 +111,7 @@ fn of_metrics(rules: &Rules) -> [Option<Difference>; 2] {
         Difference::new(
             "many_rules",
             "metrics have a series for each of 10,000 rules at most, and count the rest as `(other)`",
-            if rules.rule_count() > MAX_SERIES {
+            if rules.rule_count() > MOST_RULES {
                 vec![format!("{} rules", rules.rule_count())]
             } else {
                 Vec::new()
@@ -181,7 +158,8 @@ fn is_extended(value: &Value) -> bool {
         Value::Object(fields) => fields.iter().any(|(key, value)| match key.as_str() {
             // It may say anything.
             "metadata" => false,
-            key => !THEIRS.contains(&key) || is_extended(value),
+            "<<" => is_extended(value),
+            key => !is_of_reference(key) || is_extended(value),
         }),
         Value::Array(items) => items.iter().any(is_extended),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
