@@ -85,25 +85,42 @@ fn the_builder_is_sent_what_the_program_is_made_of() {
     for each in &sent {
         assert!(project(each).exists(), "there is no {each}");
     }
-    let list = Path::new(command().get_program()).with_extension("d");
-    let list = fs::read_to_string(&list).unwrap_or_else(|error| panic!("{}: {error}", list.display()));
-    // What the build itself has made is in the directory for that.
-    let sources = list.split_whitespace().skip(1).filter(|path| !path.contains("/build/tollgate-"));
-    // The build may have been made of a checkout elsewhere; what is inside has the same names.
-    let inside = |path: &str| {
-        ["/src/", "/lua/", "/proto", "/build.rs"].iter().find_map(|part| {
-            let place = path.rfind(part)?;
-            Some(path.get(place + 1..)?.to_owned())
-        })
-    };
-    let needed: BTreeSet<String> =
-        sources.map(|path| inside(path).unwrap_or_else(|| panic!("{path} is not sent"))).collect();
+    let needed = compiled();
     assert!(needed.len() > 100, "{needed:?}");
-    let beside =
-        ["Cargo.toml", "Cargo.lock", "deploy/docker/compile.sh", "deploy/docker/layout.sh", "config/default"];
+    let beside = [
+        "Cargo.toml",
+        "Cargo.lock",
+        "build.rs",
+        "proto",
+        "src/main.rs",
+        "deploy/docker/compile.sh",
+        "deploy/docker/layout.sh",
+        "config/default",
+    ];
     for path in needed.iter().map(String::as_str).chain(beside) {
         assert!(sent.iter().any(|it| Path::new(path).starts_with(it)), "{path} is not sent");
     }
+}
+
+/// What the compiler has read for the library, as it says itself; in part perhaps for an older one.
+fn compiled() -> BTreeSet<String> {
+    let directory = Path::new(command().get_program()).with_file_name("deps");
+    let made = files(&directory).into_iter().filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("libtollgate-") && name.ends_with(".rlib")
+    });
+    let lists = made.map(|library| {
+        let name = library.with_extension("d").to_string_lossy().replace("/libtollgate-", "/tollgate-");
+        fs::read_to_string(&name).unwrap_or_else(|error| panic!("{name}: {error}"))
+    });
+    let read = |list: String| {
+        let rules = list.lines().filter_map(|line| line.split_once(": ")).map(|(_, read)| read.to_owned());
+        rules.collect::<Vec<_>>().join(" ")
+    };
+    let lists: Vec<String> = lists.map(read).collect();
+    // What the build itself has made is in the directory for that.
+    let sources = lists.iter().flat_map(|list| list.split_whitespace());
+    sources.filter(|path| !path.contains("/build/tollgate-")).map(str::to_owned).collect()
 }
 
 /// Copies a file to the same path below `root`.
