@@ -120,7 +120,19 @@ fn compiled() -> BTreeSet<String> {
     let lists: Vec<String> = lists.map(read).collect();
     // What the build itself has made is in the directory for that.
     let sources = lists.iter().flat_map(|list| list.split_whitespace());
-    sources.filter(|path| !path.contains("/build/tollgate-")).map(str::to_owned).collect()
+    sources.filter(|path| !path.contains("/build/tollgate-")).map(without_detours).collect()
+}
+
+/// A path without `..` in it: what is included is named from where it is included.
+fn without_detours(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
 }
 
 /// Copies a file to the same path below `root`.
