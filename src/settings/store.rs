@@ -126,7 +126,18 @@ mod tests {
         {
             assert!(matches!(location(url), Ok(Location::Redis(_))), "{url}");
         }
-        for url in ["", "Memory", "redis://", "redis://:p@", "http://h", "redis+unix://run", "h:6379"] {
+        for url in [
+            "",
+            "Memory",
+            "redis://",
+            "redis://:p@",
+            "http://h",
+            "redis+unix://run",
+            "h:6379",
+            "redis://h:port",
+            "redis://h:65536",
+            "redis://h/db",
+        ] {
             assert!(location(url).is_err(), "{url}");
         }
         assert!(location("redis://a:1,b:2").is_err_and(|error| error.contains("redis+cluster://")));

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use redis::IntoConnectionInfo as _;
+
 use super::address::Address;
 
 const EXPECTED: &str = "expected redis://HOST:PORT, rediss://HOST:PORT, redis+unix:///PATH, \
@@ -83,6 +85,9 @@ fn one(url: &str, rest: &str) -> Result<Servers, String> {
         host if host.contains('#') => {
             Err("expected no `#`: certificates are always checked, and in a password it is written %23"
                 .into())
+        }
+        _ if url.into_connection_info().is_err() => {
+            Err("expected redis://HOST:PORT/DATABASE: its port or its database is no such number, or its host is none".into())
         }
         _ => Ok(Servers::One(url.into())),
     }
