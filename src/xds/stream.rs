@@ -48,6 +48,9 @@ pub(super) enum StreamError {
     /// What was sent has no nonce to answer to.
     #[error(transparent)]
     Undecodable(#[from] Undecodable),
+    /// A defect of ours.
+    #[error("what it sent broke tollgate; the log says where")]
+    Broken,
     /// The process is about to end.
     #[error("the process stops")]
     Stopping,
@@ -127,7 +130,9 @@ async fn judge(client: &Client, response: Bytes) -> Result<Judged, StreamError> 
     let known = Known { accepted: session.accepted, refused };
     let rules = client.rules.clone();
     let judged = spawn_blocking(move || Ok(push::judge(push::decoded(response)?, known, &rules))).await;
-    judged.unwrap_or(Err(StreamError::Stopping))
+    judged.unwrap_or_else(|error| {
+        Err(if error.is_panic() { StreamError::Broken } else { StreamError::Stopping })
+    })
 }
 
 /// When answers are sent.
