@@ -49,7 +49,11 @@ fn address(environment: &Environment, names: [&str; 2], usual: [&str; 2]) -> Opt
         return None;
     }
     let [usual_host, usual_port] = usual;
-    let (host, port) = (host.unwrap_or(usual_host), port.unwrap_or(usual_port));
+    Some(joined(host.unwrap_or(usual_host), port.unwrap_or(usual_port)))
+}
+
+/// A host and a port as one: there, an address of IPv6 needs no brackets.
+pub(super) fn joined(host: &str, port: &str) -> String {
     let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
-    Some(if is_bare_ipv6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+    if is_bare_ipv6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

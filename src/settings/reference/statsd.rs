@@ -1,6 +1,7 @@
 //! The reference's StatsD: one sink by TCP that is on unless it is switched off, one for Datadog's agent by UDP, and what
 //! both have.
 
+use super::addresses;
 use crate::settings::{
     environment::{Environment, Found, Setting},
     error::Problem,
@@ -79,9 +80,8 @@ pub(super) fn settings(
     if let Some(scheme) = scheme {
         let [host, port] =
             [(HOST, "localhost"), (PORT, "8125")].map(|(name, usual)| environment.get(name).unwrap_or(usual));
-        let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
-        let host = if is_bare_ipv6 { format!("[{host}]") } else { host.to_owned() };
-        set("statsd", &format!("{HOST} with {PORT}"), format!("{scheme}://{host}:{port}"));
+        let server = addresses::joined(host, port);
+        set("statsd", &format!("{HOST} with {PORT}"), format!("{scheme}://{server}"));
     }
     if sink == Sink::Dog {
         set("statsd-format", DOG, "dogstatsd".to_owned());
