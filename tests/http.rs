@@ -68,7 +68,7 @@ fn metrics_and_rules_can_be_read() {
     let metrics = http::get(&tollgate.url("/metrics"));
     assert!(metrics.header("content-type").expect("is set").starts_with("text/plain"));
     for line in [
-        "tollgate_rule_total_hits_total{domain=\"d\",rule=\"k\"} 3",
+        "tollgate_rule_hits_total{domain=\"d\",rule=\"k\"} 3",
         "tollgate_rule_within_limit_total{domain=\"d\",rule=\"k\"} 1",
         "tollgate_rule_over_limit_total{domain=\"d\",rule=\"k\"} 2",
         "tollgate_config_loads_total{result=\"success\"} 1",

@@ -55,7 +55,7 @@ impl Subject {
 
     /// Waits until the places that tollgate gave back by itself were given back, as far as Redis knows.
     async fn has_given_back(&self, result: &str) {
-        let series = format!(r#"tollgate_given_back_total{{result="{result}"}} "#);
+        let series = format!(r#"tollgate_refunds_total{{result="{result}"}} "#);
         let is_more = |line: &str| line.strip_prefix(&series).is_some_and(|count| count != "0");
         let look = || http::get(&self.tollgate.url("/metrics")).body.lines().any(is_more);
         timeout(Duration::from_secs(30), async {
@@ -182,7 +182,7 @@ async fn an_answer_that_its_caller_does_not_read_gives_back_what_it_took() {
     let mut at_once = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
     at_once.write_all(&[call, reset].concat()).await.expect("sent");
     // It was decided, and then given back.
-    let given_back = r#"tollgate_given_back_total{result="success"} 2"#;
+    let given_back = r#"tollgate_refunds_total{result="success"} 2"#;
     eventually(async || http::get(&tollgate.url("/metrics")).body.contains(given_back)).await;
     assert_eq!(held().await, 0);
 }

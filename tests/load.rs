@@ -93,7 +93,7 @@ fn hits_and_descriptors_are_those_asked_for() {
     let metrics = crate::support::http::get(&tollgate.url("/metrics")).body;
     let hits = metrics
         .lines()
-        .find_map(|line| line.strip_prefix("tollgate_rule_total_hits_total{domain=\"d\",rule=\"client\"} "));
+        .find_map(|line| line.strip_prefix("tollgate_rule_hits_total{domain=\"d\",rule=\"client\"} "));
     let hits: u64 = hits.expect("counted").parse().expect("a number");
     assert_eq!(hits % 60, 0);
 }

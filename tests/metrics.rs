@@ -238,7 +238,7 @@ async fn the_reference_counts_the_same_under_its_names() {
             assert_eq!(redis[&name], own, "{name}");
         }
     }
-    assert_eq!(redis["tollgate_rule_total_hits_total{domain=\"edge\",rule=\"user\"}"], 5.0);
+    assert_eq!(redis["tollgate_rule_hits_total{domain=\"edge\",rule=\"user\"}"], 5.0);
     assert_eq!(redis["ratelimit_service_rate_limit_over_limit{domain=\"edge\",key1=\"user\"}"], 2.0);
     assert_eq!(redis["ratelimit_service_rate_limit_shadow_mode{domain=\"edge\",key1=\"watched\"}"], 2.0);
     assert_eq!(redis["ratelimit_service_should_rate_limit_error{err_type=\"service_error\"}"], 1.0);

@@ -165,7 +165,7 @@ fn attributes(of: &[KeyValue]) -> BTreeMap<&str, String> {
 #[tokio::test]
 async fn a_call_is_a_span_of_its_callers_trace_and_holds_no_value_of_a_descriptor() {
     let (config, (received, url)) = (rules(RULES), collector().await);
-    let flags = ["--otlp-endpoint", &url, "--otlp-resource", "deployment.environment=test,zone=a"];
+    let flags = ["--otlp-endpoint", &url, "--otlp-resource-attributes", "deployment.environment=test,zone=a"];
     let tollgate = Tollgate::start(config.path(), &[&flags[..], &["--trace-sample-ratio", "0"]].concat());
     let mut client = tollgate.client().await;
     for _ in 0..2 {

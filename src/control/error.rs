@@ -47,7 +47,7 @@ impl ControlError {
             Self::TooMany { .. } => "too_many",
             Self::TooLarge { .. } => "too_large",
             Self::Unavailable(_) => "unavailable",
-            Self::Garbled(_) => "garbled",
+            Self::Garbled(_) => "malformed_reply",
         }
     }
 }

@@ -90,10 +90,10 @@ impl Connection {
     pub(super) async fn open(
         target: &Target,
         timeout: Duration,
-        tells_timeout: bool,
+        sends_deadline: bool,
     ) -> Result<Self, Failure> {
         let current = Mutex::new(Sender { requests: connect(target, timeout).await?, generation: 0 });
-        let head = head(target, tells_timeout.then_some(timeout))?;
+        let head = head(target, sends_deadline.then_some(timeout))?;
         Ok(Self { target: target.clone(), timeout, head, current, opening: AsyncMutex::new(()) })
     }
 

@@ -60,7 +60,7 @@ async fn connect(job: &Job, thread: usize) -> Result<Vec<Arc<Connection>>, Failu
     let mine = targets.take(settings.connections).skip(thread).step_by(settings.threads.max(1));
     let mut connections = Vec::new();
     for target in mine {
-        let connection = Connection::open(target, settings.timeout, settings.tells_timeout).await?;
+        let connection = Connection::open(target, settings.timeout, settings.sends_deadline).await?;
         connections.push(Arc::new(connection));
     }
     Ok(connections)

@@ -155,7 +155,7 @@ pub fn memory_store(counters: usize, evicted: u64) {
 /// Counts calls that give back what a request had charged, which did not pass or whose caller had gone.
 pub fn given_back(succeeded: bool) {
     let result = if succeeded { "success" } else { "error" };
-    metrics::counter!("tollgate_given_back_total", "result" => result).increment(1);
+    metrics::counter!("tollgate_refunds_total", "result" => result).increment(1);
 }
 
 /// Tells how many instances share the limits, as was counted in Redis.
@@ -179,10 +179,10 @@ fn trace_spans(result: &'static str, count: usize) {
 
 /// Counts samples of top talkers that found no room.
 pub fn top_samples_dropped(count: u64) {
-    metrics::counter!("tollgate_top_samples_dropped_total").increment(count);
+    metrics::counter!("tollgate_top_talkers_samples_dropped_total").increment(count);
 }
 
 /// Tells how much memory the sketches of top talkers take, in bytes.
 pub fn top_sketches(bytes: usize) {
-    metrics::gauge!("tollgate_top_sketch_bytes").set(bytes as f64);
+    metrics::gauge!("tollgate_top_talkers_sketch_bytes").set(bytes as f64);
 }

@@ -27,13 +27,13 @@ pub enum Way {
 }
 
 static CALLS: LazyLock<Arc<Striped<4>>> = LazyLock::new(|| {
-    let series = |way| counter!("tollgate_redis_calls_total", "way" => way);
-    Striped::new(["sent", "joined", "denial", "lease"].map(series))
+    let series = |way| counter!("tollgate_redis_calls_total", "source" => way);
+    Striped::new(["sent", "coalesced", "denial_cache", "lease"].map(series))
 });
 
 static COMMANDS: LazyLock<Counter> = LazyLock::new(|| counter!("tollgate_redis_commands_total"));
 
-static OPENINGS: LazyLock<Counter> = LazyLock::new(|| counter!("tollgate_redis_breaker_openings_total"));
+static OPENINGS: LazyLock<Counter> = LazyLock::new(|| counter!("tollgate_redis_breaker_opened_total"));
 
 static OPEN: LazyLock<Gauge> = LazyLock::new(|| gauge!("tollgate_redis_breakers_open"));
 

@@ -14,9 +14,9 @@ use super::{
 use crate::store::StoreError;
 
 /// What may come of a request: the two that are frequent, then the labels of errors, and of what had no answer.
-const RESULTS: [&str; 15] = {
-    let [a, b, c, d, e, f, g, h, i] = StoreError::LABELS;
-    ["ok", "over_limit", "invalid", "no_rules", a, b, c, d, e, f, g, h, i, "panic", "cancelled"]
+const RESULTS: [&str; 16] = {
+    let [a, b, c, d, e, f, g, h, i, j] = StoreError::LABELS;
+    ["ok", "over_limit", "invalid", "no_rules", a, b, c, d, e, f, g, h, i, j, "panic", "cancelled"]
 };
 
 /// Where each is counted.

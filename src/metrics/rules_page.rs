@@ -9,7 +9,7 @@ use super::{
 
 /// The metrics of a rule, in the order of [`Series::counted`].
 const METRICS: [(&str, &str); KINDS] = [
-    ("tollgate_rule_total_hits_total", "Hits that were decided."),
+    ("tollgate_rule_hits_total", "Hits that were decided."),
     ("tollgate_rule_within_limit_total", "Hits that the rule let pass."),
     ("tollgate_rule_near_limit_total", "Hits within the limit and above the near-limit ratio of it."),
     ("tollgate_rule_over_limit_total", "Hits over the limit."),

@@ -12,18 +12,18 @@ use crate::{
 /// Counters of the exporter.
 const COUNTERS: [(&str, &str); 16] = [
     (
-        "tollgate_rule_paths_dropped_total",
+        "tollgate_series_dropped_total",
         "Decisions that were not counted under a path of their own, for want of room.",
     ),
     ("tollgate_shadow_mode_passes_total", "Requests that passed only because of the process's shadow mode."),
     ("tollgate_degraded_total", "Descriptors that the store did not decide."),
     ("tollgate_rules_store_errors_total", "Errors of the store of versions, lists and switches."),
     ("tollgate_trace_spans_total", "Spans of traces that the collector took, or that are lost."),
-    ("tollgate_top_samples_dropped_total", "Samples of top talkers that were not taken in."),
-    ("tollgate_given_back_total", "Calls that gave back what was charged."),
+    ("tollgate_top_talkers_samples_dropped_total", "Samples of top talkers that were not taken in."),
+    ("tollgate_refunds_total", "Calls that gave back what was charged."),
     ("tollgate_redis_calls_total", "Calls, by how they came to a decision."),
     ("tollgate_redis_commands_total", "Commands sent to Redis to decide calls."),
-    ("tollgate_redis_breaker_openings_total", "How often a way to a Redis server was given up."),
+    ("tollgate_redis_breaker_opened_total", "How often a way to a Redis server was given up."),
     ("tollgate_unknown_domain_requests_total", "Requests for a domain without rules."),
     ("tollgate_connections_refused_total", "Connections closed at once, because there were too many."),
     ("tollgate_tls_handshakes_total", "TLS handshakes."),
@@ -46,7 +46,7 @@ const GAUGES: [(&str, &str); 18] = [
     ("tollgate_overrides_generation", "Generation of the lists and switches in force."),
     ("tollgate_list_entries", "Entries of a list in force."),
     ("tollgate_rule_switches", "Switches of rules in force."),
-    ("tollgate_top_sketch_bytes", "Memory of the sketches of top talkers."),
+    ("tollgate_top_talkers_sketch_bytes", "Memory of the sketches of top talkers."),
     ("tollgate_domains", "Domains in force."),
     ("tollgate_rules", "Rules in force."),
     ("tollgate_grpc_connections", "gRPC connections open."),
@@ -56,7 +56,7 @@ const GAUGES: [(&str, &str); 18] = [
 
 /// Counters without labels, of everything that may happen to anyone.
 const ALWAYS: [&str; 3] = [
-    "tollgate_rule_paths_dropped_total",
+    "tollgate_series_dropped_total",
     "tollgate_shadow_mode_passes_total",
     "tollgate_unknown_domain_requests_total",
 ];
@@ -73,7 +73,7 @@ pub(super) fn start() {
         counter!(name).increment(0);
     }
     for result in ["success", "error"] {
-        counter!("tollgate_given_back_total", "result" => result).increment(0);
+        counter!("tollgate_refunds_total", "result" => result).increment(0);
     }
     for result in ["success", "dropped"] {
         counter!("tollgate_trace_spans_total", "result" => result).increment(0);

@@ -45,7 +45,7 @@ impl ValueCounters {
 /// Counts a decision whose path was too long, or one too many.
 pub(super) fn dropped() {
     static DROPPED: LazyLock<Arc<Striped<1>>> =
-        LazyLock::new(|| Striped::new([metrics::counter!("tollgate_rule_paths_dropped_total")]));
+        LazyLock::new(|| Striped::new([metrics::counter!("tollgate_series_dropped_total")]));
     DROPPED.increment(0);
 }
 

@@ -56,7 +56,7 @@ pub(super) struct LoadFlags {
     /// Say in `grpc-timeout` how long that is, as Envoy does.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
-    tell_timeout: bool,
+    send_deadline: bool,
     /// Threads that ask.
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count)]
     threads: usize,
@@ -104,7 +104,7 @@ pub struct LoadSettings {
     /// How long to wait for an answer.
     pub timeout: Duration,
     /// Whether requests say so.
-    pub tells_timeout: bool,
+    pub sends_deadline: bool,
     /// Threads that ask; no more than there are connections.
     pub threads: usize,
     /// Where the sequence of keys starts.
@@ -166,7 +166,7 @@ impl LoadFlags {
             duration: self.duration,
             warmup: self.warmup,
             timeout: self.timeout,
-            tells_timeout: self.tell_timeout,
+            sends_deadline: self.send_deadline,
             threads: self.threads.min(self.connections),
             seed: self.seed,
             admitted_limit: self.admitted_limit,

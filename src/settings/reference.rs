@@ -81,7 +81,7 @@ pub(super) fn settings(
     made("http-address", addresses::http(environment).map(Ok));
     made("admin-address", addresses::admin(environment, &given).map(Ok));
     made("response-headers", headers(environment));
-    made("otlp-resource", traces::resource(environment).map(Ok));
+    made("otlp-resource-attributes", traces::resource(environment).map(Ok));
     settings.extend(tls::settings(environment, &given));
     settings.extend(metrics::settings(environment, &given));
     settings.extend(statsd::settings(environment, &given, problems));

@@ -34,10 +34,10 @@ pub(super) struct TraceFlags {
     otlp_ca: Option<PathBuf>,
     /// What the service is called there.
     #[arg(long, value_name = "NAME", default_value = env!("CARGO_PKG_NAME"))]
-    otlp_name: String,
+    otlp_service_name: String,
     /// What else is told there of this instance. In values, %2C is a comma, and so on.
     #[arg(long, value_name = "KEY=VALUE,…", value_parser = resource)]
-    otlp_resource: Option<DescriptorWords>,
+    otlp_resource_attributes: Option<DescriptorWords>,
     /// Share of the calls, from 0 to 1, that begin a trace when their caller tells of none; one that does says itself
     /// whether it is recorded.
     #[arg(long, value_name = "RATIO", default_value = "0.01", value_parser = ratio)]
@@ -50,8 +50,8 @@ impl TraceFlags {
             endpoint: self.otlp_endpoint?,
             ca_certificate: self.otlp_ca,
             sample_ratio: self.trace_sample_ratio,
-            service_name: self.otlp_name,
-            resource: self.otlp_resource.map(|DescriptorWords(pairs)| pairs).unwrap_or_default(),
+            service_name: self.otlp_service_name,
+            resource: self.otlp_resource_attributes.map(|DescriptorWords(pairs)| pairs).unwrap_or_default(),
         })
     }
 }

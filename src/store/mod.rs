@@ -102,30 +102,32 @@ impl StoreError {
     }
 
     /// Every error's name in metrics.
-    pub const LABELS: [&'static str; 9] = [
+    pub const LABELS: [&'static str; 10] = [
         "timeout",
-        "unsent",
+        "queue_timeout",
         "breaker_open",
         "overloaded",
         "unreachable",
         "disconnected",
-        "moving",
+        "slot_migrating",
+        "declined",
         "refused",
-        "garbled",
+        "malformed_reply",
     ];
 
     /// The error's name in metrics.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Timeout(_) => "timeout",
-            Self::Unsent(_) => "unsent",
+            Self::Unsent(_) => "queue_timeout",
             Self::BreakerOpen => "breaker_open",
             Self::Overloaded => "overloaded",
             Self::Unreachable(_) => "unreachable",
             Self::Disconnected(_) => "disconnected",
-            Self::Moving(_) => "moving",
-            Self::Declined(_) | Self::Refused(_) => "refused",
-            Self::Garbled => "garbled",
+            Self::Moving(_) => "slot_migrating",
+            Self::Declined(_) => "declined",
+            Self::Refused(_) => "refused",
+            Self::Garbled => "malformed_reply",
         }
     }
 }

@@ -207,7 +207,7 @@ async fn soak_with(store: &str, arguments: &[&str]) {
     let granted = metric(&tollgate, r#"tollgate_rule_within_limit_total{domain="concurrency",rule="user"}"#);
     // Every answer that was no denial either granted a place or was one to a lease given back.
     let released = metric(&tollgate, r#"tollgate_requests_total{result="ok"}"#) - granted;
-    let taken_back = metric(&tollgate, r#"tollgate_given_back_total{result="success"}"#);
+    let taken_back = metric(&tollgate, r#"tollgate_refunds_total{result="success"}"#);
     let after_two_seconds = held(&mut client, LIMIT, &[("user", "soak")]).await;
     sleep(LEASE_TTL.saturating_sub(Duration::from_millis(1_900))).await;
     let after_ttl = held(&mut client, LIMIT, &[("user", "soak")]).await;

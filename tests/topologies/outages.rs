@@ -489,7 +489,7 @@ async fn metrics_tell_of_an_outage_for_as_long_as_it_lasts() {
         assert!(Instant::now() < deadline, "the breaker does not open");
         client.call(call()).await.expect_err("no answer");
     }
-    assert!(metric("tollgate_redis_breaker_openings_total") >= Some(1.0));
+    assert!(metric("tollgate_redis_breaker_opened_total") >= Some(1.0));
     redis.signal("CONT");
     let deadline = Instant::now() + PATIENCE;
     while metric("tollgate_redis_breakers_open") != Some(0.0) {

@@ -160,7 +160,7 @@ fn told(error: &StoreError) -> ControlError {
 
 /// What the store holds makes no sense, which is counted.
 pub(super) fn garbled(what: impl fmt::Display) -> ControlError {
-    metrics::rules_store_error("garbled");
+    metrics::rules_store_error("malformed_reply");
     ControlError::Garbled(what.to_string())
 }
 

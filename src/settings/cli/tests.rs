@@ -359,7 +359,7 @@ fn the_references_traces_are_on_and_off_as_there() {
     assert_eq!(told(&[on, endpoint]), ("RateLimit".to_owned(), 1.0));
     let named = [on, endpoint, ("OTEL_SERVICE_NAME", "limits"), ("TRACING_SAMPLING_RATE", "0.5")];
     assert_eq!(told(&named), ("limits".to_owned(), 0.5));
-    assert_eq!(told(&[on, endpoint, ("TOLLGATE_OTLP_NAME", "mine")]), ("mine".to_owned(), 1.0));
+    assert_eq!(told(&[on, endpoint, ("TOLLGATE_OTLP_SERVICE_NAME", "mine")]), ("mine".to_owned(), 1.0));
     // It says more of the same, and comes last.
     let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://other:4317");
     assert_eq!(traces(&[endpoint, own]).expect("on").endpoint, "http://other:4317");

@@ -12,7 +12,7 @@ const SWITCH: &str = "TRACING_ENABLED";
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
 
 /// What they are when they are on there and nobody says otherwise.
-const DEFAULTS: [(&str, &str); 2] = [("trace-sample-ratio", "1"), ("otlp-name", "RateLimit")];
+const DEFAULTS: [(&str, &str); 2] = [("trace-sample-ratio", "1"), ("otlp-service-name", "RateLimit")];
 
 /// Whether there are any here.
 pub(super) fn go_somewhere(environment: &Environment, given: impl Fn(&str) -> bool) -> bool {
