@@ -50,6 +50,6 @@ fn files_hold_one_concept_and_so_stay_short() {
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         let is_test = file.ends_with("tests.rs") || file.components().any(|part| part.as_os_str() == "tests");
         let lines = code.lines().count();
-        assert!(is_test || lines <= 250, "{} has {lines} lines", file.display());
+        assert!(is_test || lines <= 400, "{} has {lines} lines", file.display());
     }
 }
