@@ -8,8 +8,8 @@ use tokio::{
 };
 
 use super::{
-    descriptors,
-    running::{Failed, Running},
+    drain::{Failed, Running},
+    rlimit,
     signals::{Signals, Stop},
     start::{Server, StartError},
 };
@@ -68,7 +68,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     // Heard from here on, so that a signal during the start is not lost.
     let mut signals = Signals::hear()?;
     panics::watch();
-    descriptors::claim(settings.grpc.max_connections);
+    rlimit::claim(settings.grpc.max_connections);
     top::start(settings.top_talkers)?;
     let exporter =
         metrics::install(settings.metric_names).map_err(|error| RunError::Metrics(error.to_string()))?;

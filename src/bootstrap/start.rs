@@ -5,27 +5,24 @@ use std::{io, sync::Arc};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    backing::Backing,
-    dispatch::ReflectionError,
-    health::Readiness,
-    occupancy,
+    activation::Reloader,
+    drain::Running,
+    memory_gauge,
     ports::{Ports, Served},
-    reload::Reloader,
-    rls::Rls,
-    rules,
-    running::Running,
-    stores::Stores,
-    worker::WorkerLost,
-    workers::{plan, start_workers},
+    rule_sources,
+    stores::{Backing, Stores},
+    workers::{WorkerLost, plan, start_workers},
 };
 use crate::{
     config::LoadError,
     control::FileError,
+    grpc::{dispatch::ReflectionError, service::Rls},
     http::{self, AdminParts, ApiParts, DescriptorsBroken, TokenError},
     metrics::Exporter,
     net::tls::TlsError,
     panics::{self, OnPanic},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
+    readiness::Readiness,
     rules::Snapshot,
     service::Service,
     settings::{AdminSettings, Port, Settings},
@@ -94,7 +91,7 @@ impl Server {
     pub async fn start(settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
         let later = Later::default();
         let stores = Stores::new(&settings);
-        let occupancy = AbortOnDropHandle::new(tokio::spawn(occupancy::report(stores.memory().clone())));
+        let occupancy = AbortOnDropHandle::new(tokio::spawn(memory_gauge::report(stores.memory().clone())));
         let tracing = settings.traces.as_ref().map(Tracing::start).transpose()?;
         let traces = tracing.as_ref().map(|tracing| tracing.traces().clone());
         let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
@@ -135,8 +132,8 @@ where
         move || panicked.cancel()
     });
     let reloader = Reloader::new(readiness.clone(), &settings.rules);
-    let control = rules::control(&settings)?;
-    let origin = rules::begin(&settings.rules, &reloader, &control).await?;
+    let control = rule_sources::control(&settings)?;
+    let origin = rule_sources::begin(&settings.rules, &reloader, &control).await?;
     let (rules, status) = (Arc::clone(&reloader.rules), reloader.status.clone());
 
     let ports = Ports::open(&settings).await?;

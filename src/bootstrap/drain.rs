@@ -14,13 +14,13 @@ use tokio_util::{
 };
 
 use super::{
-    health::Readiness,
     ports::{Files, Served},
-    rules::Source,
-    worker::WorkerLost,
+    rule_sources::Source,
+    workers::WorkerLost,
 };
 use crate::{
     control::{Control, RulesStatus},
+    readiness::Readiness,
     rules::Snapshot,
     settings::GrpcListen,
     telemetry::Tracing,

@@ -11,15 +11,15 @@ use hyper::body::{Body as _, Bytes, Frame, Incoming};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
-use super::turns::Turn;
+use super::overload::Turn;
 
 /// What may arrive.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Bytes of a message.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
     /// How long it may take once some of it has to be waited for.
-    pub(super) time: Duration,
+    pub(crate) time: Duration,
 }
 
 /// A call's body on its way. Nearly always it is all there with the headers, and no time is taken.

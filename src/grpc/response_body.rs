@@ -12,14 +12,14 @@ use hyper::{
 };
 use tonic::{Status, body::Body};
 
-use super::uptake::{Uptake, Waiting};
+use super::stalled_reader::{Uptake, Waiting};
 use crate::limiter::Places;
 
 /// The body of an answer. If it tells the name of a lease, it is what sees to the places until its last frame
 /// is taken to be written: the caller may have reset the call by then, and then drops it half read. What was taken and
 /// waits for room in the caller's window counts as written.
 #[derive(Debug)]
-pub(super) struct Delivery {
+pub(crate) struct Delivery {
     content: Content,
     places: Option<Places>,
     /// Until it is taken.

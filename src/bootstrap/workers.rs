@@ -1,11 +1,11 @@
 //! A worker: one thread, one runtime, and the connections that it was given.
 
-use std::{io, thread, time::Duration};
+use std::{io, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use tokio::{
     runtime::Builder,
     sync::{
-        mpsc::{UnboundedReceiver, UnboundedSender},
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
         oneshot,
     },
     time::{Instant, timeout},
@@ -14,17 +14,22 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::service::Routes;
 
 use super::{
-    arrival::Limits,
-    balance::Place,
-    connection::Connections,
-    dispatch::Dispatch,
+    balance::{Balancer, Place},
     io::{Accepted, Io},
+    start::StartError,
 };
 use crate::{
+    grpc::{
+        connection::Connections,
+        dispatch::{Dispatch, side_services},
+        request_body::Limits,
+    },
     net::tls::Tls,
     panics::{self, Contained},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
-    settings::GrpcSettings,
+    readiness::Readiness,
+    rules::Snapshot,
+    settings::{GrpcSettings, Settings},
     store::{Later, StoreError},
 };
 
@@ -74,7 +79,7 @@ impl Drop for Alarm {
 /// it receives; when there are no more to come, it drains them and ends.
 ///
 /// What is returned tells when it is ready, or why it is not.
-pub(super) fn start<T, O>(
+fn start<T, O>(
     worker: usize,
     plan: Plan,
     open: O,
@@ -143,4 +148,54 @@ async fn serve<T: RateLimitService>(
     if timeout(drain_timeout.saturating_sub(begun.elapsed()), later.settled()).await.is_err() {
         tracing::warn!("the store did not take back in time what is left of calls that did not pass");
     }
+}
+
+/// What the workers need.
+pub(super) fn plan(
+    settings: &Settings,
+    tls: Option<Tls>,
+    readiness: &Readiness,
+    later: Later,
+) -> Result<impl FnOnce(UnboundedSender<WorkerLost>) -> Plan, StartError> {
+    let side_services = side_services(readiness.clone())?;
+    let (grpc, drain_timeout) = (settings.grpc.clone(), settings.drain_timeout);
+    let handshake_timeout = settings.handshake_timeout;
+    Ok(move |alarms| Plan { grpc, tls, handshake_timeout, drain_timeout, side_services, later, alarms })
+}
+
+/// Starts the workers and waits until each is ready.
+pub(super) async fn start_workers<T, O>(
+    count: NonZeroUsize,
+    plan: impl FnOnce(UnboundedSender<WorkerLost>) -> Plan,
+    rules: &Arc<Snapshot>,
+    open: O,
+) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
+where
+    T: RateLimitService,
+    O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
+{
+    let (raise, mut alarms) = unbounded_channel();
+    let plan = plan(raise);
+    let mut balancer = Balancer::new();
+    let mut starting = Vec::with_capacity(count.get());
+    for worker in 0..count.get() {
+        let (open, rules, later) = (open.clone(), Arc::clone(rules), plan.later.clone());
+        let connections = balancer.add_worker();
+        let ready = start(worker, plan.clone(), move || open(&rules, later), connections);
+        starting.push(ready.map_err(StartError::System)?);
+    }
+    // The workers have the only senders left, so that the end of the last one ends the alarms.
+    drop(plan);
+    for ready in starting {
+        match ready.await {
+            Ok(opened) => opened?,
+            // It ended without a word, so an alarm is due.
+            Err(_) => return Err(alarms.recv().await.map_or_else(unexplained, StartError::Worker)),
+        }
+    }
+    Ok((balancer, alarms))
+}
+
+fn unexplained() -> StartError {
+    StartError::System(io::Error::other("a worker ended"))
 }

@@ -25,10 +25,12 @@ use tonic_health::pb::{
 
 use super::{start::start_with, *};
 use crate::{
+    grpc::unary,
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
         rate_limit_service_server::RateLimitService,
     },
+    readiness::{Phase, Readiness},
     settings::{self, Command, GrpcListen, Settings},
     store::{Later, StoreError},
 };

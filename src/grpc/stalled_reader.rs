@@ -19,7 +19,7 @@ const MANY_WAIT: Duration = Duration::from_secs(1);
 /// The answers of one connection that wait for room in its client's windows. HTTP/2's probes and what guards the socket
 /// do not see them: a client may answer every probe, and give no room for anything else.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Uptake(Arc<Counts>);
+pub(crate) struct Uptake(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -31,7 +31,7 @@ struct Counts {
 
 /// An answer that waits, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Waiting(Arc<Counts>);
+pub(crate) struct Waiting(Arc<Counts>);
 
 impl Uptake {
     /// Counts an answer.

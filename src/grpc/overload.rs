@@ -18,7 +18,7 @@ use hyper::HeaderMap;
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeMetrics};
 
-use super::patience;
+use super::deadline;
 
 /// Of the time that its caller waits, in percent, what a call may take before the store is not asked.
 const FOR_STORE: u32 = 10;
@@ -105,11 +105,11 @@ impl Turns {
         if takes < SHORT {
             return Ok(true);
         }
-        let Some(timeout) = patience::told(headers) else { return Ok(true) };
-        if takes <= patience::part(timeout, FOR_STORE) {
+        let Some(timeout) = deadline::told(headers) else { return Ok(true) };
+        if takes <= deadline::part(timeout, FOR_STORE) {
             return Ok(true);
         }
-        if takes <= patience::part(timeout, FOR_TURN) {
+        if takes <= deadline::part(timeout, FOR_TURN) {
             return Ok(false);
         }
         self.tell(takes);
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     fn headers(timeout: &'static str) -> HeaderMap {
-        HeaderMap::from_iter([(patience::HEADER.parse().expect("a name"), HeaderValue::from_static(timeout))])
+        HeaderMap::from_iter([(deadline::HEADER.parse().expect("a name"), HeaderValue::from_static(timeout))])
     }
 
     /// Turns of a worker whom a call costs 100 µs.

@@ -4,7 +4,7 @@ use std::{future::ready, pin::Pin};
 
 use tonic::{Request, Response, Status};
 
-use super::patience;
+use super::deadline;
 use crate::{
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
@@ -15,9 +15,9 @@ use crate::{
 
 /// [`Service`] behind the generated trait. The places that a response tells the lease of are among its extensions.
 #[derive(Debug)]
-pub(super) struct Rls {
-    pub(super) service: Service,
-    pub(super) traces: Option<Traces>,
+pub(crate) struct Rls {
+    pub(crate) service: Service,
+    pub(crate) traces: Option<Traces>,
 }
 
 impl Rls {
@@ -40,7 +40,7 @@ impl RateLimitService for Rls {
         match self.service.answer_at_once(request.get_ref(), &mut span) {
             Some(answer) => Box::pin(ready(response(answer))),
             None => {
-                let patience = patience::of(request.metadata(), request.extensions());
+                let patience = deadline::of(request.metadata(), request.extensions());
                 Box::pin(async move {
                     response(self.service.answer(request.get_ref(), patience, &mut span).await)
                 })

@@ -12,12 +12,12 @@ use tonic::{Status, body::Body, codegen::Service as _, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::{
-    arrival::{Limits, Punctual},
-    delivery::Delivery,
-    health::{HealthService, Readiness},
-    turns::Turns,
+    health::HealthService,
+    overload::Turns,
+    request_body::{Limits, Punctual},
+    response_body::Delivery,
+    stalled_reader::Uptake,
     unary,
-    uptake::Uptake,
 };
 use crate::{
     metrics,
@@ -25,13 +25,14 @@ use crate::{
     proto::{
         FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     },
+    readiness::Readiness,
 };
 
 /// What keeps the description of our services from being served.
-pub(super) use tonic_reflection::server::Error as ReflectionError;
+pub(crate) use tonic_reflection::server::Error as ReflectionError;
 
 /// The services of the gRPC port. The one that matters skips the routing table.
-pub(super) struct Dispatch<T> {
+pub(crate) struct Dispatch<T> {
     rate_limit: Arc<T>,
     limits: Limits,
     others: Routes,
@@ -44,7 +45,7 @@ pub(super) struct Dispatch<T> {
 const MAX_SIDE_MESSAGE: usize = 16 * 1024;
 
 /// Health and reflection.
-pub(super) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionError> {
+pub(crate) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
@@ -58,7 +59,7 @@ pub(super) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionEr
 }
 
 impl<T: RateLimitService> Dispatch<T> {
-    pub(super) fn new(rate_limit: T, others: Routes, limits: Limits) -> Self {
+    pub(crate) fn new(rate_limit: T, others: Routes, limits: Limits) -> Self {
         Self {
             rate_limit: Arc::new(rate_limit),
             limits,
@@ -112,7 +113,7 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A call that is being answered.
-pub(super) enum Answering {
+pub(crate) enum Answering {
     /// It is not: there is no time.
     Refused,
     RateLimit(Contained<Boxed<Response<Delivery>>>, Uptake),

@@ -16,10 +16,10 @@ use prost::Message as _;
 use tonic::{Code, Status, body::Body, metadata::MetadataMap};
 
 use super::{
-    arrival::{Arrival, Limits},
-    delivery::Delivery,
-    patience::Hurried,
-    turns::Turn,
+    deadline::Hurried,
+    overload::Turn,
+    request_body::{Arrival, Limits},
+    response_body::Delivery,
 };
 use crate::{
     metrics,
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// What asks for it.
-pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Bytes before a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;

@@ -9,41 +9,26 @@
 //! A worker is a thread with a single-threaded runtime that keeps its connections for their whole life, so no
 //! request ever crosses threads.
 
-mod arrival;
-mod backing;
+mod activation;
 mod balance;
-mod connection;
-mod delivery;
-mod descriptors;
-mod dispatch;
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) mod fuzzing;
-mod health;
+mod drain;
 mod io;
-mod listen;
-mod occupancy;
-mod patience;
+mod listener;
+mod memory_gauge;
 mod ports;
-mod reload;
-mod rls;
-mod rules;
+mod rlimit;
+mod rule_sources;
 mod run;
-mod running;
 mod signals;
 mod start;
 mod stores;
-mod turns;
-mod unary;
-mod uptake;
-mod worker;
 mod workers;
 
 pub use self::{
-    health::{Phase, Readiness},
+    drain::Running,
     run::{RunError, run},
-    running::Running,
     start::{Server, StartError},
-    worker::WorkerLost,
+    workers::WorkerLost,
 };
 
 #[cfg(test)]

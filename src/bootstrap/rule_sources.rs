@@ -4,7 +4,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use tokio::{task::spawn_blocking, time::timeout};
 
-use super::{reload::Reloader, start::StartError};
+use super::{activation::Reloader, start::StartError};
 use crate::{
     config::{Fingerprint, Watcher},
     control::{Control, Follower, Rules, RulesSource},

@@ -1,19 +1,27 @@
 //! Where counters live, for each worker.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
-use super::health::Readiness;
+use super::start::StartError;
 use crate::{
     clock::Clock,
-    limiter::{Fallback, Limiter, Modes, Replicas},
+    http::StoreFacts,
+    limiter::{Counters, Fallback, Limiter, Modes, Replicas},
     metrics,
+    readiness::Readiness,
     rules::Snapshot,
     settings::{Settings, StoreSettings},
     store::{Later, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
 };
+
+/// How long one who looks waits for Redis, if nobody waits longer: nothing is held up meanwhile.
+const WAIT: Duration = Duration::from_millis(500);
 
 /// What opens a store for each worker.
 #[derive(Clone, Debug)]
@@ -110,5 +118,45 @@ impl Stores {
             tokio::spawn(counting.replicas.clone().count(store.clone()));
         }
         Ok(Limiter::new(rules, Store::Redis(store), modes).with_fallback(fallback.clone()))
+    }
+}
+
+/// What the admin port is given of the counters.
+#[derive(Debug)]
+pub(super) struct Backing {
+    pub(super) counters: Counters,
+    pub(super) store: StoreFacts,
+}
+
+impl Backing {
+    /// Opens the store on the runtime that this is called on. Whether it can be reached is nobody's concern but of those
+    /// who ask.
+    pub(super) fn open(stores: &Stores, settings: &Settings) -> Result<Self, StartError> {
+        let (redis, replicas) = match stores {
+            Stores::Memory(memory) => return Ok(Self::memory(memory.clone(), settings.modes)),
+            Stores::Redis { settings, counting, .. } => (settings, counting.replicas()),
+        };
+        let patient = RedisSettings { timeout: redis.timeout.max(WAIT), ..RedisSettings::clone(redis) };
+        let store = RedisStore::open_with(&patient, Later::default())?;
+        Ok(Self {
+            counters: Counters::new(Store::Redis(store), settings.modes),
+            store: StoreFacts {
+                kind: "redis",
+                address: settings.store.to_string(),
+                memory: stores.memory().clone(),
+                replicas: Some(replicas),
+            },
+        })
+    }
+
+    /// Counters that are in this process.
+    pub(super) fn memory(memory: MemoryStore, modes: Modes) -> Self {
+        let store = StoreFacts {
+            kind: "memory",
+            address: "memory".to_owned(),
+            memory: memory.clone(),
+            replicas: None,
+        };
+        Self { counters: Counters::new(Store::Memory(memory), modes), store }
     }
 }

@@ -4,12 +4,12 @@ use std::{fmt::Display, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use tokio::task::spawn_blocking;
 
-use super::health::{Phase, Readiness};
 use crate::{
     clock::Clock,
     config::{self, Fingerprint, LoadError, Loaded},
     control::{RulesStatus, Version, bounds::shortened},
     metrics,
+    readiness::{Phase, Readiness},
     rules::Snapshot,
     settings::RulesSettings,
     xds::Refused,

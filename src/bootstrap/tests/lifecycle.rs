@@ -198,7 +198,7 @@ async fn a_panic_of_what_calls_rely_on_is_noticed() {
         assert!(running.failed().now_or_never().is_none());
         fail.notify_one();
         match (part, running.failed().await) {
-            ("http", running::Failed::Panic) | ("worker-1", running::Failed::Worker(_)) => {}
+            ("http", drain::Failed::Panic) | ("worker-1", drain::Failed::Worker(_)) => {}
             (part, failed) => panic!("{part}: {failed}"),
         }
         running.stop().await;
@@ -220,6 +220,6 @@ async fn a_panic_during_the_start_is_noticed_after_it() {
         start_with(settings, None, Readiness::new(), Later::default(), None, move |_, _| Ok(stub.clone()));
     let mut running = started.await.expect("started");
     assert!(first.is_finished());
-    assert_eq!(running.failed().now_or_never(), Some(running::Failed::Panic));
+    assert_eq!(running.failed().now_or_never(), Some(drain::Failed::Panic));
     running.stop().await;
 }

@@ -18,9 +18,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{dispatch::Dispatch, io::Io, uptake::Uptake};
+use super::{dispatch::Dispatch, stalled_reader::Uptake};
 use crate::{
-    net::{guard::Guarded, tls::Tls},
+    net::{stall_timeout::Guarded, tls::Tls},
     panics::ContainedTasks,
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
@@ -37,7 +37,7 @@ const MAX_HEADERS: u32 = 16 * 1024;
 
 /// How a worker's connections are served.
 #[derive(Clone)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     http2: Builder<ContainedTasks>,
     tls: Option<Tls>,
     handshake_timeout: Duration,
@@ -49,7 +49,7 @@ pub(super) struct Connections {
 
 impl Connections {
     /// Connections that finish what they have begun, and end, once `draining` is cancelled.
-    pub(super) fn new(
+    pub(crate) fn new(
         settings: &GrpcSettings,
         tls: Option<Tls>,
         handshake_timeout: Duration,
@@ -80,7 +80,11 @@ impl Connections {
     }
 
     /// Serves a connection from its first byte to its last.
-    pub(super) async fn serve<T: RateLimitService>(self, io: Io, services: Dispatch<T>) {
+    pub(crate) async fn serve<I, T>(self, io: I, services: Dispatch<T>)
+    where
+        I: AsyncRead + AsyncWrite + Unpin,
+        T: RateLimitService,
+    {
         let Some(tls) = &self.tls else { return self.speak(io, services).await };
         // Also while draining: whoever connected before is served, as in the clear.
         if let Some(stream) = tls.accept(io, self.handshake_timeout).await {

@@ -12,7 +12,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use super::opening::Opening;
+use super::http2_preface::Opening;
 
 /// A connection that breaks with [`io::ErrorKind::TimedOut`] when its client takes nothing of what is sent for too
 /// long, or does not say in time what it wants to speak.

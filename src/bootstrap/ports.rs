@@ -9,7 +9,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{listen::Listener, start::StartError};
+use super::{listener::Listener, start::StartError};
 use crate::{
     http::{HttpPort, Limits, Tokens},
     net::tls::{Protocol, Tls},

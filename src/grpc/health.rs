@@ -1,10 +1,8 @@
-//! Whether the process is fit to answer, and the gRPC service that says so.
+//! `grpc.health.v1.Health`, backed by the process's readiness.
 
-use std::{pin::Pin, sync::Arc};
+use std::pin::Pin;
 
 use futures_util::{Stream, stream};
-use parking_lot::Mutex;
-use tokio::sync::watch;
 use tonic::{Request, Response, Status, async_trait};
 use tonic_health::{
     ServingStatus,
@@ -14,89 +12,10 @@ use tonic_health::{
     },
 };
 
-use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME;
-
-/// Where a process stands in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// There are no rules yet, or the store was never reached.
-    Starting,
-    /// There are rules to enforce, and there was a store to count in.
-    Ready,
-    /// It was told to stop, which is final.
-    Stopping,
-}
-
-/// The phase, for all who ask; a clone is a handle on the same one.
-#[derive(Clone, Debug)]
-pub struct Readiness {
-    phase: Arc<watch::Sender<Phase>>,
-    missing: Arc<Mutex<Missing>>,
-}
-
-/// What is needed to become ready and did not come yet. What came once is not asked for again: an outage of the
-/// store is met by each answer, and must not take every instance out at once.
-#[derive(Debug)]
-struct Missing {
-    rules: bool,
-    /// Each worker has connections of its own, and so has the HTTP port.
-    stores: usize,
-}
-
-impl Readiness {
-    /// Ready once there are rules.
-    pub(crate) fn new() -> Self {
-        Self::waiting_for(Missing { rules: true, stores: 0 })
-    }
-
-    /// Ready once there are rules and each of so many stores was reached.
-    pub(super) fn with_stores(stores: usize) -> Self {
-        Self::waiting_for(Missing { rules: true, stores })
-    }
-
-    fn waiting_for(missing: Missing) -> Self {
-        let phase = Arc::new(watch::Sender::new(Phase::Starting));
-        Self { phase, missing: Arc::new(Mutex::new(missing)) }
-    }
-
-    /// Notes that there are rules to enforce.
-    pub(super) fn rules_loaded(&self) {
-        self.came(|missing| missing.rules = false);
-    }
-
-    /// Notes that one of the stores was reached for the first time.
-    pub(super) fn store_reached(&self) {
-        self.came(|missing| missing.stores = missing.stores.saturating_sub(1));
-    }
-
-    fn came(&self, note: impl Fn(&mut Missing)) {
-        let mut missing = self.missing.lock();
-        note(&mut missing);
-        if !missing.rules && missing.stores == 0 {
-            self.advance(|phase| phase == Phase::Starting, Phase::Ready);
-        }
-    }
-
-    /// Notes that the process was told to stop.
-    pub(super) fn stop(&self) {
-        self.advance(|_| true, Phase::Stopping);
-    }
-
-    fn advance(&self, applies: impl Fn(Phase) -> bool, next: Phase) {
-        self.phase.send_if_modified(|phase| {
-            let changes = applies(*phase) && *phase != next;
-            if changes {
-                *phase = next;
-            }
-            changes
-        });
-    }
-
-    /// The phase now.
-    pub fn phase(&self) -> Phase {
-        *self.phase.borrow()
-    }
-}
+use crate::{
+    proto::envoy::service::ratelimit::v3::rate_limit_service_server::SERVICE_NAME,
+    readiness::{Phase, Readiness},
+};
 
 /// `grpc.health.v1.Health`, the same for every name that it knows.
 ///
@@ -148,7 +67,7 @@ impl Health for HealthService {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         known(&request)?;
-        let mut phases = self.readiness.phase.subscribe();
+        let mut phases = self.readiness.subscribe();
         // The first answer is the phase as it is.
         phases.mark_changed();
         let answers = stream::unfold(Some(phases), |phases| async {

@@ -2,7 +2,7 @@
 
 use hyper::body::Bytes;
 
-use super::{patience::timeout, unary::Received};
+use super::{deadline::timeout, unary::Received};
 use crate::fuzzing::Piecemeal;
 
 /// The most that a message may have here.

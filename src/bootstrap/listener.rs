@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{balance::Balancer, io::Accepted};
 use crate::{
-    net::{bind, gate::Gate},
+    net::{accept_limit::Gate, bind},
     settings::{GrpcListen, Port},
 };
 
