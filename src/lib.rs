@@ -27,11 +27,7 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
-pub mod quota;
-pub mod clock;
-pub mod lease;
-pub mod descriptor;
-pub mod algorithm;
+pub use tollgate_core::{PathStep, RecordId, SyncMode, algorithm, clock, descriptor, lease, quota};
 pub mod rules;
 pub mod config;
 pub mod store;

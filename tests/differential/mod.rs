@@ -11,12 +11,12 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use tollgate::{
+    RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy, State, Verdict},
     clock::Timestamp,
     descriptor::Hits,
     lease::LeaseId,
     quota::{Quota, Window},
-    rules::{RecordId, Sync},
     store::call::{Ask, Call},
 };
 
@@ -104,7 +104,7 @@ fn with_leased(mut call: Call) -> Call {
     let may_be = |ask: &&mut Ask| ask.record == RecordId::numbered(1, ask.policy.algorithm());
     asks.filter(may_be)
         .filter(|ask| ask.policy.algorithm().can_be_leased())
-        .for_each(|ask| ask.sync = Sync::Leased);
+        .for_each(|ask| ask.sync = SyncMode::Leased);
     call
 }
 

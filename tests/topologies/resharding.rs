@@ -8,9 +8,9 @@ use std::{
 
 use tokio::{sync::Mutex, task::JoinSet, time::sleep};
 use tollgate::{
+    RecordId, SyncMode,
     algorithm::Algorithm,
     descriptor::Hits,
-    rules::{RecordId, Sync},
     store::{
         RedisStore,
         call::{Ask, Call},
@@ -29,7 +29,10 @@ fn two(name: &str) -> Call {
     let policy = policy(Algorithm::FixedWindow, u32::MAX, 3_600);
     let key = call.cells[0].key.clone().brought_along(None, Algorithm::FixedWindow, 3_600);
     let record = RecordId::alone(Algorithm::FixedWindow);
-    call.ask(key, Ask { descriptor: 1, record, policy, hits: Hits::ONE, vetoes: true, sync: Sync::Strict });
+    call.ask(
+        key,
+        Ask { descriptor: 1, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict },
+    );
     call
 }
 

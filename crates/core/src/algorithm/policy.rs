@@ -1,11 +1,11 @@
 //! An algorithm with its parameters, and what it does to a counter.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use super::{
     Algorithm, Charging, Concurrency, FixedWindow, Queued, SlidingWindow, SlidingWindowLog, Standing, State,
-    TokenBucket, Verdict, concurrency::DEFAULT_LEASE_TTL, fixed_window, queue::MAX_QUEUED, sliding_window,
-    token_bucket,
+    TokenBucket, Verdict, Wish, concurrency::DEFAULT_LEASE_TTL, fixed_window, queue::MAX_QUEUED,
+    sliding_window, token_bucket,
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
@@ -155,7 +155,7 @@ impl Policy {
 
     /// Whether `hits` would pass at `now` after `earlier` hits that were charged at the same time, for an algorithm
     /// that keeps hits by themselves; `None` for another one. Charges none, but may move the state on to `now`.
-    pub(crate) fn passes(&self, state: &mut State, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
+    pub fn passes(&self, state: &mut State, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
         let charged = hits.charged();
         match self {
             Self::SlidingWindowLog(policy) => {
@@ -230,6 +230,45 @@ impl Policy {
             (Self::SlidingWindowLog(policy), State::Log(log)) => log.expires_at(policy.window()),
             (Self::Concurrency(policy), State::Leases(held)) => held.expires_at(policy.lease_ttl()),
             (Self::SlidingWindowLog(_) | Self::Concurrency(_), _) => 0,
+        }
+    }
+
+    /// Charges at `now` as many tokens as the wish allows, and says how many. Algorithms that keep hits by themselves
+    /// reserve none.
+    pub fn reserve(&self, state: &mut State, now: Timestamp, wish: Wish) -> u32 {
+        match self {
+            Self::FixedWindow(policy) => state.on_pair(|pair| policy.reserve(pair, now, wish)),
+            Self::SlidingWindow(policy) => {
+                let mut words = state.words();
+                let tokens = policy.reserve(&mut words, now, wish);
+                *state = State::Words(words);
+                tokens
+            }
+            Self::TokenBucket(policy) => state.on_pair(|pair| policy.reserve(pair, now, wish)),
+            Self::SlidingWindowLog(_) | Self::Concurrency(_) => 0,
+        }
+    }
+
+    /// The time by which what was reserved at `now` must be spent for the algorithm's sake: the window's end. A bucket
+    /// owes the hold that was wished, and nothing else.
+    pub fn reserved_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let end = match self {
+            Self::FixedWindow(policy) => policy.window_end(now),
+            Self::SlidingWindow(policy) => policy.window_end(now),
+            Self::TokenBucket(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) => return None,
+        };
+        Some(Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000)))
+    }
+
+    /// The policy of one of so many equal shares, for a counter of its own.
+    #[must_use]
+    pub fn shared_by(self, shares: NonZeroU32) -> Self {
+        match self {
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.shared_by(shares)),
+            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.shared_by(shares)),
+            Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.shared_by(shares)),
+            Self::TokenBucket(policy) => Self::TokenBucket(policy.shared_by(shares)),
+            Self::Concurrency(policy) => Self::Concurrency(policy.shared_by(shares)),
         }
     }
 }

@@ -14,7 +14,7 @@ pub struct RecordId([u8; Self::LENGTH]);
 
 /// One step of a rule's place in the tree, as it goes into the identity of the rule's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step<'a> {
+pub enum PathStep<'a> {
     /// The request's value is fixed by the rule; the text is the rule's key and value.
     Closed(&'a str),
     /// The request's value of this key is open; it stands in the counter's name.
@@ -36,14 +36,14 @@ impl RecordId {
     }
 
     /// The id of the counters of the rule at `steps`.
-    pub(super) fn of<'a>(steps: impl IntoIterator<Item = Step<'a>>, algorithm: Algorithm) -> Self {
+    pub fn of<'a>(steps: impl IntoIterator<Item = PathStep<'a>>, algorithm: Algorithm) -> Self {
         let mut hash = Sha256::new();
         for step in steps {
             match step {
-                Step::Open(_) => hash.update([0]),
-                Step::Closed(_) => hash.update([1]),
+                PathStep::Open(_) => hash.update([0]),
+                PathStep::Closed(_) => hash.update([1]),
             }
-            let (Step::Open(text) | Step::Closed(text)) = step;
+            let (PathStep::Open(text) | PathStep::Closed(text)) = step;
             // The length keeps neighbours apart.
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text.as_bytes());
