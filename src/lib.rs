@@ -13,7 +13,7 @@
 //! 2. [`limiter`] asks the lists that operators set at run time ([`rules::Overrides`]), and matches every descriptor against the [`rules`]. Each match is a *counter*: the rule, and the
 //!    values that the rule left open. Counters are grouped by their *hash tag* ([`store::key`]).
 //! 3. [`store`] decides each group in one atomic step, all groups in flight together. The [`algorithm`]s are
-//!    pure functions; the memory store runs them, and the scripts in `lua/` are their twins. Calls to Redis that meet
+//!    pure functions; the memory store runs them, and the scripts in `lua/decide/` are their twins. Calls to Redis that meet
 //!    travel together, and what a worker knows for sure is not asked ([`store::redis`]).
 //! 4. What the store does not decide in time, each limit decides as it says: mostly by this instance's share of it, in a
 //!    memory store beside ([`limiter::Fallback`]).
