@@ -18,7 +18,7 @@ use crate::{
         redis::Redis,
         tollgate::{Tollgate, project, request, rules},
     },
-    xds::server::ControlPlane,
+    xds::control_plane::ControlPlane,
 };
 
 const DASHBOARD: &str = "deploy/grafana/tollgate.json";
