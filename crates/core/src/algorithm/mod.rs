@@ -1,7 +1,7 @@
 //! The definition of every algorithm: pure functions of a counter's state, the time and the hits.
 //!
-//! The memory store runs them as they are. The scripts in `lua/` are their twins, and a differential test
-//! holds the two together. An algorithm is one file here, one file of the same name in `lua/`, and one
+//! The memory store runs them as they are. The scripts in `lua/decide/` are their twins, and a differential test
+//! holds the two together. An algorithm is one file here, one file of the same name in `lua/decide/`, and one
 //! variant of [`Policy`].
 
 pub mod concurrency;
