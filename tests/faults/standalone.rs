@@ -150,7 +150,11 @@ pub(super) fn forgets_the_script(profile: &Profile) -> ReportRow {
     let mut row = ReportRow::new("SCRIPT FLUSH every 100 ms", profile);
     row.no_errors(&samples);
     let during = samples.between(times.fault, times.healed);
-    row.timed("calls by policy 0", format!("{} of {}", during.degraded(), during.len()), during.degraded() == 0);
+    row.timed(
+        "calls by policy 0",
+        format!("{} of {}", during.degraded(), during.len()),
+        during.degraded() == 0,
+    );
     row.must("NOSCRIPT seen", format!("{flushes} flushes"), told.contains("errorstat_NOSCRIPT"));
     row.note(format!("p99 {} during", millis(during.p99())));
     row
