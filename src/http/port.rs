@@ -30,7 +30,7 @@ use tonic::codegen::Service as _;
 
 use super::timely::Timely;
 use crate::{
-    net::{accept_limit::Gate, bind, stall_timeout::Guarded, tls::Tls},
+    net::{accept_limit::AcceptLimit, bind, stall_timeout::StallTimeout, tls::Tls},
     panics::{Contained, Panicked},
     settings::Port,
 };
@@ -104,7 +104,7 @@ impl HttpPort {
             .max_buf_size(BUFFER);
         let (tls, limits) = (self.tls, self.limits);
         let connections = Arc::new(Connections { http1, router, tls, limits, stop: stop.clone() });
-        let mut gate = Gate::new(self.port, limits.connections);
+        let mut accept_limit = AcceptLimit::new(self.port, limits.connections);
         let mut open = JoinSet::new();
         loop {
             let accepted = select! {
@@ -114,11 +114,11 @@ impl HttpPort {
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _)) if gate.admits(open.len()) => {
+                Ok((stream, _)) if accept_limit.admits(open.len()) => {
                     open.spawn(Contained::new(Arc::clone(&connections).serve(stream)));
                 }
                 Ok(_) => {}
-                Err(error) => gate.failed(&error).await,
+                Err(error) => accept_limit.accept_failed(&error).await,
             }
         }
         drop(self.listener);
@@ -153,7 +153,7 @@ impl Connections {
         let asked = CancellationToken::new();
         let requests =
             Requests { router: self.router.clone(), limit: self.limits.request, asked: asked.clone() };
-        let io = TokioIo::new(Guarded::new(io, self.limits.patience));
+        let io = TokioIo::new(StallTimeout::new(io, self.limits.patience));
         let mut connection = pin!(self.http1.serve_connection(io, requests));
         let ended = select! {
             biased;
