@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::{dispatch::Dispatch, stalled_reader::StallDetector};
 use crate::{
     net::{stall_timeout::StallTimeout, tls::Tls},
-    panics::ContainedTasks,
+    panics::CatchUnwindExecutor,
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
 };
@@ -38,7 +38,7 @@ const MAX_HEADER_BYTES: u32 = 16 * 1024;
 /// Settings shared by a worker's connections.
 #[derive(Clone)]
 pub(crate) struct Connections {
-    http2: Builder<ContainedTasks>,
+    http2: Builder<CatchUnwindExecutor>,
     tls: Option<Tls>,
     handshake_timeout: Duration,
     /// Time without progress after which a client counts as stalled.
@@ -56,7 +56,7 @@ impl Connections {
         handshake_timeout: Duration,
         draining: CancellationToken,
     ) -> Self {
-        let mut http2 = Builder::new(ContainedTasks);
+        let mut http2 = Builder::new(CatchUnwindExecutor);
         http2
             .timer(TokioTimer::new())
             .keep_alive_interval(settings.keepalive_interval)
@@ -108,7 +108,7 @@ impl Connections {
             result = connection.as_mut() => return log_error(result),
             () = stalled.as_mut() => return log_stalled(),
             () = self.draining.cancelled() => {}
-            () = after(self.max_age.map(jittered)) => {}
+            () = after(self.max_age.map(lengthened)) => {}
         }
         // Sends GOAWAY: the client opens another connection for its next calls.
         connection.as_mut().graceful_shutdown();
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn jitter_is_at_most_a_tenth() {
         let age = Duration::from_secs(100);
-        let ages: Vec<_> = (0..200).map(|_| jittered(age)).collect();
+        let ages: Vec<_> = (0..200).map(|_| lengthened(age)).collect();
         assert!(ages.iter().all(|age| (90..=110).contains(&age.as_secs())));
         assert!(ages.iter().any(|other| *other != ages[0]));
     }

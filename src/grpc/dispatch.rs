@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     metrics,
-    panics::{Contained, Panicked},
+    panics::{CatchUnwind, Panicked},
     proto::{
         FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     },
@@ -97,14 +97,14 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
             true => {
                 let Ok(permit) = self.admission.admit(request.headers()) else { return ResponseFuture::Shed };
                 let response = unary::respond(Arc::clone(&self.rate_limit), permit, request, self.limits);
-                ResponseFuture::RateLimit(Contained::new(Box::pin(response)), self.detector.clone())
+                ResponseFuture::RateLimit(CatchUnwind::new(Box::pin(response)), self.detector.clone())
             }
             false => {
                 let response = self
                     .side_services
                     .clone()
                     .call(request.map(|body| Body::new(TimedBody::new(body, self.limits.timeout))));
-                ResponseFuture::SideService(Contained::new(Box::pin(response)))
+                ResponseFuture::SideService(CatchUnwind::new(Box::pin(response)))
             }
         }
     }
@@ -116,8 +116,8 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) enum ResponseFuture {
     /// Rejected by admission control.
     Shed,
-    RateLimit(Contained<Boxed<Response<ResponseBody>>>, StallDetector),
-    SideService(Contained<Boxed<Result<Response<Body>, Infallible>>>),
+    RateLimit(CatchUnwind<Boxed<Response<ResponseBody>>>, StallDetector),
+    SideService(CatchUnwind<Boxed<Result<Response<Body>, Infallible>>>),
 }
 
 impl Future for ResponseFuture {
