@@ -108,7 +108,7 @@ impl Connections {
             result = connection.as_mut() => return log_error(result),
             () = stalled.as_mut() => return log_stalled(),
             () = self.draining.cancelled() => {}
-            () = after(self.max_age.map(lengthened)) => {}
+            () = after(self.max_age.map(jittered)) => {}
         }
         // Sends GOAWAY: the client opens another connection for its next calls.
         connection.as_mut().graceful_shutdown();
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn jitter_is_at_most_a_tenth() {
         let age = Duration::from_secs(100);
-        let ages: Vec<_> = (0..200).map(|_| lengthened(age)).collect();
+        let ages: Vec<_> = (0..200).map(|_| jittered(age)).collect();
         assert!(ages.iter().all(|age| (90..=110).contains(&age.as_secs())));
         assert!(ages.iter().any(|other| *other != ages[0]));
     }

@@ -240,8 +240,7 @@ mod tests {
     #[test]
     fn calls_with_a_distant_deadline_or_without_one_are_not_shed() {
         let control = admission_control();
-        let permits: Vec<_> =
-            (0..1_000).map(|_| control.admit(&headers("1S")).expect("admitted")).collect();
+        let permits: Vec<_> = (0..1_000).map(|_| control.admit(&headers("1S")).expect("admitted")).collect();
         assert!(permits.iter().all(|permit| permit.has_store_time));
         assert!(control.admit(&HeaderMap::new()).is_ok_and(|permit| permit.has_store_time));
         assert!(control.admit(&headers("20m")).is_err());

@@ -28,7 +28,8 @@ impl RateLimitAdapter {
     }
 }
 
-type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 'a>>;
+type ResponseFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 'a>>;
 
 impl RateLimitService for RateLimitAdapter {
     fn should_rate_limit<'s, 'a>(&'s self, request: Request<RateLimitRequest>) -> ResponseFuture<'a>

@@ -29,7 +29,8 @@ use crate::{
 };
 
 /// Path of the method.
-pub(crate) const SHOULD_RATE_LIMIT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+pub(crate) const SHOULD_RATE_LIMIT_PATH: &str =
+    "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Length-prefixed message framing: a compression flag and the length.
 const PREFIX_BYTES: usize = 5;
@@ -131,8 +132,7 @@ async fn receive(
             buffer.push(data, max_bytes)?;
         }
     }
-    RateLimitRequest::decode(buffer.message(max_bytes)?)
-        .map_err(|error| Status::internal(error.to_string()))
+    RateLimitRequest::decode(buffer.message(max_bytes)?).map_err(|error| Status::internal(error.to_string()))
 }
 
 fn reject_compression(headers: &HeaderMap) -> Result<(), Status> {
