@@ -30,7 +30,7 @@ use crate::{
     readiness::Readiness,
     rules::Snapshot,
     settings::{GrpcSettings, Settings},
-    store::{Later, StoreError},
+    store::{BackgroundQueue, StoreError},
 };
 
 /// What every worker needs.
@@ -42,7 +42,7 @@ pub(super) struct Plan {
     pub(super) drain_timeout: Duration,
     pub(super) side_services: Routes,
     /// What the workers' last calls leave to be given back is waited for.
-    pub(super) later: Later,
+    pub(super) later: BackgroundQueue,
     /// Hears of workers that failed; closed when all have ended.
     pub(super) alarms: UnboundedSender<WorkerLost>,
 }
@@ -128,7 +128,7 @@ async fn serve<T: RateLimitService>(
     connections: &Connections,
     drain_timeout: Duration,
     draining: CancellationToken,
-    later: &Later,
+    later: &BackgroundQueue,
 ) {
     let tasks = TaskTracker::new();
     while let Some((accepted, place)) = incoming.recv().await {
@@ -155,7 +155,7 @@ pub(super) fn plan(
     settings: &Settings,
     tls: Option<Tls>,
     readiness: &Readiness,
-    later: Later,
+    later: BackgroundQueue,
 ) -> Result<impl FnOnce(UnboundedSender<WorkerLost>) -> Plan, StartError> {
     let side_services = side_services(readiness.clone())?;
     let (grpc, drain_timeout) = (settings.grpc.clone(), settings.drain_timeout);
@@ -172,7 +172,7 @@ pub(super) async fn start_workers<T, O>(
 ) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<Snapshot>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     let (raise, mut alarms) = unbounded_channel();
     let plan = plan(raise);

@@ -8,7 +8,7 @@ use super::{
     outcome::{self, Judged},
     value::boolean,
 };
-use crate::store::redis::Servers;
+use crate::store::redis::RedisUrl;
 
 /// What stands in place of a secret.
 pub const MASK: &str = "***";
@@ -155,7 +155,7 @@ fn without_values(headers: &str) -> String {
 /// A value without its secrets. What has several lines is most likely a key where the path of its file belongs.
 fn shown(flag: &str, value: &str) -> String {
     let masked = match flag {
-        "store" => value.parse::<Servers>().ok().map(|servers| servers.to_string()),
+        "store" => value.parse::<RedisUrl>().ok().map(|servers| servers.to_string()),
         flag if flag.ends_with("headers") && value.contains('=') => Some(without_values(value)),
         _ if value.contains(char::is_control) => Some(MASK.to_owned()),
         _ => None,

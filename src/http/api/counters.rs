@@ -158,7 +158,7 @@ impl Api {
                 limit: limit_text(domain, rule),
                 is_spaced: is_spaced(rule),
                 gives_back: by_lease.is_some(),
-                asks: api.parts.counters.asks(domain, &[descriptor]),
+                asks: api.parts.counters.checks(domain, &[descriptor]),
             })
         });
         met.await?.ok_or_else(no_counter)

@@ -88,7 +88,7 @@ fn met(rules: &Rules, counters: &Counters, overrides: &Overrides, domain: &str, 
     let descriptors: Vec<Descriptor<'_>> = asked.iter().map(|pairs| pairs.descriptor(Hits::Peek)).collect();
     let explanation = explain::explain(rules, domain, &descriptors);
     let text = explanation.to_string();
-    let asks = rules.domain(domain).map(|domain| counters.asks(domain, &descriptors));
+    let asks = rules.domain(domain).map(|domain| counters.checks(domain, &descriptors));
     let now_ms = reason::now_ms();
     let listed = descriptors.iter().map(|descriptor| {
         let allowing = || overrides.allowing(domain, &descriptor.entries, now_ms);
