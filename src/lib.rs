@@ -28,6 +28,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 pub mod quota;
+pub mod duration;
 pub mod clock;
 pub mod lease;
 pub mod descriptor;
@@ -50,7 +51,7 @@ pub mod http;
 pub mod settings;
 pub mod check;
 pub mod explain;
-pub mod migrate;
+pub mod cli;
 pub mod load;
 pub mod client;
 pub mod metrics;

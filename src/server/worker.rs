@@ -24,7 +24,7 @@ use crate::{
     net::tls::Tls,
     panics::{self, Contained},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
-    settings::GrpcSettings,
+    settings::{GrpcSettings, ProcessSettings},
     store::{Later, StoreError},
 };
 
@@ -32,9 +32,8 @@ use crate::{
 #[derive(Clone)]
 pub(super) struct Plan {
     pub(super) grpc: GrpcSettings,
+    pub(super) process: ProcessSettings,
     pub(super) tls: Option<Tls>,
-    pub(super) handshake_timeout: Duration,
-    pub(super) drain_timeout: Duration,
     pub(super) side_services: Routes,
     /// What the workers' last calls leave to be given back is waited for.
     pub(super) later: Later,
@@ -96,11 +95,11 @@ where
         };
         // The starter waits for this.
         let _ = opened.send(Ok(()));
-        let limits = Limits { bytes: plan.grpc.max_message_bytes, time: plan.handshake_timeout };
+        let limits = Limits { bytes: plan.grpc.max_message_bytes, time: plan.process.handshake_timeout };
         let services = Dispatch::new(service, plan.side_services, limits);
         let draining = CancellationToken::new();
-        let served = Connections::new(&plan.grpc, plan.tls, plan.handshake_timeout, draining.clone());
-        serve(services, connections, &served, plan.drain_timeout, draining, &plan.later).await;
+        let served = Connections::new(&plan.grpc, plan.tls, plan.process.handshake_timeout, draining.clone());
+        serve(services, connections, &served, plan.process.drain_timeout, draining, &plan.later).await;
     };
     let alarm = Alarm { worker, alarms: plan.alarms, may_end: false };
     thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {

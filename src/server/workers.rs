@@ -28,9 +28,8 @@ pub(super) fn plan(
     later: Later,
 ) -> Result<impl FnOnce(UnboundedSender<WorkerLost>) -> Plan, StartError> {
     let side_services = side_services(readiness.clone())?;
-    let (grpc, drain_timeout) = (settings.grpc.clone(), settings.drain_timeout);
-    let handshake_timeout = settings.handshake_timeout;
-    Ok(move |alarms| Plan { grpc, tls, handshake_timeout, drain_timeout, side_services, later, alarms })
+    let (grpc, process) = (settings.grpc.clone(), settings.process);
+    Ok(move |alarms| Plan { grpc, process, tls, side_services, later, alarms })
 }
 
 /// Starts the workers and waits until each is ready.
