@@ -84,7 +84,7 @@ local function pack_state(a, b, c, kind)
   return struct.pack(is_large(kind) and '<I4I4I4' or '<I4I2I2', a, b, c)
 end
 
--- The record of an id of this kind: its words, all 0 if there is none; its position among the records, counted from
+-- The record of an id of this kind: its words, all 0 if absent; its position among the records, counted from
 -- 0, or nil; and the kind that it is stored under.
 local function read_record(cell, id, kind)
   local at = find_record(cell.ids, id)
