@@ -20,7 +20,7 @@
 //! 5. [`limiter`] folds what each counter said into a [`verdict`]; [`service`] encodes it. Being over the limit
 //!    is a value, never an error.
 //!
-//! [`config`] turns the YAML that users write into rules, and watches it; `xds` has rules of a control plane instead. [`net`] keeps the ports. [`server`] puts the
+//! [`config`] turns the YAML that users write into rules, and watches it; `xds` has rules of a control plane instead. [`net`] keeps the ports. [`bootstrap`] puts the
 //! parts together.
 //!
 //! # Modules in reading order
@@ -38,10 +38,10 @@ pub mod proto;
 pub mod service;
 pub mod control;
 mod xds;
-mod panics;
-mod shown;
+pub use tollgate_runtime::{panics, redact};
 pub mod net;
-pub mod server;
+pub mod readiness;
+pub mod grpc;
 pub mod http;
 pub mod settings;
 pub mod check;
@@ -52,6 +52,7 @@ pub mod client;
 pub mod metrics;
 pub mod statsd;
 pub mod telemetry;
+pub mod bootstrap;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
