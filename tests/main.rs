@@ -42,6 +42,7 @@ mod metrics;
 mod migrate;
 mod algorithm_plot;
 mod process;
+mod prose;
 mod readme;
 mod reference;
 mod reload;
