@@ -30,8 +30,8 @@ use tonic::codegen::Service as _;
 
 use super::write_deadline::WriteDeadline;
 use crate::{
-    net::{bind, gate::Gate, guard::Guarded, tls::Tls},
-    panics::{Contained, Panicked},
+    net::{accept_limit::Gate, bind, stall_timeout::Guarded, tls::Tls},
+    panics::{CatchUnwind, Panicked},
     settings::Port,
 };
 
@@ -116,7 +116,7 @@ impl HttpPort {
             };
             match accepted {
                 Ok((stream, _)) if gate.admits(open.len()) => {
-                    open.spawn(Contained::new(Arc::clone(&connections).serve(stream)));
+                    open.spawn(CatchUnwind::new(Arc::clone(&connections).serve(stream)));
                 }
                 Ok(_) => {}
                 Err(error) => gate.failed(&error).await,
@@ -210,7 +210,7 @@ impl hyper::service::Service<Request<Incoming>> for RequestService {
         let (response, limit) = (self.router.clone().call(request.map(Body::new)), self.timeout);
         let deadline = Instant::now().checked_add(limit);
         Box::pin(async move {
-            let response = match timeout(limit, Contained::new(response)).await {
+            let response = match timeout(limit, CatchUnwind::new(response)).await {
                 Ok(Ok(response)) => response,
                 Ok(Err(Panicked)) => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
                 Err(_) => Ok(request_timeout()),

@@ -6,7 +6,7 @@ use axum::{
     routing::{MethodRouter, get},
 };
 
-use crate::server::{Phase, Readiness};
+use crate::readiness::{Phase, Readiness};
 
 /// Route that responds with 200 and `OK`, or 500 without a body, as envoyproxy/ratelimit does.
 pub(in crate::http) fn health_route(readiness: Readiness) -> MethodRouter {

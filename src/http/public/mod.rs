@@ -16,7 +16,7 @@ pub(super) use self::{health::health_route, metrics_page::metrics_route};
 pub use self::{json::DescriptorsBroken, metrics_page::metrics_router};
 use crate::{
     metrics::Exporter, proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
-    server::Readiness,
+    readiness::Readiness,
 };
 
 /// Dependencies of the public port.

@@ -10,7 +10,7 @@ use super::{
     state::Api,
     timeouts,
 };
-use crate::{metrics, server::Phase};
+use crate::{metrics, readiness::Phase};
 
 /// Returns the status of this instance, and of the others if the control store responds.
 pub(super) async fn show(State(api): State<Arc<Api>>) -> ApiResult {

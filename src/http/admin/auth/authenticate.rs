@@ -16,7 +16,7 @@ use super::{
     roles::{Caller, Role},
     tokens::Tokens,
 };
-use crate::{http::admin::api::ApiError, shown::is_plain};
+use crate::{http::admin::api::ApiError, redact::is_printable};
 
 /// The header in which callers state their name where no tokens are configured.
 const AUTHOR_HEADER: &str = "tollgate-author";
@@ -77,7 +77,7 @@ fn bearer(header: &[u8]) -> Option<&[u8]> {
 fn author(headers: &HeaderMap) -> Arc<str> {
     let stated = headers.get(AUTHOR_HEADER).map(|value| String::from_utf8_lossy(value.as_bytes()));
     let mut name = String::new();
-    let printable = |c: &char| is_plain(*c) && *c != char::REPLACEMENT_CHARACTER;
+    let printable = |c: &char| is_printable(*c) && *c != char::REPLACEMENT_CHARACTER;
     for c in stated.as_deref().unwrap_or_default().trim().chars().filter(printable) {
         if name.len().saturating_add(c.len_utf8()) > MAX_AUTHOR_BYTES {
             break;

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 
 use super::roles::{Caller, Role};
-use crate::shown::is_plain;
+use crate::redact::is_printable;
 
 const MIN_TOKEN_BYTES: usize = 16;
 
@@ -88,7 +88,7 @@ fn parse_line(line: &[u8], at: usize) -> Result<(TokenDigest, Caller), String> {
     else {
         return Err(format!("line {at}: expected NAME ROLE TOKEN"));
     };
-    let is_valid = |name: &&str| name.len() <= MAX_NAME_BYTES && name.chars().all(is_plain);
+    let is_valid = |name: &&str| name.len() <= MAX_NAME_BYTES && name.chars().all(is_printable);
     let Some(name) = str::from_utf8(name).ok().filter(is_valid) else {
         return Err(format!("line {at}: expected a printable name of at most {MAX_NAME_BYTES} bytes"));
     };

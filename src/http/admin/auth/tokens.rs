@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{roles::Caller, token_file::TokenTable};
-use crate::shown;
+use crate::redact;
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -80,7 +80,7 @@ impl Tokens {
 }
 
 fn read(path: &Path) -> Result<TokenTable, TokenError> {
-    let error = |reason: String| TokenError { path: shown::path(path), reason };
+    let error = |reason: String| TokenError { path: redact::path(path), reason };
     let text = read_text(path).map_err(|cause| error(cause.to_string()))?;
     TokenTable::parse(&text).map_err(error)
 }

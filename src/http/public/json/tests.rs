@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     http::{Parts, router},
     proto::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus,
-    server::Readiness,
+    readiness::Readiness,
 };
 
 /// Responds by the domain of the request, and echoes the decoded request as metadata.
