@@ -146,7 +146,7 @@ impl Model {
             let counting = ask.counting(call.charging);
             let decided = policy.apply(&mut state, now, applied, counting);
             let admitted = if held_back { passes } else { decided };
-            let standing = policy.standing(&state, now, *hits);
+            let standing = policy.summary(&state, now, *hits);
             let verdict = policy.verdict(standing, now, *hits, admitted, counting);
             self.decided_at.push(verdict.decided_at);
             verdicts.push((*descriptor, verdict));
