@@ -22,7 +22,7 @@ use crate::{
     control::{Control, RulesStatus},
     readiness::Readiness,
     rules::Snapshot,
-    settings::GrpcListen,
+    settings::{GrpcListen, ProcessSettings},
     telemetry::Tracing,
 };
 
@@ -48,8 +48,7 @@ pub struct Running {
     pub(super) metrics: Option<ServedPort>,
     pub(super) admin: Option<ServedPort>,
     pub(super) credentials: CredentialReloads,
-    pub(super) drain_delay: Duration,
-    pub(super) drain_timeout: Duration,
+    pub(super) process: ProcessSettings,
     /// Task that reports the size of the memory store; aborted on drop.
     pub(super) memory_gauge: Option<AbortOnDropHandle<Infallible>>,
     /// Exporter of traces, if enabled.
@@ -114,7 +113,7 @@ impl Running {
     /// is refused. Returns early if an essential component ends.
     pub async fn begin_drain(&mut self) -> Option<ComponentFailure> {
         self.readiness.stop();
-        let delay = self.drain_delay;
+        let delay = self.process.drain_delay;
         select! {
             failure = self.failed() => Some(failure),
             () = sleep(delay) => None,
@@ -135,14 +134,17 @@ impl Running {
         }
         // The workers apply the drain timeout themselves.
         let workers_ended = async { while self.worker_failures.recv().await.is_some() {} };
-        if timeout(self.drain_timeout.saturating_add(MIN_SHUTDOWN_TIMEOUT), workers_ended).await.is_err() {
+        if timeout(self.process.drain_timeout.saturating_add(MIN_SHUTDOWN_TIMEOUT), workers_ended)
+            .await
+            .is_err()
+        {
             tracing::error!("worker did not end in time");
         }
         if timeout(MIN_SHUTDOWN_TIMEOUT, sources_stopped).await.is_err() {
             tracing::warn!("rules still loading; stopping without waiting");
         }
         // HTTP reports the shutdown until now; its requests in flight have as long as gRPC calls.
-        let left = self.drain_timeout.saturating_sub(begun.elapsed()).max(MIN_SHUTDOWN_TIMEOUT);
+        let left = self.process.drain_timeout.saturating_sub(begun.elapsed()).max(MIN_SHUTDOWN_TIMEOUT);
         join!(self.http.stop(left), stop_port(self.metrics, left), stop_port(self.admin, left));
         if let Some(tracing) = self.tracing {
             tracing.stop().await;

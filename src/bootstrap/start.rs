@@ -26,7 +26,7 @@ use crate::{
     rules::Snapshot,
     service::Service,
     settings::{AdminSettings, Port, Settings},
-    store::{Later, StoreError},
+    store::{BackgroundQueue, StoreError},
     telemetry::{TracesError, Tracing},
 };
 
@@ -87,7 +87,7 @@ impl Server {
     /// # Errors
     /// [`StartError`]; components started by then end by themselves.
     pub async fn start(settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
-        let later = Later::default();
+        let later = BackgroundQueue::default();
         let stores = Stores::new(&settings);
         let memory_gauge =
             AbortOnDropHandle::new(tokio::spawn(memory_gauge::report(stores.memory().clone())));
@@ -95,7 +95,7 @@ impl Server {
         let traces = tracing.as_ref().map(|tracing| tracing.traces().clone());
         let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
         // Each worker opens a store, and so does the HTTP port.
-        let readiness = stores.readiness(settings.workers.get().saturating_add(1));
+        let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
         let store_readiness = readiness.clone();
         let admin_store = match &settings.admin {
             Some(_) => Some(AdminStore::open(&stores, &settings)?),
@@ -119,13 +119,13 @@ pub(super) async fn start_with<T, O>(
     settings: Settings,
     exporter: Option<Exporter>,
     readiness: Readiness,
-    later: Later,
+    later: BackgroundQueue,
     admin_store: Option<AdminStore>,
     open: O,
 ) -> Result<Running, StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<Snapshot>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     // Before any task on which others depend runs on this thread.
     let panicked = panics::process_token().child_token();
@@ -142,7 +142,7 @@ where
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::router(http::Parts {
         // A background queue of its own: HTTP outlives the workers, so its pending refunds must not delay them.
-        rate_limit: open(&rules, Later::default())?,
+        rate_limit: open(&rules, BackgroundQueue::default())?,
         readiness: readiness.clone(),
         exporter: exporter.clone(),
         max_body: settings.grpc.max_message_bytes,
@@ -162,11 +162,11 @@ where
             counters,
             store: facts,
         };
-        let knows_clients = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
-        (port, http::admin_router(AdminParts { api, exporter, tokens, knows_clients }))
+        let requires_client_certificate = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
+        (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
     let config = worker_config(&settings, ports.grpc_tls, &readiness, later)?;
-    let (workers, failures) = start_workers(settings.workers, config, &rules, open).await?;
+    let (workers, failures) = start_workers(settings.process.workers, config, &rules, open).await?;
     let rule_sources = first_rules
         .follow(&settings.rules, activator, CancelOnPanic(panicked.clone()))
         .map_err(StartError::System)?;
@@ -190,8 +190,7 @@ where
         metrics: metrics.map(serve).transpose()?,
         admin: admin.map(serve).transpose()?,
         credentials: ports.credentials,
-        drain_delay: settings.drain_delay,
-        drain_timeout: settings.drain_timeout,
+        process: settings.process,
         memory_gauge: None,
         tracing: None,
     })

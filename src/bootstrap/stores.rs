@@ -17,7 +17,7 @@ use crate::{
     readiness::Readiness,
     rules::Snapshot,
     settings::{Settings, StoreSettings},
-    store::{Later, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
+    store::{BackgroundQueue, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
 };
 
 /// Minimum store timeout of the admin API: its requests delay no rate-limit calls.
@@ -56,18 +56,18 @@ impl Stores {
             StoreSettings::Redis { redis, max_counters } => (redis, *max_counters),
         };
         metrics::redis_in_use();
-        let failure = settings.failure;
+        let on_store_error = settings.on_store_error;
         let local = MemoryStore::new(max_counters, Clock::System);
-        let replicas = failure.replicas.map(Replicas::new).unwrap_or_default();
+        let replicas = on_store_error.replicas.map(Replicas::new).unwrap_or_default();
         Self::Redis {
             settings: Box::new(redis.clone()),
             local: local.clone(),
-            fallback: Fallback::new(failure.on_store_error, local, replicas.clone()),
+            fallback: Fallback::new(on_store_error.policy, local, replicas.clone()),
             replica_count: ReplicaCount {
                 replicas,
-                has_counter: Arc::new(AtomicBool::new(failure.replicas.is_some())),
+                has_counter: Arc::new(AtomicBool::new(on_store_error.replicas.is_some())),
             },
-            ready_without_store: failure.ready_without_store,
+            ready_without_store: on_store_error.ready_without_store,
         }
     }
 
@@ -94,7 +94,7 @@ impl Stores {
         rules: Arc<Snapshot>,
         modes: Modes,
         readiness: &Readiness,
-        later: Later,
+        later: BackgroundQueue,
     ) -> Result<Limiter, StoreError> {
         let (settings, fallback, replica_count) = match self {
             Self::Memory(store) => return Ok(Limiter::new(rules, Store::Memory(store.clone()), modes)),
@@ -130,7 +130,7 @@ impl AdminStore {
         };
         let redis =
             RedisSettings { timeout: redis.timeout.max(MIN_ADMIN_TIMEOUT), ..RedisSettings::clone(redis) };
-        let store = RedisStore::open_with(&redis, Later::default())?;
+        let store = RedisStore::open_with(&redis, BackgroundQueue::default())?;
         Ok(Self {
             counters: Counters::new(Store::Redis(store), settings.modes),
             facts: StoreFacts {

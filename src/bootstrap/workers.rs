@@ -29,20 +29,19 @@ use crate::{
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
     rules::Snapshot,
-    settings::{GrpcSettings, Settings},
-    store::{Later, StoreError},
+    settings::{GrpcSettings, ProcessSettings, Settings},
+    store::{BackgroundQueue, StoreError},
 };
 
 /// Settings and handles of every worker.
 #[derive(Clone)]
 pub(super) struct WorkerConfig {
     pub(super) grpc: GrpcSettings,
+    pub(super) process: ProcessSettings,
     pub(super) tls: Option<Tls>,
-    pub(super) handshake_timeout: Duration,
-    pub(super) drain_timeout: Duration,
     pub(super) side_services: Routes,
     /// Queue of background refunds, flushed at shutdown.
-    pub(super) later: Later,
+    pub(super) later: BackgroundQueue,
     /// Receives the workers that failed; closed once all have ended.
     pub(super) failures: UnboundedSender<WorkerLost>,
 }
@@ -100,12 +99,15 @@ where
         };
         // `start_workers` waits for this.
         let _ = opened.send(Ok(()));
-        let limits =
-            MessageLimits { max_bytes: config.grpc.max_message_bytes, timeout: config.handshake_timeout };
+        let limits = MessageLimits {
+            max_bytes: config.grpc.max_message_bytes,
+            timeout: config.process.handshake_timeout,
+        };
         let services = Dispatch::new(service, config.side_services, limits);
         let draining = CancellationToken::new();
-        let served = Connections::new(&config.grpc, config.tls, config.handshake_timeout, draining.clone());
-        serve(services, connections, &served, config.drain_timeout, draining, &config.later).await;
+        let served =
+            Connections::new(&config.grpc, config.tls, config.process.handshake_timeout, draining.clone());
+        serve(services, connections, &served, config.process.drain_timeout, draining, &config.later).await;
     };
     let guard = FailureGuard { worker, failures: config.failures, is_disarmed: false };
     thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
@@ -128,7 +130,7 @@ async fn serve<T: RateLimitService>(
     connections: &Connections,
     drain_timeout: Duration,
     draining: CancellationToken,
-    later: &Later,
+    later: &BackgroundQueue,
 ) {
     let tasks = TaskTracker::new();
     while let Some((accepted, permit)) = incoming.recv().await {
@@ -155,20 +157,11 @@ pub(super) fn worker_config(
     settings: &Settings,
     tls: Option<Tls>,
     readiness: &Readiness,
-    later: Later,
+    later: BackgroundQueue,
 ) -> Result<impl FnOnce(UnboundedSender<WorkerLost>) -> WorkerConfig, StartError> {
     let side_services = side_services(readiness.clone())?;
-    let (grpc, drain_timeout) = (settings.grpc.clone(), settings.drain_timeout);
-    let handshake_timeout = settings.handshake_timeout;
-    Ok(move |failures| WorkerConfig {
-        grpc,
-        tls,
-        handshake_timeout,
-        drain_timeout,
-        side_services,
-        later,
-        failures,
-    })
+    let (grpc, process) = (settings.grpc.clone(), settings.process);
+    Ok(move |failures| WorkerConfig { grpc, process, tls, side_services, later, failures })
 }
 
 /// Starts the workers and waits until each is ready.
@@ -180,7 +173,7 @@ pub(super) async fn start_workers<T, O>(
 ) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<Snapshot>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     let (report, mut failures) = unbounded_channel();
     let config = config(report);

@@ -121,10 +121,16 @@ async fn startup_fails_if_the_store_cannot_be_opened() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
     let refuse = |_: &_, _| Err::<Stub, _>(StoreError::Refused("no such file".to_owned()));
-    let error =
-        start_with(settings(directory.path(), ""), None, Readiness::new(), Later::default(), None, refuse)
-            .await
-            .expect_err("refused");
+    let error = start_with(
+        settings(directory.path(), ""),
+        None,
+        Readiness::new(),
+        BackgroundQueue::default(),
+        None,
+        refuse,
+    )
+    .await
+    .expect_err("refused");
     assert!(matches!(error, StartError::Store(_)), "{error}");
 }
 
@@ -142,7 +148,7 @@ async fn a_panic_of_a_worker_is_reported() {
         settings(directory.path(), ""),
         None,
         Readiness::new(),
-        Later::default(),
+        BackgroundQueue::default(),
         None,
         panic_in_worker_1,
     )
@@ -196,7 +202,8 @@ async fn a_panic_in_a_shared_task_is_reported() {
             Ok(stub.clone())
         };
         let settings = settings(directory.path(), "");
-        let started = start_with(settings, None, Readiness::new(), Later::default(), None, open).await;
+        let started =
+            start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, open).await;
         let mut running = started.expect("started");
         assert!(running.failed().now_or_never().is_none());
         fail.notify_one();
@@ -220,7 +227,9 @@ async fn a_panic_during_startup_is_reported_after_it() {
     let first = tokio::spawn(async { panic!("on purpose") });
     let settings = settings(directory.path(), "");
     let started =
-        start_with(settings, None, Readiness::new(), Later::default(), None, move |_, _| Ok(stub.clone()));
+        start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, move |_, _| {
+            Ok(stub.clone())
+        });
     let mut running = started.await.expect("started");
     assert!(first.is_finished());
     assert_eq!(running.failed().now_or_never(), Some(ComponentFailure::Panic));
