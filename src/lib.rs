@@ -48,14 +48,11 @@ pub mod net;
 pub mod server;
 pub mod http;
 pub mod settings;
-pub mod check;
-pub mod explain;
 pub mod migrate;
-pub mod load;
-pub mod client;
+pub mod cli;
 pub mod metrics;
 pub mod statsd;
-pub mod telemetry;
+pub mod tracing;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;

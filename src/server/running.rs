@@ -23,7 +23,7 @@ use crate::{
     control::{Control, RulesStatus},
     rules::Snapshot,
     settings::GrpcListen,
-    telemetry::Tracing,
+    tracing::Tracing,
 };
 
 /// How long the HTTP port may take at least to finish the requests in flight, and a thread to end once it has nothing

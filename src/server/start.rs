@@ -30,7 +30,7 @@ use crate::{
     service::Service,
     settings::{AdminSettings, Port, Settings},
     store::{Later, StoreError},
-    telemetry::{TracesError, Tracing},
+    tracing::{TracesError, Tracing},
 };
 
 /// A server that is not running yet.

@@ -35,7 +35,6 @@ pub use self::{
     error::SettingsError,
     failure::FailureSettings,
     grpc::{GrpcListen, GrpcSettings},
-    load::{KEY, LoadSettings, Pace, Target},
     metrics_port::MetricsSettings,
     migrate::{EnvironmentSource, MigrateSettings, ReportFormat},
     operator::{
@@ -72,7 +71,7 @@ pub enum Command {
     /// Say how another server is replaced.
     Migrate(MigrateSettings),
     /// Put load on a server.
-    Load(LoadSettings),
+    Load(tollgate_load::LoadSettings),
     /// Ask a running server what an operator may ask.
     Operate(OperatorSettings),
 }

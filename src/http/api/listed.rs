@@ -13,8 +13,8 @@ use super::{
     query::{Asked, amount},
 };
 use crate::{
-    explain::limit_text,
     http::access::Caller,
+    limiter::explain::limit_text,
     metrics::{self, RuleTotal, RuleTotals},
     rules::{Domain, Limit, Overrides, Rule, Rules, SwitchMode},
 };

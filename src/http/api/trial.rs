@@ -19,9 +19,11 @@ use super::{
 use crate::{
     control::ListEntry,
     descriptor::{Descriptor, Hits},
-    explain::{self, Explained, Explanation},
     http::access::Caller,
-    limiter::{Asks, Counters, Modes},
+    limiter::{
+        Asks, Counters, Modes,
+        explain::{Explained, Explanation, explain},
+    },
     rules::{List, Overrides, Rules},
 };
 
@@ -86,7 +88,7 @@ pub(super) async fn run(
 /// Takes long where values are long and expressions are many.
 fn met(rules: &Rules, counters: &Counters, overrides: &Overrides, domain: &str, asked: Vec<Pairs>) -> Met {
     let descriptors: Vec<Descriptor<'_>> = asked.iter().map(|pairs| pairs.descriptor(Hits::Peek)).collect();
-    let explanation = explain::explain(rules, domain, &descriptors);
+    let explanation = explain(rules, domain, &descriptors);
     let text = explanation.to_string();
     let asks = rules.domain(domain).map(|domain| counters.asks(domain, &descriptors));
     let now_ms = reason::now_ms();

@@ -14,7 +14,7 @@ use super::{
     parts::Api,
     safety::{self, Reason, Traffic},
 };
-use crate::{check, config::Loaded, http::access::Caller};
+use crate::{config::Loaded, http::access::Caller};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -68,7 +68,7 @@ fn good(loaded: &Loaded, reasons: Vec<Reason>) -> Validated {
         domains,
         rules,
         problems: problems.iter().map(ProblemView::from).collect(),
-        report: check::report(loaded),
+        report: loaded.report(),
         reasons,
     }
 }

@@ -1,0 +1,5 @@
+//! The subcommands: each reads its settings, writes to what it is given, and returns whether it succeeded.
+
+pub mod admin_client;
+pub mod check;
+pub mod explain;
