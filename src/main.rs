@@ -9,8 +9,9 @@ use std::{
 use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
+    bootstrap,
     cli::{admin_client, check, explain},
-    migrate, server,
+    migrate,
     settings::{self, Command, Settings},
 };
 
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Exits with 0 after an orderly stop, else as [`server::RunError`] says.
+/// Exits with 0 after an orderly stop, else as [`bootstrap::RunError`] says.
 fn serve(settings: Settings) -> ExitCode {
     if let Err(error) = tollgate::tracing::install(settings.log) {
         // There is no other way to tell.
@@ -52,7 +53,7 @@ fn serve(settings: Settings) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let ended = runtime.block_on(server::run(settings));
+    let ended = runtime.block_on(bootstrap::run(settings));
     // What still runs after an orderly stop, or a second signal, is not waited for.
     runtime.shutdown_background();
     match ended {
