@@ -10,8 +10,7 @@ use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
     bootstrap,
-    cli::{admin_client, check, explain},
-    migrate,
+    cli::{admin_client, check, docs, explain, migrate},
     settings::{self, Command, Settings},
 };
 
@@ -29,6 +28,7 @@ fn main() -> ExitCode {
         Ok(Command::Load(settings)) => {
             ended(&tollgate_load::run(&settings, &mut io::stdout(), &mut io::stderr()))
         }
+        Ok(Command::Docs(page)) => ended(&docs::run(page, &mut io::stdout())),
         Ok(Command::Operate(settings)) => {
             ended(&admin_client::run(&settings, &mut io::stdout(), &mut io::stderr()))
         }
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 
 /// Exits with 0 after an orderly stop, else as [`bootstrap::RunError`] says.
 fn serve(settings: Settings) -> ExitCode {
-    if let Err(error) = tollgate::tracing::install(settings.log) {
+    if let Err(error) = tollgate::tracing::install(settings.process.log) {
         // There is no other way to tell.
         let _ = writeln!(io::stderr(), "cannot log: {error}");
         return ExitCode::FAILURE;

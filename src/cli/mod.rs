@@ -2,4 +2,6 @@
 
 pub mod admin_client;
 pub mod check;
+pub mod docs;
 pub mod explain;
+pub mod migrate;

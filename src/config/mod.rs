@@ -15,8 +15,6 @@
 //! A configuration is loaded whole or not at all.
 
 mod compile;
-mod documents;
-mod duration;
 mod files;
 #[doc(hidden)]
 pub mod fingerprint;
@@ -42,7 +40,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(crate) use self::{documents::documents, vocabulary::is_of_reference};
+pub(crate) use self::vocabulary::is_of_reference;
 use self::{
     files::{Listing, Sources},
     problem::Problems,

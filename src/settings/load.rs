@@ -7,7 +7,7 @@ use tollgate_load::{KEY, LoadModel, LoadSettings, Target};
 
 use super::{
     error::Problem,
-    value::{DescriptorWords, boolean, count, descriptor, duration, positive_duration},
+    parsers::{DescriptorWords, boolean, count, descriptor, duration, positive_duration},
 };
 
 #[derive(Args, Debug)]
