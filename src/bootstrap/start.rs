@@ -160,8 +160,8 @@ where
             counters,
             store,
         };
-        let knows_clients = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
-        (port, http::admin_router(AdminParts { api, exporter, tokens, knows_clients }))
+        let requires_client_certificate = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
+        (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
     let plan = plan(&settings, ports.grpc_tls, &readiness, later)?;
     let (workers, alarms) = start_workers(settings.process.workers, plan, &rules, open).await?;
