@@ -95,7 +95,7 @@ fn find_matches(
         requested.iter().map(|descriptor| descriptor.descriptor(Hits::Peek)).collect();
     let explanation = explain(rules, domain, &descriptors);
     let text = explanation.to_string();
-    let asks = rules.domain(domain).map(|domain| counters.asks(domain, &descriptors));
+    let asks = rules.domain(domain).map(|domain| counters.checks(domain, &descriptors));
     let now_ms = now_ms();
     let listed = descriptors.iter().map(|descriptor| {
         let allowing = || overrides.allowing(domain, &descriptor.entries, now_ms);

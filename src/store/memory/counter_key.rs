@@ -11,7 +11,7 @@ const SHORT: usize = 38;
 
 /// A counter's name, in the two parts that make it, with its hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Name<'a> {
+pub(super) struct CounterKey<'a> {
     cell: &'a [u8],
     record: &'a [u8],
     pub(super) hash: u64,
@@ -24,7 +24,7 @@ pub(super) enum Kept {
     Long(Box<[u8]>),
 }
 
-impl<'a> Name<'a> {
+impl<'a> CounterKey<'a> {
     pub(super) fn new(hasher: &RandomState, cell: &'a [u8], record: &'a RecordId) -> Self {
         Self::of(hasher, cell, record.as_bytes())
     }
@@ -66,11 +66,11 @@ impl Kept {
         }
     }
 
-    /// What [`Name::hash`] was.
+    /// What [`CounterKey::hash`] was.
     pub(super) fn hash(&self, hasher: &RandomState) -> u64 {
         let bytes = self.bytes();
         let parts = bytes.split_at_checked(bytes.len().saturating_sub(RecordId::LENGTH));
-        parts.map_or(0, |(cell, record)| Name::of(hasher, cell, record).hash)
+        parts.map_or(0, |(cell, record)| CounterKey::of(hasher, cell, record).hash)
     }
 }
 
@@ -85,14 +85,14 @@ mod tests {
         let record = RecordId::alone(Algorithm::TokenBucket);
         for length in 0..3 * SHORT {
             let cell = vec![b'a'; length];
-            let name = Name::new(&hasher, &cell, &record);
+            let name = CounterKey::new(&hasher, &cell, &record);
             let kept = name.keep();
             assert!(name.is(&kept) && kept.hash(&hasher) == name.hash);
             assert_eq!(matches!(kept, Kept::Short { .. }), length + RecordId::LENGTH <= SHORT);
             let longer = [&cell[..], b"a"].concat();
-            assert!(!Name::new(&hasher, &longer, &record).is(&kept));
+            assert!(!CounterKey::new(&hasher, &longer, &record).is(&kept));
             let other = RecordId::alone(Algorithm::FixedWindow);
-            assert!(!Name::new(&hasher, &cell, &other).is(&kept));
+            assert!(!CounterKey::new(&hasher, &cell, &other).is(&kept));
         }
     }
 }

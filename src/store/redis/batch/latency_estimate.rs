@@ -18,14 +18,14 @@ const WEIGHT: u64 = 4;
 
 /// How fast a server decides, and how much it has to.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct LatencyEstimate {
     under_way: usize,
     /// What a call takes, in nanoseconds.
     each: u64,
     landed_at: Option<Instant>,
 }
 
-impl Pace {
+impl LatencyEstimate {
     /// Takes note that so many calls were sent.
     pub(super) const fn sent(&mut self, calls: usize) {
         self.under_way = self.under_way.saturating_add(calls);
@@ -37,13 +37,13 @@ impl Pace {
     }
 
     /// Takes note that so many calls are no longer waited for.
-    pub(super) const fn lost(&mut self, calls: usize) {
+    pub(super) const fn fail_batch(&mut self, calls: usize) {
         self.under_way = self.under_way.saturating_sub(calls);
     }
 
     /// Takes note that so many calls which were sent together were answered.
     pub(super) fn landed(&mut self, calls: usize, sent_at: Instant, now: Instant) {
-        self.lost(calls);
+        self.fail_batch(calls);
         // Those that were sent before had their turn first.
         let begun = self.landed_at.replace(now).map_or(sent_at, |landed_at| landed_at.max(sent_at));
         if calls < TELLING {
@@ -73,41 +73,41 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// One of a server that takes 4 µs for a call, with so many under way.
-    fn pace(under_way: usize) -> Pace {
-        let (mut pace, mut now) = (Pace::default(), Instant::now());
+    fn latency(under_way: usize) -> LatencyEstimate {
+        let (mut latency, mut now) = (LatencyEstimate::default(), Instant::now());
         for _ in 0..10 {
-            pace.sent(500);
-            pace.landed(500, now, now + 2 * MS);
+            latency.sent(500);
+            latency.landed(500, now, now + 2 * MS);
             now += 2 * MS;
         }
-        pace.sent(under_way);
-        pace
+        latency.sent(under_way);
+        latency
     }
 
     #[test]
     fn a_call_is_in_time_as_long_as_those_before_it_leave_time() {
-        assert!(pace(1_000).is_in_time(1_400, 10 * MS));
-        assert!(!pace(1_000).is_in_time(1_600, 10 * MS));
-        assert!(pace(1_000).is_in_time(1_600, 20 * MS));
+        assert!(latency(1_000).is_in_time(1_400, 10 * MS));
+        assert!(!latency(1_000).is_in_time(1_600, 10 * MS));
+        assert!(latency(1_000).is_in_time(1_600, 20 * MS));
     }
 
     #[test]
     fn of_two_flights_under_way_the_second_takes_the_time_after_the_first() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
-        pace.sent(500);
-        pace.sent(500);
-        pace.landed(500, now, now + 2 * MS);
-        pace.landed(500, now, now + 4 * MS);
-        assert_eq!((pace.each, pace.under_way), (4_000, 0));
+        let (mut latency, now) = (LatencyEstimate::default(), Instant::now());
+        latency.sent(500);
+        latency.sent(500);
+        latency.landed(500, now, now + 2 * MS);
+        latency.landed(500, now, now + 4 * MS);
+        assert_eq!((latency.each, latency.under_way), (4_000, 0));
     }
 
     #[test]
     fn few_calls_say_nothing_and_are_always_in_time() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
-        pace.sent(1);
-        pace.landed(1, now, now + MS);
-        assert!(pace.is_in_time(4_000, MS), "nothing is known yet");
-        let mut slow = Pace::default();
+        let (mut latency, now) = (LatencyEstimate::default(), Instant::now());
+        latency.sent(1);
+        latency.landed(1, now, now + MS);
+        assert!(latency.is_in_time(4_000, MS), "nothing is known yet");
+        let mut slow = LatencyEstimate::default();
         slow.sent(300);
         slow.landed(300, now, now + 1_000 * MS);
         assert!(slow.is_in_time(MANY - 1, MS) && !slow.is_in_time(MANY, MS));

@@ -12,8 +12,8 @@ use tokio::{
 use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
 
 use super::{
-    RedisSettings, RedisStore, access::Access, address::Address, sentinels::Sentinels, target::ConnectError,
-    topology::Topology,
+    RedisSettings, RedisStore, address::Address, connect::ConnectTemplate, sentinels::Sentinels,
+    target::ConnectError, topology::Topology,
 };
 use crate::store::StoreError;
 
@@ -29,14 +29,14 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Where to hear what is published: any node of a cluster knows, and whatever follows a master.
-pub(super) enum Ears {
+pub(super) enum Subscription {
     One(Box<Client>),
-    Master(Box<(Access, Sentinels)>),
-    Cluster(Box<Access>, usize),
+    Master(Box<(ConnectTemplate, Sentinels)>),
+    Cluster(Box<ConnectTemplate>, usize),
 }
 
 impl RedisStore {
-    /// Calls `heard` for whatever is published in a channel, and after each interruption, in which something may have
+    /// Calls `recovered` for whatever is published in a channel, and after each interruption, in which something may have
     /// been missed. Never ends.
     ///
     /// # Errors
@@ -45,14 +45,14 @@ impl RedisStore {
         &self,
         settings: &RedisSettings,
         channel: &[u8],
-        heard: impl Fn(),
+        recovered: impl Fn(),
     ) -> Result<Infallible, StoreError> {
-        let mut ears = settings.ears()?;
+        let mut subscription = settings.subscription()?;
         let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
         let mut outage = OutageLog::default();
         loop {
             let begun = Instant::now();
-            let error = match self.hear(&mut ears, channel, &heard).await {
+            let error = match self.hear(&mut subscription, channel, &recovered).await {
                 Ok(never) => match never {},
                 Err(error) => error,
             };
@@ -71,37 +71,37 @@ impl RedisStore {
     /// Listens until the connection breaks.
     async fn hear(
         &self,
-        ears: &mut Ears,
+        subscription: &mut Subscription,
         channel: &[u8],
-        heard: &impl Fn(),
+        recovered: &impl Fn(),
     ) -> Result<Infallible, ConnectError> {
-        let client = self.client(ears).await?;
+        let client = self.client(subscription).await?;
         let mut connection = within(client.get_async_pubsub()).await?;
         within(connection.subscribe(channel)).await?;
-        heard();
+        recovered();
         let (mut sink, mut messages) = connection.split();
         let mut probes = interval(PROBE_INTERVAL);
         loop {
             select! {
                 message = messages.next() => match message {
-                    Some(_) => heard(),
-                    None => return Err(broken("the connection broke").into()),
+                    Some(_) => recovered(),
+                    None => return Err(broken("the connection disconnected").into()),
                 },
                 _ = probes.tick() => drop(within(sink.ping::<Value>()).await?),
             }
         }
     }
 
-    async fn client(&self, ears: &mut Ears) -> Result<Client, ConnectError> {
-        match (ears, &self.shared.servers) {
-            (Ears::One(client), _) => Ok(Client::clone(client)),
-            (Ears::Master(master), _) => {
+    async fn client(&self, subscription: &mut Subscription) -> Result<Client, ConnectError> {
+        match (subscription, &self.shared.servers) {
+            (Subscription::One(client), _) => Ok(Client::clone(client)),
+            (Subscription::Master(master), _) => {
                 let (access, sentinels) = &mut **master;
                 let named = sentinels.ask().await?;
                 let named = named.first().ok_or_else(|| broken("no master is named"))?;
                 Ok(access.client(&named.address)?)
             }
-            (Ears::Cluster(access, turn), Topology::Cluster(cluster)) => {
+            (Subscription::Cluster(access, turn), Topology::Cluster(cluster)) => {
                 // Another one each time, for one may be out of reach.
                 let nodes: Vec<Address> = cluster.nodes();
                 let at = turn.checked_rem(nodes.len()).unwrap_or_default();
@@ -109,7 +109,7 @@ impl RedisStore {
                 let node = nodes.get(at).ok_or_else(|| broken("no node is known"))?;
                 Ok(access.client(node)?)
             }
-            (Ears::Cluster(..), Topology::Single(_)) => Err(broken("no cluster").into()),
+            (Subscription::Cluster(..), Topology::Single(_)) => Err(broken("no cluster").into()),
         }
     }
 }

@@ -13,9 +13,9 @@ use std::{num::NonZeroU64, time::Duration};
 
 use tokio::time::Instant;
 
-use super::demand::{Rate, Whole};
+use super::demand::{Rate, SharedRate};
 use crate::{
-    algorithm::{Policy, Verdict, Wish},
+    algorithm::{Policy, Prefetch, Verdict},
     descriptor::Hits,
 };
 
@@ -46,7 +46,7 @@ pub(super) struct Reserve {
     spent: u64,
     demand: Rate,
     /// The demand of everybody.
-    whole: Whole,
+    whole: SharedRate,
     /// Whether Redis was asked for tokens and did not answer yet.
     is_asked: bool,
 }
@@ -60,7 +60,7 @@ struct Basis {
 
 /// Tokens that were not spent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leftover {
+pub(super) struct Unused {
     pub(super) policy: Policy,
     amount: NonZeroU64,
     basis: Basis,
@@ -75,7 +75,7 @@ impl Reserve {
             basis: None,
             spent: 0,
             demand,
-            whole: Whole::default(),
+            whole: SharedRate::default(),
             is_asked: false,
         }
     }
@@ -108,7 +108,7 @@ impl Reserve {
     }
 
     /// What to charge ahead with the next call, if anything.
-    pub(super) fn wish(&mut self, policy: &Policy, now: Instant) -> Option<Wish> {
+    pub(super) fn wish(&mut self, policy: &Policy, now: Instant) -> Option<Prefetch> {
         let demand = self.demand.at(now);
         let most = demand * fill_of(policy).as_secs_f64();
         // As long as nothing was seen of others, everybody would think to be alone.
@@ -119,7 +119,7 @@ impl Reserve {
         self.is_asked = true;
         let caution = if is_bucket(policy) { CAUTION_OF_BUCKETS } else { CAUTION };
         let share = demand / self.whole.per_second().max(demand) / caution;
-        Some(Wish {
+        Some(Prefetch {
             most: most as u32,
             share: (share * PARTS) as u16,
             hold_millis: u16::try_from(longest_hold(policy).as_millis()).unwrap_or(u16::MAX),
@@ -139,13 +139,13 @@ impl Reserve {
         verdict: &Verdict,
         reserved: u32,
         sent_at: Instant,
-    ) -> Option<Leftover> {
+    ) -> Option<Unused> {
         self.is_asked = false;
         self.whole.see(policy, verdict, reserved);
         if reserved == 0 {
             return None;
         }
-        let before = self.left_over(policy);
+        let before = self.unused(policy);
         let lasts = 2.0 * f64::from(reserved) / self.demand.at(sent_at).max(1.0);
         let hold = Duration::from_secs_f64(lasts).clamp(SHORTEST_HOLD, longest_hold(policy));
         let counts = policy.reserved_until(verdict.decided_at);
@@ -163,18 +163,18 @@ impl Reserve {
     }
 
     /// What is not spent and can't be any more.
-    pub(super) fn expired(&mut self, policy: &Policy, now: Instant) -> Option<Leftover> {
-        (self.spend_by <= now).then(|| self.left_over(policy)).flatten()
+    pub(super) fn expired(&mut self, policy: &Policy, now: Instant) -> Option<Unused> {
+        (self.spend_by <= now).then(|| self.unused(policy)).flatten()
     }
 
     /// What is not spent, which then is held no more.
-    pub(super) fn left_over(&mut self, policy: &Policy) -> Option<Leftover> {
+    pub(super) fn unused(&mut self, policy: &Policy) -> Option<Unused> {
         let amount = NonZeroU64::new(std::mem::take(&mut self.tokens))?;
-        Some(Leftover { policy: *policy, amount, basis: self.basis? })
+        Some(Unused { policy: *policy, amount, basis: self.basis? })
     }
 }
 
-impl Leftover {
+impl Unused {
     /// So many tokens that were charged with a call that was sent at `sent_at`, at the latest.
     pub(super) fn new(policy: &Policy, amount: u32, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
         let amount = NonZeroU64::new(u64::from(amount))?;

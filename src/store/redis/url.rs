@@ -11,7 +11,7 @@ const EXPECTED: &str = "expected redis://HOST:PORT, rediss://HOST:PORT, redis+un
 
 /// The servers that make up a store. `Display` and `Debug` show no secret.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Servers {
+pub enum RedisUrl {
     /// One server, at a URL of the form that the client itself reads.
     One(String),
     /// The server that Sentinel names.
@@ -55,7 +55,7 @@ impl fmt::Debug for Login {
     }
 }
 
-impl FromStr for Servers {
+impl FromStr for RedisUrl {
     /// What was expected; it quotes nothing, since the text may have a password anywhere.
     type Err = String;
 
@@ -72,7 +72,7 @@ impl FromStr for Servers {
     }
 }
 
-fn one(url: &str, rest: &str) -> Result<Servers, String> {
+fn one(url: &str, rest: &str) -> Result<RedisUrl, String> {
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     split_login(authority)?;
@@ -89,7 +89,7 @@ fn one(url: &str, rest: &str) -> Result<Servers, String> {
         _ if url.into_connection_info().is_err() => {
             Err("expected redis://HOST:PORT/DATABASE: its port or its database is no such number, or its host is none".into())
         }
-        _ => Ok(Servers::One(url.into())),
+        _ => Ok(RedisUrl::One(url.into())),
     }
 }
 
@@ -160,7 +160,7 @@ fn decoded(text: &str) -> Result<String, String> {
 }
 
 /// The URL, with `***` in place of every password.
-impl fmt::Display for Servers {
+impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(url) => f.write_str(&masked(url)),
@@ -187,7 +187,7 @@ impl fmt::Display for Servers {
     }
 }
 
-impl fmt::Debug for Servers {
+impl fmt::Debug for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn shown(url: &str) -> String {
-        url.parse::<Servers>().map_or_else(|error| format!("! {error}"), |servers| servers.to_string())
+        url.parse::<RedisUrl>().map_or_else(|error| format!("! {error}"), |servers| servers.to_string())
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
         ] {
             assert_eq!(shown(url), expected);
         }
-        let Ok(Servers::Cluster(cluster)) = "redis+cluster://me%3a:p%C3%A9%25@a".parse() else {
+        let Ok(RedisUrl::Cluster(cluster)) = "redis+cluster://me%3a:p%C3%A9%25@a".parse() else {
             panic!("valid")
         };
         let login = cluster.login.map(|login| (login.user, login.password));

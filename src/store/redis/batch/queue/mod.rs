@@ -11,16 +11,16 @@ use hashbrown::HashTable;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Answer, Request,
-    group::{Group, Rider, Waiting},
-    pace::Pace,
+    Answer, Submission,
+    group::{Group, Waiter, Waiting},
+    latency_estimate::LatencyEstimate,
 };
 use crate::{
     algorithm::Charging,
     descriptor::Hits,
     store::{
-        call::{Ask, Call},
         redis::connection::SendError,
+        request::{Check, TagRequest},
     },
 };
 
@@ -44,7 +44,7 @@ pub(super) struct Queue {
     /// No time of anyone who waits is over before this.
     earliest: Option<Instant>,
     gate: Gate,
-    pub(super) pace: Pace,
+    pub(super) latency: LatencyEstimate,
     hasher: RandomState,
 }
 
@@ -64,7 +64,7 @@ impl Queue {
 
     /// Callers that wait, and calls that are under way.
     pub(super) const fn waiting(&self) -> (usize, usize) {
-        (self.callers, self.pace.under_way())
+        (self.callers, self.latency.under_way())
     }
 
     /// Why a call would fail at once, if it would.
@@ -86,7 +86,7 @@ impl Queue {
     /// Why calls may not wait; [`SendError::Crowded`] when so many do that it would be answered too late.
     pub(super) fn push(
         &mut self,
-        request: Request<'_>,
+        request: Submission<'_>,
         answer: oneshot::Sender<Answer>,
     ) -> Result<bool, SendError> {
         self.check()?;
@@ -95,10 +95,11 @@ impl Queue {
         }
         let was_empty = self.waiting.is_empty();
         self.earliest = earlier(self.earliest, Some(request.deadline));
-        let Request { call, clock, made_at, deadline } = request;
+        let Submission { call, clock, made_at, deadline } = request;
         let within = deadline.saturating_duration_since(made_at);
-        let has_room = self.waiting.len() < MOST_WAITING && self.pace.is_in_time(self.waiting.len(), within);
-        let rider = Rider::new(answer, deadline);
+        let has_room =
+            self.waiting.len() < MOST_WAITING && self.latency.is_in_time(self.waiting.len(), within);
+        let waiter = Waiter::new(answer, deadline);
         let hash = can_be_joined(call).then(|| self.hash_of(call));
         if let Some(hash) = hash {
             let Self { waiting, joinable, gone, callers, .. } = self;
@@ -112,7 +113,7 @@ impl Queue {
                 let at = usize::try_from(place.wrapping_sub(*gone)).ok()?;
                 waiting.get_mut(at)
             }) {
-                group.riders.push(rider);
+                group.waiters.push(waiter);
                 *callers = callers.saturating_add(1);
                 return Ok(was_empty);
             }
@@ -128,7 +129,7 @@ impl Queue {
             return Err(SendError::Crowded);
         }
         self.callers = self.callers.saturating_add(1);
-        self.waiting.push_back(Box::new(Group::new(call.clone(), clock, rider, hash)));
+        self.waiting.push_back(Box::new(Group::new(call.clone(), clock, waiter, hash)));
         Ok(was_empty)
     }
 
@@ -149,7 +150,7 @@ impl Queue {
         let group = self.waiting.pop_front()?;
         let place = self.gone;
         self.gone = place.wrapping_add(1);
-        self.callers = self.callers.saturating_sub(group.riders.len());
+        self.callers = self.callers.saturating_sub(group.waiters.len());
         if let Some(hash) = group.hash
             && let Ok(entry) = self.joinable.find_entry(hash, |known| *known == place)
         {
@@ -198,7 +199,7 @@ impl Queue {
         let Self { waiting, joinable, gone, callers, .. } = self;
         *gone = gone.wrapping_add(waiting.len() as u64);
         waiting.retain_mut(|group| group.keep_waiting());
-        *callers = waiting.iter().map(|group| group.riders.len()).sum();
+        *callers = waiting.iter().map(|group| group.waiters.len()).sum();
         joinable.clear();
         let hash_at =
             |place: &u64| group_at(waiting, *gone, *place).and_then(|group| group.hash).unwrap_or_default();
@@ -209,11 +210,11 @@ impl Queue {
         }
     }
 
-    fn hash_of(&self, call: &Call) -> u64 {
+    fn hash_of(&self, call: &TagRequest) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         for cell in &call.cells {
             hasher.write(cell.key.as_bytes());
-            cell.asks.iter().for_each(|ask| hasher.write(ask.record.as_bytes()));
+            cell.checks.iter().for_each(|ask| hasher.write(ask.record.as_bytes()));
         }
         hasher.finish()
     }
@@ -229,12 +230,13 @@ fn group_at(waiting: &VecDeque<Waiting>, gone: u64, place: u64) -> Option<&Group
 
 /// Whether making the call several times is the same as making each of its asks several times: its counters are
 /// charged each for itself, and each is asked once. What gives back is made alone, as is what is kept hit by hit.
-fn can_be_joined(call: &Call) -> bool {
+fn can_be_joined(call: &TagRequest) -> bool {
     let [cell] = call.cells.as_slice() else { return false };
-    let is_printable =
-        |ask: &Ask| matches!(ask.hits, Hits::Peek | Hits::Charge(_)) && !ask.policy.algorithm().has_own_key();
+    let is_printable = |ask: &Check| {
+        matches!(ask.hits, Hits::Peek | Hits::Charge(_)) && !ask.policy.algorithm().has_own_key()
+    };
     call.charging == Charging::EachForItself
-        && cell.asks.iter().all(|ask| is_printable(ask) && cell.asks_once(ask.record))
+        && cell.checks.iter().all(|ask| is_printable(ask) && cell.checks_once(ask.record))
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use std::{
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
-use super::{Batcher, Handle, Local, Request, ScriptClock};
+use super::{Batcher, Handle, Local, ScriptClock, Submission};
 use crate::{
     metrics,
-    store::{call::Calls, later::Turn},
+    store::{background::Turn, request::Requests},
 };
 
 /// How long after its time what is left over may be held.
@@ -24,11 +24,11 @@ pub(super) async fn give_back(handle: Weak<Handle>, local: Arc<Local>, timeout: 
         loop {
             sleep(EVERY).await;
             let Some(handle) = handle.upgrade() else { return };
-            let leftovers = local.left_over(Instant::now());
-            if !leftovers.calls.is_empty() {
-                tokio::spawn(send(Batcher { handle }, leftovers.calls, timeout, leftovers.turn));
+            let unused = local.unused(Instant::now());
+            if !unused.calls.is_empty() {
+                tokio::spawn(send(Batcher { handle }, unused.calls, timeout, unused.turn));
             }
-            if !leftovers.may_be_more {
+            if !unused.may_be_more {
                 break;
             }
         }
@@ -36,10 +36,11 @@ pub(super) async fn give_back(handle: Weak<Handle>, local: Arc<Local>, timeout: 
 }
 
 /// Sends each once: the server that answers a second time may be another one, which was never charged.
-async fn send(server: Batcher, calls: Calls, timeout: Duration, turn: Option<Arc<Turn>>) {
+async fn send(server: Batcher, calls: Requests, timeout: Duration, turn: Option<Arc<Turn>>) {
     let made_at = Instant::now();
     let deadline = made_at.checked_add(timeout).unwrap_or(made_at);
-    let requests = calls.iter().map(|call| Request { call, clock: ScriptClock::Server, made_at, deadline });
+    let requests =
+        calls.iter().map(|call| Submission { call, clock: ScriptClock::Server, made_at, deadline });
     for answer in join_all(requests.map(|request| server.decide(request))).await {
         metrics::given_back(answer.is_ok());
     }

@@ -9,12 +9,12 @@ use crate::{
     store::{key::CellKey, redis::ScriptClock},
 };
 
-fn call(value: &str, hits: Hits) -> Call {
+fn call(value: &str, hits: Hits) -> TagRequest {
     let quota = Quota { limit: 9, window: Window::from_seconds(60).expect("in range") };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let ask = Ask { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
-    Call::new(Charging::EachForItself, CellKey::open("d", [Entry { key: "k", value }].into_iter()), ask)
+    let ask = Check { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
+    TagRequest::new(Charging::EachForItself, CellKey::open("d", [Entry { key: "k", value }].into_iter()), ask)
 }
 
 struct Queued {
@@ -29,24 +29,24 @@ impl Queued {
     }
 
     /// Adds a call whose caller waits for so many milliseconds.
-    fn push(&mut self, call: &Call, clock: ScriptClock, millis: u64) -> bool {
+    fn push(&mut self, call: &TagRequest, clock: ScriptClock, millis: u64) -> bool {
         self.try_push(call, clock, millis).expect("there is room")
     }
 
-    fn try_push(&mut self, call: &Call, clock: ScriptClock, millis: u64) -> Result<bool, SendError> {
+    fn try_push(&mut self, call: &TagRequest, clock: ScriptClock, millis: u64) -> Result<bool, SendError> {
         let (sender, answer) = oneshot::channel();
         self.answers.push(answer);
         let deadline = self.begun + Duration::from_millis(millis);
-        self.queue.push(Request { call, clock, made_at: self.begun, deadline }, sender)
+        self.queue.push(Submission { call, clock, made_at: self.begun, deadline }, sender)
     }
 
-    fn push_now(&mut self, call: &Call) -> bool {
+    fn push_now(&mut self, call: &TagRequest) -> bool {
         self.push(call, ScriptClock::Server, 10)
     }
 
     /// How many callers each of the next calls has.
     fn take(&mut self, most: usize) -> Vec<usize> {
-        self.queue.take(most).iter().map(|group| group.riders.len()).collect()
+        self.queue.take(most).iter().map(|group| group.waiters.len()).collect()
     }
 
     fn error(&mut self, at: usize) -> Option<String> {
@@ -78,12 +78,12 @@ fn what_gives_back_and_what_is_charged_all_or_none_goes_alone() {
         queued.push_now(&call("a", hits));
         queued.push_now(&call("a", hits));
     }
-    let all_or_none = Call { charging: Charging::AllOrNone, ..call("a", Hits::ONE) };
+    let all_or_none = TagRequest { charging: Charging::AllOrNone, ..call("a", Hits::ONE) };
     queued.push_now(&all_or_none);
     queued.push_now(&all_or_none);
     let mut twice = call("a", Hits::ONE);
     let cell = &mut twice.cells[0];
-    cell.asks.push(cell.asks[0]);
+    cell.checks.push(cell.checks[0]);
     queued.push_now(&twice);
     queued.push_now(&twice);
     assert_eq!(queued.take(9), [1; 8]);
@@ -92,7 +92,7 @@ fn what_gives_back_and_what_is_charged_all_or_none_goes_alone() {
 #[test]
 fn places_stay_right_when_a_part_is_taken() {
     let mut queued = Queued::new();
-    let calls: Vec<Call> = (0..50).map(|at| call(&at.to_string(), Hits::ONE)).collect();
+    let calls: Vec<TagRequest> = (0..50).map(|at| call(&at.to_string(), Hits::ONE)).collect();
     let (mut pushed, mut taken) = (0, 0);
     for _ in 0..20 {
         calls.iter().for_each(|call| _ = queued.push_now(call));

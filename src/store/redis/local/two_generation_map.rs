@@ -15,16 +15,16 @@ const HALF: usize = 32_768;
 
 /// A counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Name {
+pub(super) struct CounterName {
     pub(super) cell: CellKey,
     pub(super) record: RecordId,
 }
 
-type Half<T> = HashTable<(Name, T)>;
+type Half<T> = HashTable<(CounterName, T)>;
 
 /// What is known, by counter.
 #[derive(Debug)]
-pub(super) struct Generations<T> {
+pub(super) struct TwoGenerationMap<T> {
     newer: Half<T>,
     older: Half<T>,
     /// What was in the older half until it was replaced.
@@ -32,14 +32,14 @@ pub(super) struct Generations<T> {
     hasher: RandomState,
 }
 
-impl<T> Default for Generations<T> {
+impl<T> Default for TwoGenerationMap<T> {
     fn default() -> Self {
         let [newer, older, forgotten] = [(); 3].map(|()| Half::new());
         Self { newer, older, forgotten, hasher: RandomState::default() }
     }
 }
 
-impl<T> Generations<T> {
+impl<T> TwoGenerationMap<T> {
     pub(super) fn is_empty(&self) -> bool {
         self.newer.is_empty() && self.older.is_empty()
     }
@@ -60,25 +60,25 @@ impl<T> Generations<T> {
     }
 
     /// What was forgotten since this was asked.
-    pub(super) fn forgotten(&mut self) -> impl Iterator<Item = (Name, T)> + use<T> {
+    pub(super) fn forgotten(&mut self) -> impl Iterator<Item = (CounterName, T)> + use<T> {
         mem::take(&mut self.forgotten).into_iter()
     }
 
     fn find(&mut self, cell: &CellKey, record: RecordId, new: impl FnOnce() -> Option<T>) -> Option<&mut T> {
         let hash = hash(&self.hasher, cell, record);
-        let is_it = |(name, _): &(Name, T)| name.record == record && name.cell == *cell;
+        let is_it = |(name, _): &(CounterName, T)| name.record == record && name.cell == *cell;
         let newer = match self.newer.find_entry(hash, is_it) {
             Ok(entry) => return Some(&mut entry.into_mut().1),
             Err(absent) => absent.into_table(),
         };
         let known = match self.older.find_entry(hash, is_it) {
             Ok(entry) => entry.remove().0,
-            Err(_) => (Name { cell: cell.clone(), record }, new()?),
+            Err(_) => (CounterName { cell: cell.clone(), record }, new()?),
         };
         if newer.len() >= HALF {
             self.forgotten = mem::replace(&mut self.older, mem::take(newer));
         }
-        let rehash = |(name, _): &(Name, T)| hash_of(&self.hasher, name);
+        let rehash = |(name, _): &(CounterName, T)| hash_of(&self.hasher, name);
         Some(&mut newer.insert_unique(hash, known, rehash).into_mut().1)
     }
 }
@@ -87,7 +87,7 @@ fn hash(hasher: &RandomState, cell: &CellKey, record: RecordId) -> u64 {
     hasher.hash_one((cell.as_bytes(), record.as_bytes()))
 }
 
-fn hash_of(hasher: &RandomState, name: &Name) -> u64 {
+fn hash_of(hasher: &RandomState, name: &CounterName) -> u64 {
     hash(hasher, &name.cell, name.record)
 }
 
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_is_used_stays_and_the_rest_is_forgotten_once() {
         let record = RecordId::alone(Algorithm::FixedWindow);
-        let mut known = Generations::default();
+        let mut known = TwoGenerationMap::default();
         assert!(known.get(&cell(0), record).is_none() && known.is_empty());
         let mut forgotten = 0;
         for number in 0..HALF * 5 {

@@ -60,9 +60,9 @@ impl Keeper {
                     if self.stay(connection).await.is_err() {
                         return;
                     }
-                    self.report.send_replace(State::Down("the connection broke".into()));
+                    self.report.send_replace(State::Down("the connection disconnected".into()));
                     if self.outage.failed() {
-                        tracing::warn!(server = %self.target, "Redis connection lost");
+                        tracing::warn!(server = %self.target, "Redis connection fail_batch");
                     }
                     // A connection that breaks at once, as to a server that takes no writes, does not reset the backoff.
                     if begun.elapsed() > MAX_BACKOFF {
@@ -102,7 +102,7 @@ impl Keeper {
                 pending::<Infallible>().await
             };
             tokio::select! {
-                broke = breaks.wait_for(|broken| broken >= number) => return broke.map(drop),
+                disconnected = breaks.wait_for(|broken| broken >= number) => return disconnected.map(drop),
                 () = silence(connection.clone()) => return Ok(()),
                 other = target.moved() => connection = other,
                 never = settled => match never {},

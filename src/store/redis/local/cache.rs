@@ -6,44 +6,44 @@ use tokio::time::Instant;
 
 use super::{
     denial::Denial,
-    generations::{Generations, Name},
-    reserve::{Leftover, Reserve},
+    reservation::{Reserve, Unused},
+    two_generation_map::{CounterName, TwoGenerationMap},
 };
 use crate::{
     SyncMode,
-    algorithm::{Charging, Policy, Verdict, Wish},
+    algorithm::{Charging, Policy, Prefetch, Verdict},
     descriptor::Hits,
     metrics::{self, Way},
-    store::call::{Ask, Call, Calls, Cell, Verdicts},
+    store::request::{Cell, Check, Requests, TagRequest, Verdicts},
 };
 
 /// What is known of counters.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    accounts: Generations<Account>,
+pub(super) struct CounterCache {
+    accounts: TwoGenerationMap<CacheEntry>,
     /// Counters that were charged ahead, by when it must be spent, in the order of the grants.
-    settle: BTreeMap<(Instant, u64), Name>,
+    settle: BTreeMap<(Instant, u64), CounterName>,
     grants: u64,
     /// What is to be given back.
-    leftovers: Vec<(Name, Leftover)>,
+    unused_tokens: Vec<(CounterName, Unused)>,
 }
 
 /// What is known of one counter.
 #[derive(Debug)]
-struct Account {
+struct CacheEntry {
     /// By which this was found out.
     policy: Policy,
     denial: Option<Denial>,
     reserve: Option<Box<Reserve>>,
 }
 
-impl Account {
+impl CacheEntry {
     const fn new(policy: Policy) -> Self {
         Self { policy, denial: None, reserve: None }
     }
 
     /// Decides an ask, if it can.
-    fn decide(&mut self, ask: &Ask, now: Instant) -> Option<(Verdict, Way)> {
+    fn decide(&mut self, ask: &Check, now: Instant) -> Option<(Verdict, Way)> {
         if self.policy != ask.policy {
             return None;
         }
@@ -56,35 +56,35 @@ impl Account {
     }
 }
 
-impl Known {
+impl CounterCache {
     pub(super) fn is_empty(&self) -> bool {
         self.accounts.is_empty()
     }
 
     /// Whether something may have to be given back, now or later.
     pub(super) fn is_unsettled(&self) -> bool {
-        !self.settle.is_empty() || !self.leftovers.is_empty()
+        !self.settle.is_empty() || !self.unused_tokens.is_empty()
     }
 
     /// Notes that a call comes, for those of its counters that may be charged ahead.
-    pub(super) fn expect(&mut self, call: &Call, now: Instant) {
-        for (cell, ask) in call.asks_with_cells() {
+    pub(super) fn expect(&mut self, call: &TagRequest, now: Instant) {
+        for (cell, ask) in call.checks_with_cells() {
             if ask.sync == SyncMode::Strict || ask.policy.algorithm().has_own_key() {
                 continue;
             }
-            let new = || Account::new(ask.policy);
+            let new = || CacheEntry::new(ask.policy);
             let Some(account) = self.accounts.get_or_insert(&cell.key, ask.record, new) else { continue };
             if account.policy != ask.policy {
-                let before = mem::replace(account, Account::new(ask.policy));
-                let name = Name { cell: cell.key.clone(), record: ask.record };
-                self.leftovers.extend(before.left_over().map(|leftover| (name, leftover)));
+                let before = mem::replace(account, CacheEntry::new(ask.policy));
+                let name = CounterName { cell: cell.key.clone(), record: ask.record };
+                self.unused_tokens.extend(before.unused().map(|unused| (name, unused)));
             }
             account.reserve.get_or_insert_with(|| Box::new(Reserve::new(now))).expect(ask.hits, now);
         }
     }
 
     /// Decides a call, if what is known suffices.
-    pub(super) fn decide(&mut self, call: &Call, now: Instant) -> Option<Verdicts> {
+    pub(super) fn decide(&mut self, call: &TagRequest, now: Instant) -> Option<Verdicts> {
         if self.is_empty() {
             return None;
         }
@@ -97,9 +97,9 @@ impl Known {
     }
 
     /// What to charge ahead of a counter.
-    pub(super) fn wish(&mut self, (cell, ask): (&Cell, &Ask), now: Instant) -> Option<Wish> {
+    pub(super) fn wish(&mut self, (cell, ask): (&Cell, &Check), now: Instant) -> Option<Prefetch> {
         // Another ask of the same counter in the call would find less than there was.
-        if ask.hits.charged() == 0 || !cell.asks_once(ask.record) {
+        if ask.hits.charged() == 0 || !cell.checks_once(ask.record) {
             return None;
         }
         let account =
@@ -107,7 +107,7 @@ impl Known {
         account.reserve.as_mut()?.wish(&ask.policy, now)
     }
 
-    pub(super) fn forget(&mut self, (cell, ask): (&Cell, &Ask)) {
+    pub(super) fn forget(&mut self, (cell, ask): (&Cell, &Check)) {
         if let Some(account) = self.accounts.get(&cell.key, ask.record) {
             account.denial = None;
             account.reserve.iter_mut().for_each(|reserve| reserve.was_refused());
@@ -115,9 +115,9 @@ impl Known {
     }
 
     /// Decides counters each for itself, or none of them.
-    fn each(&mut self, call: &Call, now: Instant) -> Option<(Verdicts, Way)> {
+    fn each(&mut self, call: &TagRequest, now: Instant) -> Option<(Verdicts, Way)> {
         let (mut verdicts, mut all_denied) = (Verdicts::new(), Way::Denial);
-        for (cell, ask) in call.asks_with_cells() {
+        for (cell, ask) in call.checks_with_cells() {
             let account = self.accounts.get(&cell.key, ask.record);
             match account.and_then(|account| account.decide(ask, now)) {
                 Some((verdict, way)) => {
@@ -136,8 +136,8 @@ impl Known {
     }
 
     /// Puts back what was spent for the first asks of a call that has to be sent.
-    fn put_back(&mut self, call: &Call, verdicts: &Verdicts) {
-        for ((cell, ask), (_, verdict)) in call.asks_with_cells().zip(verdicts) {
+    fn put_back(&mut self, call: &TagRequest, verdicts: &Verdicts) {
+        for ((cell, ask), (_, verdict)) in call.checks_with_cells().zip(verdicts) {
             if verdict.admitted
                 && let Some(account) = self.accounts.get(&cell.key, ask.record)
             {
@@ -147,9 +147,9 @@ impl Known {
     }
 
     /// Decides a call of which one denial keeps everything from being charged.
-    fn all_or_none(&mut self, call: &Call, now: Instant) -> Option<Verdicts> {
+    fn all_or_none(&mut self, call: &TagRequest, now: Instant) -> Option<Verdicts> {
         let (mut verdicts, mut is_vetoed) = (Verdicts::new(), false);
-        for (cell, ask) in call.asks_with_cells() {
+        for (cell, ask) in call.checks_with_cells() {
             let account =
                 self.accounts.get(&cell.key, ask.record).filter(|account| account.policy == ask.policy)?;
             let verdict = account.denial.as_ref()?.seen(ask.hits, now)?;
@@ -163,7 +163,7 @@ impl Known {
     /// charged.
     pub(super) fn learn(
         &mut self,
-        place: (&Cell, &Ask),
+        place: (&Cell, &Check),
         verdict: &Verdict,
         is_seen: bool,
         reserved: u32,
@@ -172,35 +172,35 @@ impl Known {
         let (cell, ask) = place;
         // What one ask of a counter met may be due to another one of the same call.
         let denial =
-            (is_seen && cell.asks_once(ask.record)).then(|| Denial::new(ask, verdict, sent_at)).flatten();
+            (is_seen && cell.checks_once(ask.record)).then(|| Denial::new(ask, verdict, sent_at)).flatten();
         let may_be_new = denial.is_some() || reserved > 0;
         let account = match may_be_new {
-            true => self.accounts.get_or_insert(&cell.key, ask.record, || Account::new(ask.policy)),
+            true => self.accounts.get_or_insert(&cell.key, ask.record, || CacheEntry::new(ask.policy)),
             false => self.accounts.get(&cell.key, ask.record),
         };
         let Some(account) = account else { return };
         if ask.hits == Hits::reset() {
             // What was charged ahead is charged no more.
-            *account = Account::new(ask.policy);
+            *account = CacheEntry::new(ask.policy);
         }
-        let name = || Name { cell: cell.key.clone(), record: ask.record };
+        let name = || CounterName { cell: cell.key.clone(), record: ask.record };
         if account.policy != ask.policy {
             // What one request brought along must not cost what is held under the rule, nor must what was asked under
             // a rule that has changed since.
             if account.reserve.is_some() {
-                let leftover = Leftover::new(&ask.policy, reserved, verdict, sent_at);
-                self.leftovers.extend(leftover.map(|leftover| (name(), leftover)));
+                let unused = Unused::new(&ask.policy, reserved, verdict, sent_at);
+                self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
                 return;
             }
-            *account = Account::new(ask.policy);
+            *account = CacheEntry::new(ask.policy);
         }
         account.denial = denial;
         if ask.sync == SyncMode::Strict {
             return;
         }
         let reserve = account.reserve.get_or_insert_with(|| Box::new(Reserve::new(sent_at)));
-        let leftover = reserve.learn(&ask.policy, verdict, reserved, sent_at);
-        self.leftovers.extend(leftover.map(|leftover| (name(), leftover)));
+        let unused = reserve.learn(&ask.policy, verdict, reserved, sent_at);
+        self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
         if reserved > 0 {
             self.grants = self.grants.wrapping_add(1);
             self.settle.insert((reserve.spend_by(), self.grants), name());
@@ -210,36 +210,37 @@ impl Known {
     /// Takes what was left over of counters that there was no room for any more.
     pub(super) fn harvest(&mut self) {
         for (name, account) in self.accounts.forgotten() {
-            self.leftovers.extend(account.left_over().map(|leftover| (name, leftover)));
+            self.unused_tokens.extend(account.unused().map(|unused| (name, unused)));
         }
     }
 
     /// What gives back that which was charged ahead and is not spent in time.
-    pub(super) fn settle(&mut self, now: Instant) -> Calls {
+    pub(super) fn settle(&mut self, now: Instant) -> Requests {
         while let Some(first) = self.settle.first_entry().filter(|first| first.key().0 <= now) {
             let name = first.remove();
-            let leftover = self.accounts.get(&name.cell, name.record).and_then(|account| {
+            let unused = self.accounts.get(&name.cell, name.record).and_then(|account| {
                 let policy = account.policy;
                 account.reserve.as_mut()?.expired(&policy, now)
             });
-            self.leftovers.extend(leftover.map(|leftover| (name, leftover)));
+            self.unused_tokens.extend(unused.map(|unused| (name, unused)));
         }
-        let mut calls = Calls::new();
-        for (Name { cell, record }, leftover) in mem::take(&mut self.leftovers) {
-            if let Some(hits) = leftover.hits(now) {
-                let policy = leftover.policy;
-                let ask = Ask { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
-                calls.push(Call::new(Charging::EachForItself, cell, ask));
+        let mut calls = Requests::new();
+        for (CounterName { cell, record }, unused) in mem::take(&mut self.unused_tokens) {
+            if let Some(hits) = unused.hits(now) {
+                let policy = unused.policy;
+                let ask =
+                    Check { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
+                calls.push(TagRequest::new(Charging::EachForItself, cell, ask));
             }
         }
         calls
     }
 }
 
-impl Account {
+impl CacheEntry {
     /// What it holds that is not spent.
-    fn left_over(self) -> Option<Leftover> {
+    fn unused(self) -> Option<Unused> {
         let Self { policy, reserve, .. } = self;
-        reserve?.left_over(&policy)
+        reserve?.unused(&policy)
     }
 }

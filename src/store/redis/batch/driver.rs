@@ -14,7 +14,7 @@ use super::{
     Shared, Terms,
     breaker::Breaker,
     group::{Group, Waiting},
-    landing::Flight,
+    responses::InFlight,
 };
 use crate::{
     metrics,
@@ -28,10 +28,10 @@ use crate::{
 
 /// Writes that may await their answers at the same time. With one, the server has nothing to do while its answers are
 /// handed out; with more, less travels in each.
-const MOST_FLIGHTS: usize = 2;
+const MAX_BATCHES_IN_FLIGHT: usize = 2;
 
 /// Calls in a write at the most: about a millisecond of the server's time.
-const MOST_IN_FLIGHT: usize = 512;
+const MAX_BATCH_CALLS: usize = 512;
 
 /// How late a caller may be told that its time is over.
 const TICK: Duration = Duration::from_millis(1);
@@ -40,7 +40,7 @@ const TICK: Duration = Duration::from_millis(1);
 const OTHERWISE: u32 = 2;
 
 /// What is to be sent.
-struct Departure {
+struct Batch {
     number: u64,
     pipeline: Pipeline,
     over: Current,
@@ -58,7 +58,7 @@ pub(super) struct Driver {
     /// The one over which all was learned that is known. Another one may lead to another server, of which nothing is.
     pub(super) connection: u64,
     /// What is under way, oldest first.
-    pub(super) flights: Vec<Flight>,
+    pub(super) in_flight: Vec<InFlight>,
     /// Calls that a server did nothing about because it does not know the script.
     pub(super) again: Vec<Waiting>,
     sent: u64,
@@ -67,8 +67,8 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(server: String, shared: Arc<Shared>, terms: Terms, local: Arc<Local>) -> Self {
         let breaker = Breaker::new(terms.timeout);
-        let (flights, again) = (Vec::new(), Vec::new());
-        Self { server, shared, terms, local, breaker, way: None, connection: 0, flights, again, sent: 0 }
+        let (in_flight, again) = (Vec::new(), Vec::new());
+        Self { server, shared, terms, local, breaker, way: None, connection: 0, in_flight, again, sent: 0 }
     }
 
     /// Sends and answers until no handle is left.
@@ -83,7 +83,7 @@ impl Driver {
         let mut states = connection.states();
         states.mark_changed();
         while !shared.is_closed.load(Ordering::Acquire) {
-            if let Some(Departure { number, pipeline, mut over }) = self.depart() {
+            if let Some(Batch { number, pipeline, mut over }) = self.next_batch() {
                 let connection = connection.clone();
                 answers.push(async move {
                     let answer = timeout(longest, connection.send_all(&mut over, &pipeline)).await;
@@ -98,11 +98,11 @@ impl Driver {
             }
             tokio::select! {
                 Some((number, answer)) = answers.next(), if !answers.is_empty() => {
-                    self.land(number, answer, &connection);
+                    self.complete(number, answer, &connection);
                 }
                 Some(sign) = signs.next(), if !signs.is_empty() => match sign {
-                    Ok(number) => self.heard(number),
-                    Err(number) => self.broke(number),
+                    Ok(number) => self.recovered(number),
+                    Err(number) => self.disconnected(number),
                 },
                 changed = states.changed() => {
                     // One that waits for a sign on another connection would wait for long.
@@ -126,21 +126,21 @@ impl Driver {
     }
 
     fn is_waited_for(&self) -> bool {
-        let is_owed = !self.flights.is_empty() || !self.again.is_empty();
+        let is_owed = !self.in_flight.is_empty() || !self.again.is_empty();
         is_owed || self.breaker.is_calming() || !self.shared.queue.lock().is_empty()
     }
 
     /// Takes off with what waits.
-    fn depart(&mut self) -> Option<Departure> {
-        if self.way.is_none() || self.breaker.cause().is_some() || self.under_way() >= MOST_FLIGHTS {
+    fn next_batch(&mut self) -> Option<Batch> {
+        if self.way.is_none() || self.breaker.cause().is_some() || self.under_way() >= MAX_BATCHES_IN_FLIGHT {
             return None;
         }
         let now = Instant::now();
         let tells_script = !self.again.is_empty();
         let mut groups = mem::take(&mut self.again);
         groups.retain_mut(|group| group.keep_waiting());
-        while groups.len() < MOST_IN_FLIGHT {
-            let mut taken = self.shared.queue.lock().take(MOST_IN_FLIGHT.saturating_sub(groups.len()));
+        while groups.len() < MAX_BATCH_CALLS {
+            let mut taken = self.shared.queue.lock().take(MAX_BATCH_CALLS.saturating_sub(groups.len()));
             if taken.is_empty() {
                 break;
             }
@@ -157,14 +157,14 @@ impl Driver {
             let clock = groups.first().map(|group| group.clock).unwrap_or_default();
             pipeline.add_command(self.terms.command(groups.iter().map(|group| run(group)), clock));
         }
-        let callers = commands.iter().flatten().map(|group| group.riders.len()).sum::<usize>();
+        let callers = commands.iter().flatten().map(|group| group.waiters.len()).sum::<usize>();
         let calls = commands.iter().map(Vec::len).sum::<usize>();
         metrics::redis_sent(commands.iter().map(Vec::len), callers.saturating_sub(calls));
-        self.shared.queue.lock().pace.sent(calls);
+        self.shared.queue.lock().latency.sent(calls);
         self.sent = self.sent.wrapping_add(1);
         let (number, connection) = (self.sent, self.connection);
-        self.flights.push(Flight { number, connection, sent_at: now, commands, tells_script });
-        Some(Departure { number, pipeline, over })
+        self.in_flight.push(InFlight { number, connection, sent_at: now, commands, tells_script });
+        Some(Batch { number, pipeline, over })
     }
 
     /// Answers those for whom there are tokens by now; says whether there are others, with what is charged ahead for
@@ -174,16 +174,16 @@ impl Driver {
             return true;
         }
         let mut served = 0;
-        for rider in &mut group.riders {
+        for waiter in &mut group.waiters {
             let Some(verdicts) = self.local.decide_again(&group.call, now) else { break };
-            rider.answer(Ok(verdicts));
+            waiter.answer(Ok(verdicts));
             served = usize::saturating_add(served, 1);
         }
-        group.riders.drain(..served);
-        if !group.riders.is_empty() {
-            group.wishes = self.local.wishes(&group.call, now);
+        group.waiters.drain(..served);
+        if !group.waiters.is_empty() {
+            group.prefetches = self.local.prefetches(&group.call, now);
         }
-        !group.riders.is_empty()
+        !group.waiters.is_empty()
     }
 
     /// Distributes calls over commands: those of a command are decided by the same clock.
@@ -206,7 +206,7 @@ impl Driver {
 
     /// Tells those whose time is over so.
     fn expire(&mut self, now: Instant) {
-        let under_way = self.flights.iter_mut().flat_map(|flight| &mut flight.commands).flatten();
+        let under_way = self.in_flight.iter_mut().flat_map(|batch| &mut batch.commands).flatten();
         under_way.for_each(|group| group.expire(now, &SendError::Late));
         self.again.iter_mut().for_each(|group| group.expire(now, &SendError::Unsent));
         self.shared.queue.lock().expire(now);
@@ -214,5 +214,5 @@ impl Driver {
 }
 
 pub(super) fn run(group: &Group) -> Run<'_> {
-    Run { call: &group.call, times: group.times(), wishes: &group.wishes }
+    Run { call: &group.call, times: group.times(), prefetches: &group.prefetches }
 }

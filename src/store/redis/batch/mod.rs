@@ -15,9 +15,9 @@ mod breaker;
 mod driver;
 mod group;
 mod health;
-mod landing;
-mod leftover;
-mod pace;
+mod responses;
+mod return_unused;
+mod latency_estimate;
 mod queue;
 
 use std::{
@@ -47,8 +47,8 @@ use super::{
 use crate::{
     metrics,
     store::{
-        Later,
-        call::{Call, Verdicts},
+        BackgroundQueue,
+        request::{TagRequest, Verdicts},
     },
 };
 
@@ -62,7 +62,7 @@ pub(super) struct Terms {
     /// How long a decision may take.
     pub(super) timeout: Duration,
     /// Turns for calls that nobody waits for.
-    pub(super) later: Later,
+    pub(super) later: BackgroundQueue,
 }
 
 impl Terms {
@@ -72,7 +72,7 @@ impl Terms {
     }
 
     /// What a command was answered that decides one call, once.
-    pub(super) fn read(call: &Call, answer: Value) -> Answer {
+    pub(super) fn read(call: &TagRequest, answer: Value) -> Answer {
         let mut outcomes =
             script::read_replies(iter::once(Run::once(call)), answer).unwrap_or_default().into_iter();
         match outcomes.next() {
@@ -85,8 +85,8 @@ impl Terms {
 
 /// A call with what else decides about it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request<'a> {
-    pub(super) call: &'a Call,
+pub(super) struct Submission<'a> {
+    pub(super) call: &'a TagRequest,
     pub(super) clock: ScriptClock,
     pub(super) made_at: Instant,
     /// When its caller no longer waits.
@@ -152,13 +152,13 @@ impl Batcher {
         let driver = Driver::new(server, Arc::clone(&shared), terms, Arc::clone(&local));
         tokio::spawn(driver.drive(connection.clone()));
         let handle = Arc::new(Handle { shared, connection, local: Arc::clone(&local) });
-        tokio::spawn(leftover::give_back(Arc::downgrade(&handle), local, timeout));
+        tokio::spawn(return_unused::give_back(Arc::downgrade(&handle), local, timeout));
         Self { handle }
     }
 
     /// Has a call decided, by what is known if that suffices, else once and in its turn. It is dropped unsent when the
     /// caller no longer waits for it.
-    pub(super) async fn decide(&self, request: Request<'_>) -> Answer {
+    pub(super) async fn decide(&self, request: Submission<'_>) -> Answer {
         // What a test says of the time is not about now.
         if request.clock == ScriptClock::Server
             && let Some(verdicts) = self.known(request.call, request.made_at)
@@ -175,11 +175,11 @@ impl Batcher {
     }
 
     /// What a call comes to by what is known at this time.
-    pub(super) fn known(&self, call: &Call, now: Instant) -> Option<Verdicts> {
+    pub(super) fn known(&self, call: &TagRequest, now: Instant) -> Option<Verdicts> {
         self.handle.local.decide(call, now)
     }
 
-    fn submit(&self, request: Request<'_>) -> Result<oneshot::Receiver<Answer>, SendError> {
+    fn submit(&self, request: Submission<'_>) -> Result<oneshot::Receiver<Answer>, SendError> {
         let shared = &self.handle.shared;
         let (answer, receiver) = oneshot::channel();
         let was_empty = shared.queue.lock().push(request, answer)?;
@@ -203,7 +203,7 @@ impl Batcher {
     }
 
     /// Forgets what is known of a call's counters, which another one changed.
-    pub(super) fn forget(&self, call: &Call) {
+    pub(super) fn forget(&self, call: &TagRequest) {
         self.handle.local.forget(call);
     }
 
@@ -221,7 +221,7 @@ impl Terms {
             key_prefix: Arc::default(),
             calls_in_command: 1,
             timeout: Duration::ZERO,
-            later: Later::default(),
+            later: BackgroundQueue::default(),
         }
     }
 }

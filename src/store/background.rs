@@ -13,7 +13,7 @@ const MOST: usize = 10_000;
 /// Turns for calls that nobody waits for; clones give out the same ones, and the workers of a process share one of
 /// these.
 #[derive(Clone, Debug, Default)]
-pub struct Later(Arc<Turns>);
+pub struct BackgroundQueue(Arc<Turns>);
 
 #[derive(Debug, Default)]
 struct Turns {
@@ -29,7 +29,7 @@ pub(super) struct Turn {
     calls: usize,
 }
 
-impl Later {
+impl BackgroundQueue {
     /// A turn for so many calls; none when too many have one.
     pub(super) fn begin(&self, calls: usize) -> Option<Turn> {
         let more = |given_out: usize| (given_out < MOST).then(|| given_out.saturating_add(calls));
@@ -64,7 +64,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_for_turns_keeps_nobody_from_taking_one() {
-        let later = Later::default();
+        let later = BackgroundQueue::default();
         later.settled().await;
         let first = later.begin(1).expect("a turn");
         let mut waiting = tokio::spawn({
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn turns_are_bounded() {
-        let later = Later::default();
+        let later = BackgroundQueue::default();
         let turns: Vec<_> = (0..MOST / 2).map(|_| later.begin(2)).collect();
         assert!(turns.iter().all(Option::is_some) && later.begin(1).is_none());
         drop(turns);

@@ -11,7 +11,7 @@ use crate::{
 
 /// What one descriptor asks of one counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ask {
+pub struct Check {
     /// The descriptor's position in its request.
     pub descriptor: usize,
     /// The counter's name in its cell.
@@ -27,7 +27,7 @@ pub struct Ask {
     pub sync: SyncMode,
 }
 
-impl Ask {
+impl Check {
     /// Whether the ask, when denied, keeps the other counters of its call from being charged.
     pub const fn is_veto(&self) -> bool {
         self.vetoes && !self.hits.gives_back()
@@ -49,19 +49,19 @@ pub struct Cell {
     /// The cell's name.
     pub key: CellKey,
     /// What is asked.
-    pub asks: SmallVec<[Ask; 1]>,
+    pub checks: SmallVec<[Check; 1]>,
 }
 
 impl Cell {
     /// Whether only one ask is of the counter.
-    pub fn asks_once(&self, record: RecordId) -> bool {
-        self.asks.iter().filter(|ask| ask.record == record).count() == 1
+    pub fn checks_once(&self, record: RecordId) -> bool {
+        self.checks.iter().filter(|ask| ask.record == record).count() == 1
     }
 }
 
 /// All that a request asks of one hash tag: decided in one atomic step.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct TagRequest {
     /// Cells of one tag, each once.
     pub cells: SmallVec<[Cell; 1]>,
     /// Whether a denial keeps the others from being charged.
@@ -73,12 +73,12 @@ pub type Verdicts = SmallVec<[(usize, Verdict); 1]>;
 
 /// All calls of one request, each for another tag. Most have one, of one ask: room for more, here and above, would be
 /// moved along with every request.
-pub type Calls = SmallVec<[Call; 1]>;
+pub type Requests = SmallVec<[TagRequest; 1]>;
 
-impl Call {
+impl TagRequest {
     /// A call with one ask.
-    pub fn new(charging: Charging, key: CellKey, ask: Ask) -> Self {
-        Self { cells: SmallVec::from_iter([Cell { key, asks: SmallVec::from_iter([ask]) }]), charging }
+    pub fn new(charging: Charging, key: CellKey, ask: Check) -> Self {
+        Self { cells: SmallVec::from_iter([Cell { key, checks: SmallVec::from_iter([ask]) }]), charging }
     }
 
     /// The tag that the call's cells share.
@@ -87,28 +87,28 @@ impl Call {
     }
 
     /// Adds an ask to the cell `key`, which has this call's tag.
-    pub fn ask(&mut self, key: CellKey, ask: Ask) {
+    pub fn ask(&mut self, key: CellKey, ask: Check) {
         match self.cells.iter_mut().find(|cell| cell.key == key) {
-            Some(cell) => cell.asks.push(ask),
-            None => self.cells.push(Cell { key, asks: SmallVec::from_iter([ask]) }),
+            Some(cell) => cell.checks.push(ask),
+            None => self.cells.push(Cell { key, checks: SmallVec::from_iter([ask]) }),
         }
     }
 
     /// Every ask, cell by cell.
-    pub fn asks(&self) -> impl Iterator<Item = &Ask> {
-        self.cells.iter().flat_map(|cell| &cell.asks)
+    pub fn checks(&self) -> impl Iterator<Item = &Check> {
+        self.cells.iter().flat_map(|cell| &cell.checks)
     }
 
     /// Every ask with its cell, cell by cell.
-    pub fn asks_with_cells(&self) -> impl Iterator<Item = (&Cell, &Ask)> {
-        self.cells.iter().flat_map(|cell| cell.asks.iter().map(move |ask| (cell, ask)))
+    pub fn checks_with_cells(&self) -> impl Iterator<Item = (&Cell, &Check)> {
+        self.cells.iter().flat_map(|cell| cell.checks.iter().map(move |ask| (cell, ask)))
     }
 }
 
 /// Adds an ask to the call of its tag.
-pub fn add(calls: &mut Calls, charging: Charging, key: CellKey, ask: Ask) {
+pub fn add(calls: &mut Requests, charging: Charging, key: CellKey, ask: Check) {
     match calls.iter_mut().find(|call| call.tag() == key.tag()) {
         Some(call) => call.ask(key, ask),
-        None => calls.push(Call::new(charging, key, ask)),
+        None => calls.push(TagRequest::new(charging, key, ask)),
     }
 }

@@ -5,7 +5,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     Cluster,
-    redirect::{Hops, Next},
+    redirect::{Next, RedirectPolicy},
     table::Route,
 };
 use crate::store::redis::connection::SendError;
@@ -42,7 +42,7 @@ impl Cluster {
         load: &Cmd,
         deadline: Instant,
     ) -> Result<(Value, Route), SendError> {
-        let (mut hops, mut is_asking) = (Hops::new(), false);
+        let (mut hops, mut is_asking) = (RedirectPolicy::new(), false);
         loop {
             let Some(next) = self.next(slot, &error, &route.node) else { return Err(error) };
             match timeout_at(deadline, hops.allow(&next)).await {
@@ -56,7 +56,7 @@ impl Cluster {
                     drop(loaded.unwrap_or(Err(SendError::Unsent))?);
                 }
                 Next::Importer(node) => (route, is_asking) = (self.node(&node)?, true),
-                Next::Owner | Next::OwnerInAMoment | Next::OwnerOnceKnown => {
+                Next::Owner | Next::RetryOwnerAfterBackoff | Next::OwnerOnceKnown => {
                     (route, is_asking) = (self.owner(slot)?, false);
                 }
             }

@@ -15,13 +15,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Login, database and TLS, which all servers have in common.
 #[derive(Clone)]
-pub(super) struct Access {
+pub(super) struct ConnectTemplate {
     /// The way to some server; the others differ in the address.
     pattern: ConnectionInfo,
 }
 
-impl Access {
-    pub(super) fn like(client: &Client) -> Self {
+impl ConnectTemplate {
+    pub(super) fn from_client(client: &Client) -> Self {
         Self { pattern: client.get_connection_info().clone() }
     }
 
@@ -53,7 +53,7 @@ pub(super) async fn connect(client: &Client) -> RedisResult<MultiplexedConnectio
 
 /// Has a server know the script before the first call of it, so that not all calls meet `NOSCRIPT` at once on a server
 /// that is new. One that refuses may know it already; else the first call gets the reason.
-pub(super) async fn acquaint(connection: &mut MultiplexedConnection) -> RedisResult<()> {
+pub(super) async fn preload_script(connection: &mut MultiplexedConnection) -> RedisResult<()> {
     // An error that the server answers is a value here.
     match timeout(CONNECT_TIMEOUT, connection.send_packed_command(&script::load())).await {
         Ok(answer) => answer.map(drop),

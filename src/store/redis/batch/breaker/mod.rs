@@ -25,7 +25,7 @@ pub(super) struct Breaker {
     /// So much silence opens it.
     most_silence: Duration,
     state: State,
-    told: Told,
+    into_store_error: Told,
 }
 
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Breaker {
     /// A closed one, for a server that may take so long for a decision.
     pub(super) fn new(timeout: Duration) -> Self {
         let most_silence = timeout.max(SHORTEST_SILENCE);
-        Self { most_silence, state: State::Closed(Silence::default()), told: Told::Nothing }
+        Self { most_silence, state: State::Closed(Silence::default()), into_store_error: Told::Nothing }
     }
 
     pub(super) const fn cause(&self) -> Option<Cause> {
@@ -94,7 +94,7 @@ impl Breaker {
 
     /// Whether there will be something to tell.
     pub(super) const fn is_calming(&self) -> bool {
-        matches!(self.told, Told::Calming(_))
+        matches!(self.into_store_error, Told::Calming(_))
     }
 
     /// Takes note of the time. `is_owed` says whether an answer is awaited, or a first connection.
@@ -106,9 +106,9 @@ impl Breaker {
                 return self.time_out();
             }
         }
-        match self.told {
+        match self.into_store_error {
             Told::Calming(since) if now.saturating_duration_since(since) >= CALM => {
-                self.told = Told::Nothing;
+                self.into_store_error = Told::Nothing;
                 Look::Calm
             }
             _ => Look::Same,
@@ -118,7 +118,7 @@ impl Breaker {
     /// Takes note that the server was silent for too long.
     pub(super) fn time_out(&mut self) -> Look {
         self.open(Cause::Silence);
-        match std::mem::replace(&mut self.told, Told::Silent) {
+        match std::mem::replace(&mut self.into_store_error, Told::Silent) {
             Told::Nothing => Look::OpenedAnew,
             Told::Silent | Told::Calming(_) => Look::Opened,
         }
@@ -127,15 +127,15 @@ impl Breaker {
     /// Takes note of a sign of life, on the connection that there is now.
     pub(super) fn hear(&mut self, now: Instant) {
         self.state = State::Closed(Silence::default());
-        if matches!(self.told, Told::Silent) {
-            self.told = Told::Calming(now);
+        if matches!(self.into_store_error, Told::Silent) {
+            self.into_store_error = Told::Calming(now);
         }
     }
 
     /// Takes note of a new connection; says whether a sign of life is missed all the same. One that was silent has to
     /// show that it decides: connections may be let in where calls are held up, as before a planned failover.
     pub(super) fn doubts(&mut self) -> bool {
-        let was_silent = matches!(self.told, Told::Silent);
+        let was_silent = matches!(self.into_store_error, Told::Silent);
         if was_silent {
             self.open(Cause::Silence);
         }
@@ -149,7 +149,7 @@ impl Breaker {
         }
         // Whether it is calm is not known before there is one.
         if self.is_calming() {
-            self.told = Told::Silent;
+            self.into_store_error = Told::Silent;
         }
     }
 

@@ -1,9 +1,9 @@
 //! The embedded store: counters in this process, bounded in number.
 
-mod name;
+mod counter_key;
 mod shard;
 mod slab;
-mod standing;
+mod eviction;
 
 use std::{array, hash::BuildHasher as _, sync::Arc};
 
@@ -11,8 +11,8 @@ use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use self::{name::Name, shard::Shard, standing::Standing};
-use super::call::{Ask, Call, Cell, Verdicts};
+use self::{counter_key::CounterKey, eviction::EvictionRank, shard::Shard};
+use super::request::{Cell, Check, TagRequest, Verdicts};
 use crate::{
     algorithm::{Charging, Policy, State, Verdict},
     clock::{Clock, Timestamp},
@@ -92,7 +92,7 @@ impl MemoryStore {
     }
 
     /// Decides a call in one step.
-    pub fn decide(&self, call: &Call) -> Verdicts {
+    pub fn decide(&self, call: &TagRequest) -> Verdicts {
         let shared = &*self.shared;
         let at = shared.hasher.hash_one(call.tag()) as usize % SHARDS;
         let Some(shard) = shared.shards.get(at) else { return Verdicts::new() };
@@ -104,7 +104,7 @@ impl MemoryStore {
             Charging::AllOrNone => self.weigh(&mut shard, call, now),
         };
         let mut verdicts = Verdicts::new();
-        for (at, (cell, ask)) in call.asks_with_cells().enumerate() {
+        for (at, (cell, ask)) in call.checks_with_cells().enumerate() {
             let passes = weighed.as_ref().and_then(|passes| passes.get(at).copied());
             let outcome = match passes {
                 Some(passes) if !ask.hits.gives_back() => Outcome::HeldBack { passes },
@@ -118,15 +118,15 @@ impl MemoryStore {
 
     /// Says which asks would pass, each after the charges before it, if one of them keeps the others from being
     /// charged. Charges none. What gives back frees nothing for the others.
-    fn weigh(&self, shard: &mut Shard, call: &Call, now: Timestamp) -> Option<Passes> {
-        let mut weighed: SmallVec<[(Name<'_>, Weighed); 4]> = SmallVec::new();
+    fn weigh(&self, shard: &mut Shard, call: &TagRequest, now: Timestamp) -> Option<Passes> {
+        let mut weighed: SmallVec<[(CounterKey<'_>, Weighed); 4]> = SmallVec::new();
         let (mut passes, mut is_vetoed) = (Passes::new(), false);
-        for (cell, ask) in call.asks_with_cells() {
+        for (cell, ask) in call.checks_with_cells() {
             if ask.hits.gives_back() {
                 passes.push(true);
                 continue;
             }
-            let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), &ask.record);
+            let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &ask.record);
             let known = weighed.iter().position(|(known, _)| *known == name);
             let at = known.unwrap_or(weighed.len());
             if known.is_none() {
@@ -151,12 +151,12 @@ impl MemoryStore {
         &self,
         shard: &mut Shard,
         cell: &Cell,
-        ask: &Ask,
+        ask: &Check,
         charging: Charging,
         now: Timestamp,
         outcome: Outcome,
     ) -> Verdict {
-        let name = Name::new(&self.shared.hasher, cell.key.as_bytes(), &ask.record);
+        let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &ask.record);
         shard.decide(&name, now, |state| {
             let admitted = match outcome {
                 Outcome::Due => ask.policy.apply(state, now, ask.hits, charging),
@@ -165,10 +165,10 @@ impl MemoryStore {
                     passes
                 }
             };
-            let standing = ask.policy.standing(state, now, ask.hits);
-            let verdict = ask.policy.verdict(standing, now, ask.hits, admitted, charging);
+            let summary = ask.policy.summary(state, now, ask.hits);
+            let verdict = ask.policy.verdict(summary, now, ask.hits, admitted, charging);
             let (exhausted, expires_at) = (verdict.remaining == 0, ask.policy.expires_at(state));
-            (verdict, Standing::new(exhausted, expires_at))
+            (verdict, EvictionRank::new(exhausted, expires_at))
         })
     }
 

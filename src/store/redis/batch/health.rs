@@ -65,8 +65,8 @@ impl Driver {
             tracing::warn!(%server, ?silence, "Redis is silent; calls fail at once until it answers");
         }
         self.give_up(&SendError::Silent);
-        for flight in std::mem::take(&mut self.flights) {
-            self.lost(flight, &SendError::Late);
+        for batch in std::mem::take(&mut self.in_flight) {
+            self.fail_batch(batch, &SendError::Late);
         }
     }
 
@@ -76,20 +76,20 @@ impl Driver {
     }
 
     /// Takes note of a sign of life on the connection `number`.
-    pub(super) fn heard(&mut self, number: u64) {
+    pub(super) fn recovered(&mut self, number: u64) {
         if self.way.as_ref().is_some_and(|current| current.number == number) {
             self.recover();
         }
     }
 
     /// Takes note that the connection `number` broke: calls wait until it is known what comes of it, which is soon.
-    pub(super) fn broke(&mut self, number: u64) {
+    pub(super) fn disconnected(&mut self, number: u64) {
         self.way.take_if(|current| current.number == number);
     }
 
     /// How many flights await an answer on the present connection.
     pub(super) fn under_way(&self) -> usize {
-        self.flights.iter().filter(|flight| flight.connection == self.connection).count()
+        self.in_flight.iter().filter(|batch| batch.connection == self.connection).count()
     }
 
     fn recover(&mut self) {

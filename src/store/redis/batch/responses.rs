@@ -14,10 +14,10 @@ use crate::store::redis::{
 };
 
 /// How often a call may meet a server that does not know the script: it may be told it and made to forget it again.
-const MOST_ATTEMPTS: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 
 /// What was sent in one write.
-pub(super) struct Flight {
+pub(super) struct InFlight {
     pub(super) number: u64,
     /// Over which connection.
     pub(super) connection: u64,
@@ -28,7 +28,7 @@ pub(super) struct Flight {
     pub(super) tells_script: bool,
 }
 
-impl Flight {
+impl InFlight {
     fn calls(&self) -> usize {
         self.commands.iter().map(Vec::len).sum()
     }
@@ -36,32 +36,32 @@ impl Flight {
 
 impl Driver {
     /// Hands out what came of a flight.
-    pub(super) fn land(
+    pub(super) fn complete(
         &mut self,
         number: u64,
         answer: Result<Vec<Value>, SendError>,
         connection: &Connection,
     ) {
-        let Some(at) = self.flights.iter().position(|flight| flight.number == number) else { return };
-        let flight = self.flights.remove(at);
+        let Some(at) = self.in_flight.iter().position(|batch| batch.number == number) else { return };
+        let batch = self.in_flight.remove(at);
         let answers = match answer {
             Ok(answers) => answers,
             Err(error) => {
                 if error.is_lasting() {
-                    self.broke(flight.connection);
+                    self.disconnected(batch.connection);
                 }
-                let is_present = flight.connection == self.connection;
-                self.lost(flight, &error);
+                let is_present = batch.connection == self.connection;
+                self.fail_batch(batch, &error);
                 if is_present && matches!(error, SendError::Late) && self.breaker.cause().is_none() {
                     self.missed_answer();
                 }
                 return;
             }
         };
-        self.heard(flight.connection);
-        self.shared.queue.lock().pace.landed(flight.calls(), flight.sent_at, Instant::now());
+        self.recovered(batch.connection);
+        self.shared.queue.lock().latency.landed(batch.calls(), batch.sent_at, Instant::now());
         let mut answers = answers.into_iter();
-        let Flight { connection: number, sent_at, commands, tells_script, .. } = flight;
+        let InFlight { connection: number, sent_at, commands, tells_script, .. } = batch;
         // Why the server does not know the script, if it was not taken.
         let reason = match tells_script.then(|| answers.next()).flatten() {
             Some(Value::ServerError(error)) => Some(RedisError::from(error)),
@@ -86,9 +86,9 @@ impl Driver {
     }
 
     /// Nobody knows what came of a flight.
-    pub(super) fn lost(&self, flight: Flight, error: &SendError) {
-        self.shared.queue.lock().pace.lost(flight.calls());
-        for mut group in flight.commands.into_iter().flatten() {
+    pub(super) fn fail_batch(&self, batch: InFlight, error: &SendError) {
+        self.shared.queue.lock().latency.fail_batch(batch.calls());
+        for mut group in batch.commands.into_iter().flatten() {
             self.fail(&mut group, error);
         }
     }
@@ -110,7 +110,7 @@ impl Driver {
         };
         for mut group in groups {
             group.attempts = group.attempts.saturating_add(1);
-            match may_repeat && group.attempts < MOST_ATTEMPTS {
+            match may_repeat && group.attempts < MAX_ATTEMPTS {
                 true => self.again.push(group),
                 false => self.fail(&mut group, &error),
             }
@@ -133,8 +133,8 @@ impl Driver {
                     if let Some(sent_at) = sent_at.filter(|_| group.clock == ScriptClock::Server) {
                         self.local.learn(&group.call, sent_at, &outcome);
                     }
-                    for (rider, verdicts) in group.riders.iter_mut().zip(outcome.verdicts) {
-                        rider.answer(Ok(verdicts));
+                    for (waiter, verdicts) in group.waiters.iter_mut().zip(outcome.verdicts) {
+                        waiter.answer(Ok(verdicts));
                     }
                 }
                 Some(Err(error)) => {

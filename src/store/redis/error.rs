@@ -28,7 +28,7 @@ const CODES: [&str; 13] = [
 ];
 
 /// What a caller is told who had so much time.
-pub(super) fn told(error: SendError, had: Duration) -> StoreError {
+pub(super) fn into_store_error(error: SendError, had: Duration) -> StoreError {
     match error {
         SendError::NotConnected(reason) => StoreError::Unreachable(reason),
         SendError::Silent => StoreError::BreakerOpen,

@@ -6,7 +6,7 @@ use ::redis::{Cmd, Value, cmd};
 use sha1_smol::Sha1;
 use tokio::time::{Instant, timeout_at};
 
-use super::{RedisStore, connection::SendError, refusal, topology::Topology};
+use super::{RedisStore, connection::SendError, error, topology::Topology};
 use crate::store::StoreError;
 
 /// A script, and the name that Redis has for it.
@@ -79,7 +79,7 @@ impl RedisStore {
         let deadline = now.checked_add(within).unwrap_or(now);
         let (command, load) = (script.command(keys, arguments), script.load());
         let answer = self.obey(slot, &command, &load, deadline).await;
-        answer.and_then(Reply::of).map_err(|error| refusal::told(error, within))
+        answer.and_then(Reply::of).map_err(|error| error::into_store_error(error, within))
     }
 
     /// Reads fields of a hash, of a key in this slot, on the server that has that one. Costs the server less than a
@@ -100,7 +100,7 @@ impl RedisStore {
         command.arg(key).arg(fields);
         // It is never answered that a script is missing.
         let answer = self.obey(slot, &command, &command, deadline).await;
-        answer.and_then(Reply::of).map_err(|error| refusal::told(error, within))
+        answer.and_then(Reply::of).map_err(|error| error::into_store_error(error, within))
     }
 
     async fn obey(

@@ -6,7 +6,7 @@ const DENYING: u8 = 4;
 
 /// What matters of a counter when it is looked at for whether it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct EvictionRank {
     /// Whether nothing remained after the last decision: the limit is being enforced.
     exhausted: bool,
     /// How often the counter was asked for, halved with each turn.
@@ -17,7 +17,7 @@ pub(super) struct Standing {
     pub(super) expires_at: u32,
 }
 
-impl Standing {
+impl EvictionRank {
     /// The standing of a counter that was asked for once.
     pub(super) const fn new(exhausted: bool, expires_at: u32) -> Self {
         Self { exhausted, asked: 1, turn: 0, expires_at }
