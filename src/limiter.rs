@@ -3,6 +3,7 @@
 mod calls;
 mod counted;
 mod counters;
+pub mod explain;
 mod fallback;
 mod fold;
 mod lists;

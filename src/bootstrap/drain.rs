@@ -23,7 +23,7 @@ use crate::{
     readiness::Readiness,
     rules::Snapshot,
     settings::{GrpcListen, ProcessSettings},
-    telemetry::Tracing,
+    tracing::Tracing,
 };
 
 /// Minimum time for the HTTP port to finish requests in flight, and for an idle thread to end.

@@ -27,7 +27,7 @@ use crate::{
     service::Service,
     settings::{AdminSettings, Port, Settings},
     store::{BackgroundQueue, StoreError},
-    telemetry::{TracesError, Tracing},
+    tracing::{TracesError, Tracing},
 };
 
 /// Entry point: starts a server.

@@ -17,9 +17,9 @@ use crate::{
     algorithm::Verdict,
     control::Action,
     descriptor::Hits,
-    explain::{is_spaced, limit_text},
     http::admin::auth::Caller,
     limiter::Asks,
+    limiter::explain::{is_spaced, limit_text},
 };
 
 #[derive(Debug, Deserialize)]

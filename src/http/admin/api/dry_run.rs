@@ -17,9 +17,11 @@ use super::{
 use crate::{
     control::ListEntry,
     descriptor::{Descriptor, Hits},
-    explain::{self, Explained, Explanation},
     http::admin::auth::Caller,
-    limiter::{Asks, Counters, Modes},
+    limiter::{
+        Asks, Counters, Modes,
+        explain::{Explained, Explanation, explain},
+    },
     rules::{List, Overrides, Rules},
 };
 
@@ -91,7 +93,7 @@ fn find_matches(
 ) -> Matched {
     let descriptors: Vec<Descriptor<'_>> =
         requested.iter().map(|descriptor| descriptor.descriptor(Hits::Peek)).collect();
-    let explanation = explain::explain(rules, domain, &descriptors);
+    let explanation = explain(rules, domain, &descriptors);
     let text = explanation.to_string();
     let asks = rules.domain(domain).map(|domain| counters.checks(domain, &descriptors));
     let now_ms = now_ms();

@@ -13,8 +13,8 @@ use super::{
     state::Api,
 };
 use crate::{
-    explain::limit_text,
     http::admin::auth::Caller,
+    limiter::explain::limit_text,
     metrics::{self, RuleTotal, RuleTotals},
     rules::{Domain, Limit, Overrides, Rule, Rules, SwitchMode},
 };

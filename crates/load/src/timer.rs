@@ -1,4 +1,4 @@
-//! Waiting for a point in time more precisely than a runtime's own timers, which count milliseconds.
+//! A timer more precise than the runtime's, which has milliseconds.
 
 use std::{
     io,
@@ -25,14 +25,13 @@ mod linux {
 
     use super::{Duration, Instant, io};
 
-    /// A timer of the kernel.
+    /// A kernel timer (`timerfd`).
     #[derive(Debug)]
     pub(in super::super) struct Timer(AsyncFd<OwnedFd>);
 
     impl Timer {
-        /// A timer on the runtime that this runs on.
-        // What comes in its place is unsafe to call, for types that give another descriptor than they own. This one
-        // owns the one that it gives.
+        /// A timer on the current runtime.
+        // Its replacement is unsafe, because a type may return a descriptor that it does not own. This one owns it.
         #[allow(deprecated)]
         pub(in super::super) fn new() -> io::Result<Self> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
@@ -67,12 +66,12 @@ mod linux {
 mod portable {
     use super::{Duration, Instant, io};
 
-    /// A timer of the runtime.
+    /// The runtime's timer.
     #[derive(Debug)]
     pub(in super::super) struct Timer;
 
     impl Timer {
-        /// A timer on the runtime that this runs on.
+        /// A timer on the current runtime.
         pub(in super::super) fn new() -> io::Result<Self> {
             Ok(Self)
         }
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_timer_wakes_in_time_and_not_before() {
+    async fn a_timer_fires_on_time_and_not_before() {
         let mut timer = Timer::new().expect("a timer");
         let start = Instant::now();
         for micros in [0, 300, 900, 901, 5_000, 4_000] {

@@ -184,7 +184,7 @@ fn met(rules: &Rules, descriptors: &[RateLimitDescriptor]) -> Vec<Option<String>
 }
 
 /// Where problems are, by severity.
-fn places(report: &crate::config::Report) -> Vec<String> {
+fn places(report: &config::Report) -> Vec<String> {
     let mut places: Vec<String> =
         report.problems().iter().map(|problem| format!("{:?} {}", problem.severity, problem.path)).collect();
     places.sort();

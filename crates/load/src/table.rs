@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report as text.
 
 use std::{
     io::{self, Write},
@@ -7,23 +7,21 @@ use std::{
 
 use hdrhistogram::Histogram;
 
-use super::report::Report;
-use crate::settings::Pace;
+use super::{report::Report, settings::LoadModel};
 
-/// Characters of the longest bar.
-const WIDTH: u64 = 40;
+/// Width of the longest bar in characters.
+const BAR_CHARS: u64 = 40;
 
-/// Writes the report.
 pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let (settings, tally) = (&report.settings, &report.tally);
     let targets: Vec<String> = settings.targets.iter().map(ToString::to_string).collect();
     writeln!(out, "target      {}", targets.join(", "))?;
-    let pace = match settings.pace {
-        Pace::Closed => "as fast as answers come".to_owned(),
-        Pace::Open(rate) => format!("{rate} per second"),
+    let model = match settings.model {
+        LoadModel::Closed => "closed loop".to_owned(),
+        LoadModel::Open(rate) => format!("{rate} per second"),
     };
     let (connections, streams) = (settings.connections, settings.streams);
-    writeln!(out, "load        {connections} connections with {streams} streams, {pace}")?;
+    writeln!(out, "load        {connections} connections with {streams} streams, {model}")?;
     let all = tally.answered().saturating_add(tally.failed());
     let (time, rate) = (report.measured, report.rate());
     writeln!(out, "requests    {all} in {time:.1?}, {rate:.0} answered per second")?;
@@ -47,13 +45,13 @@ fn write_latencies(out: &mut impl Write, report: &Report) -> io::Result<()> {
     if report.tally.latencies.is_empty() {
         return Ok(());
     }
-    let told: Vec<String> =
+    let quantiles: Vec<String> =
         report.latencies().map(|(name, micros)| format!("{name} {}", time(micros))).collect();
-    writeln!(out, "latency     {}", told.join(", "))?;
+    writeln!(out, "latency     {}", quantiles.join(", "))?;
     let rows = rows(&report.tally.latencies);
     let largest = rows.iter().map(|(_, count)| *count).max().unwrap_or_default();
     for (bound, count) in rows {
-        let length = count.saturating_mul(WIDTH).checked_div(largest).unwrap_or_default();
+        let length = count.saturating_mul(BAR_CHARS).checked_div(largest).unwrap_or_default();
         let bar = "█".repeat(usize::try_from(length).unwrap_or_default());
         let share = percent(count, report.tally.latencies.len());
         let row = format!("  up to {:>7} {share:>5} % {bar}", time(bound));
@@ -75,8 +73,8 @@ fn write_keys(out: &mut impl Write, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-/// How many latencies lie up to each of 1, 2, 5, 10, 20, 50, … microseconds and above the bound before, from the
-/// first of these that has any to the last one.
+/// Counts of latencies in buckets with upper bounds of 1, 2, 5, 10, 20, 50, … microseconds, from the first bucket that is
+/// not empty to the last.
 fn rows(latencies: &Histogram<u64>) -> Vec<(u64, u64)> {
     let mut rows: Vec<(u64, u64)> = Vec::new();
     for step in latencies.iter_recorded() {
@@ -90,19 +88,19 @@ fn rows(latencies: &Histogram<u64>) -> Vec<(u64, u64)> {
     rows
 }
 
-/// The bounds of the rows, up to 10,000 seconds.
+/// Upper bounds of the buckets, up to 10,000 seconds.
 fn bounds() -> impl Iterator<Item = u64> {
     (0..10).flat_map(|power| [1, 2, 5].map(|first: u64| first.saturating_mul(10_u64.pow(power))))
 }
 
-/// A time in the unit that suits it.
+/// A duration in a readable unit.
 fn time(micros: u64) -> String {
     let time = Duration::from_micros(micros);
     let is_round = bounds().any(|bound| bound == micros);
     if micros < 1000 || is_round { format!("{time:?}") } else { format!("{time:.2?}") }
 }
 
-/// How many of a hundred, with one decimal.
+/// A percentage with one decimal.
 fn percent(count: u64, all: u64) -> String {
     let permille = u128::from(count).saturating_mul(1000).checked_div(u128::from(all)).unwrap_or_default();
     format!("{}.{}", permille / 10, permille % 10)

@@ -7,37 +7,38 @@ mod metadata;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, panic, rc::Rc};
+use std::{collections::HashMap, rc::Rc};
 
 use prost::Message as _;
 
 use self::bounds::Allowance;
-use super::{
-    LoadError, Loaded, Options, compile,
-    fingerprint::{Fingerprint, Hash},
-    problem::{Path, Problems},
-    raw::RawFile,
-    yaml::Position,
+use crate::{
+    config::{
+        self, Fingerprint, LoadError, Loaded, Options,
+        fingerprint::Hash,
+        problem::{Path, Problems},
+        yaml::Position,
+    },
+    proto::ratelimit::config::ratelimit::v3::RateLimitConfig,
 };
-use crate::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 
 /// The type of every resource that holds rules.
-pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+pub(crate) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
 /// Letters of the longest name that is told whole.
 const LONGEST_NAME: usize = 200;
 
 /// What a control plane sent, as it is on the wire.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Resource {
+pub(crate) struct Resource {
     /// What it says it is.
-    pub type_url: String,
+    pub(crate) type_url: String,
     /// The encoded message.
-    pub value: Vec<u8>,
+    pub(crate) value: Vec<u8>,
 }
 
 /// The fingerprint of resources, whose order says nothing: control planes send them in any.
-pub fn fingerprint_of(resources: &[Resource]) -> Fingerprint {
+pub(crate) fn fingerprint_of(resources: &[Resource]) -> Fingerprint {
     let mut sorted: Vec<&Resource> = resources.iter().collect();
     sorted.sort_unstable();
     let mut hash = Hash::new();
@@ -53,30 +54,16 @@ pub fn fingerprint_of(resources: &[Resource]) -> Fingerprint {
 ///
 /// # Errors
 /// [`LoadError`] with everything that is wrong.
-pub fn load_resources(
+pub(crate) fn load_resources(
     resources: &[Resource],
     fingerprint: Fingerprint,
     options: Options,
 ) -> Result<Loaded, LoadError> {
-    let compiled = panic::catch_unwind(|| compile_all(resources, fingerprint, options));
-    compiled.unwrap_or(Err(LoadError::Broken { fingerprint }))
-}
-
-fn compile_all(
-    resources: &[Resource],
-    fingerprint: Fingerprint,
-    options: Options,
-) -> Result<Loaded, LoadError> {
-    let mut problems = Problems::new(options.strict);
-    let configs = decode(resources, &mut problems);
-    let files: Vec<RawFile> = named(configs)
-        .map_while(|(name, config)| (!problems.is_full()).then(|| convert::file(name, config, &mut problems)))
-        .collect();
-    let rules = compile::compile(&files, options, &mut problems);
-    match problems.finish() {
-        Ok(warnings) => Ok(Loaded { rules, warnings, fingerprint }),
-        Err(report) => Err(LoadError::Invalid { report, fingerprint }),
-    }
+    config::compile_raw(fingerprint, options, |problems| {
+        named(decode(resources, problems))
+            .map_while(|(name, config)| (!problems.is_full()).then(|| convert::file(name, config, problems)))
+            .collect()
+    })
 }
 
 /// Every resource that can be read, in an order that depends on their content alone.

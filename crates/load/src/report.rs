@@ -1,45 +1,44 @@
-//! What came of it all.
+//! The report: totals of all threads.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::{Job, LoadError, admitted::Summary, tally::Tally};
-use crate::settings::LoadSettings;
+use super::{LoadError, Run, admissions::AdmissionSummary, settings::LoadSettings, tally::Tally};
 
-/// The quantiles that are told, by their names.
+/// Reported quantiles of the latency, by name.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// What was asked and what came of it.
+/// Settings of a run and its results.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) settings: LoadSettings,
-    /// How long was measured.
+    /// Length of the measurement.
     pub(super) measured: Duration,
-    /// What all threads measured.
+    /// Measurements of all threads.
     pub(super) tally: Tally,
-    /// What each key was granted.
-    pub(super) keys: Summary,
+    /// Hits admitted to the keys.
+    pub(super) keys: AdmissionSummary,
 }
 
 impl Report {
-    pub(super) fn new(job: &Job, measured: Duration) -> Result<Self, LoadError> {
+    pub(super) fn new(run: &Run, measured: Duration) -> Result<Self, LoadError> {
         let mut tally = Tally::new()?;
-        for thread in &job.tallies {
+        for thread in &run.tallies {
             tally.add(&thread.lock());
         }
-        let settings = job.settings.clone();
-        let keys = job.admitted.summary();
+        let settings = run.settings.clone();
+        let keys = run.admissions.summary();
         Ok(Self { settings, measured, tally, keys })
     }
 
     /// Verdicts per second.
-    #[allow(clippy::float_arithmetic)] // It is told, and nothing is decided by it.
+    #[allow(clippy::float_arithmetic)] // For display only.
     pub(super) fn rate(&self) -> f64 {
-        match self.measured.is_zero() {
-            true => 0.0,
-            false => (self.tally.answered() as f64 / self.measured.as_secs_f64() * 10.0).round() / 10.0,
+        if self.measured.is_zero() {
+            return 0.0;
         }
+        (self.tally.answered() as f64 / self.measured.as_secs_f64() * 10.0).round() / 10.0
     }
 
     /// Quantiles of the latency and its maximum, in microseconds.
@@ -49,7 +48,7 @@ impl Report {
         quantiles.into_iter().chain([("max", latencies.max())])
     }
 
-    /// The report as one object.
+    /// The report as a JSON object.
     pub(super) fn json(&self) -> Value {
         let errors: Map<String, Value> =
             self.tally.errors.iter().map(|(code, (count, _))| (code.clone(), json!(count))).collect();
@@ -80,12 +79,12 @@ impl Report {
         })
     }
 
-    /// What is not as it should be.
-    pub(super) fn complaints(&self) -> impl Iterator<Item = String> {
+    /// Reasons for exit code 1.
+    pub(super) fn failures(&self) -> impl Iterator<Item = String> {
         let unanswered = (self.tally.answered() == 0).then(|| {
-            let why = self.tally.errors.iter().next();
-            let why = why.map(|(code, (_, message))| format!(": {code}: {message}"));
-            format!("no request was answered{}", why.unwrap_or_default())
+            let first = self.tally.errors.iter().next();
+            let first = first.map(|(code, (_, message))| format!(": {code}: {message}"));
+            format!("no request was answered{}", first.unwrap_or_default())
         });
         let keys = &self.keys;
         let beyond = self.settings.admitted_limit.filter(|_| keys.keys_beyond > 0).map(|limit| {

@@ -1,4 +1,4 @@
-//! When requests are due.
+//! An open loop: releases requests at a fixed rate, whether or not earlier ones are answered.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -8,91 +8,91 @@ use std::{
 use tokio::{select, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::{Span, timer::Timer};
+use super::{Phases, timer::Timer};
 
-/// The requests of one thread in an open loop: one every so often, the threads taking turns.
+/// Due times of one thread's requests, interleaved with those of the other threads.
 #[derive(Clone, Copy, Debug)]
 struct Schedule {
-    /// Nanoseconds from one request to the next.
+    /// Nanoseconds between two requests.
     interval: f64,
-    /// Nanoseconds from the start to the first one.
+    /// Nanoseconds from the start to the first request.
     first: f64,
 }
 
 #[allow(clippy::float_arithmetic)] // A rate is a fraction.
 impl Schedule {
-    /// The part of thread number `thread` of `threads`, which make `rate` requests per second together.
+    /// The share of thread number `thread` of `threads`, which together send `rate` requests per second.
     fn new(rate: f64, thread: usize, threads: usize) -> Self {
         let each = 1e9 / rate;
         Self { interval: each * threads as f64, first: each * thread as f64 }
     }
 
-    /// When the request number `number` is due, after the start.
+    /// Due time of request number `number`, from the start.
     fn due(&self, number: u64) -> Duration {
         Duration::from_nanos((self.first + self.interval * number as f64).round() as u64)
     }
 
-    /// How many requests are due so long after the start.
+    /// Number of requests due within `elapsed` of the start.
     fn count_due(&self, elapsed: Duration) -> u64 {
         let elapsed = elapsed.as_nanos() as f64 - self.first.floor();
-        match elapsed < 0.0 {
-            true => 0,
-            false => ((elapsed / self.interval).floor() as u64).saturating_add(1),
+        if elapsed < 0.0 {
+            return 0;
         }
+        ((elapsed / self.interval).floor() as u64).saturating_add(1)
     }
 }
 
-/// Lets the streams of a thread send a request whenever one is due, in an open loop. One that is late, because all
-/// streams are busy, keeps the time at which it was due.
+/// Releases requests to the streams of a thread when they are due. A request that is sent late, because all streams are
+/// busy, keeps its due time.
 #[derive(Debug)]
 pub(super) struct OpenLoop {
     schedule: Schedule,
-    span: Span,
+    phases: Phases,
     /// Requests that are due and not taken.
-    waiting: Semaphore,
+    due: Semaphore,
     taken: AtomicU64,
 }
 
 impl OpenLoop {
-    pub(super) fn new(rate: f64, thread: usize, threads: usize, span: Span) -> Self {
+    pub(super) fn new(rate: f64, thread: usize, threads: usize, phases: Phases) -> Self {
         let schedule = Schedule::new(rate, thread, threads);
-        Self { schedule, span, waiting: Semaphore::new(0), taken: AtomicU64::new(0) }
+        Self { schedule, phases, due: Semaphore::new(0), taken: AtomicU64::new(0) }
     }
 
-    /// Waits for a request to be due and tells since when it is; `None` once it is over.
+    /// Waits for a due request and returns its due time; `None` after the end.
     pub(super) async fn next(&self) -> Option<Instant> {
-        self.waiting.acquire().await.ok()?.forget();
+        self.due.acquire().await.ok()?.forget();
         let number = self.taken.fetch_add(1, Ordering::Relaxed);
-        self.span.start.checked_add(self.schedule.due(number))
+        self.phases.start.checked_add(self.schedule.due(number))
     }
 
-    /// Announces the requests when they are due, until the end or until it is stopped. Answers how many were due and
-    /// nobody had a stream to send them.
+    /// Releases requests when they are due, until the end or `stop`. Returns how many were due and never sent, because no
+    /// stream was free.
     pub(super) async fn announce(&self, timer: &mut Timer, stop: &CancellationToken) -> u64 {
         let announced = AtomicU64::new(0);
         select! {
             () = self.announce_until_end(timer, &announced) => {}
             () = stop.cancelled() => {}
         }
-        // Whoever waits is told that it is over, and what is still due stays undone.
-        self.waiting.close();
+        // Ends the streams that wait; requests still due stay unsent.
+        self.due.close();
         announced.into_inner().saturating_sub(self.taken.load(Ordering::Relaxed))
     }
 
     async fn announce_until_end(&self, timer: &mut Timer, so_far: &AtomicU64) {
-        let length = self.span.end.saturating_duration_since(self.span.start);
-        // One that is due right at the end is not sent.
+        let length = self.phases.end.saturating_duration_since(self.phases.start);
+        // A request due exactly at the end is not sent.
         let all = self.schedule.count_due(length.saturating_sub(Duration::from_nanos(1)));
         let mut announced = 0_u64;
         while announced < all {
-            let count = self.schedule.count_due(self.span.start.elapsed()).min(all);
+            let count = self.schedule.count_due(self.phases.start.elapsed()).min(all);
             let more = usize::try_from(count.saturating_sub(announced)).unwrap_or(usize::MAX);
-            self.waiting.add_permits(more.min(Semaphore::MAX_PERMITS));
+            self.due.add_permits(more.min(Semaphore::MAX_PERMITS));
             announced = count;
             so_far.store(announced, Ordering::Relaxed);
-            timer.sleep_until(self.span.start, self.schedule.due(announced)).await;
+            timer.sleep_until(self.phases.start, self.schedule.due(announced)).await;
         }
-        timer.sleep_until(self.span.start, length).await;
+        timer.sleep_until(self.phases.start, length).await;
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_due_at_equal_distances_whatever_time_it_is() {
+    fn requests_are_due_at_equal_intervals() {
         let schedule = Schedule::new(1000.0, 0, 1);
         let due: Vec<_> = (0..4).map(|number| schedule.due(number)).collect();
         assert_eq!(due, [0, 1, 2, 3].map(Duration::from_millis));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_take_turns() {
+    fn requests_of_threads_are_interleaved() {
         let threads = [0, 1, 2].map(|thread| Schedule::new(3000.0, thread, 3));
         let mut due: Vec<_> =
             threads.iter().flat_map(|schedule| (0..100).map(|number| schedule.due(number))).collect();
@@ -136,11 +136,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_is_taken_late_keeps_its_time() {
+    async fn a_request_that_is_sent_late_keeps_its_due_time() {
         let start = Instant::now();
         let after = |millis| start + Duration::from_millis(millis);
-        let span = Span { start, measure: start, end: after(40) };
-        let open = OpenLoop::new(1000.0, 0, 1, span);
+        let phases = Phases { start, measure: start, end: after(40) };
+        let open = OpenLoop::new(1000.0, 0, 1, phases);
         let mut timer = Timer::new().expect("a timer");
         let streams = async {
             let first = open.next().await;
@@ -156,10 +156,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stop_ends_it_before_its_time() {
+    async fn a_stop_ends_the_loop_early() {
         let start = Instant::now();
         let end = start + Duration::from_secs(3600);
-        let open = OpenLoop::new(1e-3, 0, 1, Span { start, measure: start, end });
+        let open = OpenLoop::new(1e-3, 0, 1, Phases { start, measure: start, end });
         let (mut timer, stop) = (Timer::new().expect("a timer"), CancellationToken::new());
         let streams = async {
             assert_eq!(open.next().await, Some(start));

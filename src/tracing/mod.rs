@@ -10,8 +10,6 @@ mod deliver;
 mod log;
 mod record;
 mod span;
-#[cfg(test)]
-mod tests;
 mod traces;
 
 pub use self::{

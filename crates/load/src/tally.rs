@@ -1,27 +1,27 @@
-//! What was measured.
+//! Measurements of a thread.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use hdrhistogram::{CreationError, Histogram};
 
-use super::connection::Failure;
+use super::connection::RequestError;
 
-/// The longest latency that is told apart from longer ones, in microseconds: an hour.
-const LONGEST: u64 = 3_600_000_000;
+/// Upper bound of the histogram, in microseconds: an hour.
+const MAX_LATENCY_MICROS: u64 = 3_600_000_000;
 
-/// What one thread measured, or all of them.
+/// Measurements of one thread, or of all.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
-    /// Requests that ended, before the measurement too.
+    /// Requests that ended, including the warm-up.
     pub(super) ended: u64,
     /// Requests that passed.
     pub(super) ok: u64,
     /// Requests that were over a limit.
     pub(super) over_limit: u64,
-    /// Requests that have no verdict, by gRPC code, each with the first message.
+    /// Requests without a verdict, by gRPC code, each with the first message.
     pub(super) errors: BTreeMap<String, (u64, String)>,
-    /// Microseconds until a verdict, or until it was no longer waited for. Without the latter the slowest requests would
-    /// make the server look fast.
+    /// Microseconds until the verdict, or until the timeout: without timeouts, the slowest requests would make the server
+    /// look fast.
     pub(super) latencies: Histogram<u64>,
     /// Requests that were due and never sent.
     pub(super) unsent: u64,
@@ -29,28 +29,29 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn new() -> Result<Self, CreationError> {
-        let latencies = Histogram::new_with_bounds(1, LONGEST, 3)?;
+        let latencies = Histogram::new_with_bounds(1, MAX_LATENCY_MICROS, 3)?;
         Ok(Self { ended: 0, ok: 0, over_limit: 0, errors: BTreeMap::new(), latencies, unsent: 0 })
     }
 
-    /// Counts what came of a request, and after how long.
-    pub(super) fn count(&mut self, outcome: Result<bool, Failure>, latency: Duration) {
+    /// Counts the outcome of a request and its latency.
+    pub(super) fn count(&mut self, outcome: Result<bool, RequestError>, latency: Duration) {
         match outcome {
             Ok(true) => self.ok = self.ok.saturating_add(1),
             Ok(false) => self.over_limit = self.over_limit.saturating_add(1),
-            Err(failure) => {
+            Err(error) => {
                 let (count, _) =
-                    self.errors.entry(name(failure.code)).or_insert_with(|| (0, failure.to_string()));
+                    self.errors.entry(name(error.code)).or_insert_with(|| (0, error.to_string()));
                 *count = count.saturating_add(1);
-                if !failure.is_late {
+                if !error.is_timeout {
                     return;
                 }
             }
         }
-        self.latencies.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(LONGEST).max(1));
+        self.latencies
+            .saturating_record(u64::try_from(latency.as_micros()).unwrap_or(MAX_LATENCY_MICROS).max(1));
     }
 
-    /// Adds what another thread measured.
+    /// Adds the measurements of another thread.
     pub(super) fn add(&mut self, other: &Self) {
         self.ended = self.ended.saturating_add(other.ended);
         self.ok = self.ok.saturating_add(other.ok);
@@ -60,7 +61,7 @@ impl Tally {
             let (count, _) = self.errors.entry(code.clone()).or_insert_with(|| (0, message.clone()));
             *count = count.saturating_add(*more);
         }
-        // Fails only where bounds differ.
+        // Fails only if the bounds differ.
         let _ = self.latencies.add(&other.latencies);
     }
 
@@ -69,7 +70,7 @@ impl Tally {
         self.ok.saturating_add(self.over_limit)
     }
 
-    /// Requests without one.
+    /// Requests without a verdict.
     pub(super) fn failed(&self) -> u64 {
         self.errors.values().fold(0, |sum, (count, _)| sum.saturating_add(*count))
     }
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_those_of_all_threads() {
+    fn percentiles_cover_all_threads() {
         let mut sum = Tally::new().expect("bounds");
         for thread in 0..4 {
             let mut tally = Tally::new().expect("bounds");
@@ -107,24 +108,24 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_counted_by_their_codes_and_only_those_that_took_too_long_have_a_latency() {
+    fn errors_are_counted_by_code_and_only_timeouts_have_a_latency() {
         let mut tally = Tally::new().expect("bounds");
-        tally.count(Err(Failure::late(Duration::from_secs(2))), Duration::from_secs(2));
-        tally.count(Err(Failure::late(Duration::from_secs(3))), Duration::from_secs(2));
-        tally.count(Err(Failure::garbled("strange")), Duration::ZERO);
+        tally.count(Err(RequestError::timed_out(Duration::from_secs(2))), Duration::from_secs(2));
+        tally.count(Err(RequestError::timed_out(Duration::from_secs(3))), Duration::from_secs(2));
+        tally.count(Err(RequestError::malformed("strange")), Duration::ZERO);
         let mut sum = tally.clone();
         sum.add(&tally);
         let errors: Vec<_> =
             sum.errors.iter().map(|(code, (count, message))| (&**code, *count, &**message)).collect();
-        assert_eq!(errors, [("DEADLINE_EXCEEDED", 4, "no answer within 2s"), ("INTERNAL", 2, "strange")]);
+        assert_eq!(errors, [("DEADLINE_EXCEEDED", 4, "no response within 2s"), ("INTERNAL", 2, "strange")]);
         assert_eq!((sum.failed(), sum.answered(), sum.latencies.len()), (6, 0, 4));
         assert!(sum.latencies.min() >= 1_998_000);
     }
 
     #[test]
-    fn a_latency_beyond_all_bounds_is_the_longest() {
+    fn a_latency_beyond_the_bounds_counts_as_the_maximum() {
         let mut tally = Tally::new().expect("bounds");
         tally.count(Ok(true), Duration::MAX);
-        assert!(tally.latencies.max() >= LONGEST);
+        assert!(tally.latencies.max() >= MAX_LATENCY_MICROS);
     }
 }

@@ -5,8 +5,6 @@ mod met;
 mod text;
 mod walk;
 
-use std::io::{self, Write};
-
 pub(crate) use self::{
     limit::limit_text,
     met::{MetCounter, MetRule, is_spaced},
@@ -14,10 +12,8 @@ pub(crate) use self::{
 };
 use crate::{
     algorithm::Charging,
-    config,
-    descriptor::{Descriptor, Entry, Hits},
+    descriptor::Descriptor,
     rules::{Domain, Rule, Rules},
-    settings::{DescriptorWords, ExplainFlags},
 };
 
 /// What a request would meet, and why.
@@ -52,30 +48,6 @@ pub(crate) struct Explained {
     pub(crate) counter: Option<MetCounter>,
     /// Whether it gives a lease back, which nothing denies.
     pub(crate) gives_back: bool,
-}
-
-/// Reads the configuration and writes what the request would meet to `out`, or what is wrong with the
-/// configuration to `errors`. Answers whether it is good. Charges nothing.
-///
-/// # Errors
-/// When nobody reads the output.
-pub fn run(flags: &ExplainFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
-    match config::load(&flags.config, &flags.options()) {
-        Ok(loaded) => {
-            let requests: Vec<Descriptor<'_>> = flags.descriptors.iter().map(request).collect();
-            write!(out, "{}", explain(&loaded.rules, &flags.domain, &requests))?;
-            Ok(true)
-        }
-        Err(error) => {
-            writeln!(errors, "{error}")?;
-            Ok(false)
-        }
-    }
-}
-
-fn request(DescriptorWords(pairs): &DescriptorWords) -> Descriptor<'_> {
-    let entries = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
-    Descriptor { entries, limit: None, hits: Hits::Peek }
 }
 
 /// What a request with these descriptors would meet.
