@@ -23,10 +23,10 @@ ALL="costs latency exactness memory talkers"
 PARTS=${PARTS:-$([ -n "$ONLY" ] && echo costs || echo "$ALL")}
 RESULTS=benches/RESULTS.md
 
-cargo build --release --locked
-cargo build --release --locked --example echo
+cargo build --profile dist --locked
+cargo build --profile dist --locked --example echo
 # shellcheck disable=SC2034 # The parts run it.
-tollgate=target/release/tollgate
+tollgate=target/dist/tollgate
 work=$(mktemp -d)
 for part in rows servers measure $ALL; do
     # shellcheck source=/dev/null

@@ -30,7 +30,7 @@ use tonic::codegen::Service as _;
 
 use super::timely::Timely;
 use crate::{
-    net::{bind, gate::Gate, guard::Guarded, tls::Tls},
+    net::{accept_limit::Gate, bind, stall_timeout::Guarded, tls::Tls},
     panics::{Contained, Panicked},
     settings::Port,
 };

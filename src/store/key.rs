@@ -19,7 +19,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use crate::{algorithm::Algorithm, descriptor::Entry, rules::RecordId};
+use crate::{RecordId, algorithm::Algorithm, descriptor::Entry};
 
 /// Tags longer than this many bytes are replaced by their hash.
 const LONGEST_TAG: usize = 160;

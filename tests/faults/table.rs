@@ -7,34 +7,37 @@ use std::{
     thread,
 };
 
-use super::{cluster, crowd, form::Form, memory, overload, random, row::Row, sentinel, server, way};
+use super::{
+    cluster, connections, memory, network, overload, profile::Profile, random, report::ReportRow, sentinel,
+    standalone,
+};
 use crate::support::tollgate::project;
 
-type Scenario = fn(&Form) -> Row;
+type Scenario = fn(&Profile) -> ReportRow;
 
 /// Names to choose scenarios by, and these.
 const SCENARIOS: [(&str, Scenario); 23] = [
-    ("silent", server::falls_silent),
-    ("killed", server::dies_and_comes_back),
-    ("flushed", server::forgets_the_script),
-    ("full", server::is_full),
-    ("readonly", server::takes_no_writes),
-    ("paused", server::is_paused),
-    ("busy", server::is_busy),
-    ("black", way::is_black),
-    ("slow", way::is_slow),
-    ("cut", way::cuts_answers),
-    ("half", way::is_half_closed),
-    ("master", |form| cluster::master_dies(form, &mut cluster::start())),
-    ("shard", |form| cluster::shard_is_cut_off(form, &mut cluster::start())),
-    ("takeover", |form| cluster::replica_takes_over(form, &mut cluster::start())),
-    ("slots", |form| cluster::slots_move(form, &mut cluster::start())),
+    ("silent", standalone::falls_silent),
+    ("killed", standalone::dies_and_comes_back),
+    ("flushed", standalone::forgets_the_script),
+    ("full", standalone::is_full),
+    ("readonly", standalone::takes_no_writes),
+    ("paused", standalone::is_paused),
+    ("busy", standalone::is_busy),
+    ("black", network::is_black),
+    ("slow", network::is_slow),
+    ("cut", network::cuts_answers),
+    ("half", network::is_half_closed),
+    ("master", |profile| cluster::master_dies(profile, &mut cluster::start())),
+    ("shard", |profile| cluster::shard_is_cut_off(profile, &mut cluster::start())),
+    ("takeover", |profile| cluster::replica_takes_over(profile, &mut cluster::start())),
+    ("slots", |profile| cluster::slots_move(profile, &mut cluster::start())),
     ("sentinel", sentinel::master_dies),
     ("order", sentinel::is_ordered),
     ("memory", memory::memory_store),
     ("redis", memory::redis_store),
     ("metrics", memory::metrics_of_values),
-    ("crowd", crowd::others_are_served),
+    ("crowd", connections::others_are_served),
     ("overload", overload::four_times),
     ("random", random::everything),
 ];
@@ -59,10 +62,10 @@ fn table() {
     let (mut rows, mut missed) = (Vec::new(), Vec::new());
     for (name, scenario) in SCENARIOS.into_iter().filter(|(name, _)| chosen(name)) {
         println!("== {name}");
-        let row = match catch_unwind(AssertUnwindSafe(|| scenario(&Form::FULL))) {
+        let row = match catch_unwind(AssertUnwindSafe(|| scenario(&Profile::FULL))) {
             Ok(row) => row,
             Err(_) => {
-                let mut row = Row::new(name, &Form::FULL);
+                let mut row = ReportRow::new(name, &Profile::FULL);
                 row.must("it runs to its end", "it does not", false);
                 row
             }

@@ -10,7 +10,7 @@ use tollgate::{
     store::{RedisStore, StoreError, redis::RedisSettings},
 };
 
-use super::{charge, faults::Lines, one, recovered};
+use super::{charge, misbehaving_nodes::Lines, one, recovered};
 use crate::support::{
     cluster::Cluster,
     free_port, http,

@@ -1,6 +1,6 @@
 //! Counters in Redis.
 //!
-//! A call is decided in one step by the script in `lua/`, on the keys of one hash tag; an `EVALSHA` has several calls
+//! A call is decided in one step by the script in `lua/decide/`, on the keys of one hash tag; an `EVALSHA` has several calls
 //! where it can. A charge is never sent twice: only answers that say that nothing was charged lead to another attempt.
 //! Those are `NOSCRIPT`, and the redirections of a cluster.
 //!

@@ -6,13 +6,13 @@ use ::redis::Value;
 
 use super::{Run, command, read_replies, unless_error};
 use crate::{
+    RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy, Wish},
     clock::Timestamp,
     descriptor::{Entry, Hits},
     fuzzing::Piecemeal,
     lease::LeaseId,
     quota::{Quota, Window},
-    rules::{RecordId, Sync},
     store::{
         call::{Ask, Call},
         key::CellKey,
@@ -93,7 +93,7 @@ fn ask(input: &mut Piecemeal<'_>) -> Option<Ask> {
         Hits::Release(lease),
     ])?;
     let record = RecordId::numbered(input.byte(), algorithm);
-    let sync = input.one_of(&Sync::ALL)?;
+    let sync = input.one_of(&SyncMode::ALL)?;
     Some(Ask { descriptor: 0, record, policy, hits, vetoes: input.flag(), sync })
 }
 
