@@ -131,7 +131,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         default_on_store_error: None,
         charging: crate::algorithm::Charging::EachForItself,
         hash_tag: [].into(),
-        counted: crate::metrics::DomainCounters::default(),
+        index: DomainIndex::default(),
     }])
 }
 
