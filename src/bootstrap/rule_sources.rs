@@ -8,7 +8,7 @@ use super::{activation::Reloader, start::StartError};
 use crate::{
     config::{Fingerprint, Watcher},
     control::{Control, Follower, Rules, RulesSource},
-    panics::OnPanic,
+    panics::CancelOnPanic,
     settings::{RulesSettings, Settings, StoreSettings, XdsSettings},
     xds,
 };
@@ -99,7 +99,7 @@ impl Origin {
         self,
         settings: &RulesSettings,
         reloader: Reloader,
-        on_panic: OnPanic,
+        on_panic: CancelOnPanic,
     ) -> io::Result<Source> {
         let Self { follower, plane, seen } = self;
         let watcher = seen.map(|seen| {

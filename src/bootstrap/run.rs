@@ -67,7 +67,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     }
     // Heard from here on, so that a signal during the start is not lost.
     let mut signals = Signals::hear()?;
-    panics::watch();
+    panics::install_hook(metrics::panicked);
     rlimit::claim(settings.grpc.max_connections);
     top::start(settings.top_talkers)?;
     let exporter =

@@ -20,7 +20,7 @@ use crate::{
     http::{self, AdminParts, ApiParts, DescriptorsBroken, TokenError},
     metrics::Exporter,
     net::tls::TlsError,
-    panics::{self, OnPanic},
+    panics::{self, CancelOnPanic},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
     rules::Snapshot,
@@ -126,8 +126,8 @@ where
     O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     // Before anything runs on this thread that others rely on.
-    let panicked = panics::of_process().child_token();
-    panics::raise_here({
+    let panicked = panics::process_token().child_token();
+    panics::set_thread_alarm({
         let panicked = panicked.clone();
         move || panicked.cancel()
     });
@@ -165,8 +165,9 @@ where
     });
     let plan = plan(&settings, ports.grpc_tls, &readiness, later)?;
     let (workers, alarms) = start_workers(settings.workers, plan, &rules, open).await?;
-    let source =
-        origin.follow(&settings.rules, reloader, OnPanic(panicked.clone())).map_err(StartError::System)?;
+    let source = origin
+        .follow(&settings.rules, reloader, CancelOnPanic(panicked.clone()))
+        .map_err(StartError::System)?;
 
     let stop_accepting = CancellationToken::new();
     let accepting = ports.grpc.run(workers, settings.grpc.max_connections, stop_accepting.clone());

@@ -25,7 +25,7 @@ use crate::{
         request_body::Limits,
     },
     net::tls::Tls,
-    panics::{self, Contained},
+    panics::{self, CatchUnwind},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
     rules::Snapshot,
@@ -111,7 +111,7 @@ where
     thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
         let (worker, alarms) = (alarm.worker, alarm.alarms.clone());
         // Nobody listens once the process ends anyway.
-        panics::raise_here(move || {
+        panics::set_thread_alarm(move || {
             let _ = alarms.send(WorkerLost(worker));
         });
         runtime.block_on(work);
@@ -134,7 +134,7 @@ async fn serve<T: RateLimitService>(
     while let Some((accepted, place)) = incoming.recv().await {
         match Io::new(accepted, place) {
             Ok(io) => {
-                tasks.spawn(Contained::new(connections.clone().serve(io, services.clone())));
+                tasks.spawn(CatchUnwind::new(connections.clone().serve(io, services.clone())));
             }
             Err(error) => tracing::warn!("a connection was lost: {error}"),
         }

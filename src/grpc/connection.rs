@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::{dispatch::Dispatch, stalled_reader::Uptake};
 use crate::{
     net::{stall_timeout::Guarded, tls::Tls},
-    panics::ContainedTasks,
+    panics::CatchUnwindExecutor,
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
 };
@@ -38,7 +38,7 @@ const MAX_HEADERS: u32 = 16 * 1024;
 /// How a worker's connections are served.
 #[derive(Clone)]
 pub(crate) struct Connections {
-    http2: Builder<ContainedTasks>,
+    http2: Builder<CatchUnwindExecutor>,
     tls: Option<Tls>,
     handshake_timeout: Duration,
     patience: Duration,
@@ -55,7 +55,7 @@ impl Connections {
         handshake_timeout: Duration,
         draining: CancellationToken,
     ) -> Self {
-        let mut http2 = Builder::new(ContainedTasks);
+        let mut http2 = Builder::new(CatchUnwindExecutor);
         http2
             .timer(TokioTimer::new())
             .keep_alive_interval(settings.keepalive_interval)
@@ -107,7 +107,7 @@ impl Connections {
             ended = connection.as_mut() => return log(ended),
             () = stopped.as_mut() => return given_up(),
             () = self.draining.cancelled() => {}
-            () = after(self.max_age.map(jittered)) => {}
+            () = after(self.max_age.map(lengthened)) => {}
         }
         // GOAWAY: the client opens another connection for its next calls.
         connection.as_mut().graceful_shutdown();
@@ -138,7 +138,7 @@ async fn after(duration: Option<Duration>) {
 }
 
 /// `age` ± 10 %, so that connections that began together do not end together.
-fn jittered(age: Duration) -> Duration {
+fn lengthened(age: Duration) -> Duration {
     // Every `RandomState` has keys of its own.
     let random = RandomState::new().build_hasher().finish();
     let percent = (random % 21).saturating_add(90);
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn ages_differ_by_at_most_a_tenth() {
         let age = Duration::from_secs(100);
-        let ages: Vec<_> = (0..200).map(|_| jittered(age)).collect();
+        let ages: Vec<_> = (0..200).map(|_| lengthened(age)).collect();
         assert!(ages.iter().all(|age| (90..=110).contains(&age.as_secs())));
         assert!(ages.iter().any(|other| *other != ages[0]));
     }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     metrics,
-    panics::{Contained, Panicked},
+    panics::{CatchUnwind, Panicked},
     proto::{
         FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     },
@@ -97,14 +97,14 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
             true => {
                 let Ok(turn) = self.turns.take_on(request.headers()) else { return Answering::Refused };
                 let answer = unary::answer(Arc::clone(&self.rate_limit), turn, request, self.limits);
-                Answering::RateLimit(Contained::new(Box::pin(answer)), self.uptake.clone())
+                Answering::RateLimit(CatchUnwind::new(Box::pin(answer)), self.uptake.clone())
             }
             false => {
                 let answer = self
                     .others
                     .clone()
                     .call(request.map(|body| Body::new(Punctual::new(body, self.limits.time))));
-                Answering::Other(Contained::new(Box::pin(answer)))
+                Answering::Other(CatchUnwind::new(Box::pin(answer)))
             }
         }
     }
@@ -116,8 +116,8 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) enum Answering {
     /// It is not: there is no time.
     Refused,
-    RateLimit(Contained<Boxed<Response<Delivery>>>, Uptake),
-    Other(Contained<Boxed<Result<Response<Body>, Infallible>>>),
+    RateLimit(CatchUnwind<Boxed<Response<Delivery>>>, Uptake),
+    Other(CatchUnwind<Boxed<Result<Response<Body>, Infallible>>>),
 }
 
 impl Future for Answering {

@@ -52,11 +52,11 @@ pub fn replies(bytes: &[u8]) {
 
 /// A run as the batcher makes them: more than once only where replaying is agreed on.
 fn run<'a>(call: &'a Call, times: u16, wishes: &'a [Wish]) -> Run<'a> {
-    let is_plain = call.cells.len() == 1
+    let is_printable = call.cells.len() == 1
         && call.charging == Charging::EachForItself
         && call.asks().all(|ask| !ask.hits.gives_back() && !ask.policy.algorithm().has_own_key());
     let wishes = if wishes.len() == call.asks().count() { wishes } else { &[] };
-    Run { call, times: if is_plain { times.clamp(1, 500) } else { 1 }, wishes }
+    Run { call, times: if is_printable { times.clamp(1, 500) } else { 1 }, wishes }
 }
 
 fn call(input: &mut Piecemeal<'_>) -> Option<(Call, u16)> {

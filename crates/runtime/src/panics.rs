@@ -1,11 +1,12 @@
-//! What a panic means, by where it happens.
+//! Containment of panics, by where they happen.
 //!
-//! - While one request is answered: that caller gets an error, and all else goes on ([`Contained`]).
-//! - In what serves one connection: that one is closed, and all else goes on.
-//! - Anywhere else on a thread that serves: the alarm is raised, and the process stops in order, for nobody knows what
-//!   is left of a part that others rely on. Without this, a runtime keeps a panic of one of its tasks to itself.
+//! - While one request is answered: that caller gets an error, and everything else continues ([`CatchUnwind`]).
+//! - In a task that serves one connection: that connection is closed, and everything else continues.
+//! - Anywhere else on a thread that serves: the alarm of the thread is raised, and the process stops in order, because
+//!   the state that other parts rely on may be broken. Without this, a runtime keeps a panic of one of its tasks to
+//!   itself.
 //!
-//! Every one is logged with its place and counted.
+//! Every panic is logged with its place and counted.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,25 +21,23 @@ use hyper::rt::Executor;
 use pin_project_lite::pin_project;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics;
-
 type Alarm = Box<dyn Fn()>;
 
 thread_local! {
-    /// What a panic on this thread sets off, unless it is contained.
+    /// Called by a panic on this thread, unless the panic is contained.
     static ALARM: RefCell<Option<Alarm>> = const { RefCell::new(None) };
-    /// Whether this thread is at work on one request or connection.
+    /// Whether this thread works on one request or connection.
     static IS_CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on every panic is counted, and raises the alarm of its thread.
-pub(crate) fn watch() {
+/// Calls `count` with the role of the thread for every panic from now on, and raises the alarm of its thread.
+pub fn install_hook(count: impl Fn(&'static str) + Send + Sync + 'static) {
     let log = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         log(info);
-        metrics::panicked(part());
+        count(thread_role());
         if !IS_CONTAINED.try_with(Cell::get).unwrap_or(false) {
-            // Neither fails but when the thread is about to end, which is noticed too.
+            // Both fail only when the thread is about to end, which is noticed too.
             let _ = ALARM.try_with(|alarm| {
                 if let Ok(Some(raise)) = alarm.try_borrow().as_deref() {
                     raise();
@@ -48,8 +47,10 @@ pub(crate) fn watch() {
     }));
 }
 
-/// What this thread is there for.
-fn part() -> &'static str {
+/// Roles of threads, as [`install_hook`] reports them.
+pub const THREAD_ROLES: [&str; 4] = ["worker", "main", "config", "other"];
+
+fn thread_role() -> &'static str {
     match thread::current().name() {
         Some("main") => "main",
         Some("config-watch") => "config",
@@ -58,16 +59,16 @@ fn part() -> &'static str {
     }
 }
 
-/// Has panics on this thread call `raise`.
-pub(crate) fn raise_here(raise: impl Fn() + 'static) {
-    // Nobody holds it while no panic is under way.
-    let _ = ALARM.try_with(|alarm| alarm.replace(Some(Box::new(raise))));
+/// Makes panics on this thread call `alarm`.
+pub fn set_thread_alarm(alarm: impl Fn() + 'static) {
+    // It is borrowed only while a panic unwinds.
+    let _ = ALARM.try_with(|slot| slot.replace(Some(Box::new(alarm))));
 }
 
 pin_project! {
-    /// Work on one request, or on one connection: a panic in it is an error of it.
+    /// Work on one request or one connection; a panic in it becomes an error.
     #[derive(Debug)]
-    pub(crate) struct Contained<F> {
+    pub struct CatchUnwind<F> {
         #[pin]
         work: Option<F>,
     }
@@ -75,30 +76,31 @@ pin_project! {
 
 /// The work on a request or a connection panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Panicked;
+pub struct Panicked;
 
-impl<F> Contained<F> {
-    pub(crate) const fn new(work: F) -> Self {
+impl<F> CatchUnwind<F> {
+    /// Contains the panics of `work`.
+    pub const fn new(work: F) -> Self {
         Self { work: Some(work) }
     }
 }
 
-impl<F: Future> Future for Contained<F> {
+impl<F: Future> Future for CatchUnwind<F> {
     type Output = Result<F::Output, Panicked>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut work = self.project().work;
         let polled = contain(|| {
-            let Some(at_work) = work.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-            let done = ready!(at_work.poll(cx));
-            // Here, as it may panic too.
+            let Some(running) = work.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+            let done = ready!(running.poll(cx));
+            // Dropped here, because the drop may panic too.
             work.set(None);
             Poll::Ready(Some(done))
         });
         match polled {
             Ok(polled) => polled.map(|done| done.ok_or(Panicked)),
             Err(Panicked) => {
-                // If that panics as well, nothing is left of it.
+                // If the drop panics as well, nothing is left of it.
                 let _ = contain(|| work.set(None));
                 Poll::Ready(Err(Panicked))
             }
@@ -106,40 +108,40 @@ impl<F: Future> Future for Contained<F> {
     }
 }
 
-/// Does something over which a panic raises no alarm.
+/// Runs `act`; a panic in it raises no alarm.
 fn contain<T>(act: impl FnOnce() -> T) -> Result<T, Panicked> {
     let was_contained = IS_CONTAINED.replace(true);
-    // What broke is dropped with the request; what it shares with others has locks that are free again.
+    // Broken state is dropped with the request; shared state is behind locks that are released.
     let done = panic::catch_unwind(AssertUnwindSafe(act));
     IS_CONTAINED.set(was_contained);
     done.map_err(|_| Panicked)
 }
 
-/// Runs the tasks of a connection, one of which is an answer on its way. A panic in one ends that one.
+/// Executor for the tasks of a connection, one of which is a response in progress. A panic ends only its own task.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ContainedTasks;
+pub struct CatchUnwindExecutor;
 
-impl<F> Executor<F> for ContainedTasks
+impl<F> Executor<F> for CatchUnwindExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
     fn execute(&self, task: F) {
-        tokio::spawn(Contained::new(task));
+        tokio::spawn(CatchUnwind::new(task));
     }
 }
 
-/// Cancelled when a thread panicked that is there for the whole process, and not for one server of it.
-pub(crate) fn of_process() -> CancellationToken {
+/// Cancelled when a thread that serves the whole process, not one server of it, panics.
+pub fn process_token() -> CancellationToken {
     static PANICKED: LazyLock<CancellationToken> = LazyLock::new(CancellationToken::new);
     PANICKED.clone()
 }
 
 /// Cancels its token when a panic drops it.
 #[derive(Debug)]
-pub(crate) struct OnPanic(pub(crate) CancellationToken);
+pub struct CancelOnPanic(pub CancellationToken);
 
-impl Drop for OnPanic {
+impl Drop for CancelOnPanic {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.cancel();
@@ -154,30 +156,30 @@ mod tests {
     use super::*;
 
     /// Panics when it is dropped.
-    struct Last;
+    struct PanicOnDrop;
 
-    impl Drop for Last {
+    impl Drop for PanicOnDrop {
         fn drop(&mut self) {
             panic!("on purpose");
         }
     }
 
     #[tokio::test]
-    async fn neither_work_nor_what_it_leaves_raises_an_alarm() {
-        watch();
+    async fn contained_panics_raise_no_alarm() {
+        install_hook(|_| {});
         let raised = Rc::new(Cell::new(0));
-        raise_here({
+        set_thread_alarm({
             let raised = Rc::clone(&raised);
             move || raised.set(raised.get() + 1)
         });
-        let in_work = Contained::new(poll_fn(|_| -> Poll<()> { panic!("on purpose") }));
+        let in_work = CatchUnwind::new(poll_fn(|_| -> Poll<()> { panic!("on purpose") }));
         assert_eq!(in_work.await, Err(Panicked));
-        let last = Last;
-        let in_the_end = Contained::new(poll_fn(move |_| {
+        let last = PanicOnDrop;
+        let in_drop = CatchUnwind::new(poll_fn(move |_| {
             let _held = &last;
             Poll::Ready(())
         }));
-        assert_eq!(in_the_end.await, Err(Panicked));
+        assert_eq!(in_drop.await, Err(Panicked));
         assert_eq!(raised.get(), 0);
         assert!(panic::catch_unwind(|| panic!("on purpose")).is_err());
         assert_eq!(raised.get(), 1);
@@ -186,9 +188,9 @@ mod tests {
     #[test]
     fn only_a_panic_cancels() {
         let token = CancellationToken::new();
-        drop(OnPanic(token.clone()));
+        drop(CancelOnPanic(token.clone()));
         assert!(!token.is_cancelled());
-        let held = OnPanic(token.clone());
+        let held = CancelOnPanic(token.clone());
         let ended = thread::spawn(move || {
             let _held = held;
             panic!("on purpose");
