@@ -50,6 +50,7 @@ pub mod migrate;
 pub mod load;
 pub mod client;
 pub mod metrics;
+pub mod legacy_stats;
 pub mod statsd;
 pub mod telemetry;
 pub mod bootstrap;

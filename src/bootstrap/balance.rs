@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::metrics;
+use crate::net::metrics;
 
 /// Hands each connection to the worker that has the fewest.
 ///

@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{
     control::{Control, RulesStatus},
+    limiter::ActiveRules,
     readiness::Readiness,
-    rules::Snapshot,
     settings::GrpcListen,
     telemetry::Tracing,
 };
@@ -35,7 +35,7 @@ const LAST_STEPS: Duration = Duration::from_secs(1);
 pub struct Running {
     pub(super) grpc_address: GrpcListen,
     pub(super) readiness: Readiness,
-    pub(super) rules: Arc<Snapshot>,
+    pub(super) rules: Arc<ActiveRules>,
     pub(super) control: Control,
     pub(super) status: RulesStatus,
     pub(super) source: Source,
@@ -83,7 +83,7 @@ impl Running {
     }
 
     /// The rules in force.
-    pub const fn rules(&self) -> &Arc<Snapshot> {
+    pub const fn rules(&self) -> &Arc<ActiveRules> {
         &self.rules
     }
 

@@ -1,10 +1,10 @@
-//! Tells how full the memory store is.
+//! Records how full the memory store is.
 
 use std::{convert::Infallible, time::Duration};
 
 use tokio::time;
 
-use crate::{metrics, store::MemoryStore};
+use crate::store::{MemoryStore, metrics};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@ use super::{activation::Reloader, start::StartError};
 use crate::{
     config::{Fingerprint, Watcher},
     control::{Control, Follower, Rules, RulesSource},
+    limiter::ActiveRules,
     panics::CancelOnPanic,
     settings::{RulesSettings, Settings, StoreSettings, XdsSettings},
     xds,
@@ -48,8 +49,9 @@ pub(super) async fn begin(
     reloader: &Reloader,
     control: &Control,
 ) -> Result<Origin, StartError> {
-    let follow =
-        |rules| Follower::begin(control, reloader.status.clone(), Arc::clone(&reloader.rules), rules);
+    let follow = |rules| {
+        Follower::begin(control, reloader.status.clone(), Arc::<ActiveRules>::clone(&reloader.rules), rules)
+    };
     if settings.source == RulesSource::Directory {
         // Many rules take a while, in which signals are to be heard.
         let (loader, first) = (reloader.clone(), settings.clone());

@@ -9,20 +9,20 @@ use tokio::{
 
 use super::{
     drain::{Failed, Running},
-    rlimit,
+    metrics, rlimit,
     signals::{Signals, Stop},
     start::{Server, StartError},
 };
 use crate::{
-    metrics::{self, Exporter},
+    http::history,
     panics,
     settings::{Settings, StoreSettings},
     statsd::Statsd,
     top,
 };
 
-/// Between two rounds of the exporter's housekeeping, which end an interval of the history.
-const UPKEEP: Duration = Duration::from_secs(metrics::INTERVAL_S);
+/// Between two rounds of maintenance, which end an interval of the history.
+const UPKEEP: Duration = Duration::from_secs(history::INTERVAL_S);
 
 /// Why a process did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +33,6 @@ pub enum RunError {
     /// The operating system refused something that everything needs.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
-    /// Counting was started twice.
-    #[error("cannot start: {0}")]
-    Metrics(String),
     /// A part of it ended; the process cannot go on without.
     #[error(transparent)]
     Failed(#[from] Failed),
@@ -52,7 +49,7 @@ impl RunError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Forced { code } => *code,
-            Self::Start(_) | Self::System(_) | Self::Metrics(_) | Self::Failed(_) => 1,
+            Self::Start(_) | Self::System(_) | Self::Failed(_) => 1,
         }
     }
 }
@@ -70,8 +67,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     panics::install_hook(metrics::panicked);
     rlimit::claim(settings.grpc.max_connections);
     top::start(settings.top_talkers)?;
-    let exporter =
-        metrics::install(settings.metric_names).map_err(|error| RunError::Metrics(error.to_string()))?;
+    let exporter = metrics::exporter(settings.metric_names);
     let statsd = settings.statsd.clone().map(Statsd::start).transpose()?;
     let store = settings.store.clone();
     let workers = settings.workers;
@@ -87,7 +83,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
 
     let failure = select! {
         ended = serve(&mut running, &mut signals) => ended?,
-        never = maintain(&exporter) => match never {},
+        never = maintain() => match never {},
     };
     select! {
         biased;
@@ -142,12 +138,12 @@ fn announce(running: &Running, store: &StoreSettings, workers: usize) {
     }
 }
 
-/// Keeps the exporter's memory bounded; never ends.
-async fn maintain(exporter: &Exporter) -> Infallible {
+/// Keeps the memory of metrics bounded, and samples the history; never ends.
+async fn maintain() -> Infallible {
     let mut rounds = time::interval(UPKEEP);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         rounds.tick().await;
-        exporter.maintain();
+        metrics::maintain();
     }
 }

@@ -18,12 +18,12 @@ use crate::{
     control::FileError,
     grpc::{dispatch::ReflectionError, service::Rls},
     http::{self, AdminParts, ApiParts, DescriptorsBroken, TokenError},
+    limiter::ActiveRules,
     metrics::Exporter,
     net::tls::TlsError,
     panics::{self, CancelOnPanic},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
-    rules::Snapshot,
     service::Service,
     settings::{AdminSettings, Port, Settings},
     store::{Later, StoreError},
@@ -102,7 +102,7 @@ impl Server {
             Some(_) => Some(Backing::open(&stores, &settings)?),
             None => None,
         };
-        let open = move |rules: &Arc<Snapshot>, later| {
+        let open = move |rules: &Arc<ActiveRules>, later| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &reached, later)?;
             Ok(Rls { service: Service::new(limiter, answers.clone(), bounds), traces: traces.clone() })
         };
@@ -123,7 +123,7 @@ pub(super) async fn start_with<T, O>(
 ) -> Result<Running, StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<ActiveRules>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     // Before anything runs on this thread that others rely on.
     let panicked = panics::process_token().child_token();

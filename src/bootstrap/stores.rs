@@ -8,14 +8,13 @@ use std::{
     time::Duration,
 };
 
+use super::metrics;
 use super::start::StartError;
 use crate::{
     clock::Clock,
     http::StoreFacts,
-    limiter::{Counters, Fallback, Limiter, Modes, Replicas},
-    metrics,
+    limiter::{ActiveRules, Counters, Fallback, Limiter, Modes, Replicas},
     readiness::Readiness,
-    rules::Snapshot,
     settings::{Settings, StoreSettings},
     store::{Later, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
 };
@@ -62,7 +61,7 @@ impl Stores {
             }
             StoreSettings::Redis { redis, max_counters } => (redis, *max_counters),
         };
-        metrics::redis_in_use();
+        metrics::export_redis();
         let failure = settings.failure;
         let local = MemoryStore::new(max_counters, Clock::System);
         let replicas = failure.replicas.map(Replicas::new).unwrap_or_default();
@@ -98,7 +97,7 @@ impl Stores {
     /// Opens a store on this runtime for a limiter, and tells `readiness` when it was reached.
     pub(super) fn limiter(
         &self,
-        rules: Arc<Snapshot>,
+        rules: Arc<ActiveRules>,
         modes: Modes,
         readiness: &Readiness,
         later: Later,

@@ -24,11 +24,11 @@ use crate::{
         dispatch::{Dispatch, side_services},
         request_body::Limits,
     },
+    limiter::ActiveRules,
     net::tls::Tls,
     panics::{self, CatchUnwind},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
-    rules::Snapshot,
     settings::{GrpcSettings, Settings},
     store::{Later, StoreError},
 };
@@ -167,12 +167,12 @@ pub(super) fn plan(
 pub(super) async fn start_workers<T, O>(
     count: NonZeroUsize,
     plan: impl FnOnce(UnboundedSender<WorkerLost>) -> Plan,
-    rules: &Arc<Snapshot>,
+    rules: &Arc<ActiveRules>,
     open: O,
 ) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<ActiveRules>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     let (raise, mut alarms) = unbounded_channel();
     let plan = plan(raise);

@@ -31,13 +31,17 @@ static DOMAINS: Gauge = Gauge::new("tollgate_domains", "Active domains.");
 
 static RULES: Gauge = Gauge::new("tollgate_rules", "Active rules.");
 
-static CONFIG_LOADS: Computed<1> =
-    Computed::counter("tollgate_config_loads_total", &["result"], "Attempts to load rules.", |[declared], page| {
+static CONFIG_LOADS: Computed<1> = Computed::counter(
+    "tollgate_config_loads_total",
+    &["result"],
+    "Attempts to load rules.",
+    |[declared], page| {
         page.begin(declared);
         for (result, count) in ["success", "error"].into_iter().zip(config_loads()) {
             page.sample(declared, &[result], count);
         }
-    });
+    },
+);
 
 static LAST_LOAD_SUCCESSFUL: Computed<1> = Computed::gauge(
     "tollgate_config_last_load_successful",
@@ -62,8 +66,10 @@ static RULES_LOADED: Gauge = Gauge::new(
     "Time when the active rules were loaded, in seconds since 1970.",
 );
 
-static STORE_UP: Gauge =
-    Gauge::new("tollgate_rules_store_up", "1 while the store of versions, lists and switches answers, else 0.");
+static STORE_UP: Gauge = Gauge::new(
+    "tollgate_rules_store_up",
+    "1 while the store of versions, lists and switches answers, else 0.",
+);
 
 static STORE_ERRORS: CounterFamily<1> = CounterFamily::new(
     "tollgate_rules_store_errors_total",

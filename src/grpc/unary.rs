@@ -22,10 +22,10 @@ use super::{
     response_body::Delivery,
 };
 use crate::{
-    metrics,
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
+    service::metrics,
 };
 
 /// What asks for it.
@@ -96,7 +96,7 @@ impl Drop for Told {
         if let Telling::Abandoned = self.state {
             metrics::answered(if thread::panicking() { "panic" } else { "cancelled" });
         }
-        metrics::call_took(self.since.elapsed());
+        metrics::REQUEST_DURATION.observe_time(self.since.elapsed());
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     page::{Page, plain},
     ready, rlconfig,
 };
-use crate::metrics::Exporter;
+use crate::{legacy_stats, metrics::Exporter};
 
 /// What the admin port tells about.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ pub struct AdminParts {
 pub fn router(parts: AdminParts) -> Router {
     let gate = Gate { tokens: parts.tokens, knows_clients: parts.knows_clients };
     let (rules, readiness) = (Arc::clone(&parts.api.rules), parts.api.readiness.clone());
-    let counted = parts.exporter.clone();
-    let stats = Page::new(move || counted.as_ref().map(Exporter::stats).unwrap_or_default());
+    let is_counting = parts.exporter.is_some();
+    let stats = Page::new(move || if is_counting { legacy_stats::text() } else { String::new() });
     // What scrapes metrics knows the port by any name; pages of browsers get nothing else.
     let [listed, stats] = [rlconfig::page(rules), stats]
         .map(|page| get(plain).with_state(page).layer(from_fn_with_state(gate.clone(), api::keep_out)));

@@ -6,6 +6,7 @@ mod admin;
 mod api;
 mod dashboard;
 mod elsewhere;
+pub mod history;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod json;

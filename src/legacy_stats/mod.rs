@@ -53,7 +53,9 @@ pub static DELTAS: DeltaSources = DeltaSources {
     series: RULES,
     series_name: stat_name::of,
     counters: &COUNTERS,
-    times: ("ratelimit_server.ShouldRateLimit.response_time", || REQUEST_DURATION.observed().middles().collect()),
+    times: ("ratelimit_server.ShouldRateLimit.response_time", || {
+        REQUEST_DURATION.observed().middles().collect()
+    }),
     gauge: ("ratelimit.tollgate.redis_breakers_open", redis::metrics::breakers_open),
 };
 

@@ -46,13 +46,17 @@ static RULES: Computed<5> = Computed::group(
     },
 );
 
-static ERRORS: Computed<1> =
-    Computed::counter("ratelimit_service_should_rate_limit_error", &["err_type"], HELP, |[declared], page| {
+static ERRORS: Computed<1> = Computed::counter(
+    "ratelimit_service_should_rate_limit_error",
+    &["err_type"],
+    HELP,
+    |[declared], page| {
         let answered = Answered::so_far();
         page.begin(declared);
         page.sample(declared, &["redis_error"], answered.store_errors);
         page.sample(declared, &["service_error"], answered.other_errors);
-    });
+    },
+);
 
 static LOADS: Computed<2> = Computed::group(
     [

@@ -18,6 +18,7 @@ use super::{
 };
 
 /// The counts that deltas are made of, and their names.
+#[derive(Debug)]
 pub struct DeltaSources {
     /// Prefix and suffix of the names of the counters of a series, in the order of [`Series::counted`].
     pub series: [(&'static str, &'static str); KINDS],
@@ -126,11 +127,12 @@ impl Deltas {
             Some(delta(name, Measure::Count(amount), Place::Total { exported: Arc::clone(exported), amount }))
         });
         let (times_name, times) = self.sources.times;
-        let times = times().into_iter().zip(&self.buckets).filter_map(move |((nanoseconds, count), exported)| {
-            let (calls, time) = (increase(count, exported)?, Duration::from_nanos(nanoseconds));
-            let place = Place::Total { exported: Arc::clone(exported), amount: calls };
-            Some(delta(times_name, Measure::Times { time, calls }, place))
-        });
+        let times =
+            times().into_iter().zip(&self.buckets).filter_map(move |((nanoseconds, count), exported)| {
+                let (calls, time) = (increase(count, exported)?, Duration::from_nanos(nanoseconds));
+                let place = Place::Total { exported: Arc::clone(exported), amount: calls };
+                Some(delta(times_name, Measure::Times { time, calls }, place))
+            });
         let (gauge_name, gauge) = self.sources.gauge;
         counters.chain(times).chain([delta(gauge_name, Measure::Gauge(gauge()), Place::Nowhere)])
     }
@@ -170,7 +172,14 @@ mod tests {
     use super::*;
 
     static SOURCES: DeltaSources = DeltaSources {
-        series: [("r", "hits"), ("r", "within"), ("r", "near"), ("r", "over"), ("r", "shadow"), ("t", "degraded")],
+        series: [
+            ("r", "hits"),
+            ("r", "within"),
+            ("r", "near"),
+            ("r", "over"),
+            ("r", "shadow"),
+            ("t", "degraded"),
+        ],
         series_name: |domain, path| format!("{domain}.{path}"),
         counters: &[("loads", || 3)],
         times: ("took", || vec![(5, 0), (15, 2)]),
@@ -201,13 +210,8 @@ mod tests {
         let first = [(name("hits"), 5), (name("within"), 3), (name("over"), 2), (degraded.clone(), 1)];
         assert_eq!(read("changes", false), first);
         counters.add([1, 1, 1, 0, 0, 0]);
-        let second = [
-            (name("hits"), 6),
-            (name("within"), 4),
-            (name("near"), 1),
-            (name("over"), 2),
-            (degraded, 1),
-        ];
+        let second =
+            [(name("hits"), 6), (name("within"), 4), (name("near"), 1), (name("over"), 2), (degraded, 1)];
         assert_eq!(read("changes", true), second);
         assert_eq!(read("changes", true), []);
         counters.add([1, 0, 0, 0, 0, 0]);

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::sleep;
 
-use crate::{metrics, settings::Port};
+use crate::{net::metrics, settings::Port};
 
 /// Before the operating system is asked again that had nothing to give.
 const PAUSE: Duration = Duration::from_millis(50);

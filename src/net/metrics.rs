@@ -18,8 +18,11 @@ static CONNECTIONS_REFUSED: CounterFamily<1> = CounterFamily::starting_with(
 static TLS_HANDSHAKES: CounterFamily<2> =
     CounterFamily::new("tollgate_tls_handshakes_total", &["port", "result"], "TLS handshakes by result.");
 
-static TLS_RELOADS: CounterFamily<2> =
-    CounterFamily::new("tollgate_tls_reloads_total", &["port", "result"], "Reloads of changed TLS files by result.");
+static TLS_RELOADS: CounterFamily<2> = CounterFamily::new(
+    "tollgate_tls_reloads_total",
+    &["port", "result"],
+    "Reloads of changed TLS files by result.",
+);
 
 static CERTIFICATE_EXPIRY: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_tls_certificate_expiry_timestamp_seconds",

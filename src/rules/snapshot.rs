@@ -77,7 +77,7 @@ impl<C> InForce<C> {
     /// What decides a request, if any rules were loaded.
     pub fn get(&self) -> Option<Enforced<'_, C>> {
         let Version { rules, companion, overrides, switched } = &**self.0;
-        rules.as_deref().map(|rules| Enforced { rules, overrides, switched, companion })
+        rules.as_deref().map(|rules| Enforced { rules, overrides, switched, companion: &**companion })
     }
 }
 

@@ -43,7 +43,7 @@ pub use self::{
         OperatorSettings, Output, Rollback, RulesTask, SwitchTask, Task, Which,
     },
     outcome::{Judged, Outcome},
-    process::{LogFormat, LogSettings},
+    process::{LogFormat, LogSettings, MetricNames},
     reference::catalogue::{Fate, Form, Variable, all as reference_variables},
     rules::RulesSettings,
     statsd::{StatsdFormat, StatsdSettings},
@@ -56,7 +56,6 @@ pub use self::{
 };
 use crate::{
     limiter::Modes,
-    metrics::Names,
     service::{Answers, Bounds},
 };
 
@@ -120,7 +119,7 @@ pub struct Settings {
     /// What is logged, and how.
     pub log: LogSettings,
     /// Which names `/metrics` has.
-    pub metric_names: Names,
+    pub metric_names: MetricNames,
     /// What was set for the reference and has no effect here, to be told once the log works.
     pub notices: Vec<String>,
 }

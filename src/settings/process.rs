@@ -9,7 +9,6 @@ use super::{
     tls::HttpTlsFlags,
     value::{address, boolean, duration, level, positive_duration},
 };
-use crate::metrics::Names;
 
 /// What is logged, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,15 +62,25 @@ pub(super) struct ProcessFlags {
     reference_metrics: bool,
 }
 
+/// Names of the metrics for Prometheus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricNames {
+    /// Our own.
+    #[default]
+    Own,
+    /// Those of envoyproxy/ratelimit as well.
+    WithLegacy,
+}
+
 impl ProcessFlags {
     pub(super) fn workers(&self) -> NonZeroUsize {
         self.workers.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
     }
 
-    pub(super) const fn metric_names(&self) -> Names {
+    pub(super) const fn metric_names(&self) -> MetricNames {
         match self.reference_metrics {
-            true => Names::AlsoReference,
-            false => Names::Own,
+            true => MetricNames::WithLegacy,
+            false => MetricNames::Own,
         }
     }
 

@@ -36,16 +36,20 @@ pub static DURATION: Histogram<TIME_BUCKETS> = Histogram::new(
     TIME_BOUNDS,
 );
 
-static REFUNDS: StripedFamily<2, 1> =
-    StripedFamily::with_series("tollgate_refunds_total", &["result"], "Calls that refund charged hits.", || {
-        [["success"], ["error"]]
-    })
-    .at_zero();
+static REFUNDS: StripedFamily<2, 1> = StripedFamily::with_series(
+    "tollgate_refunds_total",
+    &["result"],
+    "Calls that refund charged hits.",
+    || [["success"], ["error"]],
+)
+.at_zero();
 
 static MEMORY_COUNTERS: Gauge = Gauge::new("tollgate_memory_counters", "Counters in the memory store.");
 
-static MEMORY_EVICTIONS: Counter =
-    Counter::new("tollgate_memory_evictions_total", "Live counters evicted from the memory store to make room.");
+static MEMORY_EVICTIONS: Counter = Counter::new(
+    "tollgate_memory_evictions_total",
+    "Live counters evicted from the memory store to make room.",
+);
 
 /// Counts a call that refunds hits of a request which was denied or whose client disconnected.
 pub(super) fn refund(succeeded: bool) {

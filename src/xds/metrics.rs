@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::metrics::{Gauge, Metric};
 
 /// Metrics of the control plane.
-pub static METRICS: &[&dyn Metric] = &[&CONNECTED, &LAST_RESPONSE];
+pub(crate) static METRICS: &[&dyn Metric] = &[&CONNECTED, &LAST_RESPONSE];
 
 static CONNECTED: Gauge =
     Gauge::new("tollgate_xds_connected", "1 while the control plane is connected, else 0.");

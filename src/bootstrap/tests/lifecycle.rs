@@ -149,7 +149,7 @@ async fn a_worker_that_panics_is_noticed() {
 
 #[tokio::test]
 async fn a_panic_over_one_call_is_its_callers_error_and_all_else_goes_on() {
-    panics::install_hook(crate::metrics::panicked);
+    panics::install_hook(metrics::panicked);
     let mut stage = stage(GOOD, "", 0).await;
     let waiting = tokio::spawn(ask(stage.connect().await));
     stage.begun.recv().await.expect("the call begins");
@@ -173,7 +173,7 @@ async fn a_panic_over_one_call_is_its_callers_error_and_all_else_goes_on() {
 /// Such as what drives a connection to the store.
 #[tokio::test]
 async fn a_panic_of_what_calls_rely_on_is_noticed() {
-    panics::install_hook(crate::metrics::panicked);
+    panics::install_hook(metrics::panicked);
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
     let (begin, _begun) = mpsc::unbounded_channel();
@@ -208,7 +208,7 @@ async fn a_panic_of_what_calls_rely_on_is_noticed() {
 /// Such as what follows the rules, before there is anything else.
 #[tokio::test]
 async fn a_panic_during_the_start_is_noticed_after_it() {
-    panics::install_hook(crate::metrics::panicked);
+    panics::install_hook(metrics::panicked);
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
     let (begin, _begun) = mpsc::unbounded_channel();

@@ -9,7 +9,7 @@ use super::{
     error::ApiError,
     query::{Asked, amount},
 };
-use crate::{metrics, top};
+use crate::{http::history, top};
 
 /// Keys of each domain in an answer, unless said, and at the most.
 const USUAL: usize = 10;
@@ -27,7 +27,7 @@ pub(super) struct Talkers {
 
 /// What was decided within the last 15 minutes.
 pub(super) async fn show() -> Answer {
-    answer::json(&metrics::history())
+    answer::json(&history::history())
 }
 
 /// Who asks the most, and who is denied the most.

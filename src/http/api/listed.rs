@@ -15,7 +15,7 @@ use super::{
 use crate::{
     explain::limit_text,
     http::access::Caller,
-    metrics::{self, RuleTotal, RuleTotals},
+    limiter::metrics::{self, RuleTotal, RuleTotals},
     rules::{Domain, Limit, Overrides, Rule, Rules, SwitchMode},
 };
 

@@ -6,9 +6,9 @@ use super::heavy::Turns;
 use crate::{
     config::Options,
     control::{Control, RulesStatus},
+    limiter::ActiveRules,
     limiter::{Counters, Replicas},
     readiness::Readiness,
-    rules::Snapshot,
     store::MemoryStore,
 };
 
@@ -20,7 +20,7 @@ pub struct ApiParts {
     /// Which of them is enforced here.
     pub status: RulesStatus,
     /// What is enforced here.
-    pub rules: Arc<Snapshot>,
+    pub rules: Arc<ActiveRules>,
     /// How rules are read.
     pub options: Options,
     /// Where the rules are that have no versions.

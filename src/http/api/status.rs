@@ -10,7 +10,7 @@ use super::{
     parts::Api,
     wait,
 };
-use crate::{metrics, readiness::Phase};
+use crate::{readiness::Phase, store::redis::metrics};
 
 /// Tells of this instance, and of the others as far as the store answers.
 pub(super) async fn show(State(api): State<Arc<Api>>) -> Answer {
@@ -48,7 +48,7 @@ impl Api {
         json!({
             "kind": facts.kind,
             "address": facts.address,
-            "breakers_open": metrics::redis_breakers_open(),
+            "breakers_open": metrics::breakers_open(),
             "replicas": facts.replicas.as_ref().map_or(1, |replicas| replicas.known().get()),
             "counters": facts.memory.occupancy().counters,
         })

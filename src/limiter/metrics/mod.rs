@@ -49,7 +49,8 @@ static DEGRADED: StripedFamily<{ POLICIES * REASONS }, 2> = StripedFamily::with_
 );
 
 static UNKNOWN_DOMAIN: StripedCounter =
-    StripedCounter::new("tollgate_unknown_domain_requests_total", "Requests for a domain without rules.").at_zero();
+    StripedCounter::new("tollgate_unknown_domain_requests_total", "Requests for a domain without rules.")
+        .at_zero();
 
 static SHADOW_MODE_PASSES: StripedCounter = StripedCounter::new(
     "tollgate_shadow_mode_passes_total",

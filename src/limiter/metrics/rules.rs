@@ -44,7 +44,10 @@ pub(super) static RULE_METRICS: Computed<KINDS> = Computed::group(
         declare("tollgate_rule_within_limit_total", "Hits that the rule let pass."),
         declare("tollgate_rule_near_limit_total", "Hits within the limit and above its near-limit ratio."),
         declare("tollgate_rule_over_limit_total", "Hits over the limit."),
-        declare("tollgate_rule_shadow_mode_total", "Hits over the limit that the rule's shadow mode let pass."),
+        declare(
+            "tollgate_rule_shadow_mode_total",
+            "Hits over the limit that the rule's shadow mode let pass.",
+        ),
         declare("tollgate_rule_degraded_total", "Hits decided without the store (degraded mode)."),
     ],
     |declared, page| write(declared, page, &series::all()),
@@ -314,7 +317,8 @@ mod tests {
         let mut page = Page::default();
         RULE_METRICS.write(&mut page);
         let page = page.into_text();
-        let samples: Vec<_> = page.lines().filter(|line| line.contains("_hits_total{domain=\"page\"")).collect();
+        let samples: Vec<_> =
+            page.lines().filter(|line| line.contains("_hits_total{domain=\"page\"")).collect();
         assert_eq!(samples, [r#"tollgate_rule_hits_total{domain="page",rule="tenant_acme"} 5"#]);
     }
 

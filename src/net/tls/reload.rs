@@ -13,7 +13,7 @@ use super::{
     Protocol,
     files::{Fingerprint, Version},
 };
-use crate::{metrics, settings::TlsSettings};
+use crate::{net::metrics, settings::TlsSettings};
 
 /// Between two looks at the files. They are compared by what is in them: a mounted secret changes by a link far above,
 /// which no watch on a file tells.

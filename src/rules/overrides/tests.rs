@@ -5,7 +5,7 @@ use proptest::{prelude::*, sample::select};
 use super::*;
 use crate::{
     SyncMode,
-    rules::{Derived, Domain, Level, Limit, Matcher, Node, Rule, Rules, Segment, Value},
+    rules::{Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rule, Rules, Segment, Value},
 };
 
 /// What an entry says: its domain, its pairs, and when it ends.

@@ -10,8 +10,16 @@ use parking_lot::Mutex;
 use crate::metrics::{Computed, Counter, Gauge, GaugeFamily, Histogram, Metric, StripedFamily, Unit};
 
 /// Metrics of a store in Redis.
-pub static METRICS: &[&dyn Metric] =
-    &[&CALLS, &COMMANDS, &BATCH_CALLS, &QUEUED_CALLS, &CALLS_IN_FLIGHT, &CONNECTIONS, &BREAKERS_OPENED, &BREAKERS_OPEN];
+pub static METRICS: &[&dyn Metric] = &[
+    &CALLS,
+    &COMMANDS,
+    &BATCH_CALLS,
+    &QUEUED_CALLS,
+    &CALLS_IN_FLIGHT,
+    &CONNECTIONS,
+    &BREAKERS_OPENED,
+    &BREAKERS_OPEN,
+];
 
 /// Source of a decision without a call to Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +42,20 @@ static COMMANDS: Counter =
 
 static BATCH_CALLS: Histogram<5> =
     // A command has 16 at most.
-    Histogram::new("tollgate_redis_batch_calls", "Calls in one command to Redis.", Unit::Count, [1, 2, 4, 8, 16]);
+    Histogram::new(
+        "tollgate_redis_batch_calls",
+        "Calls in one command to Redis.",
+        Unit::Count,
+        [1, 2, 4, 8, 16],
+    );
 
-static QUEUED_CALLS: Computed<1> =
-    Computed::gauge("tollgate_redis_queued_calls", "Calls waiting to be sent to Redis.", |[declared], page| {
+static QUEUED_CALLS: Computed<1> = Computed::gauge(
+    "tollgate_redis_queued_calls",
+    "Calls waiting to be sent to Redis.",
+    |[declared], page| {
         page.single(declared, waiting().0);
-    });
+    },
+);
 
 static CALLS_IN_FLIGHT: Computed<1> = Computed::gauge(
     "tollgate_redis_calls_in_flight",

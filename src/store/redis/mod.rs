@@ -17,6 +17,7 @@ mod connection;
 mod keeper;
 mod listen;
 mod local;
+pub mod metrics;
 mod refusal;
 mod script;
 mod sentinel;

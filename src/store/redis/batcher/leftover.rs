@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Batcher, Handle, Local, Request, ScriptClock};
 use crate::{
-    metrics,
+    store::metrics,
     store::{call::Calls, later::Turn},
 };
 
@@ -41,7 +41,7 @@ async fn send(server: Batcher, calls: Calls, timeout: Duration, turn: Option<Arc
     let deadline = made_at.checked_add(timeout).unwrap_or(made_at);
     let requests = calls.iter().map(|call| Request { call, clock: ScriptClock::Server, made_at, deadline });
     for answer in join_all(requests.map(|request| server.decide(request))).await {
-        metrics::given_back(answer.is_ok());
+        metrics::refund(answer.is_ok());
     }
     drop(turn);
 }
