@@ -27,7 +27,7 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
-pub use tollgate_core::{PathStep, RecordId, SyncMode, algorithm, clock, descriptor, lease, quota};
+pub use tollgate_core::{PathStep, RecordId, SyncMode, algorithm, clock, descriptor, duration, lease, quota};
 pub mod rules;
 pub mod config;
 pub mod store;
@@ -46,7 +46,7 @@ pub mod http;
 pub mod settings;
 pub mod check;
 pub mod explain;
-pub mod migrate;
+pub mod cli;
 pub mod load;
 pub mod client;
 pub mod metrics;

@@ -9,7 +9,9 @@ use std::{
 use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
-    bootstrap, check, client, explain, load, migrate,
+    bootstrap, check,
+    cli::{docs, migrate},
+    client, explain, load,
     settings::{self, Command, Settings},
     telemetry,
 };
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
             ended(&migrate::run(&settings, &mut io::stdout(), &mut io::stderr()))
         }
         Ok(Command::Load(settings)) => ended(&load::run(&settings, &mut io::stdout(), &mut io::stderr())),
+        Ok(Command::Docs(page)) => ended(&docs::run(page, &mut io::stdout())),
         Ok(Command::Operate(settings)) => {
             ended(&client::run(&settings, &mut io::stdout(), &mut io::stderr()))
         }
@@ -38,7 +41,7 @@ fn main() -> ExitCode {
 
 /// Exits with 0 after an orderly stop, else as [`bootstrap::RunError`] says.
 fn serve(settings: Settings) -> ExitCode {
-    if let Err(error) = telemetry::install(settings.log) {
+    if let Err(error) = telemetry::install(settings.process.log) {
         // There is no other way to tell.
         let _ = writeln!(io::stderr(), "cannot log: {error}");
         return ExitCode::FAILURE;

@@ -1,37 +1,37 @@
--- Places held under leases; twin of src/algorithm/concurrency.rs, where it is explained.
---   limit     in places
+-- Permits held under leases; twin of crates/core/src/algorithm/concurrency.rs, which explains the algorithm.
+--   limit     in permits
 --   lifetime  the leases' time to live, in microseconds
---   extra     of a charge: the name of the lease, or zeros for one that is named after the time
---             of what gives back: the name of the lease that ends; zeros to give so many places back
---   state     a sorted set with a member for each place, scored with the time it was taken, in microseconds since
---             the epoch: the lease's name (8 bytes), then 65535 less the place's number within the lease, big
---             endian, so that of equal times the place with the highest number is the first
--- Until the places are closed, those that have ended stay among them.
+--   extra     of a charge: the name of the lease, or zeros for a lease named after the time
+--             of a refund: the name of the lease that ends; zeros to return this many permits
+--   state     a sorted set with a member for each permit, scored with the time it was taken, in microseconds since
+--             the epoch: the lease's name (8 bytes), then 65535 less the permit's number within the lease, big
+--             endian, so that of equal times the permit with the highest number is the first
+-- Until the set is closed, expired permits stay in it.
 MAKE_QUEUE[3] = function()
-  local function place(name, number)
+  local function member(name, number)
     return name .. struct.pack('>I2', 65535 - number)
   end
 
-  -- The time of the place at an index of the set, which is there.
+  -- The time of the permit at an index of the set, which exists.
   local function score_at(held, index)
     index = integer(index)
     return tonumber(redis.call('ZRANGE', held.key, index, index, 'WITHSCORES')[2])
   end
 
-  -- The names of a lease's places, from the first number to before the last, but no more than one command takes.
-  local function some_places(name, first, last)
+  -- The members of a lease, from the first number to before the last, limited to the arguments of one command.
+  local function lease_members(name, first, last)
     local some = {}
-    for number = first, math.min(last, first + MOST_ARGUMENTS) - 1 do
-      some[#some + 1] = place(name, number)
+    for number = first, math.min(last, first + MAX_ARGUMENTS) - 1 do
+      some[#some + 1] = member(name, number)
     end
     return some
   end
 
-  -- How many places a lease has, if it has not ended. Most have one, so more are asked for each time.
-  local function count_places(held, name)
+  -- The number of permits of a lease, if it has not expired. Most leases have one, so the batches grow.
+  local function count_permits(held, name)
     local count, step = 0, 1
     while count < held.used do
-      local names = some_places(name, count, math.min(count + step, held.used))
+      local names = lease_members(name, count, math.min(count + step, held.used))
       for _, at in ipairs(redis.call('ZMSCORE', held.key, unpack(names))) do
         if not at or tonumber(at) <= held.horizon then
           return count
@@ -60,7 +60,7 @@ MAKE_QUEUE[3] = function()
         for _, member in ipairs(redis.call('ZRANGEBYSCORE', held.key, '(' .. now, '+inf')) do
           moved[#moved + 1] = now
           moved[#moved + 1] = member
-          if #moved >= MOST_ARGUMENTS then
+          if #moved >= MAX_ARGUMENTS then
             redis.call('ZADD', held.key, unpack(moved))
             moved = {}
           end
@@ -84,25 +84,25 @@ MAKE_QUEUE[3] = function()
       if extra == NOTHING then
         extra = struct.pack('>I4I4', math.floor(now / 4294967296), now % 4294967296)
       end
-      -- A lease that takes more places begins anew with all of them.
-      local number, last = 0, count_places(held, extra) + hits
+      -- A lease that takes more permits starts anew with all of them.
+      local number, last = 0, count_permits(held, extra) + hits
       while number < last do
         local some = {}
-        for _ = 1, math.min(last - number, MOST_ARGUMENTS / 2) do
+        for _ = 1, math.min(last - number, MAX_ARGUMENTS / 2) do
           some[#some + 1] = integer(now)
-          some[#some + 1] = place(extra, number)
+          some[#some + 1] = member(extra, number)
           number = number + 1
         end
         redis.call('ZADD', held.key, unpack(some))
       end
       held.used = held.used + hits
       if held.ended > 0 then
-        -- Some may have been of this lease.
+        -- Some of the expired permits may have been of this lease.
         held.ended = count_ended(held)
       end
     end,
 
-    give_back = function(held, hits, extra)
+    refund = function(held, hits, extra)
       if extra == NOTHING then
         hits = math.min(hits, held.used)
         if hits > 0 then
@@ -111,9 +111,9 @@ MAKE_QUEUE[3] = function()
         held.used = held.used - hits
         return
       end
-      local number, count = 0, count_places(held, extra)
+      local number, count = 0, count_permits(held, extra)
       while number < count do
-        local some = some_places(extra, number, count)
+        local some = lease_members(extra, number, count)
         redis.call('ZREM', held.key, unpack(some))
         number = number + #some
       end
@@ -128,7 +128,7 @@ MAKE_QUEUE[3] = function()
       return score_at(held, held.ended + index)
     end,
 
-    pause = function()
+    spacing_delay = function()
       return 0
     end,
 

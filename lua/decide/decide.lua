@@ -1,4 +1,4 @@
--- Decides the calls that are left: any that ask.lua allows.
+-- Decides the deferred calls: any that entry.lua allows.
 local function read_asks(packed)
   local asks, position = {}, 5
   while position <= #packed do
@@ -13,7 +13,7 @@ end
 
 local queues = nil
 
--- What key i holds.
+-- The content of key i.
 local function open_key(i, ask)
   if MAKE_QUEUE[ask.kind] then
     queues = queues or make_queues()
@@ -22,9 +22,8 @@ local function open_key(i, ask)
   return open_cell(read_cell(i))
 end
 
--- Holds every charge of a call back if one ask keeps the others from theirs. What gives back frees nothing for the
--- others.
-local function weigh(call, states, asks)
+-- Withholds all charges of a call if one check vetoes them. Refunds do not make room for the other checks.
+local function apply_vetoes(call, states, asks)
   local vetoed = false
   for i = call.first, call.last do
     for _, ask in ipairs(asks[i]) do
@@ -37,7 +36,7 @@ local function weigh(call, states, asks)
   for i = call.first, vetoed and call.last or 0 do
     for _, ask in ipairs(asks[i]) do
       if ask.hits >= 0 then
-        ask.held_back = true
+        ask.withheld = true
       end
     end
   end
@@ -59,10 +58,10 @@ local function decide_call(call)
   end
   local role = asks[call.first][1].role
   if role == 1 or role == 2 then
-    weigh(call, states, asks)
+    apply_vetoes(call, states, asks)
   end
-  -- What may still fail comes before anything is charged, so that an error leaves nothing half done; unless a queue
-  -- holds what no script of ours put there.
+  -- Everything that may still fail comes before the first charge, so that an error leaves no call half applied;
+  -- except for a queue with content that no script of this project wrote.
   for i = call.first, call.last do
     if not states[i].key then
       outcomes[i] = decide_key(states[i], asks[i], decide_record, call.times)
@@ -79,7 +78,7 @@ local function decide_call(call)
   return table.concat(outcomes, '', call.first, call.last)
 end
 
-for _, call in ipairs(left) do
+for _, call in ipairs(deferred) do
   if one_call then
     reply[call.place] = decide_call(call)
   else

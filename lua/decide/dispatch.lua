@@ -1,16 +1,16 @@
--- Takes the calls apart, and decides those that are the usual case. What the others need is defined below it.
+-- Splits the input into calls, and decides those that fit the fast path. Definitions for the others follow below.
 local reply, place = { struct.pack('<I4I4', now.s, now.us), false }, 1
 local one_call = struct.unpack('<I2', ARGV[2]) == #KEYS
 if not one_call then
-  -- More arguments than that may be too many for Lua.
+  -- More arguments may exceed Lua's stack.
   read, written = #KEYS <= 1000 and redis.call('MGET', unpack(KEYS)) or {}, {}
 end
 
--- The calls that are left, {first = its first key, last = its last one, times, place = in the reply}; and their keys,
--- of which nothing may be decided before them.
-local left, left_keys
+-- The deferred calls, {first = the first key, last = the last one, times, place = position in the reply}; and their
+-- keys: later calls on these are deferred too, to preserve the order.
+local deferred, deferred_keys
 
--- What stands in the reply for an error. Redis gives its own errors as text before version 7.
+-- An error as an element of the reply. Redis before version 7 gives its own errors as text.
 local failed = false
 local function failure(problem)
   failed = true
@@ -26,25 +26,25 @@ while first <= #KEYS do
   end
   place = place + 1
   local fine, outcome = true, nil
-  if keys == 1 and not (left and left_keys[KEYS[first]]) then
+  if keys == 1 and not (deferred and deferred_keys[KEYS[first]]) then
     if one_call then
-      outcome = decide_usual(first, times)
+      outcome = decide_fast(first, times)
     else
-      fine, outcome = pcall(decide_usual, first, times)
+      fine, outcome = pcall(decide_fast, first, times)
     end
   end
   if not fine then
     outcome = failure(outcome)
   elseif not outcome then
-    left, left_keys = left or {}, left_keys or {}
-    left[#left + 1] = { first = first, last = first + keys - 1, times = times, place = place }
+    deferred, deferred_keys = deferred or {}, deferred_keys or {}
+    deferred[#deferred + 1] = { first = first, last = first + keys - 1, times = times, place = place }
     for i = first, first + keys - 1 do
-      left_keys[KEYS[i]] = true
+      deferred_keys[KEYS[i]] = true
     end
   end
   reply[place] = outcome or false
   first = first + keys
 end
-if not left then
+if not deferred then
   return failed and reply or table.concat(reply)
 end

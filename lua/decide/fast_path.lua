@@ -1,42 +1,42 @@
--- The usual case by itself: counters of one cell, each charged for itself, which the cell has if it is there: all that
--- it has, in its order, or some of them. What it does is what the rest of the script would do; it is here because it
--- needs so little of it.
+-- Fast path: one cell with independent charging, where each checked record exists (or the cell is new), checked
+-- entirely and in order, or in part. Equivalent to the general path, but needs only a fraction of its definitions.
 
--- Decides what is asked of a record that has a, b, c. Returns its new words, and what the reply tells of it. passes: of
--- an ask that is held back, 1 or 0 for whether it would have passed; of another one nil.
+-- Decides a check of a record with the words a, b, c. Returns its new words, and its part of the reply. passes: for a
+-- withheld check, 1 or 0 for whether it would have passed; otherwise nil.
 local function decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, only_passing, passes)
-  local is_plain, undone = extra == '\0\0\0\0\0\0\0\0', nil
+  local is_plain, charged_at = extra == '\0\0\0\0\0\0\0\0', nil
   if hits < 0 and not is_plain then
-    undone = struct.unpack('<d', extra)
+    charged_at = struct.unpack('<d', extra)
   end
   local asked = passes and 0 or hits
-  local admitted, a2, b2, c2 = algorithm.apply(a, b, c, asked, p1, p2, undone, now, times, only_passing)
-  local told
+  local admitted, a2, b2, c2 = algorithm.apply(a, b, c, asked, p1, p2, charged_at, now, times, only_passing)
+  local result
   if times > 1 then
-    told = struct.pack(is_short and '<I4I4' or '<I4I4I4', a, b, c)
+    result = struct.pack(is_short and '<I4I4' or '<I4I4I4', a, b, c)
   else
-    told = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes or admitted, a2, b2, c2)
+    result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes or admitted, a2, b2, c2)
   end
   if hits > 0 and not is_plain then
-    local most, share, hold = struct.unpack('<I4I2I2', extra)
+    local max_tokens, share, hold = struct.unpack('<I4I2I2', extra)
     local tokens = 0
     if admitted == 1 and not passes then
       local remaining, a3, b3, c3 = algorithm.remaining(a2, b2, c2, p1, p2, hold, now)
-      tokens = math.min(most, math.floor(remaining * share / 65536))
-      -- So few would be held for nothing: nearly all is used up.
-      if tokens < math.floor(most / 2) then
+      tokens = math.min(max_tokens, math.floor(remaining * share / 65536))
+      -- A few tokens are not worth holding: the quota is nearly used up.
+      if tokens < math.floor(max_tokens / 2) then
         tokens = 0
       end
       if tokens > 0 then
         admitted, a2, b2, c2 = algorithm.apply(a3, b3, c3, tokens, p1, p2, nil, now, 1)
       end
     end
-    told = told .. struct.pack('<I4', tokens)
+    result = result .. struct.pack('<I4', tokens)
   end
-  return a2, b2, c2, told
+  return a2, b2, c2, result
 end
 
--- Returns what a call comes to that asks counters of key i, which holds raw, or nil where the case is another one.
+-- Returns the result of a call that checks counters of key i with the content raw, or nil if the fast path does not
+-- apply.
 local function decide_several(i, times, raw)
   local packed = ARGV[1 + i]
   local count = (#packed - 4) / 39
@@ -48,7 +48,7 @@ local function decide_several(i, times, raw)
       return nil
     end
   end
-  -- Where there are more records than are asked, the cell is kept but for those that change.
+  -- If the cell has more records than are checked, only the changed ones are patched.
   local has_more, states = records > count, 7 + records * 6
   local last_end, patched = has_more and old_ends or 0, raw
   local outcomes, ids, kept, changed = {}, {}, {}, false
@@ -58,7 +58,7 @@ local function decide_several(i, times, raw)
     local is_short, algorithm = kind < 8, algorithm_of(kind)
     local layout = is_short and '<I4I4' or '<I4I2I2'
     local a, b, c, place = 0, 0, 0, at
-    -- A counter that is asked twice is another case.
+    -- A counter that is checked twice needs the general path.
     if ids[id] then
       return nil
     end
@@ -67,7 +67,7 @@ local function decide_several(i, times, raw)
       local found = 8 + at * 6
       if string.sub(raw, found, found + 5) ~= id then
         found = has_more and 7 or nil
-        -- A search may hit astride two ids.
+        -- A match may straddle two ids.
         while found and (found == 7 or (found - 8) % 6 > 0) do
           found = string.find(raw, id, found + 1, true)
         end
@@ -79,9 +79,9 @@ local function decide_several(i, times, raw)
       a, b, c = struct.unpack(layout, raw, states + 1 + place * 8)
       c = is_short and 0 or c
     end
-    local a2, b2, c2, told = decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role == 3)
+    local a2, b2, c2, result = decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role == 3)
     local ends = algorithm.ends_at(a2, b2, c2)
-    -- It may outgrow its place, or have been the last that ends.
+    -- The state may overflow its size, or the record may have been the last to expire.
     if not is_short and math.max(b2, c2) > 65535
       or has_more and ends < old_ends and algorithm.ends_at(a, b, c) >= old_ends then
       return nil
@@ -96,7 +96,7 @@ local function decide_several(i, times, raw)
         patched = string.sub(patched, 1, from) .. state .. string.sub(patched, from + 9)
       end
     end
-    outcomes[at + 1] = told
+    outcomes[at + 1] = result
   end
   if changed then
     local body
@@ -110,7 +110,7 @@ local function decide_several(i, times, raw)
   return table.concat(outcomes)
 end
 
--- The same for a call of one counter.
+-- Same as decide_several, for a call with one counter.
 local function decide_single(i, times, raw)
   if raw and #raw ~= 21 then
     return decide_several(i, times, raw)
@@ -128,7 +128,7 @@ local function decide_single(i, times, raw)
     end
     c = is_short and 0 or c
   end
-  local a2, b2, c2, told = decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role == 3)
+  local a2, b2, c2, result = decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role == 3)
   if not is_short and math.max(b2, c2) > 65535 then
     return nil
   end
@@ -138,11 +138,11 @@ local function decide_single(i, times, raw)
       write_cell(i, struct.pack(layout, 1, 1, ends, id, a2, b2, c2), ends, old_ends)
     end
   end
-  return told
+  return result
 end
 
--- Returns what a call comes to that asks key i alone, or nil where the case is another one.
-local function decide_usual(i, times)
+-- Returns the result of a call on the single key i, or nil if the fast path does not apply.
+local function decide_fast(i, times)
   local last_byte, role = string.byte(ARGV[1 + i], 10, 11)
   if role ~= 0 and role ~= 3 or not algorithm_of(last_byte % 16) then
     return nil

@@ -1,9 +1,9 @@
--- Hits counted in windows aligned to the epoch; twin of src/algorithm/fixed_window.rs, where it is explained.
+-- Fixed windows aligned to the epoch; twin of crates/core/src/algorithm/fixed_window.rs, which explains the algorithm.
 --   p1     limit, in hits
 --   p2     window, in seconds
 --   state  a: end of the window, in seconds since the epoch; b: hits in it
 MAKE[0] = function()
-  -- The end of the window that the hits count in, and the hits.
+  -- The end of the window that hits count in, and its hits.
   local function counts(a, b, window, now)
     local ends = now.s - now.s % window + window
     if a <= now.s then
@@ -15,11 +15,11 @@ MAKE[0] = function()
   end
 
   return {
-    apply = function(a, b, c, hits, limit, window, undone, now, times, only_passing)
+    apply = function(a, b, c, hits, limit, window, charged_at, now, times, only_passing)
       local ends, count = counts(a, b, window, now)
-      local gives_back = hits < 0
-      if undone then
-        local second = math.floor(undone / 1000000)
+      local is_refund = hits < 0
+      if charged_at then
+        local second = math.floor(charged_at / 1000000)
         if second - second % window + window ~= a then
           return 1, a, b, 0
         end
@@ -29,7 +29,7 @@ MAKE[0] = function()
         return passing == times and 1 or 0, ends, count + passing * hits, 0
       end
       local after = math.max(count + hits * times, 0)
-      local admitted = gives_back or after <= limit
+      local admitted = is_refund or after <= limit
       return admitted and 1 or 0, ends, math.min(after, 4294967295), 0
     end,
 

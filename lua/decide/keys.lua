@@ -1,22 +1,22 @@
--- The cells that keys hold.
+-- Reads and writes of cells.
 
--- Where there are several calls: what each of KEYS had when the script began, false for nothing or what is no string;
--- and what keys were given since, false for nothing. Calls may have a key in common.
+-- For several calls: the content of each of KEYS when the script began, false for none or for a value that is not a
+-- string; and the content written since, false for none. Calls may share a key.
 local read, written
 
--- The cell at key i as it is now, or nil or false.
+-- The current cell at key i, or nil or false.
 local function read_cell(i)
   local raw = written and written[KEYS[i]]
   if raw == nil then
-    -- Only the latter tells a key of another type from none.
+    -- Only GET distinguishes a key of another type from a missing one.
     raw = read and read[i] or redis.call('GET', KEYS[i])
   end
   return raw
 end
 
--- Has key i hold a cell until its end, which was another one before, or hold nothing where that is over. It costs
--- Redis much to set an expiry, so the one that is there is kept if the end is the same. One of these in 16 is set all
--- the same, for a key that somebody restored without one.
+-- Stores a cell at key i until its expiry, or deletes the key if that has passed. Setting an expiry is expensive in
+-- Redis, so the present one is retained if it is unchanged. One write in 16 sets it anyway, for a key that was
+-- restored without one.
 local function write_cell(i, raw, ends, old_ends)
   local micros = (ends - now.s) * 1000000 - now.us
   if micros <= 0 then

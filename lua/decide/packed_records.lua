@@ -1,4 +1,4 @@
--- A cell of packed records; the prelude says what it is.
+-- Cells of packed records; prelude.lua defines the format.
 local FORMAT = 1
 local HEADER = 7
 local ID = 6
@@ -7,10 +7,10 @@ local LARGE_STATE = 12
 local THREE_WORDS = 8
 local UINT16_MAX = 65535
 
--- The sliding window with counts that take 32 bits.
+-- The sliding window with 32-bit counts.
 MAKE[9] = MAKE[8]
 
--- Takes a cell apart: its ids and its states, each packed, and the second at which it ends.
+-- Splits a cell into its packed ids, its packed states, and the second at which it expires.
 local function open_cell(raw)
   if not raw then
     return { ids = '', states = '', ends = 0, old_ends = 0 }
@@ -23,7 +23,7 @@ local function open_cell(raw)
   return { ids = string.sub(raw, HEADER + 1, states), states = string.sub(raw, states + 1), ends = ends, old_ends = ends }
 end
 
--- The position of an id among packed ids, counted from 0, or nil. A search may hit astride two ids.
+-- The position of an id among packed ids, counted from 0, or nil. A match may straddle two ids.
 local function find_record(ids, id)
   local from = 1
   while true do
@@ -50,12 +50,12 @@ local function size_of(kind)
   return is_large(kind) and LARGE_STATE or STATE
 end
 
--- An id under the kind that comes next.
+-- The id under the next kind.
 local function enlarged(id)
   return string.sub(id, 1, ID - 1) .. string.char(string.byte(id, ID) + 1)
 end
 
--- Where the state of a record begins, counted from 1.
+-- The byte position of a record's state, counted from 1.
 local function state_position(cell, at)
   local position = at * STATE + 1
   if #cell.states == #cell.ids / ID * STATE then
@@ -67,7 +67,7 @@ local function state_position(cell, at)
   return position
 end
 
--- The words of the state at a position.
+-- The words of the state at a byte position.
 local function read_state(states, position, kind)
   if kind < THREE_WORDS then
     local a, b = struct.unpack('<I4I4', states, position)
@@ -84,8 +84,8 @@ local function pack_state(a, b, c, kind)
   return struct.pack(is_large(kind) and '<I4I4I4' or '<I4I2I2', a, b, c)
 end
 
--- The record of an id, which has the kind: its words, all 0 if it is not there; its position among the records,
--- counted from 0, or nil; and the kind that it is kept under.
+-- The record of an id of this kind: its words, all 0 if absent; its position among the records, counted from
+-- 0, or nil; and the kind that it is stored under.
 local function read_record(cell, id, kind)
   local at = find_record(cell.ids, id)
   if not at and kind >= THREE_WORDS then
@@ -99,11 +99,11 @@ local function read_record(cell, id, kind)
   return a, b, c, at, kind
 end
 
--- Adds a record. Now and then the cell is searched for dead ones before; that is enough to bound their number, and
--- keeps the search cheap for each record that is added.
+-- Adds a record. At certain sizes expired records are dropped first; this bounds their number and keeps the cost per
+-- added record low.
 local function add_record(cell, id, state)
-  -- Drops the records that have ended at now. One of an algorithm that is not known here, as of a newer version, is
-  -- kept as it is.
+  -- Drops the records that have expired. A record of an unknown algorithm, such as one of a newer version, is
+  -- retained.
   local function drop_ended()
     local ids, states, position = {}, {}, 1
     for at = 0, #cell.ids / ID - 1 do
@@ -130,13 +130,13 @@ local function add_record(cell, id, state)
   cell.states = cell.states .. state
 end
 
--- Puts a state in place of that of the record at a position, which is kept under the kind.
+-- Replaces the state of the record at a position, which is stored under the kind.
 local function replace_state(cell, at, kind, state)
   local from = state_position(cell, at)
   cell.states = string.sub(cell.states, 1, from - 1) .. state .. string.sub(cell.states, from + size_of(kind))
 end
 
--- Keeps the words of an id's record, which is at a position under a kind, or is not there yet.
+-- Stores the words of an id's record, which is at a position under a kind, or is new.
 local function store_record(cell, id, at, kind, a, b, c)
   local outgrows = not is_large(kind) and kind >= THREE_WORDS and math.max(b, c) > UINT16_MAX
   local state = pack_state(a, b, c, outgrows and kind + 1 or kind)
@@ -151,37 +151,36 @@ local function store_record(cell, id, at, kind, a, b, c)
   cell.changed = true
 end
 
--- Whether a charge or a look passes after the charges before it; changes only what is there to be weighed.
+-- Whether a charge or a check passes after the preceding charges; changes only the simulated state.
 local function record_passes(cell, ask)
-  local weighed = cell.weighed or {}
-  cell.weighed = weighed
-  local known = weighed[ask.id] or { read_record(cell, ask.id, ask.kind) }
+  local simulated = cell.simulated or {}
+  cell.simulated = simulated
+  local known = simulated[ask.id] or { read_record(cell, ask.id, ask.kind) }
   local admitted, a, b, c =
     algorithm_of(ask.kind).apply(known[1], known[2], known[3], ask.hits, ask.p1, ask.p2, nil, now, 1, true)
-  weighed[ask.id] = { a, b, c }
+  simulated[ask.id] = { a, b, c }
   return admitted == 1
 end
 
 local function decide_record(cell, ask, times)
   local algorithm = algorithm_of(ask.kind)
   local a, b, c, at, kind = read_record(cell, ask.id, ask.kind)
-  local passes = ask.held_back and (ask.passes and 1 or 0) or nil
+  local passes = ask.withheld and (ask.passes and 1 or 0) or nil
   local is_short, only_passing = ask.kind < THREE_WORDS, ask.role ~= 0
-  local a2, b2, c2, told =
+  local a2, b2, c2, result =
     decide_words(algorithm, is_short, a, b, c, times, ask.hits, ask.p1, ask.p2, ask.extra, only_passing, passes)
   local ends = algorithm.ends_at(a2, b2, c2)
-  -- It may have been the last that ends.
+  -- Its previous expiry may have been that of the cell.
   cell.ends_sooner = cell.ends_sooner or (at and ends < cell.ends and algorithm.ends_at(a, b, c) >= cell.ends)
   if at and (a2 ~= a or b2 ~= b or c2 ~= c) or not at and ends > now.s then
     store_record(cell, ask.id, at, kind, a2, b2, c2)
   end
   cell.ends = math.max(cell.ends, ends)
-  return told
+  return result
 end
 
 local function store_cell(i, cell)
-  -- The second at which the last of the records ends. That of an algorithm that is not known here is as far as the
-  -- cell's own.
+  -- The second at which the last record expires. A record of an unknown algorithm counts with the expiry of the cell.
   local function last_end()
     local ends, position = 0, 1
     for at = 0, #cell.ids / ID - 1 do

@@ -1,9 +1,9 @@
--- A queue of hits under a key of its own; the prelude says what it is. Gives the functions that decide one.
+-- Decisions on queues of hits, each under a key of its own; prelude.lua defines queues.
 local MAKE_QUEUE, QUEUES = {}, {}
 local NOTHING = '\0\0\0\0\0\0\0\0'
-local MOST_ARGUMENTS = 1000
+local MAX_ARGUMENTS = 1000
 
--- A whole number as commands take it, with all of its digits.
+-- An integer as commands take it, with all of its digits.
 local function integer(number)
   return string.format('%.0f', number)
 end
@@ -14,28 +14,28 @@ local function make_queues()
     return QUEUES[kind]
   end
 
-  -- What a key holds. All asks of it have the same lifetime.
+  -- The queue under a key. All checks of it have the same lifetime.
   local function open(key, ask)
     local queue = { key = key, lifetime = ask.p2, horizon = now.micros - ask.p2, now = now }
     queue_algorithm(ask.kind).open(queue)
     return queue
   end
 
-  -- Whether a charge or a look passes after the charges before it; changes only what is there to be weighed.
+  -- Whether a charge or a check passes after the preceding charges; changes only the simulated state.
   local function passes(queue, ask)
-    local weighed = queue.weighed or setmetatable({}, { __index = queue })
-    queue.weighed = weighed
+    local simulated = queue.simulated or setmetatable({}, { __index = queue })
+    queue.simulated = simulated
     if ask.hits == 0 then
-      return weighed.used <= ask.p1
+      return simulated.used <= ask.p1
     end
-    local admitted = queue_algorithm(ask.kind).admits(weighed, ask.hits, ask.p1, ask.extra)
+    local admitted = queue_algorithm(ask.kind).admits(simulated, ask.hits, ask.p1, ask.extra)
     if admitted then
-      weighed.used, weighed.last = weighed.used + ask.hits, now.micros
+      simulated.used, simulated.last = simulated.used + ask.hits, now.micros
     end
     return admitted
   end
 
-  -- Microseconds until what was asked for passes; -1 for never.
+  -- Microseconds until the requested hits would pass; -1 for never.
   local function wait_of(queue, ask)
     local algorithm, limit = queue_algorithm(ask.kind), ask.p1
     if ask.charged > limit then
@@ -45,12 +45,12 @@ local function make_queues()
     if too_many > 0 then
       wait = algorithm.time_of(queue, too_many - 1) + queue.lifetime - queue.now.micros
     end
-    return math.max(wait, algorithm.pause(queue, ask.charged, ask.extra))
+    return math.max(wait, algorithm.spacing_delay(queue, ask.charged, ask.extra))
   end
 
   local function decide(queue, ask)
     local algorithm, admitted = queue_algorithm(ask.kind), nil
-    local hits = ask.held_back and 0 or ask.hits
+    local hits = ask.withheld and 0 or ask.hits
     if hits > 0 then
       admitted = algorithm.admits(queue, hits, ask.p1, ask.extra)
       if admitted then
@@ -59,12 +59,12 @@ local function make_queues()
       end
     else
       if hits < 0 then
-        algorithm.give_back(queue, -hits, ask.extra)
+        algorithm.refund(queue, -hits, ask.extra)
         queue.last = nil
       end
       admitted = hits < 0 or queue.used <= ask.p1
     end
-    if ask.held_back then
+    if ask.withheld then
       admitted = ask.passes
     end
     local wait = admitted and 0 or wait_of(queue, ask)
@@ -72,7 +72,8 @@ local function make_queues()
     return struct.pack('<BI4dd', admitted and 1 or 0, queue.used, wait, queue.left)
   end
 
-  -- Has the key live as long as its newest hit. A window that was made longer needs more than the last charge set.
+  -- Sets the key's expiry to that of its newest hit. A window that was lengthened since needs a later one than the
+  -- last charge set.
   local function close(queue, kind)
     if queue.used > 0 then
       local millis = queue.now.given and 3600000 or math.ceil(queue.left / 1000)

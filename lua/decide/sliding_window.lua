@@ -1,13 +1,13 @@
--- Hits counted in two windows, those of the one before in part; twin of src/algorithm/sliding_window.rs, where it
--- is explained.
+-- Sliding window of two counters, the previous one weighted; twin of crates/core/src/algorithm/sliding_window.rs, which
+-- explains the algorithm.
 --   p1     limit, in hits
 --   p2     window, in seconds
 --   state  a: when the current hits stop counting, in seconds since the epoch; b: hits of the current window;
---          c: hits of the one before
+--          c: hits of the previous window
 MAKE[8] = function()
   local STEPS = 2097152
 
-  -- The end of the current window, its hits, those of the one before, and how many of these count.
+  -- The end of the current window, its hits, the hits of the previous window, and the weighted share of the latter.
   local function counts(a, b, c, window, now)
     local ends = now.s - now.s % window + window
     if a <= now.s then
@@ -27,12 +27,12 @@ MAKE[8] = function()
   end
 
   return {
-    apply = function(a, b, c, hits, limit, window, undone, now, times)
-      local made_in
-      if undone then
-        local second = math.floor(undone / 1000000)
-        made_in = second - second % window + window
-        if a ~= made_in + window and a ~= made_in + 2 * window then
+    apply = function(a, b, c, hits, limit, window, charged_at, now, times)
+      local charged_window
+      if charged_at then
+        local second = math.floor(charged_at / 1000000)
+        charged_window = second - second % window + window
+        if a ~= charged_window + window and a ~= charged_window + 2 * window then
           return 1, a, b, c
         end
       end
@@ -43,10 +43,10 @@ MAKE[8] = function()
         local passing = math.max(math.min(math.floor((limit - share - b) / hits), times), 0)
         b = b + hits * passing
         admitted = passing == times
-      elseif undone then
-        if made_in == ends then
+      elseif charged_at then
+        if charged_window == ends then
           b = math.max(b + hits, 0)
-        elseif made_in + window == ends then
+        elseif charged_window + window == ends then
           c = math.max(c + hits, 0)
         end
       elseif hits < 0 then

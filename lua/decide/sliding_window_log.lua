@@ -1,11 +1,11 @@
--- A log of every hit that was admitted; twin of src/algorithm/sliding_window_log.rs, where it is explained.
+-- Log of every admitted hit; twin of crates/core/src/algorithm/sliding_window_log.rs, which explains the algorithm.
 --   limit     in hits
 --   lifetime  the window, in microseconds
---   extra     of a charge: the least time between two requests that pass, in microseconds, a double
---             of an undo: when the charge was made, in microseconds since the epoch, a double
+--   extra     of a charge: the minimum interval between two passing requests, in microseconds, a double
+--             of a refund: the time of the charge, in microseconds since the epoch, a double
 --   state     a list with an element for each hit, in the order of their times: the low 48 bits of the time in
---             microseconds since the epoch, big endian, which tell times apart that are less than 4 years from now
--- Until the log is closed, hits that have ended stay in front, and hits given back at the end: log.given_back.
+--             microseconds since the epoch, big endian, which distinguish times less than 4 years from now
+-- Until the log is closed, expired hits stay at its front, and refunded hits at its end: log.refunded.
 MAKE_QUEUE[2] = function()
   local SPAN = 281474976710656
 
@@ -14,7 +14,7 @@ MAKE_QUEUE[2] = function()
     return struct.pack('>I2I4', math.floor(low / 4294967296), low % 4294967296)
   end
 
-  -- The time of the element at an index of the list, which is there.
+  -- The time of the element at an existing index of the list.
   local function element_time(log, index)
     local high, low = struct.unpack('>I2I4', redis.call('LINDEX', log.key, integer(index)))
     local now = log.now.micros
@@ -31,7 +31,7 @@ MAKE_QUEUE[2] = function()
     return log.last or element_time(log, log.ended + log.used - 1)
   end
 
-  -- How many of the hits are not later than a time: looked for in steps twice as long each time, then by halves.
+  -- The number of hits not later than a time: an exponential search, then a binary one.
   local function count_until(log, time)
     local until_then, later = 0, 0
     while later < log.used and element_time(log, later) <= time do
@@ -53,7 +53,7 @@ MAKE_QUEUE[2] = function()
     local now = pack_time(log.now.micros)
     while hits > 0 do
       local some = {}
-      for i = 1, math.min(hits, MOST_ARGUMENTS) do
+      for i = 1, math.min(hits, MAX_ARGUMENTS) do
         some[i] = now
       end
       redis.call('RPUSH', log.key, unpack(some))
@@ -61,8 +61,8 @@ MAKE_QUEUE[2] = function()
     end
   end
 
-  -- Moves the hits that lie ahead of now to it.
-  local function catch_up(log)
+  -- Moves hits with a time in the future to now.
+  local function clamp_to_now(log)
     local kept = count_until(log, log.now.micros)
     local ahead = log.used - kept
     if kept > 0 then
@@ -85,12 +85,12 @@ MAKE_QUEUE[2] = function()
   return {
     open = function(log)
       log.used = redis.call('LLEN', log.key)
-      log.ended, log.given_back = 0, 0
+      log.ended, log.refunded = 0, 0
       if log.used == 0 then
         return
       end
       if element_time(log, log.used - 1) > log.now.micros then
-        catch_up(log)
+        clamp_to_now(log)
       end
       log.ended = count_until(log, log.horizon)
       log.used = log.used - log.ended
@@ -102,26 +102,26 @@ MAKE_QUEUE[2] = function()
 
     push = function(log, hits)
       local now, left = pack_time(log.now.micros), hits
-      while left > 0 and log.given_back > 0 do
+      while left > 0 and log.refunded > 0 do
         redis.call('LSET', log.key, integer(log.ended + log.used + hits - left), now)
-        left, log.given_back = left - 1, log.given_back - 1
+        left, log.refunded = left - 1, log.refunded - 1
       end
       append(log, left)
       log.used = log.used + hits
     end,
 
-    give_back = function(log, hits, extra)
+    refund = function(log, hits, extra)
       if extra == NOTHING then
         hits = math.min(hits, log.used)
-        log.given_back = log.given_back + hits
+        log.refunded = log.refunded + hits
         log.used = log.used - hits
         return
       end
       local at = struct.unpack('<d', extra)
       if at > log.horizon and log.used > 0 then
-        -- Others stay, so the key does.
-        redis.call('LTRIM', log.key, 0, integer(-1 - log.given_back))
-        log.given_back = 0
+        -- Other hits remain, and so does the key.
+        redis.call('LTRIM', log.key, 0, integer(-1 - log.refunded))
+        log.refunded = 0
         log.used = log.used - redis.call('LREM', log.key, integer(-hits), pack_time(at))
       end
     end,
@@ -132,13 +132,13 @@ MAKE_QUEUE[2] = function()
       return element_time(log, log.ended + index)
     end,
 
-    pause = function(log, hits, extra)
+    spacing_delay = function(log, hits, extra)
       return hits > 0 and until_due(log, extra) or 0
     end,
 
     close = function(log)
-      if log.ended > 0 or log.given_back > 0 then
-        redis.call('LTRIM', log.key, integer(log.ended), integer(-1 - log.given_back))
+      if log.ended > 0 or log.refunded > 0 then
+        redis.call('LTRIM', log.key, integer(log.ended), integer(-1 - log.refunded))
       end
     end,
   }

@@ -1,16 +1,16 @@
--- A bucket that refills continuously (GCRA); twin of src/algorithm/token_bucket.rs, where it is explained.
--- Times are counted in ticks of 10 ns; only differences below 2^53 ticks are computed, so all of it is exact.
---   p1     emission interval, in ticks; 0 when no token ever comes
+-- Token bucket that refills continuously (GCRA); twin of crates/core/src/algorithm/token_bucket.rs, which explains it.
+-- Times are counted in ticks of 10 ns; only differences below 2^53 ticks are computed, so the arithmetic is exact.
+--   p1     emission interval, in ticks; 0 if the bucket never refills
 --   p2     capacity, in ticks
 --   state  a, b: the theoretical arrival time, in seconds since the epoch and ticks past that second; in the upper 5
---          bits of b the size of the largest bucket that was asked: the exponent of the power of two of 16ths of
+--          bits of b the size of the largest bucket that was used: the exponent of the power of two of 16ths of
 --          a second that has room for it
 MAKE[1] = function()
   local TICKS_PER_SECOND = 100000000
   local SMALLEST = TICKS_PER_SECOND / 16
   local SIZE_UNIT = 134217728
 
-  -- The ticks that are owed, and the size of the largest bucket that was asked while there were any.
+  -- The ticks that are owed, and the size of the largest bucket used while any were owed.
   local function debt(a, b, capacity, now)
     local ticks = b % SIZE_UNIT
     local owed = (a - now.s) * TICKS_PER_SECOND + (ticks - now.us * 100)
@@ -21,7 +21,7 @@ MAKE[1] = function()
     return math.min(owed, math.max(SMALLEST * 2 ^ size, capacity)), size
   end
 
-  -- The words of the state that owes so many ticks.
+  -- The words of a state that owes this many ticks.
   local function state_of(owed, size, capacity, now)
     if owed == 0 then
       return 0, 0, 0
@@ -37,7 +37,7 @@ MAKE[1] = function()
   end
 
   return {
-    apply = function(a, b, c, hits, emission, capacity, undone, now, times)
+    apply = function(a, b, c, hits, emission, capacity, charged_at, now, times)
       local owed, size = debt(a, b, capacity, now)
       local admitted = true
       if hits > 0 then
@@ -50,8 +50,8 @@ MAKE[1] = function()
         admitted = passing == times
       elseif hits < 0 then
         local back = emission > 0 and -emission * hits or math.huge
-        if undone then
-          back = math.max(back - math.max(now.micros - undone, 0) * 100, 0)
+        if charged_at then
+          back = math.max(back - math.max(now.micros - charged_at, 0) * 100, 0)
         end
         owed = math.max(owed - back, 0)
       end

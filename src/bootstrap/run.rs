@@ -67,10 +67,10 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     panics::install_hook(metrics::panicked);
     rlimit::claim(settings.grpc.max_connections);
     top::start(settings.top_talkers)?;
-    let exporter = metrics::exporter(settings.metric_names);
+    let exporter = metrics::exporter(settings.process.metric_names);
     let statsd = settings.statsd.clone().map(Statsd::start).transpose()?;
     let store = settings.store.clone();
-    let workers = settings.workers;
+    let workers = settings.process.workers;
     let mut running = select! {
         biased;
         stop = signals.next() => {

@@ -96,7 +96,7 @@ impl Server {
         let traces = tracing.as_ref().map(|tracing| tracing.traces().clone());
         let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
         // The HTTP port uses one too.
-        let readiness = stores.readiness(settings.workers.get().saturating_add(1));
+        let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
         let reached = readiness.clone();
         let backing = match &settings.admin {
             Some(_) => Some(Backing::open(&stores, &settings)?),
@@ -160,11 +160,11 @@ where
             counters,
             store,
         };
-        let knows_clients = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
-        (port, http::admin_router(AdminParts { api, exporter, tokens, knows_clients }))
+        let requires_client_certificate = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
+        (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
     let plan = plan(&settings, ports.grpc_tls, &readiness, later)?;
-    let (workers, alarms) = start_workers(settings.workers, plan, &rules, open).await?;
+    let (workers, alarms) = start_workers(settings.process.workers, plan, &rules, open).await?;
     let source = origin
         .follow(&settings.rules, reloader, CancelOnPanic(panicked.clone()))
         .map_err(StartError::System)?;
@@ -188,8 +188,7 @@ where
         metrics: metrics.map(begin).transpose()?,
         admin: admin.map(begin).transpose()?,
         files: ports.files,
-        drain_delay: settings.drain_delay,
-        drain_timeout: settings.drain_timeout,
+        process: settings.process,
         occupancy: None,
         tracing: None,
     })

@@ -62,18 +62,18 @@ impl Stores {
             StoreSettings::Redis { redis, max_counters } => (redis, *max_counters),
         };
         metrics::export_redis();
-        let failure = settings.failure;
+        let on_store_error = settings.on_store_error;
         let local = MemoryStore::new(max_counters, Clock::System);
-        let replicas = failure.replicas.map(Replicas::new).unwrap_or_default();
+        let replicas = on_store_error.replicas.map(Replicas::new).unwrap_or_default();
         Self::Redis {
             settings: Box::new(redis.clone()),
             local: local.clone(),
-            fallback: Fallback::new(failure.on_store_error, local, replicas.clone()),
+            fallback: Fallback::new(on_store_error.policy, local, replicas.clone()),
             counting: Counting {
                 replicas,
-                is_seen_to: Arc::new(AtomicBool::new(failure.replicas.is_some())),
+                is_seen_to: Arc::new(AtomicBool::new(on_store_error.replicas.is_some())),
             },
-            is_ready_without: failure.ready_without_store,
+            is_ready_without: on_store_error.ready_without_store,
         }
     }
 

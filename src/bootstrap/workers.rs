@@ -29,7 +29,7 @@ use crate::{
     panics::{self, CatchUnwind},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
-    settings::{GrpcSettings, Settings},
+    settings::{GrpcSettings, ProcessSettings, Settings},
     store::{Later, StoreError},
 };
 
@@ -37,9 +37,8 @@ use crate::{
 #[derive(Clone)]
 pub(super) struct Plan {
     pub(super) grpc: GrpcSettings,
+    pub(super) process: ProcessSettings,
     pub(super) tls: Option<Tls>,
-    pub(super) handshake_timeout: Duration,
-    pub(super) drain_timeout: Duration,
     pub(super) side_services: Routes,
     /// What the workers' last calls leave to be given back is waited for.
     pub(super) later: Later,
@@ -101,11 +100,11 @@ where
         };
         // The starter waits for this.
         let _ = opened.send(Ok(()));
-        let limits = Limits { bytes: plan.grpc.max_message_bytes, time: plan.handshake_timeout };
+        let limits = Limits { bytes: plan.grpc.max_message_bytes, time: plan.process.handshake_timeout };
         let services = Dispatch::new(service, plan.side_services, limits);
         let draining = CancellationToken::new();
-        let served = Connections::new(&plan.grpc, plan.tls, plan.handshake_timeout, draining.clone());
-        serve(services, connections, &served, plan.drain_timeout, draining, &plan.later).await;
+        let served = Connections::new(&plan.grpc, plan.tls, plan.process.handshake_timeout, draining.clone());
+        serve(services, connections, &served, plan.process.drain_timeout, draining, &plan.later).await;
     };
     let alarm = Alarm { worker, alarms: plan.alarms, may_end: false };
     thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
@@ -158,9 +157,8 @@ pub(super) fn plan(
     later: Later,
 ) -> Result<impl FnOnce(UnboundedSender<WorkerLost>) -> Plan, StartError> {
     let side_services = side_services(readiness.clone())?;
-    let (grpc, drain_timeout) = (settings.grpc.clone(), settings.drain_timeout);
-    let handshake_timeout = settings.handshake_timeout;
-    Ok(move |alarms| Plan { grpc, tls, handshake_timeout, drain_timeout, side_services, later, alarms })
+    let (grpc, process) = (settings.grpc.clone(), settings.process);
+    Ok(move |alarms| Plan { grpc, process, tls, side_services, later, alarms })
 }
 
 /// Starts the workers and waits until each is ready.

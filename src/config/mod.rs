@@ -15,8 +15,6 @@
 //! A configuration is loaded whole or not at all.
 
 mod compile;
-mod documents;
-mod duration;
 mod files;
 mod fingerprint;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -38,7 +36,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(crate) use self::{documents::documents, vocabulary::is_of_reference};
+pub(crate) use self::vocabulary::is_of_reference;
 use self::{files::Listing, files::Sources, problem::Problems};
 pub use self::{
     fingerprint::Fingerprint,

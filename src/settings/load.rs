@@ -7,7 +7,7 @@ use http::Uri;
 
 use super::{
     error::Problem,
-    value::{DescriptorWords, boolean, count, descriptor, duration, positive_duration},
+    parsers::{DescriptorWords, boolean, count, descriptor, duration, positive_duration},
 };
 
 /// What stands for the number of a key in a descriptor.

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     error::Problem,
-    value::{count, positive_duration},
+    parsers::{count, positive_duration},
 };
 use crate::store::redis::{RedisSettings, Servers};
 

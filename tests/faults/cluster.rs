@@ -60,13 +60,13 @@ fn judge_others(row: &mut ReportRow, samples: &Samples, times: Times) {
     let during = others.between(times.fault, times.healed);
     let measured = format!("{} before, {} during", millis(before), millis(during.p99()));
     row.timed("other shards' p99 <= 1.5 x", measured, during.p99() <= before.mul_f64(1.5));
-    row.timed("none of theirs by policy", during.degraded(), during.degraded() == 0);
+    row.timed("their calls by policy 0", during.degraded(), during.degraded() == 0);
 }
 
 fn judge_shard(row: &mut ReportRow, samples: &Samples, times: Times) {
     let during = of_first(samples).between(times.fault, times.healed);
     let degraded = during.degraded();
-    row.must("the shard's answered by policy", format!("{degraded} of {}", during.len()), degraded > 0);
+    row.must("the shard's calls decided by policy", format!("{degraded} of {}", during.len()), degraded > 0);
 }
 
 /// A master is killed, and its replica takes over.
@@ -107,7 +107,7 @@ pub(super) fn shard_is_cut_off(profile: &Profile, cluster: &mut Cluster) -> Repo
     let harness = Harness::start(&cluster.url(), profile, &names);
     let times = harness.during(profile, || proxy.set_both(Way::Silent), || proxy.set_both(Way::Open));
     let samples = harness.end();
-    let mut row = ReportRow::new("cluster: one shard is cut off from tollgate, nothing passes", profile);
+    let mut row = ReportRow::new("cluster: one shard is partitioned from tollgate", profile);
     row.no_errors(&samples);
     judge_shard(&mut row, &samples, times);
     judge_others(&mut row, &samples, times);
@@ -133,7 +133,7 @@ pub(super) fn replica_takes_over(profile: &Profile, cluster: &mut Cluster) -> Re
     }
     let times = harness.healed(profile, fault);
     let samples = harness.end();
-    let mut row = ReportRow::new("cluster: CLUSTER FAILOVER, to and fro", profile);
+    let mut row = ReportRow::new("cluster: CLUSTER FAILOVER, back and forth", profile);
     row.no_errors(&samples);
     row.normal_within(&samples, times, Duration::from_secs(5), "the last");
     compare(&mut row, &samples, &names, Losses::Never, |name| cluster.node(cluster.master_of(slot(name))));

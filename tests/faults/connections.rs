@@ -166,15 +166,15 @@ pub(super) fn others_are_served(profile: &Profile) -> ReportRow {
     drop(held);
     let samples = harness.end();
     let mut row =
-        ReportRow::new(format!("{silent} idle connections, and {slow} that ask and don't read"), profile);
+        ReportRow::new(format!("{silent} idle connections, and {slow} that send and do not read"), profile);
     row.no_errors(&samples);
     let before = samples.between(before.saturating_sub(profile.fault), before).p99();
     let during = samples.between(fault, healed).p99();
     let measured = format!("{} before, {} during", millis(before), millis(during));
     row.timed("p99 of the others <= 1.5 x", measured, during <= before.mul_f64(1.5));
     let least = AT_FIRST * u32::try_from(slow).expect("few") / 2;
-    row.must("they ask", format!("{asked} requests"), asked > least);
-    row.note(format!("{open} of those that don't read are still connected; RSS + {} MB", more >> 20));
+    row.must("they send requests", format!("{asked} requests"), asked > least);
+    row.note(format!("{open} of the stalled readers are still connected; RSS + {} MB", more >> 20));
     row
 }
 

@@ -24,33 +24,33 @@ fn disturb(fault: &str, profile: &Profile, disturb: impl FnOnce(&Proxy)) -> Repo
     let mut row = ReportRow::new(fault, profile);
     row.no_errors(&samples);
     let degraded = during.degraded();
-    row.must("answered by policy meanwhile", format!("{degraded} of {}", during.len()), degraded > 0);
+    row.must("calls decided by policy meanwhile", format!("{degraded} of {}", during.len()), degraded > 0);
     row.timed("p99.9 <= 15 ms during", millis(during.p999()), during.p999() <= Duration::from_millis(15));
-    row.normal_within(&samples, times, Duration::from_secs(1), "it");
+    row.normal_within(&samples, times, Duration::from_secs(1), "the fault");
     row
 }
 
 pub(super) fn is_black(profile: &Profile) -> ReportRow {
-    disturb("the way to Redis passes nothing", profile, |proxy| proxy.set_both(Way::Silent))
+    disturb("the network to Redis drops everything", profile, |proxy| proxy.set_both(Way::Silent))
 }
 
 pub(super) fn is_slow(profile: &Profile) -> ReportRow {
     let delay = Way::Slow(2 * profile.patience);
-    disturb("the way to Redis takes twice the store's time-out", profile, |proxy| {
+    disturb("the network to Redis delays by twice the store timeout", profile, |proxy| {
         proxy.set(Direction::ToClient, delay);
     })
 }
 
 /// New connections come up, and are cut in the middle of what the server says next.
 pub(super) fn cuts_answers(profile: &Profile) -> ReportRow {
-    disturb("the way to Redis is cut in the middle of answers", profile, |proxy| {
+    disturb("connections to Redis are cut in the middle of replies", profile, |proxy| {
         proxy.set(Direction::ToClient, Way::CutAfter(7));
     })
 }
 
 /// The server's half is closed, again and again.
 pub(super) fn is_half_closed(profile: &Profile) -> ReportRow {
-    disturb("Redis' half of the connections is closed, every 20 ms", profile, |proxy| {
+    disturb("Redis closes its half of the connections every 20 ms", profile, |proxy| {
         for _ in 0..20 {
             proxy.half_close();
             thread::sleep(Duration::from_millis(20));

@@ -73,7 +73,7 @@ pub(super) fn four_times(profile: &Profile) -> ReportRow {
         100.0 * share
     );
     row.timed("goodput >= 80 % of the peak", told, share >= 0.8);
-    let told = format!("{late} of {} late, {refused:.0}/s refused at once", measured.len());
+    let told = format!("{late} of {} late, {refused:.0}/s shed", measured.len());
     row.timed("every answer in time or by policy", told, late == 0);
     row.must("answers", measured.len(), decided + by_policy > 0.0);
     let answered = measured.such(|sample| !sample.is_error());

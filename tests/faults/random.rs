@@ -209,7 +209,7 @@ pub(super) fn everything(profile: &Profile) -> ReportRow {
     let healed = harness.load.now();
     harness.calm(profile, profile.after);
     let samples = harness.end();
-    let mut row = ReportRow::new(format!("all of it at random for {}, seed {seed}", millis(time)), profile);
+    let mut row = ReportRow::new(format!("random faults for {}, seed {seed}", millis(time)), profile);
     row.no_errors(&samples);
     let Admissions { whole, beyond, mixed } = admissions(&samples, began, &course.touched);
     let told = format!("{beyond} hits in {whole} windows; {mixed} not by Redis alone");

@@ -42,7 +42,7 @@ fn fails_over(fault: &str, profile: &Profile, begin: impl FnOnce(&mut Sentinel))
     );
     let during = samples.between(times.fault, times.healed);
     row.note(format!(
-        "promoted after {}, {} of {} by policy until it was asked",
+        "promoted after {}, {} of {} by policy until the new master was used",
         millis(promoted - times.fault),
         during.degraded(),
         during.len()

@@ -33,7 +33,7 @@ fn judge(mut row: ReportRow, samples: &Samples, times: Times) -> ReportRow {
     let during = samples.between(times.fault, times.healed);
     row.no_errors(samples);
     let degraded = during.degraded();
-    row.must("answered by policy meanwhile", format!("{degraded} of {}", during.len()), degraded > 0);
+    row.must("calls decided by policy meanwhile", format!("{degraded} of {}", during.len()), degraded > 0);
     row.note(format!("p99 {} during", millis(during.p99())));
     row
 }
@@ -43,7 +43,7 @@ pub(super) fn falls_silent(profile: &Profile) -> ReportRow {
     let harness = Harness::start(&redis.url(), profile, &names());
     let times = harness.during(profile, || redis.signal("STOP"), || redis.signal("CONT"));
     let samples = harness.end();
-    let fault = format!("Redis falls silent (SIGSTOP) for {}", millis(profile.fault));
+    let fault = format!("Redis stalls (SIGSTOP) for {}", millis(profile.fault));
     let mut row = judge(ReportRow::new(fault, profile), &samples, times);
     let during = samples.between(times.fault, times.healed);
     let limit = Duration::from_millis(15);
@@ -150,8 +150,12 @@ pub(super) fn forgets_the_script(profile: &Profile) -> ReportRow {
     let mut row = ReportRow::new("SCRIPT FLUSH every 100 ms", profile);
     row.no_errors(&samples);
     let during = samples.between(times.fault, times.healed);
-    row.timed("none by policy", format!("{} of {}", during.degraded(), during.len()), during.degraded() == 0);
-    row.must("it was missed", format!("{flushes} times flushed"), told.contains("errorstat_NOSCRIPT"));
+    row.timed(
+        "calls by policy 0",
+        format!("{} of {}", during.degraded(), during.len()),
+        during.degraded() == 0,
+    );
+    row.must("NOSCRIPT seen", format!("{flushes} flushes"), told.contains("errorstat_NOSCRIPT"));
     row.note(format!("p99 {} during", millis(during.p99())));
     row
 }

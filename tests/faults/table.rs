@@ -50,7 +50,7 @@ fn machine() -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let version = text.split(' ').find_map(|word| word.strip_prefix("v=")).unwrap_or("?").to_owned();
     let cores = thread::available_parallelism().expect("a number");
-    format!("{cores} cores, which tollgate, Redis and the callers share; Redis {version}")
+    format!("{cores} cores, shared by tollgate, Redis and the callers; Redis {version}")
 }
 
 /// Those that `FAULTS_ONLY` names, with commas; all without it.
@@ -66,7 +66,7 @@ fn table() {
             Ok(row) => row,
             Err(_) => {
                 let mut row = ReportRow::new(name, &Profile::FULL);
-                row.must("it runs to its end", "it does not", false);
+                row.must("completes", "panicked", false);
                 row
             }
         };
@@ -77,11 +77,11 @@ fn table() {
         rows.push(format!("{row}\n"));
     }
     if only.is_empty() {
-        let told = "# What callers notice of faults\n\nWritten by `tests/faults/run.sh`. 3,000 requests a second, open \
-                    loop, `--on-store-error local`, a client deadline of 20 ms and a store time-out of 10 ms where \
-                    nothing else is said; latencies count from when a request was due. Things are normal from when \
-                    on the p99 is at most 5 ms and one answer in 1,000 at most is not by Redis. Charges are counted \
-                    in Redis at the end, and compared with the answers that were Redis', and those that may be: the \
+        let told = "# Effect of faults on callers\n\nWritten by `tests/faults/run.sh`. 3,000 requests per second, open \
+                    loop, `--on-store-error local`, a client deadline of 20 ms and a store timeout of 10 ms unless a \
+                    row says otherwise; latencies count from the time that a request was due. Service is normal once \
+                    the p99 is at most 5 ms and at most one response in 1,000 is not from Redis. Charges are counted \
+                    in Redis at the end, and compared with the responses from Redis, and with those that may be: the \
                     ones by policy, and the late ones.\n";
         let text = format!("{told}\n{}.\n\n{HEAD}{}", machine(), rows.concat());
         fs::write(project("tests/faults/RESULTS.md"), text).expect("writable");

@@ -5,7 +5,7 @@ use std::{
     fs,
 };
 
-use tollgate::settings::{self, Command, Fate, reference_variables};
+use tollgate::settings::{self, Command, Mapping, reference_variables};
 
 use crate::{
     readme::{rows, section},
@@ -44,7 +44,7 @@ fn every_flag_of_a_variable_is_one_and_its_help_names_the_variable() {
             let names: Vec<&str> = variables.split(',').map(str::trim).collect();
             assert!(names.contains(&variable.name), "{}: {names:?}", variable.name);
         }
-        if let Fate::Refused { unless, .. } = variable.fate {
+        if let Mapping::Refused { unless, .. } = variable.mapping {
             assert!(told_of(&help, unless).is_some(), "no --{unless}");
         }
     }
@@ -71,7 +71,7 @@ fn defaults_of_the_reference_start_without_a_word() {
 #[test]
 fn what_has_no_effect_is_told_once_by_its_name() {
     for variable in reference_variables() {
-        let Fate::NoEffect(reason) = variable.fate else { continue };
+        let Mapping::NoEffect(reason) = variable.mapping else { continue };
         let other = ["true", "7s", "7"].into_iter().find(|value| variable.is_default(value) == Ok(false));
         let said = [
             (variable.name.into(), other.expect("another value").into()),
@@ -88,7 +88,7 @@ fn what_has_no_effect_is_told_once_by_its_name() {
 fn what_is_refused_starts_once_its_flag_is_given() {
     let mut refused = BTreeSet::new();
     for variable in reference_variables() {
-        let Fate::Refused { unless, reason } = variable.fate else { continue };
+        let Mapping::Refused { unless, reason } = variable.mapping else { continue };
         refused.insert(variable.name);
         let value = if variable.default == "false" { "true" } else { "memcache" };
         let said = || [(variable.name.into(), value.into())];
@@ -157,7 +157,7 @@ fn readme_says_what_becomes_of_each() {
             "" => "none".to_owned(),
             default => format!("`{default}`"),
         };
-        vec![format!("`{}`", known.name), default, known.fate.to_string()]
+        vec![format!("`{}`", known.name), default, known.mapping.to_string()]
     });
     assert_eq!(told, known.collect::<Vec<_>>());
 }

@@ -1,0 +1,4 @@
+//! Subcommands beside `serve`.
+
+pub mod docs;
+pub mod migrate;
