@@ -23,7 +23,7 @@ use crate::{
     limiter::ActiveRules,
     readiness::Readiness,
     settings::{GrpcListen, ProcessSettings},
-    telemetry::Tracing,
+    tracing::Tracing,
 };
 
 /// How long the HTTP port may take at least to finish the requests in flight, and a thread to end once it has nothing

@@ -10,7 +10,7 @@ use crate::{
     metrics::{Computed, CounterFamily, Declared, Exporter, Kind, Metric, series},
     net, service,
     settings::MetricNames,
-    store, telemetry, top, xds,
+    store, top, tracing, xds,
 };
 
 /// Metrics of each module.
@@ -23,7 +23,7 @@ const OWN: [&[&dyn Metric]; 10] = [
     xds::metrics::METRICS,
     net::metrics::METRICS,
     top::metrics::METRICS,
-    telemetry::metrics::METRICS,
+    tracing::metrics::METRICS,
     METRICS,
 ];
 

@@ -26,8 +26,8 @@ use crate::{
     readiness::Readiness,
     service::Service,
     settings::{AdminSettings, Port, Settings},
-    store::{Later, StoreError},
-    telemetry::{TracesError, Tracing},
+    store::{BackgroundQueue, StoreError},
+    tracing::{TracesError, Tracing},
 };
 
 /// A server that is not running yet.
@@ -89,7 +89,7 @@ impl Server {
     /// # Errors
     /// [`StartError`]; whatever was started by then ends by itself.
     pub async fn start(settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
-        let later = Later::default();
+        let later = BackgroundQueue::default();
         let stores = Stores::new(&settings);
         let occupancy = AbortOnDropHandle::new(tokio::spawn(memory_gauge::report(stores.memory().clone())));
         let tracing = settings.traces.as_ref().map(Tracing::start).transpose()?;
@@ -117,13 +117,13 @@ pub(super) async fn start_with<T, O>(
     settings: Settings,
     exporter: Option<Exporter>,
     readiness: Readiness,
-    later: Later,
+    later: BackgroundQueue,
     backing: Option<Backing>,
     open: O,
 ) -> Result<Running, StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<ActiveRules>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     // Before anything runs on this thread that others rely on.
     let panicked = panics::process_token().child_token();
@@ -140,7 +140,7 @@ where
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::router(http::Parts {
         // Workers that end don't wait for what HTTP leaves to be given back: it goes on after them.
-        rate_limit: open(&rules, Later::default())?,
+        rate_limit: open(&rules, BackgroundQueue::default())?,
         readiness: readiness.clone(),
         exporter: exporter.clone(),
         max_body: settings.grpc.max_message_bytes,

@@ -16,7 +16,7 @@ use crate::{
     limiter::{ActiveRules, Counters, Fallback, Limiter, Modes, Replicas},
     readiness::Readiness,
     settings::{Settings, StoreSettings},
-    store::{Later, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
+    store::{BackgroundQueue, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
 };
 
 /// How long one who looks waits for Redis, if nobody waits longer: nothing is held up meanwhile.
@@ -100,7 +100,7 @@ impl Stores {
         rules: Arc<ActiveRules>,
         modes: Modes,
         readiness: &Readiness,
-        later: Later,
+        later: BackgroundQueue,
     ) -> Result<Limiter, StoreError> {
         let (settings, fallback, counting) = match self {
             Self::Memory(store) => return Ok(Limiter::new(rules, Store::Memory(store.clone()), modes)),
@@ -136,7 +136,7 @@ impl Backing {
             Stores::Redis { settings, counting, .. } => (settings, counting.replicas()),
         };
         let patient = RedisSettings { timeout: redis.timeout.max(WAIT), ..RedisSettings::clone(redis) };
-        let store = RedisStore::open_with(&patient, Later::default())?;
+        let store = RedisStore::open_with(&patient, BackgroundQueue::default())?;
         Ok(Self {
             counters: Counters::new(Store::Redis(store), settings.modes),
             store: StoreFacts {

@@ -30,7 +30,7 @@ use crate::{
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
     settings::{GrpcSettings, ProcessSettings, Settings},
-    store::{Later, StoreError},
+    store::{BackgroundQueue, StoreError},
 };
 
 /// What every worker needs.
@@ -41,7 +41,7 @@ pub(super) struct Plan {
     pub(super) tls: Option<Tls>,
     pub(super) side_services: Routes,
     /// What the workers' last calls leave to be given back is waited for.
-    pub(super) later: Later,
+    pub(super) later: BackgroundQueue,
     /// Hears of workers that failed; closed when all have ended.
     pub(super) alarms: UnboundedSender<WorkerLost>,
 }
@@ -127,7 +127,7 @@ async fn serve<T: RateLimitService>(
     connections: &Connections,
     drain_timeout: Duration,
     draining: CancellationToken,
-    later: &Later,
+    later: &BackgroundQueue,
 ) {
     let tasks = TaskTracker::new();
     while let Some((accepted, place)) = incoming.recv().await {
@@ -154,7 +154,7 @@ pub(super) fn plan(
     settings: &Settings,
     tls: Option<Tls>,
     readiness: &Readiness,
-    later: Later,
+    later: BackgroundQueue,
 ) -> Result<impl FnOnce(UnboundedSender<WorkerLost>) -> Plan, StartError> {
     let side_services = side_services(readiness.clone())?;
     let (grpc, process) = (settings.grpc.clone(), settings.process);
@@ -170,7 +170,7 @@ pub(super) async fn start_workers<T, O>(
 ) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<ActiveRules>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     let (raise, mut alarms) = unbounded_channel();
     let plan = plan(raise);

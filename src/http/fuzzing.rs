@@ -15,7 +15,7 @@ use crate::{
     rules::Rules,
     service::{Answers, Bounds, HeaderStyle, RequestError, Service},
     store::{MemoryStore, Store},
-    telemetry::Span,
+    tracing::Span,
 };
 
 const RULES: &str = include_str!("fuzzing.yaml");

@@ -20,7 +20,7 @@ use crate::{
         service::ratelimit::v3::rate_limit_response::{Code::*, rate_limit::Unit},
     },
     store::{MemoryStore, Store},
-    telemetry::Span,
+    tracing::Span,
 };
 
 const RULES: &str = "

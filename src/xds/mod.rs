@@ -21,6 +21,7 @@ pub(crate) mod metrics;
 mod outage;
 mod push;
 mod raw;
+mod resource;
 mod session;
 mod stream;
 
