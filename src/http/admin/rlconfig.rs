@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        algorithm::Parameters,
+        algorithm::{Parameters, Policy},
         quota::{Quota, Unit, Window},
         rules::{Derived, DomainIndex, Level, Matcher, Node, Segment, Value},
     };
