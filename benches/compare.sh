@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Measures what tollgate costs in each mode, next to the gRPC stack alone, and writes benches/RESULTS.md.
+# Measures the cost of tollgate in each mode, next to bare gRPC, and writes benches/RESULTS.md.
 # Needs redis-server, and two processors that have nothing else to do.
 #
 #   ROUNDS=5 SECONDS_EACH=4 benches/compare.sh
 #   ONLY='cluster|3 descriptors' benches/compare.sh     rows whose id or name matches; writes nothing
 #   PARTS='latency exactness' benches/compare.sh        of costs, latency, exactness, memory, talkers; writes nothing
 #
-# What is compared is CPU time per decision of the server's process, as a ratio within one round: rates and latencies
-# change with whatever else the machine does. Rounds alternate between the rows. In benches/compare/: `rows.sh` has the
-# rows and their targets, `servers.sh` starts what they ask, `measure.sh` measures; `costs.sh`,
-# `latency.sh`, `exactness.sh`, `memory.sh` and `talkers.sh` are its parts; and the .awk files make tables of what was
-# found.
-# `notes.md`, which says what bounds the rows that fall short, becomes part of the results. `capacity.sh` then puts what
+# Compares CPU time per decision of the server's process, as a ratio within one round: rates and latencies depend on other
+# load on the machine. Rounds alternate between the rows. In benches/compare/: `rows.sh` has the rows and their targets,
+# `servers.sh` starts the servers, `measure.sh` measures; `costs.sh`, `latency.sh`, `exactness.sh`, `memory.sh` and
+# `talkers.sh` are the parts; and the .awk files format the tables.
+# `notes.md`, on the rows that miss their targets, becomes part of the results. `capacity.sh` then puts what
 # follows from them into the README.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,10 +22,10 @@ ALL="costs latency exactness memory talkers"
 PARTS=${PARTS:-$([ -n "$ONLY" ] && echo costs || echo "$ALL")}
 RESULTS=benches/RESULTS.md
 
-cargo build --release --locked
-cargo build --release --locked --example echo
+cargo build --profile dist --locked
+cargo build --profile dist --locked --example echo
 # shellcheck disable=SC2034 # The parts run it.
-tollgate=target/release/tollgate
+tollgate=target/dist/tollgate
 work=$(mktemp -d)
 for part in rows servers measure $ALL; do
     # shellcheck source=/dev/null

@@ -17,11 +17,11 @@ use std::{
 };
 
 use tollgate::{
+    RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy},
     clock::Clock,
     descriptor::{Entry, Hits},
     quota::{Quota, Window},
-    rules::{RecordId, Sync},
     store::{
         MemoryStore,
         call::{Ask, Call},
@@ -47,7 +47,7 @@ fn hit(store: &MemoryStore, client: u64, longer: usize, window: u32) {
     let quota = Quota { limit: 100, window: Window::from_seconds(window).unwrap() };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).unwrap();
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: Sync::Strict };
+    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
     store.decide(&Call::new(Charging::EachForItself, key, ask));
 }
 

@@ -2,11 +2,11 @@
 
 use divan::{Bencher, black_box};
 use tollgate::{
+    RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy},
     clock::Clock,
     descriptor::{Entry, Hits},
     quota::{Quota, Unit, Window},
-    rules::{RecordId, Sync},
     store::{
         MemoryStore,
         call::{Ask, Call},
@@ -18,7 +18,7 @@ fn calls(count: usize) -> Vec<Call> {
     let quota = Quota { limit: u32::MAX, window: Window::of(Unit::Hour) };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: Sync::Strict };
+    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
     let call = |at: usize| {
         let value = format!("client-{at}");
         let key = CellKey::open("edge", [Entry { key: "api_key", value: &value }].into_iter());

@@ -13,25 +13,21 @@
 //! 2. [`limiter`] asks the lists that operators set at run time ([`rules::Overrides`]), and matches every descriptor against the [`rules`]. Each match is a *counter*: the rule, and the
 //!    values that the rule left open. Counters are grouped by their *hash tag* ([`store::key`]).
 //! 3. [`store`] decides each group in one atomic step, all groups in flight together. The [`algorithm`]s are
-//!    pure functions; the memory store runs them, and the scripts in `lua/` are their twins. Calls to Redis that meet
+//!    pure functions; the memory store runs them, and the scripts in `lua/decide/` are their twins. Calls to Redis that meet
 //!    travel together, and what a worker knows for sure is not asked ([`store::redis`]).
 //! 4. What the store does not decide in time, each limit decides as it says: mostly by this instance's share of it, in a
 //!    memory store beside ([`limiter::Fallback`]).
 //! 5. [`limiter`] folds what each counter said into a [`verdict`]; [`service`] encodes it. Being over the limit
 //!    is a value, never an error.
 //!
-//! [`config`] turns the YAML that users write into rules, and watches it; `xds` has rules of a control plane instead. [`net`] keeps the ports. [`server`] puts the
+//! [`config`] turns the YAML that users write into rules, and watches it; `xds` has rules of a control plane instead. [`net`] keeps the ports. [`bootstrap`] puts the
 //! parts together.
 //!
 //! # Modules in reading order
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
-pub mod quota;
-pub mod clock;
-pub mod lease;
-pub mod descriptor;
-pub mod algorithm;
+pub use tollgate_core::{PathStep, RecordId, SyncMode, algorithm, clock, descriptor, lease, quota};
 pub mod rules;
 pub mod config;
 pub mod store;
@@ -42,10 +38,10 @@ pub mod proto;
 pub mod service;
 pub mod control;
 mod xds;
-mod panics;
-mod shown;
+pub use tollgate_runtime::{panics, redact};
 pub mod net;
-pub mod server;
+pub mod readiness;
+pub mod grpc;
 pub mod http;
 pub mod settings;
 pub mod check;
@@ -56,6 +52,7 @@ pub mod client;
 pub mod metrics;
 pub mod statsd;
 pub mod telemetry;
+pub mod bootstrap;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;

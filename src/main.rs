@@ -9,7 +9,7 @@ use std::{
 use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
-    check, client, explain, load, migrate, server,
+    bootstrap, check, client, explain, load, migrate,
     settings::{self, Command, Settings},
     telemetry,
 };
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Exits with 0 after an orderly stop, else as [`server::RunError`] says.
+/// Exits with 0 after an orderly stop, else as [`bootstrap::RunError`] says.
 fn serve(settings: Settings) -> ExitCode {
     if let Err(error) = telemetry::install(settings.log) {
         // There is no other way to tell.
@@ -50,7 +50,7 @@ fn serve(settings: Settings) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let ended = runtime.block_on(server::run(settings));
+    let ended = runtime.block_on(bootstrap::run(settings));
     // What still runs after an orderly stop, or a second signal, is not waited for.
     runtime.shutdown_background();
     match ended {

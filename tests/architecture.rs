@@ -1,55 +1,209 @@
-//! What may be used where: some things stay in the files that are made for them.
+//! Structure of the sources: which modules import which, and how long files are.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
 
-use crate::support::tollgate::project;
+use crate::support::{
+    rust_tokens::{Kind, Token, tokens},
+    tollgate::project,
+};
 
-fn sources(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("readable").path());
-    entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
-}
-
-/// Each thing, and the parts of `src/` that may name it.
-const QUARANTINES: [(&str, &[&str]); 10] = [
-    ("crate::proto", &["service", "server", "http", "load/request.rs", "xds", "config/resource"]),
-    ("proto::envoy", &["service", "server", "http", "load/request.rs", "xds"]),
-    ("prost_types", &["service", "http", "xds", "config/resource"]),
-    ("saphyr_parser", &["config"]),
-    ("use ::redis::", &["store/redis"]),
-    ("SystemTime", &["clock.rs", "config"]),
-    ("counter!(", &["metrics"]),
-    ("gauge!(", &["metrics"]),
-    ("histogram!(", &["metrics"]),
-    ("notify::", &["config"]),
+/// Modules of a crate that may import each other in a cycle until the imports are cut; the list may only shrink.
+const ALLOWED_CYCLES: &[(&str, &[&str])] = &[
+    ("tollgate", &["config", "control", "metrics", "panics", "rules", "store", "top", "verdict"]),
+    ("tollgate", &["bootstrap", "grpc", "http"]),
+    ("tollgate", &["service", "settings", "statsd", "telemetry"]),
 ];
 
-#[test]
-fn what_is_quarantined_stays_where_it_belongs() {
-    let root = project("src");
-    for file in sources(&root) {
-        let text = fs::read_to_string(&file).expect("a text");
-        let place = file.strip_prefix(&root).expect("below src");
-        for (thing, allowed) in QUARANTINES {
-            let may = allowed
-                .iter()
-                .any(|part| place.starts_with(part) || place.with_extension("").starts_with(part));
-            assert!(may || !text.contains(thing), "{} names {thing}", place.display());
+/// The maximum number of lines of a file without its tests.
+const MAX_FILE_LINES: usize = 400;
+
+/// All files below a directory.
+pub(crate) fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("readable").path());
+    let mut files: Vec<_> =
+        entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect();
+    files.sort();
+    files
+}
+
+/// The `src` directories of the root crate and of those in `crates/`, each with the crate's name.
+pub(crate) fn crate_sources() -> Vec<(String, PathBuf)> {
+    let mut sources = vec![("tollgate".to_owned(), project("src"))];
+    for entry in fs::read_dir(project("crates")).expect("a directory") {
+        let path = entry.expect("readable").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if path.join("src").is_dir() {
+            sources.push((name, path.join("src")));
         }
     }
+    sources.sort();
+    sources
+}
+
+/// Whether a file has only tests.
+pub(crate) fn is_test_file(path: &Path) -> bool {
+    path.ends_with("tests.rs") || path.components().any(|part| part.as_os_str() == "tests")
+}
+
+/// A source without the module of tests at its end.
+fn without_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+}
+
+/// The module path of a file below `src`: `a/b.rs` and `a/b/mod.rs` are both a::b; `lib.rs` and `main.rs` are the root.
+fn module_path(file: &Path) -> Vec<String> {
+    let mut parts: Vec<_> = file
+        .with_extension("")
+        .components()
+        .map(|part| part.as_os_str().to_string_lossy().into_owned())
+        .collect();
+    if parts.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
+        parts.pop();
+    }
+    parts
+}
+
+/// The first names after a path's prefix, which ends before `at`: one, or several in braces.
+fn first_names(tokens: &[Token], at: usize) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut depth = 0_usize;
+    let mut is_first = true;
+    for token in &tokens[at..] {
+        match &token.kind {
+            Kind::Word(word) if is_first => {
+                names.push(word.clone());
+                is_first = false;
+            }
+            Kind::Sign('{') => depth += 1,
+            Kind::Sign('}') => depth = depth.saturating_sub(1),
+            Kind::Sign(',') if depth == 1 => is_first = true,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    names
+}
+
+/// Names that a module at this depth takes from the root of its crate by `crate::` or `super::`.
+fn names_from_root(tokens: &[Token], depth: usize) -> Vec<String> {
+    let is_colons = |at: usize| {
+        let sign = |at: usize| tokens.get(at).is_some_and(|token| token.kind == Kind::Sign(':'));
+        sign(at) && sign(at + 1)
+    };
+    let mut names = Vec::new();
+    for at in 0..tokens.len() {
+        if tokens[at].kind.is("crate") && is_colons(at + 1) {
+            names.extend(first_names(tokens, at + 3));
+        } else if tokens[at].kind.is("super") && !(at > 1 && is_colons(at - 2)) {
+            let mut end = at;
+            let mut steps = 1;
+            while is_colons(end + 1) && tokens.get(end + 3).is_some_and(|token| token.kind.is("super")) {
+                end += 3;
+                steps += 1;
+            }
+            if steps == depth && is_colons(end + 1) {
+                names.extend(first_names(tokens, end + 3));
+            }
+        }
+    }
+    names
+}
+
+/// Which of a crate's top modules import which.
+fn imports(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut graph = BTreeMap::<String, BTreeSet<String>>::new();
+    let mut named = Vec::new();
+    for file in files_below(root) {
+        let place = file.strip_prefix(root).expect("below src");
+        if place.extension().is_none_or(|extension| extension != "rs") || is_test_file(place) {
+            continue;
+        }
+        let path = module_path(place);
+        // Built for fuzz targets only, which reach into every module.
+        if path.iter().any(|part| part == "fuzzing") {
+            continue;
+        }
+        let Some(module) = path.first() else { continue };
+        let text = fs::read_to_string(&file).expect("a text");
+        let names = names_from_root(&tokens(without_tests(&text)), path.len());
+        graph.entry(module.clone()).or_default();
+        named.push((module.clone(), names));
+    }
+    let modules: BTreeSet<String> = graph.keys().cloned().collect();
+    for (module, names) in named {
+        let others = names.into_iter().filter(|name| *name != module && modules.contains(name));
+        graph.entry(module.clone()).or_default().extend(others);
+    }
+    graph
+}
+
+/// All modules that a module imports, directly or not.
+fn reachable(graph: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![from.to_owned()];
+    while let Some(module) = open.pop() {
+        for next in graph.get(&module).into_iter().flatten() {
+            if found.insert(next.clone()) {
+                open.push(next.clone());
+            }
+        }
+    }
+    found
+}
+
+/// The sets of modules that import each other in a cycle.
+fn cycles(graph: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<String>> {
+    let reach: BTreeMap<&String, BTreeSet<String>> =
+        graph.keys().map(|module| (module, reachable(graph, module))).collect();
+    let is_mutual = |one: &String, other: &String| reach[one].contains(other) && reach[other].contains(one);
+    let in_cycle = graph.keys().filter(|module| reach[module].contains(*module));
+    in_cycle.map(|module| graph.keys().filter(|other| is_mutual(module, other)).cloned().collect()).collect()
 }
 
 #[test]
-fn files_hold_one_concept_and_so_stay_short() {
-    // A description for programs is one document, however long.
+fn imports_between_modules_have_no_cycles() {
+    let mut unexpected = Vec::new();
+    for (name, root) in crate_sources() {
+        let graph = imports(&root);
+        println!("{name}");
+        for (module, imported) in &graph {
+            println!("  {module} -> {}", imported.iter().map(String::as_str).collect::<Vec<_>>().join(" "));
+        }
+        for cycle in cycles(&graph) {
+            let is_allowed = ALLOWED_CYCLES.iter().any(|(allowed, modules)| {
+                *allowed == name && cycle.iter().all(|module| modules.contains(&module.as_str()))
+            });
+            println!("  cycle{}: {cycle:?}", if is_allowed { ", allowed" } else { "" });
+            if !is_allowed {
+                unexpected.push(format!("{name}: {cycle:?}"));
+            }
+        }
+    }
+    assert!(unexpected.is_empty(), "modules import each other: {unexpected:#?}");
+}
+
+#[test]
+fn a_path_to_the_crates_root_is_an_import() {
+    let source =
+        "use crate::{a::B, c::{d, e}, f};\nfn g() { crate::h::i(); super::super::j::k(); super::l::m(); }";
+    assert_eq!(names_from_root(&tokens(source), 2), ["a", "c", "f", "h", "j"]);
+}
+
+#[test]
+fn files_have_at_most_400_lines() {
+    // The API description is one document, whatever its length.
     let is_code = |file: &PathBuf| file.extension().is_none_or(|extension| extension != "json");
-    for file in sources(&project("src")).into_iter().filter(is_code) {
-        let text = fs::read_to_string(&file).expect("a text");
-        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        let is_test = file.ends_with("tests.rs") || file.components().any(|part| part.as_os_str() == "tests");
-        let lines = code.lines().count();
-        assert!(is_test || lines <= 400, "{} has {lines} lines", file.display());
+    for (_, root) in crate_sources() {
+        for file in files_below(&root).into_iter().filter(is_code).filter(|file| !is_test_file(file)) {
+            let text = fs::read_to_string(&file).expect("a text");
+            let lines = without_tests(&text).lines().count();
+            assert!(lines <= MAX_FILE_LINES, "{} has {lines} lines", file.display());
+        }
     }
 }

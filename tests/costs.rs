@@ -9,11 +9,11 @@ use futures_util::{StreamExt as _, stream};
 use redis::aio::MultiplexedConnection;
 use smallvec::SmallVec;
 use tollgate::{
+    RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy},
     descriptor::{Entry, Hits},
     lease::LeaseId,
     quota::{Quota, Window},
-    rules::{RecordId, Sync},
     store::{
         RedisStore,
         call::{Ask, Call, Cell},
@@ -68,7 +68,7 @@ fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> Call {
         policy,
         hits,
         vetoes: true,
-        sync: Sync::Strict,
+        sync: SyncMode::Strict,
     };
     let cell = Cell { key, asks: (0..counters).map(ask).collect() };
     Call { cells: SmallVec::from_iter([cell]), charging: Charging::EachForItself }

@@ -125,7 +125,7 @@ async fn what_gives_back_is_no_hit() {
     client.call(request("d", &[&[USER]])).await.expect("a place");
     client.call(request("d", &[&[USER, ("lease", "00000000000000ff")]])).await.expect("an answer");
     let page = http::get(&tollgate.url("/metrics")).body;
-    for name in ["total_hits", "within_limit"] {
+    for name in ["hits", "within_limit"] {
         let line = format!("tollgate_rule_{name}_total{{domain=\"d\",rule=\"user\"}} 1\n");
         assert!(page.contains(&line), "{page}");
     }

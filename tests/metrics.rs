@@ -18,7 +18,7 @@ use crate::{
         redis::Redis,
         tollgate::{Tollgate, project, request, rules},
     },
-    xds::server::ControlPlane,
+    xds::control_plane::ControlPlane,
 };
 
 const DASHBOARD: &str = "deploy/grafana/tollgate.json";
@@ -327,7 +327,7 @@ fn every_alert_is_tested_and_has_a_runbook() {
     let tests = project("deploy/prometheus/alerts_test.yaml");
     let (is_good, said) = promtool(&["test", "rules", tests.to_str().expect("UTF-8")], "");
     assert!(is_good, "{said}");
-    let (tests, readme) = (fs::read_to_string(tests).expect("readable"), read("README.md"));
+    let tests = fs::read_to_string(tests).expect("readable");
     let alerts = alerts();
     assert!(alerts.len() >= 12, "{alerts:?}");
     for (name, block) in &alerts {
@@ -339,17 +339,44 @@ fn every_alert_is_tested_and_has_a_runbook() {
         for annotation in ["summary: ", "description: "] {
             assert!(block.contains(annotation), "{name} has no {annotation}");
         }
-        assert!(block.trim_end().ends_with(&format!("runbook: README.md#{}", name.to_lowercase())), "{name}");
-        let runbook =
-            readme.split_once(&format!("\n#### {name}\n")).unwrap_or_else(|| panic!("{name}: no runbook")).1;
-        let runbook = runbook.split("\n#").next().unwrap_or_default();
-        assert!(runbook.split_whitespace().count() > 20, "{name}: {runbook}");
+        let page = format!("docs/runbooks/{}.md", kebab_case(name));
+        let url = format!("runbook_url: {}/blob/main/{page}", env!("CARGO_PKG_REPOSITORY"));
+        assert!(block.trim_end().ends_with(&url), "{name} has no {url}");
+        assert_runbook(name, &read(&page));
         // One that fires; next to it in the series is what does not.
         let of_alert = tests.split("alertname: ").filter(|test| test.starts_with(&format!("{name}\n")));
         assert!(of_alert.into_iter().any(|test| test.contains("exp_labels")), "{name} is never seen to fire");
     }
-    for heading in readme.lines().filter_map(|line| line.strip_prefix("#### Tollgate")) {
-        assert!(alerts.contains_key(&format!("Tollgate{heading}")), "no alert {heading}");
+    let pages: BTreeSet<String> = fs::read_dir(project("docs/runbooks"))
+        .expect("a directory")
+        .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned())
+        .collect();
+    let expected: BTreeSet<String> = alerts.keys().map(|name| format!("{}.md", kebab_case(name))).collect();
+    assert_eq!(pages, expected, "one page for each alert");
+}
+
+/// `TollgateTlsReloadFailed` as `tollgate-tls-reload-failed`.
+fn kebab_case(name: &str) -> String {
+    name.split_inclusive(char::is_lowercase).fold(String::new(), |mut kebab, part| {
+        if part.starts_with(char::is_uppercase) && !kebab.is_empty() {
+            kebab.push('-');
+        }
+        kebab.push_str(&part.to_lowercase());
+        kebab
+    })
+}
+
+/// Every runbook has the same four sections, each with a text.
+fn assert_runbook(name: &str, page: &str) {
+    assert!(page.starts_with(&format!("# {name}\n")), "{name}: its page has another title");
+    let mut rest = page;
+    for heading in ["Meaning", "Impact", "Diagnosis", "Mitigation"] {
+        let (_, below) = rest
+            .split_once(&format!("\n## {heading}\n"))
+            .unwrap_or_else(|| panic!("{name}: no section {heading} in its place"));
+        let text = below.split("\n## ").next().unwrap_or_default();
+        assert!(text.split_whitespace().count() > 5, "{name}: {heading} is empty");
+        rest = below;
     }
 }
 

@@ -91,5 +91,5 @@ step "tests"
 output=target/tests.log
 status=0
 cargo test --locked --no-fail-fast 2>&1 | tee "$output" || status=$?
-[ "$status" = 0 ] || tests/failed.sh "$output"
+[ "$status" = 0 ] || tests/failure_summary.sh "$output"
 exit "$status"

@@ -21,7 +21,7 @@ function ceiling(number) { return number == int(number) ? number : int(number) +
 
 function cores(micros, rate) { return ceiling(rate * micros / 1000000 / SHARE) }
 
-# What so many decisions per second take: processors of tollgate and masters of Redis.
+# Processors of tollgate and masters of Redis for a number of decisions per second.
 function size(row, rate,   shards) {
     shards = cores(redis[row], rate)
     if (row !~ /^Redis/) return cores(service[row], rate)

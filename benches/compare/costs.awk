@@ -1,6 +1,6 @@
 # The table of costs, from the rows and from what was measured in each round.
 BEGIN {
-    # What Redis takes to stand by, in µs for each of the requests that don't ask it.
+    # Idle CPU of Redis, in µs for each of the requests that do not call it.
     STANDBY = 0.02
 }
 
@@ -35,7 +35,7 @@ function times(figures, id, base,   round, list) {
     return median(list)
 }
 
-# What is said of a target, and whether it is missed, in `missed`.
+# The text of a target, and whether it is missed, in `missed`.
 function judged(target, figures, id, absolute,   part, value) {
     if (target == "") return "–"
     split(target, part, " ")

@@ -12,7 +12,7 @@ measure_costs() {
         while IFS='|' read -r id name servers flags _ _ <&3; do
             # A cluster is another one in each round.
             if [[ $servers == cluster-* ]]; then warm_up "$servers" "$flags"; fi
-            # What is forked could not keep the servers that it starts.
+            # A forked process could not keep the servers that it starts.
             for server in $servers; do need "$server"; done
             # shellcheck disable=SC2086
             figures=$(measure "$servers" $flags)
@@ -34,7 +34,7 @@ warm_up() { # servers flags
 report_costs() {
     printf '## CPU time per decision\n\n4 connections with 32 requests in flight each, limits far away unless denied,'
     printf ' one worker. F is\nthe CPU time of the first row. Ratios are those of one round. Redis is all of its'
-    printf ' processes together; 0 means no more than\nit takes to stand by. Where no number of rules is'
-    printf ' told there are 15. With one rule for each key, each is met\nas often as the others.\n\n'
+    printf ' processes together; 0 means no more than\nwhen idle. The number of rules is 15 unless the row'
+    printf ' says otherwise. With one rule per key, all are met\nequally often.\n\n'
     awk -f benches/compare/median.awk -f benches/compare/costs.awk "$work/rows" "$work/costs"
 }

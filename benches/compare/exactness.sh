@@ -43,6 +43,6 @@ report_exactness() {
         $EXACT_SECONDS
     printf ' all rounds. A false denial is a\nrequest that was denied while the limit would not have been reached even'
     printf ' if all in flight had passed, or a hit that\nis missing to the limit at the end. For the bucket that refills'
-    printf ' it is what is missing to what it gave in the time\nmeasured, which is known to a few milliseconds, 0.1 %%.\n\n'
+    printf ' it is the difference to its refill in the time\nmeasured, which is known to a few milliseconds, 0.1 %%.\n\n'
     awk -f benches/compare/exactness.awk "$work/exactness"
 }

@@ -29,7 +29,7 @@ measure_latency() {
             need "$servers"
             # shellcheck disable=SC2086
             alone=$(quiet "$servers" $flags | number p99)
-            # It is the server that is to be busy, not the processor of the one who measures.
+            # The server has to be the bottleneck, not the processor of the load generator.
             # shellcheck disable=SC2086
             nice -n 10 "$tollgate" load --target "http://127.0.0.1:${PORTS[$servers]}" --domain bench --quiet \
                 --connections 1 --streams 64 --warmup 0 --duration "$((SECONDS_EACH + 2))s" $flags >/dev/null &

@@ -1,4 +1,4 @@
-# Puts load on servers and tells what it cost. Sourced by benches/compare.sh.
+# Puts load on servers and measures its cost. Sourced by benches/compare.sh.
 # shellcheck shell=bash disable=SC2154
 
 # Asks servers, which share the connections, and prints the report as one object.
@@ -9,7 +9,7 @@ load() { # servers seconds flags...
     "$tollgate" load "${targets[@]}" --domain bench --warmup 0 --duration "${seconds}s" --json "$@"
 }
 
-# A number in such a report; 0 where there is none.
+# A number in such a report; 0 where it is missing.
 number() { # name
     local found
     found=$(grep -o "\"$1\":[0-9.]*" | head -1)

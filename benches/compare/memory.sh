@@ -7,7 +7,7 @@ measure_memory() {
     # Of their own, so that nothing else is in them.
     if [ -n "${PIDS[memory]:-}" ]; then stop memory; fi
     need memory
-    # What connections and buffers take is there before.
+    # Connections and buffers are allocated before the measurement.
     load memory 1 --descriptor client=0 >/dev/null
     before=$(resident memory)
     report=$(fill memory)
@@ -31,8 +31,8 @@ used_by_redis() {
 }
 
 report_memory() {
-    printf '## Memory\n\nOf a million clients with one counter each: what the resident set of the embedded store, and the'
-    printf ' memory in use in\nRedis, grew by.\n\n| store | live counters | bytes per counter | target | met |\n|---|---|---|---|---|\n'
+    printf '## Memory\n\nGrowth for a million clients with one counter each: of the resident set for the memory store, and of'
+    printf ' the memory in\nuse for Redis.\n\n| store | live counters | bytes per counter | target | met |\n|---|---|---|---|---|\n'
     awk -F'\t' '{
         bytes = $2 / $3
         has_target = $1 == "memory"

@@ -1,4 +1,4 @@
-# What tables of rows with targets begin with: the rows' names, and of each line that was measured the row's id, which is
+# Start of the tables of rows with targets: the rows' names, and of each line that was measured the row's id, which is
 # in its second field with the target.
 BEGIN { FS = "\t" }
 

@@ -60,7 +60,7 @@ need() { # server
         *-10k-rules) config=$work/10k-rules && write_rules "$config" $(seq 0 9999) ;;
     esac
     case $1 in
-        echo) start echo "${PORTS[echo]}" target/release/examples/echo "127.0.0.1:${PORTS[echo]}" && return ;;
+        echo) start echo "${PORTS[echo]}" target/dist/examples/echo "127.0.0.1:${PORTS[echo]}" && return ;;
         redis*)
             if [ -z "${PIDS[redis:$REDIS]:-}" ]; then redis_server $REDIS; fi
             store=redis://127.0.0.1:$REDIS

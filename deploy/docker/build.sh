@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Does what deploy/docker/Dockerfile does, with the commit that is checked out, where there is no engine to build images:
-# leaves the image's files in target/image/root, says how large they are, and tries them. The base, of about 2 MB, is not
-# among them.
+# Runs the steps of deploy/docker/Dockerfile for the checked-out commit without a container engine: leaves the image's files
+# in target/image/root, prints their size, and runs them. The base of about 2 MB is not included.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -9,9 +8,9 @@ root=$PWD/target/image/root
 port=${1:-18080}
 sources=$(mktemp -d)
 trap 'rm -rf "$sources"' EXIT
-# What .dockerignore lets through.
+# The paths that .dockerignore includes.
 mapfile -t sent < <(sed -n 's/^!//p' .dockerignore)
-# Whoever owns the checkout. Sources that were unpacked have no commit, and are taken as they are.
+# For any owner of the checkout. Unpacked sources have no commit and are taken as they are.
 if git -c safe.directory='*' rev-parse --quiet --verify HEAD >/dev/null 2>&1; then
     git -c safe.directory='*' archive HEAD -- "${sent[@]}"
 else
@@ -20,12 +19,12 @@ fi | tar -x -C "$sources"
 rm -rf "$root"
 (cd "$sources" && CARGO_TARGET_DIR="$OLDPWD/target/image/build" sh deploy/docker/compile.sh "$root")
 if ldd "$root/usr/bin/tollgate" 2>/dev/null | grep '=>'; then
-    echo "the program needs libraries that the image does not have" >&2
+    echo "the program needs shared libraries that the image does not have" >&2
     exit 1
 fi
 size=$(du -sb --apparent-size "$root" | cut -f 1)
 echo "$size bytes"
-# With the base, an image has to stay below 30 MB.
+# With its base, the image has to stay below 30 MB.
 if [ "$size" -gt 27000000 ]; then
     echo "the image is too large" >&2
     exit 1

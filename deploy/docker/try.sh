@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs the program of an unpacked image as Kubernetes does: as nobody, without capabilities, on a file system that cannot
-# be written to. Asks it whether it is ready, and what is in ASK (JSON), and tells it to stop. Its variables are those of
-# this script.
+# Runs the program of an unpacked image as Kubernetes does: as an unprivileged user, without capabilities, on a read-only
+# file system. Waits until it is ready, sends the request in ASK (JSON), and stops it with SIGTERM. The program inherits
+# the environment of this script.
 #
 # usage: try.sh ROOT HTTP_PORT COMMAND [ARGUMENT...]
 set -eu
@@ -9,7 +9,7 @@ set -eu
 root=$1
 port=$2
 shift 2
-# What the image says, or what a cluster chooses.
+# The user of the image, or one that the cluster chooses.
 USER_ID=${USER_ID:-65532}
 GROUP_ID=${GROUP_ID:-65532}
 export USER_ID GROUP_ID
@@ -28,16 +28,16 @@ tries=0
 until [ "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/healthcheck")" = 200 ]; do
     tries=$((tries + 1))
     if [ $tries -gt 200 ] || ! kill -0 $process; then
-        echo "it does not become ready" >&2
+        echo "the program does not become ready" >&2
         exit 1
     fi
     sleep 0.1
 done
-# Its user, that it has no capabilities, and how its root is mounted.
+# The user, the capabilities, and the mount options of the root.
 echo "user $(awk '{print $1}' "/proc/$process/uid_map")"
 grep '^CapEff' "/proc/$process/status"
 awk '$5 == "/" {print "root " $6}' "/proc/$process/mountinfo"
-# What it answers to a request.
+# The response to a request.
 if [ -n "${ASK-}" ]; then
     echo "answer $(curl -s --data "$ASK" "http://127.0.0.1:$port/json")"
 fi

@@ -13,8 +13,8 @@ use ureq::{
 
 use super::failure::{Failure, Refusal};
 use crate::{
+    redact,
     settings::{AdminUrl, ConnectionSettings, Identity},
-    shown,
 };
 
 /// How long a call may take: longer than the server gives it, so that it is the server that says what happened.
@@ -154,5 +154,5 @@ fn text(flag: &str, file: &Path) -> Result<String, Failure> {
 }
 
 fn wrong(flag: &str, file: &Path, reason: &str) -> Failure {
-    Failure::File { name: flag.to_owned(), reason: format!("{}: {reason}", shown::path(file)) }
+    Failure::File { name: flag.to_owned(), reason: format!("{}: {reason}", redact::path(file)) }
 }

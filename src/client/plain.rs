@@ -1,6 +1,6 @@
 //! Texts of others, for a terminal.
 
-use crate::shown::is_plain;
+use crate::redact::is_printable;
 
 /// The text without what a terminal would take for a command, or would show as something else: but for line feed and tab,
 /// what does not show as itself is written as an escape.
@@ -9,7 +9,7 @@ pub(super) fn plain(text: &str) -> String {
     for letter in text.chars() {
         match letter {
             '\n' | '\t' => plain.push(letter),
-            letter if is_plain(letter) => plain.push(letter),
+            letter if is_printable(letter) => plain.push(letter),
             letter => plain.extend(letter.escape_default()),
         }
     }

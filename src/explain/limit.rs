@@ -1,9 +1,10 @@
 //! What a limit says, in words.
 
 use crate::{
+    SyncMode,
     algorithm::Policy,
     quota::Quota,
-    rules::{Domain, Limit, Rule, Sync},
+    rules::{Domain, Limit, Rule},
 };
 
 /// What a rule's limit says: the quota, its algorithm with the parameters that it has, and the rule's modes.
@@ -12,8 +13,8 @@ pub(crate) fn limit_text(domain: &Domain, rule: &Rule) -> String {
         Limit::Unlimited => "unlimited".to_owned(),
         Limit::Quota { quota, policy } => {
             let sync = match domain.sync_of(rule) {
-                Sync::Strict => "",
-                Sync::Leased => ", leased",
+                SyncMode::Strict => "",
+                SyncMode::Leased => ", leased",
             };
             format!("{}{sync}{}", quota_text(quota, &policy), modes(rule))
         }

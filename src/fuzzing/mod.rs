@@ -8,7 +8,7 @@ mod tests;
 pub(crate) use self::piecemeal::Piecemeal;
 pub use crate::{
     config::fuzzing::configuration,
+    grpc::fuzzing::framing,
     http::fuzzing::request,
-    server::fuzzing::framing,
     store::{key::fuzzing::keys, redis::replies},
 };

@@ -35,7 +35,7 @@ use self::{json::Messages, page::Page};
 use crate::{
     metrics::Exporter,
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
-    server::{Phase, Readiness},
+    readiness::{Phase, Readiness},
 };
 
 /// What the HTTP port tells about, and asks.

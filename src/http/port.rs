@@ -30,8 +30,8 @@ use tonic::codegen::Service as _;
 
 use super::timely::Timely;
 use crate::{
-    net::{bind, gate::Gate, guard::Guarded, tls::Tls},
-    panics::{Contained, Panicked},
+    net::{accept_limit::Gate, bind, stall_timeout::Guarded, tls::Tls},
+    panics::{CatchUnwind, Panicked},
     settings::Port,
 };
 
@@ -115,7 +115,7 @@ impl HttpPort {
             };
             match accepted {
                 Ok((stream, _)) if gate.admits(open.len()) => {
-                    open.spawn(Contained::new(Arc::clone(&connections).serve(stream)));
+                    open.spawn(CatchUnwind::new(Arc::clone(&connections).serve(stream)));
                 }
                 Ok(_) => {}
                 Err(error) => gate.failed(&error).await,
@@ -208,7 +208,7 @@ impl hyper::service::Service<Request<Incoming>> for Requests {
         let (answer, limit) = (self.router.clone().call(request.map(Body::new)), self.limit);
         let until = Instant::now().checked_add(limit);
         Box::pin(async move {
-            let answer = match timeout(limit, Contained::new(answer)).await {
+            let answer = match timeout(limit, CatchUnwind::new(answer)).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(Panicked)) => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
                 Err(_) => Ok(too_late()),

@@ -4,8 +4,9 @@ use std::{fmt::Write as _, sync::Arc};
 
 use super::page::Page;
 use crate::{
+    SyncMode,
     algorithm::{Algorithm, Charging, Policy},
-    rules::{Domain, Limit, Rule, Rules, Snapshot, Sync},
+    rules::{Domain, Limit, Rule, Rules, Snapshot},
 };
 
 /// The rules in force; nothing when there are none. There may be very many.
@@ -53,7 +54,7 @@ fn line(domain: &Domain, rule: &Rule) -> String {
             let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
         }
         let sync = domain.sync_of(rule);
-        if sync != Sync::default() {
+        if sync != SyncMode::default() {
             let _ = write!(line, ", sync: {}", sync.name());
         }
         if let Some(way) = rule.on_store_error {
@@ -88,7 +89,7 @@ mod tests {
         Limit::Quota { quota, policy: Policy::new(algorithm, quota, &parameters).expect("fills in time") }
     }
 
-    fn insert(level: &mut Level, key: &str, limit: Limit, sync: Sync, shadow_mode: bool) {
+    fn insert(level: &mut Level, key: &str, limit: Limit, sync: SyncMode, shadow_mode: bool) {
         let segment =
             Segment { key: key.into(), stated: key.into(), value: Value::Open, value_to_metric: false };
         let rule = Rule {
@@ -124,18 +125,24 @@ mod tests {
     #[tokio::test]
     async fn every_limit_has_a_line_and_the_lines_are_sorted() {
         let mut root = Level::default();
-        insert(&mut root, "user", limit(Algorithm::FixedWindow, 20, Unit::Minute, 1), Sync::Leased, true);
-        insert(&mut root, "free", Limit::Unlimited, Sync::Strict, false);
-        insert(&mut root, "path", limit(Algorithm::TokenBucket, 5, Unit::Second, 30), Sync::Leased, false);
+        insert(&mut root, "user", limit(Algorithm::FixedWindow, 20, Unit::Minute, 1), SyncMode::Leased, true);
+        insert(&mut root, "free", Limit::Unlimited, SyncMode::Strict, false);
+        insert(
+            &mut root,
+            "path",
+            limit(Algorithm::TokenBucket, 5, Unit::Second, 30),
+            SyncMode::Leased,
+            false,
+        );
         let web = domain("web", root, Charging::default(), &[]);
         let mut root = Level::default();
-        insert(&mut root, "free", Limit::Unlimited, Sync::Strict, false);
-        insert(&mut root, "slot", limit(Algorithm::Concurrency, 5, Unit::Minute, 2), Sync::Strict, false);
+        insert(&mut root, "free", Limit::Unlimited, SyncMode::Strict, false);
+        insert(&mut root, "slot", limit(Algorithm::Concurrency, 5, Unit::Minute, 2), SyncMode::Strict, false);
         insert(
             &mut root,
             "user",
             limit(Algorithm::SlidingWindowLog, 5, Unit::Minute, 2),
-            Sync::Strict,
+            SyncMode::Strict,
             false,
         );
         let api = domain("api", root, Charging::AllOrNone, &["user", "slot"]);

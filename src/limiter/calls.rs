@@ -6,11 +6,12 @@ use smallvec::SmallVec;
 
 use super::{Modes, Target, Targets};
 use crate::{
+    RecordId, SyncMode,
     algorithm::{Algorithm, Policy},
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
     quota::Quota,
-    rules::{Domain, Limit, RecordId, Rule, Sync},
+    rules::{Domain, Limit, Rule},
     store::{
         call::{Ask, Calls, add},
         key::CellKey,
@@ -43,7 +44,7 @@ pub(super) fn calls(
         let is_enforced = !modes.shadow && !modes.quota;
         let vetoes = is_enforced && rule.is_none_or(|(rule, is_watched)| !is_watched && !rule.quota_mode);
         // What a request brings along is its own matter, not the rule's.
-        let sync = rule.map_or(Sync::Strict, |(rule, _)| domain.sync_of(rule));
+        let sync = rule.map_or(SyncMode::Strict, |(rule, _)| domain.sync_of(rule));
         add(&mut calls, domain.charging, key, Ask { descriptor: at, record, policy, hits, vetoes, sync });
     }
     calls

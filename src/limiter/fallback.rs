@@ -12,11 +12,12 @@ use smallvec::SmallVec;
 
 use super::{Calls, Modes, Target, Targets, replicas::Replicas, undo};
 use crate::{
+    SyncMode,
     algorithm::Verdict,
     clock::Timestamp,
     descriptor::Hits,
     metrics,
-    rules::{Domain, OnStoreError, Rule, Sync},
+    rules::{Domain, OnStoreError, Rule},
     store::{
         Decisions, MemoryStore, Store, StoreError,
         call::{Ask, Call, Verdicts, add},
@@ -92,7 +93,7 @@ impl Fallback {
                     OnStoreError::Deny => stand_in.verdicts.push(Verdicts::from_iter([denied(ask)])),
                     OnStoreError::Local => {
                         let policy = ask.policy.shared_by(replicas);
-                        let ask = Ask { policy, sync: Sync::Strict, ..*ask };
+                        let ask = Ask { policy, sync: SyncMode::Strict, ..*ask };
                         add(&mut stand_in.asked, call.charging, cell.key.clone(), ask);
                     }
                 }

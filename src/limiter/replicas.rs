@@ -18,12 +18,12 @@ use smallvec::smallvec;
 use tokio::time::{Instant, sleep};
 
 use crate::{
+    RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy},
     descriptor::Hits,
     lease::LeaseId,
     metrics,
     quota::{Quota, Unit, Window},
-    rules::{RecordId, Sync},
     store::{
         RedisStore,
         call::{Ask, Call, Cell},
@@ -112,7 +112,7 @@ fn presence(lease: LeaseId) -> Call {
     let parameters = Parameters { lease_ttl: TIME_TO_LIVE, ..Parameters::default() };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &parameters);
     let record = RecordId::alone(Algorithm::Concurrency);
-    let ask = |hits| Ask { descriptor: 0, record, policy, hits, vetoes: false, sync: Sync::Strict };
+    let ask = |hits| Ask { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
     let hits = [Hits::Release(lease), Hits::Acquire { amount: NonZeroU64::MIN, lease }];
     let cell = Cell { key: CellKey::global(NO_DOMAIN, record), asks: hits.map(ask).into_iter().collect() };
     Call { cells: smallvec![cell], charging: Charging::EachForItself }

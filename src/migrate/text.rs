@@ -123,8 +123,8 @@ fn list(f: &mut fmt::Formatter<'_>, title: &str, lines: &[String]) -> fmt::Resul
 
 /// A value as a word of a shell.
 fn quoted(value: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,@%+=".contains(letter);
-    match !value.is_empty() && value.chars().all(is_plain) {
+    let is_printable = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,@%+=".contains(letter);
+    match !value.is_empty() && value.chars().all(is_printable) {
         true => value.to_owned(),
         false => format!("'{}'", value.replace('\'', "'\\''")),
     }

@@ -8,7 +8,6 @@
 //! the reference.
 
 mod cidr;
-mod id;
 mod level;
 mod on_store_error;
 mod overrides;
@@ -24,16 +23,16 @@ use foldhash::quality::RandomState;
 pub(crate) use self::level::join;
 pub use self::{
     cidr::CidrTable,
-    id::RecordId,
     level::{Branch, Duplicate, Level, Matcher, Node},
     on_store_error::OnStoreError,
     overrides::{List, Listing, ListingError, Overrides, SwitchMode, Switched},
     regex::{Regex, RegexError},
-    rule::{Derived, Limit, Rule, Segment, Sync, Value},
+    rule::{Derived, Limit, Rule, Segment, Value},
     snapshot::{Enforced, InForce, Snapshot},
     wildcard::Wildcard,
 };
 use crate::{
+    SyncMode,
     algorithm::{Algorithm, Charging},
     metrics::DomainCounters,
 };
@@ -69,10 +68,10 @@ pub struct Domain {
 impl Domain {
     /// Whether the counter of one of the domain's rules may be decided from what an instance holds: not where all
     /// counters of a request are charged or none, since that takes all of them at once.
-    pub fn sync_of(&self, rule: &Rule) -> Sync {
+    pub fn sync_of(&self, rule: &Rule) -> SyncMode {
         match self.charging {
             Charging::EachForItself => rule.sync,
-            Charging::AllOrNone => Sync::Strict,
+            Charging::AllOrNone => SyncMode::Strict,
         }
     }
 }

@@ -2,12 +2,9 @@
 
 use std::{borrow::Cow, sync::OnceLock};
 
-use super::{
-    id::{RecordId, Step},
-    level::join,
-    on_store_error::OnStoreError,
-};
+use super::{level::join, on_store_error::OnStoreError};
 use crate::{
+    PathStep, RecordId, SyncMode,
     algorithm::{Algorithm, Policy},
     descriptor::Entry,
     metrics::{RuleCounters, ValueCounters},
@@ -27,30 +24,6 @@ pub enum Limit {
         /// What decides.
         policy: Policy,
     },
-}
-
-/// Whether a rule's counter may be decided from what an instance holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Sync {
-    /// Every decision is one of the store.
-    #[default]
-    Strict,
-    /// An instance may charge a little ahead, and decide from that for a moment. Never more than the limit passes; a
-    /// request may rarely be denied although another instance holds what it asks for.
-    Leased,
-}
-
-impl Sync {
-    /// Every way.
-    pub const ALL: [Self; 2] = [Self::Strict, Self::Leased];
-
-    /// The name that the configuration uses.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Strict => "strict",
-            Self::Leased => "leased",
-        }
-    }
 }
 
 /// Where the value of one step comes from.
@@ -84,7 +57,7 @@ pub struct Rule {
     pub limit: Limit,
     /// Whether the counter may be decided from what an instance holds, unless the domain charges all or none: see
     /// [`Domain::sync_of`](super::Domain::sync_of).
-    pub sync: Sync,
+    pub sync: SyncMode,
     /// How the counter is decided when the store does not, where the configuration says.
     pub on_store_error: Option<OnStoreError>,
     /// The limit's name, empty when it has none.
@@ -180,8 +153,8 @@ impl Rule {
 
     fn compute_record_id(&self) -> RecordId {
         let steps = self.segments.iter().map(|segment| match segment.value {
-            Value::Open => Step::Open(&segment.key),
-            Value::Stated | Value::Shared => Step::Closed(&segment.stated),
+            Value::Open => PathStep::Open(&segment.key),
+            Value::Stated | Value::Shared => PathStep::Closed(&segment.stated),
         });
         RecordId::of(steps, self.algorithm().unwrap_or_default())
     }

@@ -37,8 +37,8 @@ impl MetricsFlags {
 }
 
 fn path(text: &str) -> Result<String, String> {
-    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
-    match text.starts_with('/') && text.bytes().all(is_plain) {
+    let is_printable = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
+    match text.starts_with('/') && text.bytes().all(is_printable) {
         true => Ok(text.to_owned()),
         false => Err("expected a path such as /metrics".to_owned()),
     }

@@ -4,9 +4,9 @@ use smallvec::SmallVec;
 
 use super::key::CellKey;
 use crate::{
+    RecordId, SyncMode,
     algorithm::{Charging, Policy, Verdict},
     descriptor::Hits,
-    rules::{RecordId, Sync},
 };
 
 /// What one descriptor asks of one counter.
@@ -24,7 +24,7 @@ pub struct Ask {
     /// none. One that gives back keeps nothing.
     pub vetoes: bool,
     /// Whether the store may decide it from what an instance holds.
-    pub sync: Sync,
+    pub sync: SyncMode,
 }
 
 impl Ask {
@@ -37,8 +37,8 @@ impl Ask {
     /// tokens that are given back would come too late for those who were denied meanwhile.
     pub const fn counting(&self, charging: Charging) -> Charging {
         match self.sync {
-            Sync::Strict => charging,
-            Sync::Leased => Charging::AllOrNone,
+            SyncMode::Strict => charging,
+            SyncMode::Leased => Charging::AllOrNone,
         }
     }
 }

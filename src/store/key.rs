@@ -19,7 +19,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use crate::{algorithm::Algorithm, descriptor::Entry, rules::RecordId};
+use crate::{RecordId, algorithm::Algorithm, descriptor::Entry};
 
 /// Tags longer than this many bytes are replaced by their hash.
 const LONGEST_TAG: usize = 160;
@@ -161,16 +161,16 @@ fn write_entries<'a>(bytes: &mut Bytes, entries: impl Iterator<Item = Entry<'a>>
 }
 
 /// Whether a byte stands for itself in a name.
-const fn is_plain(byte: u8) -> bool {
+const fn is_printable(byte: u8) -> bool {
     !matches!(byte, 0..=b' ' | b'{' | b'}' | b'|' | b'=' | b',' | b'%' | b'@' | b'#' | b'~' | 0x7f)
 }
 
 fn escape(bytes: &mut Bytes, text: &str) {
-    if text.bytes().all(is_plain) {
+    if text.bytes().all(is_printable) {
         return bytes.extend_from_slice(text.as_bytes());
     }
     for byte in text.bytes() {
-        match is_plain(byte) {
+        match is_printable(byte) {
             true => bytes.push(byte),
             false => {
                 bytes.push(b'%');

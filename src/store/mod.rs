@@ -1,7 +1,6 @@
 //! Where counters live, and what is asked of them.
 
 pub mod call;
-mod chance;
 pub mod key;
 mod later;
 pub mod memory;
@@ -209,7 +208,7 @@ async fn give_back(store: &Store, mut calls: Calls) {
         }
         calls = left;
         match pause {
-            Some(pause) if !calls.is_empty() => sleep(chance::spread(pause)).await,
+            Some(pause) if !calls.is_empty() => sleep(tollgate_runtime::backoff::spread(pause)).await,
             Some(_) | None => return,
         }
     }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     metrics,
-    panics::{self, OnPanic},
+    panics::{self, CancelOnPanic},
     settings::TraceSettings,
 };
 
@@ -50,7 +50,7 @@ pub(super) fn start(
     };
     exporter.set_resource(&resource(settings));
     let delivery = Delivery { exporter, scope: scope(), records, is_failing: false };
-    let alarm = OnPanic(panics::of_process());
+    let alarm = CancelOnPanic(panics::process_token());
     thread::Builder::new().name("traces".to_owned()).spawn(move || {
         let _alarm = alarm;
         let cut = async {

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     descriptor::Entry,
     metrics,
-    panics::{self, OnPanic},
+    panics::{self, CancelOnPanic},
 };
 
 /// Between two rounds of the collector, which keeps the time for all threads: reading a clock costs as much as the rest.
@@ -59,7 +59,7 @@ pub(super) fn start(is_sampling: bool) -> io::Result<()> {
     if STARTED.set(()).is_err() {
         return Ok(());
     }
-    let alarm = OnPanic(panics::of_process());
+    let alarm = CancelOnPanic(panics::process_token());
     let run = || {
         let _alarm = alarm;
         COLLECTOR.run();

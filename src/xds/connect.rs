@@ -19,8 +19,8 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tower::ServiceExt as _;
 
 use crate::{
+    redact,
     settings::{XdsSettings, XdsTlsSettings},
-    shown,
 };
 
 /// How long it may take to have one, with all that belongs to it.
@@ -169,5 +169,5 @@ fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError> {
 }
 
 fn wrong(flag: &'static str, path: &Path, reason: &impl ToString) -> ConnectError {
-    ConnectError::File { flag, path: shown::path(path), reason: reason.to_string() }
+    ConnectError::File { flag, path: redact::path(path), reason: reason.to_string() }
 }

@@ -13,9 +13,9 @@ def edit(browser, rule, words):
     browser.type(words)
 
 
-def invalid(browser, world):
+def invalid(browser, instance):
     """What is wrong is said with its line, and the line is one press away."""
-    version = world.get("versions")["current"]
+    version = instance.get("versions")["current"]
     edit(browser, "plan_bronze", "many")
     problem = browser.sees("plans.yaml:", ".problems li").text
     line = int(problem.split("plans.yaml:")[1].split()[0])
@@ -29,7 +29,7 @@ def invalid(browser, world):
     start = browser.script("return document.activeElement.selectionStart")
     assert "\n".join(text)[:start].count("\n") == line - 1
     browser.picture("invalid")
-    assert world.get("versions")["current"] == version, "nothing may be applied"
+    assert instance.get("versions")["current"] == version, "nothing may be applied"
     # What was typed outlives the page; it ends when it is discarded.
     browser.driver.refresh()
     browser.sees("many", ".code .ink")
@@ -38,19 +38,19 @@ def invalid(browser, world):
     browser.does_not_see("many", ".code .ink")
 
 
-def stale(browser, world):
+def stale(browser, instance):
     """Two operators at once: the second one is told, and loses nothing."""
     edit(browser, "plan_silver", "3000")
     browser.sees("valid", ".checked")
     browser.press("Review and apply…")
     browser.sees("3000", "dialog .changes")
     browser.fill("Comment", "Silver to 3000")
-    number = world.change("plans.yaml", "requests_per_unit: 20000", "requests_per_unit: 30000", "Gold to 30000")
+    number = instance.change("plans.yaml", "requests_per_unit: 20000", "requests_per_unit: 30000", "Gold to 30000")
     browser.press("Apply")
     browser.sees(f"bo made version {number}", "dialog")
     browser.sees("Gold to 30000", "dialog")
     browser.picture("stale")
-    assert world.limit("api", "plan_silver") != 3000, "nothing may be applied"
+    assert instance.limit("api", "plan_silver") != 3000, "nothing may be applied"
     browser.press("See what they changed")
     browser.sees("30000", "dialog[open] .diff")
     browser.picture("stale-diff")
@@ -60,15 +60,15 @@ def stale(browser, world):
     assert browser.field("Comment").get_attribute("value") == "Silver to 3000", "the comment is lost"
     browser.press("Apply")
     browser.sees("is in force", ".notice")
-    assert world.limit("api", "plan_silver") == 3000
-    assert world.limit("api", "plan_gold") == 30000, "what the other one changed is lost"
+    assert instance.limit("api", "plan_silver") == 3000
+    assert instance.limit("api", "plan_gold") == 30000, "what the other one changed is lost"
 
 
-def conflict(browser, world):
+def conflict(browser, instance):
     """Two operators on the same line: both texts are there, and nothing is applied before somebody decides."""
     edit(browser, "plan_gold", "41000")
     browser.sees("valid", ".checked")
-    number = world.change("plans.yaml", "requests_per_unit: 30000", "requests_per_unit: 42000", "Gold to 42000")
+    number = instance.change("plans.yaml", "requests_per_unit: 30000", "requests_per_unit: 42000", "Gold to 42000")
     browser.sees(f"Version {number} was made while you edit")
     browser.press("Rebase my edit")
     browser.sees("changed the same lines in plans.yaml")
@@ -85,12 +85,12 @@ def conflict(browser, world):
     browser.sees("41000", "dialog .changes")
     browser.press("Apply")
     browser.sees("is in force", ".notice")
-    assert world.limit("api", "plan_gold") == 41000
+    assert instance.limit("api", "plan_gold") == 41000
 
 
-def forced(browser, world):
+def forced(browser, instance):
     """What would deny all traffic of a domain wants to be confirmed by its name."""
-    before = world.limit("small", "k")
+    before = instance.limit("small", "k")
     browser.open("rules?filter=small")
     browser.press("Edit limit", within=browser.row("small"))
     browser.sees("is selected")
@@ -102,14 +102,14 @@ def forced(browser, world):
     browser.press("Apply")
     browser.sees("Confirm above", "dialog")
     browser.picture("forced")
-    assert world.limit("small", "k") == before, "nothing may be applied"
+    assert instance.limit("small", "k") == before, "nothing may be applied"
     browser.fill("To do it all the same, type the domain's name: small", "small")
     browser.press("Apply")
     browser.sees("is in force", ".notice")
-    assert world.limit("small", "k") == 0
+    assert instance.limit("small", "k") == 0
 
 
-def unforced(browser, world):
+def unforced(browser, instance):
     """What stood against an earlier text is neither asked for nor forced for the text that came after it."""
     edit(browser, "small", "0")
     browser.sees("small", ".checked .badge.warn")
@@ -126,10 +126,10 @@ def unforced(browser, world):
     assert [one.get("force") for one in sent] == [None], sent
     browser.script("window.held[0].go()")
     browser.sees("is in force", ".notice")
-    assert world.limit("small", "k") == 6
+    assert instance.limit("small", "k") == 6
 
 
-def late(browser, world):
+def late(browser, instance):
     """An answer that comes late finds its dialog still open; where a browser closed it, nothing typed since is lost."""
     edit(browser, "small", "7")
     browser.sees("valid", ".checked")
@@ -147,21 +147,21 @@ def late(browser, world):
     browser.script("window.held[0].go()")
     browser.sees("is current", "#messages")
     browser.sees("typed since", ".code .ink")
-    assert world.limit("small", "k") == 7
+    assert instance.limit("small", "k") == 7
     assert browser.script("return sessionStorage.getItem('tollgate.draft')"), "what was typed since is no edit"
-    number = world.get("versions")["current"]
+    number = instance.get("versions")["current"]
     browser.press("Review and apply…")
     browser.sees("typed since", "dialog .diff")
     browser.press("Apply")
     browser.until("the second apply", lambda: browser.script("return window.held.length") == 2)
     browser.script("window.held[1].go()")
-    browser.until("the edit is applied upon that version", lambda: world.get("versions")["current"] == number + 1)
+    browser.until("the edit is applied upon that version", lambda: instance.get("versions")["current"] == number + 1)
     browser.until("no edit is left", lambda: browser.script("return !sessionStorage.getItem('tollgate.draft')"))
 
 
-def rollback(browser, world):
+def rollback(browser, instance):
     """The way back to an earlier version: what it changes is shown first."""
-    current = world.get("versions")["current"]
+    current = instance.get("versions")["current"]
     browser.open("versions")
     row = browser.row("Version 1")
     browser.press("Roll back…", within=row)
@@ -171,8 +171,8 @@ def rollback(browser, world):
     browser.press("Roll back")
     browser.row(f"Version {current + 1}")
     browser.sees("Back to version 1: As it was")
-    browser.until("the version in force", lambda: world.get("status")["rules"]["version"] == current + 1)
-    first, now = world.get("versions/1")["files"], world.get("versions/current")["files"]
+    browser.until("the version in force", lambda: instance.get("status")["rules"]["version"] == current + 1)
+    first, now = instance.get("versions/1")["files"], instance.get("versions/current")["files"]
     assert first == now, "the files are not those of version 1"
     browser.press(f"Diff version {current + 1}")
     browser.sees("version", "dialog select")

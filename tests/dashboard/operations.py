@@ -7,9 +7,9 @@ from browser import hold
 HOSTILE = "<img src=x onerror=document.title='hacked'>"
 
 
-def talkers(browser, world):
+def talkers(browser, instance):
     """A key that asks too much is banned from where it is seen; its name is text, whatever it reads like."""
-    denied = lambda times=1: world.ask("api", [("api_key", HOSTILE)], times)
+    denied = lambda times=1: instance.ask("api", [("api_key", HOSTILE)], times)
     assert denied(30) == 0, "its limit is much higher"
     browser.open("talkers")
     row = browser.row(HOSTILE)
@@ -37,7 +37,7 @@ def talkers(browser, world):
     assert "hacked" not in browser.driver.title
 
 
-def entry(browser, world):
+def entry(browser, instance):
     """An entry that is written by hand, with a pattern."""
     browser.open("lists")
     browser.press("Add to a list…")
@@ -55,7 +55,7 @@ def entry(browser, world):
     browser.sees("Both lists are empty")
 
 
-def switch(browser, world):
+def switch(browser, instance):
     """A rule that hurts is made to watch only, and to limit again."""
     browser.open("rules?filter=plan_bronze")
     browser.press("Switch…", within=browser.row("plan_bronze"))
@@ -64,7 +64,7 @@ def switch(browser, world):
     browser.picture("switch")
     browser.press("Switch")
     browser.until("the badge", lambda: "switched shadow" in browser.row("plan_bronze").text)
-    assert world.rule("api", "plan_bronze")["switch"] == "shadow"
+    assert instance.rule("api", "plan_bronze")["switch"] == "shadow"
     browser.press("Switch…", within=browser.row("plan_bronze"))
     browser.sees("It denies too much", "dialog")
     browser.top().find_element("css selector", "input[value=normal]").click()
@@ -72,7 +72,7 @@ def switch(browser, world):
     browser.until("the badge", lambda: "enforced" in browser.row("plan_bronze").text)
 
 
-def trial(browser, world):
+def trial(browser, instance):
     """What a request would meet, under the rules in force and under a draft."""
     browser.open("try")
     browser.fill("Domain", "api")
@@ -102,7 +102,7 @@ def trial(browser, world):
     browser.sees("over limit: denied", "main")
 
 
-def away(browser, world):
+def away(browser, instance):
     """An instance that does not answer is told, with since when; and that it does again."""
     browser.open()
     browser.sees("ready", ".facts")
@@ -118,7 +118,7 @@ def away(browser, world):
     browser.driver.get_log("browser")
 
 
-def quiet(browser, world):
+def quiet(browser, instance):
     """Nothing is asked twice at once, and nothing at all while nobody looks."""
     browser.open()
     browser.until("some answers", lambda: len(asked(browser)) > 8)
@@ -141,7 +141,7 @@ def quiet(browser, world):
     browser.until("it asks again", lambda: len(asked(browser)) > before)
 
 
-def slow(browser, world):
+def slow(browser, instance):
     """What is not answered for long holds up nothing else, and does not make the instance unreachable."""
     browser.open()
     browser.sees("ready", ".facts")

@@ -1,7 +1,7 @@
 """Who may do what, and who has to say who they are."""
 
 
-def sign_in(browser, world, tokens):
+def sign_in(browser, instance, tokens):
     """Without a token there is a form; a wrong one is told; the right one opens the page, for this tab alone."""
     browser.open()
     browser.sees("Sign in", "h1")
@@ -23,9 +23,9 @@ def sign_in(browser, world, tokens):
     assert not browser.all(".nav a")
 
 
-def viewer(browser, world, tokens):
+def viewer(browser, instance, tokens):
     """A viewer sees everything and changes nothing; each control says why."""
-    version = world.get("versions")["current"]
+    version = instance.get("versions")["current"]
     browser.open()
     browser.fill("Token", tokens["viewer"])
     browser.press("Sign in")
@@ -53,10 +53,10 @@ def viewer(browser, world, tokens):
             .then((answer) => answer.status);
     """)
     assert status == 403, status
-    assert world.get("versions")["current"] == version
+    assert instance.get("versions")["current"] == version
 
 
-def directory(browser, world):
+def directory(browser, instance):
     """Rules from files are shown and can be tried out, and it is said how to change them here."""
     browser.open("editor")
     browser.sees("--rules redis")
@@ -71,7 +71,7 @@ def directory(browser, world):
     browser.sees("--rules redis")
 
 
-def by_name(browser, world):
+def by_name(browser, instance):
     """Who asks by a name where no token is wanted is refused, as any page from elsewhere could do that; it is said why."""
     own = browser.url
     browser.driver.get(own.replace("127.0.0.1", "tollgate.localhost"))

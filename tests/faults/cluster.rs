@@ -9,11 +9,11 @@ use redis::cmd;
 use tollgate::{descriptor::Entry, store::key::CellKey};
 
 use super::{
-    counted::{Losses, compare},
-    form::Form,
-    row::Row,
+    charge_audit::{Losses, compare},
+    harness::{Harness, Times},
+    profile::Profile,
+    report::ReportRow,
     samples::{Samples, millis},
-    world::{Times, World},
 };
 use crate::support::{
     cluster::{Cluster, wait},
@@ -54,32 +54,32 @@ fn of_others(samples: &Samples) -> Samples {
 }
 
 /// What the shards that are well notice.
-fn judge_others(row: &mut Row, samples: &Samples, times: Times) {
+fn judge_others(row: &mut ReportRow, samples: &Samples, times: Times) {
     let others = of_others(samples);
     let before = others.between(Duration::ZERO, times.fault).p99();
     let during = others.between(times.fault, times.healed);
     let measured = format!("{} before, {} during", millis(before), millis(during.p99()));
     row.timed("other shards' p99 <= 1.5 x", measured, during.p99() <= before.mul_f64(1.5));
-    row.timed("none of theirs by policy", during.degraded(), during.degraded() == 0);
+    row.timed("their calls by policy 0", during.degraded(), during.degraded() == 0);
 }
 
-fn judge_shard(row: &mut Row, samples: &Samples, times: Times) {
+fn judge_shard(row: &mut ReportRow, samples: &Samples, times: Times) {
     let during = of_first(samples).between(times.fault, times.healed);
     let degraded = during.degraded();
-    row.must("the shard's answered by policy", format!("{degraded} of {}", during.len()), degraded > 0);
+    row.must("the shard's calls decided by policy", format!("{degraded} of {}", during.len()), degraded > 0);
 }
 
 /// A master is killed, and its replica takes over.
-pub(super) fn master_dies(form: &Form, cluster: &mut Cluster) -> Row {
+pub(super) fn master_dies(profile: &Profile, cluster: &mut Cluster) -> ReportRow {
     let names = names(cluster, "dies", 60);
-    let world = World::start(&cluster.url(), form, &names);
-    world.calm(form, form.before);
-    let fault = world.load.now();
+    let harness = Harness::start(&cluster.url(), profile, &names);
+    harness.calm(profile, profile.before);
+    let fault = harness.load.now();
     cluster.kill(0);
     wait("the replica is not promoted", || cluster.is_master(3));
-    let times = world.healed(form, fault);
-    let samples = world.end();
-    let mut row = Row::new("cluster: a master is killed (SIGKILL), its replica takes over", form);
+    let times = harness.healed(profile, fault);
+    let samples = harness.end();
+    let mut row = ReportRow::new("cluster: a master is killed (SIGKILL), its replica takes over", profile);
     row.no_errors(&samples);
     judge_shard(&mut row, &samples, times);
     judge_others(&mut row, &samples, times);
@@ -93,7 +93,7 @@ pub(super) fn master_dies(form: &Form, cluster: &mut Cluster) -> Row {
 }
 
 /// Nothing passes to one master and back, while the nodes see each other.
-pub(super) fn shard_is_cut_off(form: &Form, cluster: &mut Cluster) -> Row {
+pub(super) fn shard_is_cut_off(profile: &Profile, cluster: &mut Cluster) -> ReportRow {
     let names = names(cluster, "cut", 60);
     let proxy = Proxy::to(cluster.port(0));
     let is_announced = |port: u16| {
@@ -104,10 +104,10 @@ pub(super) fn shard_is_cut_off(form: &Form, cluster: &mut Cluster) -> Row {
     };
     cluster.announce(0, proxy.port());
     wait("the port does not get about", || is_announced(proxy.port()));
-    let world = World::start(&cluster.url(), form, &names);
-    let times = world.during(form, || proxy.set_both(Way::Silent), || proxy.set_both(Way::Open));
-    let samples = world.end();
-    let mut row = Row::new("cluster: one shard is cut off from tollgate, nothing passes", form);
+    let harness = Harness::start(&cluster.url(), profile, &names);
+    let times = harness.during(profile, || proxy.set_both(Way::Silent), || proxy.set_both(Way::Open));
+    let samples = harness.end();
+    let mut row = ReportRow::new("cluster: one shard is partitioned from tollgate", profile);
     row.no_errors(&samples);
     judge_shard(&mut row, &samples, times);
     judge_others(&mut row, &samples, times);
@@ -119,21 +119,21 @@ pub(super) fn shard_is_cut_off(form: &Form, cluster: &mut Cluster) -> Row {
 }
 
 /// A replica takes over by order, and gives back.
-pub(super) fn replica_takes_over(form: &Form, cluster: &mut Cluster) -> Row {
+pub(super) fn replica_takes_over(profile: &Profile, cluster: &mut Cluster) -> ReportRow {
     let names = names(cluster, "over", 60);
-    let world = World::start(&cluster.url(), form, &names);
-    world.calm(form, form.before);
-    let (fault, begun) = (world.load.now(), Instant::now());
+    let harness = Harness::start(&cluster.url(), profile, &names);
+    harness.calm(profile, profile.before);
+    let (fault, begun) = (harness.load.now(), Instant::now());
     let mut takeovers = 0;
-    while takeovers == 0 || begun.elapsed() < form.fault {
+    while takeovers == 0 || begun.elapsed() < profile.fault {
         for node in [3, 0] {
             take_over(cluster, node);
             takeovers += 1;
         }
     }
-    let times = world.healed(form, fault);
-    let samples = world.end();
-    let mut row = Row::new("cluster: CLUSTER FAILOVER, to and fro", form);
+    let times = harness.healed(profile, fault);
+    let samples = harness.end();
+    let mut row = ReportRow::new("cluster: CLUSTER FAILOVER, back and forth", profile);
     row.no_errors(&samples);
     row.normal_within(&samples, times, Duration::from_secs(5), "the last");
     compare(&mut row, &samples, &names, Losses::Never, |name| cluster.node(cluster.master_of(slot(name))));
@@ -159,16 +159,16 @@ fn take_over(cluster: &Cluster, node: usize) {
 }
 
 /// Slots move between masters, with their counters.
-pub(super) fn slots_move(form: &Form, cluster: &mut Cluster) -> Row {
+pub(super) fn slots_move(profile: &Profile, cluster: &mut Cluster) -> ReportRow {
     let names = names(cluster, "move", 60);
     let mut slots: Vec<u16> = names.iter().step_by(3).map(|name| slot(name)).collect();
     slots.sort_unstable();
     slots.dedup();
-    let world = World::start(&cluster.url(), form, &names);
-    world.calm(form, form.before);
-    let (fault, begun) = (world.load.now(), Instant::now());
+    let harness = Harness::start(&cluster.url(), profile, &names);
+    harness.calm(profile, profile.before);
+    let (fault, begun) = (harness.load.now(), Instant::now());
     let mut moves = 0;
-    while moves == 0 || begun.elapsed() < form.fault {
+    while moves == 0 || begun.elapsed() < profile.fault {
         for (from, to) in [(0, 1), (1, 0)] {
             for slot in &slots {
                 cluster.begin_move(*slot, from, to);
@@ -178,9 +178,9 @@ pub(super) fn slots_move(form: &Form, cluster: &mut Cluster) -> Row {
             }
         }
     }
-    let times = world.healed(form, fault);
-    let samples = world.end();
-    let mut row = Row::new("cluster: slots move under load", form);
+    let times = harness.healed(profile, fault);
+    let samples = harness.end();
+    let mut row = ReportRow::new("cluster: slots move under load", profile);
     row.no_errors(&samples);
     row.normal_within(&samples, times, Duration::from_secs(1), "the last");
     compare(&mut row, &samples, &names, Losses::Never, |name| cluster.node(cluster.master_of(slot(name))));
@@ -194,6 +194,6 @@ pub(super) fn slots_move(form: &Form, cluster: &mut Cluster) -> Row {
 fn a_cluster_whose_nodes_fail_and_change_costs_no_error_and_charges_nothing_twice() {
     let mut cluster = start();
     for scenario in [shard_is_cut_off, replica_takes_over, slots_move, master_dies] {
-        scenario(&Form::SHORT, &mut cluster).judge();
+        scenario(&Profile::SHORT, &mut cluster).judge();
     }
 }

@@ -7,10 +7,10 @@ use fastrand::Rng;
 use tollgate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 
 use super::{
-    flood::{Flood, Tally},
-    form::Form,
-    requests::framed,
-    row::Row,
+    closed_loop::{ClosedLoop, Tally},
+    messages::framed,
+    profile::Profile,
+    report::ReportRow,
     samples::millis,
 };
 use crate::support::{
@@ -62,7 +62,7 @@ fn resident(tollgate: &Tollgate) -> u64 {
 
 /// Asks in five parts; gives what came of them, and the megabytes that were resident after each.
 fn flood(tollgate: &Tollgate, requests: u64) -> (Tally, Vec<u64>) {
-    let part = Flood {
+    let part = ClosedLoop {
         connections: 4,
         streams: 64,
         deadline: Duration::from_secs(10),
@@ -85,7 +85,7 @@ fn page(tollgate: &Tollgate) -> usize {
 }
 
 /// Asks, and says what is left of it. `most` is the bound, in MB.
-fn judge(mut row: Row, store: &[&str], requests: u64, most: u64) -> Row {
+fn judge(mut row: ReportRow, store: &[&str], requests: u64, most: u64) -> ReportRow {
     let config = rules(RULES);
     let arguments = [store, &["--log-level", "error", "--on-store-error", "local"]].concat();
     let tollgate = Tollgate::start(config.path(), &arguments);
@@ -103,27 +103,27 @@ fn judge(mut row: Row, store: &[&str], requests: u64, most: u64) -> Row {
 }
 
 /// In the memory store.
-pub(super) fn memory_store(form: &Form) -> Row {
-    let requests = if form.is_timed() { 10_000_000 } else { 20_000 };
-    let row = Row::new(format!("{requests} requests that never repeat, memory store"), form);
+pub(super) fn memory_store(profile: &Profile) -> ReportRow {
+    let requests = if profile.is_timed() { 10_000_000 } else { 20_000 };
+    let row = ReportRow::new(format!("{requests} requests that never repeat, memory store"), profile);
     judge(row, &["--max-counters", "1000000"], requests, 400)
 }
 
 /// In Redis, which may forget.
-pub(super) fn redis_store(form: &Form) -> Row {
-    let requests = if form.is_timed() { 3_000_000 } else { 10_000 };
+pub(super) fn redis_store(profile: &Profile) -> ReportRow {
+    let requests = if profile.is_timed() { 3_000_000 } else { 10_000 };
     let redis = Redis::start_with(&["--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru"]);
-    let row = Row::new(format!("{requests} requests that never repeat, Redis"), form);
+    let row = ReportRow::new(format!("{requests} requests that never repeat, Redis"), profile);
     judge(row, &["--store", &redis.url(), "--store-timeout", "5s"], requests, 200)
 }
 
 /// With metrics for every value, which are bounded by their number.
-pub(super) fn metrics_of_values(form: &Form) -> Row {
-    let requests = if form.is_timed() { 500_000 } else { 10_000 };
+pub(super) fn metrics_of_values(profile: &Profile) -> ReportRow {
+    let requests = if profile.is_timed() { 500_000 } else { 10_000 };
     let config = rules(&detailed());
     let tollgate = Tollgate::start(config.path(), &["--log-level", "error", "--on-store-error", "local"]);
     let (tally, memory) = flood(&tollgate, requests);
-    let mut row = Row::new(format!("{requests} requests that never repeat, value_to_metric"), form);
+    let mut row = ReportRow::new(format!("{requests} requests that never repeat, value_to_metric"), profile);
     row.must("errors 0", tally.errors, tally.errors == 0);
     let size = page(&tollgate);
     row.must("/metrics bounded", format!("{:.1} MB", size as f64 / 1e6), size < 1_000_000);
@@ -134,6 +134,6 @@ pub(super) fn metrics_of_values(form: &Form) -> Row {
 #[test]
 fn requests_that_never_repeat_are_not_kept() {
     for scenario in [memory_store, redis_store, metrics_of_values] {
-        scenario(&Form::SHORT).judge();
+        scenario(&Profile::SHORT).judge();
     }
 }

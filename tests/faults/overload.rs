@@ -6,11 +6,11 @@ use bytes::Bytes;
 use fastrand::Rng;
 
 use super::{
-    flood::Flood,
-    form::Form,
-    load::{Load, Plan},
-    requests::framed,
-    row::Row,
+    closed_loop::ClosedLoop,
+    messages::framed,
+    open_loop::{OpenLoop, Plan},
+    profile::Profile,
+    report::ReportRow,
     samples::{By, Outcome, Sample, millis},
 };
 use crate::support::{
@@ -32,14 +32,14 @@ fn dear(random: &mut Rng) -> Bytes {
 }
 
 /// Callers who wait no longer than Envoy does, first as many as get the most done, then four times that.
-pub(super) fn four_times(form: &Form) -> Row {
+pub(super) fn four_times(profile: &Profile) -> ReportRow {
     let config = rules(RULES);
     let redis = Redis::start();
     let arguments = [
         "--store",
         &redis.url(),
         "--store-timeout",
-        form.store_timeout,
+        profile.store_timeout,
         "--on-store-error",
         "local",
         "--log-level",
@@ -48,13 +48,13 @@ pub(super) fn four_times(form: &Form) -> Row {
         "1",
     ];
     let tollgate = Tollgate::start(config.path(), &arguments);
-    let peak = peak(&tollgate, form);
+    let peak = peak(&tollgate, profile);
     let rate = 4.0 * peak;
     let mut random = Rng::with_seed(2);
     let bodies = (0..5_000).map(|_| dear(&mut random)).collect();
-    let plan = Plan { rate: rate as u32, connections: 4, deadline: form.deadline, bodies };
-    let load = Load::start(tollgate.grpc_port, plan);
-    std::thread::sleep(form.fault);
+    let plan = Plan { rate: rate as u32, connections: 4, deadline: profile.deadline, bodies };
+    let load = OpenLoop::start(tollgate.grpc_port, plan);
+    std::thread::sleep(profile.fault);
     let end = load.now();
     let samples = load.end();
     // What comes first meets empty queues.
@@ -65,14 +65,15 @@ pub(super) fn four_times(form: &Form) -> Row {
     let by_policy = of(&|sample| !sample.is_error() && sample.by == By::Policy);
     let refused = of(&|sample| matches!(sample.outcome, Outcome::Error(_)));
     let late = measured.count(|sample| sample.outcome == Outcome::Late);
-    let mut row = Row::new(format!("4 x saturation: {DESCRIPTORS} descriptors a request, one worker"), form);
+    let mut row =
+        ReportRow::new(format!("4 x saturation: {DESCRIPTORS} descriptors a request, one worker"), profile);
     let share = (decided + by_policy) / peak;
     let told = format!(
         "{:.0} % of {peak:.0}/s: {decided:.0}/s by Redis, {by_policy:.0}/s by policy, of {rate:.0}/s",
         100.0 * share
     );
     row.timed("goodput >= 80 % of the peak", told, share >= 0.8);
-    let told = format!("{late} of {} late, {refused:.0}/s refused at once", measured.len());
+    let told = format!("{late} of {} late, {refused:.0}/s shed", measured.len());
     row.timed("every answer in time or by policy", told, late == 0);
     row.must("answers", measured.len(), decided + by_policy > 0.0);
     let answered = measured.such(|sample| !sample.is_error());
@@ -82,11 +83,11 @@ pub(super) fn four_times(form: &Form) -> Row {
 }
 
 /// The most that is answered per second in a closed loop, of loops with more and more requests under way.
-fn peak(tollgate: &Tollgate, form: &Form) -> f64 {
-    let time = form.before;
+fn peak(tollgate: &Tollgate, profile: &Profile) -> f64 {
+    let time = profile.before;
     let rates = [1, 4, 16, 64].map(|streams| {
         let deadline = Duration::from_secs(5);
-        let flood = Flood { connections: 4, streams, deadline, requests: u64::MAX, time };
+        let flood = ClosedLoop { connections: 4, streams, deadline, requests: u64::MAX, time };
         let tally = flood.run(tollgate.grpc_port, 1, dear);
         println!("{} under way: {tally:?}", 4 * streams);
         tally.decided as f64 / tally.took.as_secs_f64()
@@ -96,5 +97,5 @@ fn peak(tollgate: &Tollgate, form: &Form) -> f64 {
 
 #[test]
 fn more_load_than_can_be_done_does_not_keep_all_from_being_done() {
-    four_times(&Form::SHORT).judge();
+    four_times(&Profile::SHORT).judge();
 }

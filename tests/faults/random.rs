@@ -12,12 +12,12 @@ use redis::cmd;
 use tollgate::clock::Clock;
 
 use super::{
+    admissions::{Admissions, admissions},
     cluster::{names, start},
-    form::Form,
-    row::Row,
+    harness::{Harness, Times},
+    profile::Profile,
+    report::ReportRow,
     samples::millis,
-    windows::{Windows, windows},
-    world::{Times, World},
 };
 use crate::support::{
     cluster::{Cluster, wait},
@@ -143,14 +143,14 @@ struct Course {
 }
 
 /// Faults for so long.
-fn disturb(scene: &mut Scene, world: &World, random: &mut Rng, time: Duration) -> Course {
+fn disturb(scene: &mut Scene, harness: &Harness, random: &mut Rng, time: Duration) -> Course {
     let (begun, mut course) = (Instant::now(), Course::default());
     let mut unwell_since = None;
     while begun.elapsed() < time {
         let length = Duration::from_millis(random.u64(200..4_000)).min(time / 4);
         let faults = draw(random);
-        println!("{} {faults:?} for {}", millis(world.load.now()), millis(length));
-        let since = *unwell_since.get_or_insert(world.load.now());
+        println!("{} {faults:?} for {}", millis(harness.load.now()), millis(length));
+        let since = *unwell_since.get_or_insert(harness.load.now());
         for (fault, node) in &faults {
             scene.begin(*fault, *node, length);
         }
@@ -162,11 +162,11 @@ fn disturb(scene: &mut Scene, world: &World, random: &mut Rng, time: Duration) -
         // Else the next one comes over what this one left.
         if random.bool() {
             scene.wait_until_well();
-            course.touched.push(since..world.load.now() + GRACE);
+            course.touched.push(since..harness.load.now() + GRACE);
             unwell_since = None;
             thread::sleep((GRACE + Duration::from_secs(4)).min(time / 4));
         }
-        course.memory.push(world.tollgate.resident());
+        course.memory.push(harness.tollgate.resident());
     }
     course.touched.extend(unwell_since.map(|since| since..Duration::MAX));
     course
@@ -184,7 +184,7 @@ fn draw(random: &mut Rng) -> Vec<(Fault, usize)> {
 }
 
 /// Whether the second half of the time needed more than the first.
-fn judge_memory(row: &mut Row, memory: &[u64]) {
+fn judge_memory(row: &mut ReportRow, memory: &[u64]) {
     let (first, second) = memory.split_at(memory.len() / 2);
     let most = |half: &[u64]| half.iter().copied().max().unwrap_or_default();
     let (first, second) = (most(first), most(second));
@@ -192,26 +192,26 @@ fn judge_memory(row: &mut Row, memory: &[u64]) {
     row.timed("RSS flat (10 %)", measured, second <= first + first / 10);
 }
 
-pub(super) fn everything(form: &Form) -> Row {
+pub(super) fn everything(profile: &Profile) -> ReportRow {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seed = number("FAULTS_SEED").unwrap_or(20_260);
     let full = Duration::from_secs(60 * number("FAULTS_MINUTES").unwrap_or(10));
-    let time = if form.is_timed() { full } else { form.fault * 6 };
+    let time = if profile.is_timed() { full } else { profile.fault * 6 };
     println!("FAULTS_SEED={seed}");
     let mut scene = Scene::start();
     let names = names(&scene.cluster, "any", 60);
-    let world = World::with_rules(RULES, &scene.cluster.url(), form, &names);
-    let began = Duration::from_micros(Clock::System.now().as_micros()) - world.load.now();
-    world.calm(form, form.before);
-    let first = world.load.now();
-    let course = disturb(&mut scene, &world, &mut Rng::with_seed(seed), time);
+    let harness = Harness::with_rules(RULES, &scene.cluster.url(), profile, &names);
+    let began = Duration::from_micros(Clock::System.now().as_micros()) - harness.load.now();
+    harness.calm(profile, profile.before);
+    let first = harness.load.now();
+    let course = disturb(&mut scene, &harness, &mut Rng::with_seed(seed), time);
     scene.wait_until_well();
-    let healed = world.load.now();
-    world.calm(form, form.after);
-    let samples = world.end();
-    let mut row = Row::new(format!("all of it at random for {}, seed {seed}", millis(time)), form);
+    let healed = harness.load.now();
+    harness.calm(profile, profile.after);
+    let samples = harness.end();
+    let mut row = ReportRow::new(format!("random faults for {}, seed {seed}", millis(time)), profile);
     row.no_errors(&samples);
-    let Windows { whole, beyond, mixed } = windows(&samples, began, &course.touched);
+    let Admissions { whole, beyond, mixed } = admissions(&samples, began, &course.touched);
     let told = format!("{beyond} hits in {whole} windows; {mixed} not by Redis alone");
     row.must("over-admission outside of faults 0", told, beyond == 0);
     row.timed("there are windows to judge", whole, whole > 1_000);
@@ -223,5 +223,5 @@ pub(super) fn everything(form: &Form) -> Row {
 
 #[test]
 fn faults_at_random_cost_no_error_and_no_limit_when_they_are_over() {
-    everything(&Form::SHORT).judge();
+    everything(&Profile::SHORT).judge();
 }

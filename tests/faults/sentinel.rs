@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    form::Form,
-    row::Row,
+    harness::{Harness, Times, names},
+    profile::Profile,
+    report::ReportRow,
     samples::millis,
-    world::{Times, World, names},
 };
 use crate::support::{
     cluster::wait,
@@ -21,18 +21,18 @@ const OPTIONS: Options = Options {
 };
 
 /// The replica takes over: because the master died, or by order.
-fn fails_over(fault: &str, form: &Form, begin: impl FnOnce(&mut Sentinel)) -> Row {
+fn fails_over(fault: &str, profile: &Profile, begin: impl FnOnce(&mut Sentinel)) -> ReportRow {
     let mut group = Sentinel::start(OPTIONS);
-    let world = World::start(&group.url(), form, &names());
-    world.calm(form, form.before);
-    let begun = world.load.now();
+    let harness = Harness::start(&group.url(), profile, &names());
+    harness.calm(profile, profile.before);
+    let begun = harness.load.now();
     begin(&mut group);
     wait("the replica is not promoted", || group.is_master(1));
-    let promoted = world.load.now();
+    let promoted = harness.load.now();
     wait("the replica is not asked", || group.decisions(1) > 0);
-    let times = Times { fault: begun, ..world.healed(form, promoted) };
-    let samples = world.end();
-    let mut row = Row::new(fault, form);
+    let times = Times { fault: begun, ..harness.healed(profile, promoted) };
+    let samples = harness.end();
+    let mut row = ReportRow::new(fault, profile);
     row.no_errors(&samples);
     row.normal_within(
         &samples,
@@ -42,7 +42,7 @@ fn fails_over(fault: &str, form: &Form, begin: impl FnOnce(&mut Sentinel)) -> Ro
     );
     let during = samples.between(times.fault, times.healed);
     row.note(format!(
-        "promoted after {}, {} of {} by policy until it was asked",
+        "promoted after {}, {} of {} by policy until the new master was used",
         millis(promoted - times.fault),
         during.degraded(),
         during.len()
@@ -50,12 +50,12 @@ fn fails_over(fault: &str, form: &Form, begin: impl FnOnce(&mut Sentinel)) -> Ro
     row
 }
 
-pub(super) fn master_dies(form: &Form) -> Row {
-    fails_over("Sentinel: the master is killed, its replica promoted", form, |group| group.kill(0))
+pub(super) fn master_dies(profile: &Profile) -> ReportRow {
+    fails_over("Sentinel: the master is killed, its replica promoted", profile, |group| group.kill(0))
 }
 
-pub(super) fn is_ordered(form: &Form) -> Row {
-    fails_over("Sentinel: SENTINEL FAILOVER", form, |group| {
+pub(super) fn is_ordered(profile: &Profile) -> ReportRow {
+    fails_over("Sentinel: SENTINEL FAILOVER", profile, |group| {
         let mut order = redis::cmd("SENTINEL");
         order.arg("FAILOVER").arg(MASTER).exec(&mut group.sentinel()).expect("obeyed");
     })
@@ -63,10 +63,10 @@ pub(super) fn is_ordered(form: &Form) -> Row {
 
 #[test]
 fn a_master_that_dies_costs_no_error_and_its_replica_is_used() {
-    master_dies(&Form::SHORT).judge();
+    master_dies(&Profile::SHORT).judge();
 }
 
 #[test]
 fn a_failover_by_order_costs_no_error() {
-    is_ordered(&Form::SHORT).judge();
+    is_ordered(&Profile::SHORT).judge();
 }

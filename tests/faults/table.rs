@@ -7,34 +7,37 @@ use std::{
     thread,
 };
 
-use super::{cluster, crowd, form::Form, memory, overload, random, row::Row, sentinel, server, way};
+use super::{
+    cluster, connections, memory, network, overload, profile::Profile, random, report::ReportRow, sentinel,
+    standalone,
+};
 use crate::support::tollgate::project;
 
-type Scenario = fn(&Form) -> Row;
+type Scenario = fn(&Profile) -> ReportRow;
 
 /// Names to choose scenarios by, and these.
 const SCENARIOS: [(&str, Scenario); 23] = [
-    ("silent", server::falls_silent),
-    ("killed", server::dies_and_comes_back),
-    ("flushed", server::forgets_the_script),
-    ("full", server::is_full),
-    ("readonly", server::takes_no_writes),
-    ("paused", server::is_paused),
-    ("busy", server::is_busy),
-    ("black", way::is_black),
-    ("slow", way::is_slow),
-    ("cut", way::cuts_answers),
-    ("half", way::is_half_closed),
-    ("master", |form| cluster::master_dies(form, &mut cluster::start())),
-    ("shard", |form| cluster::shard_is_cut_off(form, &mut cluster::start())),
-    ("takeover", |form| cluster::replica_takes_over(form, &mut cluster::start())),
-    ("slots", |form| cluster::slots_move(form, &mut cluster::start())),
+    ("silent", standalone::falls_silent),
+    ("killed", standalone::dies_and_comes_back),
+    ("flushed", standalone::forgets_the_script),
+    ("full", standalone::is_full),
+    ("readonly", standalone::takes_no_writes),
+    ("paused", standalone::is_paused),
+    ("busy", standalone::is_busy),
+    ("black", network::is_black),
+    ("slow", network::is_slow),
+    ("cut", network::cuts_answers),
+    ("half", network::is_half_closed),
+    ("master", |profile| cluster::master_dies(profile, &mut cluster::start())),
+    ("shard", |profile| cluster::shard_is_cut_off(profile, &mut cluster::start())),
+    ("takeover", |profile| cluster::replica_takes_over(profile, &mut cluster::start())),
+    ("slots", |profile| cluster::slots_move(profile, &mut cluster::start())),
     ("sentinel", sentinel::master_dies),
     ("order", sentinel::is_ordered),
     ("memory", memory::memory_store),
     ("redis", memory::redis_store),
     ("metrics", memory::metrics_of_values),
-    ("crowd", crowd::others_are_served),
+    ("crowd", connections::others_are_served),
     ("overload", overload::four_times),
     ("random", random::everything),
 ];
@@ -47,7 +50,7 @@ fn machine() -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let version = text.split(' ').find_map(|word| word.strip_prefix("v=")).unwrap_or("?").to_owned();
     let cores = thread::available_parallelism().expect("a number");
-    format!("{cores} cores, which tollgate, Redis and the callers share; Redis {version}")
+    format!("{cores} cores, shared by tollgate, Redis and the callers; Redis {version}")
 }
 
 /// Those that `FAULTS_ONLY` names, with commas; all without it.
@@ -59,11 +62,11 @@ fn table() {
     let (mut rows, mut missed) = (Vec::new(), Vec::new());
     for (name, scenario) in SCENARIOS.into_iter().filter(|(name, _)| chosen(name)) {
         println!("== {name}");
-        let row = match catch_unwind(AssertUnwindSafe(|| scenario(&Form::FULL))) {
+        let row = match catch_unwind(AssertUnwindSafe(|| scenario(&Profile::FULL))) {
             Ok(row) => row,
             Err(_) => {
-                let mut row = Row::new(name, &Form::FULL);
-                row.must("it runs to its end", "it does not", false);
+                let mut row = ReportRow::new(name, &Profile::FULL);
+                row.must("completes", "panicked", false);
                 row
             }
         };
@@ -74,11 +77,11 @@ fn table() {
         rows.push(format!("{row}\n"));
     }
     if only.is_empty() {
-        let told = "# What callers notice of faults\n\nWritten by `tests/faults/run.sh`. 3,000 requests a second, open \
-                    loop, `--on-store-error local`, a client deadline of 20 ms and a store time-out of 10 ms where \
-                    nothing else is said; latencies count from when a request was due. Things are normal from when \
-                    on the p99 is at most 5 ms and one answer in 1,000 at most is not by Redis. Charges are counted \
-                    in Redis at the end, and compared with the answers that were Redis', and those that may be: the \
+        let told = "# Effect of faults on callers\n\nWritten by `tests/faults/run.sh`. 3,000 requests per second, open \
+                    loop, `--on-store-error local`, a client deadline of 20 ms and a store timeout of 10 ms unless a \
+                    row says otherwise; latencies count from the time that a request was due. Service is normal once \
+                    the p99 is at most 5 ms and at most one response in 1,000 is not from Redis. Charges are counted \
+                    in Redis at the end, and compared with the responses from Redis, and with those that may be: the \
                     ones by policy, and the late ones.\n";
         let text = format!("{told}\n{}.\n\n{HEAD}{}", machine(), rows.concat());
         fs::write(project("tests/faults/RESULTS.md"), text).expect("writable");

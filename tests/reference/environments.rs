@@ -12,7 +12,7 @@ use std::{
 use tempfile::TempDir;
 use tollgate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
-use super::running::{Running, Variables, read};
+use super::program::{Running, Variables, read};
 use crate::{
     support::{
         cluster::Cluster,

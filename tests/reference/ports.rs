@@ -5,7 +5,7 @@ use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use super::running::{Running, Variables};
+use super::program::{Running, Variables};
 use crate::support::{free_port, http, tollgate::rules};
 
 const RULES: &str = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 1}\n";

@@ -7,7 +7,7 @@ use tollgate::proto::envoy::{config::core::v3::HeaderValue, service::ratelimit::
 
 use super::{
     expected::{Line, read, shown},
-    running::{Running, Variables},
+    program::{Running, Variables},
 };
 use crate::support::{http, redis::Redis, tollgate::project};
 

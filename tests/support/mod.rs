@@ -7,6 +7,7 @@ pub(crate) mod http;
 pub(crate) mod prometheus;
 pub(crate) mod proxy;
 pub(crate) mod redis;
+pub(crate) mod rust_tokens;
 pub(crate) mod sentinel;
 pub(crate) mod stores;
 pub(crate) mod timing;

@@ -1,11 +1,11 @@
 //! Every store, under a time that the test sets.
 
 use tollgate::{
+    RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy, Verdict},
     clock::{Clock, Timestamp},
     descriptor::{Entry, Hits},
     quota::{Quota, Window},
-    rules::{RecordId, Sync},
     store::{
         MemoryStore, RedisStore, Store,
         call::{Ask, Call, Calls, add},
@@ -80,7 +80,7 @@ pub(crate) fn charging(charging: Charging, name: &str, asks: &[(Asked, bool)]) -
             false => shared.clone(),
         };
         let ask =
-            Ask { descriptor, record, policy: *policy, hits: *hits, vetoes: *vetoes, sync: Sync::Strict };
+            Ask { descriptor, record, policy: *policy, hits: *hits, vetoes: *vetoes, sync: SyncMode::Strict };
         add(&mut calls, charging, key, ask);
     }
     calls.remove(0)

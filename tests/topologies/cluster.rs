@@ -8,9 +8,9 @@ use std::{
 use proptest::test_runner::{Config, TestRunner};
 use redis::cmd;
 use tollgate::{
+    RecordId,
     algorithm::Algorithm,
     descriptor::{Entry, Hits},
-    rules::RecordId,
     store::{RedisStore, StoreError, key::CellKey, redis::RedisSettings},
 };
 

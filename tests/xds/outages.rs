@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Asking,
-    server::{ControlPlane, Manner, config},
+    control_plane::{ControlPlane, Manner, config},
 };
 use crate::support::{
     free_port,

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::{
     Asking,
-    server::{ControlPlane, Manner, config, mutual_tls},
+    control_plane::{ControlPlane, Manner, config, mutual_tls},
     write,
 };
 use crate::support::{

@@ -8,13 +8,14 @@ use std::{
 
 use super::{Origin, Site, budget::Budget, charging::TagKeys, level::LevelBuilder, parameters::Chosen};
 use crate::{
+    RecordId,
     algorithm::{Algorithm, Charging},
     config::{
         problem::{Path, Problems},
         raw::{RawFile, Stated},
     },
     metrics::DomainCounters,
-    rules::{Domain, Limit, OnStoreError, RecordId, Rule, Value},
+    rules::{Domain, Limit, OnStoreError, Rule, Value},
 };
 
 /// A domain to which files add.

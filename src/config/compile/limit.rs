@@ -8,13 +8,14 @@ use super::{
     particular::{Particulars, window_of_leases},
 };
 use crate::{
+    SyncMode,
     algorithm::{Algorithm, Policy, PolicyError},
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
     },
     quota::{Quota, Unit, Window},
-    rules::{Limit, OnStoreError, Sync},
+    rules::{Limit, OnStoreError},
 };
 
 /// What a file states for all of its limits that don't state it themselves.
@@ -30,7 +31,7 @@ pub(super) struct Defaults {
     requests_per_unit: Option<Stated<u32>>,
     unit: Option<Unit>,
     window: Option<Window>,
-    pub(super) sync: Option<Stated<Sync>>,
+    pub(super) sync: Option<Stated<SyncMode>>,
     pub(super) on_store_error: Option<Stated<OnStoreError>>,
 }
 

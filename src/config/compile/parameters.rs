@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::{
+    SyncMode,
     algorithm::Algorithm,
     config::{
         duration,
@@ -13,7 +14,7 @@ use crate::{
         yaml::Position,
     },
     quota::{Unit, Window},
-    rules::{OnStoreError, Sync},
+    rules::OnStoreError,
 };
 
 /// An algorithm and where it was chosen.
@@ -40,8 +41,8 @@ impl Reporter<'_> {
     }
 
     /// Whether counters may be leased, unless what is stated is wrong.
-    pub(super) fn sync(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<Sync>> {
-        let named = Sync::ALL.map(|sync| (sync.name(), sync));
+    pub(super) fn sync(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<SyncMode>> {
+        let named = SyncMode::ALL.map(|sync| (sync.name(), sync));
         self.one_of(field, &named, "way to sync", &path.key("sync"))
     }
 

@@ -4,11 +4,12 @@ use std::rc::Rc;
 
 use super::{Origin, Site, descriptor::Compiler, domain::DomainBuilder, parameters::Reporter};
 use crate::{
+    SyncMode,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
     },
-    rules::{Limit, Sync},
+    rules::Limit,
 };
 
 impl Compiler<'_> {
@@ -19,11 +20,11 @@ impl Compiler<'_> {
         raw: &RawRateLimit,
         limit: Option<&Limit>,
         path: &Path<'_>,
-    ) -> Option<Sync> {
+    ) -> Option<SyncMode> {
         let algorithm = match limit {
             Some(Limit::Quota { policy, .. }) => Some(policy.algorithm()),
             // What stands beside `unlimited` was reported.
-            Some(Limit::Unlimited) => return Some(Sync::Strict),
+            Some(Limit::Unlimited) => return Some(SyncMode::Strict),
             None => None,
         };
         let can_be_leased = algorithm.is_none_or(|algorithm| algorithm.can_be_leased());
@@ -37,10 +38,10 @@ impl Compiler<'_> {
                 let mut reporter = Reporter { file: self.file, problems: &mut *self.problems };
                 let Stated { at, value } = reporter.sync(field, path)?;
                 let path = path.key("sync");
-                if value == Sync::Leased {
+                if value == SyncMode::Leased {
                     self.domain.leased.push(self.site(at, &path));
                 }
-                if let (Sync::Leased, Some(algorithm), false) = (value, algorithm, can_be_leased) {
+                if let (SyncMode::Leased, Some(algorithm), false) = (value, algorithm, can_be_leased) {
                     let message = format!("{} can't be leased; state `strict`", algorithm.name());
                     self.error(at, &path, message);
                     return None;
@@ -53,8 +54,8 @@ impl Compiler<'_> {
 
 impl DomainBuilder {
     /// Remembers where a file says that counters may be leased.
-    pub(super) fn set_default_sync(&mut self, file: &Rc<str>, stated: Option<Stated<Sync>>) {
-        if let Some(Stated { at, value: Sync::Leased }) = stated {
+    pub(super) fn set_default_sync(&mut self, file: &Rc<str>, stated: Option<Stated<SyncMode>>) {
+        if let Some(Stated { at, value: SyncMode::Leased }) = stated {
             let path = Path::Root.key("defaults").key("sync").to_string();
             self.leased.push(Site { origin: Origin { file: file.clone(), at }, path });
         }

@@ -1,7 +1,7 @@
 //! Whether counters may be leased: `sync`.
 
 use super::*;
-use crate::{algorithm::Algorithm, rules::Sync};
+use crate::{SyncMode, algorithm::Algorithm};
 
 const QUOTA: &str = "unit: minute, requests_per_unit: 5";
 
@@ -10,7 +10,7 @@ fn with(defaults: &str, limit: &str) -> String {
     format!("domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n  - key: k\n    rate_limit: {{{limit}}}\n")
 }
 
-fn sync_of(defaults: &str, limit: &str) -> Sync {
+fn sync_of(defaults: &str, limit: &str) -> SyncMode {
     rule(&clean(&with(defaults, limit)), &[("k", "x")]).unwrap().sync
 }
 
@@ -23,13 +23,13 @@ fn limit(algorithm: Algorithm) -> String {
 #[test]
 fn a_limit_is_strict_unless_it_or_the_defaults_say_otherwise() {
     for (defaults, stated, sync) in [
-        ("", "", Sync::Strict),
-        ("", ", sync: strict", Sync::Strict),
-        ("", ", sync: ~", Sync::Strict),
-        ("", ", sync: leased", Sync::Leased),
-        ("sync: leased", "", Sync::Leased),
-        ("sync: leased", ", sync: strict", Sync::Strict),
-        ("sync: strict", ", sync: leased", Sync::Leased),
+        ("", "", SyncMode::Strict),
+        ("", ", sync: strict", SyncMode::Strict),
+        ("", ", sync: ~", SyncMode::Strict),
+        ("", ", sync: leased", SyncMode::Leased),
+        ("sync: leased", "", SyncMode::Leased),
+        ("sync: leased", ", sync: strict", SyncMode::Strict),
+        ("sync: strict", ", sync: leased", SyncMode::Leased),
     ] {
         assert_eq!(sync_of(defaults, &format!("{QUOTA}{stated}")), sync, "{defaults} {stated}");
     }
@@ -38,16 +38,16 @@ fn a_limit_is_strict_unless_it_or_the_defaults_say_otherwise() {
 #[test]
 fn defaults_lease_the_limits_that_can_be_leased() {
     for (algorithm, sync) in [
-        (Algorithm::FixedWindow, Sync::Leased),
-        (Algorithm::SlidingWindow, Sync::Leased),
-        (Algorithm::TokenBucket, Sync::Leased),
-        (Algorithm::SlidingWindowLog, Sync::Strict),
-        (Algorithm::Concurrency, Sync::Strict),
+        (Algorithm::FixedWindow, SyncMode::Leased),
+        (Algorithm::SlidingWindow, SyncMode::Leased),
+        (Algorithm::TokenBucket, SyncMode::Leased),
+        (Algorithm::SlidingWindowLog, SyncMode::Strict),
+        (Algorithm::Concurrency, SyncMode::Strict),
     ] {
         assert_eq!(sync_of("sync: leased", &limit(algorithm)), sync, "{algorithm:?}");
-        assert_eq!(sync_of("", &format!("{}, sync: strict", limit(algorithm))), Sync::Strict);
+        assert_eq!(sync_of("", &format!("{}, sync: strict", limit(algorithm))), SyncMode::Strict);
     }
-    assert_eq!(sync_of("sync: leased", "unlimited: true"), Sync::Strict);
+    assert_eq!(sync_of("sync: leased", "unlimited: true"), SyncMode::Strict);
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn leases_are_warned_of_where_a_request_is_charged_all_or_none() {
     );
     let loaded = loads(&atomic("true"));
     let domain = loaded.rules.domain("d").unwrap();
-    assert_eq!(domain.sync_of(&rule(&loaded, &[("b", "x")]).unwrap()), Sync::Strict);
+    assert_eq!(domain.sync_of(&rule(&loaded, &[("b", "x")]).unwrap()), SyncMode::Strict);
     let loaded = clean(&atomic("false"));
     let domain = loaded.rules.domain("d").unwrap();
-    assert_eq!(domain.sync_of(&rule(&loaded, &[("b", "x")]).unwrap()), Sync::Leased);
+    assert_eq!(domain.sync_of(&rule(&loaded, &[("b", "x")]).unwrap()), SyncMode::Leased);
 }

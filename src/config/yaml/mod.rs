@@ -78,7 +78,7 @@ pub(super) enum Content {
 #[derive(Clone, Debug)]
 pub(super) struct Scalar {
     pub(super) text: Rc<str>,
-    is_plain: bool,
+    is_printable: bool,
     tag: Tagged,
 }
 
@@ -98,18 +98,18 @@ enum Tagged {
 impl Scalar {
     /// A text without quotes, which may mean something else than itself.
     pub(super) fn plain(text: &str) -> Self {
-        Self { text: text.into(), is_plain: true, tag: Tagged::No }
+        Self { text: text.into(), is_printable: true, tag: Tagged::No }
     }
 
     /// A text that means itself.
     pub(super) fn quoted(text: &str) -> Self {
-        Self { text: text.into(), is_plain: false, tag: Tagged::No }
+        Self { text: text.into(), is_printable: false, tag: Tagged::No }
     }
 
     /// What the scalar means.
     pub(super) fn meaning(&self) -> Meaning {
         match self.tag {
-            Tagged::No if self.is_plain => meaning_of(&self.text),
+            Tagged::No if self.is_printable => meaning_of(&self.text),
             Tagged::Meaning => meaning_of(&self.text),
             Tagged::Float => match meaning_of(&self.text) {
                 Meaning::Integer(number) => Meaning::Float(number as f64),
@@ -195,5 +195,5 @@ fn scalar(text: Rc<str>, style: ScalarStyle, tag: Option<&Tag>) -> Scalar {
             _ => Tagged::Text,
         },
     };
-    Scalar { text, is_plain: style == ScalarStyle::Plain, tag }
+    Scalar { text, is_printable: style == ScalarStyle::Plain, tag }
 }

@@ -7,7 +7,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::job::Job;
+use tollgate_runtime::task_slot::TaskSlot;
+
 use crate::{
     control::{
         Action, AuditEntry, Control, ControlError, RulesStatus,
@@ -35,7 +36,7 @@ pub(super) struct Lists {
     known: Arc<KeptRuntime>,
     /// What had ended by then was left out.
     enforced_at_ms: u64,
-    job: Job<Result<Done, ControlError>>,
+    task: TaskSlot<Result<Done, ControlError>>,
     /// When one of them ends.
     end: Option<Instant>,
     fetched: Option<Instant>,
@@ -61,7 +62,7 @@ impl Lists {
             snapshot,
             known: Arc::default(),
             enforced_at_ms: 0,
-            job: Job::default(),
+            task: TaskSlot::default(),
             end: None,
             fetched: None,
             left_out: None,
@@ -73,7 +74,7 @@ impl Lists {
     pub(super) fn consider(&mut self, head: &Head, reach: Reach) {
         let known = &self.known.runtime;
         let is_known = head.generation == known.generation && head.runtime_token == self.known.token;
-        if !self.job.is_idle() {
+        if !self.task.is_idle() {
             return;
         }
         if is_known {
@@ -86,7 +87,7 @@ impl Lists {
         let now = Instant::now();
         let begin = self.fetched.and_then(|at| at.checked_add(FETCH_EVERY)).map_or(now, |at| at.max(now));
         self.fetched = Some(begin);
-        self.job.begin(async move {
+        self.task.start(async move {
             sleep_until(begin).await;
             if let Some(lost) = lost {
                 put_back(&control, &lost, reach).await?;
@@ -99,16 +100,16 @@ impl Lists {
     /// Compiles what is known again, for what has ended.
     pub(super) fn compile(&mut self) {
         self.end = None;
-        if self.job.is_idle() {
+        if self.task.is_idle() {
             let (known, status, snapshot) = (self.known.clone(), self.status.clone(), self.snapshot.clone());
-            self.job.begin(async move { enforce(known, status, snapshot).await });
+            self.task.start(async move { enforce(known, status, snapshot).await });
         }
     }
 
     /// Waits for what is under way, and says whether something newer is in force.
     pub(super) async fn finished(&mut self) -> bool {
         let panicked = || Err(ControlError::Unavailable("a task ended".to_owned()));
-        let done = self.job.finished().await.unwrap_or_else(panicked);
+        let done = self.task.finished().await.unwrap_or_else(panicked);
         match done {
             Ok(done) => {
                 let is_news = done.kept.token != self.known.token

@@ -11,7 +11,6 @@
 //! last one and no fetch of lists within 200 ms.
 
 mod forbidden;
-mod job;
 mod lists;
 mod load;
 mod me;
@@ -26,9 +25,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 use tokio_util::task::AbortOnDropHandle;
+use tollgate_runtime::task_slot::TaskSlot;
 
 pub(crate) use self::rules::Rules;
-use self::{forbidden::Forbidden, job::Job, lists::Lists, me::Me, outage::Outage, rules::Versions};
+use self::{forbidden::Forbidden, lists::Lists, me::Me, outage::Outage, rules::Versions};
 use super::{
     Control, ControlError, RulesSource, RulesStatus,
     kept::{Enforced, Head},
@@ -54,7 +54,7 @@ struct Following {
     control: Control,
     status: RulesStatus,
     me: Me,
-    beating: Job<Result<Head, ControlError>>,
+    beating: TaskSlot<Result<Head, ControlError>>,
     /// Whether something happened since the beat that is under way began.
     has_news: bool,
     /// When the last beat began.
@@ -81,7 +81,7 @@ impl Follower {
         let (tell, looked) = oneshot::channel();
         let following = Following {
             me: Me::new(control.instance()),
-            beating: Job::default(),
+            beating: TaskSlot::default(),
             has_news: false,
             beat_at: None,
             versions: rules.map(|rules| Versions::new(control.clone(), rules)),
@@ -141,7 +141,7 @@ impl Following {
             version: self.versions.as_ref().and_then(Versions::enforced),
             runtime_token: self.lists.token().to_owned(),
         };
-        self.beating.begin(async move {
+        self.beating.start(async move {
             sleep_until(begin).await;
             control.beat(instance, enforced).await
         });

@@ -3,11 +3,12 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
-
-use super::{
-    job::Job,
-    load::{Outcome, Trouble, Wanted, import, load, put_back},
+use tollgate_runtime::{
+    backoff::{Backoff, Jitter},
+    task_slot::TaskSlot,
 };
+
+use super::load::{Outcome, Trouble, Wanted, import, load, put_back};
 use crate::{
     config::{LoadError, Loaded, Options},
     control::{
@@ -19,9 +20,9 @@ use crate::{
 
 /// Between two attempts to make a first version of the directory's files.
 const IMPORT_EVERY: Duration = Duration::from_secs(5);
-/// Between two attempts to have a version in force, at first and at most: each fetches all of it.
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-const RETRY_LAST: Duration = Duration::from_secs(30);
+/// Pauses between attempts to activate a version; each attempt fetches all of it.
+const RETRY_BACKOFF: Backoff =
+    Backoff::with_jitter(Duration::from_secs(1), Duration::from_secs(30), Jitter::None);
 
 /// Puts a version in force if it is good. Called on threads that may wait.
 pub(crate) type Take = dyn Fn(Result<Loaded, LoadError>, &Version) + Send + Sync;
@@ -39,7 +40,7 @@ pub(crate) struct Rules {
 pub(super) struct Versions {
     control: Control,
     rules: Rules,
-    job: Job<Outcome>,
+    task: TaskSlot<Outcome>,
     enforced: Option<Arc<Kept>>,
     /// The version that was found to be bad last.
     refused: Option<Current>,
@@ -57,18 +58,18 @@ pub(super) struct Versions {
 struct Retry {
     of: Current,
     at: Instant,
-    wait: Duration,
+    backoff: Backoff,
     /// Attempts that failed.
     failed: u32,
 }
 
 impl Versions {
     pub(super) fn new(control: Control, rules: Rules) -> Self {
-        let job = Job::default();
+        let task = TaskSlot::default();
         Self {
             control,
             rules,
-            job,
+            task,
             enforced: None,
             refused: None,
             stands: None,
@@ -84,7 +85,7 @@ impl Versions {
     }
 
     pub(super) const fn is_idle(&self) -> bool {
-        self.job.is_idle()
+        self.task.is_idle()
     }
 
     /// Why the current version is not in force, if that is not for want of a store.
@@ -95,14 +96,14 @@ impl Versions {
     /// Waits for what is under way.
     pub(super) async fn finished(versions: &mut Option<Self>) -> Option<Outcome> {
         match versions {
-            Some(versions) => versions.job.finished().await,
+            Some(versions) => versions.task.finished().await,
             None => std::future::pending().await,
         }
     }
 
     /// Begins what there is to do about what is current.
     pub(super) fn consider(&mut self, head: &Head, reach: Reach) {
-        if !self.job.is_idle() {
+        if !self.task.is_idle() {
             return;
         }
         match (&head.current, &self.enforced) {
@@ -133,13 +134,13 @@ impl Versions {
         let failed = retry.map_or(0, |retry| retry.failed);
         let wanted = Wanted { current: current.clone(), size, failed, enforced: self.enforced() };
         let (control, rules) = (self.control.clone(), self.rules.clone());
-        self.job.begin(async move { load(&control, rules, wanted).await });
+        self.task.start(async move { load(&control, rules, wanted).await });
     }
 
     /// Puts back what is enforced.
     fn put_back(&mut self, enforced: Arc<Kept>, current: Option<Current>, reach: Reach) {
         let control = self.control.clone();
-        self.job.begin(async move { put_back(&control, &enforced, current, reach).await });
+        self.task.start(async move { put_back(&control, &enforced, current, reach).await });
     }
 
     fn import(&mut self) {
@@ -148,7 +149,7 @@ impl Versions {
         }
         self.imported = Some(Instant::now());
         let (control, rules) = (self.control.clone(), self.rules.clone());
-        self.job.begin(async move { import(&control, rules).await });
+        self.task.start(async move { import(&control, rules).await });
     }
 
     /// Takes note of what came of it, and says whether to look at once for what else there is.
@@ -188,12 +189,11 @@ impl Versions {
             }
             Trouble::Missing(current, reason) => {
                 let before = self.retry.take().filter(|retry| retry.of == current);
-                let wait =
-                    before.as_ref().map_or(RETRY_FIRST, |retry| retry.wait.saturating_mul(2).min(RETRY_LAST));
-                let failed = before.map_or(1, |retry| retry.failed.saturating_add(1));
+                let (mut backoff, failed) =
+                    before.map_or((RETRY_BACKOFF, 0), |retry| (retry.backoff, retry.failed));
                 let now = Instant::now();
-                let at = now.checked_add(wait).unwrap_or(now);
-                self.retry = Some(Retry { of: current, at, wait, failed });
+                let at = now.checked_add(backoff.pause()).unwrap_or(now);
+                self.retry = Some(Retry { of: current, at, backoff, failed: failed.saturating_add(1) });
                 self.tell(reason);
                 false
             }

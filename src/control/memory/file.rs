@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::state::State;
-use crate::shown;
+use crate::redact;
 
 /// The form of the file.
 const FORM: u32 = 1;
@@ -60,7 +60,7 @@ impl RulesFile {
     /// # Errors
     /// When another process uses it, it can't be read or written, or is none of ours.
     pub(super) fn open(path: PathBuf) -> Result<(Self, State), FileError> {
-        let unusable = |reason: String| FileError { path: shown::path(&path), reason };
+        let unusable = |reason: String| FileError { path: redact::path(&path), reason };
         let lock = lock(&beside(&path, ".lock")).map_err(unusable)?;
         let content = read(&path).map_err(unusable)?;
         let file = Self { path, _lock: lock };
@@ -70,7 +70,7 @@ impl RulesFile {
                 // That it can't be written is better known at the start than at the first change.
                 let written = file.write(&State::default());
                 written.map_err(|error| FileError {
-                    path: shown::path(&file.path),
+                    path: redact::path(&file.path),
                     reason: error.to_string(),
                 })?;
                 State::default()

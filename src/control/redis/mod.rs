@@ -1,6 +1,6 @@
 //! Versions, lists and switches in the Redis that instances share.
 //!
-//! Each operation is one run of the script in `lua/rules.lua`, on keys of one hash tag. Whatever an outage or a failover
+//! Each operation is one run of the script in `lua/control.lua`, on keys of one hash tag. Whatever an outage or a failover
 //! leaves unknown is asked again: the script knows by its token what it has done.
 
 mod keys;
@@ -29,7 +29,7 @@ use crate::store::{
     redis::{RedisSettings, Reply, Script},
 };
 
-const SOURCE: &str = include_str!("../../../lua/rules.lua");
+const SOURCE: &str = include_str!("../../../lua/control.lua");
 
 /// Between two attempts to listen whose settings make no sense, which they did at the start.
 const LONG: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::HeaderMap;
 
-use crate::shown::is_plain;
+use crate::redact::is_printable;
 
 /// The header in which they may say so.
 const HEADER: &str = "tollgate-author";
@@ -19,7 +19,7 @@ const ANONYMOUS: &str = "anonymous";
 pub(super) fn author(headers: &HeaderMap) -> Arc<str> {
     let said = headers.get(HEADER).map(|value| String::from_utf8_lossy(value.as_bytes()));
     let mut name = String::new();
-    let printable = |c: &char| is_plain(*c) && *c != char::REPLACEMENT_CHARACTER;
+    let printable = |c: &char| is_printable(*c) && *c != char::REPLACEMENT_CHARACTER;
     for c in said.as_deref().unwrap_or_default().trim().chars().filter(printable) {
         if name.len().saturating_add(c.len_utf8()) > MOST {
             break;

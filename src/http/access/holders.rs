@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 
 use super::caller::{Caller, Role};
-use crate::shown::is_plain;
+use crate::redact::is_printable;
 
 /// Bytes that a token has at least.
 const LEAST: usize = 16;
@@ -89,7 +89,7 @@ fn holder(line: &[u8], at: usize) -> Result<(TokenDigest, Caller), String> {
     else {
         return Err(format!("line {at}: expected NAME ROLE TOKEN"));
     };
-    let is_named = |name: &&str| name.len() <= LONGEST_NAME && name.chars().all(is_plain);
+    let is_named = |name: &&str| name.len() <= LONGEST_NAME && name.chars().all(is_printable);
     let Some(name) = str::from_utf8(name).ok().filter(is_named) else {
         return Err(format!("line {at}: expected a name of {LONGEST_NAME} bytes at the most"));
     };

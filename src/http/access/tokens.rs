@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{caller::Caller, holders::Holders};
-use crate::shown;
+use crate::redact;
 
 /// Bytes of the largest file.
 const LARGEST: u64 = 1 << 20;
@@ -81,7 +81,7 @@ impl Tokens {
 }
 
 fn read(path: &Path) -> Result<Holders, TokenError> {
-    let fails = |reason: String| TokenError { path: shown::path(path), reason };
+    let fails = |reason: String| TokenError { path: redact::path(path), reason };
     let text = read_text(path).map_err(|error| fails(error.to_string()))?;
     Holders::parse(&text).map_err(fails)
 }

@@ -7,8 +7,8 @@ use crate::{
     config::Options,
     control::{Control, RulesStatus},
     limiter::{Counters, Replicas},
+    readiness::Readiness,
     rules::Snapshot,
-    server::Readiness,
     store::MemoryStore,
 };
 

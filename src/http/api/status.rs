@@ -10,7 +10,7 @@ use super::{
     parts::Api,
     wait,
 };
-use crate::{metrics, server::Phase};
+use crate::{metrics, readiness::Phase};
 
 /// Tells of this instance, and of the others as far as the store answers.
 pub(super) async fn show(State(api): State<Arc<Api>>) -> Answer {

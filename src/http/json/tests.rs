@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     http::{Parts, router},
     proto::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus,
-    server::Readiness,
+    readiness::Readiness,
 };
 
 /// Answers what its domain says, and echoes what it understood as metadata.

@@ -93,12 +93,12 @@ fn a_log_and_places_have_keys_of_their_own_beside_the_cell() {
 fn only_what_a_rule_says_may_be_leased() {
     let limit = "rate_limit: {unit: hour, requests_per_unit: 1, sync: leased}";
     let rules = format!("descriptors:\n- {{key: a, {limit}}}\n- {{key: b, {LIMIT}}}\n");
-    let syncs = |root: &str, limit| -> Vec<Sync> {
+    let syncs = |root: &str, limit| -> Vec<SyncMode> {
         let calls = asked(&format!("{root}{rules}"), &[&[("a", "x")], &[("b", "x")]], limit);
         calls.iter().flat_map(Call::asks).map(|ask| ask.sync).collect()
     };
-    assert_eq!(syncs("domain: d\n", None), [Sync::Leased, Sync::Strict]);
-    assert_eq!(syncs("domain: d\natomic: true\n", None), [Sync::Strict; 2]);
+    assert_eq!(syncs("domain: d\n", None), [SyncMode::Leased, SyncMode::Strict]);
+    assert_eq!(syncs("domain: d\natomic: true\n", None), [SyncMode::Strict; 2]);
     let brought = Quota { limit: 5, window: Window::of(Unit::Hour) };
-    assert_eq!(syncs("domain: d\n", Some(brought)), [Sync::Strict; 2]);
+    assert_eq!(syncs("domain: d\n", Some(brought)), [SyncMode::Strict; 2]);
 }

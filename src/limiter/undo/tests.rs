@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
+    RecordId, SyncMode,
     algorithm::{Algorithm, Parameters, Policy},
     clock::Timestamp,
     lease::LeaseId,
     quota::{Quota, Unit, Window},
-    rules::{RecordId, Sync},
     store::{StoreError, key::CellKey},
 };
 
@@ -21,7 +21,7 @@ fn call(charging: Charging, hits: Hits, admitted: bool) -> (Call, Verdicts) {
     let quota = Quota { limit: 10, window: Window::of(Unit::Hour) };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &Parameters::default());
     let record = RecordId::alone(Algorithm::Concurrency);
-    let ask = Ask { descriptor: 0, record, policy, hits, vetoes: true, sync: Sync::Strict };
+    let ask = Ask { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
     let verdict = Verdict {
         admitted,
         remaining: 0,

@@ -13,8 +13,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{Protocol, names::NamedClients};
 use crate::{
+    redact,
     settings::{ClientSettings, TlsFile, TlsSettings},
-    shown,
 };
 
 /// Why a port has no TLS. Tells nothing of what is in a file.
@@ -75,7 +75,7 @@ impl Version {
         protocol: Protocol,
     ) -> Result<Arc<ServerConfig>, TlsError> {
         let fails = |file, path: &Path| {
-            let (flag, path) = (settings.flag(file), shown::path(path));
+            let (flag, path) = (settings.flag(file), redact::path(path));
             move |reason: String| TlsError { flag, path, reason }
         };
         let chain =

@@ -1,8 +1,8 @@
 //! TLS whose certificates change while it is used.
 
 mod files;
-mod follow;
 mod names;
+mod reload;
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 pub use self::files::TlsError;
-use self::{files::Version, follow::Follower};
+use self::{files::Version, reload::Follower};
 use crate::{
     metrics::{self, Handshake},
     settings::{Port, TlsSettings},

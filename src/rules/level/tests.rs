@@ -3,7 +3,10 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use crate::rules::{Derived, Limit, Sync};
+use crate::{
+    SyncMode,
+    rules::{Derived, Limit},
+};
 
 /// A configured descriptor: key, value and what is below it.
 #[derive(Clone, Debug)]
@@ -23,7 +26,7 @@ impl Stated {
 fn rule(name: &str) -> Arc<Rule> {
     Arc::new(Rule {
         limit: Limit::Unlimited,
-        sync: Sync::Strict,
+        sync: SyncMode::Strict,
         on_store_error: None,
         name: name.into(),
         replaces: Box::default(),

@@ -3,7 +3,10 @@
 use proptest::{prelude::*, sample::select};
 
 use super::*;
-use crate::rules::{Derived, Domain, Level, Limit, Matcher, Node, Rule, Rules, Segment, Sync, Value};
+use crate::{
+    SyncMode,
+    rules::{Derived, Domain, Level, Limit, Matcher, Node, Rule, Rules, Segment, Value},
+};
 
 /// What an entry says: its domain, its pairs, and when it ends.
 type Stated = (&'static str, Vec<(&'static str, &'static str)>, Option<u64>);
@@ -106,7 +109,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             Segment { key: (*key).into(), stated: (*key).into(), value: Value::Open, value_to_metric: false };
         let rule = Rule {
             limit: Limit::Unlimited,
-            sync: Sync::Strict,
+            sync: SyncMode::Strict,
             on_store_error: None,
             name: "".into(),
             replaces: [].into(),

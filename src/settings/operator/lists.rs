@@ -94,8 +94,8 @@ impl BanFlags {
 
 /// Reads the name of an entry, which becomes a part of a path.
 fn id(text: &str) -> Result<String, String> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    match !text.is_empty() && text.bytes().all(is_plain) {
+    let is_printable = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    match !text.is_empty() && text.bytes().all(is_printable) {
         true => Ok(text.to_owned()),
         false => Err("expected an id as `tollgate ban list` tells it".to_owned()),
     }

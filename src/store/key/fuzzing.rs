@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::CellKey;
-use crate::{algorithm::Algorithm, descriptor::Entry, fuzzing::Piecemeal, rules::RecordId};
+use crate::{RecordId, algorithm::Algorithm, descriptor::Entry, fuzzing::Piecemeal};
 
 /// What makes a name.
 #[derive(Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher as _};
 
 use foldhash::quality::RandomState;
 
-use crate::rules::RecordId;
+use crate::RecordId;
 
 /// The longest name that is kept within its slot, in bytes.
 const SHORT: usize = 38;

@@ -232,7 +232,7 @@ fn hash_at(slots: &Slab<Slot>, hasher: &RandomState, at: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{algorithm::Algorithm, rules::RecordId};
+    use crate::{RecordId, algorithm::Algorithm};
 
     #[test]
     fn counters_that_come_and_go_leave_the_index_as_large_as_it_was() {

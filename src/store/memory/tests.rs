@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::{
+    RecordId, SyncMode,
     algorithm::{Algorithm, Parameters},
     descriptor::Entry,
     quota::{Quota, Unit, Window},
-    rules::{RecordId, Sync},
     store::key::CellKey,
 };
 
@@ -14,7 +14,7 @@ fn call(value: &str, limit: u32, unit: Unit) -> Call {
     let quota = Quota { limit, window: Window::of(unit) };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: Sync::Strict };
+    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
     Call::new(Charging::EachForItself, key, ask)
 }
 
@@ -61,7 +61,7 @@ fn a_log_weighs_as_much_as_its_hits() {
     let policy = Policy::new(Algorithm::SlidingWindowLog, Quota { limit: 1_000, window }, &parameters);
     let policy = policy.expect("valid");
     let record = RecordId::alone(Algorithm::SlidingWindowLog);
-    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: Sync::Strict };
+    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
     let call = |value: &str| {
         let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
         Call::new(Charging::EachForItself, key, ask)

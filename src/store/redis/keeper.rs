@@ -12,26 +12,25 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
+
 use super::{connection::State, target::Target};
-use crate::{
-    metrics::{Link, RedisConnection},
-    store::chance::jittered,
-};
+use crate::metrics::{Link, RedisConnection};
 
-/// The pause after a first failed attempt to connect; it doubles with each further one.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// Pause after a first failed attempt to connect.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 
-/// The longest pause between attempts to connect: how late a server that is back may be noticed.
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// Longest pause between attempts to connect: the delay with which a recovered server may be noticed.
+const MAX_BACKOFF: Duration = Duration::from_millis(200);
 
-/// How long a connection has to last before it is told that there is one again.
-const CALM: Duration = Duration::from_secs(2);
+/// Time that a connection has to last before its recovery is logged.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
 
-/// Between two looks whether the server still answers on the connection.
-const PROBE_EVERY: Duration = Duration::from_millis(500);
+/// Interval of the probes of an open connection.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long the server may take to answer a look. A peer that is gone without a word is noticed by this, however
-/// few or impatient the callers are.
+/// Deadline of a probe. It detects a peer that vanished without closing the connection, however few the calls and however
+/// short their deadlines are.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The task behind a connection.
@@ -41,21 +40,19 @@ pub(super) struct Keeper {
     breaks: watch::Receiver<u64>,
     /// How many connections there were.
     number: u64,
-    /// Whether the last line said that there is no connection: each outage is told once, not each attempt to end
-    /// it.
-    is_told: bool,
+    outage: OutageLog,
     counted: RedisConnection,
 }
 
 impl Keeper {
     pub(super) fn new(target: Target, report: watch::Sender<State>, breaks: watch::Receiver<u64>) -> Self {
         let counted = RedisConnection::begin();
-        Self { target, report, breaks, number: 0, is_told: false, counted }
+        Self { target, report, breaks, number: 0, outage: OutageLog::default(), counted }
     }
 
     /// Connects, and connects again whenever the connection is found broken, until nobody holds a handle.
     pub(super) async fn keep_connected(mut self) {
-        let mut pause = SHORTEST_PAUSE;
+        let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
         loop {
             match self.target.connect().await {
                 Ok(connection) => {
@@ -64,25 +61,24 @@ impl Keeper {
                         return;
                     }
                     self.report.send_replace(State::Down("the connection broke".into()));
-                    if !self.is_told {
-                        tracing::warn!(server = %self.target, "the connection to Redis broke");
+                    if self.outage.failed() {
+                        tracing::warn!(server = %self.target, "Redis connection lost");
                     }
-                    // One that breaks at once, as on a server that takes no writes, is no reason to hurry.
-                    if begun.elapsed() > LONGEST_PAUSE {
-                        pause = SHORTEST_PAUSE;
+                    // A connection that breaks at once, as to a server that takes no writes, does not reset the backoff.
+                    if begun.elapsed() > MAX_BACKOFF {
+                        backoff.reset();
                     }
                 }
                 Err(error) => {
-                    if !self.is_told {
-                        tracing::warn!(server = %self.target, %error, "can't connect to Redis");
+                    if self.outage.failed() {
+                        tracing::warn!(server = %self.target, %error, "Redis connection failed");
                     }
                     self.report.send_replace(State::Down(error.to_string()));
                 }
             }
             self.counted.becomes(Link::Down);
-            self.is_told = true;
             tokio::select! {
-                () = sleep(jittered(pause)) => pause = pause.saturating_mul(2).min(LONGEST_PAUSE),
+                () = sleep(backoff.pause()) => {}
                 // Ends when no handle is left.
                 () = async { while self.breaks.changed().await.is_ok() {} } => return,
             }
@@ -95,13 +91,13 @@ impl Keeper {
         loop {
             let server = self.target.to_string();
             self.counted.becomes(Link::Up);
-            let Self { target, report, breaks, number, is_told, .. } = &mut *self;
+            let Self { target, report, breaks, number, outage, .. } = &mut *self;
             *number = number.saturating_add(1);
             report.send_replace(State::Up(connection.clone(), *number));
-            let praise = async {
-                sleep(CALM).await;
-                if std::mem::take(is_told) {
-                    tracing::info!(%server, "connected to Redis again");
+            let settled = async {
+                sleep(SETTLE_TIME).await;
+                if outage.recovered() {
+                    tracing::info!(%server, "Redis connection recovered");
                 }
                 pending::<Infallible>().await
             };
@@ -109,7 +105,7 @@ impl Keeper {
                 broke = breaks.wait_for(|broken| broken >= number) => return broke.map(drop),
                 () = silence(connection.clone()) => return Ok(()),
                 other = target.moved() => connection = other,
-                never = praise => match never {},
+                never = settled => match never {},
             }
         }
     }
@@ -119,7 +115,7 @@ impl Keeper {
 async fn silence(mut connection: MultiplexedConnection) {
     let ping = cmd("PING");
     loop {
-        sleep(PROBE_EVERY).await;
+        sleep(PROBE_INTERVAL).await;
         // An error that the server answers is a value here, and a sign of life too.
         if !matches!(timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await, Ok(Ok(_))) {
             return;

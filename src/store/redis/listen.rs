@@ -9,22 +9,24 @@ use tokio::{
     time::{Instant, interval, sleep, timeout},
 };
 
+use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
+
 use super::{
     RedisSettings, RedisStore, access::Access, address::Address, sentinels::Sentinels, target::ConnectError,
     topology::Topology,
 };
-use crate::store::{StoreError, chance::jittered};
+use crate::store::StoreError;
 
-/// How long a connection may take, or an answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two looks whether the server still answers.
-const PROBE_EVERY: Duration = Duration::from_secs(2);
-/// How long a connection has to last before the next break of it is news.
-const CALM: Duration = Duration::from_secs(10);
-/// The pause after a first failure; it doubles with each further one.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest of these pauses.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Deadline for a connection, and for a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval of the probes of the connection.
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+/// Time that a subscription has to last before its next failure is logged.
+const SETTLE_TIME: Duration = Duration::from_secs(10);
+/// Pause after a first failure.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
+/// Longest pause between attempts.
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Where to hear what is published: any node of a cluster knows, and whatever follows a master.
 pub(super) enum Ears {
@@ -46,23 +48,23 @@ impl RedisStore {
         heard: impl Fn(),
     ) -> Result<Infallible, StoreError> {
         let mut ears = settings.ears()?;
-        let (mut pause, mut is_told) = (SHORTEST_PAUSE, false);
+        let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
+        let mut outage = OutageLog::default();
         loop {
             let begun = Instant::now();
             let error = match self.hear(&mut ears, channel, &heard).await {
                 Ok(never) => match never {},
                 Err(error) => error,
             };
-            // One that breaks soon is no reason to hurry, nor to tell it again.
-            if begun.elapsed() > CALM {
-                (pause, is_told) = (SHORTEST_PAUSE, false);
+            // A subscription that breaks soon neither resets the backoff nor is logged again.
+            if begun.elapsed() > SETTLE_TIME {
+                backoff.reset();
+                outage = OutageLog::default();
             }
-            if !is_told {
-                tracing::warn!(%error, "changes of rules and lists are polled: they can't be heard of");
-                is_told = true;
+            if outage.failed() {
+                tracing::warn!(%error, "pub/sub subscription failed; polling for changes");
             }
-            sleep(jittered(pause)).await;
-            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+            sleep(backoff.pause()).await;
         }
     }
 
@@ -78,7 +80,7 @@ impl RedisStore {
         within(connection.subscribe(channel)).await?;
         heard();
         let (mut sink, mut messages) = connection.split();
-        let mut probes = interval(PROBE_EVERY);
+        let mut probes = interval(PROBE_INTERVAL);
         loop {
             select! {
                 message = messages.next() => match message {
@@ -113,7 +115,7 @@ impl RedisStore {
 }
 
 async fn within<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(broken("no answer in time")))
+    timeout(RESPONSE_TIMEOUT, answer).await.unwrap_or_else(|_| Err(broken("no answer in time")))
 }
 
 fn broken(why: &'static str) -> RedisError {

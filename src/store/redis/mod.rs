@@ -1,6 +1,6 @@
 //! Counters in Redis.
 //!
-//! A call is decided in one step by the script in `lua/`, on the keys of one hash tag; an `EVALSHA` has several calls
+//! A call is decided in one step by the script in `lua/decide/`, on the keys of one hash tag; an `EVALSHA` has several calls
 //! where it can. A charge is never sent twice: only answers that say that nothing was charged lead to another attempt.
 //! Those are `NOSCRIPT`, and the redirections of a cluster.
 //!
@@ -13,7 +13,6 @@ mod address;
 mod batcher;
 mod cluster;
 mod command;
-mod condition;
 mod connection;
 mod keeper;
 mod listen;
@@ -31,12 +30,12 @@ use std::{sync::Arc, time::Duration};
 
 use ::redis::{ErrorKind, ServerErrorKind};
 use tokio::time::{Instant, timeout};
+use tollgate_runtime::outage::SharedOutageLog;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub use self::script::fuzzing::replies;
 use self::{
     batcher::{Request, Terms},
-    condition::Condition,
     connection::SendError,
     topology::Topology,
 };
@@ -63,7 +62,27 @@ pub struct RedisStore {
 struct Shared {
     servers: Topology,
     terms: Terms,
-    condition: Condition,
+    outage: SharedOutageLog,
+}
+
+/// Shortest time between two outages that are logged: a store that fails now and then is logged now and then.
+const OUTAGE_LOG_GAP: Duration = Duration::from_secs(10);
+
+/// Time without a failure after which an outage counts as over: while a shard of a cluster is lost, the others decide
+/// between its failures.
+const OUTAGE_SETTLE_TIME: Duration = Duration::from_secs(1);
+
+impl Shared {
+    /// Logs when Redis begins to fail, and when it has recovered.
+    fn log_outage(&self, error: Option<&StoreError>) {
+        match error {
+            Some(error) if self.outage.failed() => {
+                tracing::warn!(%error, "Redis unavailable; applying on_store_error policies");
+            }
+            None if self.outage.recovered() => tracing::info!("Redis recovered"),
+            Some(_) | None => {}
+        }
+    }
 }
 
 /// Which clock the script decides by.
@@ -93,7 +112,11 @@ impl RedisStore {
     pub fn open_with(settings: &RedisSettings, later: Later) -> Result<Self, StoreError> {
         let terms = settings.terms(later);
         let servers = settings.open(&terms)?;
-        let shared = Arc::new(Shared { servers, terms, condition: Condition::default() });
+        let shared = Arc::new(Shared {
+            servers,
+            terms,
+            outage: SharedOutageLog::new(OUTAGE_LOG_GAP, OUTAGE_SETTLE_TIME),
+        });
         Ok(Self { shared, clock: ScriptClock::Server })
     }
 
@@ -133,7 +156,7 @@ impl RedisStore {
             let waited = deadline.saturating_duration_since(request.made_at);
             refusal::told(error, waited)
         });
-        shared.condition.note(verdicts.as_ref().err());
+        shared.log_outage(verdicts.as_ref().err());
         verdicts
     }
 

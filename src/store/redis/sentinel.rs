@@ -11,7 +11,7 @@ use super::{
     sentinels::{Named, Sentinels},
     target::ConnectError,
 };
-use crate::store::chance::jittered;
+use tollgate_runtime::backoff::lengthened;
 
 /// How long a server may take to say what it is.
 const ROLE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -71,7 +71,7 @@ impl Master {
         // Each is told once.
         let mut told = None;
         loop {
-            sleep(jittered(ASK_EVERY)).await;
+            sleep(lengthened(ASK_EVERY)).await;
             // That no sentinel answers says nothing about the master.
             let Ok(all) = self.sentinels.ask().await else { continue };
             if let Some(same) = all.iter().find(|named| self.address.as_ref() == Some(&named.address)) {

@@ -24,7 +24,7 @@ use super::{
     topology::Topology,
 };
 use crate::{
-    shown,
+    redact,
     store::{Later, StoreError},
 };
 
@@ -125,7 +125,7 @@ impl RedisSettings {
 
     fn certificates(&self) -> Result<TlsCertificates, StoreError> {
         let read = |path: &Path| {
-            fs::read(path).map_err(|error| StoreError::Refused(format!("{}: {error}", shown::path(path))))
+            fs::read(path).map_err(|error| StoreError::Refused(format!("{}: {error}", redact::path(path))))
         };
         let client_tls = match &self.client_certificate {
             Some((certificate, key)) => {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs};
 use serde_json::{Map, Value, json};
 use tollgate::settings;
 
-use super::{judge, network, python, yaml};
+use super::{consistency_check, network, python, yaml};
 use crate::support::tollgate::project;
 
 /// A file, held to what Envoy Gateway knows.
@@ -105,7 +105,7 @@ fn envoy_gateway_makes_a_sound_deployment() {
     let values = checked("values.yaml");
     let deployment = made(&values);
     let documents = python(&["tests/deploy/manifests.py"], deployment.to_string().into_bytes());
-    assert_eq!(judge::of_pods(documents.as_array().expect("a list")), [""; 0]);
+    assert_eq!(consistency_check::of_pods(documents.as_array().expect("a list")), [""; 0]);
     let update = &deployment["spec"]["strategy"]["rollingUpdate"];
     assert_eq!((&update["maxUnavailable"], &update["maxSurge"]), (&json!(0), &json!(1)));
     let pod = &deployment["spec"]["template"]["spec"];

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{OVERLAYS, built, find, judge};
+use super::{OVERLAYS, built, consistency_check, find};
 
 /// A document by kind and name, the place in it, and what it becomes (nothing: it is removed).
 type Mutation = (&'static str, &'static str, &'static str, Option<Value>);
@@ -71,15 +71,15 @@ fn mutate(document: &mut Value, place: &str, value: Option<Value>) {
 #[test]
 fn every_broken_field_is_told() {
     let sound = built(OVERLAYS[0]);
-    assert_eq!(judge::problems(sound), [""; 0]);
+    assert_eq!(consistency_check::problems(sound), [""; 0]);
     for (kind, name, place, value) in mutations() {
         let mut broken = sound.to_vec();
         assert!(find(&broken, kind, name).is_some(), "no {kind}/{name}");
         let document = broken
             .iter_mut()
-            .find(|document| document["kind"] == kind && judge::plain_name(document) == name)
+            .find(|document| document["kind"] == kind && consistency_check::plain_name(document) == name)
             .expect("found before");
         mutate(document, place, value);
-        assert!(!judge::problems(&broken).is_empty(), "nobody tells of {kind}/{name}{place}");
+        assert!(!consistency_check::problems(&broken).is_empty(), "nobody tells of {kind}/{name}{place}");
     }
 }

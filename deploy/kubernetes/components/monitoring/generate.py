@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes prometheus-rule.yaml anew from the alerts in deploy/prometheus, which Kubernetes wants inside of an object."""
+"""Regenerates prometheus-rule.yaml: the alerts of deploy/prometheus as a PrometheusRule object."""
 
 import pathlib
 
 here = pathlib.Path(__file__).parent
 alerts = (here / "../../../prometheus/alerts.yaml").read_text(encoding="utf-8")
 groups = alerts[alerts.index("groups:\n") :]
-head = """# Made of deploy/prometheus/alerts.yaml by generate.py; a test says when it is to be run again.
+head = """# Generated from deploy/prometheus/alerts.yaml by generate.py; a test fails when it is stale.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes one cluster of the nodes in NODES (host:port, the masters first), with a replica for each master; does nothing if
-# they are one already.
+# Creates one cluster of the nodes in NODES (host:port, the masters first), with a replica for each master; does nothing
+# if they already form one.
 set -eu
 
 ask() {
@@ -15,12 +15,12 @@ for node in $NODES; do
         echo "waiting for $node"
         sleep 1
     done
-    # Nodes are told of each other by address.
+    # redis-cli announces nodes by address.
     addresses="$addresses $(getent ahostsv4 "${node%:*}" | head -n 1 | cut -d ' ' -f 1):${node##*:}"
 done
 
 if ask "${NODES%% *}" cluster info | grep -q '^cluster_slots_assigned:16384'; then
-    # Whose nodes may have to find each other again: start.sh.
+    # Its nodes may have to rediscover each other: see start.sh.
     for node in $NODES; do
         until ask "$node" cluster info | grep -q '^cluster_state:ok'; do
             echo "waiting for the cluster at $node"

@@ -1,19 +1,19 @@
 #!/bin/sh
-# Starts a node of the cluster, and sees to it that the nodes in NODES (host:port) find each other again: who starts anew has
-# another address, and where all do so at once, nobody knows where anybody is.
+# Starts a node of the cluster, and reintroduces the nodes in NODES (host:port) to each other: a restarted node has a new
+# address, and when all restart at once, no node knows the address of another.
 #
 # usage: start.sh [FLAG OF REDIS...]
 set -eu
 
 port=${PORT:-6379}
-# What the others are told.
+# The address that is announced to the other nodes.
 address=${ADDRESS:-$(hostname -i | cut -d ' ' -f 1)}
 
 meet() {
-    # $$ is what becomes the server.
+    # $$ becomes the server (exec below).
     while sleep 5 && kill -0 $$ 2>/dev/null; do
         known=$(timeout 2 redis-cli -p "$port" cluster nodes 2>/dev/null) || continue
-        # Who knows nobody is part of no cluster yet; create.sh wants it so.
+        # A node that knows no other is not part of a cluster yet; create.sh requires that.
         [ "$(echo "$known" | wc -l)" -gt 1 ] || continue
         for node in $NODES; do
             there=$(getent ahostsv4 "${node%:*}" | head -n 1 | cut -d ' ' -f 1)
@@ -21,8 +21,8 @@ meet() {
             case "$known" in
             *" $there:${node##*:}@"*) continue ;;
             esac
-            # DNS may still have the address of a pod that is gone, which another cluster's pod has by now: who is met
-            # becomes one with this cluster, for ever. So nobody is whose id is not known.
+            # DNS may still return the address of a deleted pod, which a pod of another cluster may have now, and CLUSTER
+            # MEET would merge the two clusters for good. Only nodes with a known id are met.
             id=$(timeout 2 redis-cli -h "$there" -p "${node##*:}" cluster myid 2>/dev/null) || continue
             case "$known" in
             *"${id:-nobody} "*) redis-cli -p "$port" cluster meet "$there" "${node##*:}" >/dev/null || true ;;

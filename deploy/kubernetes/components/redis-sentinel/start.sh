@@ -1,6 +1,6 @@
 #!/bin/sh
-# Starts a Redis or a sentinel: `start.sh redis` or `start.sh sentinel`. SELF is where it is reached (host:port), SENTINELS
-# are all sentinels, FIRST is the Redis that is the master while no sentinel knows one. What it writes goes to DATA.
+# Starts a Redis or a sentinel: `start.sh redis` or `start.sh sentinel`. SELF is its own address (host:port), SENTINELS are
+# all sentinels, FIRST is the Redis that is the master while no sentinel knows one. DATA is the directory for its files.
 set -eu
 
 self_host=${SELF%:*}
@@ -28,7 +28,7 @@ redis)
     exec redis-server "$@"
     ;;
 sentinel)
-    # Names, not addresses: those of pods change.
+    # Names instead of addresses, since the addresses of pods change.
     cat >"$DATA/sentinel.conf" <<CONF
 port $self_port
 dir $DATA

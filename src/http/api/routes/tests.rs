@@ -10,7 +10,7 @@ use crate::{
     control::{Control, RulesSource, RulesStatus},
     http::StoreFacts,
     limiter::{Counters, Modes},
-    server::Readiness,
+    readiness::Readiness,
     store::{MemoryStore, Store},
 };
 

@@ -231,10 +231,10 @@ fn group_at(waiting: &VecDeque<Waiting>, gone: u64, place: u64) -> Option<&Group
 /// charged each for itself, and each is asked once. What gives back is made alone, as is what is kept hit by hit.
 fn can_be_joined(call: &Call) -> bool {
     let [cell] = call.cells.as_slice() else { return false };
-    let is_plain =
+    let is_printable =
         |ask: &Ask| matches!(ask.hits, Hits::Peek | Hits::Charge(_)) && !ask.policy.algorithm().has_own_key();
     call.charging == Charging::EachForItself
-        && cell.asks.iter().all(|ask| is_plain(ask) && cell.asks_once(ask.record))
+        && cell.asks.iter().all(|ask| is_printable(ask) && cell.asks_once(ask.record))
 }
 
 #[cfg(test)]

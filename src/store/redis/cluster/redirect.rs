@@ -8,10 +8,11 @@ use std::{iter, time::Duration};
 use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use tollgate_runtime::backoff::Backoff;
+
 use super::{Cluster, table::Route};
 use crate::store::{
     call::{Call, Verdicts},
-    chance::jittered,
     redis::{
         address::Address,
         batcher::{Request, Terms},
@@ -22,10 +23,10 @@ use crate::store::{
 
 /// The first pause before another attempt while a slot is on its way from one node to another, or nodes disagree;
 /// it doubles with each further one.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(1);
 
 /// The longest of these pauses.
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+const MAX_BACKOFF: Duration = Duration::from_millis(20);
 
 /// Redirections that are followed without a pause.
 const HOPS_AT_ONCE: u32 = 3;
@@ -50,12 +51,12 @@ pub(super) enum Next {
 /// The redirections of one command.
 pub(super) struct Hops {
     taken: u32,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 impl Hops {
     pub(super) const fn new() -> Self {
-        Self { taken: 0, pause: SHORTEST_PAUSE }
+        Self { taken: 0, backoff: Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF) }
     }
 
     /// Takes note of another one, pauses if there are many, and says no when there are too many.
@@ -69,8 +70,7 @@ impl Hops {
             return false;
         }
         if matches!(next, Next::OwnerInAMoment | Next::OwnerOnceKnown) || self.taken > HOPS_AT_ONCE {
-            sleep(jittered(self.pause)).await;
-            self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
+            sleep(self.backoff.pause()).await;
         }
         true
     }

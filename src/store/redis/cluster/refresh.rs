@@ -13,38 +13,40 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use tollgate_runtime::{
+    backoff::{Backoff, lengthened},
+    outage::OutageLog,
+};
+
 use super::{
     Phase, Shared,
     ask::ask,
     slots::{self, Range, SLOTS},
     table::Route,
 };
-use crate::store::{
-    chance::jittered,
-    redis::{address::Address, connection::Connection},
-};
+use crate::store::redis::{address::Address, connection::Connection};
 
 /// How long masters may take to be reached.
 const REACH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long nodes are waited for before another one is asked too.
-const PATIENCE: Duration = Duration::from_millis(150);
+const NODE_TIMEOUT: Duration = Duration::from_millis(150);
 
 /// Answers that don't have all slots before the best of them is believed.
-const PARTIAL: usize = 3;
+const MAX_PARTIAL_VIEWS: usize = 3;
 
 /// The shortest time between two readings, whatever happens. It doubles with each one that changes nothing.
-const SHORTEST: Duration = Duration::from_millis(100);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 
 /// What it doubles up to: how late a promotion may be noticed.
-const AMISS: Duration = Duration::from_millis(700);
+const MAX_BACKOFF: Duration = Duration::from_millis(700);
 
 /// Between two looks whether something is amiss; and after so long without a reason to read, the next one is not put
 /// off for those before it.
-const LOOK: Duration = Duration::from_millis(150);
+const CHECK_INTERVAL: Duration = Duration::from_millis(150);
 
 /// The longest time between two readings.
-const LONGEST: Duration = Duration::from_secs(12);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(12);
 
 /// Reads the slots when somebody asks for it, when something is amiss, and now and then, until nobody is left to
 /// ask.
@@ -61,13 +63,13 @@ pub(super) async fn keep_current(
 }
 
 async fn keep_reading(shared: Arc<Shared>, mut wanted: watch::Receiver<()>, report: watch::Sender<Phase>) {
-    let mut is_told = false;
-    let mut pause = SHORTEST;
+    let mut outage = OutageLog::default();
+    let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
     let mut known = Vec::new();
     let begin = fastrand::usize(..=usize::from(u8::MAX));
     for turn in begin.. {
         let mut reading = pin!(read_slots(&shared, turn));
-        let read = match timeout(shared.terms.timeout.max(PATIENCE), &mut reading).await {
+        let read = match timeout(shared.terms.timeout.max(NODE_TIMEOUT), &mut reading).await {
             Ok(read) => read,
             Err(_) => {
                 // Calls wait for the first reading, but not one after the other for as long as it takes.
@@ -79,29 +81,29 @@ async fn keep_reading(shared: Arc<Shared>, mut wanted: watch::Receiver<()>, repo
         match read {
             Ok(ranges) => {
                 if ranges != known {
-                    pause = SHORTEST;
+                    backoff.reset();
                 }
                 take_over(&shared, &ranges, &report).await;
                 known = ranges;
-                if is_told {
-                    tracing::info!("the slots of the Redis cluster can be read again");
+                if outage.recovered() {
+                    tracing::info!("Redis cluster slots readable again");
                 }
             }
             Err(reason) => {
-                if !is_told {
-                    tracing::warn!(%reason, "can't read the slots of the Redis cluster");
+                if outage.failed() {
+                    tracing::warn!(%reason, "Redis cluster slots unreadable");
                 }
                 give_up(&report, reason);
             }
         }
-        is_told = failed;
-        sleep(jittered(pause)).await;
+        sleep(backoff.pause()).await;
         let begun = Instant::now();
         if wait(&shared, &mut wanted, failed, &report).await.is_err() {
             return;
         }
-        let was_calm = begun.elapsed() > LOOK.saturating_mul(2);
-        pause = if was_calm { SHORTEST } else { pause.saturating_mul(2).min(AMISS) };
+        if begun.elapsed() > CHECK_INTERVAL.saturating_mul(2) {
+            backoff.reset();
+        }
     }
 }
 
@@ -134,11 +136,11 @@ async fn wait(
     report: &watch::Sender<Phase>,
 ) -> Result<(), watch::error::RecvError> {
     let begun = Instant::now();
-    let longest = jittered(LONGEST);
+    let longest = lengthened(REFRESH_INTERVAL);
     loop {
         tokio::select! {
             changed = wanted.changed() => return changed,
-            () = sleep(jittered(LOOK)) => {}
+            () = sleep(lengthened(CHECK_INTERVAL)) => {}
         }
         let is_amiss =
             failed || !matches!(&*report.borrow(), Phase::Reached) || !shared.table.lock().is_sound();
@@ -155,13 +157,13 @@ async fn read_slots(shared: &Shared, turn: usize) -> Result<Vec<Range>, String> 
     let mut asked = FuturesUnordered::new();
     let mut reason = String::new();
     let (mut best, mut partial) = (Vec::new(), 0_usize);
-    while partial < PARTIAL {
+    while partial < MAX_PARTIAL_VIEWS {
         match nodes.next() {
             Some((node, connection)) => asked.push(ask(shared, node, connection)),
             None if asked.is_empty() => break,
             None => {}
         }
-        match timeout(PATIENCE, asked.next()).await {
+        match timeout(NODE_TIMEOUT, asked.next()).await {
             Ok(Some(Ok(ranges))) => {
                 if slots::covered(&ranges) >= SLOTS {
                     return Ok(ranges);

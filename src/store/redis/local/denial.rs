@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
+    SyncMode,
     algorithm::{Algorithm, Verdict},
     descriptor::Hits,
-    rules::Sync,
     store::call::Ask,
 };
 
@@ -34,8 +34,8 @@ impl Denial {
     pub(super) fn new(ask: &Ask, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
         let Hits::Charge(hits) = ask.hits else { return None };
         let longest = match ask.sync {
-            Sync::Strict => LONGEST,
-            Sync::Leased => LONGEST_LEASED,
+            SyncMode::Strict => LONGEST,
+            SyncMode::Leased => LONGEST_LEASED,
         };
         let stands = if verdict.admitted { longest } else { longest.min(verdict.retry_after) };
         let until = sent_at.checked_add(stands)?;

@@ -8,7 +8,7 @@ use std::{hash::BuildHasher as _, mem};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
-use crate::{rules::RecordId, store::key::CellKey};
+use crate::{RecordId, store::key::CellKey};
 
 /// Counters in one half at the most.
 const HALF: usize = 32_768;

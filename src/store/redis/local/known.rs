@@ -10,10 +10,10 @@ use super::{
     reserve::{Leftover, Reserve},
 };
 use crate::{
+    SyncMode,
     algorithm::{Charging, Policy, Verdict, Wish},
     descriptor::Hits,
     metrics::{self, Way},
-    rules::Sync,
     store::call::{Ask, Call, Calls, Cell, Verdicts},
 };
 
@@ -47,7 +47,7 @@ impl Account {
         if self.policy != ask.policy {
             return None;
         }
-        let reserve = self.reserve.as_mut().filter(|_| ask.sync == Sync::Leased);
+        let reserve = self.reserve.as_mut().filter(|_| ask.sync == SyncMode::Leased);
         if let Some(verdict) = reserve.and_then(|reserve| reserve.spend(ask.hits, now)) {
             return Some((verdict, Way::Lease));
         }
@@ -69,7 +69,7 @@ impl Known {
     /// Notes that a call comes, for those of its counters that may be charged ahead.
     pub(super) fn expect(&mut self, call: &Call, now: Instant) {
         for (cell, ask) in call.asks_with_cells() {
-            if ask.sync == Sync::Strict || ask.policy.algorithm().has_own_key() {
+            if ask.sync == SyncMode::Strict || ask.policy.algorithm().has_own_key() {
                 continue;
             }
             let new = || Account::new(ask.policy);
@@ -195,7 +195,7 @@ impl Known {
             *account = Account::new(ask.policy);
         }
         account.denial = denial;
-        if ask.sync == Sync::Strict {
+        if ask.sync == SyncMode::Strict {
             return;
         }
         let reserve = account.reserve.get_or_insert_with(|| Box::new(Reserve::new(sent_at)));
@@ -228,7 +228,7 @@ impl Known {
         for (Name { cell, record }, leftover) in mem::take(&mut self.leftovers) {
             if let Some(hits) = leftover.hits(now) {
                 let policy = leftover.policy;
-                let ask = Ask { descriptor: 0, record, policy, hits, vetoes: false, sync: Sync::Strict };
+                let ask = Ask { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
                 calls.push(Call::new(Charging::EachForItself, cell, ask));
             }
         }

@@ -21,8 +21,8 @@ use tokio::{sync::Notify, time::Instant};
 use self::known::Known;
 use super::script::Outcome;
 use crate::{
+    SyncMode,
     algorithm::{Charging, Wish},
-    rules::Sync,
     store::{
         Later,
         call::{Ask, Call, Calls, Cell, Verdicts},
@@ -75,13 +75,13 @@ impl Local {
 
     /// Decides a call that was looked at before, if what is known suffices by now: where there may be tokens.
     pub(super) fn decide_again(&self, call: &Call, now: Instant) -> Option<Verdicts> {
-        let may_have_tokens = call.asks().any(|ask| ask.sync == Sync::Leased);
+        let may_have_tokens = call.asks().any(|ask| ask.sync == SyncMode::Leased);
         may_have_tokens.then(|| self.state.lock().known.decide(call, now)).flatten()
     }
 
     /// What to charge ahead together with a call.
     pub(super) fn wishes(&self, call: &Call, now: Instant) -> Wishes {
-        if call.asks().all(|ask| ask.sync == Sync::Strict) {
+        if call.asks().all(|ask| ask.sync == SyncMode::Strict) {
             return Wishes::new();
         }
         let mut state = self.state.lock();
@@ -97,7 +97,7 @@ impl Local {
     pub(super) fn learn(&self, call: &Call, sent_at: Instant, outcome: &Outcome) {
         let Some(verdicts) = outcome.verdicts.last() else { return };
         let is_denied = verdicts.iter().any(|(_, verdict)| !verdict.admitted);
-        let is_usual = |ask: &Ask| ask.sync == Sync::Strict && !ask.hits.gives_back();
+        let is_usual = |ask: &Ask| ask.sync == SyncMode::Strict && !ask.hits.gives_back();
         let mut state = self.state.lock();
         if !is_denied && state.known.is_empty() && call.asks().all(is_usual) {
             return;

@@ -4,11 +4,11 @@ use smallvec::SmallVec;
 
 use super::*;
 use crate::{
+    RecordId,
     algorithm::{Algorithm, Parameters, Policy, State, Verdict},
     clock::Timestamp,
     descriptor::{Entry, Hits},
     quota::{Quota, Window},
-    rules::RecordId,
     store::key::CellKey,
 };
 
@@ -20,7 +20,7 @@ fn policy(algorithm: Algorithm, limit: u32) -> Policy {
     Policy::new(algorithm, quota, &Parameters::default()).expect("valid")
 }
 
-fn ask(number: u8, policy: Policy, hits: Hits, sync: Sync) -> Ask {
+fn ask(number: u8, policy: Policy, hits: Hits, sync: SyncMode) -> Ask {
     let record = RecordId::numbered(number, policy.algorithm());
     Ask { descriptor: usize::from(number), record, policy, hits, vetoes: true, sync }
 }
@@ -38,7 +38,7 @@ fn count(state: &State) -> u32 {
     }
 }
 
-fn one(policy: Policy, hits: u64, sync: Sync) -> Call {
+fn one(policy: Policy, hits: u64, sync: SyncMode) -> Call {
     call(Charging::EachForItself, [ask(0, policy, Hits::charge(hits), sync)])
 }
 
@@ -110,8 +110,8 @@ fn a_denial_stands_until_its_time_is_over_and_half_a_second_at_the_most() {
     ] {
         let mut server = Server::new();
         let policy = policy(algorithm, limit);
-        assert!(server.admits(&one(policy, u64::from(limit), Sync::Strict), 0));
-        let more = one(policy, 1, Sync::Strict);
+        assert!(server.admits(&one(policy, u64::from(limit), SyncMode::Strict), 0));
+        let more = one(policy, 1, SyncMode::Strict);
         assert!(!server.admits(&more, 0));
         assert_eq!(server.asked, 2);
         assert!(!server.admits(&more, stands - 1));
@@ -125,9 +125,9 @@ fn a_denial_stands_until_its_time_is_over_and_half_a_second_at_the_most() {
 fn a_cached_denial_tells_what_is_left_of_its_times() {
     let mut server = Server::new();
     let policy = policy(Algorithm::FixedWindow, 1);
-    server.admits(&one(policy, 1, Sync::Strict), 0);
-    let first = server.decide(&one(policy, 1, Sync::Strict), 0)[0];
-    let later = server.decide(&one(policy, 1, Sync::Strict), 300)[0];
+    server.admits(&one(policy, 1, SyncMode::Strict), 0);
+    let first = server.decide(&one(policy, 1, SyncMode::Strict), 0)[0];
+    let later = server.decide(&one(policy, 1, SyncMode::Strict), 300)[0];
     let passed = Duration::from_millis(300);
     let expected = Verdict {
         reset_after: first.reset_after - passed,
@@ -142,11 +142,11 @@ fn a_cached_denial_tells_what_is_left_of_its_times() {
 fn a_denial_covers_as_many_hits_or_more() {
     let mut server = Server::new();
     let policy = policy(Algorithm::TokenBucket, 10);
-    assert!(server.admits(&one(policy, 7, Sync::Strict), 0));
-    assert!(!server.admits(&one(policy, 5, Sync::Strict), 0));
-    let denied = server.decide(&one(policy, 6, Sync::Strict), 0)[0];
+    assert!(server.admits(&one(policy, 7, SyncMode::Strict), 0));
+    assert!(!server.admits(&one(policy, 5, SyncMode::Strict), 0));
+    let denied = server.decide(&one(policy, 6, SyncMode::Strict), 0)[0];
     assert_eq!((server.asked, denied.admitted, denied.over), (2, false, 6));
-    assert!(server.admits(&one(policy, 3, Sync::Strict), 0));
+    assert!(server.admits(&one(policy, 3, SyncMode::Strict), 0));
     assert_eq!(server.asked, 3);
 }
 
@@ -154,7 +154,7 @@ fn a_denial_covers_as_many_hits_or_more() {
 fn a_denial_ends_when_hits_are_given_back_or_the_rule_changes() {
     let mut server = Server::new();
     let strict = |limit, hits| {
-        call(Charging::EachForItself, [ask(0, policy(Algorithm::FixedWindow, limit), hits, Sync::Strict)])
+        call(Charging::EachForItself, [ask(0, policy(Algorithm::FixedWindow, limit), hits, SyncMode::Strict)])
     };
     assert!(server.admits(&strict(2, Hits::charge(2)), 0));
     assert!(!server.admits(&strict(2, Hits::ONE), 0));
@@ -168,7 +168,7 @@ fn a_denial_ends_when_hits_are_given_back_or_the_rule_changes() {
 fn a_look_and_a_refund_are_always_asked() {
     let mut server = Server::new();
     let policy = policy(Algorithm::FixedWindow, 1);
-    let hits = |hits| call(Charging::EachForItself, [ask(0, policy, hits, Sync::Strict)]);
+    let hits = |hits| call(Charging::EachForItself, [ask(0, policy, hits, SyncMode::Strict)]);
     server.admits(&hits(Hits::ONE), 0);
     server.admits(&hits(Hits::ONE), 0);
     for (asked, hits) in [(3, hits(Hits::Peek)), (4, hits(Hits::refund(1)))] {
@@ -184,7 +184,7 @@ fn places_are_always_asked_for() {
     for _ in 0..3 {
         let lease = crate::lease::LeaseId::random();
         let hits = Hits::Acquire { amount: std::num::NonZeroU64::MIN, lease };
-        server.decide(&call(Charging::EachForItself, [ask(0, policy, hits, Sync::Strict)]), 0);
+        server.decide(&call(Charging::EachForItself, [ask(0, policy, hits, SyncMode::Strict)]), 0);
     }
     assert_eq!(server.asked, 3);
 }
@@ -196,7 +196,10 @@ fn counters_that_are_charged_each_for_itself_are_asked_unless_all_are_denied() {
     let both = |charging| {
         call(
             charging,
-            [ask(0, policies[0], Hits::ONE, Sync::Strict), ask(1, policies[1], Hits::ONE, Sync::Strict)],
+            [
+                ask(0, policies[0], Hits::ONE, SyncMode::Strict),
+                ask(1, policies[1], Hits::ONE, SyncMode::Strict),
+            ],
         )
     };
     for asked in 1..=3 {
@@ -213,7 +216,10 @@ fn one_denial_of_counters_that_are_charged_all_or_none_saves_the_call() {
     let both = |first| {
         call(
             Charging::AllOrNone,
-            [ask(0, policies[0], Hits::ONE, Sync::Strict), ask(1, policies[first], Hits::ONE, Sync::Strict)],
+            [
+                ask(0, policies[0], Hits::ONE, SyncMode::Strict),
+                ask(1, policies[first], Hits::ONE, SyncMode::Strict),
+            ],
         )
     };
     assert!(server.admits(&both(1), 0));
@@ -222,7 +228,7 @@ fn one_denial_of_counters_that_are_charged_all_or_none_saves_the_call() {
     assert_eq!((server.asked, &first), (2, &second));
     assert_eq!(first.iter().map(|verdict| verdict.admitted).collect::<Vec<_>>(), [false, true]);
     // The other one alone is not denied.
-    let other = call(Charging::AllOrNone, [ask(1, policies[1], Hits::ONE, Sync::Strict)]);
+    let other = call(Charging::AllOrNone, [ask(1, policies[1], Hits::ONE, SyncMode::Strict)]);
     server.decide(&other, 0);
     assert_eq!(server.asked, 3);
 }
@@ -231,7 +237,7 @@ fn one_denial_of_counters_that_are_charged_all_or_none_saves_the_call() {
 fn what_is_in_demand_is_charged_ahead_and_never_too_much() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
         let mut server = Server::new();
-        let leased = one(policy(algorithm, 1_000), 1, Sync::Leased);
+        let leased = one(policy(algorithm, 1_000), 1, SyncMode::Leased);
         let admitted = (0..3_000).filter(|at| server.admits(&leased, at / 10)).count();
         // A bucket refills five tokens meanwhile.
         let most = if algorithm == Algorithm::TokenBucket { 1_005 } else { 1_000 };
@@ -243,7 +249,7 @@ fn what_is_in_demand_is_charged_ahead_and_never_too_much() {
 #[test]
 fn what_is_rarely_asked_is_not_charged_ahead() {
     let mut server = Server::new();
-    let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, Sync::Leased);
+    let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
     for at in 0..20 {
         assert!(server.admits(&leased, at * 150));
     }
@@ -253,7 +259,7 @@ fn what_is_rarely_asked_is_not_charged_ahead() {
 #[test]
 fn what_is_not_spent_is_given_back_once() {
     let mut server = Server::new();
-    let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, Sync::Leased);
+    let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
     for at in 0..1_000 {
         assert!(server.admits(&leased, at / 10));
     }
@@ -277,7 +283,7 @@ fn what_is_not_spent_is_given_back_once() {
 #[test]
 fn what_counts_no_more_is_not_given_back_and_what_is_old_is_not_spent() {
     let mut server = Server::new();
-    let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, Sync::Leased);
+    let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
     // Up to the window's end.
     for at in 0..1_000 {
         assert!(server.admits(&leased, 29_890 + at / 10));
@@ -296,7 +302,7 @@ fn what_counts_no_more_is_not_given_back_and_what_is_old_is_not_spent() {
 #[test]
 fn a_changed_rule_ends_what_is_held_and_gives_it_back() {
     let mut server = Server::new();
-    let leased = |limit| one(policy(Algorithm::FixedWindow, limit), 1, Sync::Leased);
+    let leased = |limit| one(policy(Algorithm::FixedWindow, limit), 1, SyncMode::Leased);
     for at in 0..1_000 {
         assert!(server.admits(&leased(1_000_000), at / 10));
     }
@@ -316,7 +322,7 @@ fn a_changed_rule_ends_what_is_held_and_gives_it_back() {
 #[test]
 fn what_is_granted_after_the_rule_has_changed_is_given_back() {
     let mut server = Server::new();
-    let leased = |limit| one(policy(Algorithm::FixedWindow, limit), 1, Sync::Leased);
+    let leased = |limit| one(policy(Algorithm::FixedWindow, limit), 1, SyncMode::Leased);
     let (before, after) = (leased(1_000_000), leased(2_000_000));
     server.decide(&before, 0);
     let (_, verdict) = server.ask(&before, 0)[0];
@@ -337,19 +343,19 @@ fn nothing_is_wished_of_a_counter_that_a_call_asks_twice() {
     let server = Server::new();
     let policy = policy(Algorithm::TokenBucket, 1_000_000);
     let hits = [Hits::charge(1), Hits::charge(2)];
-    let twice = call(Charging::EachForItself, hits.map(|hits| ask(0, policy, hits, Sync::Leased)));
+    let twice = call(Charging::EachForItself, hits.map(|hits| ask(0, policy, hits, SyncMode::Leased)));
     for at in 0..100 {
         server.local.decide(&twice, server.at(at));
     }
     assert!(server.local.wishes(&twice, server.at(100)).is_empty());
-    let once = one(policy, 1, Sync::Leased);
+    let once = one(policy, 1, SyncMode::Leased);
     assert!(!server.local.wishes(&once, server.at(100)).is_empty());
 }
 
 #[test]
 fn after_a_failure_nothing_is_known() {
     let mut server = Server::new();
-    let denied = one(policy(Algorithm::FixedWindow, 1), 1, Sync::Strict);
+    let denied = one(policy(Algorithm::FixedWindow, 1), 1, SyncMode::Strict);
     server.admits(&denied, 0);
     server.admits(&denied, 0);
     server.local.forget(&denied);

@@ -6,13 +6,13 @@ use ::redis::Value;
 
 use super::{Run, command, read_replies, unless_error};
 use crate::{
+    RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy, Wish},
     clock::Timestamp,
     descriptor::{Entry, Hits},
     fuzzing::Piecemeal,
     lease::LeaseId,
     quota::{Quota, Window},
-    rules::{RecordId, Sync},
     store::{
         call::{Ask, Call},
         key::CellKey,
@@ -52,11 +52,11 @@ pub fn replies(bytes: &[u8]) {
 
 /// A run as the batcher makes them: more than once only where replaying is agreed on.
 fn run<'a>(call: &'a Call, times: u16, wishes: &'a [Wish]) -> Run<'a> {
-    let is_plain = call.cells.len() == 1
+    let is_printable = call.cells.len() == 1
         && call.charging == Charging::EachForItself
         && call.asks().all(|ask| !ask.hits.gives_back() && !ask.policy.algorithm().has_own_key());
     let wishes = if wishes.len() == call.asks().count() { wishes } else { &[] };
-    Run { call, times: if is_plain { times.clamp(1, 500) } else { 1 }, wishes }
+    Run { call, times: if is_printable { times.clamp(1, 500) } else { 1 }, wishes }
 }
 
 fn call(input: &mut Piecemeal<'_>) -> Option<(Call, u16)> {
@@ -93,7 +93,7 @@ fn ask(input: &mut Piecemeal<'_>) -> Option<Ask> {
         Hits::Release(lease),
     ])?;
     let record = RecordId::numbered(input.byte(), algorithm);
-    let sync = input.one_of(&Sync::ALL)?;
+    let sync = input.one_of(&SyncMode::ALL)?;
     Some(Ask { descriptor: 0, record, policy, hits, vetoes: input.flag(), sync })
 }
 

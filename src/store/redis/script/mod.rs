@@ -1,4 +1,4 @@
-//! The script's command and its reply; `lua/ask.lua` documents both.
+//! The script's command and its reply; `lua/decide/entry.lua` documents both.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) mod fuzzing;
@@ -22,19 +22,19 @@ use crate::{
 
 /// The script, composed of its parts in the order in which they need each other; first what the usual case needs.
 const SOURCE: &str = concat!(
-    include_str!("../../../../lua/prelude.lua"),
-    include_str!("../../../../lua/ask.lua"),
-    include_str!("../../../../lua/fixed_window.lua"),
-    include_str!("../../../../lua/sliding_window.lua"),
-    include_str!("../../../../lua/token_bucket.lua"),
-    include_str!("../../../../lua/keys.lua"),
-    include_str!("../../../../lua/usual.lua"),
-    include_str!("../../../../lua/calls.lua"),
-    include_str!("../../../../lua/cell.lua"),
-    include_str!("../../../../lua/queue.lua"),
-    include_str!("../../../../lua/sliding_window_log.lua"),
-    include_str!("../../../../lua/concurrency.lua"),
-    include_str!("../../../../lua/decide.lua"),
+    include_str!("../../../../lua/decide/prelude.lua"),
+    include_str!("../../../../lua/decide/entry.lua"),
+    include_str!("../../../../lua/decide/fixed_window.lua"),
+    include_str!("../../../../lua/decide/sliding_window.lua"),
+    include_str!("../../../../lua/decide/token_bucket.lua"),
+    include_str!("../../../../lua/decide/keys.lua"),
+    include_str!("../../../../lua/decide/fast_path.lua"),
+    include_str!("../../../../lua/decide/dispatch.lua"),
+    include_str!("../../../../lua/decide/packed_records.lua"),
+    include_str!("../../../../lua/decide/queue.lua"),
+    include_str!("../../../../lua/decide/sliding_window_log.lua"),
+    include_str!("../../../../lua/decide/concurrency.lua"),
+    include_str!("../../../../lua/decide/decide.lua"),
 );
 
 /// The name under which Redis knows the script.

@@ -6,9 +6,9 @@ use ::redis::{Cmd, cmd};
 
 use super::{DIGEST, Run};
 use crate::{
+    SyncMode,
     algorithm::{Algorithm, Charging, Wish},
     descriptor::Hits,
-    rules::Sync,
     store::{
         call::{Ask, Cell},
         redis::ScriptClock,
@@ -66,8 +66,8 @@ fn pack_cell<'a>(
 ) {
     for ask in &cell.asks {
         let role = match (charging, ask.sync) {
-            (Charging::EachForItself, Sync::Strict) => 0,
-            (Charging::EachForItself, Sync::Leased) => 3,
+            (Charging::EachForItself, SyncMode::Strict) => 0,
+            (Charging::EachForItself, SyncMode::Leased) => 3,
             (Charging::AllOrNone, _) if ask.is_veto() => 1,
             (Charging::AllOrNone, _) => 2,
         };

@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
+    RecordId, SyncMode,
     algorithm::{Algorithm, Parameters, Policy},
     descriptor::Entry,
     quota::{Quota, Window},
-    rules::{RecordId, Sync},
     store::{key::CellKey, redis::ScriptClock},
 };
 
@@ -13,7 +13,7 @@ fn call(value: &str, hits: Hits) -> Call {
     let quota = Quota { limit: 9, window: Window::from_seconds(60).expect("in range") };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let ask = Ask { descriptor: 0, record, policy, hits, vetoes: true, sync: Sync::Strict };
+    let ask = Ask { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
     Call::new(Charging::EachForItself, CellKey::open("d", [Entry { key: "k", value }].into_iter()), ask)
 }
 

@@ -1,0 +1,15 @@
+//! Parts that any long-running server needs and that know nothing of rate limits.
+//!
+//! - [`backoff`]: pauses between attempts, with jitter.
+//! - [`outage`]: one log line when an outage begins, and one when it ends.
+//! - [`panics`]: containment of panics, and the alarm for those that escape.
+//! - [`redact`]: showing values that may be secrets.
+//! - [`task_slot`]: one background task at a time.
+
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
+pub mod backoff;
+pub mod outage;
+pub mod panics;
+pub mod redact;
+pub mod task_slot;

@@ -1,0 +1,89 @@
+-- Decides the deferred calls: any that entry.lua allows.
+local function read_asks(packed)
+  local asks, position = {}, 5
+  while position <= #packed do
+    local ask = {}
+    ask.id, ask.role, ask.hits, ask.p1, ask.p2, ask.extra, position = struct.unpack('<c6Bdddc8', packed, position)
+    ask.kind = string.byte(ask.id, ID) % 16
+    ask.charged = math.max(ask.hits, 0)
+    asks[#asks + 1] = ask
+  end
+  return asks
+end
+
+local queues = nil
+
+-- The content of key i.
+local function open_key(i, ask)
+  if MAKE_QUEUE[ask.kind] then
+    queues = queues or make_queues()
+    return queues.open(KEYS[i], ask)
+  end
+  return open_cell(read_cell(i))
+end
+
+-- Withholds all charges of a call if one check vetoes them. Refunds do not make room for the other checks.
+local function apply_vetoes(call, states, asks)
+  local vetoed = false
+  for i = call.first, call.last do
+    for _, ask in ipairs(asks[i]) do
+      if ask.hits >= 0 then
+        ask.passes = (states[i].key and queues.passes or record_passes)(states[i], ask)
+        vetoed = vetoed or (ask.role == 1 and not ask.passes)
+      end
+    end
+  end
+  for i = call.first, vetoed and call.last or 0 do
+    for _, ask in ipairs(asks[i]) do
+      if ask.hits >= 0 then
+        ask.withheld = true
+      end
+    end
+  end
+end
+
+local function decide_key(state, asks, decide, times)
+  local outcomes = {}
+  for at, ask in ipairs(asks) do
+    outcomes[at] = decide(state, ask, times)
+  end
+  return table.concat(outcomes)
+end
+
+local function decide_call(call)
+  local states, asks, outcomes = {}, {}, {}
+  for i = call.first, call.last do
+    asks[i] = read_asks(ARGV[1 + i])
+    states[i] = open_key(i, asks[i][1])
+  end
+  local role = asks[call.first][1].role
+  if role == 1 or role == 2 then
+    apply_vetoes(call, states, asks)
+  end
+  -- Everything that may still fail comes before the first charge, so that an error leaves no call half applied;
+  -- except for a queue with content that no script of this project wrote.
+  for i = call.first, call.last do
+    if not states[i].key then
+      outcomes[i] = decide_key(states[i], asks[i], decide_record, call.times)
+    end
+  end
+  for i = call.first, call.last do
+    if states[i].key then
+      outcomes[i] = decide_key(states[i], asks[i], queues.decide)
+      queues.close(states[i], asks[i][1].kind)
+    elseif states[i].changed then
+      store_cell(i, states[i])
+    end
+  end
+  return table.concat(outcomes, '', call.first, call.last)
+end
+
+for _, call in ipairs(deferred) do
+  if one_call then
+    reply[call.place] = decide_call(call)
+  else
+    local fine, outcome = pcall(decide_call, call)
+    reply[call.place] = fine and outcome or failure(outcome)
+  end
+end
+return failed and reply or table.concat(reply)

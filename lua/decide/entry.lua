@@ -1,0 +1,40 @@
+-- Decides rate limit requests on hash tags: one or several calls, each in one atomic step.
+--   KEYS[i]      a cell of packed records, or a queue of hits; the keys of a call are consecutive
+--   ARGV[1]      the time in microseconds since the epoch, or '' for the server's own clock
+--   ARGV[1 + i]  the checks of key i, packed little endian: the number of keys of the call that begins with this key, 0
+--                for a further key of the same call (2 bytes); the number of times that this call is repeated (2
+--                bytes); and per check the record's id (6 bytes), its role (1 byte), three doubles: hits (> 0 charges,
+--                0 checks, < 0 refunds) and the algorithm's two parameters, and 8 extra bytes defined by the
+--                algorithm: zeros, or for a refund of one charge its time in microseconds since the epoch (a double),
+--                or for a charge of packed records a reservation; for queues see the script of the algorithm
+--   The role is 0 or 3, for all checks of a call, if each counter is charged independently; with 3, only passing hits
+--   count, whatever the algorithm. Otherwise all charges pass or none: a check with role 1 blocks the others when it is
+--   denied, one with role 2 does not.
+--   Only a call with one key, of packed records none of which is checked twice, with roles of 0 or 3 and no negative hits
+--   may be repeated.
+--   A reservation charges more tokens than requested, if these pass, for the caller to spend soon: the maximum number of
+--   tokens (4 bytes), the share of the remaining ones that may be taken, in 65536ths (2 bytes), and the hold time in
+--   milliseconds (2 bytes). None are taken if fewer than half of the maximum are available. Only for a record that its
+--   call checks once.
+-- Replies one string, as each element of a reply costs Redis and its client time; if a call failed, the list of the parts:
+--   [1]          the time used: seconds since the epoch and microseconds past it, 32 bits each
+--   [1 + n]      the result of call n; or its error if it is one of several calls: that call then has no effect, while
+--                the others do. Per check, in the order of the keys: 1 or 0 for admitted or denied (one byte), then the
+--                state's words (4 bytes each), or for a queue the hits in it (4 bytes), the microseconds until the
+--                requested hits would pass, -1 for never, and until the last hit expires (doubles). For a repeated call:
+--                only the state's words before it. For a check with a reservation, then the number of reserved tokens
+--                (4 bytes), which the words exclude.
+-- Each key expires, to the millisecond, when the last of its content does. Under a given time it lives for an hour
+-- instead: such a time does not determine when the server's own clock reaches the end.
+
+-- The time of all decisions.
+local now
+if ARGV[1] == '' then
+  local time = redis.call('TIME')
+  local s, us = tonumber(time[1]), tonumber(time[2])
+  now = { s = s, us = us, micros = s * 1000000 + us }
+else
+  local micros = tonumber(ARGV[1])
+  local s = math.floor(micros / 1000000)
+  now = { s = s, us = micros - s * 1000000, micros = micros, given = true }
+end

@@ -1,0 +1,45 @@
+-- Fixed windows aligned to the epoch; twin of crates/core/src/algorithm/fixed_window.rs, which explains the algorithm.
+--   p1     limit, in hits
+--   p2     window, in seconds
+--   state  a: end of the window, in seconds since the epoch; b: hits in it
+MAKE[0] = function()
+  -- The end of the window that hits count in, and its hits.
+  local function counts(a, b, window, now)
+    local ends = now.s - now.s % window + window
+    if a <= now.s then
+      return ends, 0
+    elseif a > ends then
+      ends = math.min(a, ends + window)
+    end
+    return ends, b
+  end
+
+  return {
+    apply = function(a, b, c, hits, limit, window, charged_at, now, times, only_passing)
+      local ends, count = counts(a, b, window, now)
+      local is_refund = hits < 0
+      if charged_at then
+        local second = math.floor(charged_at / 1000000)
+        if second - second % window + window ~= a then
+          return 1, a, b, 0
+        end
+      end
+      if only_passing and hits > 0 then
+        local passing = math.max(math.min(math.floor((limit - count) / hits), times), 0)
+        return passing == times and 1 or 0, ends, count + passing * hits, 0
+      end
+      local after = math.max(count + hits * times, 0)
+      local admitted = is_refund or after <= limit
+      return admitted and 1 or 0, ends, math.min(after, 4294967295), 0
+    end,
+
+    remaining = function(a, b, c, limit, window, hold, now)
+      local _, count = counts(a, b, window, now)
+      return limit - count, a, b, c
+    end,
+
+    ends_at = function(a, b)
+      return b == 0 and 0 or a
+    end,
+  }
+end

@@ -1,0 +1,203 @@
+-- Cells of packed records; prelude.lua defines the format.
+local FORMAT = 1
+local HEADER = 7
+local ID = 6
+local STATE = 8
+local LARGE_STATE = 12
+local THREE_WORDS = 8
+local UINT16_MAX = 65535
+
+-- The sliding window with 32-bit counts.
+MAKE[9] = MAKE[8]
+
+-- Splits a cell into its packed ids, its packed states, and the second at which it expires.
+local function open_cell(raw)
+  if not raw then
+    return { ids = '', states = '', ends = 0, old_ends = 0 }
+  end
+  local format, count, ends = struct.unpack('<BI2I4', raw)
+  if format ~= FORMAT then
+    error('cell of an unknown format ' .. format)
+  end
+  local states = HEADER + count * ID
+  return { ids = string.sub(raw, HEADER + 1, states), states = string.sub(raw, states + 1), ends = ends, old_ends = ends }
+end
+
+-- The position of an id among packed ids, counted from 0, or nil. A match may straddle two ids.
+local function find_record(ids, id)
+  local from = 1
+  while true do
+    local at = string.find(ids, id, from, true)
+    if not at then
+      return nil
+    end
+    if (at - 1) % ID == 0 then
+      return (at - 1) / ID
+    end
+    from = at + 1
+  end
+end
+
+local function kind_at(ids, at)
+  return string.byte(ids, at * ID + ID) % 16
+end
+
+local function is_large(kind)
+  return kind > THREE_WORDS and kind % 2 == 1
+end
+
+local function size_of(kind)
+  return is_large(kind) and LARGE_STATE or STATE
+end
+
+-- The id under the next kind.
+local function enlarged(id)
+  return string.sub(id, 1, ID - 1) .. string.char(string.byte(id, ID) + 1)
+end
+
+-- The byte position of a record's state, counted from 1.
+local function state_position(cell, at)
+  local position = at * STATE + 1
+  if #cell.states == #cell.ids / ID * STATE then
+    return position
+  end
+  for before = 0, at - 1 do
+    position = position + size_of(kind_at(cell.ids, before)) - STATE
+  end
+  return position
+end
+
+-- The words of the state at a byte position.
+local function read_state(states, position, kind)
+  if kind < THREE_WORDS then
+    local a, b = struct.unpack('<I4I4', states, position)
+    return a, b, 0
+  end
+  local a, b, c = struct.unpack(is_large(kind) and '<I4I4I4' or '<I4I2I2', states, position)
+  return a, b, c
+end
+
+local function pack_state(a, b, c, kind)
+  if kind < THREE_WORDS then
+    return struct.pack('<I4I4', a, b)
+  end
+  return struct.pack(is_large(kind) and '<I4I4I4' or '<I4I2I2', a, b, c)
+end
+
+-- The record of an id of this kind: its words, all 0 if absent; its position among the records, counted from
+-- 0, or nil; and the kind that it is stored under.
+local function read_record(cell, id, kind)
+  local at = find_record(cell.ids, id)
+  if not at and kind >= THREE_WORDS then
+    at = find_record(cell.ids, enlarged(id))
+    kind = at and kind + 1 or kind
+  end
+  if not at then
+    return 0, 0, 0, nil, kind
+  end
+  local a, b, c = read_state(cell.states, state_position(cell, at), kind)
+  return a, b, c, at, kind
+end
+
+-- Adds a record. At certain sizes expired records are dropped first; this bounds their number and keeps the cost per
+-- added record low.
+local function add_record(cell, id, state)
+  -- Drops the records that have expired. A record of an unknown algorithm, such as one of a newer version, is
+  -- retained.
+  local function drop_ended()
+    local ids, states, position = {}, {}, 1
+    for at = 0, #cell.ids / ID - 1 do
+      local kind = kind_at(cell.ids, at)
+      local size = size_of(kind)
+      local algorithm = algorithm_of(kind)
+      if not algorithm or algorithm.ends_at(read_state(cell.states, position, kind)) > now.s then
+        ids[#ids + 1] = string.sub(cell.ids, at * ID + 1, at * ID + ID)
+        states[#states + 1] = string.sub(cell.states, position, position + size - 1)
+      end
+      position = position + size
+    end
+    cell.ids, cell.states = table.concat(ids), table.concat(states)
+  end
+
+  local count = #cell.ids / ID
+  if count == 16 or count == 32 or count == 64 or (count >= 128 and count % 128 == 0) or count == UINT16_MAX then
+    drop_ended()
+  end
+  if #cell.ids / ID >= UINT16_MAX then
+    error('cell with too many records')
+  end
+  cell.ids = cell.ids .. id
+  cell.states = cell.states .. state
+end
+
+-- Replaces the state of the record at a position, which is stored under the kind.
+local function replace_state(cell, at, kind, state)
+  local from = state_position(cell, at)
+  cell.states = string.sub(cell.states, 1, from - 1) .. state .. string.sub(cell.states, from + size_of(kind))
+end
+
+-- Stores the words of an id's record, which is at a position under a kind, or is new.
+local function store_record(cell, id, at, kind, a, b, c)
+  local outgrows = not is_large(kind) and kind >= THREE_WORDS and math.max(b, c) > UINT16_MAX
+  local state = pack_state(a, b, c, outgrows and kind + 1 or kind)
+  if at then
+    replace_state(cell, at, kind, state)
+  end
+  if at and outgrows then
+    cell.ids = string.sub(cell.ids, 1, at * ID) .. enlarged(id) .. string.sub(cell.ids, at * ID + ID + 1)
+  elseif not at then
+    add_record(cell, outgrows and enlarged(id) or id, state)
+  end
+  cell.changed = true
+end
+
+-- Whether a charge or a check passes after the preceding charges; changes only the simulated state.
+local function record_passes(cell, ask)
+  local simulated = cell.simulated or {}
+  cell.simulated = simulated
+  local known = simulated[ask.id] or { read_record(cell, ask.id, ask.kind) }
+  local admitted, a, b, c =
+    algorithm_of(ask.kind).apply(known[1], known[2], known[3], ask.hits, ask.p1, ask.p2, nil, now, 1, true)
+  simulated[ask.id] = { a, b, c }
+  return admitted == 1
+end
+
+local function decide_record(cell, ask, times)
+  local algorithm = algorithm_of(ask.kind)
+  local a, b, c, at, kind = read_record(cell, ask.id, ask.kind)
+  local passes = ask.withheld and (ask.passes and 1 or 0) or nil
+  local is_short, only_passing = ask.kind < THREE_WORDS, ask.role ~= 0
+  local a2, b2, c2, result =
+    decide_words(algorithm, is_short, a, b, c, times, ask.hits, ask.p1, ask.p2, ask.extra, only_passing, passes)
+  local ends = algorithm.ends_at(a2, b2, c2)
+  -- Its previous expiry may have been that of the cell.
+  cell.ends_sooner = cell.ends_sooner or (at and ends < cell.ends and algorithm.ends_at(a, b, c) >= cell.ends)
+  if at and (a2 ~= a or b2 ~= b or c2 ~= c) or not at and ends > now.s then
+    store_record(cell, ask.id, at, kind, a2, b2, c2)
+  end
+  cell.ends = math.max(cell.ends, ends)
+  return result
+end
+
+local function store_cell(i, cell)
+  -- The second at which the last record expires. A record of an unknown algorithm counts with the expiry of the cell.
+  local function last_end()
+    local ends, position = 0, 1
+    for at = 0, #cell.ids / ID - 1 do
+      local kind = kind_at(cell.ids, at)
+      local algorithm = algorithm_of(kind)
+      if not algorithm then
+        return cell.ends
+      end
+      ends = math.max(ends, algorithm.ends_at(read_state(cell.states, position, kind)))
+      position = position + size_of(kind)
+    end
+    return ends
+  end
+
+  if cell.ends_sooner then
+    cell.ends = last_end()
+  end
+  local header = struct.pack('<BI2I4', FORMAT, #cell.ids / ID, cell.ends)
+  write_cell(i, header .. cell.ids .. cell.states, cell.ends, cell.old_ends)
+end

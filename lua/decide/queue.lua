@@ -1,0 +1,88 @@
+-- Decisions on queues of hits, each under a key of its own; prelude.lua defines queues.
+local MAKE_QUEUE, QUEUES = {}, {}
+local NOTHING = '\0\0\0\0\0\0\0\0'
+local MAX_ARGUMENTS = 1000
+
+-- An integer as commands take it, with all of its digits.
+local function integer(number)
+  return string.format('%.0f', number)
+end
+
+local function make_queues()
+  local function queue_algorithm(kind)
+    QUEUES[kind] = QUEUES[kind] or MAKE_QUEUE[kind]()
+    return QUEUES[kind]
+  end
+
+  -- The queue under a key. All checks of it have the same lifetime.
+  local function open(key, ask)
+    local queue = { key = key, lifetime = ask.p2, horizon = now.micros - ask.p2, now = now }
+    queue_algorithm(ask.kind).open(queue)
+    return queue
+  end
+
+  -- Whether a charge or a check passes after the preceding charges; changes only the simulated state.
+  local function passes(queue, ask)
+    local simulated = queue.simulated or setmetatable({}, { __index = queue })
+    queue.simulated = simulated
+    if ask.hits == 0 then
+      return simulated.used <= ask.p1
+    end
+    local admitted = queue_algorithm(ask.kind).admits(simulated, ask.hits, ask.p1, ask.extra)
+    if admitted then
+      simulated.used, simulated.last = simulated.used + ask.hits, now.micros
+    end
+    return admitted
+  end
+
+  -- Microseconds until the requested hits would pass; -1 for never.
+  local function wait_of(queue, ask)
+    local algorithm, limit = queue_algorithm(ask.kind), ask.p1
+    if ask.charged > limit then
+      return -1
+    end
+    local too_many, wait = queue.used + ask.charged - limit, 0
+    if too_many > 0 then
+      wait = algorithm.time_of(queue, too_many - 1) + queue.lifetime - queue.now.micros
+    end
+    return math.max(wait, algorithm.spacing_delay(queue, ask.charged, ask.extra))
+  end
+
+  local function decide(queue, ask)
+    local algorithm, admitted = queue_algorithm(ask.kind), nil
+    local hits = ask.withheld and 0 or ask.hits
+    if hits > 0 then
+      admitted = algorithm.admits(queue, hits, ask.p1, ask.extra)
+      if admitted then
+        algorithm.push(queue, hits, ask.extra)
+        queue.was_charged, queue.last = true, queue.now.micros
+      end
+    else
+      if hits < 0 then
+        algorithm.refund(queue, -hits, ask.extra)
+        queue.last = nil
+      end
+      admitted = hits < 0 or queue.used <= ask.p1
+    end
+    if ask.withheld then
+      admitted = ask.passes
+    end
+    local wait = admitted and 0 or wait_of(queue, ask)
+    queue.left = queue.used > 0 and algorithm.newest(queue) + queue.lifetime - queue.now.micros or 0
+    return struct.pack('<BI4dd', admitted and 1 or 0, queue.used, wait, queue.left)
+  end
+
+  -- Sets the key's expiry to that of its newest hit. A window that was lengthened since needs a later one than the
+  -- last charge set.
+  local function close(queue, kind)
+    if queue.used > 0 then
+      local millis = queue.now.given and 3600000 or math.ceil(queue.left / 1000)
+      if queue.was_charged or redis.call('PTTL', queue.key) < millis then
+        redis.call('PEXPIRE', queue.key, integer(millis))
+      end
+    end
+    queue_algorithm(kind).close(queue)
+  end
+
+  return { open = open, passes = passes, decide = decide, close = close }
+end

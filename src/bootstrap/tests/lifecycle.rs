@@ -1,0 +1,225 @@
+//! How a server starts, follows its rules, and stops.
+
+use futures_util::FutureExt as _;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::panics;
+
+#[tokio::test]
+async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
+    let mut stage = stage(GOOD, "--drain-timeout=60s", 0).await;
+    let http = stage.running.http_address();
+    let channels = join_all((0..4).map(|_| stage.connect())).await;
+    let calls: Vec<_> =
+        (0..40).map(|call: usize| tokio::spawn(ask(channels[call % channels.len()].clone()))).collect();
+    for _ in 0..calls.len() {
+        stage.begun.recv().await.expect("a call begins");
+    }
+    let GrpcListen::Tcp(grpc) = *stage.running.grpc_address() else { panic!("no port") };
+
+    let readiness = stage.running.readiness().clone();
+    let stopped = tokio::spawn(stage.running.stop());
+    while readiness.phase() != Phase::Stopping || TcpStream::connect(grpc).is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(get(http, "/healthcheck").await.starts_with("HTTP/1.1 500"));
+    assert!(!stopped.is_finished());
+
+    stage.permits.add_permits(calls.len());
+    for call in calls {
+        assert_eq!(call.await.expect("asked"), Ok(()));
+    }
+    stopped.await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_delay_of_the_end_fails_health_checks_and_serves_all_else() {
+    let mut stage = stage(GOOD, "--drain-delay=4s", 10_000).await;
+    let http = stage.running.http_address();
+    let old = stage.connect().await;
+    let address = stage.running.grpc_address().clone();
+    let retired = tokio::time::Instant::now();
+    let retiring = stage.running.retire();
+    let callers = async {
+        while !get(http, "/healthcheck").await.starts_with("HTTP/1.1 500") {}
+        assert_eq!(ask(old.clone()).await, Ok(()));
+        // Nor is a new connection refused.
+        assert_eq!(ask(connect(&address).await).await, Ok(()));
+        assert!(retired.elapsed() < std::time::Duration::from_secs(4), "too slow to tell");
+    };
+    let (failed, ()) = tokio::join!(retiring, callers);
+    assert_eq!(failed, None);
+    assert!(retired.elapsed() >= std::time::Duration::from_secs(4));
+    stage.running.stop().await;
+    assert!(ask(old).await.is_err());
+}
+
+#[tokio::test]
+async fn requests_of_http_have_as_long_to_finish_as_calls_of_grpc() {
+    let mut stage = stage(GOOD, "--drain-timeout=60s", 0).await;
+    let http = stage.running.http_address();
+    let request = format!("POST /json HTTP/1.1\r\nContent-Length: 15\r\n{CLOSE}{{\"domain\": \"d\"}}");
+    let asked = tokio::spawn(fetch(http, request));
+    stage.begun.recv().await.expect("the request begins");
+    let stopped = tokio::spawn(stage.running.stop());
+    // Longer than anything else takes to end.
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    assert!(!stopped.is_finished());
+    stage.permits.add_permits(1);
+    let answer = asked.await.expect("asked");
+    // What the stub says.
+    assert!(answer.ends_with("\r\n\r\n{}"), "{answer}");
+    stopped.await.expect("stopped");
+}
+
+#[tokio::test]
+async fn calls_that_outlast_the_drain_timeout_are_cut() {
+    let mut stage = stage(GOOD, "--drain-timeout=20ms", 0).await;
+    let call = tokio::spawn(ask(stage.connect().await));
+    stage.begun.recv().await.expect("the call begins");
+    stage.running.stop().await;
+    assert!(call.await.expect("asked").is_err());
+}
+
+#[tokio::test]
+async fn health_follows_the_rules_and_the_stop() {
+    let stage = stage(BAD, "--start-without-rules", 0).await;
+    let http = stage.running.http_address();
+    let mut client = HealthClient::new(stage.connect().await);
+    let request = HealthCheckRequest { service: "ratelimit".to_owned() };
+    let mut watch = client.watch(request).await.expect("known").into_inner();
+    let mut next = async || watch.message().await.expect("answered").map(|answer| answer.status());
+    assert_eq!(next().await, Some(ServingStatus::NotServing));
+    assert!(get(http, "/healthcheck").await.starts_with("HTTP/1.1 500"));
+
+    write(stage.directory.path(), GOOD);
+    assert_eq!(next().await, Some(ServingStatus::Serving));
+    let healthy = get(http, "/healthcheck").await;
+    assert!(healthy.starts_with("HTTP/1.1 200") && healthy.ends_with("\r\n\r\nOK"), "{healthy}");
+
+    // The open watch does not hold up the stop.
+    let stopped = tokio::spawn(stage.running.stop());
+    assert_eq!(next().await, Some(ServingStatus::NotServing));
+    assert_eq!(next().await, None);
+    stopped.await.expect("stopped");
+}
+
+#[tokio::test]
+async fn without_valid_rules_there_is_no_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), BAD);
+    let error = Server::start(settings(directory.path(), ""), None).await.expect_err("refused");
+    assert!(matches!(error, StartError::Rules(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_opened_ends_the_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), GOOD);
+    let refuse = |_: &_, _| Err::<Stub, _>(StoreError::Refused("no such file".to_owned()));
+    let error =
+        start_with(settings(directory.path(), ""), None, Readiness::new(), Later::default(), None, refuse)
+            .await
+            .expect_err("refused");
+    assert!(matches!(error, StartError::Store(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_worker_that_panics_is_noticed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), GOOD);
+    let (begin, _begun) = mpsc::unbounded_channel();
+    let stub = Stub { permits: Arc::new(Semaphore::new(0)), begun: begin };
+    let panic_in_worker_1 = move |_: &_, _| match thread::current().name() {
+        Some("worker-1") => panic!("on purpose"),
+        _ => Ok(stub.clone()),
+    };
+    let started = start_with(
+        settings(directory.path(), ""),
+        None,
+        Readiness::new(),
+        Later::default(),
+        None,
+        panic_in_worker_1,
+    )
+    .await;
+    assert_eq!(started.expect_err("refused").to_string(), "worker 1 failed");
+}
+
+#[tokio::test]
+async fn a_panic_over_one_call_is_its_callers_error_and_all_else_goes_on() {
+    panics::install_hook(crate::metrics::panicked);
+    let mut stage = stage(GOOD, "", 0).await;
+    let waiting = tokio::spawn(ask(stage.connect().await));
+    stage.begun.recv().await.expect("the call begins");
+    // Nobody listens any more to what begins, over which the stub panics.
+    stage.begun.close();
+    let channels = [stage.connect().await, stage.connect().await];
+    for channel in channels.iter().cycle().take(6) {
+        assert_eq!(ask(channel.clone()).await, Err(Code::Internal));
+    }
+    let http = stage.running.http_address();
+    let request = "{\"domain\": \"d\"}";
+    let answer = fetch(http, format!("POST /json HTTP/1.1\r\nContent-Length: 15\r\n{CLOSE}{request}")).await;
+    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+    assert!(get(http, "/healthcheck").await.starts_with("HTTP/1.1 200"));
+    assert!(stage.running.failed().now_or_never().is_none());
+    stage.permits.add_permits(1);
+    assert_eq!(waiting.await.expect("asked"), Ok(()));
+    stage.running.stop().await;
+}
+
+/// Such as what drives a connection to the store.
+#[tokio::test]
+async fn a_panic_of_what_calls_rely_on_is_noticed() {
+    panics::install_hook(crate::metrics::panicked);
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), GOOD);
+    let (begin, _begun) = mpsc::unbounded_channel();
+    let stub = Stub { permits: Arc::new(Semaphore::new(0)), begun: begin };
+    for part in ["worker-1", "http"] {
+        let fail = Arc::new(Notify::new());
+        let (stub, failing, test) = (stub.clone(), Arc::clone(&fail), thread::current().id());
+        let open = move |_: &_, _| {
+            let failing = Arc::clone(&failing);
+            let is_http = thread::current().id() == test;
+            if is_http && part == "http" || thread::current().name() == Some(part) {
+                tokio::spawn(async move {
+                    failing.notified().await;
+                    panic!("on purpose");
+                });
+            }
+            Ok(stub.clone())
+        };
+        let settings = settings(directory.path(), "");
+        let started = start_with(settings, None, Readiness::new(), Later::default(), None, open).await;
+        let mut running = started.expect("started");
+        assert!(running.failed().now_or_never().is_none());
+        fail.notify_one();
+        match (part, running.failed().await) {
+            ("http", drain::Failed::Panic) | ("worker-1", drain::Failed::Worker(_)) => {}
+            (part, failed) => panic!("{part}: {failed}"),
+        }
+        running.stop().await;
+    }
+}
+
+/// Such as what follows the rules, before there is anything else.
+#[tokio::test]
+async fn a_panic_during_the_start_is_noticed_after_it() {
+    panics::install_hook(crate::metrics::panicked);
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), GOOD);
+    let (begin, _begun) = mpsc::unbounded_channel();
+    let stub = Stub { permits: Arc::new(Semaphore::new(0)), begun: begin };
+    // The first thing that the start waits for are the rules.
+    let first = tokio::spawn(async { panic!("on purpose") });
+    let settings = settings(directory.path(), "");
+    let started =
+        start_with(settings, None, Readiness::new(), Later::default(), None, move |_, _| Ok(stub.clone()));
+    let mut running = started.await.expect("started");
+    assert!(first.is_finished());
+    assert_eq!(running.failed().now_or_never(), Some(drain::Failed::Panic));
+    running.stop().await;
+}

@@ -1,0 +1,132 @@
+mod connections;
+mod lifecycle;
+
+use std::{
+    ffi::OsString,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    sync::Arc,
+    thread,
+};
+
+use futures_util::future::join_all;
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::spawn_blocking,
+};
+use tonic::{
+    Code, Request, Response, Status, async_trait,
+    transport::{Channel, Endpoint},
+};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
+
+use super::{start::start_with, *};
+use crate::{
+    grpc::unary,
+    proto::envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
+        rate_limit_service_server::RateLimitService,
+    },
+    readiness::{Phase, Readiness},
+    settings::{self, Command, GrpcListen, Settings},
+    store::{Later, StoreError},
+};
+
+const GOOD: &str = "domain: web\ndescriptors: []\n";
+const BAD: &str = "domain: [";
+
+/// Answers each call once a permit is there, and tells who began it.
+#[derive(Clone)]
+struct Stub {
+    permits: Arc<Semaphore>,
+    begun: mpsc::UnboundedSender<String>,
+}
+
+#[async_trait]
+impl RateLimitService for Stub {
+    async fn should_rate_limit(
+        &self,
+        _: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        self.begun.send(thread::current().name().unwrap_or_default().to_owned()).expect("heard");
+        self.permits.acquire().await.expect("open").forget();
+        Ok(Response::new(RateLimitResponse::default()))
+    }
+}
+
+/// A server of [`Stub`]s, and its strings.
+struct Stage {
+    running: Running,
+    permits: Arc<Semaphore>,
+    begun: mpsc::UnboundedReceiver<String>,
+    directory: tempfile::TempDir,
+}
+
+fn write(directory: &Path, rules: &str) {
+    std::fs::write(directory.join("rules.yaml"), rules).expect("written");
+}
+
+fn settings(directory: &Path, flags: &str) -> Settings {
+    let line = format!(
+        "tollgate --grpc-address=127.0.0.1:0 --http-address=127.0.0.1:0 --admin-address=127.0.0.1:0 \
+         --workers=2 --config={} {flags}",
+        directory.display()
+    );
+    match settings::parse(line.split_whitespace().map(OsString::from), []) {
+        Ok(Command::Serve(settings)) => *settings,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn stage(rules: &str, flags: &str, permits: usize) -> Stage {
+    let directory = tempfile::tempdir().expect("a directory");
+    write(directory.path(), rules);
+    let (begin, begun) = mpsc::unbounded_channel();
+    let permits = Arc::new(Semaphore::new(permits));
+    let stub = Stub { permits: Arc::clone(&permits), begun: begin };
+    let settings = settings(directory.path(), flags);
+    let running =
+        start_with(settings, None, Readiness::new(), Later::default(), None, move |_, _| Ok(stub.clone()))
+            .await
+            .expect("started");
+    Stage { running, permits, begun, directory }
+}
+
+impl Stage {
+    async fn connect(&self) -> Channel {
+        connect(self.running.grpc_address()).await
+    }
+}
+
+async fn connect(listen: &GrpcListen) -> Channel {
+    let endpoint = match listen {
+        GrpcListen::Tcp(address) => format!("http://{address}"),
+        GrpcListen::Unix(path) => format!("unix:{}", path.display()),
+    };
+    Endpoint::try_from(endpoint).expect("an endpoint").connect().await.expect("connected")
+}
+
+async fn ask(channel: Channel) -> Result<(), Code> {
+    let answer = RateLimitServiceClient::new(channel).should_rate_limit(RateLimitRequest::default()).await;
+    answer.map(|_| ()).map_err(|status| status.code())
+}
+
+/// The end of a request's head.
+const CLOSE: &str = "Host: t\r\nConnection: close\r\n\r\n";
+
+async fn get(address: SocketAddr, path: &'static str) -> String {
+    fetch(address, format!("GET {path} HTTP/1.1\r\n{CLOSE}")).await
+}
+
+async fn fetch(address: SocketAddr, request: String) -> String {
+    let fetched = spawn_blocking(move || {
+        let mut stream = TcpStream::connect(address).expect("connected");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).map(|_| text)
+    });
+    fetched.await.expect("fetched").expect("an answer")
+}

@@ -1,0 +1,19 @@
+//! gRPC server: HTTP/2 connections, admission control, and the unary path of `ShouldRateLimit`.
+//!
+//! ```text
+//! connection ──> dispatch ──┬──> overload ──> unary ──> request_body ──> service ──> response_body
+//!                           └──> health, reflection
+//! ```
+
+pub(crate) mod connection;
+mod deadline;
+pub(crate) mod dispatch;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+mod health;
+mod overload;
+pub(crate) mod request_body;
+mod response_body;
+pub(crate) mod service;
+mod stalled_reader;
+pub(crate) mod unary;

@@ -1,0 +1,82 @@
+//! The rate-limit service as gRPC has it.
+
+use std::{future::ready, pin::Pin};
+
+use tonic::{Request, Response, Status};
+
+use super::deadline;
+use crate::{
+    proto::envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
+    },
+    service::{Answer, RequestError, Service},
+    telemetry::{Span, Traces},
+};
+
+/// [`Service`] behind the generated trait. The places that a response tells the lease of are among its extensions.
+#[derive(Debug)]
+pub(crate) struct Rls {
+    pub(crate) service: Service,
+    pub(crate) traces: Option<Traces>,
+}
+
+impl Rls {
+    fn span(&self, request: &Request<RateLimitRequest>) -> Span {
+        let Some(traces) = &self.traces else { return Span::off() };
+        let message = request.get_ref();
+        traces.begin(request.metadata(), &message.domain, message.descriptors.len())
+    }
+}
+
+type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 'a>>;
+
+impl RateLimitService for Rls {
+    fn should_rate_limit<'s, 'a>(&'s self, request: Request<RateLimitRequest>) -> Answering<'a>
+    where
+        's: 'a,
+        Self: 'a,
+    {
+        let mut span = self.span(&request);
+        match self.service.answer_at_once(request.get_ref(), &mut span) {
+            Some(answer) => Box::pin(ready(response(answer))),
+            None => {
+                let patience = deadline::of(request.metadata(), request.extensions());
+                Box::pin(async move {
+                    response(self.service.answer(request.get_ref(), patience, &mut span).await)
+                })
+            }
+        }
+    }
+}
+
+fn response(answer: Result<Answer, RequestError>) -> Result<Response<RateLimitResponse>, Status> {
+    let Answer { response, places } = answer.map_err(|error| status(&error))?;
+    let mut response = Response::new(response);
+    if let Some(places) = places {
+        response.extensions_mut().insert(places);
+    }
+    Ok(response)
+}
+
+/// A failure is UNAVAILABLE, so that the proxy's `failure_mode_deny` decides; being over the limit never
+/// comes this way.
+fn status(error: &RequestError) -> Status {
+    match error {
+        RequestError::Invalid(_) => Status::invalid_argument(error.to_string()),
+        RequestError::NoRules | RequestError::Store(_) => Status::unavailable(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::StoreError;
+
+    #[test]
+    fn only_a_malformed_request_is_the_callers_fault() {
+        let code = |error| status(&error).code();
+        assert_eq!(code(RequestError::Invalid("no domain".to_owned())), tonic::Code::InvalidArgument);
+        assert_eq!(code(RequestError::NoRules), tonic::Code::Unavailable);
+        assert_eq!(code(RequestError::Store(StoreError::Garbled)), tonic::Code::Unavailable);
+    }
+}

@@ -1,0 +1,92 @@
+//! What operators change: what every store of it promises, and how it takes effect.
+
+mod contract;
+mod divergence;
+mod instances;
+mod outages;
+mod script;
+mod isolation;
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use tollgate::{
+    clock::Clock,
+    control::{Control, Draft, Files, List, ListEntry, Pair, RulesSource},
+};
+
+use crate::support::{
+    redis::settings,
+    tollgate::{Client, request},
+};
+
+/// What lives in a Redis.
+fn redis_control(url: &str, prefix: &str) -> Control {
+    let settings = tollgate::store::redis::RedisSettings { key_prefix: prefix.into(), ..settings(url) };
+    Control::redis(RulesSource::Redis, &settings).expect("valid settings")
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    Clock::System.now().as_micros() / 1_000
+}
+
+/// Rules whose limit tells their version.
+fn limit(limit: u32) -> String {
+    format!("domain: web\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {limit}}}\n")
+}
+
+fn files(text: &str) -> Files {
+    Files::from([("rules.yaml".to_owned(), text.to_owned())])
+}
+
+fn draft(based_on: Option<u64>, text: &str) -> Draft {
+    Draft { files: files(text), based_on, rollback_to: None, author: "ada".into(), comment: "why".into() }
+}
+
+/// An entry that denies a value everywhere.
+fn ban(value: &str) -> ListEntry {
+    ListEntry {
+        id: value.into(),
+        list: List::Deny,
+        domain: "*".into(),
+        descriptor: vec![Pair { key: "k".into(), value: value.into() }],
+        reason: String::new(),
+        author: "ada".into(),
+        created_at_ms: 1,
+        expires_at_ms: None,
+    }
+}
+
+/// Waits until something holds.
+async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds().await {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The limit that decides a request, if rules do. A busy machine may keep the store from deciding in time.
+async fn limit_of(client: &mut Client) -> Option<u32> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match client.call(request("web", &[&[("k", "v")]])).await {
+            Ok(answer) => return Some(answer.statuses.first()?.current_limit.as_ref()?.requests_per_unit),
+            Err(error) => assert!(Instant::now() < deadline, "no answer: {error}"),
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits until a limit is enforced, and says how long that took.
+async fn enforced(client: &mut Client, limit: u32, begun: Instant) -> Duration {
+    loop {
+        let found = limit_of(client).await;
+        if found == Some(limit) {
+            return begun.elapsed();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{limit} is not enforced, but {found:?}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,113 @@
+//! The dashboard, walked through in Chromium by `tests/dashboard/scenarios.py`.
+//!
+//! `TOLLGATE_SCREENSHOTS` is the folder for what is to be seen, `target/dashboard` without it.
+
+use std::{env, fs, process::Command};
+
+use serde_json::Value;
+
+use crate::support::{
+    http,
+    tollgate::{Tollgate, project},
+};
+
+/// Versions in the process, as an operator's first look at tollgate has them.
+const EDITABLE: &[&str] = &["--store", "memory", "--rules", "memory"];
+
+/// The tiers of the examples, and what else is walked through.
+fn config() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let files = [
+        "config/examples/tiers.yaml",
+        "tests/dashboard/rules/plans.yaml",
+        "tests/dashboard/rules/small.yaml",
+    ];
+    for file in files.map(project) {
+        fs::copy(&file, folder.path().join(file.file_name().expect("a name"))).expect("can be copied");
+    }
+    folder
+}
+
+/// Walks through scenarios; what they print is the test's output.
+fn walk(tollgate: &Tollgate, arguments: &[&str]) {
+    let python = project("target/tools/bin/python3");
+    assert!(python.exists(), "tests/run.sh install installs what the dashboard is tested with");
+    let pictures = env::var("TOLLGATE_SCREENSHOTS").unwrap_or_else(|_| "target/dashboard".to_owned());
+    let output = Command::new(python)
+        .arg("-B")
+        .arg(project("tests/dashboard/scenarios.py"))
+        .args(["--url", &tollgate.admin_url(""), "--calls", &tollgate.url("")])
+        .arg("--pictures")
+        .arg(project(&pictures))
+        .args(arguments)
+        .output()
+        .expect("Python starts");
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Asks by the JSON twin for some hits on one descriptor.
+fn ask(tollgate: &Tollgate, domain: &str, entries: &[(&str, &str)], hits: u32) -> http::Answer {
+    let entries: Vec<Value> =
+        entries.iter().map(|(key, value)| serde_json::json!({ "key": key, "value": value })).collect();
+    let request = serde_json::json!({
+        "domain": domain,
+        "descriptors": [{ "entries": entries }],
+        "hitsAddend": hits,
+    });
+    http::post(&tollgate.url("/json"), &request.to_string())
+}
+
+#[test]
+fn a_newcomer_raises_the_limit_of_a_tier_within_a_minute() {
+    let config = config();
+    let tollgate = Tollgate::start(config.path(), EDITABLE);
+    let free = |key, hits| ask(&tollgate, "example_tiers", &[("tier", "free"), ("api_key", key)], hits);
+    assert_eq!(free("before", 61).status, 429, "the limit is 60 before");
+    walk(&tollgate, &["newcomer"]);
+    assert_eq!(free("within", 250).status, 200, "the limit is 250 now");
+    assert_eq!(free("beyond", 251).status, 429, "and no more than that");
+}
+
+#[test]
+fn the_dashboard_is_used_by_the_keyboard_alone_and_reads_at_every_size_and_theme() {
+    let config = config();
+    let tollgate = Tollgate::start(config.path(), EDITABLE);
+    walk(&tollgate, &["keyboard", "looks", "still", "parts"]);
+}
+
+#[test]
+fn edits_that_are_wrong_late_or_dangerous_are_told_and_none_is_lost() {
+    let config = config();
+    let tollgate = Tollgate::start(config.path(), EDITABLE);
+    walk(&tollgate, &["invalid", "stale", "conflict", "unforced", "late", "forced", "rollback"]);
+}
+
+#[test]
+fn keys_are_banned_and_rules_switched_from_the_dashboard() {
+    let config = config();
+    let tollgate = Tollgate::start(config.path(), EDITABLE);
+    walk(&tollgate, &["talkers", "entry", "switch", "trial", "away", "quiet", "slow"]);
+}
+
+#[test]
+fn who_has_no_token_signs_in_and_who_only_looks_changes_nothing() {
+    let config = config();
+    let tokens = tempfile::NamedTempFile::new().expect("a file");
+    let (operator, viewer) = ("an-operator-s-token-4711", "a-viewer-s-token-0815");
+    let text = format!("ana operator {operator}\nvera viewer {viewer}\n");
+    fs::write(tokens.path(), text).expect("writable");
+    let file = tokens.path().to_str().expect("UTF-8");
+    let arguments = [EDITABLE, &["--admin-token-file", file]].concat();
+    let tollgate = Tollgate::start(config.path(), &arguments);
+    assert_eq!(http::get(&tollgate.admin_url("/")).status, 200, "the page itself tells nothing");
+    assert_eq!(http::get(&tollgate.admin_url("/api/v1/status")).status, 401);
+    walk(&tollgate, &["--operator", operator, "--viewer", viewer, "sign_in", "viewer"]);
+}
+
+#[test]
+fn rules_from_a_directory_can_be_seen_and_tried_and_it_is_said_how_to_change_them() {
+    let config = config();
+    let tollgate = Tollgate::start(config.path(), &["--store", "memory"]);
+    walk(&tollgate, &["directory", "by_name"]);
+}

@@ -1,0 +1,83 @@
+"""Walks through the dashboard of an instance that runs. `walk.py --help` tells what it wants.
+
+Each scenario is a function that is given the browser and the instance; what it can't do, or finds wrong, is an error."""
+
+import argparse
+import sys
+import time
+import traceback
+
+import editing
+import appearance
+import first_use
+import operations
+import modules
+import roles
+from browser import Browser
+from instance import Instance
+
+SCENARIOS = {
+    "newcomer": first_use.newcomer,
+    "keyboard": first_use.keyboard,
+    "invalid": editing.invalid,
+    "stale": editing.stale,
+    "conflict": editing.conflict,
+    "forced": editing.forced,
+    "unforced": editing.unforced,
+    "late": editing.late,
+    "rollback": editing.rollback,
+    "talkers": operations.talkers,
+    "entry": operations.entry,
+    "switch": operations.switch,
+    "trial": operations.trial,
+    "away": operations.away,
+    "quiet": operations.quiet,
+    "slow": operations.slow,
+    "directory": roles.directory,
+    "by_name": roles.by_name,
+    "sign_in": roles.sign_in,
+    "viewer": roles.viewer,
+    "looks": appearance.looks,
+    "still": appearance.still,
+    "parts": modules.parts,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", required=True, help="of the admin port, without a slash at its end")
+    parser.add_argument("--calls", required=True, help="of the port that has /json, without a slash at its end")
+    parser.add_argument("--pictures", default="target/dashboard", help="folder for screenshots")
+    parser.add_argument("--operator", help="an operator's token")
+    parser.add_argument("--viewer", help="a viewer's token")
+    parser.add_argument("scenarios", nargs="+", choices=SCENARIOS, help="in this order")
+    asked = parser.parse_args()
+    instance = Instance(asked.url, asked.calls, asked.operator)
+    tokens = {"operator": asked.operator, "viewer": asked.viewer}
+    browser = Browser(asked.url, asked.pictures)
+    try:
+        failed = [name for name in asked.scenarios if not passes(name, browser, instance, tokens)]
+    finally:
+        browser.close()
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+def passes(name, browser, instance, tokens):
+    start = time.monotonic()
+    walk = SCENARIOS[name]
+    try:
+        walk(browser, instance, tokens) if name in ("sign_in", "viewer") else walk(browser, instance)
+        complaints = browser.complaints()
+        assert not complaints, "the console says: " + "\n".join(complaints)
+        elsewhere = browser.asked_elsewhere()
+        assert not elsewhere, f"asked elsewhere: {elsewhere}"
+    except Exception:
+        browser.picture(f"failed-{name}")
+        print(f"{name}: failed", traceback.format_exc(limit=-3), sep="\n", flush=True)
+        return False
+    print(f"{name}: ok, {time.monotonic() - start:.1f} s", flush=True)
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+//! What stands in `deploy/` works: each file is run, or held to the program that it is for.
+
+mod compose;
+mod envoy;
+mod image;
+mod istio;
+pub(crate) mod manifests;
+mod mutations;
+mod redis;
+mod rolling_restart;
+
+use std::{
+    fs,
+    io::Write as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread,
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::tollgate::project;
+
+/// A copy of rules of the project, with windows of an hour in place of a minute, which would end on the way.
+fn by_the_hour(rules: &str) -> TempDir {
+    let copy = tempfile::tempdir().expect("a temporary directory");
+    for entry in fs::read_dir(project(rules)).expect("a directory") {
+        let path = entry.expect("read").path();
+        let yaml = fs::read_to_string(&path).expect("readable");
+        let file = copy.path().join(path.file_name().expect("a file"));
+        fs::write(file, yaml.replace("unit: minute", "unit: hour")).expect("writable");
+    }
+    copy
+}
+
+/// A program that `tests/run.sh` installs.
+fn installed(path: &str) -> PathBuf {
+    let program = project(path);
+    assert!(program.exists(), "{path} is missing; `tests/run.sh install` installs it");
+    program
+}
+
+/// What python makes of `input`, which is JSON, with the packages that `tests/run.sh` installs.
+fn python(arguments: &[&str], input: Vec<u8>) -> Value {
+    let mut script = Command::new(installed("target/tools/bin/python"))
+        .args(arguments)
+        .current_dir(project("."))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("python starts");
+    let mut pipe = script.stdin.take().expect("piped");
+    let feed = thread::spawn(move || pipe.write_all(&input));
+    let output = script.wait_with_output().expect("it was started");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    feed.join().expect("no panic").expect("taken");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// The documents of a file of the project.
+fn documents(path: &str) -> Vec<Value> {
+    let script = "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
+    let documents = python(&["-c", script], fs::read(project(path)).expect("readable"));
+    documents.as_array().expect("a list").clone()
+}
+
+/// The one document of a file of the project.
+fn yaml(path: &str) -> Value {
+    let mut all = documents(path);
+    assert_eq!(all.len(), 1, "{path}");
+    all.remove(0)
+}

@@ -1,0 +1,249 @@
+//! The scripts against their Rust twins: random operations at given times, every verdict the same.
+
+mod batched_runs;
+
+use std::{collections::HashMap, num::NonZeroU64, time::Duration};
+
+use futures_util::future::join_all;
+use proptest::{
+    prelude::*,
+    strategy::ValueTree as _,
+    test_runner::{Config, TestRunner},
+};
+use tollgate::{
+    RecordId, SyncMode,
+    algorithm::{Algorithm, Charging, Parameters, Policy, State, Verdict},
+    clock::Timestamp,
+    descriptor::Hits,
+    lease::LeaseId,
+    quota::{Quota, Window},
+    store::call::{Ask, Call},
+};
+
+use crate::support::{
+    redis::Redis,
+    stores::{Asked, Subject, at, charging},
+};
+
+/// Histories of all algorithms; each is some forty calls of one to three asks.
+const HISTORIES: u64 = 6_720;
+
+/// Histories that are replayed at the same time.
+const AT_ONCE: usize = 32;
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let limit = prop_oneof![0..=3_u32, 1..=20_u32, Just(1_000_003), Just(u32::MAX)];
+    let seconds = prop_oneof![1..=5_u32, Just(60), Just(61), Just(3_600), Just(31_536_000)];
+    let algorithm = proptest::sample::select(&Algorithm::ALL[..]);
+    let parameters = (proptest::option::of(1..=8_u32), prop_oneof![Just(0), 0..=900_000_u64], 1..=90_u64);
+    (limit, seconds, algorithm, parameters).prop_map(|(limit, seconds, algorithm, (burst, interval, ttl))| {
+        let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+        let parameters = Parameters {
+            burst: burst.filter(|_| seconds <= 3_600),
+            min_interval: Duration::from_micros(interval),
+            lease_ttl: Duration::from_secs(ttl),
+        };
+        Policy::new(algorithm, quota, &parameters).unwrap_or(Policy::nearest(
+            algorithm,
+            quota,
+            &Parameters::default(),
+        ))
+    })
+}
+
+fn lease() -> impl Strategy<Value = LeaseId> {
+    (1..=6_u64).prop_map(|number| LeaseId::new(NonZeroU64::new(number).expect("not 0")))
+}
+
+fn amount() -> impl Strategy<Value = NonZeroU64> {
+    (1..=4_u64).prop_map(|amount| NonZeroU64::new(amount).expect("not 0"))
+}
+
+fn hits() -> impl Strategy<Value = Hits> {
+    prop_oneof![
+        4 => Just(Hits::ONE),
+        2 => (0..=5_u64).prop_map(Hits::charge),
+        2 => (0..=5_u64).prop_map(Hits::refund),
+        1 => any::<u64>().prop_map(Hits::charge),
+        1 => any::<u64>().prop_map(Hits::refund),
+        1 => prop_oneof![Just(9_000), Just(60_000)].prop_map(Hits::charge),
+        3 => (amount(), lease()).prop_map(|(amount, lease)| Hits::Acquire { amount, lease }),
+        2 => lease().prop_map(Hits::Release),
+        // When it was made is filled in where the history is known.
+        2 => amount().prop_map(|amount| Hits::Undo { amount, made_at: Timestamp::from_micros(0) }),
+    ]
+}
+
+/// How far the clock moves before a call, in microseconds; sometimes backwards.
+fn step() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        4 => Just(0),
+        4 => 0..=1_500_000_i64,
+        2 => 0..=90_000_000_i64,
+        1 => -3_000_000..=0_i64,
+        1 => -7_200_000_000..=7_200_000_000_i64,
+    ]
+}
+
+/// How far the clock moves, how the counters are charged, and what is asked of them: each ask says whether it vetoes.
+type Step = (i64, Charging, Vec<(Asked, bool)>);
+
+fn history() -> impl Strategy<Value = Vec<Step>> {
+    // Few policies for few counters, so that counters meet changed limits and windows.
+    proptest::collection::vec(policy(), 1..4).prop_flat_map(|policies| {
+        let asked = (0..3_u8, proptest::sample::select(policies), hits());
+        let asks = proptest::collection::vec((asked, any::<bool>()), 1..4);
+        let charging = prop_oneof![Just(Charging::EachForItself), Just(Charging::AllOrNone)];
+        proptest::collection::vec((step(), charging, asks), 1..80)
+    })
+}
+
+/// The call with some of its counters leased: those of one number that may be.
+fn with_leased(mut call: Call) -> Call {
+    let asks = call.cells.iter_mut().flat_map(|cell| &mut cell.asks);
+    let may_be = |ask: &&mut Ask| ask.record == RecordId::numbered(1, ask.policy.algorithm());
+    asks.filter(may_be)
+        .filter(|ask| ask.policy.algorithm().can_be_leased())
+        .for_each(|ask| ask.sync = SyncMode::Leased);
+    call
+}
+
+/// The counters of one tag as the definition has them: the algorithms' functions, and for those that share a cell
+/// its end, the latest of theirs, at which all of it is forgotten.
+#[derive(Default)]
+struct Model {
+    states: HashMap<RecordId, (State, Policy)>,
+    /// When charges were made.
+    decided_at: Vec<Timestamp>,
+}
+
+impl Model {
+    /// Says which asks pass, each after the charges before it; what gives back frees nothing for the others.
+    fn weigh(&self, now: Timestamp, call: &Call) -> Vec<bool> {
+        let mut weighed = HashMap::<RecordId, State>::new();
+        let mut weigh = |ask: &Ask| {
+            let known = || self.states.get(&ask.record).map(|(state, _)| state.clone()).unwrap_or_default();
+            let state = weighed.entry(ask.record).or_insert_with(known);
+            ask.hits.gives_back() || ask.policy.apply(state, now, ask.hits, Charging::AllOrNone)
+        };
+        call.asks().map(&mut weigh).collect()
+    }
+
+    fn decide(&mut self, now: Timestamp, call: &Call) -> Vec<Verdict> {
+        let passes = self.weigh(now, call);
+        let is_vetoed = call.charging == Charging::AllOrNone
+            && call.asks().zip(&passes).any(|(ask, passes)| ask.is_veto() && !passes);
+        let mut shares_cell = false;
+        let mut changed = false;
+        let mut verdicts = Vec::new();
+        for (ask, passes) in call.asks().zip(passes) {
+            let Ask { descriptor, record, policy, hits, .. } = ask;
+            let known = self.states.get(record).map(|(state, _)| state.clone());
+            let mut state = known.clone().unwrap_or_default();
+            let held_back = is_vetoed && !hits.gives_back();
+            let applied = if held_back { Hits::Peek } else { *hits };
+            let counting = ask.counting(call.charging);
+            let decided = policy.apply(&mut state, now, applied, counting);
+            let admitted = if held_back { passes } else { decided };
+            let standing = policy.standing(&state, now, *hits);
+            let verdict = policy.verdict(standing, now, *hits, admitted, counting);
+            self.decided_at.push(verdict.decided_at);
+            verdicts.push((*descriptor, verdict));
+            if policy.algorithm().has_own_key() {
+                self.states.insert(*record, (state, *policy));
+                continue;
+            }
+            shares_cell = true;
+            let ends_at = policy.expires_at(&state);
+            if known.as_ref().map_or(ends_at > now.seconds(), |known| *known != state) {
+                changed = true;
+                self.states.insert(*record, (state, *policy));
+            }
+        }
+        // What changed nothing is not written, its end included.
+        let packed = self.states.values().filter(|(state, _)| matches!(state, State::Words(_)));
+        let ends = packed.map(|(state, policy)| policy.expires_at(state)).max().unwrap_or_default();
+        if changed && shares_cell && ends <= now.seconds() {
+            self.states.retain(|_, (state, _)| !matches!(state, State::Words(_)));
+        }
+        verdicts.sort_by_key(|(descriptor, _)| *descriptor);
+        verdicts.into_iter().map(|(_, verdict)| verdict).collect()
+    }
+
+    /// The asks with the ends of charges that were made before in place of those of the undone.
+    fn resolve(&self, asks: &[(Asked, bool)]) -> Vec<(Asked, bool)> {
+        let resolve = |(at, ((number, policy, hits), vetoes)): (usize, &(Asked, bool))| {
+            let hits = match *hits {
+                Hits::Undo { amount, .. } => {
+                    let before = self.decided_at.len().saturating_sub(1 + at);
+                    self.decided_at
+                        .get(before)
+                        .map_or(Hits::Peek, |made_at| Hits::Undo { amount, made_at: *made_at })
+                }
+                // Nobody gives a lease back to what is no concurrency limit.
+                Hits::Release(_) if policy.algorithm() != Algorithm::Concurrency => Hits::Peek,
+                hits => hits,
+            };
+            // A rule has one policy at a time, and so has a key of its own in one call.
+            let same = |((other, known, _), _): &&(Asked, bool)| {
+                other == number && known.algorithm() == policy.algorithm() && known.algorithm().has_own_key()
+            };
+            let policy = asks.iter().find(same).map_or(*policy, |((_, known, _), _)| *known);
+            ((*number, policy, hits), *vetoes)
+        };
+        asks.iter().enumerate().map(resolve).collect()
+    }
+}
+
+/// The same histories each time, so that a failure can be met again.
+#[tokio::test]
+async fn the_scripts_decide_as_their_rust_twins() {
+    let operations = compare(TestRunner::deterministic(), HISTORIES).await;
+    for algorithm in Algorithm::ALL {
+        let count = operations.get(algorithm.name()).copied().unwrap_or_default();
+        assert!(count >= 100_000, "only {count} operations of {}", algorithm.name());
+    }
+}
+
+/// Other histories each time:
+/// `cargo test --release --test integration -- --ignored differential::many_random_histories`
+#[tokio::test]
+#[ignore = "takes minutes"]
+async fn many_random_histories() {
+    compare(TestRunner::new(Config::default()), 10 * HISTORIES).await;
+}
+
+/// Decides random histories in Lua and in Rust, many at a time; gives the number of operations compared of each
+/// algorithm.
+async fn compare(mut runner: TestRunner, histories: u64) -> HashMap<&'static str, usize> {
+    let redis = Redis::start();
+    let lua = Subject::Redis(redis.store());
+    let mut operations = HashMap::new();
+    for first in (0..histories).step_by(AT_ONCE) {
+        let replays = (first..first + AT_ONCE as u64).map(|number| {
+            let history = history().new_tree(&mut runner).expect("generates").current();
+            replay(&lua, number, history)
+        });
+        for algorithm in join_all(replays).await.into_iter().flatten() {
+            *operations.entry(algorithm.name()).or_default() += 1;
+        }
+    }
+    operations
+}
+
+/// Decides one history in Lua and in Rust; gives the algorithm of each operation.
+async fn replay(lua: &Subject, number: u64, history: Vec<Step>) -> Vec<Algorithm> {
+    let mut rust = Model::default();
+    let mut micros = 7_200_000_000_i64;
+    let mut operations = Vec::new();
+    for (at_step, (step, charge, asks)) in history.iter().enumerate() {
+        micros = (micros + step).max(0);
+        let now = at(u64::try_from(micros).expect("not negative"));
+        let asks = rust.resolve(asks);
+        let call = with_leased(charging(*charge, &number.to_string(), &asks));
+        let (expected, found) = (rust.decide(now, &call), lua.decide(now, &call).await);
+        assert_eq!(expected, found, "step {at_step}: {asks:#?} of {:#?}", &history[..=at_step]);
+        operations.extend(asks.iter().map(|((_, policy, _), _)| policy.algorithm()));
+    }
+    operations
+}

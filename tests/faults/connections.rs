@@ -1,0 +1,184 @@
+//! Many connections that do nothing, or don't read what they asked for.
+
+use std::{
+    io::{ErrorKind, Write as _},
+    net::TcpStream,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use bytes::{BufMut as _, Bytes};
+
+use super::{
+    harness::{Harness, names},
+    messages::for_names,
+    profile::Profile,
+    report::ReportRow,
+    samples::millis,
+};
+use crate::support::redis::Redis;
+
+/// How a client begins in HTTP/2, with settings that change nothing.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// With the setting that no stream has room for an answer.
+const NO_ROOM: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
+
+/// Requests that each connection which does not read asks at first: more than may be under way on one.
+const AT_FIRST: u32 = 1_200;
+
+const PATH: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let length = u32::try_from(payload.len()).expect("short");
+    frame.extend_from_slice(&length.to_be_bytes()[1..]);
+    frame.extend_from_slice(&[kind, flags]);
+    frame.put_u32(stream);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// The headers of a request, none of which the table of HPACK is to remember.
+fn headers() -> Vec<u8> {
+    let mut block = vec![0x83, 0x86];
+    let literal = |block: &mut Vec<u8>, name: &[u8], value: &[u8]| {
+        block.extend_from_slice(name);
+        block.push(u8::try_from(value.len()).expect("short"));
+        block.extend_from_slice(value);
+    };
+    literal(&mut block, &[0x04], PATH);
+    literal(&mut block, &[0x01], b"tollgate");
+    literal(&mut block, &[0x0f, 0x10], b"application/grpc");
+    literal(&mut block, &[0x00, 0x02, b't', b'e'], b"trailers");
+    block
+}
+
+/// The bytes of a request on a stream.
+fn ask(stream: u32, body: &Bytes) -> Vec<u8> {
+    [frame(1, 4, stream, &headers()), frame(0, 1, stream, body)].concat()
+}
+
+fn connect(port: u16) -> TcpStream {
+    TcpStream::connect(("127.0.0.1", port)).expect("tollgate listens")
+}
+
+/// Connections that say nothing, every other one after it has said how it begins.
+fn idle(port: u16, count: usize) -> Vec<TcpStream> {
+    let greeted = |number: usize| {
+        let mut stream = connect(port);
+        if number.is_multiple_of(2) {
+            stream.write_all(PREFACE).expect("there is room");
+        }
+        stream
+    };
+    (0..count).map(greeted).collect()
+}
+
+/// A connection that asks as long as what it writes is taken, and never reads.
+struct Deaf {
+    stream: TcpStream,
+    asked: u32,
+    rest: Vec<u8>,
+    is_open: bool,
+}
+
+impl Deaf {
+    fn open(port: u16, preface: &[u8]) -> Self {
+        let stream = connect(port);
+        stream.set_nonblocking(true).expect("a socket");
+        Self { stream, asked: 0, rest: preface.to_vec(), is_open: true }
+    }
+
+    /// Writes a request, if all before it could be written.
+    fn ask(&mut self, body: &Bytes) {
+        while !self.rest.is_empty() && self.is_open {
+            match self.stream.write(&self.rest) {
+                Ok(length) => drop(self.rest.drain(..length)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => self.is_open = false,
+            }
+        }
+        self.rest = ask(2 * self.asked + 1, body);
+        self.asked += 1;
+    }
+}
+
+/// Many of them.
+struct Crowd {
+    all: Vec<Deaf>,
+    body: Bytes,
+}
+
+impl Crowd {
+    /// Has each ask for a lot, one after the other.
+    fn gather(port: u16, count: usize, profile: &Profile) -> Self {
+        let preface = |number: usize| if number.is_multiple_of(2) { PREFACE } else { NO_ROOM };
+        let all = (0..count).map(|number| Deaf::open(port, preface(number))).collect();
+        let mut crowd = Self { all, body: for_names(&["deaf".to_owned()]).remove(0) };
+        for _ in 0..AT_FIRST {
+            crowd.ask();
+            // Ten thousand a second, which by itself hinders nobody, or fewer where others have the machine.
+            let pause = Duration::from_micros(if profile.is_timed() { 100 } else { 400 });
+            thread::sleep(pause * u32::try_from(count).expect("few"));
+        }
+        crowd
+    }
+
+    fn ask(&mut self) {
+        self.all.iter_mut().for_each(|one| one.ask(&self.body));
+    }
+
+    /// Has each ask a little, until it is told to stop. Gives requests, and connections that are left.
+    fn go_on(mut self, stop: &AtomicBool) -> (u32, usize) {
+        while !stop.load(Ordering::Relaxed) {
+            self.ask();
+            thread::sleep(Duration::from_millis(500));
+        }
+        let left = self.all.iter().filter(|one| one.is_open).count();
+        (self.all.iter().map(|one| one.asked).sum(), left)
+    }
+}
+
+pub(super) fn others_are_served(profile: &Profile) -> ReportRow {
+    let (silent, slow) = if profile.is_timed() { (1_000, 100) } else { (200, 10) };
+    let redis = Redis::start();
+    let harness = Harness::start(&redis.url(), profile, &names());
+    let port = harness.tollgate.grpc_port;
+    // As long as later, for tails are compared.
+    thread::sleep(profile.before.max(profile.fault));
+    let (memory, before) = (harness.tollgate.resident(), harness.load.now());
+    let held = idle(port, silent);
+    let crowd = Crowd::gather(port, slow, profile);
+    thread::sleep(profile.before);
+    let stop = AtomicBool::new(false);
+    let fault = harness.load.now();
+    let (asked, open) = thread::scope(|scope| {
+        let deaf = scope.spawn(|| crowd.go_on(&stop));
+        thread::sleep(profile.fault);
+        stop.store(true, Ordering::Relaxed);
+        deaf.join().expect("no panic")
+    });
+    let healed = harness.load.now();
+    let more = harness.tollgate.resident().saturating_sub(memory);
+    drop(held);
+    let samples = harness.end();
+    let mut row =
+        ReportRow::new(format!("{silent} idle connections, and {slow} that send and do not read"), profile);
+    row.no_errors(&samples);
+    let before = samples.between(before.saturating_sub(profile.fault), before).p99();
+    let during = samples.between(fault, healed).p99();
+    let measured = format!("{} before, {} during", millis(before), millis(during));
+    row.timed("p99 of the others <= 1.5 x", measured, during <= before.mul_f64(1.5));
+    let least = AT_FIRST * u32::try_from(slow).expect("few") / 2;
+    row.must("they send requests", format!("{asked} requests"), asked > least);
+    row.note(format!("{open} of the stalled readers are still connected; RSS + {} MB", more >> 20));
+    row
+}
+
+#[test]
+fn connections_that_idle_or_do_not_read_hinder_no_other() {
+    others_are_served(&Profile::SHORT).judge();
+}

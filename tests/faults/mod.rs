@@ -1,0 +1,24 @@
+//! What callers notice of faults: of Redis, of the way to it, and of too much load.
+//!
+//! Each scenario is run in a short form by a test of its own, which judges outcomes and no times. `tests/faults/run.sh`
+//! runs all of them at full length, and writes `tests/faults/RESULTS.md`.
+
+mod cluster;
+mod charge_audit;
+mod connections;
+mod closed_loop;
+mod profile;
+mod open_loop;
+mod memory;
+mod overload;
+mod random;
+mod messages;
+mod report;
+mod samples;
+mod sentinel;
+mod standalone;
+mod table;
+mod network;
+mod admissions;
+mod frames;
+mod harness;

@@ -1,0 +1,117 @@
+//! Stores of several servers: Sentinel, Cluster, TLS to all of them.
+
+mod cluster;
+mod misbehaving_nodes;
+mod outages;
+mod queue_migration;
+mod resharding;
+mod sentinel;
+mod sentinel_disagreement;
+pub(crate) mod tls;
+
+use std::time::{Duration, Instant};
+
+use tokio::{task::JoinHandle, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tollgate::{
+    algorithm::{Algorithm, Verdict},
+    descriptor::Hits,
+    store::{
+        RedisStore, StoreError,
+        call::Call,
+        redis::{RedisSettings, ScriptClock},
+    },
+};
+
+use crate::support::{
+    redis::settings,
+    stores::{at, call, policy},
+};
+
+/// A store at `url` whose keys begin with `prefix`, once it is connected.
+async fn connected(url: &str, prefix: &str) -> RedisStore {
+    let settings = RedisSettings { key_prefix: prefix.into(), ..settings(url) };
+    let store = RedisStore::open(&settings).expect("valid settings");
+    let waited = tokio::time::timeout(Duration::from_secs(20), store.connected()).await;
+    assert_eq!(waited, Ok(true), "{url} is not reached");
+    store
+}
+
+/// A call for one counter that never denies.
+fn one(name: &str, hits: Hits) -> Call {
+    call(name, &[(0, policy(Algorithm::FixedWindow, u32::MAX, 3_600), hits)])
+}
+
+/// Charges one hit in a window that does not end.
+async fn charge(store: &RedisStore, call: &Call) -> Result<Verdict, StoreError> {
+    let store = store.clone().with_clock(ScriptClock::Fixed(at(0)));
+    store.decide(call).await.map(|verdicts| verdicts[0].1)
+}
+
+/// How many hits the counter of a name has.
+async fn used(store: &RedisStore, name: &str) -> u64 {
+    charge(store, &one(name, Hits::Peek)).await.expect("an answer").used
+}
+
+/// Calls, one after the other, until they are stopped.
+#[derive(Debug)]
+struct Calls {
+    stop: CancellationToken,
+    ended: JoinHandle<Vec<Result<(), StoreError>>>,
+}
+
+impl Calls {
+    fn start(store: &RedisStore, name: &str) -> Self {
+        let (stop, store, call) = (CancellationToken::new(), store.clone(), one(name, Hits::ONE));
+        let stopped = stop.clone();
+        let ended = tokio::spawn(async move {
+            let mut results = Vec::new();
+            while !stopped.is_cancelled() {
+                let result = charge(&store, &call).await.map(drop);
+                results.push(result);
+                sleep(Duration::from_millis(2)).await;
+            }
+            results
+        });
+        Self { stop, ended }
+    }
+
+    async fn end(self) -> Vec<Result<(), StoreError>> {
+        self.stop.cancel();
+        self.ended.await.expect("no panic")
+    }
+}
+
+/// Checks that every charge that was answered is counted, but for so many at most that went with a master, and that
+/// none is counted twice.
+async fn assert_counted(store: &RedisStore, name: &str, results: &[Result<(), StoreError>], lost: u64) {
+    let is_unknown = |result: &&Result<(), StoreError>| {
+        matches!(result, Err(StoreError::Timeout(_) | StoreError::Disconnected(_)))
+    };
+    let answered = results.iter().filter(|result| result.is_ok()).count() as u64;
+    let unknown = results.iter().filter(is_unknown).count() as u64;
+    let counted = used(store, name).await;
+    println!("{name}: {answered} answered, {unknown} unknown, {counted} counted");
+    assert!(counted + lost >= answered, "{counted} of {answered} are counted");
+    assert!(counted <= answered + unknown, "{counted} are counted, of {answered} and perhaps {unknown}");
+}
+
+/// Waits while calls go on.
+async fn wait(complaint: &str, mut is_so: impl FnMut() -> bool) -> Instant {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{complaint}");
+        sleep(Duration::from_millis(5)).await;
+    }
+    Instant::now()
+}
+
+/// Lets the calls go on until one succeeds that began after `promoted`; how long that took.
+async fn recovered(store: &RedisStore, name: &str, promoted: Instant) -> Duration {
+    let call = one(name, Hits::ONE);
+    while let Err(error) = charge(store, &call).await {
+        assert!(promoted.elapsed() < Duration::from_secs(20), "it does not recover: {error}");
+        sleep(Duration::from_millis(2)).await;
+    }
+    promoted.elapsed()
+}

@@ -1,0 +1,177 @@
+//! Slots that move while calls go on: every charge that is answered is counted, once.
+
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use tokio::{sync::Mutex, task::JoinSet, time::sleep};
+use tollgate::{
+    RecordId, SyncMode,
+    algorithm::Algorithm,
+    descriptor::Hits,
+    store::{
+        RedisStore,
+        call::{Ask, Call},
+    },
+};
+
+use super::{charge, one, used};
+use crate::support::{cluster, stores::policy};
+
+/// Tests take turns: a cluster is to move its slots at one's order.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// A call for two cells of one tag: those that `one` knows, and another.
+fn two(name: &str) -> Call {
+    let mut call = one(name, Hits::ONE);
+    let policy = policy(Algorithm::FixedWindow, u32::MAX, 3_600);
+    let key = call.cells[0].key.clone().brought_along(None, Algorithm::FixedWindow, 3_600);
+    let record = RecordId::alone(Algorithm::FixedWindow);
+    call.ask(
+        key,
+        Ask { descriptor: 1, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict },
+    );
+    call
+}
+
+fn slot(name: &str) -> u16 {
+    one(name, Hits::ONE).cells[0].key.slot()
+}
+
+async fn answered(store: &RedisStore, call: &Call) {
+    charge(store, call).await.expect("an answer");
+}
+
+#[tokio::test]
+async fn a_slot_on_its_way_costs_no_error_and_no_count() {
+    let _turn = TURN.lock().await;
+    let cluster = cluster::shared();
+    let store = cluster.store("on_its_way:");
+    let name = (0..).map(|number| format!("way{number}"));
+    let name = name.into_iter().find(|name| cluster.master_of(slot(name)) == 2).expect("endless");
+    let slot = slot(&name);
+    let (single, both) = (one(&name, Hits::ONE), two(&name));
+    answered(&store, &both).await;
+
+    cluster.begin_move(slot, 2, 0);
+    // Still where it was.
+    answered(&store, &single).await;
+    let key = [b"on_its_way:", both.cells[0].key.as_bytes()].concat();
+    cluster.move_key(&key, 2, 0);
+    // Asked for at the other node, which does not know the script yet, nor may another time.
+    answered(&store, &single).await;
+    let mut flush = redis::cmd("SCRIPT");
+    flush.arg("FLUSH").exec(&mut cluster.node(0)).expect("flushed");
+    answered(&store, &single).await;
+    // One cell here, one there: not before the slot has moved.
+    let waiting = tokio::spawn({
+        let (store, both) = (store.clone(), both.clone());
+        async move {
+            let begun = Instant::now();
+            answered(&store, &both).await;
+            begun.elapsed()
+        }
+    });
+    sleep(Duration::from_millis(100)).await;
+    assert!(!waiting.is_finished(), "cells of two nodes were decided in one step");
+    cluster.end_move(slot, 2, 0);
+    let waited = waiting.await.expect("no panic");
+    assert!(waited >= Duration::from_millis(90), "{waited:?}");
+    // The table may still have the old owner.
+    answered(&store, &single).await;
+    assert_eq!(used(&store, &name).await, 6);
+    // A store that begins now asks nobody else.
+    assert_eq!(used(&cluster.store("on_its_way:"), &name).await, 6);
+
+    cluster.begin_move(slot, 0, 2);
+    cluster.end_move(slot, 0, 2);
+    answered(&store, &both).await;
+    assert_eq!(used(&store, &name).await, 7);
+}
+
+const MOVING: usize = 50;
+
+/// How many hits a counter has, once nodes agree on who has its slot: they tell each other of the last moves in their own
+/// time, and a look is none of the calls that must not fail.
+async fn counted(store: &RedisStore, name: &str) -> u64 {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match charge(store, &one(name, Hits::Peek)).await {
+            Ok(verdict) => return verdict.used,
+            Err(error) => assert!(Instant::now() < deadline, "{name}: {error}"),
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn resharding_under_load_loses_no_call_and_charges_none_twice() {
+    let _turn = TURN.lock().await;
+    let cluster = cluster::shared();
+    let store = cluster.store("reshard:");
+    let slots: Vec<u16> = cluster.slots(0).step_by(100).take(MOVING).collect();
+    let mut by_slot: HashMap<u16, String> = HashMap::new();
+    for name in (0..).map(|number| format!("reshard{number}")) {
+        if slots.contains(&slot(&name)) {
+            by_slot.entry(slot(&name)).or_insert(name);
+        }
+        if by_slot.len() == MOVING {
+            break;
+        }
+    }
+    let names: &[String] = by_slot.into_values().collect::<Vec<_>>().leak();
+    // Cells of one tag are found together if they are there before they move.
+    for name in names.iter().step_by(2) {
+        answered(&store, &two(name)).await;
+    }
+
+    let done: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+    let mut tasks = JoinSet::new();
+    for task in 0..8 {
+        let store = store.clone();
+        tasks.spawn(async move {
+            let mut counts = vec![0_u64; names.len()];
+            for at in (0..names.len()).cycle().skip(task * 7) {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                let call = if at % 2 == 0 { two(&names[at]) } else { one(&names[at], Hits::ONE) };
+                charge(&store, &call).await.expect("no call fails");
+                counts[at] += 1;
+            }
+            counts
+        });
+    }
+    let moves = tokio::task::spawn_blocking(move || {
+        let (mut moves, begun) = (0, Instant::now());
+        // Ends where it began.
+        while begun.elapsed() < Duration::from_secs(5) {
+            for (from, to) in [(0, 1), (1, 0)] {
+                for slot in &slots {
+                    cluster.begin_move(*slot, from, to);
+                    cluster.end_move(*slot, from, to);
+                    moves += 1;
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        moves
+    });
+    let moves = moves.await.expect("no panic");
+    let mut answered = vec![0_u64; names.len()];
+    for counts in tasks.join_all().await {
+        answered.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    println!("{moves} moves of a slot, {} calls", answered.iter().sum::<u64>());
+    for answer in ["MOVED", "ASK", "TRYAGAIN"] {
+        let told = [0, 1].map(|node| cluster.info(node, "errorstats"));
+        let was_met = told.iter().any(|told| told.contains(&format!("errorstat_{answer}:")));
+        assert!(was_met, "{answer} was not met: {told:?}");
+    }
+    for (at, name) in names.iter().enumerate() {
+        let before = u64::from(at % 2 == 0);
+        assert_eq!(counted(&store, name).await, before + answered[at], "{name}");
+    }
+}

@@ -1,0 +1,176 @@
+//! Sentinels that disagree: servers of these tests' own, each with a word for the master.
+
+use std::{
+    io::{BufReader, Write},
+    net::TcpStream,
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tollgate::{descriptor::Hits, store::RedisStore};
+
+use super::{
+    charge, connected,
+    misbehaving_nodes::{listen, read},
+    one,
+};
+use crate::support::redis::{Redis, settings};
+
+/// What a sentinel says: the master's port, and the epoch if the user may know it; or nothing at all.
+type Word = Option<(u16, Option<u64>)>;
+
+struct Sentinel {
+    port: u16,
+    word: Arc<Mutex<Word>>,
+}
+
+impl Sentinel {
+    fn start(master: &Redis, epoch: Option<u64>) -> Self {
+        let word = Arc::new(Mutex::new(Some((master.port(), epoch))));
+        let listener = listen();
+        let port = listener.local_addr().expect("an address").port();
+        let said = Arc::clone(&word);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let said = Arc::clone(&said);
+                thread::spawn(move || serve(&client.expect("a client"), &said));
+            }
+        });
+        Self { port, word }
+    }
+
+    fn say(&self, port: u16, epoch: Option<u64>) {
+        *self.word.lock().expect("no panic") = Some((port, epoch));
+    }
+
+    /// Has it end its connections from now on.
+    fn end(&self) {
+        *self.word.lock().expect("no panic") = None;
+    }
+}
+
+fn serve(mut client: &TcpStream, said: &Mutex<Word>) {
+    let mut reader = BufReader::new(client);
+    while let Some(command) = read(&mut reader) {
+        let Some((port, epoch)) = *said.lock().expect("no panic") else { return };
+        let answer = match (command[0].as_str(), command.get(1).map(String::as_str), epoch) {
+            ("SENTINEL", Some("get-master-addr-by-name"), _) => bulks(&["127.0.0.1", &port.to_string()]),
+            ("SENTINEL", _, Some(epoch)) => bulks(&["name", "main", "config-epoch", &epoch.to_string()]),
+            ("SENTINEL", _, None) => "-NOPERM this user has no permissions\r\n".to_owned(),
+            _ => "+OK\r\n".to_owned(),
+        };
+        if client.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn bulks(texts: &[&str]) -> String {
+    let each = texts.iter().map(|text| format!("${}\r\n{text}\r\n", text.len()));
+    format!("*{}\r\n{}", texts.len(), each.collect::<String>())
+}
+
+fn url(sentinels: &[Sentinel]) -> String {
+    let each: Vec<_> = sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+    format!("redis+sentinel://{}/main", each.join(","))
+}
+
+/// How many keys a server has.
+fn keys(server: &Redis) -> usize {
+    redis::cmd("DBSIZE").query(&mut server.connect()).expect("a number")
+}
+
+/// Calls for longer than it takes to ask the sentinels twice, and all are answered.
+async fn goes_on(store: &RedisStore) {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(2_700) {
+        charge(store, &one("a", Hits::ONE)).await.expect("an answer");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stale_sentinel_moves_nobody_to_an_old_master() {
+    for has_epochs in [true, false] {
+        let epoch = |number| has_epochs.then_some(number);
+        let [old, new] = [Redis::start(), Redis::start()];
+        let sentinels = [
+            Sentinel::start(&new, epoch(2)),
+            Sentinel::start(&old, epoch(1)),
+            Sentinel::start(&new, epoch(2)),
+        ];
+        let store = connected(&url(&sentinels), "").await;
+        goes_on(&store).await;
+        // The others are lost, one after the other.
+        sentinels[0].end();
+        goes_on(&store).await;
+        sentinels[2].end();
+        goes_on(&store).await;
+        assert_eq!((keys(&old), keys(&new)), (0, 1));
+        // The old one is elected.
+        [&sentinels[0], &sentinels[2]].iter().for_each(|sentinel| sentinel.say(old.port(), epoch(3)));
+        let begun = Instant::now();
+        while keys(&old) == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is not followed");
+            goes_on(&store).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_master_that_works_is_not_left_for_an_address_where_nobody_is() {
+    let master = Redis::start();
+    let sentinels = [1, 0, 1].map(|epoch| Sentinel::start(&master, Some(epoch)));
+    sentinels[1].say(1, Some(0));
+    let store = connected(&url(&sentinels), "").await;
+    goes_on(&store).await;
+    // Even if it is the latest word.
+    sentinels[1].say(1, Some(9));
+    goes_on(&store).await;
+    // And a server that is no master is none.
+    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
+    sentinels[1].say(replica.port(), Some(10));
+    goes_on(&store).await;
+}
+
+#[tokio::test]
+async fn after_the_master_is_lost_a_word_of_former_times_is_not_followed() {
+    let old = Redis::start();
+    let new = Redis::start();
+    let sentinels = [2, 1, 2].map(|epoch| Sentinel::start(&new, Some(epoch)));
+    sentinels[1].say(old.port(), Some(1));
+    let store = connected(&url(&sentinels), "").await;
+    charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
+    [&sentinels[0], &sentinels[2]].iter().for_each(|sentinel| sentinel.end());
+    drop(new);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        charge(&store, &one("a", Hits::ONE)).await.expect_err("there is no master");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Were they all set up anew, most would say so.
+    sentinels[0].say(old.port(), Some(0));
+    sentinels[1].say(old.port(), Some(0));
+    super::recovered(&store, "a", Instant::now()).await;
+}
+
+#[tokio::test]
+async fn a_server_is_left_when_it_is_not_the_master_that_is_named() {
+    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
+    let masters = [Redis::start(), Redis::start()];
+    let sentinels = [Sentinel::start(&replica, None)];
+    let store = RedisStore::open(&settings(&url(&sentinels))).expect("valid settings");
+    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("it is no master");
+    assert!(error.to_string().contains("is not a master"), "{error}");
+    for master in &masters {
+        sentinels[0].say(master.port(), None);
+        let begun = Instant::now();
+        // The one before it works as well as ever.
+        while keys(master) == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is not followed");
+            let _ = charge(&store, &one("a", Hits::ONE)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Envoy Gateway's rate-limit deployment, with tollgate in it.
+
+use std::{
+    fs::File,
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use tempfile::TempDir;
+use tollgate::proto::envoy::service::ratelimit::v3::{
+    rate_limit_response::Code, rate_limit_service_client::RateLimitServiceClient,
+};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+use super::{
+    control_plane::{ControlPlane, Manner, config, mutual_tls, until},
+    write,
+};
+use crate::support::{
+    Process,
+    certificates::{Authority, Pair},
+    free_port, http,
+    redis::Redis,
+    tollgate::{command, project, request},
+};
+
+/// The deployment's container.
+struct Container {
+    _process: Process,
+    directory: TempDir,
+    grpc_port: u16,
+    http_port: u16,
+}
+
+impl Container {
+    /// Starts what the image has as `/bin/ratelimit`, with the variables that Envoy Gateway sets.
+    fn start(plane: u16, redis: u16, authority: &Authority, own: &Pair) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let certificates = directory.path().display().to_string();
+        write(directory.path(), "ca.crt", &authority.pem());
+        write(directory.path(), "tls.crt", &own.certificate);
+        write(directory.path(), "tls.key", &own.key);
+        let program = directory.path().join("ratelimit");
+        symlink(command().get_program(), &program).expect("a link");
+        let (grpc_port, http_port) = (free_port(), free_port());
+        let log = File::create(directory.path().join("log")).expect("writable");
+
+        let mut container = Command::new(program);
+        container.env_clear().current_dir(directory.path()).stdin(Stdio::null());
+        container.stdout(Stdio::from(log.try_clone().expect("a file"))).stderr(Stdio::from(log));
+        for (name, value) in variables(&project("tests/xds/envoy-gateway.env")) {
+            let value = value.replace("/certs", &certificates);
+            let value = value.replace("envoy-gateway:18001", &format!("localhost:{plane}"));
+            let value =
+                value.replace("redis.redis-system.svc.cluster.local:6379", &format!("127.0.0.1:{redis}"));
+            let value = value.replace(":19001", &format!(":{}", free_port()));
+            container.env(name, value);
+        }
+        for (name, port) in [("GRPC_PORT", grpc_port), ("PORT", http_port), ("DEBUG_PORT", free_port())] {
+            container.env(name, port.to_string());
+        }
+        // Which `deploy/envoy-gateway/values.yaml` adds.
+        container.env("TOLLGATE_GRPC_TLS_CLIENT_CA", format!("{certificates}/ca.crt"));
+        let process = Process::of(container.spawn().expect("it starts"), None);
+        Self { _process: process, directory, grpc_port, http_port }
+    }
+
+    fn is_ready(&self) -> bool {
+        let answer = http::try_get(&format!("http://127.0.0.1:{}/healthcheck", self.http_port));
+        answer.is_some_and(|answer| answer.status == 200)
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).expect("a text")
+    }
+
+    /// An Envoy, which shows a certificate too.
+    async fn envoy(&self, authority: &Authority, shown: &Pair) -> RateLimitServiceClient<Channel> {
+        let channel = self.endpoint(authority, shown).connect().await.expect("it listens");
+        RateLimitServiceClient::new(channel)
+    }
+
+    fn endpoint(&self, authority: &Authority, shown: &Pair) -> Endpoint {
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(authority.pem()))
+            .identity(Identity::from_pem(&shown.certificate, &shown.key))
+            .domain_name("envoy-ratelimit");
+        let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{}", self.grpc_port)).expect("a URL");
+        endpoint.tls_config(tls).expect("good TLS")
+    }
+}
+
+/// The variables of a file.
+fn variables(path: &Path) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(path).expect("a text");
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (name, value) = line.split_once('=').expect("a variable");
+            (name.to_owned(), value.to_owned())
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_image() {
+    let (authority, redis) = (Authority::new("envoy-gateway"), Redis::start());
+    let tls = mutual_tls(&authority.sign(&["envoy-gateway", "localhost"]), &authority);
+    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    let own = authority.sign(&["envoy-ratelimit"]);
+    let container = Container::start(plane.port, redis.port(), &authority, &own);
+    let opening = plane.wait_for(|_| true);
+    assert_eq!(opening.node.expect("told").id, "envoy-ratelimit");
+    assert!(!container.is_ready(), "there may be rules");
+
+    plane.push("1", &[config("envoy-gateway-system/eg/http", "route", 2)]);
+    plane.wait_for_ack("1");
+    until("readiness", || container.is_ready().then_some(()));
+    let mut envoy = container.envoy(&authority, &authority.sign(&["envoy"])).await;
+    let mut codes = Vec::new();
+    for _ in 0..3 {
+        let asked = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
+        let answer = envoy.should_rate_limit(asked).await.expect("an answer");
+        codes.push(answer.get_ref().overall_code());
+    }
+    assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.connect()).expect("answers");
+    assert!(!keys.is_empty(), "counters are in Redis");
+    assert!(!container.log().contains("ERROR"), "{}", container.log());
+
+    // Somebody else in the cluster.
+    let other = Authority::new("other").sign(&["envoy"]);
+    let mut stranger = RateLimitServiceClient::new(container.endpoint(&authority, &other).connect_lazy());
+    let asked = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
+    stranger.should_rate_limit(asked).await.expect_err("it is refused");
+
+    // The last policy is gone.
+    plane.push("2", &[]);
+    plane.wait_for_ack("2");
+    let asked = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
+    assert_eq!(envoy.should_rate_limit(asked).await.expect("an answer").get_ref().overall_code(), Code::Ok);
+    assert!(container.is_ready());
+}
+
+#[test]
+fn a_gateway_without_a_policy_lets_its_rate_limit_deployment_become_ready() {
+    let (authority, redis) = (Authority::new("envoy-gateway"), Redis::start());
+    let tls = mutual_tls(&authority.sign(&["envoy-gateway", "localhost"]), &authority);
+    let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
+    let container =
+        Container::start(plane.port, redis.port(), &authority, &authority.sign(&["envoy-ratelimit"]));
+    plane.wait_for(|_| true);
+    // It never hears a word, as from a control plane that knows nothing of this node.
+    until("readiness", || container.is_ready().then_some(()));
+    assert!(container.log().contains("it seems to have no rules for this node"), "{}", container.log());
+}

@@ -1,0 +1,95 @@
+//! Rules from a control plane: a real one, and the real program.
+
+mod envoy_gateway;
+mod large_responses;
+mod outages;
+mod updates;
+pub(crate) mod control_plane;
+mod startup;
+mod tls;
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use self::control_plane::until;
+use crate::support::{
+    http,
+    tollgate::{Client, Tollgate, command},
+};
+
+/// A tollgate that asks a control plane, and what it logs.
+struct Asking {
+    tollgate: Tollgate,
+    directory: TempDir,
+}
+
+impl Asking {
+    /// Starts without waiting for anything.
+    fn spawn(server: &str, flags: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let log = File::create(directory.path().join("log")).expect("writable");
+        let mut program = command();
+        program.stdout(Stdio::from(log.try_clone().expect("a file"))).stderr(Stdio::from(log));
+        let all = [&["--rules", "xds", "--xds-server", server], flags].concat();
+        let tollgate = Tollgate::spawn_by(program, Path::new("no/rules/here"), &all);
+        Self { tollgate, directory }
+    }
+
+    /// Starts with rules, and waits until it is ready.
+    fn start(server: &str, flags: &[&str]) -> Self {
+        let asking = Self::spawn(server, flags);
+        asking.tollgate.wait_until_ready();
+        asking
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).expect("a text")
+    }
+
+    /// Waits until the log has `part` in it, and gives it all.
+    fn wait_for_log(&self, part: &str) -> String {
+        until(part, || Some(self.log()).filter(|log| log.contains(part)))
+    }
+
+    /// What `/api/v1/status` says of the rules.
+    fn rules(&self) -> Value {
+        let answer = http::get(&self.tollgate.admin_url("/api/v1/status"));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let status: Value = serde_json::from_str(&answer.body).expect("JSON");
+        status["rules"].clone()
+    }
+
+    /// Waits until that is so.
+    fn wait_for_rules(&self, is_it: impl Fn(&Value) -> bool) -> Value {
+        until("that state of the rules", || Some(self.rules()).filter(&is_it))
+    }
+
+    /// A metric's value.
+    fn metric(&self, name: &str) -> f64 {
+        let page = http::get(&self.tollgate.url("/metrics")).body;
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")
+    }
+
+    async fn client(&self) -> Client {
+        self.tollgate.client().await
+    }
+
+    fn is_ready(&self) -> bool {
+        http::try_get(&self.tollgate.url("/healthcheck")).is_some_and(|answer| answer.status == 200)
+    }
+}
+
+/// Writes a file and gives its path.
+fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
+    let (path, new) = (directory.join(name), directory.join(format!("{name}.new")));
+    std::fs::write(&new, text).expect("written");
+    std::fs::rename(&new, &path).expect("renamed");
+    path
+}

@@ -1,0 +1,107 @@
+//! Starts: before there are rules, before there is a control plane, and with one that says nothing.
+
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    time::{Duration, Instant},
+};
+
+use super::{
+    Asking,
+    control_plane::{ControlPlane, Manner, config},
+};
+use crate::support::{free_port, http};
+
+#[test]
+fn ports_open_once_there_are_rules() {
+    let port = free_port();
+    let asking = Asking::spawn(&format!("http://127.0.0.1:{port}"), &["--xds-backoff-max", "500ms"]);
+    let log = asking.wait_for_log("is away");
+    assert!(log.contains(&format!("the ports open once http://127.0.0.1:{port}/ has sent rules")), "{log}");
+    assert!(http::try_get(&asking.tollgate.url("/healthcheck")).is_none());
+
+    let plane = ControlPlane::start_as(port, Manner::Serves, None);
+    plane.push("bad", &[config("", "key", 0)]);
+    plane.wait_for_nack("domain: is missing or empty");
+    assert!(http::try_get(&asking.tollgate.url("/healthcheck")).is_none());
+    plane.push("good", &[config("web", "key", 0)]);
+    asking.tollgate.wait_until_ready();
+}
+
+#[test]
+fn a_start_that_waits_for_rules_can_be_ended() {
+    let mut asking = Asking::spawn(&format!("http://127.0.0.1:{}", free_port()), &[]);
+    asking.wait_for_log("is away");
+    asking.tollgate.signal("TERM");
+    assert_eq!(asking.tollgate.wait(), Some(0));
+}
+
+#[tokio::test]
+async fn ports_that_open_without_rules_are_ready_once_there_are_some() {
+    let port = free_port();
+    let flags = ["--start-without-rules", "--xds-backoff-max", "500ms", "--xds-initial-fetch-timeout", "60s"];
+    let asking = Asking::spawn(&format!("http://127.0.0.1:{port}"), &flags);
+    let rules = super::until("an answer", || http::try_get(&asking.tollgate.admin_url("/api/v1/status")));
+    assert_eq!(rules.status, 200);
+    asking.wait_for_rules(|rules| !rules["control_plane"]["problem"].is_null());
+    assert!(!asking.is_ready());
+    let refused =
+        asking.client().await.call(crate::support::tollgate::request("web", &[&[("key", "a")]])).await;
+    assert_eq!(refused.expect_err("no rules").code(), tonic::Code::Unavailable);
+
+    let plane = ControlPlane::start_as(port, Manner::Serves, None);
+    asking.wait_for_log("is away");
+    plane.wait_for(|_| true);
+    assert!(!asking.is_ready(), "the control plane may have some");
+    plane.push("1", &[config("web", "key", 0)]);
+    asking.tollgate.wait_until_ready();
+    assert!(!asking.client().await.passes("web", &[("key", "a")]).await);
+}
+
+#[tokio::test]
+async fn a_control_plane_that_says_nothing_has_no_rules() {
+    let plane = ControlPlane::start();
+    let begun = Instant::now();
+    let patience = Duration::from_secs(1);
+    let asking = Asking::start(&plane.url(), &["--start-without-rules", "--xds-initial-fetch-timeout", "1s"]);
+    assert!(begun.elapsed() >= patience);
+    asking.wait_for_log("it seems to have no rules for this node");
+    assert_eq!(asking.rules()["control_plane"]["link"], "connected");
+    assert_eq!(asking.metric("tollgate_xds_connected"), 1.0);
+    let asked = crate::support::tollgate::request("web", &[&[("key", "a")]]);
+    let refused = asking.client().await.call(asked).await.expect_err("no rules");
+    assert_eq!(refused.code(), tonic::Code::Unavailable);
+    plane.push("1", &[config("web", "key", 0)]);
+    plane.wait_for_ack("1");
+    assert_eq!(asking.metric("tollgate_rules"), 1.0);
+}
+
+#[test]
+fn a_control_plane_that_hangs_is_none_that_says_nothing() {
+    // Its kernel takes connections, and nobody else does.
+    let hanging = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let url = format!("http://{}", hanging.local_addr().expect("an address"));
+    let flags =
+        ["--start-without-rules", "--xds-initial-fetch-timeout", "500ms", "--xds-backoff-max", "500ms"];
+    let asking = Asking::spawn(&url, &flags);
+    asking.wait_for_log("has not said a word within 0.5 s");
+    assert!(!asking.is_ready());
+    assert_eq!(asking.rules()["control_plane"]["link"], "connecting");
+    assert_eq!(asking.metric("tollgate_xds_connected"), 0.0);
+    assert!(!asking.log().contains("it seems to have no rules"), "{}", asking.log());
+}
+
+#[test]
+fn a_control_plane_whose_rules_were_refused_has_some_though_it_says_nothing_later() {
+    let plane = ControlPlane::start();
+    let port = plane.port;
+    plane.push("bad", &[config("", "key", 0)]);
+    let flags =
+        ["--start-without-rules", "--xds-initial-fetch-timeout", "500ms", "--xds-backoff-max", "500ms"];
+    let asking = Asking::spawn(&plane.url(), &flags);
+    plane.wait_for_nack("domain: is missing or empty");
+    drop(plane);
+    asking.wait_for_log("is away");
+    let _silent = ControlPlane::start_as(port, Manner::Serves, None);
+    asking.wait_for_rules(|rules| rules["control_plane"]["link"] == "connected");
+    assert!(!asking.is_ready() && !asking.log().contains("it seems to have no rules"), "{}", asking.log());
+}

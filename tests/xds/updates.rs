@@ -1,0 +1,194 @@
+//! What is sent while all is well, and what is sent and can't be used.
+
+use std::time::{Duration, Instant};
+
+use prost_types::Any;
+use tollgate::proto::ratelimit::config::ratelimit::v3::{RateLimitConfig, RateLimitDescriptor};
+
+use super::{
+    Asking,
+    control_plane::{ControlPlane, SOON, TYPE_URL, any, config},
+};
+use crate::support::{http, tollgate::Client};
+
+/// Waits until a request of the domain passes, or does not, and says how long that took.
+async fn wait_until_it_passes(client: &mut Client, passes: bool) -> Duration {
+    let begun = Instant::now();
+    while client.passes("web", &[("key", "a")]).await != passes {
+        assert!(begun.elapsed() < SOON, "what was pushed is not enforced");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    begun.elapsed()
+}
+
+#[tokio::test]
+async fn what_is_pushed_is_enforced_within_a_second() {
+    let plane = ControlPlane::start();
+    plane.push("first", &[config("web", "key", 0)]);
+    let asking = Asking::start(&plane.url(), &[]);
+    let mut client = asking.client().await;
+    assert!(!client.passes("web", &[("key", "a")]).await);
+
+    let mut took = Vec::new();
+    for push in 0..20 {
+        let passes = push % 2 == 0;
+        plane.push(&push.to_string(), &[config("web", "key", if passes { 1_000_000 } else { 0 })]);
+        took.push(wait_until_it_passes(&mut client, passes).await);
+        plane.wait_for_ack(&push.to_string());
+    }
+    took.sort();
+    println!("20 pushes were enforced within {:?} (median) and {:?} (longest)", took[10], took[19]);
+    assert!(took[10] < Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_bad_push_is_refused_with_its_reasons_and_the_rules_before_stay() {
+    let plane = ControlPlane::start();
+    plane.push("good", &[config("web", "key", 0)]);
+    let asking = Asking::start(&plane.url(), &[]);
+    let mut client = asking.client().await;
+    plane.wait_for_ack("good");
+
+    let nameless = RateLimitDescriptor::default();
+    let wrong = RateLimitConfig { descriptors: vec![nameless.clone(), nameless], ..config("web", "key", 5) };
+    let garbage = Any { type_url: TYPE_URL.into(), value: b"\xff\xff\xff".to_vec() };
+    let stranger =
+        Any { type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".into(), value: vec![] };
+    let twice = vec![any(&config("web", "key", 5)), any(&config("web", "other", 5))];
+    let of_clusters = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    for (version, type_url, resources, reason) in [
+        ("wrong", TYPE_URL, vec![any(&wrong)], "resource web-rules: descriptors[1]: has no `key`"),
+        ("garbage", TYPE_URL, vec![any(&config("web", "key", 5)), garbage], "resource 1: can't be decoded"),
+        (
+            "stranger",
+            TYPE_URL,
+            vec![stranger],
+            "resource 0: is of the type `type.googleapis.com/envoy.config.",
+        ),
+        (
+            "twice",
+            TYPE_URL,
+            twice,
+            "resource web-rules (2): domain: the domain `web` is stated in resource web-rules already",
+        ),
+        ("clusters", of_clusters, vec![], "a response of the type `type.googleapis.com/envoy.config.cluster"),
+    ] {
+        let errors = asking.metric("tollgate_config_loads_total{result=\"error\"}");
+        plane.push_all(version, type_url, resources);
+        let (nack, report) = plane.wait_for_nack(reason);
+        assert_eq!(nack.version_info, "good", "{report}");
+        assert_eq!(nack.type_url, TYPE_URL);
+        assert!(!nack.response_nonce.is_empty());
+        assert_eq!(nack.error_detail.expect("looked for").code, 3);
+        assert!(asking.rules()["problem"].as_str().is_some_and(|problem| problem.contains(reason)));
+        assert!(!client.passes("web", &[("key", "a")]).await, "the old rules are enforced");
+        assert_eq!(asking.metric("tollgate_config_loads_total{result=\"error\"}"), errors + 1.0);
+        assert!(asking.log().contains(reason));
+    }
+    assert!(asking.is_ready());
+    plane.push("better", &[config("web", "key", 1_000)]);
+    plane.wait_for_ack("better");
+    assert!(client.passes("web", &[("key", "a")]).await);
+    let rules = asking.rules();
+    assert!(rules["problem"].is_null(), "{rules}");
+    assert_eq!((&rules["source"], &rules["control_plane"]["version"]), (&"xds".into(), &"better".into()));
+}
+
+#[test]
+fn going_back_from_a_bad_version_to_the_one_in_force_mends_it() {
+    let plane = ControlPlane::start();
+    plane.push("1", &[config("web", "key", 5)]);
+    let asking = Asking::start(&plane.url(), &[]);
+    plane.push("2", &[config("", "key", 5)]);
+    plane.wait_for_nack("domain: is missing or empty");
+    let before = asking.wait_for_rules(|rules| !rules["problem"].is_null());
+    assert_eq!(asking.metric("tollgate_config_last_load_successful"), 0.0);
+    plane.push("3", &[config("web", "key", 5)]);
+    plane.wait_for_ack("3");
+    let after = asking.rules();
+    assert!(after["problem"].is_null(), "{after}");
+    assert_eq!(after["since_ms"], before["since_ms"], "they were in force all the time");
+    assert_eq!(asking.metric("tollgate_config_last_load_successful"), 1.0);
+}
+
+#[test]
+fn what_is_refused_and_sent_again_at_once_is_not_answered_as_fast() {
+    let plane = ControlPlane::start();
+    plane.push("1", &[config("", "key", 5)]);
+    let asking = Asking::spawn(&plane.url(), &["--start-without-rules"]);
+    plane.wait_for_nack("domain: is missing or empty");
+    std::thread::sleep(Duration::from_secs(2));
+    let nacks = plane.requests().into_iter().filter(|request| request.error_detail.is_some()).count();
+    assert!((2..=6).contains(&nacks), "{nacks} in two seconds");
+    assert_eq!(asking.log().matches("is not used").count(), 1, "{}", asking.log());
+    assert_eq!(asking.metric("tollgate_config_loads_total{result=\"error\"}"), 1.0);
+}
+
+#[test]
+fn the_same_rules_under_another_version_change_nothing_but_that() {
+    let plane = ControlPlane::start();
+    let (a, b) = (config("a", "key", 5), config("b", "key", 5));
+    plane.push("1", &[a.clone(), b.clone()]);
+    let asking = Asking::start(&plane.url(), &[]);
+    plane.wait_for_ack("1");
+    let before = asking.rules();
+    plane.push("2", &[b, a]);
+    plane.wait_for_ack("2");
+    let after = asking.rules();
+    assert_eq!((&after["since_ms"], &after["fingerprint"]), (&before["since_ms"], &before["fingerprint"]));
+    assert_eq!(after["control_plane"]["version"], "2");
+    assert_eq!(asking.metric("tollgate_config_loads_total{result=\"success\"}"), 1.0);
+}
+
+#[tokio::test]
+async fn no_resources_at_all_are_no_rules_at_all() {
+    let plane = ControlPlane::start();
+    plane.push("1", &[config("web", "key", 0)]);
+    let asking = Asking::start(&plane.url(), &[]);
+    let mut client = asking.client().await;
+    assert!(!client.passes("web", &[("key", "a")]).await);
+    plane.push("2", &[]);
+    plane.wait_for_ack("2");
+    assert!(client.passes("web", &[("key", "a")]).await);
+    assert!(asking.is_ready());
+    let log = asking.wait_for_log("sent no rules: the 1 before are gone");
+    assert!(log.contains("WARN"), "{log}");
+}
+
+#[test]
+fn rules_of_a_control_plane_can_be_seen_and_not_changed_here() {
+    let plane = ControlPlane::start();
+    plane.push("1", &[config("web", "key", 5)]);
+    let asking = Asking::start(&plane.url(), &[]);
+    let listed = http::get(&asking.tollgate.admin_url("/api/v1/rules")).body;
+    assert!(listed.contains("\"file\":\"resource web-rules\""), "{listed}");
+    let files = http::get(&asking.tollgate.admin_url("/api/v1/versions/current"));
+    assert_eq!(files.status, 404);
+    assert!(files.body.contains("the rules come from a control plane, which has no files"), "{}", files.body);
+    let status = http::get(&asking.tollgate.admin_url("/api/v1/status")).body;
+    assert!(status.contains("\"is_editable\":false"), "{status}");
+}
+
+#[test]
+fn a_control_plane_hears_who_asks() {
+    let plane = ControlPlane::start();
+    plane.push("1", &[]);
+    let flags = [
+        "--xds-node-id",
+        "edge",
+        "--xds-node-metadata",
+        "zone=a,team=b",
+        "--xds-headers",
+        "authorization=Bearer open sesame,x-tenant=t",
+    ];
+    let asking = Asking::start(&plane.url(), &flags);
+    let first = plane.requests().remove(0);
+    assert_eq!((&*first.type_url, &*first.version_info, &*first.response_nonce), (TYPE_URL, "", ""));
+    let node = first.node.expect("told");
+    assert_eq!((&*node.id, &*node.user_agent_name), ("edge", "tollgate"));
+    assert_eq!(node.metadata.expect("told").fields.len(), 2);
+    let headers = plane.headers().remove(0);
+    assert_eq!(headers.get("authorization").expect("sent"), "Bearer open sesame");
+    assert_eq!(headers.get("x-tenant").expect("sent"), "t");
+    assert!(!asking.log().contains("sesame"));
+}
