@@ -1,4 +1,4 @@
-//! No variable of the reference is forgotten, nor is what README says of it.
+//! No variable of the reference is forgotten, nor is its documentation.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 use tollgate::settings::{self, Command, Fate, reference_variables};
 
 use crate::{
-    readme::{rows, section},
+    docs::{page, rows},
     support::tollgate::{command, project},
 };
 
@@ -148,8 +148,8 @@ fn rules_in_a_file_of_another_name_stop_the_start_and_it_is_named() {
 }
 
 #[test]
-fn readme_says_what_becomes_of_each() {
-    let text = section("### Its variables");
+fn the_documentation_lists_each() {
+    let text = page("docs/reference/environment.md").text;
     let told = rows(&text).into_iter().filter(|row| row[0].starts_with('`'));
     let told: Vec<Vec<String>> = told.map(|row| row.into_iter().map(str::to_owned).collect()).collect();
     let known = reference_variables().map(|known| {
