@@ -27,7 +27,7 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
-pub use tollgate_core::{PathStep, RecordId, SyncMode, algorithm, clock, descriptor, lease, quota};
+pub use tollgate_core::{PathStep, RecordId, SyncMode, algorithm, clock, descriptor, duration, lease, quota};
 pub mod rules;
 pub mod config;
 pub mod store;
@@ -44,14 +44,10 @@ pub mod readiness;
 pub mod grpc;
 pub mod http;
 pub mod settings;
-pub mod check;
-pub mod explain;
-pub mod migrate;
-pub mod load;
-pub mod client;
+pub mod cli;
 pub mod metrics;
 pub mod statsd;
-pub mod telemetry;
+pub mod tracing;
 pub mod bootstrap;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

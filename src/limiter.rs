@@ -3,6 +3,7 @@
 mod calls;
 mod counted;
 mod counters;
+pub mod explain;
 mod fallback;
 mod fold;
 mod lists;
@@ -39,7 +40,7 @@ use crate::{
     rules::{Enforced, InForce, Snapshot},
     store::{
         Decisions, Store, StoreError,
-        call::{Ask, Calls, Verdicts},
+        request::{Check, Requests, Verdicts},
     },
     verdict::{Code, Decision, Limited, Listed, Status},
 };
@@ -166,7 +167,7 @@ impl Limiter {
         &self,
         statuses: Statuses<'r>,
         listed: Option<Listed>,
-        calls: &Calls,
+        calls: &Requests,
         decisions: &Decisions,
         stand_in: Option<&StandIn>,
     ) -> Result<Decision<'r>, StoreError> {
@@ -183,7 +184,7 @@ impl Limiter {
         }
         if decisions.iter().any(Result::is_err) {
             // Those who are told of a failure may ask again.
-            let refunded = |ask: &Ask| {
+            let refunded = |ask: &Check| {
                 failure.is_none() && stand_in.is_some_and(|stand_in| !stand_in.has_counted(ask.descriptor))
             };
             self.store.decide_later(undo::missed(calls, decisions, refunded));

@@ -15,7 +15,7 @@ use crate::support::{
 const ALLOWED_CYCLES: &[(&str, &[&str])] = &[
     ("tollgate", &["config", "control", "metrics", "panics", "rules", "store", "top", "verdict"]),
     ("tollgate", &["bootstrap", "grpc", "http"]),
-    ("tollgate", &["service", "settings", "statsd", "telemetry"]),
+    ("tollgate", &["service", "settings", "statsd", "tracing"]),
 ];
 
 /// The maximum number of lines of a file without its tests.

@@ -226,7 +226,9 @@ fn every_command_is_covered() {
         match command.as_str() {
             "cargo run --release" => {
                 assert!(read("Cargo.toml").contains("name = \"tollgate\""));
-                assert!(read("src/settings/rules.rs").contains("default_value = \"config/default\""));
+                let defaults = settings::parse(["tollgate".into()], []);
+                let Ok(settings::Command::Serve(defaults)) = defaults else { panic!("it serves") };
+                assert_eq!(defaults.rules.directory, Path::new("config/default"));
             }
             script @ ("tests/run.sh" | "tests/faults/run.sh" | "deploy/docker/build.sh") => {
                 use std::os::unix::fs::PermissionsExt as _;
@@ -533,40 +535,6 @@ async fn bodies_and_metadata_look_as_shown() {
         r#"{"domain": "example_metadata", "descriptors": [{"entries": [{"key": "plan", "value": "gold"}]}]}"#;
     let answer = json(&http::post(&tollgate.url("/json"), gold).body);
     assert_eq!(answer["dynamicMetadata"], json(&block("json metadata")));
-}
-
-#[test]
-fn the_table_of_settings_is_the_help() {
-    let help = command().arg("--help").env("COLUMNS", "1000").output().expect("it runs").stdout;
-    let help = String::from_utf8(help).expect("a text");
-    let help = help.split_once("\nRules:\n").expect("a heading").1;
-    // A flag, its variables, and its default.
-    let mut expected = Vec::new();
-    for part in
-        help.split("\n      --").flat_map(|part| part.split("      --")).filter(|part| !part.is_empty())
-    {
-        let flag = part.split([' ', '[', '\n']).next().unwrap_or_default();
-        let words = part.split_whitespace().collect::<Vec<_>>().join(" ");
-        let bracket = |name: &str| {
-            let text = words.split_once(&format!("[{name}: "))?.1.split_once(']')?.0;
-            Some(text.to_owned())
-        };
-        let variables: BTreeSet<String> =
-            bracket("env").expect("variables").split(", ").map(str::to_owned).collect();
-        expected.push((format!("--{flag}"), variables, bracket("default")));
-    }
-    assert!(expected.len() > 30);
-    let table = page("docs/reference/settings.md").text;
-    let rows: Vec<_> = rows(&table).into_iter().filter(|row| row[0].starts_with('`')).collect();
-    assert_eq!(rows.len(), expected.len());
-    for (row, (flag, variables, default)) in rows.iter().zip(expected) {
-        assert_eq!(row[0], format!("`{flag}`"));
-        assert_eq!(quoted(row[1], '`'), variables, "{flag}");
-        match default {
-            Some(default) => assert_eq!(row[2], format!("`{default}`"), "{flag}"),
-            None => assert!(!row[2].contains('`'), "{flag} has no default"),
-        }
-    }
 }
 
 #[test]

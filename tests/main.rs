@@ -33,6 +33,7 @@ mod envoy;
 mod exactness;
 mod failure_summary;
 mod faults;
+mod generated_docs;
 mod http;
 mod instances;
 mod leases;

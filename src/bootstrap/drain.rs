@@ -22,8 +22,8 @@ use crate::{
     control::{Control, RulesStatus},
     readiness::Readiness,
     rules::Snapshot,
-    settings::GrpcListen,
-    telemetry::Tracing,
+    settings::{GrpcListen, ProcessSettings},
+    tracing::Tracing,
 };
 
 /// How long the HTTP port may take at least to finish the requests in flight, and a thread to end once it has nothing
@@ -48,8 +48,7 @@ pub struct Running {
     pub(super) metrics: Option<Served>,
     pub(super) admin: Option<Served>,
     pub(super) files: Files,
-    pub(super) drain_delay: Duration,
-    pub(super) drain_timeout: Duration,
+    pub(super) process: ProcessSettings,
     /// Tells of the memory store, if there is one; ends with this.
     pub(super) occupancy: Option<AbortOnDropHandle<Infallible>>,
     /// Delivers traces, if there are any.
@@ -114,7 +113,7 @@ impl Running {
     /// refused yet; or until a part of it ends that should not have.
     pub async fn retire(&mut self) -> Option<Failed> {
         self.readiness.stop();
-        let delay = self.drain_delay;
+        let delay = self.process.drain_delay;
         select! {
             failed = self.failed() => Some(failed),
             () = sleep(delay) => None,
@@ -135,14 +134,14 @@ impl Running {
         }
         // The workers keep to the drain timeout themselves.
         let ended = async { while self.alarms.recv().await.is_some() {} };
-        if timeout(self.drain_timeout.saturating_add(LAST_STEPS), ended).await.is_err() {
+        if timeout(self.process.drain_timeout.saturating_add(LAST_STEPS), ended).await.is_err() {
             tracing::error!("a worker did not end in time");
         }
         if timeout(LAST_STEPS, watching).await.is_err() {
             tracing::warn!("the rules are still being read: that is not waited for");
         }
         // It told until now that this process stops; what was asked of it before has as long as calls of gRPC.
-        let left = self.drain_timeout.saturating_sub(begun.elapsed()).max(LAST_STEPS);
+        let left = self.process.drain_timeout.saturating_sub(begun.elapsed()).max(LAST_STEPS);
         join!(self.http.stop(left), stopped(self.metrics, left), stopped(self.admin, left));
         if let Some(tracing) = self.tracing {
             tracing.stop().await;

@@ -57,10 +57,10 @@ impl Ports {
     pub(super) async fn open(settings: &Settings) -> Result<Self, StartError> {
         let mut files = Files::default();
         let grpc_tls = files.tls(settings.grpc.tls.as_ref(), Protocol::Http2)?;
-        let http_tls = files.tls(settings.http_tls.as_ref(), Protocol::Http1)?;
+        let http_tls = files.tls(settings.http.tls.as_ref(), Protocol::Http1)?;
         let listen = &settings.grpc.listen;
         let grpc = Listener::bind(listen).await.map_err(|error| failed(Port::Grpc, listen, error))?;
-        let http = http_port(Port::Http, settings.http_address, http_tls, settings).await?;
+        let http = http_port(Port::Http, settings.http.address, http_tls, settings).await?;
         let metrics = match &settings.metrics {
             Some(metrics) => Some(http_port(Port::Metrics, metrics.address, None, settings).await?),
             None => None,
@@ -105,7 +105,7 @@ async fn http_port(
     tls: Option<Tls>,
     settings: &Settings,
 ) -> Result<HttpPort, StartError> {
-    let bound = HttpPort::bind(port, address, tls, Limits::new(settings.handshake_timeout)).await;
+    let bound = HttpPort::bind(port, address, tls, Limits::new(settings.process.handshake_timeout)).await;
     bound.map_err(|error| failed(port, &address, error))
 }
 

@@ -70,11 +70,11 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     panics::install_hook(metrics::panicked);
     rlimit::claim(settings.grpc.max_connections);
     top::start(settings.top_talkers)?;
-    let exporter =
-        metrics::install(settings.metric_names).map_err(|error| RunError::Metrics(error.to_string()))?;
+    let exporter = metrics::install(settings.process.metric_names)
+        .map_err(|error| RunError::Metrics(error.to_string()))?;
     let statsd = settings.statsd.clone().map(Statsd::start).transpose()?;
     let store = settings.store.clone();
-    let workers = settings.workers;
+    let workers = settings.process.workers;
     let mut running = select! {
         biased;
         stop = signals.next() => {

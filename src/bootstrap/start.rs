@@ -26,8 +26,8 @@ use crate::{
     rules::Snapshot,
     service::Service,
     settings::{AdminSettings, Port, Settings},
-    store::{Later, StoreError},
-    telemetry::{TracesError, Tracing},
+    store::{BackgroundQueue, StoreError},
+    tracing::{TracesError, Tracing},
 };
 
 /// A server that is not running yet.
@@ -89,14 +89,14 @@ impl Server {
     /// # Errors
     /// [`StartError`]; whatever was started by then ends by itself.
     pub async fn start(settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
-        let later = Later::default();
+        let later = BackgroundQueue::default();
         let stores = Stores::new(&settings);
         let occupancy = AbortOnDropHandle::new(tokio::spawn(memory_gauge::report(stores.memory().clone())));
         let tracing = settings.traces.as_ref().map(Tracing::start).transpose()?;
         let traces = tracing.as_ref().map(|tracing| tracing.traces().clone());
         let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
         // The HTTP port uses one too.
-        let readiness = stores.readiness(settings.workers.get().saturating_add(1));
+        let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
         let reached = readiness.clone();
         let backing = match &settings.admin {
             Some(_) => Some(Backing::open(&stores, &settings)?),
@@ -117,13 +117,13 @@ pub(super) async fn start_with<T, O>(
     settings: Settings,
     exporter: Option<Exporter>,
     readiness: Readiness,
-    later: Later,
+    later: BackgroundQueue,
     backing: Option<Backing>,
     open: O,
 ) -> Result<Running, StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<Snapshot>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     // Before anything runs on this thread that others rely on.
     let panicked = panics::process_token().child_token();
@@ -140,7 +140,7 @@ where
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::router(http::Parts {
         // Workers that end don't wait for what HTTP leaves to be given back: it goes on after them.
-        rate_limit: open(&rules, Later::default())?,
+        rate_limit: open(&rules, BackgroundQueue::default())?,
         readiness: readiness.clone(),
         exporter: exporter.clone(),
         max_body: settings.grpc.max_message_bytes,
@@ -160,11 +160,11 @@ where
             counters,
             store,
         };
-        let knows_clients = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
-        (port, http::admin_router(AdminParts { api, exporter, tokens, knows_clients }))
+        let requires_client_certificate = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
+        (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
     let plan = plan(&settings, ports.grpc_tls, &readiness, later)?;
-    let (workers, alarms) = start_workers(settings.workers, plan, &rules, open).await?;
+    let (workers, alarms) = start_workers(settings.process.workers, plan, &rules, open).await?;
     let source = origin
         .follow(&settings.rules, reloader, CancelOnPanic(panicked.clone()))
         .map_err(StartError::System)?;
@@ -188,8 +188,7 @@ where
         metrics: metrics.map(begin).transpose()?,
         admin: admin.map(begin).transpose()?,
         files: ports.files,
-        drain_delay: settings.drain_delay,
-        drain_timeout: settings.drain_timeout,
+        process: settings.process,
         occupancy: None,
         tracing: None,
     })

@@ -17,7 +17,7 @@ use crate::{
     readiness::Readiness,
     rules::Snapshot,
     settings::{Settings, StoreSettings},
-    store::{Later, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
+    store::{BackgroundQueue, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
 };
 
 /// How long one who looks waits for Redis, if nobody waits longer: nothing is held up meanwhile.
@@ -63,18 +63,18 @@ impl Stores {
             StoreSettings::Redis { redis, max_counters } => (redis, *max_counters),
         };
         metrics::redis_in_use();
-        let failure = settings.failure;
+        let on_store_error = settings.on_store_error;
         let local = MemoryStore::new(max_counters, Clock::System);
-        let replicas = failure.replicas.map(Replicas::new).unwrap_or_default();
+        let replicas = on_store_error.replicas.map(Replicas::new).unwrap_or_default();
         Self::Redis {
             settings: Box::new(redis.clone()),
             local: local.clone(),
-            fallback: Fallback::new(failure.on_store_error, local, replicas.clone()),
+            fallback: Fallback::new(on_store_error.policy, local, replicas.clone()),
             counting: Counting {
                 replicas,
-                is_seen_to: Arc::new(AtomicBool::new(failure.replicas.is_some())),
+                is_seen_to: Arc::new(AtomicBool::new(on_store_error.replicas.is_some())),
             },
-            is_ready_without: failure.ready_without_store,
+            is_ready_without: on_store_error.ready_without_store,
         }
     }
 
@@ -101,7 +101,7 @@ impl Stores {
         rules: Arc<Snapshot>,
         modes: Modes,
         readiness: &Readiness,
-        later: Later,
+        later: BackgroundQueue,
     ) -> Result<Limiter, StoreError> {
         let (settings, fallback, counting) = match self {
             Self::Memory(store) => return Ok(Limiter::new(rules, Store::Memory(store.clone()), modes)),
@@ -137,7 +137,7 @@ impl Backing {
             Stores::Redis { settings, counting, .. } => (settings, counting.replicas()),
         };
         let patient = RedisSettings { timeout: redis.timeout.max(WAIT), ..RedisSettings::clone(redis) };
-        let store = RedisStore::open_with(&patient, Later::default())?;
+        let store = RedisStore::open_with(&patient, BackgroundQueue::default())?;
         Ok(Self {
             counters: Counters::new(Store::Redis(store), settings.modes),
             store: StoreFacts {

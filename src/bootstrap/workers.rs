@@ -29,20 +29,19 @@ use crate::{
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
     rules::Snapshot,
-    settings::{GrpcSettings, Settings},
-    store::{Later, StoreError},
+    settings::{GrpcSettings, ProcessSettings, Settings},
+    store::{BackgroundQueue, StoreError},
 };
 
 /// What every worker needs.
 #[derive(Clone)]
 pub(super) struct Plan {
     pub(super) grpc: GrpcSettings,
+    pub(super) process: ProcessSettings,
     pub(super) tls: Option<Tls>,
-    pub(super) handshake_timeout: Duration,
-    pub(super) drain_timeout: Duration,
     pub(super) side_services: Routes,
     /// What the workers' last calls leave to be given back is waited for.
-    pub(super) later: Later,
+    pub(super) later: BackgroundQueue,
     /// Hears of workers that failed; closed when all have ended.
     pub(super) alarms: UnboundedSender<WorkerLost>,
 }
@@ -101,11 +100,11 @@ where
         };
         // The starter waits for this.
         let _ = opened.send(Ok(()));
-        let limits = Limits { bytes: plan.grpc.max_message_bytes, time: plan.handshake_timeout };
+        let limits = Limits { bytes: plan.grpc.max_message_bytes, time: plan.process.handshake_timeout };
         let services = Dispatch::new(service, plan.side_services, limits);
         let draining = CancellationToken::new();
-        let served = Connections::new(&plan.grpc, plan.tls, plan.handshake_timeout, draining.clone());
-        serve(services, connections, &served, plan.drain_timeout, draining, &plan.later).await;
+        let served = Connections::new(&plan.grpc, plan.tls, plan.process.handshake_timeout, draining.clone());
+        serve(services, connections, &served, plan.process.drain_timeout, draining, &plan.later).await;
     };
     let alarm = Alarm { worker, alarms: plan.alarms, may_end: false };
     thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
@@ -128,7 +127,7 @@ async fn serve<T: RateLimitService>(
     connections: &Connections,
     drain_timeout: Duration,
     draining: CancellationToken,
-    later: &Later,
+    later: &BackgroundQueue,
 ) {
     let tasks = TaskTracker::new();
     while let Some((accepted, place)) = incoming.recv().await {
@@ -155,12 +154,11 @@ pub(super) fn plan(
     settings: &Settings,
     tls: Option<Tls>,
     readiness: &Readiness,
-    later: Later,
+    later: BackgroundQueue,
 ) -> Result<impl FnOnce(UnboundedSender<WorkerLost>) -> Plan, StartError> {
     let side_services = side_services(readiness.clone())?;
-    let (grpc, drain_timeout) = (settings.grpc.clone(), settings.drain_timeout);
-    let handshake_timeout = settings.handshake_timeout;
-    Ok(move |alarms| Plan { grpc, tls, handshake_timeout, drain_timeout, side_services, later, alarms })
+    let (grpc, process) = (settings.grpc.clone(), settings.process);
+    Ok(move |alarms| Plan { grpc, process, tls, side_services, later, alarms })
 }
 
 /// Starts the workers and waits until each is ready.
@@ -172,7 +170,7 @@ pub(super) async fn start_workers<T, O>(
 ) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<Snapshot>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     let (raise, mut alarms) = unbounded_channel();
     let plan = plan(raise);

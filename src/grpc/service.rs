@@ -10,7 +10,7 @@ use crate::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
     service::{Answer, RequestError, Service},
-    telemetry::{Span, Traces},
+    tracing::{Span, Traces},
 };
 
 /// [`Service`] behind the generated trait. The places that a response tells the lease of are among its extensions.

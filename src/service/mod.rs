@@ -19,7 +19,7 @@ use crate::{
         RateLimitRequest, RateLimitResponse, rate_limit_response as wire,
     },
     store::StoreError,
-    telemetry::Span,
+    tracing::Span,
     verdict::Code,
 };
 

@@ -20,7 +20,7 @@ use crate::{
     },
     rules::Snapshot,
     store::{MemoryStore, Store},
-    telemetry::Span,
+    tracing::Span,
 };
 
 const RULES: &str = "

@@ -9,8 +9,8 @@ use clap::{ArgAction, Args};
 
 use super::{
     error::Problem,
+    parsers::{address, boolean},
     tls::{AdminTlsFlags, TlsSettings},
-    value::{address, boolean},
 };
 
 /// Where operators look.

@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::{
     error::Problem,
+    parsers::{address, count, duration, positive_duration},
     tls::{GrpcTlsFlags, TlsSettings},
-    value::{address, count, duration, positive_duration},
 };
 
 /// How gRPC connections are accepted and kept.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use clap::Args;
 
-use super::{error::Problem, value::address};
+use super::{error::Problem, parsers::address};
 
 /// A port for metrics alone, beside `/metrics` on the others.
 #[derive(Clone, Debug, PartialEq, Eq)]

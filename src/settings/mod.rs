@@ -1,126 +1,115 @@
-//! What an operator chooses: command line and environment, turned into [`Settings`].
+//! Settings: flags and environment variables, resolved into [`Settings`].
 //!
-//! A flag wins over its `TOLLGATE_*` variable, that one over the reference's variable, that one over the
-//! default. The `*Flags` types hold what was said; [`Settings`] holds what runs, so nothing past this module
-//! knows where a value came from.
+//! ```text
+//! environment ─ reference (variables of envoyproxy/ratelimit) ─┐
+//!             └ TOLLGATE_* ────────────────────────────────────┴─> flags ── resolve ──> Settings
+//! ```
+//!
+//! A flag overrides its `TOLLGATE_*` variable, which overrides the variable of envoyproxy/ratelimit, which overrides the
+//! default. The `*Flags` types hold the input; [`Settings`] holds the result, so that no other module depends on the
+//! source of a value. Each section has one file with its flags, its values and their resolution.
 
 mod admin;
-mod answers;
-mod cli;
 mod environment;
 mod error;
-mod failure;
+mod flags;
 mod grpc;
 mod load;
 mod metrics_port;
 mod migrate;
+mod on_store_error;
 mod operator;
-mod outcome;
+mod parsers;
 mod process;
 mod reference;
+mod response;
 mod rules;
 mod statsd;
 mod store;
 mod tls;
 mod traces;
-mod translation;
-mod value;
 mod xds;
-
-use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
 
 pub use self::{
     admin::AdminSettings,
-    cli::{CheckFlags, ExplainFlags, parse},
     error::SettingsError,
-    failure::FailureSettings,
+    flags::{CheckFlags, DocsPage, ExplainFlags, command, parse},
     grpc::{GrpcListen, GrpcSettings},
-    load::{KEY, LoadSettings, Pace, Target},
     metrics_port::MetricsSettings,
-    migrate::{EnvironmentSource, MigrateSettings, ReportFormat},
+    migrate::{
+        EffectiveFlag, EffectiveSettings, EnvironmentSource, MASK, MigrateSettings, ReportFormat,
+        VariableOutcome, VariableReport,
+    },
+    on_store_error::StoreErrorSettings,
     operator::{
         AdminUrl, BasedOn, Compared, ConnectionSettings, CounterTask, CounterWords, Identity, ListTask,
         OperatorSettings, Output, Rollback, RulesTask, SwitchTask, Task, Which,
     },
-    outcome::{Judged, Outcome},
-    process::{LogFormat, LogSettings},
-    reference::catalogue::{Fate, Form, Variable, all as reference_variables},
+    parsers::DescriptorWords,
+    process::{HttpSettings, LogFormat, LogSettings, ProcessSettings},
+    reference::catalogue::{Mapping, ValueType, Variable, all as reference_variables},
     rules::RulesSettings,
-    statsd::{StatsdFormat, StatsdSettings},
     store::StoreSettings,
     tls::{ClientSettings, Port, TlsFile, TlsSettings},
     traces::TraceSettings,
-    translation::{Chosen, MASK, Translation},
-    value::DescriptorWords,
     xds::{BackoffSettings, XdsSettings, XdsTlsSettings},
 };
 use crate::{
     limiter::Modes,
-    metrics::Names,
     service::{Answers, Bounds},
+    statsd::StatsdSettings,
 };
 
-/// What the process is asked to do.
+/// A parsed command line.
 #[derive(Debug)]
 pub enum Command {
-    /// Answer requests until told to stop.
+    /// Serve requests until a signal.
     Serve(Box<Settings>),
-    /// Say whether a configuration is good.
+    /// Validate a configuration.
     Check(CheckFlags),
-    /// Say which rules a request would meet.
+    /// Explain the rules that a request matches.
     Explain(ExplainFlags),
-    /// Say how another server is replaced.
+    /// Plan the migration from envoyproxy/ratelimit.
     Migrate(MigrateSettings),
-    /// Put load on a server.
-    Load(LoadSettings),
-    /// Ask a running server what an operator may ask.
+    /// Generate load.
+    Load(tollgate_load::LoadSettings),
+    /// Call the admin API of a running server.
     Operate(OperatorSettings),
+    /// Print a generated page of the documentation.
+    Docs(DocsPage),
 }
 
-/// Everything that `tollgate serve` needs to know. `Debug` shows no secret.
+/// Settings of `tollgate serve`, by section. `Debug` shows no secret.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Where the rules are, and how to read them.
+    /// Source of the rules, and its options.
     pub rules: RulesSettings,
-    /// Where counters live.
+    /// Store of the counters.
     pub store: StoreSettings,
-    /// What happens while the store does not decide.
-    pub failure: FailureSettings,
-    /// The gRPC side.
+    /// Decisions while the store fails.
+    pub on_store_error: StoreErrorSettings,
+    /// gRPC port and connections.
     pub grpc: GrpcSettings,
-    /// Where `/json`, `/healthcheck` and `/metrics` listen.
-    pub http_address: SocketAddr,
-    /// The TLS of that port.
-    pub http_tls: Option<TlsSettings>,
-    /// A port for metrics alone, if there is one.
+    /// HTTP port.
+    pub http: HttpSettings,
+    /// Port for metrics only.
     pub metrics: Option<MetricsSettings>,
-    /// Where operators look, if anywhere.
+    /// Admin port.
     pub admin: Option<AdminSettings>,
-    /// Whether the keys that ask the most are kept track of.
+    /// Whether top talkers are sampled.
     pub top_talkers: bool,
-    /// How long a client may take until it is of use: its TLS handshake; then the opening of HTTP/2 and the rest of each
-    /// call that has begun, or the head of each request of HTTP/1.
-    pub handshake_timeout: Duration,
-    /// Threads that answer gRPC calls.
-    pub workers: NonZeroUsize,
-    /// How long everything is still served once the process was told to stop, while health checks fail already.
-    pub drain_delay: Duration,
-    /// How long calls in flight may take to finish after that.
-    pub drain_timeout: Duration,
-    /// How answers look.
+    /// Threads, shutdown, log and metric names.
+    pub process: ProcessSettings,
+    /// Content of responses.
     pub answers: Answers,
-    /// The largest request that is looked at.
+    /// Bounds of a request.
     pub bounds: Bounds,
-    /// Modes of the whole process.
+    /// Global modes of the limiter.
     pub modes: Modes,
-    /// Where traces go, if anywhere.
+    /// Exporter of traces.
     pub traces: Option<TraceSettings>,
-    /// Where counts are sent, if anywhere.
+    /// StatsD exporter.
     pub statsd: Option<StatsdSettings>,
-    /// What is logged, and how.
-    pub log: LogSettings,
-    /// Which names `/metrics` has.
-    pub metric_names: Names,
-    /// What was set for the reference and has no effect here, to be told once the log works.
+    /// Variables without effect, to be logged once the log is set up.
     pub notices: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The process itself: its HTTP port, its threads, its end, its log.
+//! Settings of the process: its HTTP port, threads, shutdown and log.
 
 use std::{net::SocketAddr, num::NonZeroUsize, thread, time::Duration};
 
@@ -6,76 +6,104 @@ use clap::{ArgAction, Args, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
 use super::{
-    tls::HttpTlsFlags,
-    value::{address, boolean, duration, level, positive_duration},
+    error::Problem,
+    parsers::{address, boolean, duration, level, positive_duration},
+    tls::{HttpTlsFlags, TlsSettings},
 };
 use crate::metrics::Names;
 
-/// What is logged, and how.
+/// Settings of the process. The flags, the values and their resolution are all here: another one needs this file and its
+/// use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessSettings {
+    /// Time that a client has for its TLS handshake; then for the HTTP/2 preface and for the rest of each gRPC call that
+    /// has begun, or for the head of each HTTP/1 request.
+    pub handshake_timeout: Duration,
+    /// Threads that serve gRPC calls.
+    pub workers: NonZeroUsize,
+    /// Time after the first signal during which everything is still served while health checks fail.
+    pub drain_delay: Duration,
+    /// Time after that for calls in flight to finish.
+    pub drain_timeout: Duration,
+    /// Level and format of the log.
+    pub log: LogSettings,
+    /// Names of the metrics on `/metrics`.
+    pub metric_names: Names,
+}
+
+/// HTTP port with `/json`, `/healthcheck` and `/metrics`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// Listen address.
+    pub address: SocketAddr,
+    /// TLS of the port.
+    pub tls: Option<TlsSettings>,
+}
+
+/// Level and format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSettings {
-    /// The least severe level that is logged.
+    /// Least severe level that is logged.
     pub level: LevelFilter,
-    /// What a line looks like.
+    /// Format of a line.
     pub format: LogFormat,
 }
 
-/// What a line of the log looks like.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
-    /// One JSON object.
+    /// One JSON object per line.
     Json,
 }
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Process")]
 pub(super) struct ProcessFlags {
-    /// Address of the HTTP side: /json, /healthcheck, /metrics.
+    /// Address of the HTTP port: /json, /healthcheck, /metrics.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080", value_parser = address)]
     pub(super) http_address: SocketAddr,
     #[command(flatten)]
-    pub(super) http_tls: HttpTlsFlags,
-    /// How long a client may take for its TLS handshake, then until HTTP/2 is opened, or until the head of a request of
-    /// HTTP/1 is there; and for the rest of a gRPC call that has begun.
+    http_tls: HttpTlsFlags,
+    /// Time that a client has for its TLS handshake; then for the HTTP/2 preface, or the head of each HTTP/1 request; and
+    /// for the rest of a gRPC call that has begun.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration)]
-    pub(super) handshake_timeout: Duration,
-    /// Threads that answer gRPC calls. Default: one for each processor.
+    handshake_timeout: Duration,
+    /// Threads that serve gRPC calls. Default: the number of processors.
     #[arg(long, value_name = "COUNT")]
     workers: Option<NonZeroUsize>,
-    /// How long everything is still served once the process was told to stop, while health checks fail already: the time
-    /// that callers need to notice and to turn to another instance.
+    /// Time after SIGTERM during which everything is still served while health checks fail, so that callers move to
+    /// another instance.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
-    pub(super) drain_delay: Duration,
-    /// How long calls in flight may take to finish after that.
+    drain_delay: Duration,
+    /// Time after the drain delay for calls in flight to finish.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
-    pub(super) drain_timeout: Duration,
+    drain_timeout: Duration,
     /// Least severe level that is logged: off, error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = level)]
     log_level: LevelFilter,
-    /// What a line of the log looks like.
+    /// Format of a log line.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// Show metrics under the names of envoyproxy/ratelimit as well.
+    /// Metrics also under the names of envoyproxy/ratelimit.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     reference_metrics: bool,
 }
 
 impl ProcessFlags {
-    pub(super) fn workers(&self) -> NonZeroUsize {
-        self.workers.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
-    }
-
-    pub(super) const fn metric_names(&self) -> Names {
-        match self.reference_metrics {
-            true => Names::AlsoReference,
-            false => Names::Own,
-        }
-    }
-
-    pub(super) const fn log(&self) -> LogSettings {
-        LogSettings { level: self.log_level, format: self.log_format }
+    pub(super) fn resolve(self) -> Result<(HttpSettings, ProcessSettings), Problem> {
+        let http = HttpSettings { address: self.http_address, tls: self.http_tls.resolve()? };
+        let processors = || thread::available_parallelism().ok();
+        let process = ProcessSettings {
+            handshake_timeout: self.handshake_timeout,
+            workers: self.workers.or_else(processors).unwrap_or(NonZeroUsize::MIN),
+            drain_delay: self.drain_delay,
+            drain_timeout: self.drain_timeout,
+            log: LogSettings { level: self.log_level, format: self.log_format },
+            metric_names: if self.reference_metrics { Names::AlsoReference } else { Names::Own },
+        };
+        Ok((http, process))
     }
 }

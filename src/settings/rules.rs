@@ -6,8 +6,8 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::{
     error::Problem,
+    parsers::boolean,
     store::StoreSettings,
-    value::boolean,
     xds::{XdsFlags, XdsSettings},
 };
 use crate::control::RulesSource;

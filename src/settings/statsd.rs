@@ -1,69 +1,50 @@
-//! StatsD.
+//! Flags of the StatsD exporter.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::{error::Problem, value::duration};
-use crate::statsd::{Rewrite, Target};
+use super::{error::Problem, parsers::duration};
+use crate::statsd::{Rewrite, StatsdFormat, StatsdSettings, Target};
 
-/// The shortest interval: every one of them reads all that is counted.
-const SHORTEST: Duration = Duration::from_millis(100);
+/// Shortest interval: every export reads all metrics.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes of all tags with what divides them: lines of a datagram are to have room for a name too.
-const MOST_TAG_BYTES: usize = 512;
+/// Bytes of all tags with their separators, so that a datagram has room for the name too.
+const MAX_TAG_BYTES: usize = 512;
 
-/// Where counts are sent, and how they read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatsdSettings {
-    /// The server.
-    pub target: Target,
-    /// How often, at least 100 ms.
-    pub interval: Duration,
-    /// What every metric is tagged with: keys, each of them once, and values; 512 bytes at the most.
-    pub tags: Vec<(String, String)>,
-    /// How a line looks.
-    pub format: StatsdFormat,
-    /// Other names and more tags, the first that matches; for [`StatsdFormat::Dogstatsd`] alone.
-    pub rewrites: Vec<Rewrite>,
-}
-
-/// How a line looks.
+/// Format of a line, as the flag states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum StatsdFormat {
-    /// Tags are part of the name: NAME.__KEY=VALUE:1|c.
+enum Format {
     Plain,
-    /// As Datadog's agent has it: NAME:1|c|#KEY:VALUE.
     Dogstatsd,
 }
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "StatsD (none without --statsd)")]
 pub(super) struct StatsdFlags {
-    /// StatsD server that counts are sent to: udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH (datagrams).
+    /// StatsD server that metrics are exported to: udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH (datagrams).
     #[arg(long, value_name = "URL")]
     statsd: Option<Target>,
-    /// What lines look like: plain (tags are part of the name, as in NAME.__KEY=VALUE:1|c) or dogstatsd
+    /// Format of a line: plain (tags are part of the name, as in NAME.__KEY=VALUE:1|c) or dogstatsd
     /// (NAME:1|c|#KEY:VALUE).
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = StatsdFormat::Plain, hide_possible_values = true)]
-    statsd_format: StatsdFormat,
-    /// How often, at least 100ms.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Plain, hide_possible_values = true)]
+    statsd_format: Format,
+    /// Time between two exports, at least 100ms.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = interval)]
     statsd_interval: Duration,
     /// Tags of every metric.
     #[arg(long, value_name = "KEY:VALUE,…", value_parser = tags)]
     statsd_tags: Option<Tags>,
-    /// Other names for metrics, with tags made from parts of their names, one a line or given several times; the first
-    /// whose regular expression matches counts. $1 stands for what its first group matched. Only for dogstatsd.
+    /// Rewrites of metric names, with tags extracted from the name, one per line or one per repeated flag. The first
+    /// rewrite whose regular expression matches applies; $1 is the text of its first group. Only for dogstatsd.
     #[arg(long, value_name = "PATTERN NAME [TAG:VALUE,…]", value_parser = rewrites, action = ArgAction::Append)]
     statsd_rewrite: Vec<Rewrites>,
 }
 
-/// Keys and values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Tags(Vec<(String, String)>);
 
-/// What one value says.
 #[derive(Clone, Debug)]
 struct Rewrites(Vec<Rewrite>);
 
@@ -72,14 +53,17 @@ impl StatsdFlags {
         let Some(target) = self.statsd else { return Ok(None) };
         let rewrites: Vec<_> =
             self.statsd_rewrite.into_iter().flat_map(|Rewrites(rewrites)| rewrites).collect();
-        if self.statsd_format == StatsdFormat::Plain && !rewrites.is_empty() {
+        if self.statsd_format == Format::Plain && !rewrites.is_empty() {
             return Err(Problem::new("--statsd-rewrite", "needs --statsd-format dogstatsd"));
         }
         Ok(Some(StatsdSettings {
             target,
             interval: self.statsd_interval,
             tags: self.statsd_tags.map(|Tags(tags)| tags).unwrap_or_default(),
-            format: self.statsd_format,
+            format: match self.statsd_format {
+                Format::Plain => StatsdFormat::Plain,
+                Format::Dogstatsd => StatsdFormat::Dogstatsd,
+            },
             rewrites,
         }))
     }
@@ -87,10 +71,10 @@ impl StatsdFlags {
 
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration(text)?;
-    if interval < SHORTEST { Err("expected at least 100ms".to_owned()) } else { Ok(interval) }
+    if interval < MIN_INTERVAL { Err("expected at least 100ms".to_owned()) } else { Ok(interval) }
 }
 
-/// Reads tags as the reference's EXTRA_TAGS has them: of those with one key, the last counts.
+/// Parses tags in the syntax of EXTRA_TAGS; the last tag of a key applies.
 fn tags(text: &str) -> Result<Tags, String> {
     let tag = |text: &str| match text.trim().split_once(':') {
         Some((key, value)) if is_key(key) && !value.contains(char::is_control) => {
@@ -98,11 +82,11 @@ fn tags(text: &str) -> Result<Tags, String> {
         }
         _ => Err("expected KEY:VALUE,… with keys of letters, digits, _, -, . and /".to_owned()),
     };
-    if text.len() > MOST_TAG_BYTES {
-        return Err(format!("expected at most {MOST_TAG_BYTES} bytes, since each line has all tags"));
+    if text.len() > MAX_TAG_BYTES {
+        return Err(format!("expected at most {MAX_TAG_BYTES} bytes, since each line has all tags"));
     }
     let mut tags = text.split(',').map(tag).collect::<Result<BTreeMap<_, _>, _>>()?;
-    // A tag without a value is none there either.
+    // envoyproxy/ratelimit drops tags without a value too.
     tags.retain(|_, value| !value.is_empty());
     Ok(Tags(tags.into_iter().collect()))
 }
@@ -197,8 +181,8 @@ mod tests {
         assert_eq!(of("env:prod, a-b:c:d"), Ok(vec![tag("a-b", "c:d"), tag("env", "prod")]));
         assert_eq!(of("a:b,a:c"), Ok(vec![tag("a", "c")]));
         let long = |length: usize| format!("a:{}", "b".repeat(length));
-        assert!(tags(&long(MOST_TAG_BYTES - 2)).is_ok());
-        assert!(tags(&long(MOST_TAG_BYTES - 1)).is_err_and(|error| error.contains("at most 512 bytes")));
+        assert!(tags(&long(MAX_TAG_BYTES - 2)).is_ok());
+        assert!(tags(&long(MAX_TAG_BYTES - 1)).is_err_and(|error| error.contains("at most 512 bytes")));
         assert_eq!(of("a:,b.c:d"), Ok(vec![tag("b.c", "d")]));
         for bad in ["", "a", ":b", "a:b,", "a=b:c", "a|b:c", "a:b\nc:1|c", "a b:c"] {
             assert!(of(bad).is_err(), "{bad}");

@@ -6,9 +6,9 @@ use clap::Args;
 
 use super::{
     error::Problem,
-    value::{count, positive_duration},
+    parsers::{count, positive_duration},
 };
-use crate::store::redis::{RedisSettings, Servers};
+use crate::store::redis::{RedisSettings, RedisUrl};
 
 /// Where counters live.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl StoreFlags {
 #[derive(Clone)]
 enum Location {
     Memory,
-    Redis(Servers),
+    Redis(RedisUrl),
 }
 
 fn location(text: &str) -> Result<Location, String> {

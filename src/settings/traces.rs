@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use http::Uri;
 
-use super::value::{DescriptorWords, descriptor, ratio};
+use super::parsers::{DescriptorWords, descriptor, ratio};
 
 /// Where traces go, and which.
 #[derive(Clone, Debug, PartialEq)]

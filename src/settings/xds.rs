@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Uri, uri::Authority};
 
 use super::{
     error::Problem,
-    value::{DescriptorWords, count, descriptor, positive_duration, ratio},
+    parsers::{DescriptorWords, count, descriptor, positive_duration, ratio},
 };
 
 /// Between two pings. Servers made with gRPC's Go library close connections that ping more often than every 5 minutes.

@@ -7,11 +7,11 @@ use cadence::{
     ext::{MetricValue, ToTimerValue},
 };
 
-use super::rewrite::Rewrite;
-use crate::{
-    metrics::{Change, Measure},
+use super::{
+    rewrite::Rewrite,
     settings::{StatsdFormat, StatsdSettings},
 };
+use crate::metrics::{Change, Measure};
 
 /// Nanoseconds of a millisecond.
 const MILLISECOND: f64 = 1_000_000.0;

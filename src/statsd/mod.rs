@@ -9,11 +9,13 @@ mod lines;
 mod output;
 mod packets;
 mod rewrite;
+mod settings;
 mod socket;
 mod target;
 
 pub use self::{
     output::Statsd,
     rewrite::{Rewrite, RewriteError},
+    settings::{StatsdFormat, StatsdSettings},
     target::{Target, TargetError},
 };

@@ -9,8 +9,8 @@ use std::{
 
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{lines::Lines, packets::Packets, socket::Socket, target::Target};
-use crate::{metrics::Changes, settings::StatsdSettings};
+use super::{lines::Lines, packets::Packets, settings::StatsdSettings, socket::Socket, target::Target};
+use crate::metrics::Changes;
 
 /// How long the server may take for all packets of an interval.
 const PATIENCE: Duration = Duration::from_secs(5);

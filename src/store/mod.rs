@@ -1,8 +1,8 @@
 //! Where counters live, and what is asked of them.
 
-pub mod call;
+pub mod request;
 pub mod key;
-mod later;
+mod background;
 pub mod memory;
 pub mod redis;
 
@@ -16,8 +16,8 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use self::call::{Call, Calls, Verdicts};
-pub use self::{later::Later, memory::MemoryStore, redis::RedisStore};
+use self::request::{Requests, TagRequest, Verdicts};
+pub use self::{background::BackgroundQueue, memory::MemoryStore, redis::RedisStore};
 use crate::{descriptor::Hits, metrics};
 
 /// A store, as one worker uses it. A clone is a handle on the same counters.
@@ -142,7 +142,7 @@ impl Store {
     }
 
     /// Decides every call until `deadline`, each in one atomic step, all of them in flight together.
-    pub async fn decide(&self, calls: &[Call], deadline: Option<Instant>) -> Decisions {
+    pub async fn decide(&self, calls: &[TagRequest], deadline: Option<Instant>) -> Decisions {
         match self {
             Self::Memory(store) => calls.iter().map(|call| Ok(store.decide(call))).collect(),
             Self::Redis(store) => {
@@ -156,7 +156,7 @@ impl Store {
     }
 
     /// Decides every call from what is known, without asking anyone; others are [`StoreError::Overloaded`].
-    pub fn known(&self, calls: &[Call]) -> Decisions {
+    pub fn known(&self, calls: &[TagRequest]) -> Decisions {
         match self {
             Self::Memory(store) => calls.iter().map(|call| Ok(store.decide(call))).collect(),
             Self::Redis(store) => {
@@ -167,7 +167,7 @@ impl Store {
 
     /// Decides calls whose outcome nobody waits for: those that give something back. Where it takes time, it is done
     /// by a task of its own. What fails is tried again for some seconds where that can't give back twice.
-    pub fn decide_later(&self, calls: Calls) {
+    pub fn decide_later(&self, calls: Requests) {
         if calls.is_empty() {
             return;
         }
@@ -195,10 +195,10 @@ impl Store {
 }
 
 /// Decides calls that give something back, and those that fail again, with growing pauses.
-async fn give_back(store: &Store, mut calls: Calls) {
+async fn give_back(store: &Store, mut calls: Requests) {
     for pause in LATER_PAUSES.into_iter().map(Some).chain([None]) {
         let decisions = store.decide(&calls, None).await;
-        let mut left = Calls::new();
+        let mut left = Requests::new();
         for (call, decision) in calls.into_iter().zip(decisions) {
             match decision {
                 Ok(_) => metrics::given_back(true),
@@ -215,6 +215,6 @@ async fn give_back(store: &Store, mut calls: Calls) {
 }
 
 /// Whether a call that failed may be made again: it was not made, or it is all the same how often it is.
-fn may_repeat(call: &Call, error: &StoreError) -> bool {
-    error.did_nothing() || call.asks().all(|ask| matches!(ask.hits, Hits::Release(_)))
+fn may_repeat(call: &TagRequest, error: &StoreError) -> bool {
+    error.did_nothing() || call.checks().all(|ask| matches!(ask.hits, Hits::Release(_)))
 }

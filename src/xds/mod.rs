@@ -20,6 +20,7 @@ mod connect;
 mod outage;
 mod push;
 mod raw;
+mod resource;
 mod session;
 mod stream;
 

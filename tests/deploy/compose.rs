@@ -98,7 +98,7 @@ fn tollgate_understands_its_settings_and_is_where_others_look() {
     let grace =
         tollgate["stop_grace_period"].as_str().and_then(|text| text.strip_suffix('s')).expect("seconds");
     let grace: u64 = grace.parse().expect("a number");
-    assert!(grace > (settings.drain_delay + settings.drain_timeout).as_secs() + 2);
+    assert!(grace > (settings.process.drain_delay + settings.process.drain_timeout).as_secs() + 2);
 
     let settings::GrpcListen::Tcp(grpc) = settings.grpc.listen else { panic!("a port") };
     let envoy = fs::read_to_string(project("deploy/compose/envoy.yaml")).expect("readable");
@@ -107,7 +107,7 @@ fn tollgate_understands_its_settings_and_is_where_others_look() {
     let found = prometheus.pointer("/scrape_configs/0/dns_sd_configs/0").expect("a job");
     assert_eq!(
         (found["names"][0].as_str(), found["port"].as_u64()),
-        (Some("tollgate"), Some(settings.http_address.port().into()))
+        (Some("tollgate"), Some(settings.http.address.port().into()))
     );
 }
 

@@ -41,7 +41,7 @@ fn the_image_is_what_manifests_and_program_expect() {
         panic!("it serves");
     };
     let settings::GrpcListen::Tcp(grpc) = defaults.grpc.listen else { panic!("a port") };
-    let ports = format!("{} {}", grpc.port(), defaults.http_address.port());
+    let ports = format!("{} {}", grpc.port(), defaults.http.address.port());
     assert_eq!(instruction(&dockerfile, "EXPOSE"), ports);
 
     let layout = read("deploy/docker/layout.sh");

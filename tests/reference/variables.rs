@@ -1,14 +1,13 @@
-//! No variable of the reference is forgotten, nor is its documentation.
+//! No variable of the reference is forgotten.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
 };
 
-use tollgate::settings::{self, Command, Fate, reference_variables};
+use tollgate::settings::{self, Command, Mapping, reference_variables};
 
 use crate::{
-    docs::{page, rows},
     support::tollgate::{command, project},
 };
 
@@ -44,7 +43,7 @@ fn every_flag_of_a_variable_is_one_and_its_help_names_the_variable() {
             let names: Vec<&str> = variables.split(',').map(str::trim).collect();
             assert!(names.contains(&variable.name), "{}: {names:?}", variable.name);
         }
-        if let Fate::Refused { unless, .. } = variable.fate {
+        if let Mapping::Refused { unless, .. } = variable.mapping {
             assert!(told_of(&help, unless).is_some(), "no --{unless}");
         }
     }
@@ -71,7 +70,7 @@ fn defaults_of_the_reference_start_without_a_word() {
 #[test]
 fn what_has_no_effect_is_told_once_by_its_name() {
     for variable in reference_variables() {
-        let Fate::NoEffect(reason) = variable.fate else { continue };
+        let Mapping::NoEffect(reason) = variable.mapping else { continue };
         let other = ["true", "7s", "7"].into_iter().find(|value| variable.is_default(value) == Ok(false));
         let said = [
             (variable.name.into(), other.expect("another value").into()),
@@ -88,7 +87,7 @@ fn what_has_no_effect_is_told_once_by_its_name() {
 fn what_is_refused_starts_once_its_flag_is_given() {
     let mut refused = BTreeSet::new();
     for variable in reference_variables() {
-        let Fate::Refused { unless, reason } = variable.fate else { continue };
+        let Mapping::Refused { unless, reason } = variable.mapping else { continue };
         refused.insert(variable.name);
         let value = if variable.default == "false" { "true" } else { "memcache" };
         let said = || [(variable.name.into(), value.into())];
@@ -145,19 +144,4 @@ fn rules_in_a_file_of_another_name_stop_the_start_and_it_is_named() {
     let text = String::from_utf8(output.stderr).expect("a text");
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("limits: no file here ends in .yaml or .yml"), "{text}");
-}
-
-#[test]
-fn the_documentation_lists_each() {
-    let text = page("docs/reference/environment.md").text;
-    let told = rows(&text).into_iter().filter(|row| row[0].starts_with('`'));
-    let told: Vec<Vec<String>> = told.map(|row| row.into_iter().map(str::to_owned).collect()).collect();
-    let known = reference_variables().map(|known| {
-        let default = match known.default {
-            "" => "none".to_owned(),
-            default => format!("`{default}`"),
-        };
-        vec![format!("`{}`", known.name), default, known.fate.to_string()]
-    });
-    assert_eq!(told, known.collect::<Vec<_>>());
 }

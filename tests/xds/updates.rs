@@ -164,7 +164,11 @@ fn rules_of_a_control_plane_can_be_seen_and_not_changed_here() {
     assert!(listed.contains("\"file\":\"resource web-rules\""), "{listed}");
     let files = http::get(&asking.tollgate.admin_url("/api/v1/versions/current"));
     assert_eq!(files.status, 404);
-    assert!(files.body.contains("the rules come from a control plane, which has no files"), "{}", files.body);
+    assert!(
+        files.body.contains("the rules come from an xDS control plane and have no files"),
+        "{}",
+        files.body
+    );
     let status = http::get(&asking.tollgate.admin_url("/api/v1/status")).body;
     assert!(status.contains("\"is_editable\":false"), "{status}");
 }

@@ -9,6 +9,7 @@
 pub mod algorithm;
 pub mod clock;
 pub mod descriptor;
+pub mod duration;
 pub mod lease;
 pub mod quota;
 mod record_id;

@@ -118,10 +118,16 @@ async fn a_store_that_cannot_be_opened_ends_the_start() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
     let refuse = |_: &_, _| Err::<Stub, _>(StoreError::Refused("no such file".to_owned()));
-    let error =
-        start_with(settings(directory.path(), ""), None, Readiness::new(), Later::default(), None, refuse)
-            .await
-            .expect_err("refused");
+    let error = start_with(
+        settings(directory.path(), ""),
+        None,
+        Readiness::new(),
+        BackgroundQueue::default(),
+        None,
+        refuse,
+    )
+    .await
+    .expect_err("refused");
     assert!(matches!(error, StartError::Store(_)), "{error}");
 }
 
@@ -139,7 +145,7 @@ async fn a_worker_that_panics_is_noticed() {
         settings(directory.path(), ""),
         None,
         Readiness::new(),
-        Later::default(),
+        BackgroundQueue::default(),
         None,
         panic_in_worker_1,
     )
@@ -193,7 +199,8 @@ async fn a_panic_of_what_calls_rely_on_is_noticed() {
             Ok(stub.clone())
         };
         let settings = settings(directory.path(), "");
-        let started = start_with(settings, None, Readiness::new(), Later::default(), None, open).await;
+        let started =
+            start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, open).await;
         let mut running = started.expect("started");
         assert!(running.failed().now_or_never().is_none());
         fail.notify_one();
@@ -217,7 +224,9 @@ async fn a_panic_during_the_start_is_noticed_after_it() {
     let first = tokio::spawn(async { panic!("on purpose") });
     let settings = settings(directory.path(), "");
     let started =
-        start_with(settings, None, Readiness::new(), Later::default(), None, move |_, _| Ok(stub.clone()));
+        start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, move |_, _| {
+            Ok(stub.clone())
+        });
     let mut running = started.await.expect("started");
     assert!(first.is_finished());
     assert_eq!(running.failed().now_or_never(), Some(drain::Failed::Panic));

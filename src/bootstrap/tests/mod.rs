@@ -32,7 +32,7 @@ use crate::{
     },
     readiness::{Phase, Readiness},
     settings::{self, Command, GrpcListen, Settings},
-    store::{Later, StoreError},
+    store::{BackgroundQueue, StoreError},
 };
 
 const GOOD: &str = "domain: web\ndescriptors: []\n";
@@ -89,9 +89,11 @@ async fn stage(rules: &str, flags: &str, permits: usize) -> Stage {
     let stub = Stub { permits: Arc::clone(&permits), begun: begin };
     let settings = settings(directory.path(), flags);
     let running =
-        start_with(settings, None, Readiness::new(), Later::default(), None, move |_, _| Ok(stub.clone()))
-            .await
-            .expect("started");
+        start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, move |_, _| {
+            Ok(stub.clone())
+        })
+        .await
+        .expect("started");
     Stage { running, permits, begun, directory }
 }
 

@@ -6,13 +6,13 @@ use crate::{
     SyncMode,
     algorithm::Algorithm,
     config::{
-        duration,
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
         reader::excerpt,
         vocabulary::nearest,
         yaml::Position,
     },
+    duration::parse_seconds,
     quota::{Unit, Window},
     rules::OnStoreError,
 };
@@ -98,7 +98,7 @@ impl Reporter<'_> {
     }
 
     fn window(&mut self, stated: &Stated<Rc<str>>, path: &Path<'_>) -> Length {
-        let seconds = duration::seconds(&stated.value).map_err(|error| error.to_string());
+        let seconds = parse_seconds(&stated.value).map_err(|error| error.to_string());
         let window =
             seconds.and_then(|seconds| Window::from_seconds(seconds).map_err(|error| error.to_string()));
         match window {

@@ -6,11 +6,11 @@ use super::parameters::Reporter;
 use crate::{
     algorithm::{Algorithm, Parameters},
     config::{
-        duration,
         problem::Path,
         raw::{Field, RawRateLimit, Stated},
         reader::excerpt,
     },
+    duration::parse_micros,
     quota::{Unit, Window},
 };
 
@@ -112,10 +112,10 @@ impl Reporter<'_> {
     }
 
     fn duration(&mut self, stated: &Stated<Rc<str>>, path: &Path<'_>) -> Option<Stated<Duration>> {
-        match duration::length(&stated.value) {
+        match parse_micros(&stated.value) {
             Ok(value) => Some(Stated { at: stated.at, value }),
             Err(expected) => {
-                let message = format!("`{}` is no length of time: {expected}", excerpt(&stated.value));
+                let message = format!("`{}` is not a duration; {expected}", excerpt(&stated.value));
                 self.problems.error(self.file, stated.at, path, message);
                 None
             }

@@ -46,13 +46,12 @@ fn a_log_may_have_a_minimal_interval() {
 
 #[test]
 fn a_minimal_interval_that_is_none_is_refused() {
-    const EXPECTED: &str =
-        "expected a length of time in microseconds or longer, such as 200us, 50ms, 1.5s, 5m or 1h30m";
+    const EXPECTED: &str = "expected e.g. 200us, 50ms, 1.5s, 5m or 1h30m";
     for text in ["50", "1.5us", "-5ms", "''", "often"] {
         let shown = text.trim_matches('\'');
         refused(
             &format!("{LOG}, min_interval: {text}"),
-            &format!(".min_interval: `{shown}` is no length of time: {EXPECTED}"),
+            &format!(".min_interval: `{shown}` is not a duration; {EXPECTED}"),
         );
     }
     refused(
@@ -91,7 +90,7 @@ fn a_time_to_live_that_is_none_is_refused() {
     }
     assert_says(
         &errors(&with("", &format!("{PLACES}, lease_ttl: 60"))),
-        &["a.yaml:5: descriptors[0].rate_limit.lease_ttl: `60` is no length of time: expected"],
+        &["a.yaml:5: descriptors[0].rate_limit.lease_ttl: `60` is not a duration; expected"],
     );
     refused(
         "unit: second, requests_per_unit: 5, lease_ttl: 60s",
@@ -166,8 +165,7 @@ fn defaults_are_for_the_limits_that_they_go_with() {
 fn mistakes_in_defaults_name_their_line() {
     assert_eq!(
         errors("domain: d\ndefaults:\n  min_interval: 5\n  lease_ttl: 31d\n"),
-        "a.yaml:3: defaults.min_interval: `5` is no length of time: expected a length of time in microseconds or \
-         longer, such as 200us, 50ms, 1.5s, 5m or 1h30m\n\
+        "a.yaml:3: defaults.min_interval: `5` is not a duration; expected e.g. 200us, 50ms, 1.5s, 5m or 1h30m\n\
          a.yaml:4: defaults.lease_ttl: `31d` is out of range: expected 1 second to 30 days"
     );
     // What is wrong only together with the limit is reported there.

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::{OperatorSettings, Task, connection::ConnectionFlags};
 use crate::settings::{
     error::Problem,
-    value::{DescriptorWords, descriptor},
+    parsers::{DescriptorWords, descriptor},
 };
 
 #[derive(Args, Debug)]

@@ -9,7 +9,7 @@ use crate::{
     control::List,
     settings::{
         error::Problem,
-        value::{DescriptorWords, descriptor, positive_duration},
+        parsers::{DescriptorWords, descriptor, positive_duration},
     },
 };
 

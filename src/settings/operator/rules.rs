@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::{OperatorSettings, Task, connection::ConnectionFlags};
-use crate::settings::{error::Problem, value::count};
+use crate::settings::{error::Problem, parsers::count};
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct RulesFlags {

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::{OperatorSettings, Task, connection::ConnectionFlags};
 use crate::{
     control::SwitchMode,
-    settings::{error::Problem, value::positive_duration},
+    settings::{error::Problem, parsers::positive_duration},
 };
 
 #[derive(Args, Debug)]

@@ -1,114 +1,93 @@
-//! Every variable of envoyproxy/ratelimit, and what becomes of it.
-
-mod answers;
-mod memcache;
-mod ports;
-mod process;
-mod redis;
-mod rules;
-mod second_redis;
-mod statsd;
-mod traces;
-mod xds;
+//! Catalogue of the environment variables of envoyproxy/ratelimit, with the treatment of each.
 
 use std::fmt;
 
-use crate::settings::value::{boolean, duration};
+use self::{
+    Mapping::{Always, DetailOf, Flag, NoEffect, PartOf, Refused, Switch},
+    ValueType::{Boolean, Decimal, Duration, Number, Text},
+};
+use crate::settings::parsers::{boolean, duration};
 
 /// A variable of envoyproxy/ratelimit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// What it is there when nobody says otherwise; empty for nothing.
+    /// Default in envoyproxy/ratelimit; empty if there is no default.
     pub default: &'static str,
-    /// How its value is written.
-    pub form: Form,
-    /// What becomes of it.
-    pub fate: Fate,
+    /// Syntax of the value.
+    pub value_type: ValueType,
+    /// Effect on tollgate.
+    pub mapping: Mapping,
 }
 
-/// How a value is written.
+/// Syntax of a variable's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// As Go reads booleans.
+pub enum ValueType {
+    /// Boolean, in the forms that Go's `strconv.ParseBool` accepts.
     Boolean,
-    /// As Go reads durations.
+    /// Duration, in the syntax of Go.
     Duration,
-    /// A whole number.
+    /// Whole number.
     Number,
-    /// A number.
+    /// Decimal number.
     Decimal,
-    /// Any text; in words, case does not matter.
+    /// Text. The case of keywords is ignored.
     Text,
 }
 
-/// What becomes of a variable.
+/// Effect of a variable on tollgate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// Its value is the value of a flag.
-    Same(&'static str),
-    /// Its value has a part in the value of a flag, or is written otherwise there.
-    Part(&'static str),
-    /// It says whether others count.
+pub enum Mapping {
+    /// Value of this flag.
+    Flag(&'static str),
+    /// Part of the value of this flag, or its value in another syntax.
+    PartOf(&'static str),
+    /// Switch for other variables.
     Switch(&'static str),
-    /// What it can ask for is done, always.
+    /// Behaviour that is always on.
     Always(&'static str),
-    /// It is told at the start that it does nothing, and why, or what is there instead.
+    /// Without effect. A startup warning gives the reason, or the replacement.
     NoEffect(&'static str),
-    /// It stops the start, for this reason, unless it has its default or the flag is given that replaces it.
+    /// Fails startup for this reason, unless the value is the default or the replacing flag is given.
     Refused {
-        /// The flag, without its dashes.
+        /// The replacing flag, without its dashes.
         unless: &'static str,
-        /// Why, and what to do.
+        /// Reason, and the remedy.
         reason: &'static str,
     },
-    /// It says more about another variable, which is told in its place.
-    Of(&'static str),
+    /// Detail of another variable, which is reported in its place.
+    DetailOf(&'static str),
 }
 
-/// Every variable, in the order of the tables.
+/// Every variable, in the order of the documentation.
 pub fn all() -> impl Iterator<Item = &'static Variable> {
-    let tables: [&[Variable]; 10] = [
-        &ports::VARIABLES,
-        &process::VARIABLES,
-        &rules::VARIABLES,
-        &xds::VARIABLES,
-        &redis::VARIABLES,
-        &second_redis::VARIABLES,
-        &memcache::VARIABLES,
-        &answers::VARIABLES,
-        &statsd::VARIABLES,
-        &traces::VARIABLES,
-    ];
-    tables.into_iter().flatten()
+    VARIABLES.iter()
 }
 
-/// Whether a variable of that name has a value that is not its default there.
+/// Whether a variable is set to another value than its default in envoyproxy/ratelimit.
 pub(super) fn is_changed(name: &str, value: Option<&str>) -> bool {
     let is_default = |value| all().any(|known| known.name == name && known.is_default(value) == Ok(true));
     value.is_some_and(|value| !is_default(value))
 }
 
 impl Variable {
-    const fn new(name: &'static str, default: &'static str, form: Form, fate: Fate) -> Self {
-        Self { name, default, form, fate }
+    const fn new(name: &'static str, default: &'static str, value_type: ValueType, mapping: Mapping) -> Self {
+        Self { name, default, value_type, mapping }
     }
 
-    /// The flag that it has to do with, without its dashes.
+    /// The flag that the variable sets, in whole or in part, without its dashes.
     pub const fn flag(&self) -> Option<&'static str> {
-        match self.fate {
-            Fate::Same(flag) | Fate::Part(flag) => Some(flag),
-            Fate::Switch(_) | Fate::Always(_) | Fate::NoEffect(_) | Fate::Refused { .. } | Fate::Of(_) => {
-                None
-            }
+        match self.mapping {
+            Flag(flag) | PartOf(flag) => Some(flag),
+            Switch(_) | Always(_) | NoEffect(_) | Refused { .. } | DetailOf(_) => None,
         }
     }
 
-    /// Whether a value says what is so anyway.
+    /// Whether `value` is the default, in any of its spellings.
     ///
     /// # Errors
-    /// What is wrong with the value's form.
+    /// The value does not parse.
     pub fn is_default(&self, value: &str) -> Result<bool, String> {
         fn same<T: PartialEq>(
             read: impl Fn(&str) -> Result<T, String>,
@@ -120,30 +99,289 @@ impl Variable {
         }
         let number = |text: &str| text.parse::<i64>().map_err(|_| "expected a whole number".to_owned());
         let decimal = |text: &str| text.parse::<f64>().map_err(|_| "expected a number".to_owned());
-        match self.form {
-            Form::Boolean => same(boolean, value, self.default),
-            Form::Duration => same(duration, value, self.default),
-            Form::Number => same(number, value, self.default),
-            Form::Decimal => same(decimal, value, self.default),
-            Form::Text => Ok(value.eq_ignore_ascii_case(self.default)),
+        match self.value_type {
+            Boolean => same(boolean, value, self.default),
+            Duration => same(duration, value, self.default),
+            Number => same(number, value, self.default),
+            Decimal => same(decimal, value, self.default),
+            Text => Ok(value.eq_ignore_ascii_case(self.default)),
         }
     }
 }
 
-/// What becomes of it, for people.
-impl fmt::Display for Fate {
+/// Effect in the form of the documentation.
+impl fmt::Display for Mapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Same(flag) => write!(f, "`--{flag}`"),
-            Self::Part(flag) => write!(f, "part of `--{flag}`"),
+            Self::Flag(flag) => write!(f, "`--{flag}`"),
+            Self::PartOf(flag) => write!(f, "part of `--{flag}`"),
             Self::Switch(what) => f.write_str(what),
-            Self::Always(what) => write!(f, "always so: {what}"),
+            Self::Always(what) => write!(f, "always on: {what}"),
             Self::NoEffect(reason) => write!(f, "no effect: {reason}"),
             Self::Refused { unless, reason } => write!(f, "refused unless `--{unless}` is given: {reason}"),
-            Self::Of(other) => write!(f, "as `{other}`"),
+            Self::DetailOf(other) => write!(f, "see `{other}`"),
         }
     }
 }
+
+/// Reason for the variables that size a connection pool.
+const NO_POOL: &str = "each worker multiplexes its calls over one connection to each Redis server";
+
+/// Reason for the variables that shape pipelines.
+const BATCHES: &str = "concurrent calls are pipelined without a wait";
+
+/// Reason for the variables about the first connection.
+const NO_WAIT: &str = "startup does not wait for Redis; it reconnects until Redis answers";
+
+/// Reason for the variables that name a client certificate of the exporter.
+const NO_CERTIFICATE: &str = "the exporter presents no client certificate";
+
+/// All variables, in the order of the documentation.
+const VARIABLES: [Variable; 128] = [
+    // Ports.
+    Variable::new("HOST", "0.0.0.0", Text, PartOf("http-address")),
+    Variable::new("PORT", "8080", Number, PartOf("http-address")),
+    Variable::new("DEBUG_HOST", "0.0.0.0", Text, PartOf("admin-address")),
+    Variable::new("DEBUG_PORT", "6070", Number, PartOf("admin-address")),
+    Variable::new("GRPC_HOST", "0.0.0.0", Text, PartOf("grpc-address")),
+    Variable::new("GRPC_PORT", "8081", Number, PartOf("grpc-address")),
+    Variable::new("GRPC_UDS", "", Text, Flag("grpc-unix-socket")),
+    Variable::new("GRPC_MAX_CONNECTION_AGE", "24h", Duration, Flag("grpc-max-connection-age")),
+    Variable::new("GRPC_MAX_CONNECTION_AGE_GRACE", "1h", Duration, Flag("grpc-max-connection-age-grace")),
+    Variable::new(
+        "GRPC_SERVER_USE_TLS",
+        "false",
+        Boolean,
+        Switch("enables the four `GRPC_SERVER_TLS_*` and `GRPC_CLIENT_TLS_*` variables"),
+    ),
+    Variable::new("GRPC_SERVER_TLS_CERT", "", Text, PartOf("grpc-tls-cert")),
+    Variable::new("GRPC_SERVER_TLS_KEY", "", Text, PartOf("grpc-tls-key")),
+    Variable::new("GRPC_CLIENT_TLS_CACERT", "", Text, PartOf("grpc-tls-client-ca")),
+    Variable::new("GRPC_CLIENT_TLS_SAN", "", Text, PartOf("grpc-tls-client-san")),
+    // Log.
+    Variable::new("LOG_LEVEL", "WARN", Text, Flag("log-level")),
+    Variable::new("LOG_FORMAT", "text", Text, Flag("log-format")),
+    // Rules.
+    Variable::new("RUNTIME_ROOT", "/srv/runtime_data/current", Text, PartOf("config")),
+    Variable::new("RUNTIME_SUBDIRECTORY", "", Text, PartOf("config")),
+    Variable::new("RUNTIME_APPDIRECTORY", "config", Text, PartOf("config")),
+    Variable::new(
+        "RUNTIME_IGNOREDOTFILES",
+        "false",
+        Boolean,
+        Always("files whose names begin with a dot are ignored"),
+    ),
+    Variable::new(
+        "RUNTIME_WATCH_ROOT",
+        "true",
+        Boolean,
+        Always("changes of symbolic links, files and directories are all detected"),
+    ),
+    Variable::new("MERGE_DOMAIN_CONFIG", "false", Boolean, Flag("merge-domains")),
+    Variable::new("FORCE_START_WITHOUT_INITIAL_CONFIG", "false", Boolean, Flag("start-without-rules")),
+    Variable::new(
+        "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
+        "false",
+        Boolean,
+        NoEffect("readiness requires loaded rules, with or without domains"),
+    ),
+    // Rules from a control plane.
+    Variable::new("CONFIG_TYPE", "FILE", Text, PartOf("rules")),
+    Variable::new("CONFIG_GRPC_XDS_NODE_ID", "default", Text, PartOf("xds-node-id")),
+    Variable::new("CONFIG_GRPC_XDS_NODE_METADATA", "", Text, PartOf("xds-node-metadata")),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000", Text, PartOf("xds-server")),
+    Variable::new(
+        "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
+        "3s",
+        Duration,
+        PartOf("xds-backoff-initial"),
+    ),
+    Variable::new("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "", Text, PartOf("xds-headers")),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_USE_TLS", "false", Boolean, PartOf("xds-server")),
+    Variable::new("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "", Text, PartOf("xds-client-cert")),
+    Variable::new("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "", Text, PartOf("xds-client-key")),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "", Text, PartOf("xds-ca")),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "", Text, PartOf("xds-server-name")),
+    Variable::new("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "10s", Duration, PartOf("xds-backoff-initial")),
+    Variable::new("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "60s", Duration, PartOf("xds-backoff-max")),
+    Variable::new("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5", Decimal, PartOf("xds-backoff-jitter")),
+    Variable::new("XDS_CLIENT_BACKOFF_JITTER", "true", Boolean, PartOf("xds-backoff-jitter")),
+    Variable::new("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0", Number, PartOf("xds-max-message-bytes")),
+    // Redis.
+    Variable::new(
+        "BACKEND_TYPE",
+        "redis",
+        Text,
+        Refused {
+            unless: "store",
+            reason: "memcached is not supported; expected redis (with REDIS_URL), or --store memory",
+        },
+    ),
+    Variable::new("REDIS_URL", "/var/run/nutcracker/ratelimit.sock", Text, PartOf("store")),
+    Variable::new("REDIS_SOCKET_TYPE", "unix", Text, PartOf("store")),
+    Variable::new("REDIS_TYPE", "SINGLE", Text, PartOf("store")),
+    Variable::new("REDIS_TLS", "false", Boolean, PartOf("store")),
+    Variable::new("REDIS_AUTH", "", Text, PartOf("store")),
+    Variable::new("REDIS_SENTINEL_AUTH", "", Text, PartOf("store")),
+    Variable::new("REDIS_TLS_CACERT", "", Text, Flag("redis-ca")),
+    Variable::new("REDIS_TLS_CLIENT_CERT", "", Text, Flag("redis-client-cert")),
+    Variable::new("REDIS_TLS_CLIENT_KEY", "", Text, Flag("redis-client-key")),
+    Variable::new(
+        "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
+        "false",
+        Boolean,
+        Refused {
+            unless: "store",
+            reason: "not supported: the certificate of Redis must be valid for its host name; use a host of the \
+                     certificate in REDIS_URL, set REDIS_TLS_CACERT, and unset this",
+        },
+    ),
+    Variable::new("CACHE_KEY_PREFIX", "", Text, Flag("key-prefix")),
+    Variable::new("REDIS_POOL_SIZE", "10", Number, NoEffect(NO_POOL)),
+    Variable::new("REDIS_POOL_ON_EMPTY_BEHAVIOR", "WAIT", Text, NoEffect(NO_POOL)),
+    Variable::new("REDIS_POOL_ON_EMPTY_WAIT_DURATION", "", Duration, NoEffect(NO_POOL)),
+    Variable::new("REDIS_PIPELINE_WINDOW", "0", Duration, NoEffect(BATCHES)),
+    Variable::new("REDIS_PIPELINE_LIMIT", "0", Number, NoEffect(BATCHES)),
+    Variable::new(
+        "REDIS_CLUSTER_PIPELINE_PARALLELISM",
+        "1",
+        Number,
+        NoEffect("the shards of a request are called concurrently"),
+    ),
+    Variable::new(
+        "REDIS_TIMEOUT",
+        "10s",
+        Duration,
+        NoEffect("--store-timeout bounds a decision; connecting has a timeout of its own"),
+    ),
+    Variable::new(
+        "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
+        "false",
+        Boolean,
+        NoEffect("an outage of Redis does not fail health checks; --on-store-error decides limits meanwhile"),
+    ),
+    Variable::new(
+        "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR",
+        "false",
+        Boolean,
+        Always("a server that became read-only is disconnected"),
+    ),
+    Variable::new("REDIS_STARTUP_INITIAL_INTERVAL", "1s", Duration, NoEffect(NO_WAIT)),
+    Variable::new("REDIS_STARTUP_MAX_INTERVAL", "30s", Duration, NoEffect(NO_WAIT)),
+    Variable::new("REDIS_STARTUP_MAX_ELAPSED_TIME", "0", Duration, NoEffect(NO_WAIT)),
+    Variable::new(
+        "EXPIRATION_JITTER_MAX_SECONDS",
+        "300",
+        Number,
+        NoEffect("a key expires with the last counter in it"),
+    ),
+    Variable::new(
+        "LOCAL_CACHE_SIZE_IN_BYTES",
+        "0",
+        Number,
+        NoEffect("denials are always cached in this process, in bounded memory"),
+    ),
+    // Second Redis, for limits per second.
+    Variable::new(
+        "REDIS_PERSECOND",
+        "false",
+        Boolean,
+        NoEffect("one Redis holds the counters of all limits; REDIS_PERSECOND_* is not read"),
+    ),
+    Variable::new("REDIS_PERSECOND_SOCKET_TYPE", "unix", Text, DetailOf("REDIS_PERSECOND")),
+    Variable::new("REDIS_PERSECOND_TYPE", "SINGLE", Text, DetailOf("REDIS_PERSECOND")),
+    Variable::new(
+        "REDIS_PERSECOND_URL",
+        "/var/run/nutcracker/ratelimitpersecond.sock",
+        Text,
+        DetailOf("REDIS_PERSECOND"),
+    ),
+    Variable::new("REDIS_PERSECOND_POOL_SIZE", "10", Number, DetailOf("REDIS_PERSECOND")),
+    Variable::new("REDIS_PERSECOND_AUTH", "", Text, DetailOf("REDIS_PERSECOND")),
+    Variable::new("REDIS_PERSECOND_SENTINEL_AUTH", "", Text, DetailOf("REDIS_PERSECOND")),
+    Variable::new("REDIS_PERSECOND_TLS", "false", Boolean, DetailOf("REDIS_PERSECOND")),
+    Variable::new("REDIS_PERSECOND_PIPELINE_WINDOW", "0", Duration, DetailOf("REDIS_PERSECOND")),
+    Variable::new("REDIS_PERSECOND_PIPELINE_LIMIT", "0", Number, DetailOf("REDIS_PERSECOND")),
+    Variable::new("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "1", Number, DetailOf("REDIS_PERSECOND")),
+    Variable::new("REDIS_PERSECOND_TIMEOUT", "10s", Duration, DetailOf("REDIS_PERSECOND")),
+    Variable::new("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "WAIT", Text, DetailOf("REDIS_PERSECOND")),
+    // memcached.
+    Variable::new("MEMCACHE_HOST_PORT", "", Text, DetailOf("BACKEND_TYPE")),
+    Variable::new("MEMCACHE_MAX_IDLE_CONNS", "2", Number, DetailOf("BACKEND_TYPE")),
+    Variable::new("MEMCACHE_SRV", "", Text, DetailOf("BACKEND_TYPE")),
+    Variable::new("MEMCACHE_SRV_REFRESH", "0", Duration, DetailOf("BACKEND_TYPE")),
+    Variable::new("MEMCACHE_TLS", "false", Boolean, DetailOf("BACKEND_TYPE")),
+    Variable::new("MEMCACHE_TLS_CLIENT_CERT", "", Text, DetailOf("BACKEND_TYPE")),
+    Variable::new("MEMCACHE_TLS_CLIENT_KEY", "", Text, DetailOf("BACKEND_TYPE")),
+    Variable::new("MEMCACHE_TLS_CACERT", "", Text, DetailOf("BACKEND_TYPE")),
+    Variable::new("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "false", Boolean, DetailOf("BACKEND_TYPE")),
+    // Responses.
+    Variable::new("LIMIT_RESPONSE_HEADERS_ENABLED", "false", Boolean, PartOf("response-headers")),
+    Variable::new("LIMIT_LIMIT_HEADER", "RateLimit-Limit", Text, Flag("limit-header")),
+    Variable::new("LIMIT_REMAINING_HEADER", "RateLimit-Remaining", Text, Flag("remaining-header")),
+    Variable::new("LIMIT_RESET_HEADER", "RateLimit-Reset", Text, Flag("reset-header")),
+    Variable::new("RESPONSE_DYNAMIC_METADATA", "false", Boolean, Flag("dynamic-metadata")),
+    Variable::new("SHADOW_MODE", "false", Boolean, Flag("shadow-mode")),
+    Variable::new("QUOTA_MODE", "false", Boolean, Flag("quota-mode")),
+    Variable::new("NEAR_LIMIT_RATIO", "0.8", Decimal, Flag("near-limit-ratio")),
+    Variable::new(
+        "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
+        "false",
+        Boolean,
+        NoEffect("`atomic: true` in a domain charges all limits of a request or none"),
+    ),
+    // Metrics.
+    Variable::new("USE_STATSD", "true", Boolean, PartOf("statsd")),
+    Variable::new("STATSD_HOST", "localhost", Text, PartOf("statsd")),
+    Variable::new("STATSD_PORT", "8125", Number, PartOf("statsd")),
+    Variable::new("USE_DOG_STATSD", "false", Boolean, PartOf("statsd")),
+    Variable::new("USE_DOG_STATSD_MOGRIFIERS", "", Text, PartOf("statsd-rewrite")),
+    Variable::new("EXTRA_TAGS", "", Text, Flag("statsd-tags")),
+    Variable::new("STATS_FLUSH_INTERVAL", "10s", Duration, Flag("statsd-interval")),
+    Variable::new("DISABLE_STATS", "false", Boolean, PartOf("statsd")),
+    Variable::new("USE_PROMETHEUS", "false", Boolean, Flag("reference-metrics")),
+    Variable::new("PROMETHEUS_ADDR", ":9090", Text, PartOf("metrics-address")),
+    Variable::new("PROMETHEUS_PATH", "/metrics", Text, PartOf("metrics-path")),
+    Variable::new(
+        "PROMETHEUS_MAPPER_YAML",
+        "",
+        Text,
+        NoEffect("names and labels follow the default mapping; relabel when scraping"),
+    ),
+    Variable::new(
+        "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
+        "false",
+        Boolean,
+        NoEffect("ratelimit_service_response_time_seconds is in seconds"),
+    ),
+    // Traces, and the OpenTelemetry variables that configure their exporter.
+    Variable::new(
+        "TRACING_ENABLED",
+        "false",
+        Boolean,
+        Switch(
+            "false: disables traces; true: requires `OTEL_EXPORTER_OTLP_ENDPOINT`, with the service name and sampling rate \
+             of envoyproxy/ratelimit by default; unset: traces if an endpoint is set",
+        ),
+    ),
+    Variable::new("OTEL_EXPORTER_OTLP_ENDPOINT", "", Text, Flag("otlp-endpoint")),
+    Variable::new("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "", Text, Flag("otlp-endpoint")),
+    Variable::new("OTEL_EXPORTER_OTLP_CERTIFICATE", "", Text, Flag("otlp-ca")),
+    Variable::new("OTEL_SERVICE_NAME", "", Text, Flag("otlp-service-name")),
+    Variable::new("TRACING_SERVICE_NAME", "RateLimit", Text, Flag("otlp-service-name")),
+    Variable::new("OTEL_RESOURCE_ATTRIBUTES", "", Text, PartOf("otlp-resource-attributes")),
+    Variable::new("TRACING_SERVICE_NAMESPACE", "", Text, PartOf("otlp-resource-attributes")),
+    Variable::new("TRACING_SERVICE_INSTANCE_ID", "", Text, PartOf("otlp-resource-attributes")),
+    Variable::new("TRACING_SAMPLING_RATE", "1", Decimal, Flag("trace-sample-ratio")),
+    Variable::new("TRACING_EXPORTER_PROTOCOL", "http", Text, DetailOf("TRACING_ENABLED")),
+    Variable::new("OTEL_EXPORTER_OTLP_HEADERS", "", Text, Always("the exporter sends these headers")),
+    Variable::new("OTEL_EXPORTER_OTLP_PROTOCOL", "", Text, DetailOf("TRACING_ENABLED")),
+    Variable::new("OTEL_EXPORTER_OTLP_INSECURE", "", Text, DetailOf("OTEL_EXPORTER_OTLP_ENDPOINT")),
+    Variable::new("OTEL_EXPORTER_OTLP_TIMEOUT", "", Text, NoEffect("an export times out after 2 s")),
+    Variable::new("OTEL_EXPORTER_OTLP_COMPRESSION", "none", Text, NoEffect("exports are not compressed")),
+    Variable::new("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "", Text, NoEffect(NO_CERTIFICATE)),
+    Variable::new("OTEL_EXPORTER_OTLP_CLIENT_KEY", "", Text, NoEffect(NO_CERTIFICATE)),
+];
 
 #[cfg(test)]
 mod tests {
@@ -152,21 +390,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_variable_stands_there_once_and_its_default_is_its_default() {
+    fn every_variable_is_listed_once_and_its_default_is_recognised() {
         let mut seen = BTreeSet::new();
         for variable in all() {
             assert!(seen.insert(variable.name), "{} twice", variable.name);
             if !variable.default.is_empty() {
                 assert_eq!(variable.is_default(variable.default), Ok(true), "{}", variable.name);
             }
-            if let Fate::Of(other) = variable.fate {
+            if let DetailOf(other) = variable.mapping {
                 assert!(all().any(|known| known.name == other), "{other}");
             }
         }
     }
 
     #[test]
-    fn a_default_is_known_in_every_form_of_it() {
+    fn a_default_is_recognised_in_every_spelling() {
         let of = |name, value| all().find(|known| known.name == name).expect("known").is_default(value);
         assert_eq!(of("REDIS_TIMEOUT", "10000ms"), Ok(true));
         assert_eq!(of("REDIS_PERSECOND", "F"), Ok(true));

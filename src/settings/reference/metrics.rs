@@ -2,7 +2,7 @@
 
 use crate::settings::{
     environment::{Environment, Setting},
-    value::boolean,
+    parsers::boolean,
 };
 
 const SWITCH: &str = "USE_PROMETHEUS";

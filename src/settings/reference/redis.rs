@@ -3,7 +3,7 @@
 use crate::settings::{
     environment::{Environment, Found},
     error::Problem,
-    value::boolean,
+    parsers::boolean,
 };
 
 /// Whoever sets one of these has a Redis in mind, and must not get counters in memory instead.

@@ -5,7 +5,7 @@ use super::addresses;
 use crate::settings::{
     environment::{Environment, Found, Setting},
     error::Problem,
-    value::boolean,
+    parsers::boolean,
 };
 
 const HOST: &str = "STATSD_HOST";

@@ -3,7 +3,7 @@
 use crate::settings::{
     environment::{Environment, Found, Setting},
     error::Problem,
-    value::boolean,
+    parsers::boolean,
 };
 
 /// Without it, the others have no effect there.

@@ -2,7 +2,7 @@
 
 use crate::settings::{
     environment::{Environment, Found, Setting},
-    value::boolean,
+    parsers::boolean,
 };
 
 /// What turns them on there, whatever else is said of them.

@@ -4,7 +4,7 @@ use super::catalogue;
 use crate::settings::{
     environment::{Environment, Found, Setting},
     error::Problem,
-    value::boolean,
+    parsers::boolean,
 };
 
 /// Where rules come from there.

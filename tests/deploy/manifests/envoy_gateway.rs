@@ -145,8 +145,8 @@ fn envoy_gateway_makes_a_sound_deployment() {
     let Ok(settings::Command::Serve(settings)) = settings::parse(["ratelimit".into()], variables) else {
         panic!("its variables are not understood");
     };
-    assert_eq!(settings.workers.get().to_string(), processors);
-    assert!((5..60).contains(&settings.drain_delay.as_secs()));
+    assert_eq!(settings.process.workers.get().to_string(), processors);
+    assert!((5..60).contains(&settings.process.drain_delay.as_secs()));
     let minutes = settings.grpc.max_connection_age.map(|age| age.as_secs() / 60);
     assert_eq!(minutes, Some(5), "new pods get nothing to do");
 }

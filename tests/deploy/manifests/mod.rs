@@ -111,8 +111,8 @@ fn the_program_understands_its_settings() {
         };
         let GrpcListen::Tcp(grpc) = settings.grpc.listen else { panic!("a socket") };
         assert_eq!(u64::from(grpc.port()), port("grpc"));
-        assert_eq!(u64::from(settings.http_address.port()), port("http"));
-        assert!(grpc.ip().is_unspecified() && settings.http_address.ip().is_unspecified());
+        assert_eq!(u64::from(settings.http.address.port()), port("http"));
+        assert!(grpc.ip().is_unspecified() && settings.http.address.ip().is_unspecified());
         // Nobody else's, unless it wants a token.
         let admin = settings.admin.as_ref().expect("an admin port").address;
         let is_open = overlay.ends_with("operators");
@@ -129,16 +129,16 @@ fn the_program_understands_its_settings() {
         }
         let with_tls = overlay.ends_with("production") || overlay.ends_with("operators");
         assert_eq!(settings.grpc.tls.is_some(), with_tls);
-        for address in [grpc, settings.http_address] {
+        for address in [grpc, settings.http.address] {
             assert_eq!(address.is_ipv6(), is_open, "{overlay}");
         }
 
         // What the last steps may take, and a second for the rest of the process.
         let grace = pod["terminationGracePeriodSeconds"].as_u64().expect("a number");
-        let least = (settings.drain_delay + settings.drain_timeout).as_secs() + 2;
+        let least = (settings.process.drain_delay + settings.process.drain_timeout).as_secs() + 2;
         assert!(grace > least, "{overlay}: killed after {grace} s, which may need {least}");
         // The health check of Envoy, as its files and the DestinationRule have it, and then the endpoints' change.
-        assert!(settings.drain_delay.as_secs() >= 5, "{overlay}: no time to notice");
+        assert!(settings.process.drain_delay.as_secs() >= 5, "{overlay}: no time to notice");
         let sidecar = sidecar_drains(documents);
         assert!(least < sidecar && sidecar < grace, "{overlay}: a sidecar ends after {sidecar} s");
     }

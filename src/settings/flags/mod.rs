@@ -1,0 +1,267 @@
+//! Command line.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{
+    Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, parser::ValueSource,
+};
+
+use super::{
+    Command, Settings, SettingsError,
+    admin::AdminFlags,
+    environment::{self, Environment, Found},
+    error::Problem,
+    grpc::GrpcFlags,
+    load::LoadFlags,
+    metrics_port::MetricsFlags,
+    migrate::MigrateFlags,
+    on_store_error::StoreErrorFlags,
+    operator::{BanFlags, CountersFlags, RulesFlags as VersionFlags, SwitchFlags},
+    parsers::{DescriptorWords, descriptor},
+    process::ProcessFlags,
+    response::{BoundFlags, ResponseFlags},
+    rules::{ReadingFlags, RulesFlags},
+    statsd::StatsdFlags,
+    store::StoreFlags,
+    traces::TraceFlags,
+};
+
+/// A rate-limit service for Envoy and Istio.
+///
+/// Implements envoy.service.ratelimit.v3 with rules from YAML files, a control plane or its admin API, and counters in
+/// Redis or in memory. Without a command it serves.
+///
+/// Every option is a flag and an environment variable. A flag overrides its TOLLGATE_ variable, which overrides the
+/// variables of envoyproxy/ratelimit (listed after it), which override the default. An empty variable counts as unset; an
+/// unknown TOLLGATE_ variable or an invalid value fails startup with exit code 2. Durations have the syntax of Go (10ms,
+/// 1h30m). A BOOL is true or false; a BOOL flag without a value is true.
+#[derive(Parser)]
+#[command(name = "tollgate", version, args_conflicts_with_subcommands = true, args_override_self = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    serve: ServeFlags,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Serve requests until SIGTERM or SIGINT. The default command.
+    Serve(Box<ServeFlags>),
+    /// Validate a configuration: report every problem, and exit with 1 if there is one.
+    Check(CheckFlags),
+    /// Explain the rules that a request matches: the branch that each entry takes and those it passes over, the limit, the
+    /// counter, its hash tag and its Redis Cluster slot. Charges nothing.
+    Explain(ExplainFlags),
+    /// Plan the migration from envoyproxy/ratelimit: report the equivalent settings, the differences, and the steps, from
+    /// its variables and rules. Exit code 0: works unchanged; 1: needs changes. Starts and changes nothing.
+    Migrate(MigrateFlags),
+    /// Generate load for any rate-limit service, and report request rates, latencies and the hits admitted per key.
+    Load(Box<LoadFlags>),
+    /// List, compare and change the rule versions of a running server.
+    Rules(VersionFlags),
+    /// Read, reset and refund counters of a running server.
+    Counters(CountersFlags),
+    /// Deny or allow requests on a running server.
+    Ban(BanFlags),
+    /// Switch single rules of a running server off, or to shadow mode.
+    Switch(SwitchFlags),
+    /// Print a generated page of the documentation, in Markdown.
+    #[command(hide = true)]
+    Docs(DocsFlags),
+}
+
+#[derive(Args)]
+struct ServeFlags {
+    #[command(flatten)]
+    rules: RulesFlags,
+    #[command(flatten)]
+    store: StoreFlags,
+    #[command(flatten)]
+    on_store_error: StoreErrorFlags,
+    #[command(flatten)]
+    grpc: GrpcFlags,
+    #[command(flatten)]
+    response: ResponseFlags,
+    #[command(flatten)]
+    bounds: BoundFlags,
+    #[command(flatten)]
+    process: ProcessFlags,
+    #[command(flatten)]
+    metrics: MetricsFlags,
+    #[command(flatten)]
+    admin: AdminFlags,
+    #[command(flatten)]
+    traces: TraceFlags,
+    #[command(flatten)]
+    statsd: StatsdFlags,
+}
+
+/// Arguments of `tollgate check`.
+#[derive(Args, Debug)]
+pub struct CheckFlags {
+    /// Directory of the rules.
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    #[command(flatten)]
+    reading: ReadingFlags,
+}
+
+/// Arguments of `tollgate explain`.
+#[derive(Args, Debug)]
+pub struct ExplainFlags {
+    /// Directory of the rules.
+    #[arg(long, value_name = "DIR", default_value = "config/default")]
+    pub config: PathBuf,
+    #[command(flatten)]
+    reading: ReadingFlags,
+    /// Domain of the request.
+    #[arg(long, value_name = "NAME")]
+    pub domain: String,
+    /// Descriptors of the request, each with its entries separated by commas.
+    #[arg(value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
+    pub descriptors: Vec<DescriptorWords>,
+}
+
+#[derive(Args, Debug)]
+struct DocsFlags {
+    /// Page of docs/reference.
+    #[arg(value_name = "PAGE", value_enum)]
+    page: DocsPage,
+}
+
+/// Generated page of the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DocsPage {
+    /// Flags and variables of `tollgate serve`.
+    Settings,
+    /// Variables of envoyproxy/ratelimit.
+    Environment,
+    /// Subcommands.
+    Cli,
+}
+
+impl CheckFlags {
+    /// Options for reading the files.
+    pub const fn options(&self) -> crate::config::Options {
+        self.reading.resolve()
+    }
+}
+
+impl ExplainFlags {
+    /// Options for reading the files.
+    pub const fn options(&self) -> crate::config::Options {
+        self.reading.resolve()
+    }
+}
+
+/// Parses a command line, whose first word is the name of the program, and the environment.
+///
+/// # Errors
+/// Every invalid setting, or the requested help.
+pub fn parse(
+    words: impl IntoIterator<Item = OsString>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Command, SettingsError> {
+    let command = command();
+    let mut words: Vec<OsString> = words.into_iter().collect();
+    // The words alone are parsed first: help and usage errors do not depend on the environment.
+    let said = command.clone().try_get_matches_from(&words)?;
+    let said = said.subcommand().map_or(&said, |(_, matches)| matches);
+    let is_given = |flag: &str| {
+        let id = flag.replace('-', "_");
+        said.ids().any(|known| known.as_str() == id)
+            && said.value_source(&id) == Some(ValueSource::CommandLine)
+    };
+
+    let verb = words.get(1).and_then(|word| command.find_subcommand(word));
+    let environment: Vec<(OsString, OsString)> = environment.into_iter().collect();
+    let found = match verb.map(clap::Command::get_name) {
+        // The variables describe another process, or no process.
+        Some(MIGRATE | DOCS) => Found::default(),
+        Some(_) | None => {
+            Environment::new(environment.clone()).flags_of(verb.unwrap_or(&command), &command, is_given)
+        }
+    };
+    if !found.problems.is_empty() {
+        return Err(found.problems.into());
+    }
+    // The last occurrence of a flag applies, so the environment goes before the words.
+    let at = words.len().min(if verb.is_some() { 2 } else { 1 });
+    words.splice(at..at, found.words);
+    let mut matches = command.try_get_matches_from(words)?;
+    let cli = Cli::from_arg_matches_mut(&mut matches)?;
+    match cli.verb {
+        None => cli.serve.resolve(found.notices),
+        Some(Verb::Serve(flags)) => flags.resolve(found.notices),
+        Some(Verb::Check(flags)) => Ok(Command::Check(flags)),
+        Some(Verb::Explain(flags)) => Ok(Command::Explain(flags)),
+        Some(Verb::Migrate(flags)) => Ok(Command::Migrate(flags.resolve(environment))),
+        Some(Verb::Load(flags)) => flags.resolve().map(Command::Load),
+        Some(Verb::Rules(flags)) => flags.resolve().map(Command::Operate),
+        Some(Verb::Counters(flags)) => flags.resolve().map(Command::Operate),
+        Some(Verb::Ban(flags)) => flags.resolve().map(Command::Operate),
+        Some(Verb::Switch(flags)) => flags.resolve().map(Command::Operate),
+        Some(Verb::Docs(flags)) => Ok(Command::Docs(flags.page)),
+    }
+    .map_err(|problem| vec![problem].into())
+}
+
+const MIGRATE: &str = "migrate";
+const DOCS: &str = "docs";
+
+/// The command line, with the variables of each flag in its help.
+pub fn command() -> clap::Command {
+    environment::shown_in_help(Cli::command())
+}
+
+/// The flags that an environment sets for `tollgate serve`.
+pub(super) fn serving(environment: &Environment) -> Found {
+    let command = command();
+    let verb = command.find_subcommand("serve").unwrap_or(&command);
+    environment.flags_of(verb, &command, |_| false)
+}
+
+/// Whether a flag of `tollgate serve`, given with its dashes, accumulates its values.
+pub(super) fn collects(flag: &str) -> bool {
+    environment::collects(&Cli::command(), flag.trim_start_matches('-'))
+}
+
+/// The settings that flags of `tollgate serve` resolve to, without an environment.
+pub(super) fn served(flags: &[OsString]) -> Result<Box<Settings>, SettingsError> {
+    let words = ["tollgate", "serve"].map(OsString::from).into_iter().chain(flags.iter().cloned());
+    match parse(words, [])? {
+        Command::Serve(settings) => Ok(settings),
+        _ => Err(vec![Problem::new("serve", "expected only flags")].into()),
+    }
+}
+
+impl ServeFlags {
+    fn resolve(self, notices: Vec<String>) -> Result<Command, Problem> {
+        let store = self.store.resolve()?;
+        let rules = self.rules.resolve(&store)?;
+        let grpc = self.grpc.resolve()?;
+        let metrics = self.metrics.resolve(self.process.http_address)?;
+        let (http, process) = self.process.resolve()?;
+        Ok(Command::Serve(Box::new(Settings {
+            rules,
+            store,
+            on_store_error: self.on_store_error.resolve(),
+            grpc,
+            metrics,
+            http,
+            process,
+            modes: self.response.modes(),
+            answers: self.response.resolve(),
+            bounds: self.bounds.resolve(),
+            traces: self.traces.resolve(),
+            statsd: self.statsd.resolve()?,
+            top_talkers: self.admin.top_talkers,
+            admin: self.admin.resolve()?,
+            notices,
+        })))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! The settings that an environment resolves to, as the fewest flags with the same effect.
+
+use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
+
+use super::verdict::{self, VariableReport};
+use crate::{
+    settings::{
+        Settings,
+        environment::{self, Environment, Found},
+        flags,
+        parsers::boolean,
+    },
+    store::redis::RedisUrl,
+};
+
+/// Replacement for a secret.
+pub const MASK: &str = "***";
+
+/// The settings of `tollgate serve` that an environment resolves to.
+#[derive(Debug)]
+pub struct EffectiveSettings {
+    /// The settings; `None` if startup would fail.
+    pub settings: Option<Box<Settings>>,
+    /// Flags that are not at their defaults.
+    pub changed: Vec<EffectiveFlag>,
+    /// Startup warnings about variables without effect.
+    pub notices: Vec<String>,
+    /// Reasons why startup would fail.
+    pub problems: Vec<String>,
+    /// Effect of each variable.
+    pub variables: Vec<VariableReport>,
+    /// Variables of neither envoyproxy/ratelimit nor tollgate.
+    pub others: Vec<String>,
+    /// Directory of the rules, if the variables name one.
+    pub directory: Option<PathBuf>,
+    /// Whether envoyproxy/ratelimit reads files whose names begin with a dot.
+    pub reads_hidden_files: bool,
+}
+
+/// A flag that is not at its default. `Debug` shows no secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EffectiveFlag {
+    /// The flag, with its dashes.
+    pub flag: String,
+    /// The `TOLLGATE_` variable.
+    pub variable: String,
+    /// The value, with secrets masked.
+    pub shown: String,
+    /// The variables that set it, sorted.
+    pub from: Vec<String>,
+    /// The value, with secrets.
+    value: OsString,
+}
+
+impl std::fmt::Debug for EffectiveFlag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("EffectiveFlag").field(&self.flag).field(&self.shown).finish()
+    }
+}
+
+impl EffectiveFlag {
+    /// The flag with its value, including secrets, as a word of a command line.
+    pub fn word(&self) -> OsString {
+        let mut word = OsString::from(format!("{}=", self.flag));
+        word.push(&self.value);
+        word
+    }
+
+    /// Whether the value is masked, at least in part.
+    pub fn is_secret(&self) -> bool {
+        self.shown.contains(MASK)
+    }
+}
+
+impl EffectiveSettings {
+    /// Resolves an environment like `tollgate serve`, without any other input.
+    pub fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let variables: Vec<_> = variables.into_iter().collect();
+        let names: Vec<String> =
+            variables.iter().filter_map(|(name, _)| name.clone().into_string().ok()).collect();
+        let environment = Environment::new(variables);
+        let found = flags::serving(&environment);
+        let words = last_of_each(found.words.clone());
+        let (settings, of_words) = match flags::served(&words) {
+            Ok(settings) => (Some(settings), Vec::new()),
+            Err(error) => (None, error.lines()),
+        };
+        let needed = match &settings {
+            Some(settings) => needed(words.clone(), settings),
+            None => words.clone(),
+        };
+        let changed: Vec<EffectiveFlag> =
+            needed.iter().filter_map(|word| effective_flag(word, &found)).collect();
+        let changed_flags: Vec<String> =
+            changed.iter().map(|changed| changed.flag.trim_start_matches('-').to_owned()).collect();
+        let problems: Vec<String> = found
+            .problems
+            .iter()
+            .map(ToString::to_string)
+            .chain(of_words.into_iter().filter(|_| found.problems.is_empty()))
+            .collect();
+        // An environment with a problem has no settings, although some may be valid.
+        let (settings, changed) = if problems.is_empty() { (settings, changed) } else { (None, Vec::new()) };
+        let (variables, others) = verdict::report(names, &environment, &found, &changed_flags);
+        let directory =
+            words.iter().find_map(|word| word.to_str()?.strip_prefix("--config=").map(PathBuf::from));
+        let ignores_hidden = environment.get("RUNTIME_IGNOREDOTFILES").map(boolean) == Some(Ok(true));
+        let notices = found.notices;
+        let reads_hidden_files = !ignores_hidden;
+        Self { settings, changed, notices, problems, variables, others, directory, reads_hidden_files }
+    }
+}
+
+/// The last word of each flag, which applies, or all words of a flag that accumulates.
+fn last_of_each(words: Vec<OsString>) -> Vec<OsString> {
+    let mut known = BTreeSet::new();
+    let counts = |word: &OsString| known.insert(flag_of(word)) || flags::collects(&flag_of(word));
+    let mut kept: Vec<OsString> = words.into_iter().rev().filter(counts).collect();
+    kept.reverse();
+    kept
+}
+
+/// The words that are necessary for the settings.
+fn needed(mut words: Vec<OsString>, settings: &Settings) -> Vec<OsString> {
+    let mut at = 0;
+    while at < words.len() {
+        let word = words.remove(at);
+        if !flags::served(&words).is_ok_and(|others| *others == *settings) {
+            words.insert(at, word);
+            at = at.saturating_add(1);
+        }
+    }
+    words
+}
+
+fn flag_of(word: &OsString) -> String {
+    word.to_string_lossy().split('=').next().unwrap_or_default().to_owned()
+}
+
+/// The flag that a word sets.
+fn effective_flag(word: &OsString, found: &Found) -> Option<EffectiveFlag> {
+    let (flag, value) = word.to_str()?.split_once('=')?;
+    let name = flag.trim_start_matches('-');
+    let said = found.said.iter().rev().filter(|(known, _)| known == name);
+    let said = said.take(if flags::collects(flag) { usize::MAX } else { 1 });
+    let mut from: Vec<String> =
+        said.flat_map(|(_, names)| names.split(" with ").map(ToOwned::to_owned)).collect();
+    from.sort_unstable();
+    let (variable, shown) = (environment::variable(name), shown(name, value));
+    Some(EffectiveFlag { flag: flag.to_owned(), variable, shown, from, value: value.into() })
+}
+
+/// Headers with masked values.
+fn without_values(headers: &str) -> String {
+    let names = headers.split(',').map(|pair| pair.split('=').next().unwrap_or_default());
+    names.map(|name| format!("{name}={MASK}")).collect::<Vec<_>>().join(",")
+}
+
+/// The value with its secrets masked. Control characters suggest a PEM key in place of the path of its file.
+fn shown(flag: &str, value: &str) -> String {
+    let masked = match flag {
+        "store" => value.parse::<RedisUrl>().ok().map(|servers| servers.to_string()),
+        flag if flag.ends_with("headers") && value.contains('=') => Some(without_values(value)),
+        _ if value.contains(char::is_control) => Some(MASK.to_owned()),
+        _ => None,
+    };
+    masked.filter(|masked| masked.contains(MASK)).unwrap_or_else(|| value.to_owned())
+}

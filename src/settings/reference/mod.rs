@@ -1,0 +1,116 @@
+//! The variables of envoyproxy/ratelimit: each sets a flag of ours or is answered, so that replacing its image is a
+//! migration.
+
+mod addresses;
+pub(super) mod catalogue;
+mod metrics;
+mod redis;
+mod statsd;
+mod tls;
+mod traces;
+mod xds;
+
+use self::catalogue::{Mapping, Variable};
+use super::{
+    environment::{Environment, Found, Setting},
+    error::Problem,
+    parsers::boolean,
+};
+
+/// The variables that stand for a flag.
+pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
+    catalogue::all().filter(move |variable| variable.flag() == Some(flag)).map(|variable| variable.name)
+}
+
+/// Notes what asks for something that we have not.
+pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
+    let has_traces = traces::go_somewhere(environment, &given);
+    for variable in catalogue::all() {
+        // Those of OpenTelemetry are set for whole clusters, and are of interest only where they are used.
+        let is_meant = has_traces || !variable.name.starts_with("OTEL_");
+        if let Some(value) = environment.get(variable.name).filter(|_| is_meant) {
+            judge(variable, value, found, &given);
+        }
+    }
+    addresses::review(environment, found, &given);
+    redis::review(environment, found, &given);
+    statsd::review(environment, found, &given);
+    tls::review(environment, found, &given);
+    traces::review(environment, found, &given);
+    xds::review(environment, found, &given);
+}
+
+/// Notes what becomes of a variable alone.
+fn judge(variable: &Variable, value: &str, found: &mut Found, given: impl Fn(&str) -> bool) {
+    let name = variable.name;
+    let is_default = match (variable.mapping, variable.is_default(value)) {
+        // Their flags say what is wrong with them, or what they are about does.
+        (Mapping::Flag(_) | Mapping::PartOf(_) | Mapping::DetailOf(_), _) => return,
+        (_, Err(reason)) => return found.problems.push(Problem::new(name, reason)),
+        (_, Ok(is_default)) => is_default,
+    };
+    match variable.mapping {
+        Mapping::NoEffect(reason) if !is_default => {
+            found.notices.push(format!("{name} has no effect: {reason}"));
+        }
+        Mapping::Refused { unless, reason } if !is_default && !given(unless) => {
+            found.problems.push(Problem::new(name, reason));
+        }
+        _ => {}
+    }
+}
+
+/// Every flag that the reference's variables set, but for those that are `given` otherwise.
+pub(super) fn settings(
+    environment: &Environment,
+    given: impl Fn(&str) -> bool,
+    problems: &mut Vec<Problem>,
+) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    let mut made = |flag, value: Option<Result<String, Problem>>| match value {
+        Some(Ok(value)) if !given(flag) => {
+            let set: Vec<&str> = variables(flag).filter(|name| environment.get(name).is_some()).collect();
+            settings.push(Setting { flag, variable: set.join(" with "), value });
+        }
+        Some(Err(problem)) if !given(flag) => problems.push(problem),
+        _ => {}
+    };
+    made("config", directory(environment).map(Ok));
+    made("store", redis::url(environment));
+    made("grpc-address", addresses::grpc(environment).map(Ok));
+    made("http-address", addresses::http(environment).map(Ok));
+    made("admin-address", addresses::admin(environment, &given).map(Ok));
+    made("response-headers", headers(environment));
+    made("otlp-resource-attributes", traces::resource(environment).map(Ok));
+    settings.extend(tls::settings(environment, &given));
+    settings.extend(metrics::settings(environment, &given));
+    settings.extend(statsd::settings(environment, &given, problems));
+    settings.extend(xds::settings(environment, &given));
+    for variable in catalogue::all() {
+        let Mapping::Flag(flag) = variable.mapping else { continue };
+        if let Some(value) = environment.get(variable.name).filter(|_| !given(flag)) {
+            settings.push(Setting { flag, variable: variable.name.to_owned(), value: value.to_owned() });
+        }
+    }
+    traces::adjust(environment, &mut settings, &given);
+    settings
+}
+
+/// Where the reference looks for its files.
+fn directory(environment: &Environment) -> Option<String> {
+    let [root, below, app] =
+        ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"].map(|name| environment.get(name));
+    if root.is_none() && below.is_none() && app.is_none() {
+        return None;
+    }
+    let parts = [root.or(Some("/srv/runtime_data/current")), below, app.or(Some("config"))];
+    let parts: Vec<&str> = parts.into_iter().flatten().collect();
+    Some(parts.join("/"))
+}
+
+/// Headers are on or off there, and have one of several styles here.
+fn headers(environment: &Environment) -> Option<Result<String, Problem>> {
+    const SWITCH: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
+    let is_on = boolean(environment.get(SWITCH)?).map_err(|reason| Problem::new(SWITCH, reason));
+    Some(is_on.map(|is_on| if is_on { "ratelimit" } else { "off" }.to_owned()))
+}

@@ -1,0 +1,29 @@
+//! The pages of `docs/reference` that `tollgate docs` generates are up to date.
+
+use std::fs;
+
+use crate::support::tollgate::{command, project};
+
+fn assert_is_generated(page: &str) {
+    let output = command().args(["docs", page]).output().expect("it runs");
+    assert!(output.status.success(), "{page}: {output:?}");
+    let path = format!("docs/reference/{page}.md");
+    let committed = fs::read_to_string(project(&path)).unwrap_or_default();
+    let generated = String::from_utf8(output.stdout).expect("a text");
+    assert!(committed == generated, "{path} is outdated; run `tollgate docs {page} > {path}`");
+}
+
+#[test]
+fn settings_are_up_to_date() {
+    assert_is_generated("settings");
+}
+
+#[test]
+fn the_environment_is_up_to_date() {
+    assert_is_generated("environment");
+}
+
+#[test]
+fn the_command_line_is_up_to_date() {
+    assert_is_generated("cli");
+}
