@@ -249,7 +249,7 @@ fn every_command_is_covered() {
                 assert!(test.contains("fn a_rolling_restart_is_not_noticed()"));
             }
             "API_ROUNDS=100 cargo test --test integration -- --nocapture changes_and_rollbacks" => {
-                let test = read("tests/api/fleet.rs");
+                let test = read("tests/api/instances.rs");
                 assert!(test.contains("\"API_ROUNDS\"") && test.contains("fn changes_and_rollbacks"));
             }
             fuzz if fuzz.starts_with("cargo +nightly fuzz run ") => {
