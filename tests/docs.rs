@@ -216,7 +216,8 @@ fn what_is_shown_of_envoy_is_in_its_example() {
 
 const LOGIN: &str = "curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:10000/login; done; echo";
 const JSON: &str = "curl -s http://127.0.0.1:8080/json -d '";
-const TWIN: &str = "for i in $(seq 7); do curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:8080/json -d '";
+const TWIN: &str =
+    "for i in $(seq 7); do curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:8080/json -d '";
 const PROGRAM: &str = "target/release/tollgate ";
 
 #[test]
@@ -683,7 +684,8 @@ fn links_resolve() {
             let target = if file.is_empty() { page.path.clone() } else { resolve(&page.path, file) };
             assert!(project(&target).exists(), "{}: no file {link}", page.path);
             if let Some(anchor) = anchor {
-                let known = anchors.get(&target).unwrap_or_else(|| panic!("{}: {link} is no page", page.path));
+                let known =
+                    anchors.get(&target).unwrap_or_else(|| panic!("{}: {link} is no page", page.path));
                 assert!(known.contains(anchor), "{}: no heading {link}", page.path);
             }
         }
@@ -723,7 +725,8 @@ fn every_page_is_in_the_summary() {
 #[test]
 fn every_page_says_what_it_is_for() {
     for folder in ["docs/concepts/", "docs/guides/", "docs/migrate/", "docs/reference/"] {
-        let is_written = |page: &Page| page.path.starts_with(folder) && !page.text.starts_with("<!-- Generated");
+        let is_written =
+            |page: &Page| page.path.starts_with(folder) && !page.text.starts_with("<!-- Generated");
         for page in pages().into_iter().filter(is_written) {
             let mut lines = page.text.lines();
             assert!(lines.next().is_some_and(|line| line.starts_with("# ")), "{} has no title", page.path);

@@ -7,9 +7,7 @@ use std::{
 
 use tollgate::settings::{self, Command, Mapping, reference_variables};
 
-use crate::{
-    support::tollgate::{command, project},
-};
+use crate::support::tollgate::{command, project};
 
 /// The variables and their defaults, as they were found there.
 fn found() -> BTreeMap<String, String> {
