@@ -1,73 +1,75 @@
-//! The last minutes of the whole process, for the dashboard.
+//! History of the last minutes of the whole process, for the dashboard.
 
 use std::{collections::VecDeque, time::Instant};
 
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{
-    latency::{self, Times},
-    lists, requests, striped,
+use crate::{
+    clock::Clock,
+    limiter,
+    metrics::publish,
+    service::metrics::{Answered, REQUEST_DURATION, Times},
+    store,
 };
-use crate::clock::Clock;
 
 /// Seconds between two samples.
 pub const INTERVAL_S: u64 = 5;
 
-/// How many samples are kept: 15 minutes.
-const MOST: usize = 180;
+/// Number of samples that are kept: 15 minutes.
+const MAX_SAMPLES: usize = 180;
 
-/// What happened within one interval. Requests, not descriptors; amounts, not rates.
+/// Totals of one interval. Requests, not descriptors; amounts, not rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sample {
     /// The interval's end, in milliseconds since 1970; never before that of the sample before it.
     pub at_ms: u64,
-    /// How long it was, in milliseconds: more than [`INTERVAL_S`] where the process had no time.
+    /// Its length in milliseconds: more than [`INTERVAL_S`] if the process was busy.
     pub elapsed_ms: u64,
-    /// Requests that were answered, errors included.
+    /// Answered requests, errors included.
     pub decisions: u64,
-    /// Those that were over a limit.
+    /// Requests over a limit.
     pub over_limit: u64,
-    /// Those that failed.
+    /// Failed requests.
     pub errors: u64,
-    /// Those in which the store did not decide everything.
+    /// Requests in which the store did not decide everything.
     pub degraded: u64,
     /// Requests that a deny list denied.
     pub list_denied: u64,
     /// Requests that an allow list let pass.
     pub list_allowed: u64,
-    /// The median of what calls took, in microseconds; none without calls.
+    /// Median time of gRPC requests, in microseconds; `None` without requests.
     pub call_p50_us: Option<u64>,
-    /// What one call in a hundred took at the least.
+    /// 99th percentile of the times of gRPC requests, in microseconds.
     pub call_p99_us: Option<u64>,
-    /// The same of decisions that waited for Redis.
+    /// Median time of decisions that waited for Redis, in microseconds.
     pub store_p50_us: Option<u64>,
-    /// The same of decisions that waited for Redis.
+    /// 99th percentile of the times of decisions that waited for Redis, in microseconds.
     pub store_p99_us: Option<u64>,
 }
 
-/// The samples that are kept, oldest first.
+/// The samples, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct History {
     /// Seconds between two samples.
     pub interval_s: u64,
-    /// What was seen.
+    /// The samples.
     pub samples: Vec<Sample>,
 }
 
-/// All that was counted until a moment, in milliseconds since 1970.
+/// Totals at a moment, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     at_ms: u64,
     at: Instant,
-    answered: requests::Answered,
-    /// Requests that lists let pass, and denied.
+    answered: Answered,
+    /// Requests that lists allowed, and denied.
     listed: [u64; 2],
     calls: Times,
     store: Times,
 }
 
-/// What is known of the last minutes.
+/// Samples of the last minutes.
 #[derive(Debug)]
 struct Ring {
     latest: Option<Reading>,
@@ -76,32 +78,32 @@ struct Ring {
 
 static RING: Mutex<Ring> = Mutex::new(Ring { latest: None, samples: VecDeque::new() });
 
-/// What is known of the last 15 minutes.
+/// The last 15 minutes.
 pub fn history() -> History {
     History { interval_s: INTERVAL_S, samples: RING.lock().samples.iter().copied().collect() }
 }
 
 /// Ends an interval; to be called every [`INTERVAL_S`].
-pub(super) fn sample() {
-    striped::publish();
+pub(crate) fn sample() {
+    publish();
     let reading = Reading {
         at_ms: Clock::System.now().as_micros() / 1_000,
         at: Instant::now(),
-        answered: requests::so_far(),
-        listed: lists::so_far(),
-        calls: latency::of_calls(),
-        store: latency::of_store(),
+        answered: Answered::so_far(),
+        listed: limiter::metrics::listed_requests(),
+        calls: REQUEST_DURATION.observed(),
+        store: store::metrics::DURATION.observed(),
     };
     RING.lock().note(reading);
 }
 
 impl Ring {
-    /// Takes note of what was counted by now.
+    /// Adds the interval that ends with this reading.
     fn note(&mut self, mut now: Reading) {
         // Clocks may be set back.
         now.at_ms = now.at_ms.max(self.latest.map_or(0, |before| before.at_ms));
         let Some(before) = self.latest.replace(now) else { return };
-        if self.samples.len() >= MOST {
+        if self.samples.len() >= MAX_SAMPLES {
             self.samples.pop_front();
         }
         self.samples.push_back(now.since(&before));
@@ -110,8 +112,7 @@ impl Ring {
 
 impl Reading {
     fn since(&self, before: &Self) -> Sample {
-        let requests =
-            |of: fn(&requests::Answered) -> u64| of(&self.answered).saturating_sub(of(&before.answered));
+        let requests = |of: fn(&Answered) -> u64| of(&self.answered).saturating_sub(of(&before.answered));
         let [allowed, denied] = self.listed;
         let [allowed_before, denied_before] = before.listed;
         let (calls, store) = (self.calls.since(&before.calls), self.store.since(&before.store));
@@ -144,24 +145,26 @@ mod tests {
     static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
     fn reading(at_ms: u64, all: u64, listed: [u64; 2]) -> Reading {
-        let answered = requests::Answered {
-            all,
-            over_limit: all / 2,
-            store_errors: all / 10,
-            other_errors: 1,
-            degraded: all / 5,
-        };
+        let answered =
+            Answered { all, over_limit: all / 2, store_errors: all / 10, other_errors: 1, degraded: all / 5 };
         // Time goes on, whatever the clock is set to.
         let at = *BEGUN + Duration::from_millis(all);
-        Reading { at_ms, at, answered, listed, calls: latency::of_calls(), store: latency::of_store() }
+        Reading {
+            at_ms,
+            at,
+            answered,
+            listed,
+            calls: REQUEST_DURATION.observed(),
+            store: store::metrics::DURATION.observed(),
+        }
     }
 
     #[test]
-    fn a_sample_is_what_came_since_the_one_before() {
+    fn a_sample_has_the_increase_since_the_one_before() {
         let mut ring = Ring { latest: None, samples: VecDeque::new() };
         ring.note(reading(5_000, 100, [1, 2]));
         assert!(ring.samples.is_empty(), "of the time before it nothing is known");
-        (0..100).for_each(|_| latency::store_took(Duration::from_micros(75)));
+        (0..100).for_each(|_| store::metrics::DURATION.observe_time(Duration::from_micros(75)));
         ring.note(reading(10_000, 150, [1, 5]));
         let sample = ring.samples.back().expect("one");
         let counted = (sample.decisions, sample.over_limit, sample.errors, sample.degraded);
@@ -179,7 +182,7 @@ mod tests {
     fn only_the_last_minutes_are_kept() {
         let mut ring = Ring { latest: None, samples: VecDeque::new() };
         (0..1_000).for_each(|round| ring.note(reading(round * 5_000, round, [0, 0])));
-        assert_eq!(ring.samples.len(), MOST);
+        assert_eq!(ring.samples.len(), MAX_SAMPLES);
         assert_eq!(ring.samples.front().expect("the oldest").at_ms, 820 * 5_000);
         assert!(ring.samples.iter().all(|sample| sample.decisions == 1));
     }

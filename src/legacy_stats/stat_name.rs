@@ -1,15 +1,15 @@
-//! Names as envoyproxy/ratelimit has them before they become labels.
+//! Dotted names of rules, as envoyproxy/ratelimit has them.
 
 use std::sync::LazyLock;
 
 use regex_automata::meta::Regex;
 
-/// What looks like an address of IPv4, whose dots tell no parts apart.
+/// An IPv4 address, whose dots do not separate parts.
 static ADDRESS: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}").ok());
 
-/// What a rule's metrics are called: its domain and the parts of its path, with dots between them. What would end the name,
-/// or its line, is `_`; so is a dot within an address.
+/// The name of a rule: its domain and the parts of its path, with dots between them. Characters that would end the name or
+/// its line are `_`; so are the dots within an address.
 pub(super) fn of(domain: &str, path: &str) -> String {
     let is_no_part = |character: char| matches!(character, ':' | '|') || character.is_control();
     let mut name = format!("{domain}.{path}").replace(is_no_part, "_");
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_nothing_that_ends_it_and_no_dots_within_addresses() {
+    fn a_name_has_no_character_that_ends_it_and_no_dots_within_addresses() {
         for (domain, path, expected) in [
             ("edge", "tenant_acme.path", "edge.tenant_acme.path"),
             ("a:b", "c|d.e", "a_b.c_d.e"),
