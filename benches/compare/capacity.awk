@@ -1,4 +1,4 @@
-# The tables of the README's chapter on capacity, from benches/RESULTS.md:
+# The tables of docs/guides/capacity.md, from benches/RESULTS.md:
 #
 #   awk -f benches/compare/capacity.awk benches/RESULTS.md
 BEGIN {
