@@ -170,8 +170,8 @@ async fn a_payment_denied_for_its_card_charges_no_merchant() {
     let payments = Example::new("payments.yaml", "example_payments");
     let (merchant, card) = ([("merchant", "m")], [("merchant", "m"), ("card", "c")]);
     assert!(payments.passes(3, &[&merchant, &card]).await);
-    assert_eq!(codes(&payments.ask(1, &[&merchant, &card]).await), (OverLimit, vec![Ok, OverLimit]));
-    assert_eq!(payments.left(&[&merchant, &card]).await, [37, 0]);
+    assert_eq!(codes(&payments.call(1, &[&merchant, &card]).await), (OverLimit, vec![Ok, OverLimit]));
+    assert_eq!(payments.remaining(&[&merchant, &card]).await, [37, 0]);
 }
 
 #[tokio::test]
@@ -194,8 +194,8 @@ async fn the_rate_of_the_free_tier_does_not_use_up_its_quota() {
     let free = Example::new("free_tier.yaml", "example_free_tier");
     let (rate, quota) = ([("api_key", "k")], [("api_key", "k"), ("quota", "daily")]);
     assert!(free.passes(20, &[&rate, &quota]).await);
-    assert_eq!(codes(&free.ask(1, &[&rate, &quota]).await), (OverLimit, vec![OverLimit, Ok]));
-    assert_eq!(free.left(&[&rate, &quota]).await, [0, 980]);
+    assert_eq!(codes(&free.call(1, &[&rate, &quota]).await), (OverLimit, vec![OverLimit, Ok]));
+    assert_eq!(free.remaining(&[&rate, &quota]).await, [0, 980]);
     assert!(free.limits_to(980, &quota).await);
 }
 
