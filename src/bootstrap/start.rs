@@ -17,7 +17,7 @@ use crate::{
     config::LoadError,
     control::FileError,
     grpc::{dispatch::ReflectionError, service::Rls},
-    http::{self, AdminParts, ApiParts, DescriptorsBroken, TokenError},
+    http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     metrics::Exporter,
     net::tls::TlsError,
     panics::{self, CancelOnPanic},
@@ -71,7 +71,7 @@ pub enum StartError {
     Worker(#[from] WorkerLost),
     /// The services' descriptions are broken.
     #[error(transparent)]
-    Descriptors(#[from] DescriptorsBroken),
+    Descriptors(#[from] DescriptorError),
     /// There can be no traces.
     #[error(transparent)]
     Traces(#[from] TracesError),
@@ -138,7 +138,7 @@ where
 
     let ports = Ports::open(&settings).await?;
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
-    let router = http::router(http::Parts {
+    let router = http::public_router(http::PublicParts {
         // Workers that end don't wait for what HTTP leaves to be given back: it goes on after them.
         rate_limit: open(&rules, Later::default())?,
         readiness: readiness.clone(),
