@@ -8,7 +8,7 @@ use super::{
     error::Problem,
     parsers::{count, positive_duration},
 };
-use crate::store::redis::{RedisSettings, Servers};
+use crate::store::redis::{RedisSettings, RedisUrl};
 
 /// Where counters live.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl StoreFlags {
 #[derive(Clone)]
 enum Location {
     Memory,
-    Redis(Servers),
+    Redis(RedisUrl),
 }
 
 fn location(text: &str) -> Result<Location, String> {

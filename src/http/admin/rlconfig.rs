@@ -6,11 +6,12 @@ use crate::{
     SyncMode,
     algorithm::{Algorithm, Charging, Policy},
     http::cached_page::CachedPage,
-    rules::{Domain, Limit, Rule, Rules, Snapshot},
+    limiter::ActiveRules,
+    rules::{Domain, Limit, Rule, Rules},
 };
 
 /// Page of the active rules; empty without rules.
-pub(super) fn page(rules: Arc<Snapshot>) -> CachedPage {
+pub(super) fn page(rules: Arc<ActiveRules>) -> CachedPage {
     CachedPage::new(move || rules.load().map(|rules| list(&rules)).unwrap_or_default())
 }
 
@@ -78,9 +79,8 @@ mod tests {
     use super::*;
     use crate::{
         algorithm::Parameters,
-        metrics::DomainCounters,
         quota::{Quota, Unit, Window},
-        rules::{Derived, Level, Matcher, Node, Segment, Value},
+        rules::{Derived, DomainIndex, Level, Matcher, Node, Segment, Value},
     };
 
     fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
@@ -118,7 +118,7 @@ mod tests {
             default_on_store_error: None,
             charging,
             hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
-            counted: DomainCounters::default(),
+            index: DomainIndex::default(),
         }
     }
 
@@ -146,7 +146,7 @@ mod tests {
             false,
         );
         let api = domain("api", root, Charging::AllOrNone, &["user", "slot"]);
-        let rules = Arc::new(Snapshot::default());
+        let rules = Arc::new(ActiveRules::default());
         let page = page(Arc::clone(&rules));
         assert_eq!(page.get().await.expect("a page"), "");
         rules.replace(Arc::new(Rules::new([web, api])));

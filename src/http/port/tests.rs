@@ -44,7 +44,14 @@ async fn serve(limits: ConnectionLimits) -> TestServer {
 }
 
 fn limits() -> ConnectionLimits {
-    ConnectionLimits { connections: 8, handshake: LONG, idle: LONG, max_age: LONG, request: LONG, stall: LONG }
+    ConnectionLimits {
+        connections: 8,
+        handshake: LONG,
+        idle: LONG,
+        max_age: LONG,
+        request: LONG,
+        stall: LONG,
+    }
 }
 
 /// Sends `text` and returns all that the server sends until it closes the connection.
@@ -72,8 +79,10 @@ async fn connections_are_closed_by_idle_timeout_and_maximum_age() {
     const WHOLE: &str = "GET /echo HTTP/1.1\r\nHost: t\r\n\r\n";
     // Long enough for a busy machine to receive the head.
     const HANDSHAKE: Duration = Duration::from_millis(500);
-    for limits in [ConnectionLimits { idle: HANDSHAKE * 2, ..limits() }, ConnectionLimits { max_age: HANDSHAKE * 2, ..limits() }]
-    {
+    for limits in [
+        ConnectionLimits { idle: HANDSHAKE * 2, ..limits() },
+        ConnectionLimits { max_age: HANDSHAKE * 2, ..limits() },
+    ] {
         let server = serve(ConnectionLimits { handshake: HANDSHAKE, ..limits }).await;
         let begun = Instant::now();
         let response = send(server.address, WHOLE).await;

@@ -17,9 +17,9 @@ use crate::{
     algorithm::Verdict,
     control::Action,
     descriptor::Hits,
-    explain::{is_spaced, limit_text},
     http::admin::auth::Caller,
     limiter::Asks,
+    limiter::explain::{is_spaced, limit_text},
 };
 
 #[derive(Debug, Deserialize)]
@@ -156,7 +156,7 @@ async fn find(
             limit: limit_text(domain, rule),
             is_spaced: is_spaced(rule),
             releases_lease: by_lease.is_some(),
-            asks: shared.parts.counters.asks(domain, &[descriptor]),
+            asks: shared.parts.counters.checks(domain, &[descriptor]),
         })
     });
     target.await?.ok_or_else(no_counter)

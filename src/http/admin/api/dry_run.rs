@@ -17,9 +17,11 @@ use super::{
 use crate::{
     control::ListEntry,
     descriptor::{Descriptor, Hits},
-    explain::{self, Explained, Explanation},
     http::admin::auth::Caller,
-    limiter::{Asks, Counters, Modes},
+    limiter::{
+        Asks, Counters, Modes,
+        explain::{Explained, Explanation, explain},
+    },
     rules::{List, Overrides, Rules},
 };
 
@@ -91,9 +93,9 @@ fn find_matches(
 ) -> Matched {
     let descriptors: Vec<Descriptor<'_>> =
         requested.iter().map(|descriptor| descriptor.descriptor(Hits::Peek)).collect();
-    let explanation = explain::explain(rules, domain, &descriptors);
+    let explanation = explain(rules, domain, &descriptors);
     let text = explanation.to_string();
-    let asks = rules.domain(domain).map(|domain| counters.asks(domain, &descriptors));
+    let asks = rules.domain(domain).map(|domain| counters.checks(domain, &descriptors));
     let now_ms = now_ms();
     let listed = descriptors.iter().map(|descriptor| {
         let allowing = || overrides.allowing(domain, &descriptor.entries, now_ms);

@@ -6,8 +6,8 @@ use super::{counters::CounterState, extract::ApiDescriptor};
 pub(super) use crate::rules::Listing;
 use crate::{
     control::ListEntry,
-    explain::{Explained, MetRule, Step},
     limiter::Seen,
+    limiter::explain::{Explained, MetRule, Step},
     rules::{List, Overrides, SwitchMode},
     store::StoreError,
 };

@@ -13,9 +13,11 @@ use super::{
     state::Api,
 };
 use crate::{
-    explain::limit_text,
     http::admin::auth::Caller,
-    metrics::{self, RuleTotal, RuleTotals},
+    limiter::{
+        explain::limit_text,
+        metrics::{self, RuleTotal, RuleTotals},
+    },
     rules::{Domain, Limit, Overrides, Rule, Rules, SwitchMode},
 };
 

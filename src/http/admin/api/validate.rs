@@ -15,7 +15,7 @@ use super::{
     response::{self, ApiResult},
     state::Api,
 };
-use crate::{check, config::Loaded, http::admin::auth::Caller};
+use crate::{config::Loaded, http::admin::auth::Caller};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,7 +69,7 @@ fn valid(loaded: &Loaded, reasons: Vec<Violation>) -> ValidateResponse {
         domains,
         rules,
         problems: problems.iter().map(ProblemView::from).collect(),
-        report: check::report(loaded),
+        report: loaded.report(),
         reasons,
     }
 }

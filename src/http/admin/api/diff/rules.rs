@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Change;
 use crate::{
     algorithm::Charging,
-    explain::limit_text,
+    limiter::explain::limit_text,
     rules::{Domain, Limit, Rule, Rules},
 };
 
