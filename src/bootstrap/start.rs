@@ -17,7 +17,7 @@ use crate::{
     config::LoadError,
     control::FileError,
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
-    http::{self, AdminParts, ApiParts, DescriptorsBroken, TokenError},
+    http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     limiter::ActiveRules,
     metrics::Exporter,
     net::tls::TlsError,
@@ -69,7 +69,7 @@ pub enum StartError {
     Worker(#[from] WorkerLost),
     /// The embedded message descriptors are broken.
     #[error(transparent)]
-    Descriptors(#[from] DescriptorsBroken),
+    Descriptors(#[from] DescriptorError),
     /// Tracing cannot be started.
     #[error(transparent)]
     Traces(#[from] TracesError),
@@ -140,7 +140,7 @@ where
 
     let ports = Ports::open(&settings).await?;
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
-    let router = http::router(http::Parts {
+    let router = http::public_router(http::PublicParts {
         // A background queue of its own: HTTP outlives the workers, so its pending refunds must not delay them.
         rate_limit: open(&rules, BackgroundQueue::default())?,
         readiness: readiness.clone(),
