@@ -417,8 +417,9 @@ fn the_dashboard_is_one_that_grafana_shows() {
     }
     let shown: BTreeSet<String> =
         expressions(&dashboard).iter().flat_map(|(_, expression)| names(expression)).collect();
-    for name in
-        read("docs/reference/metrics.md").lines().filter_map(|line| line.strip_prefix("| `tollgate_")?.split('`').next())
+    for name in read("docs/reference/metrics.md")
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `tollgate_")?.split('`').next())
     {
         let name = format!("tollgate_{name}");
         assert!(shown.iter().any(|shown| shown.starts_with(&name)), "{name} is not shown");
