@@ -37,7 +37,7 @@ function mode(row, at) {
     print ""
 }
 
-# How many times as much it is; where it is next to nothing, a multiple says nothing.
+# The factor between two rows; near zero a factor has no meaning.
 function times(figures, from, to) {
     if (!(from in figures && to in figures)) lack(to)
     return figures[from] < 0.05 ? "–" : sprintf("%.2f ×", figures[to] / figures[from])
