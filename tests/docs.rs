@@ -20,7 +20,7 @@ use tollgate::{
 };
 
 use crate::{
-    architecture::files_below,
+    architecture::{crate_sources, files_below},
     deploy::manifests,
     support::{
         envoy::Envoy,
@@ -558,7 +558,13 @@ fn flags_and_variables_are_named_as_they_are() {
         String::from_utf8(help.stdout).expect("a text")
     });
     let help = help.concat();
-    for page in pages() {
+    // Pages for contributors name flags of other programs too.
+    let is_for_users = |page: &Page| {
+        page.path == "README.md"
+            || ["docs/internals/", "docs/adr/"].iter().all(|folder| !page.path.starts_with(folder))
+                && page.path.starts_with("docs/")
+    };
+    for page in pages().into_iter().filter(is_for_users) {
         for words in quoted(&page.prose(), '`') {
             let word = words.split([' ', '=']).next().unwrap_or_default();
             if word.starts_with("--") && !word.contains('…') {
@@ -622,11 +628,16 @@ fn every_algorithm_is_in_the_tables_that_compare_them() {
 #[test]
 fn every_metric_is_in_its_table_and_no_other() {
     let mut known = BTreeSet::new();
-    for file in fs::read_dir(project("src/metrics")).expect("a directory") {
-        let text = fs::read_to_string(file.expect("readable").path()).expect("a text");
+    let roots = crate_sources().into_iter().map(|(_, root)| root);
+    for file in
+        roots.flat_map(|root| files_below(&root)).filter(|file| file.extension() == Some("rs".as_ref()))
+    {
         // A sample with labels, as a test has it, is no name.
-        let is_name = |name: &String| name.starts_with("tollgate_") && !name.contains('{');
-        known.extend(quoted(&text, '"').into_iter().filter(is_name));
+        let is_name = |name: &String| {
+            name.strip_prefix("tollgate_")
+                .is_some_and(|rest| rest.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+        };
+        known.extend(quoted(&fs::read_to_string(file).expect("a text"), '"').into_iter().filter(is_name));
     }
     let table = page("docs/reference/metrics.md").text;
     let mut listed: Vec<String> = rows(&table).into_iter().flat_map(|row| quoted(row[0], '`')).collect();
