@@ -84,7 +84,7 @@ async fn until(client: &mut Client, key: &str, is_right: impl Fn(u32, bool) -> b
 }
 
 #[tokio::test]
-async fn the_acl_that_readme_documents_suffices_for_all_that_it_is_for() {
+async fn the_documented_acl_suffices_for_every_feature() {
     let (redis, url) = server();
     let directory = rules(&text(1_000));
     let logs = tempfile::tempdir().expect("a directory");
@@ -160,7 +160,7 @@ async fn the_acl_that_readme_documents_suffices_for_all_that_it_is_for() {
 
 /// Each command that is tested elsewhere, and no more than those by which changes are heard of beside.
 #[test]
-fn the_documented_acl_names_what_is_tested() {
+fn the_documented_acl_names_every_tested_command() {
     let line = documented();
     let named: BTreeSet<&str> = line.iter().filter_map(|word| word.strip_prefix('+')).collect();
     let known = COMMANDS.into_iter().chain(RULES_COMMANDS).chain(["publish", "subscribe"]);
@@ -168,7 +168,7 @@ fn the_documented_acl_names_what_is_tested() {
 }
 
 #[tokio::test]
-async fn a_user_for_limits_alone_is_no_failure_where_rules_come_from_a_directory() {
+async fn a_user_for_limits_alone_suffices_with_rules_from_a_directory() {
     let redis = Redis::start_with(&guarded("word", &[]));
     let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
     let directory = rules(&text(1_000));

@@ -111,7 +111,7 @@ const TASKS: usize = 25;
 const EACH: usize = 40;
 
 #[tokio::test]
-async fn one_exhausted_limit_of_three_leaves_the_others_untouched_in_a_thousand_requests_of_no_more_calls() {
+async fn one_exhausted_limit_of_three_leaves_the_others_unchanged_without_extra_calls() {
     let (redis, rules) = (Redis::start(), rules(RULES));
     let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
     let three = request(
@@ -156,7 +156,7 @@ async fn one_exhausted_limit_of_three_leaves_the_others_untouched_in_a_thousand_
 }
 
 #[tokio::test]
-async fn what_one_tag_charged_is_taken_back_when_another_denies() {
+async fn charges_of_one_tag_are_refunded_when_another_denies() {
     let (redis, rules) = (Redis::start(), rules(RULES));
     let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
     // A tag for the client, with a counter of each algorithm, and one for the team.
@@ -201,7 +201,7 @@ async fn what_one_tag_charged_is_taken_back_when_another_denies() {
 }
 
 #[tokio::test]
-async fn requests_that_do_not_pass_take_nothing_from_a_bucket_of_another_tag() {
+async fn denied_requests_take_nothing_from_a_bucket_of_another_tag() {
     let (redis, rules) = (Redis::start(), rules(RULES));
     let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
     let exhausted = request("d", &[&[("everybody", "e")], &[("client", "c"), ("exhausted", "x")]]);
@@ -229,7 +229,7 @@ async fn requests_that_do_not_pass_take_nothing_from_a_bucket_of_another_tag() {
 }
 
 #[tokio::test]
-async fn what_passes_is_charged_in_every_tag_though_room_comes_while_it_is_looked_for() {
+async fn passing_requests_are_charged_in_every_tag_even_if_quota_frees_up_meanwhile() {
     let (redis, rules) = (Redis::start(), rules(RULES));
     let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
     let both = request("d", &[&[("trickle", "t")], &[("client", "c")]]);
@@ -261,7 +261,7 @@ async fn what_passes_is_charged_in_every_tag_though_room_comes_while_it_is_looke
 }
 
 #[tokio::test]
-async fn a_denied_request_gives_its_lease_back_all_the_same() {
+async fn a_denied_request_still_releases_its_lease() {
     let (redis, rules) = (Redis::start(), rules(RULES));
     let instance = start(&redis, &rules);
     let mut client = instance.client().await;

@@ -194,7 +194,7 @@ fn the_files_of_a_version_are_shown_or_written() {
 }
 
 #[test]
-fn a_stale_or_a_wrong_change_is_refused_and_changes_nothing() {
+fn a_stale_or_invalid_change_is_refused_and_changes_nothing() {
     let served = Served::new();
     let draft = served.draft("draft", &RULES.replace("requests_per_unit: 2", "requests_per_unit: 9"));
     served.done(&["rules", "apply", &draft, "--comment", "nine", "--based-on", "1"]);
@@ -215,7 +215,7 @@ fn a_stale_or_a_wrong_change_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn what_is_likely_a_mistake_takes_force() {
+fn likely_mistakes_require_force() {
     let served = Served::new();
     let closed = served.draft("closed", &RULES.replace("requests_per_unit: 2", "requests_per_unit: 0"));
     let apply = ["rules", "apply", &closed, "--comment", "closed"];
@@ -308,7 +308,7 @@ fn rules_are_switched_off_and_on() {
 }
 
 #[test]
-fn who_may_not_is_told_so_and_no_token_is_shown() {
+fn missing_permission_is_reported_and_no_token_is_shown() {
     let files = tempfile::tempdir().expect("a directory");
     let tokens = write(files.path(), "tokens", TOKENS);
     let served = Served::with(&["--admin-token-file", &tokens]);
@@ -333,7 +333,7 @@ fn who_may_not_is_told_so_and_no_token_is_shown() {
 }
 
 #[test]
-fn a_port_with_tls_is_asked_by_its_authority_and_with_a_certificate() {
+fn a_tls_port_is_verified_by_its_authority_and_gets_a_client_certificate() {
     let files = tempfile::tempdir().expect("a directory");
     let authority = Authority::new("operators");
     let server = authority.sign(&["127.0.0.1"]);
@@ -365,7 +365,7 @@ fn a_port_with_tls_is_asked_by_its_authority_and_with_a_certificate() {
 }
 
 #[test]
-fn nobody_there_is_a_failure_and_a_wrong_word_is_usage() {
+fn an_unreachable_server_is_a_failure_and_a_wrong_argument_is_usage() {
     let port = crate::support::free_port();
     let url = format!("http://127.0.0.1:{port}");
     let gone = run(&url, &["rules", "list"]);

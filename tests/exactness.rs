@@ -203,6 +203,6 @@ async fn no_algorithm_admits_more_than_its_limit_on_a_cluster() {
 /// `cargo test --release --test integration -- --ignored --nocapture exactness::`
 #[tokio::test]
 #[ignore = "takes a minute"]
-async fn no_algorithm_admits_more_than_its_limit_in_a_minute_of_two_hundred_clients() {
+async fn no_algorithm_admits_more_than_its_limit_to_two_hundred_clients_in_a_minute() {
     run(200, 60).await;
 }

@@ -41,7 +41,7 @@ error: 1 target failed:
 ";
 
 #[test]
-fn each_test_that_failed_is_told_with_its_panics() {
+fn each_failed_test_is_listed_with_its_panics() {
     let directory = tempfile::tempdir().expect("a directory");
     let log = directory.path().join("log");
     fs::write(&log, SAID).expect("written");

@@ -71,7 +71,7 @@ impl Subject {
 }
 
 #[tokio::test]
-async fn a_call_that_its_caller_cancels_gives_back_what_it_took() {
+async fn a_cancelled_call_refunds_its_charges() {
     let mut subject = Subject::start("5s").await;
     assert_eq!(subject.held(USER).await, 0);
     subject.redis.signal("STOP");
@@ -89,7 +89,7 @@ async fn a_call_that_its_caller_cancels_gives_back_what_it_took() {
 }
 
 #[tokio::test]
-async fn a_call_that_redis_answers_too_late_gives_back_what_it_took() {
+async fn a_call_with_a_late_reply_refunds_its_charges() {
     let mut subject = Subject::start("700ms").await;
     assert_eq!(subject.held(USER).await, 0);
     subject.redis.signal("STOP");
@@ -104,7 +104,7 @@ async fn a_call_that_redis_answers_too_late_gives_back_what_it_took() {
 }
 
 #[tokio::test]
-async fn a_failure_of_one_tag_gives_back_what_the_others_took() {
+async fn a_failure_of_one_tag_refunds_the_others() {
     let mut subject = Subject::start("5s").await;
     subject.take(&[TENANT]).await.expect("a place");
     let mut connection = subject.redis.connect();
@@ -118,7 +118,7 @@ async fn a_failure_of_one_tag_gives_back_what_the_others_took() {
 }
 
 #[tokio::test]
-async fn what_gives_back_is_no_hit() {
+async fn a_release_is_not_counted_as_a_hit() {
     let config = rules(RULES);
     let tollgate = Tollgate::start(config.path(), &[]);
     let mut client = tollgate.client().await;
@@ -162,7 +162,7 @@ fn call_without_window(message: &RateLimitRequest) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_answer_that_its_caller_does_not_read_gives_back_what_it_took() {
+async fn an_unread_response_refunds_its_charges() {
     let config = rules(RULES);
     let tollgate = Tollgate::start(config.path(), &[]);
     let held = async || {
@@ -198,7 +198,7 @@ async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_lease_that_could_not_be_given_back_is_when_redis_answers_again() {
+async fn a_failed_release_is_repeated_when_redis_recovers() {
     let mut subject = Subject::start("700ms").await;
     let answer = subject.take(&[USER]).await.expect("an answer");
     let metadata = answer.dynamic_metadata.expect("a lease");

@@ -83,7 +83,7 @@ async fn a_refund_and_a_reset_are_seen_by_every_instance_within_a_second() {
 
 /// The same on the other way round would have usage forgotten.
 #[tokio::test]
-async fn what_takes_back_a_charge_of_another_window_leaves_the_counter_alone() {
+async fn a_refund_of_another_windows_charge_leaves_the_counter_alone() {
     let redis = Redis::start();
     for subject in [Subject::memory(), Subject::Redis(redis.store())] {
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {

@@ -318,7 +318,7 @@ fn expected(rounds: u64) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test]
-async fn what_was_decided_is_told_exactly_whatever_the_way() {
+async fn decisions_are_exported_exactly_over_every_transport() {
     let config = rules(RULES);
     let directory = tempfile::tempdir().expect("a temporary directory");
     for server in [Server::udp(), Server::unix(directory.path()), Server::tcp(free_port())] {
@@ -345,7 +345,7 @@ async fn what_was_decided_is_told_exactly_whatever_the_way() {
 }
 
 #[tokio::test]
-async fn more_than_a_packet_goes_in_several_and_no_line_is_split() {
+async fn large_batches_use_several_packets_and_split_no_line() {
     let descriptors: String = (0..300)
         .map(|number| format!("- {{key: a_rule_of_a_rather_long_name_{number}, rate_limit: {{unit: year, requests_per_unit: 9}}}}\n"))
         .collect();
@@ -387,7 +387,7 @@ fn lines_with(log: &Path, text: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_is_told_what_it_missed_and_nothing_twice() {
+async fn a_recovered_server_gets_missed_counts_once() {
     let (config, logs) = (rules(RULES), tempfile::tempdir().expect("a temporary directory"));
     let (log, port) = (logs.path().join("log"), free_port());
     let first = Server::tcp(port);
@@ -421,7 +421,7 @@ async fn a_server_that_comes_back_is_told_what_it_missed_and_nothing_twice() {
 }
 
 #[tokio::test]
-async fn an_agent_on_the_same_machine_that_starts_later_is_told_all_of_it() {
+async fn a_local_agent_that_starts_later_gets_all_counts() {
     let (config, directory) = (rules(RULES), tempfile::tempdir().expect("a temporary directory"));
     let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
     let socket = directory.path().join("statsd.socket");
@@ -453,7 +453,7 @@ async fn an_agent_on_the_same_machine_that_starts_later_is_told_all_of_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_reads_nothing_delays_no_answer_and_no_end() {
+async fn a_stalled_server_delays_neither_responses_nor_shutdown() {
     let (config, directory) = (rules(RULES), tempfile::tempdir().expect("a temporary directory"));
     let path = directory.path().join("statsd.socket");
     let socket = UnixDatagram::bind(&path).expect("a socket");
@@ -478,7 +478,7 @@ async fn a_server_that_reads_nothing_delays_no_answer_and_no_end() {
 }
 
 #[tokio::test]
-async fn counts_that_nobody_takes_at_the_end_are_told_of() {
+async fn undelivered_counts_at_shutdown_are_logged() {
     let (config, directory) = (rules(RULES), tempfile::tempdir().expect("a temporary directory"));
     let (url, log) = (format!("tcp://127.0.0.1:{}", free_port()), directory.path().join("log"));
     let tollgate = Tollgate::spawn_by(logging(&log), config.path(), &["--statsd", &url]);
@@ -545,7 +545,7 @@ async fn an_environment_of_the_reference_sends_datadogs_lines_as_its_mogrifiers_
 }
 
 #[tokio::test]
-async fn nothing_is_sent_where_it_is_switched_off_or_nobody_said_where() {
+async fn nothing_is_sent_if_switched_off_or_without_an_address() {
     let server = Server::tcp(free_port());
     let to = [("STATSD_HOST", "127.0.0.1"), ("STATSD_PORT", server.port())];
     for off in [("USE_STATSD", "false"), ("DISABLE_STATS", "true")] {
@@ -555,7 +555,7 @@ async fn nothing_is_sent_where_it_is_switched_off_or_nobody_said_where() {
 }
 
 #[tokio::test]
-async fn requests_that_fail_and_those_of_unknown_domains_are_told_of() {
+async fn failed_requests_and_unknown_domains_are_exported() {
     let (config, server) = (rules(RULES), Server::udp());
     let tollgate =
         tollgate(config.path(), &server, &["--store", "redis://127.0.0.1:1", "--ready-without-store"]);
@@ -585,7 +585,7 @@ async fn requests_that_fail_and_those_of_unknown_domains_are_told_of() {
 }
 
 #[tokio::test]
-async fn the_readmes_example_sends_the_lines_that_it_shows() {
+async fn the_documented_example_sends_the_documented_lines() {
     let server = Server::udp();
     let shown = readme::block("statsd");
     let example = readme::readme();

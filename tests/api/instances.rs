@@ -110,7 +110,7 @@ descriptors:
 ";
 
 #[test]
-fn lists_take_effect_everywhere_within_two_seconds_and_end_by_themselves() {
+fn lists_take_effect_on_all_instances_within_two_seconds_and_expire() {
     let fleet = Fleet::start("api-lists:", MET_AND_ENDLESS);
     let is_denied = |number: usize| fleet.ask(number, "endless", "bad").0 == 429;
     let passes = |number: usize| fleet.ask(number, "endless", "bad").0 == 200;
@@ -144,7 +144,7 @@ fn lists_take_effect_everywhere_within_two_seconds_and_end_by_themselves() {
 }
 
 #[test]
-fn switches_and_resets_take_effect_everywhere_within_two_seconds() {
+fn switches_and_resets_take_effect_on_all_instances_within_two_seconds() {
     let fleet = Fleet::start("api-switches:", MET_AND_ENDLESS);
     let status = |number: usize| fleet.ask(number, "k", "v").0;
     let passes = |number: usize| status(number) == 200;
@@ -173,7 +173,7 @@ fn switches_and_resets_take_effect_everywhere_within_two_seconds() {
 }
 
 #[test]
-fn a_draft_that_another_instance_made_stale_changes_nothing() {
+fn a_stale_draft_on_another_instance_changes_nothing() {
     let fleet = Fleet::start("api-stale:", &limit(5));
     assert_eq!(fleet.admin(0).post("/versions", &draft(1, &limit(6))).0, 201);
     let stale = fleet.admin(1).post("/versions", &draft(1, &limit(7)));

@@ -17,7 +17,7 @@ fn start(config: &tempfile::TempDir) -> (Tollgate, Admin) {
 }
 
 #[test]
-fn of_two_operators_who_race_one_wins_and_the_other_changes_nothing() {
+fn of_two_racing_operators_one_wins_and_the_other_changes_nothing() {
     let (_tollgate, admin) = start(&rules(&limit(5)));
     for round in 1..=20_u64 {
         let barrier = Barrier::new(2);
@@ -51,7 +51,7 @@ fn of_two_operators_who_race_one_wins_and_the_other_changes_nothing() {
 }
 
 #[test]
-fn what_is_not_valid_is_refused_with_the_report_of_check() {
+fn invalid_rules_are_refused_with_the_report_of_check() {
     let (_tollgate, admin) = start(&rules(&limit(5)));
     let broken =
         "domain: web\ndescriptors:\n- key: k\n  rate_limit: {unit: fortnight, requests_per_unit: 1}\n";
@@ -102,7 +102,7 @@ fn what_is_not_valid_is_refused_with_the_report_of_check() {
 }
 
 #[test]
-fn what_would_deny_all_or_drop_a_domain_with_traffic_takes_force() {
+fn denying_all_or_dropping_an_active_domain_requires_force() {
     let two = format!("{}\n", limit(5));
     let directory = rules(&two);
     fs::write(directory.path().join("other.yaml"), limit(5).replace("web", "other")).expect("written");
@@ -169,7 +169,7 @@ fn versions_are_compared_with_each_other_and_with_drafts() {
 }
 
 #[test]
-fn rules_of_a_directory_are_shown_and_not_changed_here() {
+fn rules_from_a_directory_are_shown_and_read_only() {
     let config = rules(&limit(5));
     let tollgate = Tollgate::start(config.path(), &[]);
     let admin = Admin::of(&tollgate);

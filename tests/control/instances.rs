@@ -97,7 +97,7 @@ async fn a_change_and_a_rollback_are_enforced_by_all_instances_soon() {
 }
 
 #[tokio::test]
-async fn changes_are_enforced_as_soon_while_nothing_can_be_heard_of_them() {
+async fn changes_are_enforced_by_polling_without_notifications() {
     // Of its own: others are to hear of what they share.
     let cluster = Arc::new(Cluster::start(3, 0, &[], ""));
     let mut fleet = fleet(&cluster, "deaf:").await;
@@ -129,7 +129,7 @@ async fn changes_are_enforced_as_soon_while_nothing_can_be_heard_of_them() {
 }
 
 #[tokio::test]
-async fn a_bad_version_stays_out_of_force_and_every_instance_says_why() {
+async fn a_bad_version_is_not_activated_and_every_instance_reports_why() {
     let mut fleet = fleet(cluster::shared(), "bad:").await;
     let (mut good, mut in_force) = (1, 1);
     keeps_to_async(SOON, "the change after a bad one", async || {
@@ -158,7 +158,7 @@ async fn a_bad_version_stays_out_of_force_and_every_instance_says_why() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_publish_nor_subscribe_is_polled_for_soon_enough() {
+async fn without_permission_to_publish_or_subscribe_polling_is_fast_enough() {
     let redis = Redis::start_with(&guarded("word", &RULES_COMMANDS));
     let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
     let directory = rules(&limit(1));

@@ -21,7 +21,7 @@ fn calls(redis: &Redis, command: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn what_another_release_wrote_is_told_and_hides_nothing_else() {
+async fn records_of_another_release_are_reported_and_hide_nothing_else() {
     let redis = Redis::start();
     let directory = rules(&limit(1));
     // Rules of a directory too.
@@ -55,7 +55,7 @@ async fn what_another_release_wrote_is_told_and_hides_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_instance_that_starts_with_a_bad_or_lost_version_enforces_one_before() {
+async fn an_instance_that_starts_with_a_bad_or_lost_version_enforces_an_earlier_one() {
     let redis = Redis::start();
     let control = redis_control(&redis.url(), "");
     control.apply(draft(None, &limit(1))).await.expect("made");
@@ -91,7 +91,7 @@ async fn an_instance_that_starts_with_a_bad_or_lost_version_enforces_one_before(
 }
 
 #[tokio::test]
-async fn many_changes_of_lists_are_fetched_seldom_and_notes_not_at_all() {
+async fn many_list_changes_are_fetched_rarely_and_notes_never() {
     let redis = Redis::start();
     let directory = rules(&limit(1));
     let _tollgate = Tollgate::start(directory.path(), &["--store", &redis.url(), "--log-level", "error"]);

@@ -23,7 +23,7 @@ fn awaited(service: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn services_refer_to_what_is_there() {
+fn services_refer_to_existing_things() {
     // What the specification calls them; a word that it does not know is a mistake.
     let words = [
         "build",
@@ -84,7 +84,7 @@ fn services_refer_to_what_is_there() {
 }
 
 #[test]
-fn tollgate_understands_its_settings_and_is_where_others_look() {
+fn tollgate_accepts_its_settings_and_listens_where_others_connect() {
     let compose = yaml("deploy/compose/compose.yaml");
     let tollgate = &compose["services"]["tollgate"];
     let variables = tollgate["environment"].as_object().expect("a mapping").iter();
@@ -138,7 +138,7 @@ fn envoy_is_the_one_at_the_edge() {
 }
 
 #[test]
-fn prometheus_and_grafana_find_what_is_mounted() {
+fn prometheus_and_grafana_find_their_mounted_files() {
     let compose = yaml("deploy/compose/compose.yaml");
     let mounted = |service: &str| {
         let volumes = strings(&compose["services"][service]["volumes"]);

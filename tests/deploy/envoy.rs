@@ -82,7 +82,7 @@ fn over_tcp(envoy: &Envoy) -> Option<String> {
 }
 
 #[test]
-fn connections_over_the_limit_are_closed_before_a_byte() {
+fn connections_over_the_limit_are_closed_before_the_first_byte() {
     let (_rules, tollgate, envoy) = pair("tcp");
     for connection in 1..=5 {
         let answer = over_tcp(&envoy).unwrap_or_else(|| panic!("connection {connection} was closed"));
@@ -97,7 +97,7 @@ fn connections_over_the_limit_are_closed_before_a_byte() {
 }
 
 #[test]
-fn routes_fail_closed_where_they_say_so_and_open_elsewhere() {
+fn routes_fail_closed_where_configured_and_open_otherwise() {
     let (_rules, tollgate, envoy) = pair("fail_closed");
     let statuses: Vec<_> = (0..12).map(|_| envoy.get("/login").status).collect();
     assert_eq!(statuses, [[200; 10].as_slice(), &[429; 2]].concat());
@@ -110,7 +110,7 @@ fn routes_fail_closed_where_they_say_so_and_open_elsewhere() {
 }
 
 #[test]
-fn a_response_is_charged_what_it_says_when_its_stream_ends() {
+fn a_response_is_charged_its_reported_cost_when_its_stream_ends() {
     let (_rules, _tollgate, envoy) = pair("response_cost");
     let url = format!("http://127.0.0.1:{}/", envoy.port);
     let ask = || http::get_as(&url, &[("x-user", "me")]);

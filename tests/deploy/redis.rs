@@ -75,7 +75,7 @@ fn are_together(nodes: &[Server]) -> bool {
 }
 
 #[test]
-fn six_nodes_become_a_cluster_once_and_find_each_other_again() {
+fn six_nodes_form_a_cluster_once_and_find_each_other_again() {
     let nodes_of = nodes;
     // A node of another cluster, at an address that one of these had before.
     let stranger = tempfile::tempdir().expect("a temporary directory");

@@ -198,7 +198,7 @@ async fn without_a_delay_callers_notice() {
 /// Why the autoscaler takes one pod at a time: where less than half of those that Envoy knows are healthy, it asks those that
 /// are gone, too.
 #[test]
-fn callers_notice_when_more_than_half_are_gone() {
+fn callers_notice_when_more_than_half_are_replaced_at_once() {
     let (front, [mut first, _second]) = Front::start(&["--drain-delay", "1500ms"]);
     let lost = || (0..60).filter(|_| front.envoy.get("/login").status == 503).count();
     assert_eq!(lost(), 0, "one of three is missing");

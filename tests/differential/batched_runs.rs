@@ -162,7 +162,7 @@ async fn replay_commands(store: &RedisStore, number: u64, history: Vec<(i64, Vec
 }
 
 #[tokio::test]
-async fn several_runs_in_one_command_decide_as_one_after_the_other() {
+async fn batched_runs_decide_like_sequential_ones() {
     let redis = Redis::start();
     let store = redis.store();
     let mut runner = TestRunner::deterministic();

@@ -198,7 +198,7 @@ impl Model {
 
 /// The same histories each time, so that a failure can be met again.
 #[tokio::test]
-async fn the_scripts_decide_as_their_rust_twins() {
+async fn the_scripts_decide_like_their_rust_twins() {
     let operations = compare(TestRunner::deterministic(), HISTORIES).await;
     for algorithm in Algorithm::ALL {
         let count = operations.get(algorithm.name()).copied().unwrap_or_default();

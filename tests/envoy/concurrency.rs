@@ -75,14 +75,14 @@ async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
 }
 
 #[test]
-fn envoy_takes_the_file() {
+fn envoy_accepts_the_file() {
     let path = project("deploy/envoy/concurrency.yaml").display().to_string();
     let output = Command::new(program()).args(["--mode", "validate", "-c", &path]).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[tokio::test]
-async fn three_at_once_go_as_the_file_tells() {
+async fn three_concurrent_requests_behave_as_the_file_documents() {
     let tollgate = Tollgate::start(&project("config/default"), &[]);
     let envoy = Envoy::concurrency(tollgate.grpc_port, None);
     let mut seen = statuses(&burst(envoy.port, Some("me"), 3).join_all().await);
@@ -119,7 +119,7 @@ async fn requests_beyond_the_limit_are_denied_until_others_end() {
 }
 
 #[tokio::test]
-async fn without_an_answer_there_is_no_place() {
+async fn a_request_without_an_answer_holds_no_permit() {
     let tollgate = Tollgate::start(&project("config/default"), &[]);
     let upstream = Upstream::between(Duration::ZERO, Duration::from_millis(1)).await;
     let envoy = Envoy::concurrency(tollgate.grpc_port, Some(upstream.port));
@@ -236,12 +236,12 @@ async fn soak_with(store: &str, arguments: &[&str]) {
 }
 
 #[tokio::test]
-async fn no_more_than_the_limit_are_under_way_whoever_goes_away_with_the_memory_store() {
+async fn cancelled_requests_never_exceed_the_limit_with_the_memory_store() {
     soak_with("memory", &[]).await;
 }
 
 #[tokio::test]
-async fn no_more_than_the_limit_are_under_way_whoever_goes_away_with_redis() {
+async fn cancelled_requests_never_exceed_the_limit_with_redis() {
     let redis = Redis::start();
     soak_with("redis", &["--store", &redis.url(), "--store-timeout", "5s"]).await;
 }

@@ -191,7 +191,7 @@ pub(super) fn slots_move(profile: &Profile, cluster: &mut Cluster) -> ReportRow 
 
 /// On one cluster, which the last one leaves with a node less.
 #[test]
-fn a_cluster_whose_nodes_fail_and_change_costs_no_error_and_charges_nothing_twice() {
+fn failing_cluster_nodes_cause_no_error_and_no_double_charge() {
     let mut cluster = start();
     for scenario in [shard_is_cut_off, replica_takes_over, slots_move, master_dies] {
         scenario(&Profile::SHORT, &mut cluster).judge();

@@ -179,6 +179,6 @@ pub(super) fn others_are_served(profile: &Profile) -> ReportRow {
 }
 
 #[test]
-fn connections_that_idle_or_do_not_read_hinder_no_other() {
+fn idle_or_stalled_connections_do_not_hinder_others() {
     others_are_served(&Profile::SHORT).judge();
 }

@@ -222,6 +222,6 @@ pub(super) fn everything(profile: &Profile) -> ReportRow {
 }
 
 #[test]
-fn faults_at_random_cost_no_error_and_no_limit_when_they_are_over() {
+fn random_faults_cause_no_error_and_limits_hold_afterwards() {
     everything(&Profile::SHORT).judge();
 }

@@ -161,36 +161,36 @@ pub(super) fn forgets_the_script(profile: &Profile) -> ReportRow {
 }
 
 #[test]
-fn a_server_that_falls_silent_costs_no_error() {
+fn a_silent_server_causes_no_error() {
     falls_silent(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_server_that_dies_costs_no_error_and_is_used_when_it_is_back() {
+fn a_killed_server_causes_no_error_and_is_used_after_its_restart() {
     dies_and_comes_back(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_full_server_costs_no_error() {
+fn a_full_server_causes_no_error() {
     is_full(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_server_that_takes_no_writes_costs_no_error() {
+fn a_read_only_server_causes_no_error() {
     takes_no_writes(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_paused_server_costs_no_error() {
+fn a_paused_server_causes_no_error() {
     is_paused(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_busy_server_costs_no_error() {
+fn a_busy_server_causes_no_error() {
     is_busy(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_script_that_is_forgotten_again_and_again_costs_no_error() {
+fn repeatedly_flushed_scripts_cause_no_error() {
     forgets_the_script(&Profile::SHORT).judge();
 }

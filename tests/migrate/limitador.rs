@@ -220,7 +220,7 @@ fn difference(theirs: &[Limit], ours: &str) -> Option<String> {
 }
 
 #[test]
-fn limits_of_limitador_and_what_the_readme_makes_of_them_decide_alike() {
+fn limits_of_limitador_and_their_documented_translation_decide_alike() {
     let rows = rows();
     assert!(rows.len() >= 4, "{}", rows.len());
     for (theirs, ours) in rows {

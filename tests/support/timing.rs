@@ -61,7 +61,7 @@ impl Rounds {
 }
 
 #[test]
-fn a_stall_is_forgiven_and_slowness_is_not() {
+fn a_single_stall_is_tolerated_and_slowness_is_not() {
     let judge = |millis: &[u64]| {
         let mut millis = millis.iter();
         keeps_to(Duration::from_millis(10), "it", || Duration::from_millis(*millis.next().expect("decided")));

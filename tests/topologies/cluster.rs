@@ -92,7 +92,7 @@ fn a_name_has_the_slot_that_redis_finds_whatever_is_in_it() {
 }
 
 #[tokio::test]
-async fn failovers_are_followed_by_a_user_that_may_do_the_least() {
+async fn failovers_are_followed_with_minimal_permissions() {
     let guarded = guarded("app:p@ss", &["asking", "cluster|slots"]);
     let arguments = [&["--cluster-require-full-coverage", "no"], &guarded[..]].concat();
     let mut cluster = Cluster::start(3, 3, &arguments, "admin");

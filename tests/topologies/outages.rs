@@ -160,7 +160,7 @@ fn assert_times(times: &[(Duration, Duration)]) {
 }
 
 #[tokio::test]
-async fn a_server_that_stands_still_costs_few_calls_their_time_and_is_asked_again_at_once() {
+async fn a_stalled_server_delays_few_calls_and_is_used_again_at_once() {
     // The second time, its connection is given up meanwhile; the third, attempts for another one have failed.
     let mut times = Vec::new();
     for lasts in [500, 2_000, 3_500] {
@@ -180,7 +180,7 @@ async fn a_server_that_stands_still_costs_few_calls_their_time_and_is_asked_agai
 }
 
 #[tokio::test]
-async fn a_caller_now_and_then_pays_for_a_silent_server_once() {
+async fn an_occasional_caller_waits_for_a_silent_server_once() {
     let redis = Redis::start();
     let store = brief(&redis.url()).await;
     recovered(&store, "a", Instant::now()).await;
@@ -198,7 +198,7 @@ async fn a_caller_now_and_then_pays_for_a_silent_server_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_holds_calls_up_is_asked_again_when_it_decides() {
+async fn a_server_that_delays_calls_is_used_again_when_it_recovers() {
     let redis = Redis::start_with(&["--enable-debug-command", "yes"]);
     let store = brief(&redis.url()).await;
     let mut times = Vec::new();
@@ -228,7 +228,7 @@ async fn a_server_that_holds_calls_up_is_asked_again_when_it_decides() {
 }
 
 #[tokio::test]
-async fn a_slow_command_of_somebody_else_is_no_outage() {
+async fn a_slow_command_of_another_client_is_not_an_outage() {
     let redis = Redis::start_with(&["--enable-debug-command", "yes"]);
     let store = brief(&redis.url()).await;
     let load = Load::start(&store, some_names());
@@ -249,7 +249,7 @@ async fn a_slow_command_of_somebody_else_is_no_outage() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_fails_calls_at_once_and_decides_once_it_is_back() {
+async fn a_killed_server_fails_calls_at_once_and_decides_after_its_restart() {
     let port = free_port();
     let redis = Redis::start_on(port, &[]);
     let store = brief(&redis.url()).await;
@@ -271,7 +271,7 @@ async fn a_server_that_is_killed_fails_calls_at_once_and_decides_once_it_is_back
 }
 
 #[tokio::test]
-async fn nobody_waits_for_long_for_a_server_that_was_never_there() {
+async fn calls_do_not_wait_long_for_an_absent_server() {
     let redis = Redis::start();
     redis.signal("STOP");
     for url in [redis.url(), format!("redis+cluster://127.0.0.1:{}", redis.port())] {
@@ -299,7 +299,7 @@ async fn nobody_waits_for_long_for_a_server_that_was_never_there() {
 }
 
 #[tokio::test]
-async fn a_full_server_charges_nothing_and_says_so_until_it_has_room() {
+async fn a_full_server_charges_nothing_and_reports_it_until_it_has_room() {
     let redis = Redis::start_with(&["--maxmemory-policy", "noeviction"]);
     let store = redis.store();
     assert!(store.connected().await);
@@ -329,7 +329,7 @@ async fn a_full_server_charges_nothing_and_says_so_until_it_has_room() {
 }
 
 #[tokio::test]
-async fn one_shard_that_stands_still_slows_no_call_to_the_others() {
+async fn a_stalled_shard_slows_no_call_to_the_others() {
     let cluster = Cluster::start(3, 0, &[], "");
     let store = brief(&cluster.url()).await;
     let name_on = |master: usize| {
@@ -353,7 +353,7 @@ async fn one_shard_that_stands_still_slows_no_call_to_the_others() {
 }
 
 #[tokio::test]
-async fn more_calls_than_a_server_can_decide_in_time_are_refused_at_once() {
+async fn excess_calls_to_an_overloaded_server_are_refused_at_once() {
     let redis = Redis::start();
     let store = redis.store();
     assert!(store.connected().await);
@@ -376,7 +376,7 @@ async fn more_calls_than_a_server_can_decide_in_time_are_refused_at_once() {
 }
 
 #[tokio::test]
-async fn an_outage_is_told_once_however_often_the_server_falters() {
+async fn an_outage_is_logged_once_however_often_the_server_fails() {
     let (lines, _guard) = Lines::keep();
     let redis = Redis::start();
     let store = brief(&redis.url()).await;
@@ -406,7 +406,7 @@ async fn an_outage_is_told_once_however_often_the_server_falters() {
 }
 
 #[tokio::test]
-async fn a_server_that_answers_nothing_but_errors_is_told_of_once() {
+async fn a_server_that_replies_only_with_errors_is_logged_once() {
     let (lines, _guard) = Lines::keep();
     let redis = Redis::start_with(&["--maxmemory-policy", "noeviction", "--maxmemory", "1000"]);
     let store = brief(&redis.url()).await;
@@ -420,7 +420,7 @@ async fn a_server_that_answers_nothing_but_errors_is_told_of_once() {
 }
 
 #[tokio::test]
-async fn a_call_has_its_own_time_and_is_not_made_when_that_is_over() {
+async fn a_call_has_its_own_deadline_and_is_not_sent_after_it() {
     let redis = Redis::start();
     let store = redis.store();
     assert!(store.connected().await);
@@ -445,7 +445,7 @@ async fn a_call_has_its_own_time_and_is_not_made_when_that_is_over() {
 }
 
 #[tokio::test]
-async fn a_call_whose_caller_has_gone_before_its_turn_is_not_made() {
+async fn a_queued_call_of_a_cancelled_request_is_not_sent() {
     let redis = Redis::start();
     let store = redis.store();
     assert!(store.connected().await);
@@ -475,7 +475,7 @@ async fn a_call_whose_caller_has_gone_before_its_turn_is_not_made() {
 }
 
 #[tokio::test]
-async fn metrics_tell_of_an_outage_for_as_long_as_it_lasts() {
+async fn metrics_report_an_outage_for_as_long_as_it_lasts() {
     let redis = Redis::start();
     let config =
         rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1000}\n");

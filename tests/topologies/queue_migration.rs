@@ -22,7 +22,7 @@ async fn decide(store: &RedisStore, now: Timestamp, algorithm: Algorithm, hits: 
 }
 
 #[tokio::test]
-async fn a_queue_that_is_emptied_while_its_slot_moves_is_no_error() {
+async fn a_queue_emptied_while_its_slot_migrates_causes_no_error() {
     let cluster = Cluster::start(2, 0, &[], "");
     let store = cluster.store("moving:");
     let lease = LeaseId::random();

@@ -45,7 +45,7 @@ async fn answered(store: &RedisStore, call: &TagRequest) {
 }
 
 #[tokio::test]
-async fn a_slot_on_its_way_costs_no_error_and_no_count() {
+async fn a_migrating_slot_causes_no_error_and_loses_no_count() {
     let _turn = TURN.lock().await;
     let cluster = cluster::shared();
     let store = cluster.store("on_its_way:");
@@ -107,7 +107,7 @@ async fn counted(store: &RedisStore, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn resharding_under_load_loses_no_call_and_charges_none_twice() {
+async fn resharding_under_load_loses_no_call_and_double_charges_none() {
     let _turn = TURN.lock().await;
     let cluster = cluster::shared();
     let store = cluster.store("reshard:");

@@ -58,7 +58,7 @@ static GUARDED: LazyLock<Options> = LazyLock::new(|| Options {
 });
 
 #[tokio::test]
-async fn failovers_are_followed_by_users_that_may_do_the_least() {
+async fn failovers_are_followed_with_minimal_permissions() {
     let mut group = Sentinel::start(*GUARDED);
     let url = format!(
         "redis+sentinel://app:app-redis@{}/{MASTER}?sentinel_username=app&sentinel_password=app-sentinel",

@@ -23,7 +23,7 @@ fn many(
 }
 
 #[tokio::test]
-async fn fifty_thousand_rules_are_taken_while_requests_are_answered() {
+async fn fifty_thousand_rules_are_accepted_while_serving() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("other", "key", 1_000_000)]);
     let asking = Asking::start(&plane.url(), &[]);
@@ -51,7 +51,7 @@ async fn fifty_thousand_rules_are_taken_while_requests_are_answered() {
 }
 
 #[tokio::test]
-async fn a_message_above_the_limit_is_told_and_the_rules_stay() {
+async fn a_message_above_the_size_limit_is_logged_and_the_rules_stay() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("web", "key", 0)]);
     let flags = ["--xds-max-message-bytes", "10000", "--xds-backoff-max", "500ms"];

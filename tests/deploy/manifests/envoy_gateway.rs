@@ -101,7 +101,7 @@ fn merge(into: &mut Value, patch: &Value) {
 }
 
 #[test]
-fn envoy_gateway_makes_a_sound_deployment() {
+fn envoy_gateway_generates_a_consistent_deployment() {
     let values = checked("values.yaml");
     let deployment = made(&values);
     let documents = python(&["tests/deploy/manifests.py"], deployment.to_string().into_bytes());

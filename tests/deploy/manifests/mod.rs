@@ -88,7 +88,7 @@ fn settings(environment: &BTreeMap<String, String>) -> Settings {
 }
 
 #[test]
-fn every_overlay_is_valid_and_sound() {
+fn every_overlay_is_valid_and_consistent() {
     for overlay in OVERLAYS {
         let problems = consistency_check::problems(built(overlay));
         assert!(problems.is_empty(), "{overlay}: {problems:#?}");
@@ -156,7 +156,7 @@ fn sidecar_drains(documents: &[Value]) -> u64 {
 }
 
 #[test]
-fn the_rules_load_and_none_is_forgotten() {
+fn the_rules_load_and_none_is_missing() {
     for overlay in OVERLAYS {
         let documents = built(overlay);
         let rules = find(documents, "ConfigMap", "tollgate-rules").expect("rules");
@@ -231,7 +231,7 @@ async fn probes_are_answered() {
 
 /// What the autoscaler asks for is what the adapter makes of a metric that there is.
 #[test]
-fn the_autoscalers_metric_is_made_of_one_that_there_is() {
+fn the_autoscalers_metric_derives_from_an_existing_one() {
     let documents = built(OVERLAYS[1]);
     let scaler = find(documents, "HorizontalPodAutoscaler", "tollgate").expect("an autoscaler");
     let metrics = scaler.pointer("/spec/metrics").and_then(Value::as_array).expect("a list");

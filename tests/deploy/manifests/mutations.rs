@@ -69,7 +69,7 @@ fn mutate(document: &mut Value, place: &str, value: Option<Value>) {
 }
 
 #[test]
-fn every_broken_field_is_told() {
+fn every_broken_field_is_reported() {
     let sound = built(OVERLAYS[0]);
     assert_eq!(consistency_check::problems(sound), [""; 0]);
     for (kind, name, place, value) in mutations() {

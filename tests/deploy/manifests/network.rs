@@ -48,7 +48,7 @@ fn who(peer: &Value) -> String {
 }
 
 #[test]
-fn the_policy_lets_through_what_is_needed_and_no_more() {
+fn the_policy_lets_through_the_needed_traffic_and_no_more() {
     for overlay in OVERLAYS.into_iter().filter(|overlay| !overlay.ends_with("dev")) {
         let policy = find(built(overlay), "NetworkPolicy", "tollgate").expect("a policy");
         assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
@@ -96,7 +96,7 @@ fn redis_is_for_tollgate_and_for_redis() {
 
 /// Names in certificates are those by which it is reached.
 #[test]
-fn the_certificate_is_of_the_services_names() {
+fn the_certificate_is_valid_for_the_services_names() {
     let documents = built(OVERLAYS[1]);
     let certificate = find(documents, "Certificate", "tollgate").expect("a certificate");
     for name in certificate["spec"]["dnsNames"].as_array().expect("a list") {

@@ -30,7 +30,7 @@ fn instance(url: &str, tokens: &str) -> Tollgate {
 }
 
 #[test]
-fn operators_change_the_rules_of_all_pods_by_any_of_them() {
+fn operators_change_the_rules_of_all_pods_through_any_pod() {
     let redis = Redis::start();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let tokens = directory.path().join("tokens");
