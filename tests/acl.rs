@@ -1,4 +1,4 @@
-//! What the user of the Redis has to be allowed.
+//! Permissions that the Redis user needs.
 
 use std::{
     collections::BTreeSet,
@@ -37,10 +37,10 @@ fn server() -> (Redis, String) {
     (redis, url)
 }
 
-/// What the server has refused, as it tells.
+/// The commands that the server refused, by its log.
 fn refused(redis: &Redis) -> Vec<String> {
     let log: Vec<redis::Value> =
-        redis::cmd("ACL").arg("LOG").query(&mut redis.connect()).expect("the server tells");
+        redis::cmd("ACL").arg("LOG").query(&mut redis.connect()).expect("the server reports");
     log.iter().map(|entry| format!("{entry:?}")).collect()
 }
 
@@ -53,7 +53,7 @@ fn instance(directory: &TempDir, log: &Path, arguments: &[&str]) -> Tollgate {
     tollgate
 }
 
-/// Rules with each kind of counters, under a limit that tells their version.
+/// Rules with each kind of counter, under a limit that shows their version.
 fn text(limit: u32) -> String {
     let rule = |algorithm: &str| {
         format!(
@@ -95,7 +95,7 @@ async fn the_documented_acl_suffices_for_every_feature() {
         until(&mut client, key, |limit, passes| limit == 1_000 && passes, key).await;
     }
 
-    // Whoever is told needs no poll.
+    // A notified instance needs no poll.
     let channel = "p:{tollgate-rules}:changes";
     let begun = Instant::now();
     let hearers = || -> usize {
@@ -158,7 +158,7 @@ async fn the_documented_acl_suffices_for_every_feature() {
     }
 }
 
-/// Each command that is tested elsewhere, and no more than those by which changes are heard of beside.
+/// Each command covered by other tests, plus only those that receive notifications.
 #[test]
 fn the_documented_acl_names_every_tested_command() {
     let line = documented();

@@ -1,4 +1,4 @@
-//! What every store promises, run against each of them.
+//! The contract of every store, run against each of them.
 
 use std::{num::NonZeroU64, time::Duration};
 
@@ -385,7 +385,7 @@ async fn all_or_none(
     store.decide(at(micros), &charging(Charging::AllOrNone, name, &numbered.collect::<Vec<_>>())).await
 }
 
-/// What counters of these policies, numbered in order, hold.
+/// The state of counters of these policies, numbered in order.
 async fn used(store: &Subject, micros: u64, name: &str, policies: &[Policy]) -> Vec<u64> {
     let looks: Vec<_> = policies.iter().map(|policy| (*policy, Hits::Peek, false)).collect();
     all_or_none(store, micros, name, &looks).await.iter().map(|verdict| verdict.used).collect()
@@ -483,7 +483,7 @@ async fn a_window_that_is_made_longer_grants_nothing_anew(store: &Subject) {
             let verdict = store.decide_one(at(second * SECOND), name, long, Hits::ONE).await;
             assert!(!verdict.admitted, "{name} at {second} s");
         }
-        // And back: nobody waits for longer than three of the short windows.
+        // And back: no wait exceeds three of the short windows.
         let verdict = store.decide_one(at(601 * SECOND), name, short, Hits::ONE).await;
         assert!(verdict.retry_after <= Duration::from_secs(180), "{name}: {verdict:?}");
     }

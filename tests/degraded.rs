@@ -1,4 +1,4 @@
-//! What is answered while Redis does not decide.
+//! Responses in degraded mode.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ async fn code(client: &mut Client, keys: &[&str]) -> Code {
     ask(client, keys).await.expect("an answer").overall_code()
 }
 
-/// How many of 20 requests pass.
+/// The number of 20 requests that pass.
 async fn passing(client: &mut Client, key: &str) -> usize {
     let mut passing = 0;
     for _ in 0..20 {
@@ -46,7 +46,7 @@ async fn passing(client: &mut Client, key: &str) -> usize {
     passing
 }
 
-/// What an answer says of itself where the store did not decide: policy and reason.
+/// The policy and the reason in the headers of a degraded response.
 fn mark(answer: &RateLimitResponse) -> Option<(String, String)> {
     let text = |kind: &Option<Kind>| match kind {
         Some(Kind::StringValue(text)) => text.clone(),
@@ -64,7 +64,7 @@ fn mark(answer: &RateLimitResponse) -> Option<(String, String)> {
     }
 }
 
-/// The lease that an answer tells.
+/// The lease in the headers of a response.
 fn lease(answer: &RateLimitResponse) -> String {
     match &answer.dynamic_metadata.as_ref().expect("metadata").fields["lease"].kind {
         Some(Kind::StringValue(lease)) => lease.clone(),
@@ -134,7 +134,7 @@ async fn local_permits_are_released_locally() {
     let release = request("d", &[&[("place", "me"), ("lease", &leases[0])]]);
     client.call(release).await.expect("an answer");
     assert_eq!(code(&mut client, &["place", "waits"]).await, Code::OverLimit);
-    assert_eq!(code(&mut client, &["place"]).await, Code::Ok, "one was given up");
+    assert_eq!(code(&mut client, &["place"]).await, Code::Ok, "one permit was released");
     assert_eq!(code(&mut client, &["place"]).await, Code::OverLimit);
 }
 

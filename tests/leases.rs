@@ -1,4 +1,4 @@
-//! Leases when calls are given up and stores fail, with Redis.
+//! Leases of cancelled calls and with failing stores, with Redis.
 
 use std::time::Duration;
 
@@ -76,13 +76,13 @@ async fn a_cancelled_call_refunds_its_charges() {
     assert_eq!(subject.held(USER).await, 0);
     subject.redis.signal("STOP");
     let cancelled = timeout(Duration::from_millis(700), subject.take(&[USER, TENANT])).await;
-    assert!(cancelled.is_err(), "nobody decides while Redis sleeps");
+    assert!(cancelled.is_err(), "no decision while Redis sleeps");
     // The cancellation is on its way.
     sleep(Duration::from_millis(300)).await;
     subject.redis.signal("CONT");
     subject.has_given_back("success").await;
     assert_eq!((subject.held(USER).await, subject.held(TENANT).await), (0, 0));
-    // What was taken had been: the keys were there and are gone.
+    // The permit had been taken: its key existed, and is deleted.
     let info: String =
         redis::cmd("INFO").arg("commandstats").query(&mut subject.redis.connect()).expect("statistics");
     assert!(info.contains("cmdstat_zadd:calls=2"), "{info}");
@@ -93,7 +93,7 @@ async fn a_call_with_a_late_reply_refunds_its_charges() {
     let mut subject = Subject::start("700ms").await;
     assert_eq!(subject.held(USER).await, 0);
     subject.redis.signal("STOP");
-    let error = subject.take(&[USER]).await.expect_err("nobody decides in time");
+    let error = subject.take(&[USER]).await.expect_err("no decision in time");
     assert_eq!(error.code(), tonic::Code::Unavailable);
     subject.redis.signal("CONT");
     subject.has_given_back("success").await;
@@ -209,7 +209,7 @@ async fn a_failed_release_is_repeated_when_redis_recovers() {
     let released = subject.client.call(request("d", &[&[USER, ("lease", lease)]])).await;
     assert!(released.is_err(), "Redis sleeps");
     subject.redis.signal("CONT");
-    // Nobody asks for it again.
+    // No client requests it again.
     subject.has_given_back("success").await;
     assert_eq!(subject.held(USER).await, 0);
 }

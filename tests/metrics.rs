@@ -1,5 +1,5 @@
-//! What operators see: the page of metrics, the dashboard for Grafana, the alerts and their runbooks, all held to what real
-//! instances tell.
+//! Observability: the metrics page, the Grafana dashboard, the alerts and their runbooks, all checked against running
+//! instances.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -135,7 +135,7 @@ fn expressions(dashboard: &Value) -> Vec<(String, String)> {
     panels(dashboard).into_iter().flat_map(of_panel).collect()
 }
 
-/// Those of a dashboard's metrics that no page has.
+/// The metrics of a dashboard that no page exports.
 fn unknown(dashboard: &Value, pages: &str) -> Vec<String> {
     let known: BTreeSet<String> = samples(pages)
         .into_keys()
@@ -161,7 +161,7 @@ async fn grafana_and_the_alerts_use_existing_metrics() {
     let pages: String = instances.all().map(page).concat();
     let dashboard = dashboard();
     assert_eq!(unknown(&dashboard, &pages), Vec::<String>::new());
-    // A name that nobody has is noticed, wherever it stands.
+    // An unknown name is detected, wherever it stands.
     for (_, expression) in expressions(&dashboard) {
         let name = names(&expression).into_iter().next().expect("a metric");
         let renamed = read(DASHBOARD).replace(&name, &format!("{name}x"));
@@ -255,7 +255,7 @@ async fn durations_degraded_hits_and_certificates_are_exported() {
     let [redis, degraded, memory, _] = instances.all().map(|tollgate| samples(&page(tollgate)));
     assert_eq!(redis["tollgate_request_duration_seconds_count"], 7.0);
     assert_eq!(redis["tollgate_request_duration_seconds_bucket{le=\"+Inf\"}"], 7.0);
-    // One of an unknown domain and one that is malformed ask nobody.
+    // Requests of an unknown domain and malformed ones do not reach the store.
     assert!(redis["tollgate_store_duration_seconds_count"] >= 3.0);
     assert!(redis["tollgate_request_duration_seconds_sum"] < 7.0);
     assert!(redis["tollgate_redis_batch_calls_sum"] >= redis["tollgate_redis_batch_calls_count"]);

@@ -117,7 +117,7 @@ fn a_signal_during_the_start_ends_it() {
     assert!(text.contains("SIGTERM") && !text.contains("listens"), "{text}");
 }
 
-/// A port that is in use, a token that is none, and a port that anyone could ask.
+/// A port in use, an invalid token, and a port open to every client.
 #[test]
 fn unsupported_admin_settings_stop_the_start_and_name_the_flag() {
     let config = rules(RULES);

@@ -22,7 +22,7 @@ const RULES: &str = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: yea
 /// A program that runs, and everything that it has shown so far.
 struct Watched {
     process: Process,
-    /// Away from the rules, whose directory is watched: each line would be a change to tell of.
+    /// Outside the rules directory, which is watched: each log line would be a change to report.
     directory: TempDir,
     http_port: u16,
     admin_port: u16,

@@ -37,7 +37,7 @@ descriptors:
   - {key: path, rate_limit: {unit: year, requests_per_unit: 1000000}}
 ";
 
-/// How a server is reached.
+/// The transport to a server.
 enum Way {
     Udp(UdpSocket),
     Unix(UnixDatagram),
@@ -52,7 +52,7 @@ struct Server {
     reader: Option<JoinHandle<()>>,
 }
 
-/// What came.
+/// The received data.
 #[derive(Clone, Debug, Default)]
 struct Received {
     /// Bytes of each datagram.
@@ -120,17 +120,17 @@ impl Server {
         self.url.rsplit_once(':').expect("a port").1
     }
 
-    /// What was added up so far, by name and tags.
+    /// The sums so far, by name and tags.
     fn sums(&self) -> BTreeMap<String, u64> {
         self.received.lock().expect("lines as they should be").sums()
     }
 
-    /// Waits until something was told.
+    /// Waits until something was received.
     fn wait_for(&self, name: &str, sum: u64) {
         self.wait_until(|sums| sums.get(name) == Some(&sum));
     }
 
-    /// Waits until all that was told is as it should be.
+    /// Waits until the received sums are as expected.
     fn wait_until(&self, is_there: impl Fn(&BTreeMap<String, u64>) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !is_there(&self.sums()) {
@@ -263,7 +263,7 @@ impl Line {
     }
 }
 
-/// A tollgate that tells a server every so often.
+/// A tollgate that exports to a server at an interval.
 fn tollgate(config: &Path, server: &Server, arguments: &[&str]) -> Tollgate {
     Tollgate::start(config, &[&["--statsd", &server.url, "--statsd-interval", "100ms"], arguments].concat())
 }
@@ -278,7 +278,7 @@ async fn ask(client: &mut Client, count: usize) {
     }
 }
 
-/// Has it stop, while connections hear of it.
+/// Stops it, while connections are being closed.
 async fn end(mut tollgate: Tollgate) {
     tollgate.signal("TERM");
     let code = tokio::task::spawn_blocking(move || tollgate.wait()).await;
@@ -287,7 +287,7 @@ async fn end(mut tollgate: Tollgate) {
 
 const CALL: &str = "ratelimit_server.ShouldRateLimit.";
 
-/// What so many rounds of [`ask`] come to.
+/// The expected sums of this many rounds of [`ask`].
 fn expected(rounds: u64) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     let address = "remote_address_10_0_0_1_x_1_c";
@@ -329,7 +329,7 @@ async fn decisions_are_exported_exactly_over_every_transport() {
             ask(&mut client, 20).await;
             server.wait_for(&format!("{CALL}total_requests"), rounds);
         }
-        // And what comes last is told at the end.
+        // The last counts are exported at shutdown.
         ask(&mut client, 17).await;
         drop(client);
         end(tollgate).await;
@@ -405,7 +405,7 @@ async fn a_recovered_server_gets_missed_counts_once() {
         assert!(Instant::now() < deadline, "nobody notices");
         thread::sleep(Duration::from_millis(5));
     }
-    // Several intervals of nobody.
+    // Several intervals without a server.
     thread::sleep(Duration::from_millis(400));
     let second = Server::tcp(port);
     second.wait_for(&format!("{CALL}total_requests"), 30);
@@ -438,7 +438,7 @@ async fn a_local_agent_that_starts_later_gets_all_counts() {
             thread::sleep(Duration::from_millis(5));
         }
         let server = if url.starts_with("udp") {
-            let socket = UdpSocket::bind(("127.0.0.1", port)).expect("nobody took it");
+            let socket = UdpSocket::bind(("127.0.0.1", port)).expect("no server received it");
             socket.set_nonblocking(true).expect("a socket");
             Server::begin(url.clone(), Way::Udp(socket))
         } else {
@@ -469,10 +469,10 @@ async fn a_stalled_server_delays_neither_responses_nor_shutdown() {
     let begun = Instant::now();
     ask(&mut client, 500).await;
     drop(client);
-    // An interval is waited for up to five seconds, and so many would be minutes.
+    // The exporter waits up to five seconds per interval; this many intervals would take minutes.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     end(tollgate).await;
-    // Told by who waits for it, or by what sends; by both where both give up at once.
+    // Logged by the waiting task or by the sender; by both if both time out at once.
     assert!((1..=2).contains(&lines_with(&log, "the last counts are not sent")), "it is waited for too long");
     drop(socket);
 }
@@ -488,7 +488,7 @@ async fn undelivered_counts_at_shutdown_are_logged() {
     assert_eq!(lines_with(&log, "the last counts are not sent to tcp://127.0.0.1:"), 1);
 }
 
-/// Starts as an environment of the reference says, with a rule that is met so many times.
+/// Starts with an environment of the reference, and a rule that is matched this many times.
 async fn as_there(variables: &[(&str, &str)], calls: usize) {
     let config = rules(RULES);
     let mut program = command();

@@ -34,7 +34,7 @@ const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: year
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// What a collector was sent.
+/// The spans that a collector received.
 #[derive(Clone, Debug, Default)]
 struct Received(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -57,7 +57,7 @@ impl Received {
         scopes.flat_map(|spans| spans.spans.clone()).collect()
     }
 
-    /// Waits for so many spans.
+    /// Waits for this many spans.
     async fn wait_for(&self, count: usize) -> Vec<Span> {
         let deadline = Instant::now() + Duration::from_secs(30);
         while self.spans().len() < count {
@@ -259,7 +259,7 @@ async fn buffered_spans_are_delivered_at_shutdown() {
     assert_eq!(received.spans().len(), 20);
 }
 
-/// How long it takes to stop with a collector that does not work.
+/// The time to stop with a collector that does not work.
 async fn without_collector(url: &str) -> Duration {
     let config = rules(RULES);
     let mut tollgate = Tollgate::start(config.path(), &["--otlp-endpoint", url, "--trace-sample-ratio", "1"]);
@@ -285,7 +285,7 @@ async fn a_collector_that_is_down_loses_spans_and_nothing_else() {
 
 #[tokio::test]
 async fn a_collector_that_never_answers_loses_spans_and_nothing_else() {
-    // Connections are accepted by the system, and by nobody else.
+    // The kernel accepts connections, but no process does.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", silent.local_addr().expect("a port"));
     keeps_to_async(Duration::from_secs(3), "the end", async || without_collector(&url).await).await;

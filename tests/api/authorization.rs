@@ -1,4 +1,4 @@
-//! Who may do what, and what nobody is told.
+//! Roles, and protection of secrets.
 
 use std::fs;
 

@@ -125,7 +125,7 @@ fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
     }
 }
 
-/// What takes a place of the concurrency limit `slow`, and gives a lease back.
+/// A request that takes a permit of the concurrency limit `slow`, and one that releases a lease.
 fn slow(hits: u64, lease: Option<&str>) -> String {
     let mut entries = vec![json!({"key": "slow", "value": "v"})];
     entries.extend(lease.map(|lease| json!({"key": "lease", "value": lease})));
@@ -148,7 +148,7 @@ fn reads_and_refunds_of_hits_leave_the_permits_of_a_lease_alone() {
 
     let tried = admin.done("POST", "/try", &json!({"domain": "web", "descriptors": [descriptor]}), 200);
     assert_eq!(tried["descriptors"][0]["counter"]["used"], 1, "{tried}");
-    assert_eq!(tried["is_over_limit"], false, "nobody is denied who gives back");
+    assert_eq!(tried["is_over_limit"], false, "refunds are never denied");
     assert_eq!(admin.done("POST", "/counters/read", &one, 200)["used"], 1);
     assert_eq!(code(&admin.post("/counters/reset", &one)), (400, "bad_request"));
     let refund = json!({"domain": "web", "descriptor": descriptor, "hits": 1});

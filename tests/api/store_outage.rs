@@ -1,4 +1,4 @@
-//! While Redis does not answer, operators are told what is known, and soon.
+//! Admin API while Redis does not respond: local state is reported promptly.
 
 use std::time::{Duration, Instant};
 

@@ -77,7 +77,7 @@ fn invalid_rules_are_refused_with_the_report_of_check() {
         ),
         ("a text for a number", json!({"files": {}, "comment": "", "based_on": "1"}), (400, "bad_request")),
         (
-            "a name that leads elsewhere",
+            "a name that leads outside the directory",
             json!({"files": {"../a.yaml": ""}, "comment": "", "based_on": 1}),
             (422, "invalid"),
         ),
@@ -118,9 +118,9 @@ fn denying_all_or_dropping_an_active_domain_requires_force() {
     assert_eq!(reasons(&refused), [("denies_all".to_owned(), "web".to_owned())]);
 
     let empty = admin.post("/versions", &json!({"based_on": 1, "comment": "", "files": {}}));
-    assert_eq!((code(&empty), reasons(&empty).len()), ((422, "needs_force"), 2), "nobody asks, and yet");
+    assert_eq!((code(&empty), reasons(&empty).len()), ((422, "needs_force"), 2), "without any request");
 
-    // Nobody asks about it yet.
+    // No confirmation is required yet.
     assert_eq!(admin.post("/versions", &draft(1, &limit(5))).0, 201);
     admin.done("POST", "/versions/1/rollback", &json!({}), 201);
     let request = r#"{"domain": "other", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;

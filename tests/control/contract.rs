@@ -1,4 +1,4 @@
-//! What every store promises, run against each of them.
+//! The contract of every control-plane store, run against each of them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What one bad part does not take down, and what many changes do not cost.
+//! Isolation of bad versions and foreign records, and the cost of many changes.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::support::{
     tollgate::{Tollgate, rules},
 };
 
-/// How often the server has run a command.
+/// The number of times that the server has run a command.
 fn calls(redis: &Redis, command: &str) -> u64 {
     let stats: String =
         cmd("INFO").arg("commandstats").query(&mut redis.connect()).expect("it has statistics");
@@ -43,7 +43,7 @@ async fn records_of_another_release_are_reported_and_hide_nothing_else() {
         assert!(begun.elapsed() < Duration::from_secs(20), "the ban has no effect");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    until("it is told", async || {
+    until("the problem is reported", async || {
         let told = control.instances().await.expect("one is readable");
         let problem = told.first().and_then(|told| told.problem.clone()).unwrap_or_default();
         told.len() == 1 && problem.contains("an entry of a list is left out") && problem.contains("greylist")
@@ -80,7 +80,7 @@ async fn an_instance_that_starts_with_a_bad_or_lost_version_enforces_an_earlier_
         control.apply(draft(Some(3), &limit(4))).await.expect("made");
         enforced(&mut client, 4, Instant::now()).await;
     }
-    // Nobody has it any more.
+    // No instance has it any more.
     cmd("DEL").arg("{tollgate-rules}:version:4").exec(&mut redis.connect()).expect("removed");
     let tollgate = Tollgate::start(directory.path(), &arguments);
     let mut client = tollgate.client().await;

@@ -93,7 +93,7 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(control.version(5).await, Ok(kept.clone()));
-    // Once each, whoever did it.
+    // Once each, whichever instance did it.
     let audit = control.audit(None, 10).await.expect("told");
     assert!(audit.len() == 2 && audit.iter().all(|entry| entry.author == "tollgate"), "{audit:?}");
 

@@ -1,4 +1,4 @@
-//! What the script answers in times that take too long to wait for.
+//! Replies of the script in situations that take too long to wait for.
 
 use redis::{Value, cmd};
 
@@ -49,7 +49,7 @@ fn a_disconnected_instance_does_not_replace_rules_that_others_enforce() {
     assert_eq!(put_back("second other ", "steady"), "other");
     confirmed_ago(&redis, "confirmed", 1_000);
     assert_eq!(put_back("second first ", "cut off"), "other");
-    // Nobody is there who enforces it, as after an outage of all.
+    // No instance enforces it, as after an outage of all.
     confirmed_ago(&redis, "confirmed", 40_000);
     assert_eq!(put_back("second first ", "cut off"), "made");
     assert_eq!(put_back("second first ", "cut off"), "kept");

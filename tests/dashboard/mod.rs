@@ -100,7 +100,7 @@ fn a_token_signs_in_and_a_viewer_changes_nothing() {
     let file = tokens.path().to_str().expect("UTF-8");
     let arguments = [EDITABLE, &["--admin-token-file", file]].concat();
     let tollgate = Tollgate::start(config.path(), &arguments);
-    assert_eq!(http::get(&tollgate.admin_url("/")).status, 200, "the page itself tells nothing");
+    assert_eq!(http::get(&tollgate.admin_url("/")).status, 200, "the page itself reveals nothing");
     assert_eq!(http::get(&tollgate.admin_url("/api/v1/status")).status, 401);
     walk(&tollgate, &["--operator", operator, "--viewer", viewer, "sign_in", "viewer"]);
 }

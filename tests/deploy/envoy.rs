@@ -27,7 +27,7 @@ fn files() -> Vec<String> {
     names
 }
 
-/// Those that are run elsewhere are `concurrency` and `edge`, in `tests/envoy.rs` and below it.
+/// Other tests run `concurrency` and `edge`: see `tests/envoy`.
 #[test]
 fn every_file_is_valid_and_run_by_a_test() {
     assert_eq!(files(), ["concurrency", "edge", "fail_closed", "response_cost", "tcp"]);
@@ -42,7 +42,7 @@ fn every_file_is_valid_and_run_by_a_test() {
     }
 }
 
-/// What all files say of the cluster `tollgate` is the same, so that what one of them shows holds for all.
+/// All files define the cluster `tollgate` alike, so that results for one hold for all.
 #[test]
 fn every_file_reaches_tollgate_alike() {
     let cluster = |name: &str| {
@@ -65,7 +65,7 @@ fn pair(name: &str) -> (TempDir, Tollgate, Envoy) {
     (rules, tollgate, envoy)
 }
 
-/// What a connection of its own gets from the upstream; nothing if it is closed before.
+/// The response of the upstream to a new connection; nothing if it is closed before.
 fn over_tcp(envoy: &Envoy) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", envoy.port)).expect("Envoy listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
@@ -123,6 +123,6 @@ fn a_response_is_charged_its_reported_cost_when_its_stream_ends() {
     assert_eq!(statuses, [200, 200, 200, 200, 429]);
     let left: Vec<_> = answers.iter().map(remaining).collect();
     assert_eq!(left, [17, 12, 7, 2, 0]);
-    // Whoever names no user meets no rule.
+    // A request without a user matches no rule.
     assert_eq!(envoy.get("/").status, 200);
 }

@@ -102,7 +102,7 @@ fn the_builder_gets_every_source_of_the_program() {
     }
 }
 
-/// What the compiler has read for the library, as it says itself; in part perhaps for an older one.
+/// The files that the compiler read for the library, by its own record; some perhaps for an older build.
 fn compiled() -> BTreeSet<String> {
     let directory = Path::new(command().get_program()).with_file_name("deps");
     let made = files(&directory).into_iter().filter(|path| {
@@ -180,7 +180,7 @@ fn image() -> TempDir {
     directory
 }
 
-/// What `deploy/docker/try.sh` says of that command, run in an image.
+/// The output of `deploy/docker/try.sh` for that command, run in an image.
 fn tried(image: &TempDir, command: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
     let port = free_port().to_string();
     // A port of its own in place of 8080, as if it were the only one on its address.

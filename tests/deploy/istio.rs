@@ -47,7 +47,7 @@ fn apply(context: &str, shape: &str, filters: &[&str]) -> String {
     python(&arguments, bootstrap).to_string()
 }
 
-/// The statuses of so many requests, one after the other.
+/// The statuses of this many sequential requests.
 fn statuses(envoy: &Envoy, path: &str, count: usize) -> Vec<u16> {
     (0..count).map(|_| envoy.get(path).status).collect()
 }
@@ -62,7 +62,7 @@ async fn a_gateway_limits_each_client_and_one_route() {
         let first = envoy.get("/");
         assert_eq!((first.status, first.header("x-ratelimit-limit")), (200, Some("10, 10;w=3600")));
         assert_eq!(statuses(&envoy, "/", 6), [200, 200, 200, 200, 200, 429]);
-        // The health check of cluster.yaml tells, although nobody asks. Then it fails open.
+        // The health check of cluster.yaml marks the host unhealthy without any request; then Envoy fails open.
         tollgate.signal("STOP");
         envoy.wait_for("health_flags::/failed_active_hc");
         tollgate.signal("CONT");

@@ -130,12 +130,12 @@ MUTATIONS = [
     ("deploy/kubernetes/components/redis-sentinel/kustomization.yaml", "redis-sentinel-2.redis-sentinel:26379/", "redis-sentinel-3.redis-sentinel:26379/", "sentinels_know"),
     ("deploy/kubernetes/components/redis-sentinel/redis.yaml", "redis-sentinel-2.redis-sentinel:26379", "redis-sentinel-2.redis:26379", "sentinels_know"),
     ("deploy/kubernetes/components/redis-sentinel/redis.yaml", "capabilities: {drop: [ALL]}", "", "every_overlay"),
-    ("deploy/envoy-gateway/values.yaml", "failClosed: false", "failClose: false", "envoy_gateway_makes"),
-    ("deploy/envoy-gateway/values.yaml", "tollgate:0.1.0", "tollgate", "envoy_gateway_makes"),
-    ("deploy/envoy-gateway/values.yaml", "TOLLGATE_DRAIN_DELAY", "TOLLGATE_DRAIN_DELAYS", "envoy_gateway_makes"),
-    ("deploy/envoy-gateway/values.yaml", "value: /certs/ca.crt", "value: /certs/tls.crt", "envoy_gateway_makes"),
-    ("deploy/envoy-gateway/values.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "envoy_gateway_makes"),
-    ("deploy/envoy-gateway/values.yaml", "enableServiceLinks: false", "enableServiceLinks: true", "envoy_gateway_makes"),
+    ("deploy/envoy-gateway/values.yaml", "failClosed: false", "failClose: false", "envoy_gateway_generates"),
+    ("deploy/envoy-gateway/values.yaml", "tollgate:0.1.0", "tollgate", "envoy_gateway_generates"),
+    ("deploy/envoy-gateway/values.yaml", "TOLLGATE_DRAIN_DELAY", "TOLLGATE_DRAIN_DELAYS", "envoy_gateway_generates"),
+    ("deploy/envoy-gateway/values.yaml", "value: /certs/ca.crt", "value: /certs/tls.crt", "envoy_gateway_generates"),
+    ("deploy/envoy-gateway/values.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "envoy_gateway_generates"),
+    ("deploy/envoy-gateway/values.yaml", "enableServiceLinks: false", "enableServiceLinks: true", "envoy_gateway_generates"),
     ("deploy/envoy-gateway/policy.yaml", "unit: Minute", "unit: minute", "the_policy_for_envoy_gateway"),
     ("deploy/envoy-gateway/policy.yaml", "clientSelectors", "clientSelector", "the_policy_for_envoy_gateway"),
     ("deploy/envoy-gateway/network-policy.yaml", "port: 18001", "port: 18000", "the_network_policy"),
@@ -179,7 +179,7 @@ def main():
         json.dump(MUTATIONS, sys.stdout)
         return
     tests, noticed_all, missed = program(), 0, 0
-    # What fails without a mutation tells nothing of one.
+    # A test that fails without a mutation proves nothing.
     for names in sorted({names for file, _, _, names in MUTATIONS if wanted in file}):
         if run(tests, names).returncode != 0:
             sys.exit(f"{names} fails by itself")

@@ -150,7 +150,7 @@ fn sentinels_find_a_new_master_and_the_old_one_follows_it() {
     let tollgate = Tollgate::start(config.path(), &["--store", &url, "--store-timeout", "1s"]);
     assert!(decides(&tollgate));
     drop(servers.remove(0));
-    wait("nobody decides after the master's end", || decides(&tollgate));
+    wait("no server decides after the master's end", || decides(&tollgate));
     let masters =
         |servers: &[Server]| servers.iter().filter(|it| it.ask(&["role"]).starts_with("master")).count();
     assert_eq!(masters(&servers), 1);

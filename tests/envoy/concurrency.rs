@@ -25,7 +25,7 @@ use crate::support::{
     upstream::Upstream,
 };
 
-/// What the client of a request saw.
+/// The outcome of a request at its client.
 #[derive(Debug)]
 struct Answer(String);
 
@@ -50,7 +50,7 @@ async fn get(port: u16, user: Option<&str>) -> Answer {
     Answer(answer)
 }
 
-/// Sends so many requests at once; gives their answers in the order in which they came.
+/// Sends this many concurrent requests; returns the responses in the order of arrival.
 fn burst(port: u16, user: Option<&'static str>, count: usize) -> JoinSet<Answer> {
     (0..count).map(|_| get(port, user)).collect()
 }
@@ -59,7 +59,7 @@ fn statuses(answers: &[Answer]) -> Vec<u16> {
     answers.iter().map(Answer::status).collect()
 }
 
-/// How many places of a limit are held, by tollgate's word.
+/// The number of held permits of a limit, as tollgate reports it.
 async fn held(client: &mut Client, limit: u32, entries: &[(&str, &str)]) -> u32 {
     let mut look = request("concurrency", &[entries]);
     look.descriptors[0].hits_addend = Some(0);
@@ -131,24 +131,24 @@ async fn a_request_without_an_answer_holds_no_permit() {
 
 /// Requests of the soak.
 const REQUESTS: usize = 2_000;
-/// How many clients send them, one after the other.
+/// The number of clients, each of which sends sequentially.
 const CLIENTS: usize = 14;
-/// Of a hundred requests, so many are left by their client at a random moment.
-const IMPATIENT: u32 = 60;
-/// And at the latest after so many microseconds, which is when the upstream begins to answer.
-const PATIENCE: u64 = 40_000;
+/// The percentage of requests that their client cancels at a random moment.
+const CANCELLED_PERCENT: u32 = 60;
+/// The latest moment of a cancellation, in microseconds, which is when the upstream begins to answer.
+const MAX_WAIT_US: u64 = 40_000;
 const LIMIT: u32 = 10;
 const LEASE_TTL: Duration = Duration::from_secs(5);
 
-/// How long a client waits before it goes away.
+/// The time after which a client cancels its request.
 fn patience(random: &mut Rng) -> Duration {
-    match random.u32(..100) < IMPATIENT {
-        true => Duration::from_micros(random.u64(..PATIENCE)),
+    match random.u32(..100) < CANCELLED_PERCENT {
+        true => Duration::from_micros(random.u64(..MAX_WAIT_US)),
         false => Duration::from_secs(30),
     }
 }
 
-/// What the soak's clients saw.
+/// Outcomes at the clients of the soak test.
 #[derive(Debug, Default)]
 struct Seen {
     begun: AtomicUsize,
@@ -193,7 +193,8 @@ async fn soak_with(store: &str, arguments: &[&str]) {
     ));
     let tollgate = Tollgate::start(config.path(), arguments);
     let upstream =
-        Upstream::between(Duration::from_micros(PATIENCE), Duration::from_micros(PATIENCE + 20_000)).await;
+        Upstream::between(Duration::from_micros(MAX_WAIT_US), Duration::from_micros(MAX_WAIT_US + 20_000))
+            .await;
     let envoy = Envoy::concurrency(tollgate.grpc_port, Some(upstream.port));
     let mut client = tollgate.client().await;
 

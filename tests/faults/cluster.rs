@@ -44,7 +44,7 @@ pub(super) fn names(cluster: &Cluster, begin: &str, count: usize) -> Vec<String>
     (0..count).map(|number| next(number % 3)).collect()
 }
 
-/// Those that were asked of one master, or of the other two.
+/// Samples of one master, or of the other two.
 fn of_first(samples: &Samples) -> Samples {
     samples.such(|sample| sample.key % 3 == 0)
 }
@@ -53,7 +53,7 @@ fn of_others(samples: &Samples) -> Samples {
     samples.such(|sample| sample.key % 3 != 0)
 }
 
-/// What the shards that are well notice.
+/// Effects on the healthy shards.
 fn judge_others(row: &mut ReportRow, samples: &Samples, times: Times) {
     let others = of_others(samples);
     let before = others.between(Duration::ZERO, times.fault).p99();

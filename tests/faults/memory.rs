@@ -34,7 +34,7 @@ descriptors:
   rate_limit: {unit: minute, requests_per_unit: 2, sync: leased}
 ";
 
-/// The same, with metrics of every value.
+/// The memory scenario with metrics for every value.
 fn detailed() -> String {
     RULES.replace("  rate_limit", "  value_to_metric: true\n  rate_limit")
 }

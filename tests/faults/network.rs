@@ -1,4 +1,4 @@
-//! Faults of the way to Redis.
+//! Faults of the network to Redis.
 
 use std::{thread, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::support::{
     redis::Redis,
 };
 
-/// What is done to the way, for the time of the fault.
+/// The fault of the network, for its duration.
 fn disturb(fault: &str, profile: &Profile, disturb: impl FnOnce(&Proxy)) -> ReportRow {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());

@@ -28,7 +28,7 @@ fn config(redis: &Redis, name: &str, value: &str) {
     tell(redis, cmd("CONFIG").arg("SET").arg(name).arg(value));
 }
 
-/// What holds for every fault that keeps the server from deciding.
+/// Requirements for every fault that keeps the server from deciding.
 fn judge(mut row: ReportRow, samples: &Samples, times: Times) -> ReportRow {
     let during = samples.between(times.fault, times.healed);
     row.no_errors(samples);
@@ -101,7 +101,7 @@ pub(super) fn takes_no_writes(profile: &Profile) -> ReportRow {
     row
 }
 
-/// A server that obeys nobody, but lives.
+/// A server that executes no command, but is alive.
 pub(super) fn is_paused(profile: &Profile) -> ReportRow {
     let redis = Redis::start();
     let harness = Harness::start(&redis.url(), profile, &names());
@@ -121,7 +121,7 @@ pub(super) fn is_busy(profile: &Profile) -> ReportRow {
         local till = now() + ARGV[1]; while now() < till do end; return 1";
     harness.calm(profile, profile.before);
     let fault = harness.load.now();
-    // Longer than that, and it would be told to be busy.
+    // A longer script makes the server reply that it is busy.
     let time = profile.fault.min(Duration::from_millis(4_500));
     let millis = i64::try_from(time.as_millis()).expect("not that long");
     tell(&redis, cmd("EVAL").arg(script).arg(0).arg(millis));

@@ -1,6 +1,6 @@
-//! How deployments of envoyproxy/ratelimit are run here: what `tollgate migrate` tells of them, and that it is true.
+//! Migration of envoyproxy/ratelimit deployments: the report of `tollgate migrate`, and that it is true.
 //!
-//! Each deployment is a directory of `tests/migrate`, and `expected.txt` in it is what is told. `GOLDEN=write` writes
+//! Each deployment is a directory of `tests/migrate`, and its `expected.txt` is the report. `GOLDEN=write` writes
 //! these anew, to be read before they are committed.
 
 mod limitador;
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// The deployments, what tells of their variables, where their rules are, and the exit code.
+/// The deployments, the source of their variables, the folder of their rules, and the exit code.
 const DEPLOYMENTS: [(&str, &str, Option<&str>, i32); 9] = [
     ("compose", "--manifest=compose/compose.yaml", Some("config"), 0),
     ("istio", "--manifest=istio/deployment.yaml", Some("config"), 0),
@@ -64,7 +64,7 @@ fn the_report_of_each_deployment_is_as_expected() {
         assert_eq!(told, expected, "{name}");
         assert_eq!(output.status.code(), Some(code), "{name}");
         for secret in ["sesame", "open%40"] {
-            assert!(!told.contains(secret), "{name} tells a secret");
+            assert!(!told.contains(secret), "{name} reveals a secret");
         }
     }
 }
@@ -172,9 +172,9 @@ fn an_unreadable_input_is_reported_in_one_line() {
 }
 
 /// On a machine that is busy with tests, Redis may take its time.
-const PATIENT: &str = "--store-timeout=5s";
+const LONG_STORE_TIMEOUT: &str = "--store-timeout=5s";
 
-/// How the rules of the compose deployment answer a request, and what remains.
+/// The responses of the compose deployment's rules to a request, and the remaining quota.
 fn ask(tollgate: &Tollgate, key: &str, value: &str) -> (u16, Value) {
     let entries = json!([{ "key": key, "value": value }]);
     let body = json!({ "domain": "shop", "descriptors": [{ "entries": entries }] });
@@ -214,14 +214,14 @@ fn an_instance_with_the_printed_flags_continues_the_counters_of_one_with_the_env
     let by_environment = {
         let mut command = command();
         command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
-        let tollgate = Tollgate::spawn_by(command, &rules, &[PATIENT]);
+        let tollgate = Tollgate::spawn_by(command, &rules, &[LONG_STORE_TIMEOUT]);
         tollgate.wait_until_ready();
         tollgate
     };
     let by_flags = {
         let mut command = command();
         command.env_clear();
-        let flags: Vec<&str> = flags.iter().map(|flag| &**flag).chain([PATIENT]).collect();
+        let flags: Vec<&str> = flags.iter().map(|flag| &**flag).chain([LONG_STORE_TIMEOUT]).collect();
         let tollgate = Tollgate::spawn_at(free_port(), command, Path::new(&rules), &flags);
         tollgate.wait_until_ready();
         tollgate

@@ -1,4 +1,4 @@
-//! The reference's ports and paths, and the signals that it hears.
+//! The reference's ports, paths and signals.
 
 use tonic::transport::Endpoint;
 use tonic_health::pb::{

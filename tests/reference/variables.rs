@@ -26,7 +26,7 @@ fn every_variable_of_the_reference_is_known_with_its_default() {
     assert_eq!(known.collect::<BTreeMap<_, _>>(), found());
 }
 
-/// Where the help tells of a flag.
+/// The line of the help that describes a flag.
 fn told_of<'a>(help: &'a str, flag: &str) -> Option<&'a str> {
     let begins = [format!("\n      --{flag} "), format!("\n      --{flag}[")];
     let (_, rest) = begins.iter().find_map(|begin| help.split_once(begin))?;

@@ -46,7 +46,7 @@ async fn a_dead_seed_does_not_matter_and_no_seed_at_all_is_an_error() {
 
     let settings = settings("redis+cluster://127.0.0.1:1,127.0.0.1:2");
     let store = RedisStore::open(&settings).expect("valid settings");
-    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("there is nobody");
+    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("there is no server");
     assert!(matches!(error, StoreError::Unreachable(_)), "{error}");
 }
 
@@ -109,7 +109,7 @@ async fn failovers_are_followed_with_minimal_permissions() {
     cluster.begin_move(slot, 0, 2);
     cluster.end_move(slot, 0, 2);
 
-    // Whoever asks a node that is silent waits for his time-out.
+    // A call to a silent node waits for its timeout.
     let brief = RedisSettings {
         timeout: Duration::from_millis(300),
         key_prefix: "guarded:".into(),

@@ -26,11 +26,11 @@ type Script = dyn Fn(usize) -> Option<String> + Send + Sync;
 /// A node that claims every slot.
 struct Node {
     port: u16,
-    /// How often it was told to evaluate the script.
+    /// The number of script evaluations.
     evaluated: Arc<AtomicUsize>,
-    /// How often it was asked for the slots.
+    /// The number of slot requests.
     asked: Arc<AtomicUsize>,
-    /// How many connections there are.
+    /// The number of open connections.
     clients: Arc<AtomicUsize>,
 }
 
@@ -240,7 +240,7 @@ async fn the_script_is_loaded_before_the_first_call() {
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
 }
 
-/// What is logged on this thread, where a test's tasks are.
+/// The log of this thread, which runs the test's tasks.
 #[derive(Clone, Default)]
 pub(super) struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -253,7 +253,7 @@ impl Lines {
         (lines, tracing::subscriber::set_default(subscriber))
     }
 
-    /// How many there are with a text.
+    /// The number of lines with a text.
     pub(super) fn count(&self, text: &str) -> usize {
         self.text().matches(text).count()
     }

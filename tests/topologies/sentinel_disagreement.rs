@@ -17,7 +17,7 @@ use super::{
 };
 use crate::support::redis::{Redis, settings};
 
-/// What a sentinel says: the master's port, and the epoch if the user may know it; or nothing at all.
+/// The reply of a sentinel: the master's port, and the epoch if the user may read it; or nothing at all.
 type Word = Option<(u16, Option<u64>)>;
 
 struct Sentinel {
@@ -76,7 +76,7 @@ fn url(sentinels: &[Sentinel]) -> String {
     format!("redis+sentinel://{}/main", each.join(","))
 }
 
-/// How many keys a server has.
+/// The number of keys of a server.
 fn keys(server: &Redis) -> usize {
     redis::cmd("DBSIZE").query(&mut server.connect()).expect("a number")
 }
@@ -128,7 +128,7 @@ async fn a_working_master_is_not_left_for_an_unreachable_address() {
     // Even if it is the latest word.
     sentinels[1].say(1, Some(9));
     goes_on(&store).await;
-    // And a server that is no master is none.
+    // A replica is not accepted as a master.
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
     sentinels[1].say(replica.port(), Some(10));
     goes_on(&store).await;

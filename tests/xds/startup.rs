@@ -1,4 +1,4 @@
-//! Starts: before there are rules, before there is a control plane, and with one that says nothing.
+//! Startup: before there are rules, before there is a control plane, and with one that sends nothing.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -77,7 +77,7 @@ async fn a_control_plane_that_sends_nothing_has_no_rules() {
 
 #[test]
 fn a_hanging_control_plane_differs_from_one_without_rules() {
-    // Its kernel takes connections, and nobody else does.
+    // The kernel accepts connections, but no process does.
     let hanging = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let url = format!("http://{}", hanging.local_addr().expect("an address"));
     let flags =

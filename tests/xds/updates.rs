@@ -1,4 +1,4 @@
-//! What is sent while all is well, and what is sent and can't be used.
+//! Valid updates, and invalid ones.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tollgate::proto::ratelimit::config::ratelimit::v3::{RateLimitConfig, RateLim
 
 use super::{
     Asking,
-    control_plane::{ControlPlane, SOON, TYPE_URL, any, config},
+    control_plane::{ControlPlane, EVENT_TIMEOUT, TYPE_URL, any, config},
 };
 use crate::support::{http, tollgate::Client};
 
@@ -15,7 +15,7 @@ use crate::support::{http, tollgate::Client};
 async fn wait_until_it_passes(client: &mut Client, passes: bool) -> Duration {
     let begun = Instant::now();
     while client.passes("web", &[("key", "a")]).await != passes {
-        assert!(begun.elapsed() < SOON, "what was pushed is not enforced");
+        assert!(begun.elapsed() < EVENT_TIMEOUT, "what was pushed is not enforced");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     begun.elapsed()
