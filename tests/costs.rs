@@ -1,4 +1,4 @@
-//! Cost of counters in Redis, as documented: bytes, and processor time for each decision.
+//! Cost of counters in Redis, as docs/concepts/algorithms.md states: bytes, and processor time for each decision.
 //!
 //! Prints tables; only the bytes are checked, since they do not depend on the machine:
 //! `cargo test --release --test integration -- --ignored --nocapture costs::`

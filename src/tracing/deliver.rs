@@ -16,12 +16,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::metrics;
 use super::{
     record::Record,
     traces::{LAST, TracesError},
 };
 use crate::{
-    metrics,
     panics::{self, CancelOnPanic},
     settings::TraceSettings,
 };
@@ -162,8 +162,8 @@ impl Delivery {
         let delivered = timeout(PATIENCE, self.exporter.export(spans)).await;
         let delivered = delivered.unwrap_or(Err(OTelSdkError::Timeout(PATIENCE)));
         match delivered {
-            Ok(()) => metrics::trace_spans_delivered(count),
-            Err(_) => metrics::trace_spans_dropped(count),
+            Ok(()) => metrics::spans_delivered(count as u64),
+            Err(_) => metrics::spans_dropped(count as u64),
         }
         // Told when it begins and when it ends, and not for each message.
         match (&delivered, self.is_failing) {

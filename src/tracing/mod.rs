@@ -8,6 +8,7 @@
 mod context;
 mod deliver;
 mod log;
+pub mod metrics;
 mod record;
 mod span;
 mod traces;

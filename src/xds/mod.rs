@@ -17,6 +17,7 @@
 mod backoff;
 mod client;
 mod connect;
+pub(crate) mod metrics;
 mod outage;
 mod push;
 mod raw;

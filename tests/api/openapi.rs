@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use super::{Admin, limit};
 use crate::{
-    readme::block,
+    docs::block,
     support::tollgate::{Tollgate, project, rules},
 };
 

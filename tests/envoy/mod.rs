@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    readme,
+    docs,
     support::{
         certificates::Authority,
         envoy::Envoy,
@@ -170,7 +170,7 @@ fn envoy_presents_its_certificate_as_documented() {
             "--grpc-tls-client-san=spiffe://mesh/ns/edge/sa/envoy",
         ],
     );
-    let shown = readme::block("yaml envoy tls");
+    let shown = docs::block("yaml envoy tls");
     let moved = shown.replace("/etc/envoy/tls", &client.path().display().to_string());
     assert_ne!(shown, moved);
     let envoy = Envoy::edge_with(tollgate.grpc_port, &moved);

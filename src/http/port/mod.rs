@@ -30,7 +30,7 @@ use tonic::codegen::Service as _;
 
 use super::write_deadline::WriteDeadline;
 use crate::{
-    net::{accept_limit::Gate, bind, stall_timeout::Guarded, tls::Tls},
+    net::{accept_limit::AcceptLimit, bind, stall_timeout::StallTimeout, tls::Tls},
     panics::{CatchUnwind, Panicked},
     settings::Port,
 };
@@ -38,9 +38,9 @@ use crate::{
 /// Maximum bytes of a request's head and of a buffered part of its body.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Limits of a port's connections.
+/// ConnectionLimits of a port's connections.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct ConnectionLimits {
     /// Maximum number of open connections; further ones are closed.
     connections: usize,
     /// Timeout of the TLS handshake, and of the first request's head.
@@ -56,7 +56,7 @@ pub(crate) struct Limits {
     stall: Duration,
 }
 
-impl Limits {
+impl ConnectionLimits {
     /// The default limits, with this handshake timeout.
     pub(crate) const fn new(handshake: Duration) -> Self {
         Self {
@@ -76,7 +76,7 @@ pub(crate) struct HttpPort {
     port: Port,
     listener: TcpListener,
     tls: Option<Tls>,
-    limits: Limits,
+    limits: ConnectionLimits,
 }
 
 impl HttpPort {
@@ -85,7 +85,7 @@ impl HttpPort {
         port: Port,
         address: SocketAddr,
         tls: Option<Tls>,
-        limits: Limits,
+        limits: ConnectionLimits,
     ) -> io::Result<Self> {
         let listener = bind::listen(address).await?;
         Ok(Self { port, listener, tls, limits })
@@ -105,7 +105,7 @@ impl HttpPort {
             .max_buf_size(BUFFER_BYTES);
         let (tls, limits) = (self.tls, self.limits);
         let connections = Arc::new(ConnectionHandler { http1, router, tls, limits, stop: stop.clone() });
-        let mut gate = Gate::new(self.port, limits.connections);
+        let mut accept_limit = AcceptLimit::new(self.port, limits.connections);
         let mut open = JoinSet::new();
         loop {
             let accepted = select! {
@@ -115,11 +115,11 @@ impl HttpPort {
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _)) if gate.admits(open.len()) => {
+                Ok((stream, _)) if accept_limit.admits(open.len()) => {
                     open.spawn(CatchUnwind::new(Arc::clone(&connections).serve(stream)));
                 }
                 Ok(_) => {}
-                Err(error) => gate.failed(&error).await,
+                Err(error) => accept_limit.accept_failed(&error).await,
             }
         }
         drop(self.listener);
@@ -132,7 +132,7 @@ struct ConnectionHandler {
     http1: http1::Builder,
     router: Router,
     tls: Option<Tls>,
-    limits: Limits,
+    limits: ConnectionLimits,
     stop: CancellationToken,
 }
 
@@ -157,7 +157,7 @@ impl ConnectionHandler {
             timeout: self.limits.request,
             first_request: first_request.clone(),
         };
-        let io = TokioIo::new(Guarded::new(io, self.limits.stall));
+        let io = TokioIo::new(StallTimeout::new(io, self.limits.stall));
         let mut connection = pin!(self.http1.serve_connection(io, requests));
         let ended = select! {
             biased;
