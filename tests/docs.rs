@@ -20,7 +20,7 @@ use tollgate::{
 };
 
 use crate::{
-    architecture::{crate_sources, files_below},
+    architecture::files_below,
     deploy::manifests,
     support::{
         envoy::Envoy,
@@ -629,17 +629,11 @@ fn every_algorithm_is_in_the_tables_that_compare_them() {
 
 #[test]
 fn every_metric_is_in_its_table_and_no_other() {
-    let mut known = BTreeSet::new();
-    let roots = crate_sources().into_iter().map(|(_, root)| root);
-    for file in
-        roots.flat_map(|root| files_below(&root)).filter(|file| file.extension() == Some("rs".as_ref()))
-    {
-        let text = fs::read_to_string(file).expect("a text");
-        let literals = text.split("\"tollgate_").skip(1).filter_map(|rest| rest.split('"').next());
-        // A sample with labels, as a test has it, is no name.
-        let names = literals.filter(|rest| rest.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
-        known.extend(names.map(|rest| format!("tollgate_{rest}")));
-    }
+    let output = command().args(["docs", "metrics"]).output().expect("it runs");
+    let generated = String::from_utf8(output.stdout).expect("a text");
+    let names = rows(&generated).into_iter().flat_map(|row| quoted(row[0], '`'));
+    let known: BTreeSet<String> = names.filter(|name| name.starts_with("tollgate_")).collect();
+    assert!(known.len() > 50, "{known:?}");
     let table = page("docs/reference/metrics.md").text;
     let mut listed: Vec<String> = rows(&table).into_iter().flat_map(|row| quoted(row[0], '`')).collect();
     listed.sort();
