@@ -12,8 +12,7 @@ use super::{
 };
 use crate::metrics::Names;
 
-/// Settings of the process. The flags, the values and their resolution are all here: another one needs this file and its
-/// use.
+/// Settings of the process, passed down whole: a new setting changes this file and its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessSettings {
     /// Time that a client has for its TLS handshake; then for the HTTP/2 preface and for the rest of each gRPC call that
