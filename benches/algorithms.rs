@@ -28,8 +28,8 @@ fn decide(bencher: Bencher<'_, '_>, algorithm: Algorithm, step: Duration) {
         now = now.plus(step);
         let (hits, charging) = (black_box(Hits::ONE), Charging::EachForItself);
         let admitted = policy.apply(&mut state, now, hits, charging);
-        let standing = policy.standing(&state, now, hits);
-        policy.verdict(standing, now, hits, admitted, charging)
+        let summary = policy.summary(&state, now, hits);
+        policy.verdict(summary, now, hits, admitted, charging)
     };
     for _ in 0..200 {
         once();

@@ -24,8 +24,8 @@ use tollgate::{
     quota::{Quota, Window},
     store::{
         MemoryStore,
-        call::{Ask, Call},
         key::CellKey,
+        request::{Check, TagRequest},
     },
 };
 
@@ -47,8 +47,8 @@ fn hit(store: &MemoryStore, client: u64, longer: usize, window: u32) {
     let quota = Quota { limit: 100, window: Window::from_seconds(window).unwrap() };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).unwrap();
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
-    store.decide(&Call::new(Charging::EachForItself, key, ask));
+    let ask = Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
+    store.decide(&TagRequest::new(Charging::EachForItself, key, ask));
 }
 
 /// Resident bytes of this process.

@@ -9,20 +9,20 @@ use tollgate::{
     quota::{Quota, Unit, Window},
     store::{
         MemoryStore,
-        call::{Ask, Call},
         key::CellKey,
+        request::{Check, TagRequest},
     },
 };
 
-fn calls(count: usize) -> Vec<Call> {
+fn calls(count: usize) -> Vec<TagRequest> {
     let quota = Quota { limit: u32::MAX, window: Window::of(Unit::Hour) };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
+    let ask = Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
     let call = |at: usize| {
         let value = format!("client-{at}");
         let key = CellKey::open("edge", [Entry { key: "api_key", value: &value }].into_iter());
-        Call::new(Charging::EachForItself, key, ask)
+        TagRequest::new(Charging::EachForItself, key, ask)
     };
     (0..count).map(call).collect()
 }

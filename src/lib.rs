@@ -44,14 +44,11 @@ pub mod readiness;
 pub mod grpc;
 pub mod http;
 pub mod settings;
-pub mod check;
-pub mod explain;
 pub mod cli;
-pub mod load;
-pub mod client;
 pub mod metrics;
+pub mod legacy_stats;
 pub mod statsd;
-pub mod telemetry;
+pub mod tracing;
 pub mod bootstrap;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

@@ -9,11 +9,9 @@ use std::{
 use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
 use tollgate::{
-    bootstrap, check,
-    cli::{docs, migrate},
-    client, explain, load,
+    bootstrap,
+    cli::{admin_client, check, docs, explain, migrate},
     settings::{self, Command, Settings},
-    telemetry,
 };
 
 #[global_allocator]
@@ -27,10 +25,12 @@ fn main() -> ExitCode {
         Ok(Command::Migrate(settings)) => {
             ended(&migrate::run(&settings, &mut io::stdout(), &mut io::stderr()))
         }
-        Ok(Command::Load(settings)) => ended(&load::run(&settings, &mut io::stdout(), &mut io::stderr())),
+        Ok(Command::Load(settings)) => {
+            ended(&tollgate_load::run(&settings, &mut io::stdout(), &mut io::stderr()))
+        }
         Ok(Command::Docs(page)) => ended(&docs::run(page, &mut io::stdout())),
         Ok(Command::Operate(settings)) => {
-            ended(&client::run(&settings, &mut io::stdout(), &mut io::stderr()))
+            ended(&admin_client::run(&settings, &mut io::stdout(), &mut io::stderr()))
         }
         Err(error) => {
             error.print();
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 
 /// Exits with 0 after an orderly stop, else as [`bootstrap::RunError`] says.
 fn serve(settings: Settings) -> ExitCode {
-    if let Err(error) = telemetry::install(settings.process.log) {
+    if let Err(error) = tollgate::tracing::install(settings.process.log) {
         // There is no other way to tell.
         let _ = writeln!(io::stderr(), "cannot log: {error}");
         return ExitCode::FAILURE;

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use redis::Commands as _;
 use tollgate::{
-    algorithm::{Algorithm, Wish},
+    algorithm::{Algorithm, Prefetch},
     descriptor::Hits,
     store::{
         StoreError,
-        call::Call,
         redis::{Outcome, Run},
+        request::TagRequest,
     },
 };
 
@@ -18,11 +18,11 @@ use crate::support::{
     stores::{call, policy},
 };
 
-fn charge(name: &str, algorithm: Algorithm, seconds: u32) -> Call {
+fn charge(name: &str, algorithm: Algorithm, seconds: u32) -> TagRequest {
     call(name, &[(0, policy(algorithm, 1_000, seconds), Hits::ONE)])
 }
 
-fn key(call: &Call) -> Vec<u8> {
+fn key(call: &TagRequest) -> Vec<u8> {
     call.cells[0].key.as_bytes().to_vec()
 }
 
@@ -85,7 +85,7 @@ async fn two_runs_of_one_key_see_each_other() {
 }
 
 /// Milliseconds until a key ends.
-fn ttl(redis: &Redis, call: &Call) -> i64 {
+fn ttl(redis: &Redis, call: &TagRequest) -> i64 {
     redis.connect().pttl(key(call)).expect("an answer")
 }
 
@@ -137,9 +137,9 @@ async fn an_end_that_changes_changes_the_expiry() {
     store.decide(&bucket(Hits::refund(30))).await.expect("it is decided");
     assert!((8_000..=11_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));
     // What is reserved counts too.
-    let wish = Wish { most: 30, share: u16::MAX, hold_millis: 100 };
+    let wish = Prefetch { most: 30, share: u16::MAX, hold_millis: 100 };
     let charge = bucket(Hits::ONE);
-    let run = Run { call: &charge, times: 1, wishes: &[wish] };
+    let run = Run { call: &charge, times: 1, prefetches: &[wish] };
     let outcomes = store.decide_runs(&[run]).await.expect("it is decided");
     assert_eq!(outcomes[0].as_ref().expect("it is decided").reserved[..], [30]);
     assert!((38_000..=42_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));
@@ -151,7 +151,7 @@ async fn an_end_that_changes_changes_the_expiry() {
     assert_eq!(ttl(&redis, &second), -2);
 }
 
-fn charge_for(seconds: u32) -> Call {
+fn charge_for(seconds: u32) -> TagRequest {
     charge("short", Algorithm::FixedWindow, seconds)
 }
 

@@ -16,9 +16,9 @@ use tollgate::{
     quota::{Quota, Window},
     store::{
         RedisStore,
-        call::{Ask, Call, Cell},
         key::CellKey,
         redis::{Run, ScriptClock},
+        request::{Cell, Check, TagRequest},
     },
 };
 
@@ -55,14 +55,14 @@ fn charge(algorithm: Algorithm, hits: u32) -> Hits {
 }
 
 /// A client's request, which asks for the same of so many counters.
-fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> Call {
+fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> TagRequest {
     let algorithm = policy.algorithm();
     let entry = Entry { key: "api_key", value: &client_id(client) };
     let mut key = CellKey::open("edge", [entry].into_iter());
     if algorithm.has_own_key() {
         key = key.alone(RecordId::numbered(0, algorithm));
     }
-    let ask = |descriptor: u8| Ask {
+    let ask = |descriptor: u8| Check {
         descriptor: usize::from(descriptor),
         record: RecordId::numbered(descriptor, algorithm),
         policy,
@@ -70,12 +70,12 @@ fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> Call {
         vetoes: true,
         sync: SyncMode::Strict,
     };
-    let cell = Cell { key, asks: (0..counters).map(ask).collect() };
-    Call { cells: SmallVec::from_iter([cell]), charging: Charging::EachForItself }
+    let cell = Cell { key, checks: (0..counters).map(ask).collect() };
+    TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::EachForItself }
 }
 
 /// Has every call decided, many at a time, and checks what became of each of its asks.
-async fn decide(store: &RedisStore, calls: impl Iterator<Item = Call>, admitted: bool) {
+async fn decide(store: &RedisStore, calls: impl Iterator<Item = TagRequest>, admitted: bool) {
     let decisions = calls.map(|call| async move { store.decide(&call).await });
     let mut decisions = stream::iter(decisions).buffer_unordered(IN_FLIGHT);
     while let Some(verdicts) = decisions.next().await {
@@ -225,7 +225,7 @@ impl Decisions {
         (0..CLIENTS).map(move |number| first + (number * 7_919) % CLIENTS)
     }
 
-    fn calls(&self, hits: impl Fn() -> Hits) -> impl Iterator<Item = Call> {
+    fn calls(&self, hits: impl Fn() -> Hits) -> impl Iterator<Item = TagRequest> {
         let policy = hourly(self.algorithm, self.limit);
         self.clients().map(move |client| request(client, self.counters, policy, hits()))
     }
@@ -259,7 +259,8 @@ impl Together {
         let calls: Vec<_> =
             (0..CLIENTS).map(|number| request(client(number), self.counters, policy, Hits::ONE)).collect();
         decide(store, calls.iter().cloned(), true).await;
-        let runs: Vec<_> = calls.iter().map(|call| Run { call, times: self.times, wishes: &[] }).collect();
+        let runs: Vec<_> =
+            calls.iter().map(|call| Run { call, times: self.times, prefetches: &[] }).collect();
         let before = processor_time(redis);
         let decisions = runs.chunks(self.runs).map(|runs| store.decide_runs(runs));
         let mut decisions = stream::iter(decisions).buffer_unordered(IN_FLIGHT / self.runs);

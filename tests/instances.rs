@@ -184,9 +184,9 @@ async fn records_of_an_algorithm_that_is_not_known_are_kept_as_they_are() {
     let redis = Redis::start();
     let subject = Subject::Redis(redis.store());
     let policy = policy(Algorithm::FixedWindow, 10, 3_600);
-    let mut asks: Vec<_> = (0..16).map(|number| (number, policy, Hits::ONE)).collect();
-    asks[1].1 = crate::support::stores::policy(Algorithm::SlidingWindow, 10, 3_600);
-    subject.decide(at(0), &call("a", &asks)).await;
+    let mut checks: Vec<_> = (0..16).map(|number| (number, policy, Hits::ONE)).collect();
+    checks[1].1 = crate::support::stores::policy(Algorithm::SlidingWindow, 10, 3_600);
+    subject.decide(at(0), &call("a", &checks)).await;
     let mut cell: Vec<u8> =
         redis::cmd("GET").arg("{test|name=a}").query(&mut redis.connect()).expect("a cell");
     // The kinds of two records become 7 and 10, of two words and of three; a seventeenth has the cell searched.
@@ -214,8 +214,8 @@ async fn the_commands_that_readme_names_suffice_for_every_algorithm() {
         let policy = policy(algorithm, 2, 60);
         let undo = Hits::Undo { amount: one, made_at: at(60_000_000) };
         // Charged, denied, given back in every way; then a clock that steps back, and a window that is over.
-        let asks = [Hits::Acquire { amount: one, lease }, Hits::ONE, Hits::ONE, Hits::refund(1), undo];
-        for (hits, seconds) in asks.into_iter().chain([Hits::Release(lease), Hits::ONE]).zip([60; 7]) {
+        let checks = [Hits::Acquire { amount: one, lease }, Hits::ONE, Hits::ONE, Hits::refund(1), undo];
+        for (hits, seconds) in checks.into_iter().chain([Hits::Release(lease), Hits::ONE]).zip([60; 7]) {
             subject.decide_one(at(seconds * 1_000_000), algorithm.name(), policy, hits).await;
         }
         for seconds in [30, 600] {

@@ -114,7 +114,7 @@ fn a_signal_during_the_start_ends_it() {
     tollgate.signal("TERM");
     assert_eq!(tollgate.wait(), Some(0));
     let text = fs::read_to_string(log.path()).expect("readable");
-    assert!(text.contains("SIGTERM") && !text.contains("listens"), "{text}");
+    assert!(text.contains("SIGTERM") && !text.contains("tollgate started"), "{text}");
 }
 
 /// A port that is in use, a token that is none, and a port that anyone could ask.

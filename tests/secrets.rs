@@ -75,7 +75,7 @@ impl Watched {
         self.process.signal("TERM");
         assert_eq!(self.process.0.wait().expect("it was started").code(), Some(0));
         let output = fs::read_to_string(self.directory.path().join("output")).expect("a text");
-        assert!(output.contains("listens"), "{output}");
+        assert!(output.contains("tollgate started"), "{output}");
         all + &output
     }
 }

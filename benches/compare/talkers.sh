@@ -35,6 +35,7 @@ measure_talkers() {
 
 report_talkers() {
     printf '## Top talkers\n\nCPU time per decision of one worker and all other threads of the process, with'
+    # shellcheck disable=SC2016 # Backquotes of Markdown.
     printf ' `--top-talkers=true` and `false`. The ratio\nis the median of those within one round.\n\n'
     awk -v target=$TALKERS_TARGET -f benches/compare/median.awk -f benches/compare/talkers.awk "$work/talkers"
 }

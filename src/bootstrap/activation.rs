@@ -1,4 +1,4 @@
-//! How versions of the configuration take effect.
+//! Activation of rules: one swap for every valid version, whatever its source.
 
 use std::{fmt::Display, path::PathBuf, sync::Arc, thread, time::Duration};
 
@@ -7,159 +7,158 @@ use tokio::task::spawn_blocking;
 use crate::{
     clock::Clock,
     config::{self, Fingerprint, LoadError, Loaded},
+    control::metrics,
     control::{RulesStatus, Version, bounds::shortened},
-    metrics,
+    limiter::ActiveRules,
     readiness::{Phase, Readiness},
-    rules::Snapshot,
     settings::RulesSettings,
     xds::Refused,
 };
 
-/// Between two looks for whether requests still use the rules before.
-const LOOK: Duration = Duration::from_millis(20);
-/// Looks for that. What is used for longer is kept until the next version comes.
-const LOOKS: usize = 50;
+/// Interval of the polls for requests that still use the previous rules.
+const RELEASE_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Number of those polls. Rules in use for longer are kept until the next version is activated.
+const RELEASE_POLLS: usize = 50;
 
-/// Puts good versions in force, and keeps the old one when the new one is bad.
+/// Activates valid rules, and keeps the active ones when new ones are invalid.
 #[derive(Clone, Debug)]
-pub(super) struct Reloader {
-    pub(super) rules: Arc<Snapshot>,
+pub(super) struct Activator {
+    pub(super) rules: Arc<ActiveRules>,
     pub(super) readiness: Readiness,
     pub(super) status: RulesStatus,
     directory: PathBuf,
 }
 
-impl Reloader {
+impl Activator {
     pub(super) fn new(readiness: Readiness, settings: &RulesSettings) -> Self {
         let status = RulesStatus::default();
         status.update(|state| state.source = settings.source);
         Self { rules: Arc::default(), readiness, status, directory: settings.directory.clone() }
     }
 
-    /// Loads the first version of a directory, and says which one that was. A bad one is an error unless the settings
-    /// say otherwise.
-    pub(super) fn load_first(&self, settings: &RulesSettings) -> Result<Fingerprint, LoadError> {
+    /// Loads and activates the rules of a directory at startup, and returns their fingerprint. Invalid rules are an error
+    /// unless the settings allow starting without.
+    pub(super) fn load_directory(&self, settings: &RulesSettings) -> Result<Fingerprint, LoadError> {
         let loaded = config::load(&self.directory, &settings.options);
         metrics::config_load(loaded.is_ok());
         match loaded {
             Ok(loaded) => {
                 let fingerprint = loaded.fingerprint;
-                self.put_in_force(loaded, None, &self.directory.display());
+                self.activate(loaded, None, &self.directory.display());
                 Ok(fingerprint)
             }
             Err(error) if settings.start_without_rules => {
-                tracing::error!("not ready, for want of valid rules:\n{error}");
-                self.refuse(&error);
+                tracing::error!(%error, "not ready: no valid rules");
+                self.record_problem(&error);
                 Ok(error.fingerprint())
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Takes what the watcher found in the directory and loaded in the background, on a thread that may wait.
-    pub(super) fn take(&self, loaded: Result<Loaded, LoadError>) {
+    /// Activates rules that the directory watcher loaded. Blocks; not for async threads.
+    pub(super) fn activate_changed(&self, loaded: Result<Loaded, LoadError>) {
         metrics::config_load(loaded.is_ok());
         match loaded {
             Ok(loaded) => {
-                let rules = self.put_in_force(loaded, None, &self.directory.display());
-                tracing::info!(rules, "loaded the changed rules from {}", self.directory.display());
-                self.drop_rules_before();
+                let rules = self.activate(loaded, None, &self.directory.display());
+                tracing::info!(rules, directory = %self.directory.display(), "changed rules active");
+                self.release_previous();
             }
             Err(error) => {
-                tracing::error!("the changed rules are not used, {}:\n{error}", self.what_stays());
-                self.refuse(&error);
+                tracing::error!(%error, keeping = self.active_rules(), "changed rules are invalid");
+                self.record_problem(&error);
             }
         }
     }
 
-    /// Takes a version that became current in the store, on a thread that may wait. Who follows the store tells why a
-    /// bad one is not in force.
-    pub(super) fn take_version(&self, loaded: Result<Loaded, LoadError>, version: &Version) {
+    /// Activates a version that became current in the control store. Blocks; not for async threads. The caller records the
+    /// problem of an invalid version in the status.
+    pub(super) fn activate_version(&self, loaded: Result<Loaded, LoadError>, version: &Version) {
         metrics::config_load(loaded.is_ok());
         let Version { number, author, .. } = version;
         match loaded {
             Ok(loaded) => {
-                let rules = self.put_in_force(loaded, Some(*number), &format_args!("version {number}"));
-                tracing::info!(rules, %author, "version {number} of the rules is in force");
-                self.drop_rules_before_later();
+                let rules = self.activate(loaded, Some(*number), &format_args!("version {number}"));
+                tracing::info!(rules, version = number, %author, "rules version active");
+                self.release_previous_in_background();
             }
             Err(error) => {
-                let stays = self.what_stays();
-                tracing::error!(%author, "version {number} of the rules is not used, {stays}:\n{error}");
+                let keeping = self.active_rules();
+                tracing::error!(%error, version = number, %author, keeping, "rules version is invalid");
             }
         }
     }
 
-    /// Takes what the control plane sent, on a thread that may wait.
-    pub(super) fn take_pushed(&self, pushed: Result<Loaded, Refused>) {
+    /// Activates rules from the xDS control plane. Blocks; not for async threads.
+    pub(super) fn activate_pushed(&self, pushed: Result<Loaded, Refused>) {
         metrics::config_load(pushed.is_ok());
         match pushed {
             Ok(loaded) => {
                 let before = self.rules.load().map_or(0, |rules| rules.rule_count());
-                match self.put_in_force(loaded, None, &"what the control plane sent") {
+                match self.activate(loaded, None, &"the xDS control plane") {
                     0 if before > 0 => {
-                        tracing::warn!("the control plane sent no rules: the {before} before are gone");
+                        tracing::warn!(removed = before, "control plane removed all rules");
                     }
-                    rules => tracing::info!(rules, "the rules that the control plane sent are in force"),
+                    rules => tracing::info!(rules, "rules of the control plane active"),
                 }
-                self.drop_rules_before_later();
+                self.release_previous_in_background();
             }
             Err(error) => {
-                tracing::error!("what the control plane sent is not used, {}:\n{error}", self.what_stays());
-                self.refuse(&error);
+                tracing::error!(%error, keeping = self.active_rules(), "control plane sent invalid rules");
+                self.record_problem(&error);
             }
         }
     }
 
-    /// Takes note that the control plane is there and sends nothing: unless they have to be waited for, there are no
-    /// rules then.
-    pub(super) fn take_silence(&self, waits: bool) {
+    /// Handles a control plane that is connected and sends no rules: unless rules are `required`, the process becomes ready
+    /// without.
+    pub(super) fn handle_empty_control_plane(&self, required: bool) {
         if self.rules.load().is_none() && self.readiness.phase() == Phase::Starting {
-            tracing::warn!(
-                "the control plane is there and sends nothing: it seems to have no rules for this node"
-            );
-            if !waits {
+            tracing::warn!("control plane sent no rules for this node");
+            if !required {
                 self.readiness.rules_loaded();
             }
         }
     }
 
-    fn what_stays(&self) -> &'static str {
+    /// Log value: the rules that stay active after a rejected change.
+    fn active_rules(&self) -> &'static str {
         match self.rules.load() {
-            Some(_) => "the old ones stay in force",
-            None => "there are none yet",
+            Some(_) => "previous rules",
+            None => "no rules",
         }
     }
 
-    fn refuse(&self, error: &dyn Display) {
+    fn record_problem(&self, error: &dyn Display) {
         let problem = shortened(error.to_string());
         self.status.update(|state| state.problem = Some(problem.clone()));
     }
 
-    /// The same for what comes next not to wait for it.
-    fn drop_rules_before_later(&self) {
-        let reloader = self.clone();
-        spawn_blocking(move || reloader.drop_rules_before());
+    /// Frees the previous rules on another thread, so that the next activation does not wait.
+    fn release_previous_in_background(&self) {
+        let activator = self.clone();
+        spawn_blocking(move || activator.release_previous());
     }
 
-    /// Gives the memory of the rules before back, so that no two versions are held for long.
-    fn drop_rules_before(&self) {
-        for _ in 0..LOOKS {
+    /// Frees the previous rules once unused, so that two versions are not held in memory for long.
+    fn release_previous(&self) {
+        for _ in 0..RELEASE_POLLS {
             if self.rules.drop_unused() {
                 return;
             }
-            thread::sleep(LOOK);
+            thread::sleep(RELEASE_POLL_INTERVAL);
         }
     }
 
-    /// Puts rules from `place` in force, and says how many there are now.
-    fn put_in_force(&self, loaded: Loaded, version: Option<u64>, place: &dyn Display) -> usize {
+    /// Activates rules from `origin`, and returns their number.
+    fn activate(&self, loaded: Loaded, version: Option<u64>, origin: &dyn Display) -> usize {
         if !loaded.warnings.problems().is_empty() {
-            tracing::warn!("the rules in {place} look odd:\n{}", loaded.warnings);
+            tracing::warn!(%origin, warnings = %loaded.warnings, "suspicious rules");
         }
         let rules = Arc::new(loaded.rules);
         let count = rules.rules().count();
-        metrics::rules_in_force(rules.domains().count(), count);
+        metrics::active_rules(rules.domains().count(), count);
         self.rules.replace(rules);
         let (fingerprint, since_ms) =
             (loaded.fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);
@@ -179,7 +178,7 @@ mod tests {
     use crate::control::RulesSource;
 
     #[test]
-    fn a_bad_version_leaves_the_good_one_in_force() {
+    fn invalid_rules_leave_the_valid_ones_active() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("rules.yaml");
         let settings = RulesSettings {
@@ -190,20 +189,20 @@ mod tests {
             options: config::Options::default(),
             start_without_rules: false,
         };
-        let reloader = Reloader::new(Readiness::new(), &settings);
+        let activator = Activator::new(Readiness::new(), &settings);
 
         std::fs::write(&file, "domain: [").expect("written");
-        assert!(reloader.load_first(&settings).is_err());
-        assert_eq!(reloader.readiness.phase(), Phase::Starting);
+        assert!(activator.load_directory(&settings).is_err());
+        assert_eq!(activator.readiness.phase(), Phase::Starting);
 
         std::fs::write(&file, "domain: web\ndescriptors: []\n").expect("written");
-        reloader.take(config::load(directory.path(), &settings.options));
-        let good = reloader.rules.load().expect("in force");
-        assert_eq!(reloader.readiness.phase(), Phase::Ready);
+        activator.activate_changed(config::load(directory.path(), &settings.options));
+        let good = activator.rules.load().expect("active");
+        assert_eq!(activator.readiness.phase(), Phase::Ready);
 
         std::fs::write(&file, "domain: [").expect("written");
-        reloader.take(config::load(directory.path(), &settings.options));
-        assert!(Arc::ptr_eq(&reloader.rules.load().expect("in force"), &good));
-        assert_eq!(reloader.readiness.phase(), Phase::Ready);
+        activator.activate_changed(config::load(directory.path(), &settings.options));
+        assert!(Arc::ptr_eq(&activator.rules.load().expect("active"), &good));
+        assert_eq!(activator.readiness.phase(), Phase::Ready);
     }
 }

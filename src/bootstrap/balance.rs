@@ -1,4 +1,4 @@
-//! Which worker gets a connection.
+//! Assignment of connections to workers.
 
 use std::sync::{
     Arc,
@@ -7,40 +7,40 @@ use std::sync::{
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::metrics;
+use crate::net::metrics;
 
-/// Hands each connection to the worker that has the fewest.
+/// Assigns each connection to the worker with the fewest.
 ///
-/// A client's few connections live long and carry everything it asks, so they must not pile up on one worker,
-/// as they do when workers compete for them.
+/// A client has few, long-lived connections that carry all its calls, so they must not pile up on one worker, as they do
+/// when workers compete for them.
 #[derive(Debug)]
 pub(super) struct Balancer<C> {
     workers: Vec<Worker<C>>,
-    /// Where the search begins, so that equals take turns.
+    /// Start of the search, so that equally loaded workers alternate.
     next: usize,
 }
 
 #[derive(Debug)]
 struct Worker<C> {
     live: Arc<AtomicUsize>,
-    connections: UnboundedSender<(C, Place)>,
+    connections: UnboundedSender<(C, ConnectionPermit)>,
 }
 
-/// A connection's place at its worker, given up when dropped.
+/// Permit of a connection, counted at its worker until dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     live: Arc<AtomicUsize>,
 }
 
-impl Place {
-    fn take(live: &Arc<AtomicUsize>) -> Self {
+impl ConnectionPermit {
+    fn acquire(live: &Arc<AtomicUsize>) -> Self {
         live.fetch_add(1, Ordering::Relaxed);
         metrics::connection_opened();
         Self { live: Arc::clone(live) }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.live.fetch_sub(1, Ordering::Relaxed);
         metrics::connection_closed();
@@ -52,27 +52,27 @@ impl<C> Balancer<C> {
         Self { workers: Vec::new(), next: 0 }
     }
 
-    /// Adds a worker, who gets its connections from what is returned. That ends when the balancer is dropped.
-    pub(super) fn add_worker(&mut self) -> UnboundedReceiver<(C, Place)> {
+    /// Adds a worker and returns the receiver of its connections, which closes when the balancer is dropped.
+    pub(super) fn add_worker(&mut self) -> UnboundedReceiver<(C, ConnectionPermit)> {
         let (connections, received) = unbounded_channel();
         self.workers.push(Worker { live: Arc::default(), connections });
         received
     }
 
-    /// Connections that the workers have.
+    /// Number of open connections of all workers.
     pub(super) fn live(&self) -> usize {
         self.workers.iter().fold(0, |all, worker| all.saturating_add(worker.live.load(Ordering::Relaxed)))
     }
 
-    /// Hands `connection` to a worker; one that is gone drops it.
+    /// Assigns `connection` to a worker; a worker that has ended drops it.
     pub(super) fn assign(&mut self, connection: C) {
         let (before, from) = self.workers.split_at_checked(self.next).unwrap_or((&[], &self.workers));
-        let in_turn = from.iter().chain(before).zip(0_usize..);
-        let fewest = in_turn.min_by_key(|(worker, _)| worker.live.load(Ordering::Relaxed));
-        let Some((worker, turns)) = fewest else { return };
-        // The process ends when a worker does, so nobody else needs to take the connection.
-        let _ = worker.connections.send((connection, Place::take(&worker.live)));
-        let chosen = self.next.saturating_add(turns).saturating_add(1);
+        let candidates = from.iter().chain(before).zip(0_usize..);
+        let fewest = candidates.min_by_key(|(worker, _)| worker.live.load(Ordering::Relaxed));
+        let Some((worker, skipped)) = fewest else { return };
+        // The process stops when a worker ends, so no other worker has to take over the connection.
+        let _ = worker.connections.send((connection, ConnectionPermit::acquire(&worker.live)));
+        let chosen = self.next.saturating_add(skipped).saturating_add(1);
         self.next = chosen.checked_rem(self.workers.len()).unwrap_or(0);
     }
 }
@@ -81,12 +81,12 @@ impl<C> Balancer<C> {
 mod tests {
     use super::*;
 
-    fn received(worker: &mut UnboundedReceiver<(u32, Place)>) -> Vec<(u32, Place)> {
+    fn received(worker: &mut UnboundedReceiver<(u32, ConnectionPermit)>) -> Vec<(u32, ConnectionPermit)> {
         std::iter::from_fn(|| worker.try_recv().ok()).collect()
     }
 
     #[test]
-    fn equals_take_turns() {
+    fn equally_loaded_workers_alternate() {
         let mut balancer = Balancer::new();
         let mut workers: Vec<_> = (0..3).map(|_| balancer.add_worker()).collect();
         (0..9).for_each(|connection| balancer.assign(connection));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_for_nobody_is_dropped() {
+    fn a_connection_without_a_worker_is_dropped() {
         Balancer::new().assign(1);
         let mut balancer = Balancer::new();
         drop(balancer.add_worker());

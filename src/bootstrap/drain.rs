@@ -1,4 +1,4 @@
-//! A server while it runs.
+//! A running server and its shutdown.
 
 use std::{convert::Infallible, future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -14,176 +14,179 @@ use tokio_util::{
 };
 
 use super::{
-    ports::{Files, Served},
-    rule_sources::Source,
+    ports::{CredentialReloads, ServedPort},
+    rule_sources::RuleSources,
     workers::WorkerLost,
 };
 use crate::{
     control::{Control, RulesStatus},
+    limiter::ActiveRules,
     readiness::Readiness,
-    rules::Snapshot,
     settings::{GrpcListen, ProcessSettings},
-    telemetry::Tracing,
+    tracing::Tracing,
 };
 
-/// How long the HTTP port may take at least to finish the requests in flight, and a thread to end once it has nothing
-/// left to do.
-const LAST_STEPS: Duration = Duration::from_secs(1);
+/// Minimum time for the HTTP port to finish requests in flight, and for an idle thread to end.
+const MIN_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A server that runs. Dropped, it ends without waiting for anything; see [`Running::stop`].
+/// A running server. Dropping it stops it without waiting; see [`Running::stop`] for a graceful shutdown.
 #[derive(Debug)]
 pub struct Running {
     pub(super) grpc_address: GrpcListen,
     pub(super) readiness: Readiness,
-    pub(super) rules: Arc<Snapshot>,
+    pub(super) rules: Arc<ActiveRules>,
     pub(super) control: Control,
     pub(super) status: RulesStatus,
-    pub(super) source: Source,
+    pub(super) rule_sources: RuleSources,
     pub(super) acceptor: JoinHandle<()>,
     pub(super) stop_accepting: DropGuard,
-    pub(super) alarms: UnboundedReceiver<WorkerLost>,
-    /// A part of it that is no worker panicked.
+    /// Failed workers; closed once all workers have ended.
+    pub(super) worker_failures: UnboundedReceiver<WorkerLost>,
+    /// Cancelled by a panic outside the workers.
     pub(super) panicked: CancellationToken,
-    pub(super) http: Served,
-    pub(super) metrics: Option<Served>,
-    pub(super) admin: Option<Served>,
-    pub(super) files: Files,
+    pub(super) http: ServedPort,
+    pub(super) metrics: Option<ServedPort>,
+    pub(super) admin: Option<ServedPort>,
+    pub(super) credentials: CredentialReloads,
     pub(super) process: ProcessSettings,
-    /// Tells of the memory store, if there is one; ends with this.
-    pub(super) occupancy: Option<AbortOnDropHandle<Infallible>>,
-    /// Delivers traces, if there are any.
+    /// Task that reports the size of the memory store; aborted on drop.
+    pub(super) memory_gauge: Option<AbortOnDropHandle<Infallible>>,
+    /// Exporter of traces, if enabled.
     pub(super) tracing: Option<Tracing>,
 }
 
 impl Running {
-    /// Where gRPC listens, with the port that was picked.
+    /// Address of the gRPC port or socket, with the port that was assigned.
     pub const fn grpc_address(&self) -> &GrpcListen {
         &self.grpc_address
     }
 
-    /// Where HTTP listens, with the port that was picked.
+    /// Address of the HTTP port, with the port that was assigned.
     pub const fn http_address(&self) -> SocketAddr {
         self.http.address
     }
 
-    /// Where the admin port listens, if there is one.
+    /// Address of the admin port, if enabled.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(|admin| admin.address)
     }
 
-    /// Where metrics alone are, if anywhere.
+    /// Address of the separate metrics port, if enabled.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(|metrics| metrics.address)
     }
 
-    /// What health checks see.
+    /// Readiness reported to health checks.
     pub const fn readiness(&self) -> &Readiness {
         &self.readiness
     }
 
-    /// The rules in force.
-    pub const fn rules(&self) -> &Arc<Snapshot> {
+    /// Snapshot of the active rules.
+    pub const fn rules(&self) -> &Arc<ActiveRules> {
         &self.rules
     }
 
-    /// What operators change.
+    /// Control store: what operators change at run time.
     pub const fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Which rules are enforced.
+    /// Status of the active rules.
     pub const fn rules_status(&self) -> &RulesStatus {
         &self.status
     }
 
-    /// Waits for a part to end that should not have: then nothing is left but to stop.
-    pub async fn failed(&mut self) -> Failed {
+    /// Completes when an essential component ends. The only remedy is to stop.
+    pub async fn failed(&mut self) -> ComponentFailure {
         select! {
-            lost = self.alarms.recv() => lost.map_or(Failed::Acceptor, Failed::Worker),
-            _ = &mut self.acceptor => Failed::Acceptor,
-            () = self.panicked.cancelled() => Failed::Panic,
-            () = self.http.failed() => Failed::Http,
-            () = failed(&mut self.metrics) => Failed::Metrics,
-            () = failed(&mut self.admin) => Failed::Admin,
-            () = self.files.failed() => Failed::Files,
+            lost = self.worker_failures.recv() => lost.map_or(ComponentFailure::Acceptor, ComponentFailure::Worker),
+            _ = &mut self.acceptor => ComponentFailure::Acceptor,
+            () = self.panicked.cancelled() => ComponentFailure::Panic,
+            () = self.http.failed() => ComponentFailure::Http,
+            () = port_failed(&mut self.metrics) => ComponentFailure::Metrics,
+            () = port_failed(&mut self.admin) => ComponentFailure::Admin,
+            () = self.credentials.failed() => ComponentFailure::Credentials,
         }
     }
 
-    /// Fails health checks and serves on as before for the drain delay, so that callers turn to others while nothing is
-    /// refused yet; or until a part of it ends that should not have.
-    pub async fn retire(&mut self) -> Option<Failed> {
+    /// Fails health checks, and keeps serving for the drain delay, so that callers move to other instances before any call
+    /// is refused. Returns early if an essential component ends.
+    pub async fn begin_drain(&mut self) -> Option<ComponentFailure> {
         self.readiness.stop();
         let delay = self.process.drain_delay;
         select! {
-            failed = self.failed() => Some(failed),
+            failure = self.failed() => Some(failure),
             () = sleep(delay) => None,
         }
     }
 
-    /// Ends it in order: health checks fail; no more connections are accepted; calls in flight are finished,
-    /// those that take longer than the drain timeout are cut; threads and ports are given up.
+    /// Shuts down in order: fails health checks; accepts no more connections; finishes calls in flight, and aborts those
+    /// that exceed the drain timeout; ends threads and closes ports.
     pub async fn stop(mut self) {
         let begun = Instant::now();
         self.readiness.stop();
-        drop((self.occupancy, self.stop_accepting));
-        let source = self.source;
-        let watching = spawn_blocking(move || source.stop());
+        drop((self.memory_gauge, self.stop_accepting));
+        let rule_sources = self.rule_sources;
+        let sources_stopped = spawn_blocking(move || rule_sources.stop());
         if !self.acceptor.is_finished() {
-            // Cannot fail but by a panic, which is logged.
+            // Fails only by a panic, which is logged.
             let _ = self.acceptor.await;
         }
-        // The workers keep to the drain timeout themselves.
-        let ended = async { while self.alarms.recv().await.is_some() {} };
-        if timeout(self.process.drain_timeout.saturating_add(LAST_STEPS), ended).await.is_err() {
-            tracing::error!("a worker did not end in time");
+        // The workers apply the drain timeout themselves.
+        let workers_ended = async { while self.worker_failures.recv().await.is_some() {} };
+        if timeout(self.process.drain_timeout.saturating_add(MIN_SHUTDOWN_TIMEOUT), workers_ended)
+            .await
+            .is_err()
+        {
+            tracing::error!("worker did not end in time");
         }
-        if timeout(LAST_STEPS, watching).await.is_err() {
-            tracing::warn!("the rules are still being read: that is not waited for");
+        if timeout(MIN_SHUTDOWN_TIMEOUT, sources_stopped).await.is_err() {
+            tracing::warn!("rules still loading; stopping without waiting");
         }
-        // It told until now that this process stops; what was asked of it before has as long as calls of gRPC.
-        let left = self.process.drain_timeout.saturating_sub(begun.elapsed()).max(LAST_STEPS);
-        join!(self.http.stop(left), stopped(self.metrics, left), stopped(self.admin, left));
+        // HTTP reports the shutdown until now; its requests in flight have as long as gRPC calls.
+        let left = self.process.drain_timeout.saturating_sub(begun.elapsed()).max(MIN_SHUTDOWN_TIMEOUT);
+        join!(self.http.stop(left), stop_port(self.metrics, left), stop_port(self.admin, left));
         if let Some(tracing) = self.tracing {
             tracing.stop().await;
         }
     }
 }
 
-async fn stopped(port: Option<Served>, limit: Duration) {
+async fn stop_port(port: Option<ServedPort>, limit: Duration) {
     if let Some(port) = port {
         port.stop(limit).await;
     }
 }
 
-async fn failed(port: &mut Option<Served>) {
+async fn port_failed(port: &mut Option<ServedPort>) {
     match port {
         Some(port) => port.failed().await,
         None => pending().await,
     }
 }
 
-/// A part of a server that ended although it should not have.
+/// Essential component that ended unexpectedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failed {
-    /// A worker.
+pub enum ComponentFailure {
+    /// A worker thread.
     #[error(transparent)]
     Worker(#[from] WorkerLost),
-    /// What accepts gRPC connections.
+    /// The acceptor of gRPC connections.
     #[error("the gRPC port failed")]
     Acceptor,
     /// The HTTP port.
     #[error("the HTTP port failed")]
     Http,
-    /// The rules' watch, or something on the thread that accepts connections and serves HTTP.
-    #[error("a part of the process panicked")]
+    /// A task that watches rules, or that runs on the thread of the acceptor and HTTP.
+    #[error("a background task panicked")]
     Panic,
-    /// The port for metrics alone.
+    /// The separate metrics port.
     #[error("the metrics port failed")]
     Metrics,
     /// The admin port.
     #[error("the admin port failed")]
     Admin,
-    /// What follows the changes of certificates and tokens.
-    #[error("the watch over certificates and tokens failed")]
-    Files,
+    /// The reload of certificates and tokens.
+    #[error("the reload of certificates and tokens failed")]
+    Credentials,
 }

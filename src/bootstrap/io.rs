@@ -1,4 +1,4 @@
-//! A client's connection, TCP or unix.
+//! A client's connection, TCP or Unix.
 
 use std::{
     io,
@@ -13,20 +13,20 @@ use tokio::{
     net::{TcpStream, UnixStream},
 };
 
-use super::balance::Place;
+use super::balance::ConnectionPermit;
 
-/// A connection on its way from the acceptor to a worker, bound to no runtime.
+/// Accepted connection, not registered with a runtime yet.
 #[derive(Debug)]
 pub(super) enum Accepted {
     Tcp(StdTcpStream),
     Unix(StdUnixStream),
 }
 
-/// A connection at its worker. Dropping it closes it and gives up its place.
+/// Connection registered with its worker's runtime. Dropping it closes it and releases its permit.
 #[derive(Debug)]
 pub(super) struct Io {
     stream: Stream,
-    _place: Place,
+    _permit: ConnectionPermit,
 }
 
 #[derive(Debug)]
@@ -36,8 +36,8 @@ enum Stream {
 }
 
 impl Io {
-    /// Binds `accepted` to the runtime that this runs on.
-    pub(super) fn new(accepted: Accepted, place: Place) -> io::Result<Self> {
+    /// Registers `accepted` with the current runtime.
+    pub(super) fn new(accepted: Accepted, permit: ConnectionPermit) -> io::Result<Self> {
         let stream = match accepted {
             Accepted::Tcp(stream) => {
                 stream.set_nodelay(true)?;
@@ -45,7 +45,7 @@ impl Io {
             }
             Accepted::Unix(stream) => Stream::Unix(UnixStream::from_std(stream)?),
         };
-        Ok(Self { stream, _place: place })
+        Ok(Self { stream, _permit: permit })
     }
 }
 

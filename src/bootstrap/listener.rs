@@ -1,4 +1,4 @@
-//! Where connections come in.
+//! Listener of the gRPC port or Unix socket.
 
 use std::{
     io,
@@ -15,30 +15,30 @@ use tokio_util::sync::CancellationToken;
 
 use super::{balance::Balancer, io::Accepted};
 use crate::{
-    net::{accept_limit::Gate, bind},
+    net::{accept_limit::AcceptLimit, bind},
     settings::{GrpcListen, Port},
 };
 
-/// The gRPC port, or socket.
+/// gRPC port or Unix socket.
 #[derive(Debug)]
 pub(super) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener, SocketFile),
 }
 
-/// A socket's file, removed when dropped.
+/// File of a Unix socket, removed on drop.
 #[derive(Debug)]
 pub(super) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // One that is gone already is as good as removed.
+        // An error means that the file was removed already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 impl Listener {
-    /// Begins to listen. A socket that an earlier process left behind is replaced.
+    /// Starts listening. Replaces a socket file left by an earlier process.
     pub(super) async fn bind(listen: &GrpcListen) -> io::Result<Self> {
         match listen {
             GrpcListen::Tcp(address) => bind::listen(*address).await.map(Self::Tcp),
@@ -49,7 +49,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port that was picked.
+    /// Listening address, with the port that was assigned.
     pub(super) fn address(&self) -> io::Result<GrpcListen> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(GrpcListen::Tcp),
@@ -57,7 +57,7 @@ impl Listener {
         }
     }
 
-    /// The next connection, free to move to another runtime.
+    /// Accepts a connection, detached from this runtime.
     async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener) => listener.accept().await?.0.into_std().map(Accepted::Tcp),
@@ -65,11 +65,15 @@ impl Listener {
         }
     }
 
-    /// Hands connections to the workers until `stop` is cancelled; then the port is closed, and the workers
-    /// learn that there are no more to come. Whoever has connected by then is served. Beyond `max` connections,
-    /// new ones are closed.
-    pub(super) async fn run(self, mut workers: Balancer<Accepted>, max: usize, stop: CancellationToken) {
-        let mut gate = Gate::new(Port::Grpc, max);
+    /// Assigns connections to the workers until `stop` is cancelled; then closes the port and the workers' receivers.
+    /// Connections established by then are still served. Above `max_connections`, new ones are closed.
+    pub(super) async fn run(
+        self,
+        mut workers: Balancer<Accepted>,
+        max_connections: usize,
+        stop: CancellationToken,
+    ) {
+        let mut limit = AcceptLimit::new(Port::Grpc, max_connections);
         loop {
             let accepted = select! {
                 biased;
@@ -77,20 +81,20 @@ impl Listener {
                 accepted = self.accept() => accepted,
             };
             match accepted {
-                Ok(connection) if gate.admits(workers.live()) => workers.assign(connection),
+                Ok(connection) if limit.admits(workers.live()) => workers.assign(connection),
                 Ok(connection) => drop(connection),
-                Err(error) => gate.failed(&error).await,
+                Err(error) => limit.accept_failed(&error).await,
             }
         }
         while let Some(Ok(connection)) = self.accept().now_or_never() {
-            if gate.admits(workers.live()) {
+            if limit.admits(workers.live()) {
                 workers.assign(connection);
             }
         }
     }
 }
 
-/// Removes the socket at `path` if no process answers on it.
+/// Removes the socket at `path` if no process accepts connections on it.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let file = match std::fs::symlink_metadata(path) {
         Ok(file) => file,
@@ -98,10 +102,10 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !file.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket"));
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file exists and is not a socket"));
     }
     match StdUnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on the socket")),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         Err(error) => Err(error),
     }
@@ -114,10 +118,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_that_nobody_listens_on_is_replaced_and_removed_in_the_end() {
+    async fn a_stale_socket_is_replaced_and_removed_on_drop() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("grpc.sock");
-        // Dropping it leaves the file behind.
+        // Dropping it leaves the file.
         drop(StdUnixListener::bind(&path).expect("bound"));
         let listener = Listener::bind(&GrpcListen::Unix(path.clone())).await.expect("replaced");
         assert!(StdUnixStream::connect(&path).is_ok());
@@ -126,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_in_use_and_a_file_of_another_kind_are_left_alone() {
+    async fn a_socket_in_use_and_a_regular_file_are_kept() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("grpc.sock");
         let _other = StdUnixListener::bind(&path).expect("bound");
@@ -134,7 +138,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         let file = directory.path().join("file");
         std::fs::write(&file, "text").expect("written");
-        let error = Listener::bind(&GrpcListen::Unix(file.clone())).await.expect_err("no socket");
+        let error = Listener::bind(&GrpcListen::Unix(file.clone())).await.expect_err("not a socket");
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert!(path.exists() && file.exists());
     }

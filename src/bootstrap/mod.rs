@@ -1,13 +1,13 @@
-//! The composition root: puts the parts together, starts them, and ends them in order.
+//! Composition root: assembles the server from settings, starts it, and shuts it down in order.
 //!
 //! ```text
 //! main runtime: acceptor ──> balancer ──┬──> worker 0: its own runtime, service and store
 //!               HTTP port               └──> worker n
-//! config thread: a changed version ──> snapshot, one swap
+//! config thread: changed rules ──> snapshot, one swap
 //! ```
 //!
-//! A worker is a thread with a single-threaded runtime that keeps its connections for their whole life, so no
-//! request ever crosses threads.
+//! A worker is a thread with a single-threaded runtime that owns its connections until they close, so no request ever
+//! crosses threads.
 
 mod activation;
 mod balance;
@@ -15,6 +15,7 @@ mod drain;
 mod io;
 mod listener;
 mod memory_gauge;
+mod metrics;
 mod ports;
 mod rlimit;
 mod rule_sources;
@@ -26,6 +27,7 @@ mod workers;
 
 pub use self::{
     drain::Running,
+    metrics::catalogue,
     run::{RunError, run},
     start::{Server, StartError},
     workers::WorkerLost,

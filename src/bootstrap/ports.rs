@@ -1,4 +1,4 @@
-//! The ports, from settings to sockets that listen.
+//! Opening and serving of the ports.
 
 use std::{future::pending, io, net::SocketAddr, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     settings::{AdminSettings, Port, Settings, TlsSettings},
 };
 
-/// Ports that are open and not served yet: whoever connects waits.
+/// Open ports that are not served yet: connections wait in the backlog.
 #[derive(Debug)]
 pub(super) struct Ports {
     pub(super) grpc: Listener,
@@ -24,26 +24,26 @@ pub(super) struct Ports {
     pub(super) http: HttpPort,
     pub(super) metrics: Option<HttpPort>,
     pub(super) admin: Option<(HttpPort, Option<Tokens>)>,
-    pub(super) files: Files,
+    pub(super) credentials: CredentialReloads,
 }
 
-/// What follows the changes of certificates and tokens. Ends with this.
+/// Tasks that reload certificates and tokens; aborted on drop.
 #[derive(Debug, Default)]
-pub(super) struct Files(JoinSet<()>);
+pub(super) struct CredentialReloads(JoinSet<()>);
 
-impl Files {
-    fn follow(&mut self, following: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(following);
+impl CredentialReloads {
+    fn spawn(&mut self, reload: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(reload);
     }
 
     fn tls(&mut self, settings: Option<&TlsSettings>, protocol: Protocol) -> Result<Option<Tls>, StartError> {
         let Some(settings) = settings else { return Ok(None) };
-        let (tls, following) = Tls::load(settings.clone(), protocol)?;
-        self.follow(following);
+        let (tls, reload) = Tls::load(settings.clone(), protocol)?;
+        self.spawn(reload);
         Ok(Some(tls))
     }
 
-    /// Waits for one to end, which only a panic does.
+    /// Completes when a task ends, which only a panic causes.
     pub(super) async fn failed(&mut self) {
         match self.0.join_next().await {
             Some(_) => {}
@@ -53,49 +53,49 @@ impl Files {
 }
 
 impl Ports {
-    /// Reads what they need, then opens them.
+    /// Reads the certificates and tokens, then opens the ports.
     pub(super) async fn open(settings: &Settings) -> Result<Self, StartError> {
-        let mut files = Files::default();
-        let grpc_tls = files.tls(settings.grpc.tls.as_ref(), Protocol::Http2)?;
-        let http_tls = files.tls(settings.http.tls.as_ref(), Protocol::Http1)?;
+        let mut credentials = CredentialReloads::default();
+        let grpc_tls = credentials.tls(settings.grpc.tls.as_ref(), Protocol::Http2)?;
+        let http_tls = credentials.tls(settings.http.tls.as_ref(), Protocol::Http1)?;
         let listen = &settings.grpc.listen;
-        let grpc = Listener::bind(listen).await.map_err(|error| failed(Port::Grpc, listen, error))?;
+        let grpc = Listener::bind(listen).await.map_err(|error| listen_error(Port::Grpc, listen, error))?;
         let http = http_port(Port::Http, settings.http.address, http_tls, settings).await?;
         let metrics = match &settings.metrics {
             Some(metrics) => Some(http_port(Port::Metrics, metrics.address, None, settings).await?),
             None => None,
         };
         let admin = match &settings.admin {
-            Some(admin) => match open_admin(admin, settings, &mut files).await {
-                // Another instance on this machine has the one that nobody asked for.
+            Some(admin) => match open_admin(admin, settings, &mut credentials).await {
+                // Another instance on this machine has the default port, which was not requested explicitly.
                 Err(StartError::Listen { error, .. })
                     if admin.is_default() && error.kind() == io::ErrorKind::AddrInUse =>
                 {
-                    tracing::warn!("the admin port {} is in use: there is none here", admin.address);
+                    tracing::warn!(address = %admin.address, "admin port in use; running without one");
                     None
                 }
                 opened => Some(opened?),
             },
             None => None,
         };
-        Ok(Self { grpc, grpc_tls, http, metrics, admin, files })
+        Ok(Self { grpc, grpc_tls, http, metrics, admin, credentials })
     }
 }
 
 async fn open_admin(
     admin: &AdminSettings,
     settings: &Settings,
-    files: &mut Files,
+    credentials: &mut CredentialReloads,
 ) -> Result<(HttpPort, Option<Tokens>), StartError> {
     let tokens = match &admin.token_file {
         Some(path) => {
-            let (tokens, following) = Tokens::load(path.clone())?;
-            files.follow(following);
+            let (tokens, reload) = Tokens::load(path.clone())?;
+            credentials.spawn(reload);
             Some(tokens)
         }
         None => None,
     };
-    let tls = files.tls(admin.tls.as_ref(), Protocol::Http1)?;
+    let tls = credentials.tls(admin.tls.as_ref(), Protocol::Http1)?;
     Ok((http_port(Port::Admin, admin.address, tls, settings).await?, tokens))
 }
 
@@ -106,37 +106,37 @@ async fn http_port(
     settings: &Settings,
 ) -> Result<HttpPort, StartError> {
     let bound = HttpPort::bind(port, address, tls, Limits::new(settings.process.handshake_timeout)).await;
-    bound.map_err(|error| failed(port, &address, error))
+    bound.map_err(|error| listen_error(port, &address, error))
 }
 
-fn failed(port: Port, address: &dyn ToString, error: io::Error) -> StartError {
+fn listen_error(port: Port, address: &dyn ToString, error: io::Error) -> StartError {
     StartError::Listen { port, address: address.to_string(), error }
 }
 
-/// An HTTP port that is served.
+/// HTTP port that is being served.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(super) struct ServedPort {
     pub(super) address: SocketAddr,
     task: JoinHandle<()>,
     stop: DropGuard,
 }
 
-impl Served {
-    /// Serves `router` on the runtime that this is called on.
-    pub(super) fn begin(port: HttpPort, router: Router) -> io::Result<Self> {
+impl ServedPort {
+    /// Serves `router` on the current runtime.
+    pub(super) fn serve(port: HttpPort, router: Router) -> io::Result<Self> {
         let address = port.address()?;
         let stop = CancellationToken::new();
         let task = tokio::spawn(port.serve(router, stop.clone()));
         Ok(Self { address, task, stop: stop.drop_guard() })
     }
 
-    /// Waits for its end, which nothing but a panic brings about.
+    /// Completes when serving ends, which only a panic causes.
     pub(super) async fn failed(&mut self) {
-        // What it ended with is logged.
+        // The panic is logged.
         let _ = (&mut self.task).await;
     }
 
-    /// Finishes the requests that have begun, and cuts those that take longer than `limit`.
+    /// Finishes the requests in flight, and aborts those that take longer than `limit`.
     pub(super) async fn stop(mut self, limit: Duration) {
         drop(self.stop);
         if !self.task.is_finished() && timeout(limit, &mut self.task).await.is_err() {

@@ -1,24 +1,24 @@
-//! File descriptors, of which each connection takes one.
+//! Limit on open file descriptors (`RLIMIT_NOFILE`); each connection takes one.
 
-/// What the process needs beside gRPC connections: those of HTTP, to Redis, files, and so on.
+/// File descriptors reserved for everything but gRPC connections: HTTP, Redis, files and so on.
 #[cfg(target_os = "linux")]
-const RESERVE: u64 = 512;
+const RESERVED_DESCRIPTORS: u64 = 512;
 
-/// Takes as many as the system allows, and tells if those are fewer than so many connections need.
+/// Raises the limit to the maximum that the system allows, and warns if `connections` may exceed it.
 #[cfg(target_os = "linux")]
-pub(super) fn claim(connections: usize) {
+pub(super) fn raise(connections: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     let before = getrlimit(Resource::Nofile);
-    let most = Rlimit { current: before.maximum, maximum: before.maximum };
-    // What it refuses is told below, if it matters.
-    let limit = if setrlimit(Resource::Nofile, most).is_ok() { most } else { before };
-    let needed = (connections as u64).saturating_add(RESERVE);
-    if let Some(some) = limit.current.filter(|some| *some < needed) {
-        tracing::warn!("there are {some} file descriptors (ulimit -n), and --max-connections wants {needed}");
+    let highest = Rlimit { current: before.maximum, maximum: before.maximum };
+    // A refusal is logged below if it matters.
+    let limit = if setrlimit(Resource::Nofile, highest).is_ok() { highest } else { before };
+    let needed = (connections as u64).saturating_add(RESERVED_DESCRIPTORS);
+    if let Some(limit) = limit.current.filter(|limit| *limit < needed) {
+        tracing::warn!(limit, needed, "too few file descriptors for --max-connections (ulimit -n)");
     }
 }
 
-/// Elsewhere they are left as they are.
+/// Leaves the limit unchanged on other systems.
 #[cfg(not(target_os = "linux"))]
-pub(super) const fn claim(_connections: usize) {}
+pub(super) const fn raise(_connections: usize) {}

@@ -1,23 +1,24 @@
-//! Where the rules come from, and who sees to it that changes take effect.
+//! Sources of rules: a directory, the control store, or an xDS control plane.
 
 use std::{io, sync::Arc, time::Duration};
 
 use tokio::{task::spawn_blocking, time::timeout};
 
-use super::{activation::Reloader, start::StartError};
+use super::{activation::Activator, start::StartError};
 use crate::{
     config::{Fingerprint, Watcher},
     control::{Control, Follower, Rules, RulesSource},
+    limiter::ActiveRules,
     panics::CancelOnPanic,
     settings::{RulesSettings, Settings, StoreSettings, XdsSettings},
     xds,
 };
 
-/// How long the start waits for the first version, or for the news that there can't be one yet.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time that startup waits for the first version, or for the confirmation that there is none yet.
+const FIRST_VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What operators change: in the Redis where counters live, or in this process.
-pub(super) fn control(settings: &Settings) -> Result<Control, StartError> {
+/// Opens the control store: in the Redis of the counters, or in this process.
+pub(super) fn open_control(settings: &Settings) -> Result<Control, StartError> {
     let RulesSettings { source, file, .. } = &settings.rules;
     Ok(match &settings.store {
         StoreSettings::Memory { .. } => Control::memory(*source, file.clone())?,
@@ -25,95 +26,96 @@ pub(super) fn control(settings: &Settings) -> Result<Control, StartError> {
     })
 }
 
-/// What there is to follow once the first rules are there.
+/// Sources after the first rules were loaded, before changes are watched.
 #[derive(Debug)]
-pub(super) struct Origin {
+pub(super) struct FirstRules {
     follower: Follower,
-    plane: Option<xds::Follower>,
-    /// What was read of the directory, where rules come from it.
-    seen: Option<Fingerprint>,
+    xds: Option<xds::Follower>,
+    /// Fingerprint of the loaded directory, if rules come from one.
+    loaded: Option<Fingerprint>,
 }
 
-/// What sees to it that changes take effect, until it is dropped.
+/// Watches the sources and activates changes until dropped.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct RuleSources {
     _follower: Follower,
-    _plane: Option<xds::Follower>,
+    _xds: Option<xds::Follower>,
     watcher: Option<Watcher>,
 }
 
-/// Loads the first rules, or gives up for now where they may come later.
-pub(super) async fn begin(
+/// Loads the first rules, or continues without them if they may arrive later.
+pub(super) async fn load_first(
     settings: &RulesSettings,
-    reloader: &Reloader,
+    activator: &Activator,
     control: &Control,
-) -> Result<Origin, StartError> {
-    let follow =
-        |rules| Follower::begin(control, reloader.status.clone(), Arc::clone(&reloader.rules), rules);
+) -> Result<FirstRules, StartError> {
+    let follow = |rules| {
+        Follower::begin(control, activator.status.clone(), Arc::<ActiveRules>::clone(&activator.rules), rules)
+    };
     if settings.source == RulesSource::Directory {
-        // Many rules take a while, in which signals are to be heard.
-        let (loader, first) = (reloader.clone(), settings.clone());
-        let loaded = spawn_blocking(move || loader.load_first(&first)).await;
-        let seen = loaded.map_err(|error| StartError::System(error.into()))??;
-        return Ok(Origin { follower: follow(None), plane: None, seen: Some(seen) });
+        // Loading many rules takes a while, during which signals must be handled.
+        let (loader, first) = (activator.clone(), settings.clone());
+        let loaded = spawn_blocking(move || loader.load_directory(&first)).await;
+        let fingerprint = loaded.map_err(|error| StartError::System(error.into()))??;
+        return Ok(FirstRules { follower: follow(None), xds: None, loaded: Some(fingerprint) });
     }
     if let Some(xds) = &settings.xds {
-        let plane = Some(begin_plane(xds, settings, reloader).await);
-        return Ok(Origin { follower: follow(None), plane, seen: None });
+        let xds = Some(follow_xds(xds, settings, activator).await);
+        return Ok(FirstRules { follower: follow(None), xds, loaded: None });
     }
-    let taker = reloader.clone();
+    let on_version = activator.clone();
     let mut follower = follow(Some(Rules {
         directory: settings.directory.clone(),
         options: settings.options,
-        take: Arc::new(move |loaded, version| taker.take_version(loaded, version)),
+        take: Arc::new(move |loaded, version| on_version.activate_version(loaded, version)),
     }));
-    if timeout(PATIENCE, follower.looked()).await.is_err() || reloader.rules.load().is_none() {
-        tracing::warn!("not ready, for want of a version of the rules: it is waited for");
+    if timeout(FIRST_VERSION_TIMEOUT, follower.looked()).await.is_err() || activator.rules.load().is_none() {
+        tracing::warn!("not ready: waiting for the first rules version");
     }
-    Ok(Origin { follower, plane: None, seen: None })
+    Ok(FirstRules { follower, xds: None, loaded: None })
 }
 
-/// Follows a control plane; unless the ports are to be open without rules, from when it has sent some.
-async fn begin_plane(xds: &XdsSettings, settings: &RulesSettings, reloader: &Reloader) -> xds::Follower {
-    let (taker, listener, waits) = (reloader.clone(), reloader.clone(), !settings.start_without_rules);
+/// Subscribes to a control plane, and waits for its first rules unless the ports may open without.
+async fn follow_xds(xds: &XdsSettings, settings: &RulesSettings, activator: &Activator) -> xds::Follower {
+    let (on_push, on_empty, required) = (activator.clone(), activator.clone(), !settings.start_without_rules);
     let rules = xds::Rules {
         options: settings.options,
-        status: reloader.status.clone(),
-        take: Arc::new(move |pushed| taker.take_pushed(pushed)),
-        has_none: Arc::new(move || listener.take_silence(waits)),
+        status: activator.status.clone(),
+        take: Arc::new(move |pushed| on_push.activate_pushed(pushed)),
+        has_none: Arc::new(move || on_empty.handle_empty_control_plane(required)),
     };
-    let mut plane = xds::Follower::begin(xds.clone(), rules);
-    if waits {
-        tracing::info!("the ports open once {} has sent rules; see --start-without-rules", xds.server);
-        plane.first().await;
+    let mut follower = xds::Follower::begin(xds.clone(), rules);
+    if required {
+        tracing::info!(server = %xds.server, "waiting for rules before opening ports");
+        follower.first().await;
     }
-    plane
+    follower
 }
 
-impl Origin {
-    /// Has changes take effect from here on.
+impl FirstRules {
+    /// Watches for changes from here on.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// When the watcher thread cannot be started.
     pub(super) fn follow(
         self,
         settings: &RulesSettings,
-        reloader: Reloader,
+        activator: Activator,
         on_panic: CancelOnPanic,
-    ) -> io::Result<Source> {
-        let Self { follower, plane, seen } = self;
-        let watcher = seen.map(|seen| {
-            Watcher::spawn(&settings.directory, settings.options, Some(seen), move |version| {
+    ) -> io::Result<RuleSources> {
+        let Self { follower, xds, loaded } = self;
+        let watcher = loaded.map(|fingerprint| {
+            Watcher::spawn(&settings.directory, settings.options, Some(fingerprint), move |version| {
                 let _held = &on_panic;
-                reloader.take(version);
+                activator.activate_changed(version);
             })
         });
-        Ok(Source { _follower: follower, _plane: plane, watcher: watcher.transpose()? })
+        Ok(RuleSources { _follower: follower, _xds: xds, watcher: watcher.transpose()? })
     }
 }
 
-impl Source {
-    /// Ends it and waits until it has ended, for as long as that takes: for threads that may wait.
+impl RuleSources {
+    /// Stops watching, and blocks until the watcher thread has ended.
     pub(super) fn stop(self) {
         if let Some(watcher) = self.watcher {
             watcher.stop();

@@ -1,4 +1,4 @@
-//! `tollgate serve`: a server from its start to the signal that ends it.
+//! `tollgate serve`: a server from startup to the signal that stops it.
 
 use std::{convert::Infallible, io, time::Duration};
 
@@ -8,39 +8,35 @@ use tokio::{
 };
 
 use super::{
-    drain::{Failed, Running},
-    rlimit,
-    signals::{Signals, Stop},
+    drain::{ComponentFailure, Running},
+    metrics, rlimit,
+    signals::{Signals, StopSignal},
     start::{Server, StartError},
 };
 use crate::{
-    metrics::{self, Exporter},
+    http::history,
     panics,
     settings::{Settings, StoreSettings},
     statsd::Statsd,
     top,
 };
 
-/// Between two rounds of the exporter's housekeeping, which end an interval of the history.
-const UPKEEP: Duration = Duration::from_secs(metrics::INTERVAL_S);
+/// Interval of the metrics' maintenance, which closes an interval of the history.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(history::INTERVAL_S);
 
-/// Why a process did not end well.
+/// Reason that the process exits with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// It did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The operating system refused something that everything needs.
+    /// The operating system refused a resource.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
-    /// Counting was started twice.
-    #[error("cannot start: {0}")]
-    Metrics(String),
-    /// A part of it ended; the process cannot go on without.
+    /// An essential component ended.
     #[error(transparent)]
-    Failed(#[from] Failed),
-    /// It was told a second time to stop.
-    #[error("stopped at once by a second signal")]
+    Component(#[from] ComponentFailure),
+    /// A second signal arrived during shutdown.
+    #[error("stopped immediately by a second signal")]
     Forced {
         /// 128 plus the number of the signal.
         code: u8,
@@ -48,56 +44,55 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// What the process exits with.
+    /// Exit status of the process.
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Forced { code } => *code,
-            Self::Start(_) | Self::System(_) | Self::Metrics(_) | Self::Failed(_) => 1,
+            Self::Start(_) | Self::System(_) | Self::Component(_) => 1,
         }
     }
 }
 
-/// Serves until SIGTERM, SIGINT or SIGHUP, then stops in order; a second signal ends that at once.
+/// Serves until SIGTERM, SIGINT or SIGHUP, then shuts down in order; a second signal stops it immediately.
 ///
 /// # Errors
 /// [`RunError`].
 pub async fn run(settings: Settings) -> Result<(), RunError> {
     for notice in &settings.notices {
-        tracing::warn!("{notice}");
+        tracing::warn!(%notice, "check the settings");
     }
-    // Heard from here on, so that a signal during the start is not lost.
-    let mut signals = Signals::hear()?;
+    // Installed first, so that a signal during startup is not lost.
+    let mut signals = Signals::install()?;
     panics::install_hook(metrics::panicked);
-    rlimit::claim(settings.grpc.max_connections);
+    rlimit::raise(settings.grpc.max_connections);
     top::start(settings.top_talkers)?;
-    let exporter = metrics::install(settings.process.metric_names)
-        .map_err(|error| RunError::Metrics(error.to_string()))?;
+    let exporter = metrics::exporter(settings.process.metric_names);
     let statsd = settings.statsd.clone().map(Statsd::start).transpose()?;
     let store = settings.store.clone();
     let workers = settings.process.workers;
     let mut running = select! {
         biased;
         stop = signals.next() => {
-            tracing::info!("{}: stopped before it served anyone", stop.name());
+            tracing::info!(signal = stop.name(), "stopped during startup");
             return Ok(());
         }
         started = Server::start(settings, Some(exporter.clone())) => started?,
     };
-    announce(&running, &store, workers.get());
+    log_start(&running, &store, workers.get());
 
     let failure = select! {
-        ended = serve(&mut running, &mut signals) => ended?,
-        never = maintain(&exporter) => match never {},
+        result = serve(&mut running, &mut signals) => result?,
+        never = maintain() => match never {},
     };
     select! {
         biased;
         stop = signals.next() => return Err(forced(stop)),
         () = stop(running, statsd) => tracing::info!("stopped"),
     }
-    failure.map_or(Ok(()), |failed| Err(failed.into()))
+    failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-/// Ends everything in order; what was counted until the end is sent.
+/// Shuts down in order; the last counts are flushed to StatsD.
 async fn stop(running: Running, statsd: Option<Statsd>) {
     running.stop().await;
     if let Some(statsd) = statsd {
@@ -105,49 +100,50 @@ async fn stop(running: Running, statsd: Option<Statsd>) {
     }
 }
 
-/// Serves until a signal comes, and for the drain delay after it; or until a part of it fails, which is told.
-async fn serve(running: &mut Running, signals: &mut Signals) -> Result<Option<Failed>, RunError> {
+/// Serves until a signal arrives, and for the drain delay after it; or until a component fails, which it returns.
+async fn serve(running: &mut Running, signals: &mut Signals) -> Result<Option<ComponentFailure>, RunError> {
     let failure = select! {
         stop = signals.next() => {
-            tracing::info!("{}: health checks fail, and calls in flight are finished", stop.name());
+            tracing::info!(signal = stop.name(), "draining: failing health checks, finishing calls");
             select! {
                 biased;
                 stop = signals.next() => return Err(forced(stop)),
-                failed = running.retire() => failed,
+                failure = running.begin_drain() => failure,
             }
         }
-        failed = running.failed() => Some(failed),
+        failure = running.failed() => Some(failure),
     };
-    if let Some(failed) = failure {
-        tracing::error!("{failed}: stopping");
+    if let Some(component) = failure {
+        tracing::error!(failure = %component, "essential component ended; stopping");
     }
     Ok(failure)
 }
 
-const fn forced(stop: Stop) -> RunError {
+const fn forced(stop: StopSignal) -> RunError {
     RunError::Forced { code: stop.exit_code() }
 }
 
-/// Says what runs, where.
-fn announce(running: &Running, store: &StoreSettings, workers: usize) {
+/// Logs the addresses and the store of the running server.
+fn log_start(running: &Running, store: &StoreSettings, workers: usize) {
     let rules = running.rules().load().map_or(0, |rules| rules.rules().count());
     let (grpc, http) = (running.grpc_address(), running.http_address());
     let admin = running.admin_address().map_or_else(|| "off".to_owned(), |address| address.to_string());
     if let Some(metrics) = running.metrics_address() {
-        tracing::info!(%metrics, "metrics have a port of their own");
+        tracing::info!(%metrics, "metrics port open");
     }
-    tracing::info!(%grpc, %http, %admin, %store, rules, workers, "tollgate {} listens", env!("CARGO_PKG_VERSION"));
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(version, %grpc, %http, %admin, %store, rules, workers, "tollgate started");
     if let StoreSettings::Memory { .. } = store {
-        tracing::info!("the memory store counts in this process: limits hold for this instance alone");
+        tracing::info!("memory store: limits apply per instance");
     }
 }
 
-/// Keeps the exporter's memory bounded; never ends.
-async fn maintain(exporter: &Exporter) -> Infallible {
-    let mut rounds = time::interval(UPKEEP);
-    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// Samples the history and keeps the memory of metrics bounded. Never returns.
+async fn maintain() -> Infallible {
+    let mut ticks = time::interval(MAINTENANCE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        rounds.tick().await;
-        exporter.maintain();
+        ticks.tick().await;
+        metrics::maintain();
     }
 }

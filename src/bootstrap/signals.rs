@@ -1,4 +1,4 @@
-//! The signals that end the process: those that the reference hears.
+//! Termination signals: the same ones as envoyproxy/ratelimit handles.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-/// Hears SIGTERM, SIGINT and SIGHUP.
+/// Receiver of SIGTERM, SIGINT and SIGHUP.
 #[derive(Debug)]
 pub(super) struct Signals {
     terminate: Signal,
@@ -15,18 +15,14 @@ pub(super) struct Signals {
     hang_up: Signal,
 }
 
-/// A request to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// SIGTERM
+pub(super) enum StopSignal {
     Terminate,
-    /// SIGINT
     Interrupt,
-    /// SIGHUP
     HangUp,
 }
 
-impl Stop {
+impl StopSignal {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Terminate => "SIGTERM",
@@ -35,7 +31,7 @@ impl Stop {
         }
     }
 
-    /// What a shell reports for a process that the signal ended: 128 plus its number.
+    /// Exit status that a shell reports for a process ended by the signal: 128 plus its number.
     pub(super) const fn exit_code(self) -> u8 {
         match self {
             Self::Terminate => 143,
@@ -46,8 +42,8 @@ impl Stop {
 }
 
 impl Signals {
-    /// From now on the signals do nothing by themselves.
-    pub(super) fn hear() -> io::Result<Self> {
+    /// Installs handlers; from now on the signals no longer end the process by themselves.
+    pub(super) fn install() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -55,12 +51,11 @@ impl Signals {
         })
     }
 
-    /// The next signal.
-    pub(super) async fn next(&mut self) -> Stop {
+    pub(super) async fn next(&mut self) -> StopSignal {
         select! {
-            _ = self.terminate.recv() => Stop::Terminate,
-            _ = self.interrupt.recv() => Stop::Interrupt,
-            _ = self.hang_up.recv() => Stop::HangUp,
+            _ = self.terminate.recv() => StopSignal::Terminate,
+            _ = self.interrupt.recv() => StopSignal::Interrupt,
+            _ = self.hang_up.recv() => StopSignal::HangUp,
         }
     }
 }

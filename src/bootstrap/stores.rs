@@ -1,4 +1,4 @@
-//! Where counters live, for each worker.
+//! Stores of counters: one handle for each worker, and one for the admin API.
 
 use std::{
     sync::{
@@ -8,50 +8,42 @@ use std::{
     time::Duration,
 };
 
+use super::metrics;
 use super::start::StartError;
 use crate::{
     clock::Clock,
     http::StoreFacts,
-    limiter::{Counters, Fallback, Limiter, Modes, Replicas},
-    metrics,
+    limiter::{ActiveRules, Counters, Fallback, Limiter, Modes, Replicas},
     readiness::Readiness,
-    rules::Snapshot,
     settings::{Settings, StoreSettings},
-    store::{Later, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
+    store::{BackgroundQueue, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
 };
 
-/// How long one who looks waits for Redis, if nobody waits longer: nothing is held up meanwhile.
-const WAIT: Duration = Duration::from_millis(500);
+/// Minimum store timeout of the admin API: its requests delay no rate-limit calls.
+const MIN_ADMIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What opens a store for each worker.
+/// Factory of store handles.
 #[derive(Clone, Debug)]
 pub(super) enum Stores {
-    /// All use the same.
+    /// One store, shared by all workers.
     Memory(MemoryStore),
-    /// Each has its own connections.
+    /// Each worker has its own connections.
     Redis {
         settings: Box<RedisSettings>,
-        /// Where this instance counts by itself while Redis does not decide.
+        /// Counters of this instance while Redis is unavailable.
         local: MemoryStore,
         fallback: Fallback,
-        counting: Counting,
-        is_ready_without: bool,
+        replica_count: ReplicaCount,
+        ready_without_store: bool,
     },
 }
 
-/// How it becomes known how many instances there are.
+/// Number of instances, counted by one worker unless it is configured.
 #[derive(Clone, Debug)]
-pub(super) struct Counting {
+pub(super) struct ReplicaCount {
     replicas: Replicas,
-    /// Whether somebody counts, or nobody has to.
-    is_seen_to: Arc<AtomicBool>,
-}
-
-impl Counting {
-    /// How many there are, as far as is known.
-    pub(super) fn replicas(&self) -> Replicas {
-        self.replicas.clone()
-    }
+    /// Whether a task counts the instances already, or counting is unnecessary.
+    has_counter: Arc<AtomicBool>,
 }
 
 impl Stores {
@@ -62,7 +54,7 @@ impl Stores {
             }
             StoreSettings::Redis { redis, max_counters } => (redis, *max_counters),
         };
-        metrics::redis_in_use();
+        metrics::export_redis();
         let on_store_error = settings.on_store_error;
         let local = MemoryStore::new(max_counters, Clock::System);
         let replicas = on_store_error.replicas.map(Replicas::new).unwrap_or_default();
@@ -70,15 +62,15 @@ impl Stores {
             settings: Box::new(redis.clone()),
             local: local.clone(),
             fallback: Fallback::new(on_store_error.policy, local, replicas.clone()),
-            counting: Counting {
+            replica_count: ReplicaCount {
                 replicas,
-                is_seen_to: Arc::new(AtomicBool::new(on_store_error.replicas.is_some())),
+                has_counter: Arc::new(AtomicBool::new(on_store_error.replicas.is_some())),
             },
-            is_ready_without: on_store_error.ready_without_store,
+            ready_without_store: on_store_error.ready_without_store,
         }
     }
 
-    /// The counters that are in this process.
+    /// Counters in this process.
     pub(super) const fn memory(&self) -> &MemoryStore {
         match self {
             Self::Memory(store) => store,
@@ -86,26 +78,26 @@ impl Stores {
         }
     }
 
-    /// What waits until so many have reached their store.
-    pub(super) fn readiness(&self, users: usize) -> Readiness {
+    /// Readiness that waits until `handles` store handles have connected, if required.
+    pub(super) fn readiness(&self, handles: usize) -> Readiness {
         match self {
             Self::Memory(_) => Readiness::new(),
-            Self::Redis { is_ready_without: true, .. } => Readiness::new(),
-            Self::Redis { .. } => Readiness::with_stores(users),
+            Self::Redis { ready_without_store: true, .. } => Readiness::new(),
+            Self::Redis { .. } => Readiness::with_stores(handles),
         }
     }
 
-    /// Opens a store on this runtime for a limiter, and tells `readiness` when it was reached.
+    /// Opens a store handle for a limiter on the current runtime, and updates `readiness` once it connects.
     pub(super) fn limiter(
         &self,
-        rules: Arc<Snapshot>,
+        rules: Arc<ActiveRules>,
         modes: Modes,
         readiness: &Readiness,
-        later: Later,
+        later: BackgroundQueue,
     ) -> Result<Limiter, StoreError> {
-        let (settings, fallback, counting) = match self {
+        let (settings, fallback, replica_count) = match self {
             Self::Memory(store) => return Ok(Limiter::new(rules, Store::Memory(store.clone()), modes)),
-            Self::Redis { settings, fallback, counting, .. } => (settings, fallback, counting),
+            Self::Redis { settings, fallback, replica_count, .. } => (settings, fallback, replica_count),
         };
         let store = RedisStore::open_with(settings, later)?;
         let (connected, readiness) = (store.connected(), readiness.clone());
@@ -114,33 +106,33 @@ impl Stores {
                 readiness.store_reached();
             }
         });
-        if !counting.is_seen_to.swap(true, Ordering::Relaxed) {
-            tokio::spawn(counting.replicas.clone().count(store.clone()));
+        if !replica_count.has_counter.swap(true, Ordering::Relaxed) {
+            tokio::spawn(replica_count.replicas.clone().count(store.clone()));
         }
         Ok(Limiter::new(rules, Store::Redis(store), modes).with_fallback(fallback.clone()))
     }
 }
 
-/// What the admin port is given of the counters.
+/// Store handle of the admin API.
 #[derive(Debug)]
-pub(super) struct Backing {
+pub(super) struct AdminStore {
     pub(super) counters: Counters,
-    pub(super) store: StoreFacts,
+    pub(super) facts: StoreFacts,
 }
 
-impl Backing {
-    /// Opens the store on the runtime that this is called on. Whether it can be reached is nobody's concern but of those
-    /// who ask.
+impl AdminStore {
+    /// Opens the store on the current runtime. Readiness does not depend on whether it connects.
     pub(super) fn open(stores: &Stores, settings: &Settings) -> Result<Self, StartError> {
         let (redis, replicas) = match stores {
             Stores::Memory(memory) => return Ok(Self::memory(memory.clone(), settings.modes)),
-            Stores::Redis { settings, counting, .. } => (settings, counting.replicas()),
+            Stores::Redis { settings, replica_count, .. } => (settings, replica_count.replicas.clone()),
         };
-        let patient = RedisSettings { timeout: redis.timeout.max(WAIT), ..RedisSettings::clone(redis) };
-        let store = RedisStore::open_with(&patient, Later::default())?;
+        let redis =
+            RedisSettings { timeout: redis.timeout.max(MIN_ADMIN_TIMEOUT), ..RedisSettings::clone(redis) };
+        let store = RedisStore::open_with(&redis, BackgroundQueue::default())?;
         Ok(Self {
             counters: Counters::new(Store::Redis(store), settings.modes),
-            store: StoreFacts {
+            facts: StoreFacts {
                 kind: "redis",
                 address: settings.store.to_string(),
                 memory: stores.memory().clone(),
@@ -149,14 +141,14 @@ impl Backing {
         })
     }
 
-    /// Counters that are in this process.
+    /// Counters in this process.
     pub(super) fn memory(memory: MemoryStore, modes: Modes) -> Self {
-        let store = StoreFacts {
+        let facts = StoreFacts {
             kind: "memory",
             address: "memory".to_owned(),
             memory: memory.clone(),
             replicas: None,
         };
-        Self { counters: Counters::new(Store::Memory(memory), modes), store }
+        Self { counters: Counters::new(Store::Memory(memory), modes), facts }
     }
 }

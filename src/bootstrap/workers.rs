@@ -1,4 +1,4 @@
-//! A worker: one thread, one runtime, and the connections that it was given.
+//! Workers: each is one thread with its own runtime, service and connections.
 
 use std::{io, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::service::Routes;
 
 use super::{
-    balance::{Balancer, Place},
+    balance::{Balancer, ConnectionPermit},
     io::{Accepted, Io},
     start::StartError,
 };
@@ -22,67 +22,66 @@ use crate::{
     grpc::{
         connection::Connections,
         dispatch::{Dispatch, side_services},
-        request_body::Limits,
+        request_body::MessageLimits,
     },
+    limiter::ActiveRules,
     net::tls::Tls,
     panics::{self, CatchUnwind},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
-    rules::Snapshot,
     settings::{GrpcSettings, ProcessSettings, Settings},
-    store::{Later, StoreError},
+    store::{BackgroundQueue, StoreError},
 };
 
-/// What every worker needs.
+/// Settings and handles of every worker.
 #[derive(Clone)]
-pub(super) struct Plan {
+pub(super) struct WorkerConfig {
     pub(super) grpc: GrpcSettings,
     pub(super) process: ProcessSettings,
     pub(super) tls: Option<Tls>,
     pub(super) side_services: Routes,
-    /// What the workers' last calls leave to be given back is waited for.
-    pub(super) later: Later,
-    /// Hears of workers that failed; closed when all have ended.
-    pub(super) alarms: UnboundedSender<WorkerLost>,
+    /// Queue of background refunds, flushed at shutdown.
+    pub(super) later: BackgroundQueue,
+    /// Receives the workers that failed; closed once all have ended.
+    pub(super) failures: UnboundedSender<WorkerLost>,
 }
 
-/// A worker ended although it was not told to, or something in it panicked that was not the answer to one call: it may
-/// hold on to a broken state.
+/// A worker ended unexpectedly, or a task in it panicked outside of a single call, which may leave a broken state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("worker {0} failed")]
 pub struct WorkerLost(usize);
 
-/// Raises the alarm when a worker's thread ends, a panic included, unless it may.
-struct Alarm {
+/// Reports the worker as failed when its thread ends, a panic included, unless disarmed.
+struct FailureGuard {
     worker: usize,
-    alarms: UnboundedSender<WorkerLost>,
-    may_end: bool,
+    failures: UnboundedSender<WorkerLost>,
+    is_disarmed: bool,
 }
 
-impl Alarm {
-    fn stand_down(mut self) {
-        self.may_end = true;
+impl FailureGuard {
+    fn disarm(mut self) {
+        self.is_disarmed = true;
     }
 }
 
-impl Drop for Alarm {
+impl Drop for FailureGuard {
     fn drop(&mut self) {
-        if !self.may_end {
-            // Nobody listens once the process ends anyway.
-            let _ = self.alarms.send(WorkerLost(self.worker));
+        if !self.is_disarmed {
+            // An error means that the process is ending already.
+            let _ = self.failures.send(WorkerLost(self.worker));
         }
     }
 }
 
-/// Starts worker number `worker`. It serves what `open` makes, on the worker's own runtime, to the connections
-/// it receives; when there are no more to come, it drains them and ends.
+/// Starts worker number `worker`. It calls `open` on its own runtime, and serves the result to the connections that it
+/// receives; once their channel closes, it drains them and ends.
 ///
-/// What is returned tells when it is ready, or why it is not.
+/// The returned receiver reports that the worker is ready, or the error of `open`.
 fn start<T, O>(
     worker: usize,
-    plan: Plan,
+    config: WorkerConfig,
     open: O,
-    connections: UnboundedReceiver<(Accepted, Place)>,
+    connections: UnboundedReceiver<(Accepted, ConnectionPermit)>,
 ) -> io::Result<oneshot::Receiver<Result<(), StoreError>>>
 where
     T: RateLimitService,
@@ -98,102 +97,106 @@ where
                 return;
             }
         };
-        // The starter waits for this.
+        // `start_workers` waits for this.
         let _ = opened.send(Ok(()));
-        let limits = Limits { bytes: plan.grpc.max_message_bytes, time: plan.process.handshake_timeout };
-        let services = Dispatch::new(service, plan.side_services, limits);
+        let limits = MessageLimits {
+            max_bytes: config.grpc.max_message_bytes,
+            timeout: config.process.handshake_timeout,
+        };
+        let services = Dispatch::new(service, config.side_services, limits);
         let draining = CancellationToken::new();
-        let served = Connections::new(&plan.grpc, plan.tls, plan.process.handshake_timeout, draining.clone());
-        serve(services, connections, &served, plan.process.drain_timeout, draining, &plan.later).await;
+        let served =
+            Connections::new(&config.grpc, config.tls, config.process.handshake_timeout, draining.clone());
+        serve(services, connections, &served, config.process.drain_timeout, draining, &config.later).await;
     };
-    let alarm = Alarm { worker, alarms: plan.alarms, may_end: false };
+    let guard = FailureGuard { worker, failures: config.failures, is_disarmed: false };
     thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
-        let (worker, alarms) = (alarm.worker, alarm.alarms.clone());
-        // Nobody listens once the process ends anyway.
+        let (worker, failures) = (guard.worker, guard.failures.clone());
+        // An error means that the process is ending already.
         panics::set_thread_alarm(move || {
-            let _ = alarms.send(WorkerLost(worker));
+            let _ = failures.send(WorkerLost(worker));
         });
         runtime.block_on(work);
-        // Cuts what is left, before anyone hears that this worker has ended.
+        // Aborts remaining tasks before the end of this worker is reported.
         drop(runtime);
-        alarm.stand_down();
+        guard.disarm();
     })?;
     Ok(ready)
 }
 
 async fn serve<T: RateLimitService>(
     services: Dispatch<T>,
-    mut incoming: UnboundedReceiver<(Accepted, Place)>,
+    mut incoming: UnboundedReceiver<(Accepted, ConnectionPermit)>,
     connections: &Connections,
     drain_timeout: Duration,
     draining: CancellationToken,
-    later: &Later,
+    later: &BackgroundQueue,
 ) {
     let tasks = TaskTracker::new();
-    while let Some((accepted, place)) = incoming.recv().await {
-        match Io::new(accepted, place) {
+    while let Some((accepted, permit)) = incoming.recv().await {
+        match Io::new(accepted, permit) {
             Ok(io) => {
                 tasks.spawn(CatchUnwind::new(connections.clone().serve(io, services.clone())));
             }
-            Err(error) => tracing::warn!("a connection was lost: {error}"),
+            Err(error) => tracing::warn!(%error, "accepted connection failed"),
         }
     }
     draining.cancel();
     tasks.close();
     let begun = Instant::now();
     if timeout(drain_timeout, tasks.wait()).await.is_err() {
-        tracing::warn!("{} connections were cut: their calls did not end in time", tasks.len());
+        tracing::warn!(connections = tasks.len(), "drain timed out; closing connections");
     }
     if timeout(drain_timeout.saturating_sub(begun.elapsed()), later.settled()).await.is_err() {
-        tracing::warn!("the store did not take back in time what is left of calls that did not pass");
+        tracing::warn!("drain timed out flushing refunds to the store");
     }
 }
 
-/// What the workers need.
-pub(super) fn plan(
+/// Returns the configuration of the workers, but for the receiver of their failures.
+pub(super) fn worker_config(
     settings: &Settings,
     tls: Option<Tls>,
     readiness: &Readiness,
-    later: Later,
-) -> Result<impl FnOnce(UnboundedSender<WorkerLost>) -> Plan, StartError> {
+    later: BackgroundQueue,
+) -> Result<impl FnOnce(UnboundedSender<WorkerLost>) -> WorkerConfig, StartError> {
     let side_services = side_services(readiness.clone())?;
     let (grpc, process) = (settings.grpc.clone(), settings.process);
-    Ok(move |alarms| Plan { grpc, process, tls, side_services, later, alarms })
+    Ok(move |failures| WorkerConfig { grpc, process, tls, side_services, later, failures })
 }
 
 /// Starts the workers and waits until each is ready.
 pub(super) async fn start_workers<T, O>(
     count: NonZeroUsize,
-    plan: impl FnOnce(UnboundedSender<WorkerLost>) -> Plan,
-    rules: &Arc<Snapshot>,
+    config: impl FnOnce(UnboundedSender<WorkerLost>) -> WorkerConfig,
+    rules: &Arc<ActiveRules>,
     open: O,
 ) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<Snapshot>, Later) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
-    let (raise, mut alarms) = unbounded_channel();
-    let plan = plan(raise);
+    let (report, mut failures) = unbounded_channel();
+    let config = config(report);
     let mut balancer = Balancer::new();
     let mut starting = Vec::with_capacity(count.get());
     for worker in 0..count.get() {
-        let (open, rules, later) = (open.clone(), Arc::clone(rules), plan.later.clone());
+        let (open, rules, later) = (open.clone(), Arc::clone(rules), config.later.clone());
         let connections = balancer.add_worker();
-        let ready = start(worker, plan.clone(), move || open(&rules, later), connections);
+        let ready = start(worker, config.clone(), move || open(&rules, later), connections);
         starting.push(ready.map_err(StartError::System)?);
     }
-    // The workers have the only senders left, so that the end of the last one ends the alarms.
-    drop(plan);
+    // The workers keep the only senders, so that the channel closes when the last worker ends.
+    drop(config);
     for ready in starting {
         match ready.await {
             Ok(opened) => opened?,
-            // It ended without a word, so an alarm is due.
-            Err(_) => return Err(alarms.recv().await.map_or_else(unexplained, StartError::Worker)),
+            // The worker ended without a result, so its failure is reported.
+            Err(_) => return Err(failures.recv().await.map_or_else(unexplained, StartError::Worker)),
         }
     }
-    Ok((balancer, alarms))
+    Ok((balancer, failures))
 }
 
 fn unexplained() -> StartError {
-    StartError::System(io::Error::other("a worker ended"))
+    StartError::System(io::Error::other("a worker ended without an error"))
 }

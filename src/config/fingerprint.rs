@@ -22,19 +22,20 @@ impl fmt::Debug for Fingerprint {
 }
 
 /// Hashes parts so that moving a byte from one to the next makes a difference.
-pub(super) struct Hash(Sha256);
+#[derive(Debug)]
+pub struct Hash(Sha256);
 
 impl Hash {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self(Sha256::new())
     }
 
-    pub(super) fn part(&mut self, part: &[u8]) {
+    pub fn part(&mut self, part: &[u8]) {
         self.0.update((part.len() as u64).to_le_bytes());
         self.0.update(part);
     }
 
-    pub(super) fn finish(self) -> Fingerprint {
+    pub fn finish(self) -> Fingerprint {
         Fingerprint(self.0.finalize().into())
     }
 }

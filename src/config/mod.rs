@@ -7,7 +7,7 @@
 //!
 //! - `files` finds and reads the files; `yaml` (with `scalar`) makes trees of them that know their lines.
 //! - `reader` checks shapes, types and the names of keys (`vocabulary`) and fills `raw`: what the user wrote.
-//! - `resource` fills `raw` from what a control plane sends.
+//! - [`compile_raw`] takes `raw` from another source, such as a control plane.
 //! - `compile` gives it its meaning.
 //! - `problem` is how all of them say what is wrong: everything at once, each with its file and line.
 //! - [`Watcher`] does it again.
@@ -16,32 +16,39 @@
 
 mod compile;
 mod files;
-mod fingerprint;
+#[doc(hidden)]
+pub mod fingerprint;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
-mod problem;
-mod raw;
+#[doc(hidden)]
+pub mod problem;
+#[doc(hidden)]
+pub mod raw;
 mod reader;
-mod resource;
 mod scalar;
 #[cfg(test)]
 mod tests;
 mod vocabulary;
 mod watch;
-mod yaml;
+#[doc(hidden)]
+pub mod yaml;
 
 use std::{
     collections::BTreeMap,
-    io, panic,
+    io,
+    panic::{self, UnwindSafe},
     path::{Path, PathBuf},
 };
 
 pub(crate) use self::vocabulary::is_of_reference;
-use self::{files::Listing, files::Sources, problem::Problems};
+use self::{
+    files::{Listing, Sources},
+    problem::Problems,
+    raw::RawFile,
+};
 pub use self::{
     fingerprint::Fingerprint,
     problem::{Problem, Report, Severity},
-    resource::{Resource, TYPE_URL, fingerprint_of, load_resources},
     watch::Watcher,
 };
 use crate::rules::Rules;
@@ -65,6 +72,22 @@ pub struct Loaded {
     pub warnings: Report,
     /// The version of the content.
     pub fingerprint: Fingerprint,
+}
+
+impl Loaded {
+    /// One line with the numbers of domains and rules.
+    pub fn summary(&self) -> String {
+        let (domains, rules) = (self.rules.domains().count(), self.rules.rules().count());
+        format!("all rate limit configs ok: domains {domains}, rules {rules}")
+    }
+
+    /// The warnings, if there are any, and the summary.
+    pub fn report(&self) -> String {
+        match self.warnings.problems() {
+            [] => self.summary(),
+            _ => format!("{}\n{}", self.warnings, self.summary()),
+        }
+    }
 }
 
 /// Why a configuration was not loaded.
@@ -156,26 +179,39 @@ pub fn read_valid(directory: &Path, options: Options) -> Result<Option<BTreeMap<
     Ok(Some(sources.texts()))
 }
 
-/// Makes rules of what was read. A defect of ours in it is an error like any other, so that it neither ends the
-/// watching nor takes the rules in force along.
 fn build(sources: &Sources, fingerprint: Fingerprint, options: Options) -> Result<Loaded, LoadError> {
-    let compiled = panic::catch_unwind(|| compile_all(sources, fingerprint, options));
-    compiled.unwrap_or(Err(LoadError::Broken { fingerprint }))
+    compile_raw(fingerprint, options, |problems| {
+        let readable = sources.readable(problems);
+        let mut files = Vec::new();
+        for (name, content) in readable {
+            if problems.is_full() {
+                break;
+            }
+            files.extend(reader::read(name, content, problems));
+        }
+        files
+    })
 }
 
-fn compile_all(sources: &Sources, fingerprint: Fingerprint, options: Options) -> Result<Loaded, LoadError> {
-    let mut problems = Problems::new(options.strict);
-    let readable = sources.readable(&mut problems);
-    let mut files = Vec::new();
-    for (name, content) in readable {
-        if problems.is_full() {
-            break;
+/// Compiles the files that `read` returns. A panic in it is caught and reported as [`LoadError::Broken`], so that a
+/// defect neither ends the watcher nor removes the active rules.
+///
+/// # Errors
+/// [`LoadError`] with every problem.
+#[doc(hidden)]
+pub fn compile_raw(
+    fingerprint: Fingerprint,
+    options: Options,
+    read: impl FnOnce(&mut Problems) -> Vec<RawFile> + UnwindSafe,
+) -> Result<Loaded, LoadError> {
+    let compiled = panic::catch_unwind(|| {
+        let mut problems = Problems::new(options.strict);
+        let files = read(&mut problems);
+        let rules = compile::compile(&files, options, &mut problems);
+        match problems.finish() {
+            Ok(warnings) => Ok(Loaded { rules, warnings, fingerprint }),
+            Err(report) => Err(LoadError::Invalid { report, fingerprint }),
         }
-        files.extend(reader::read(name, content, &mut problems));
-    }
-    let rules = compile::compile(&files, options, &mut problems);
-    match problems.finish() {
-        Ok(warnings) => Ok(Loaded { rules, warnings, fingerprint }),
-        Err(report) => Err(LoadError::Invalid { report, fingerprint }),
-    }
+    });
+    compiled.unwrap_or(Err(LoadError::Broken { fingerprint }))
 }

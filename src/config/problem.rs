@@ -102,7 +102,7 @@ impl fmt::Display for Report {
 
 /// A place in a file's tree, as a chain of what leads there.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Path<'a> {
+pub enum Path<'a> {
     /// The file itself.
     Root,
     /// A key of a mapping.
@@ -112,11 +112,11 @@ pub(super) enum Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    pub(super) const fn key(&'a self, name: &'a str) -> Self {
+    pub const fn key(&'a self, name: &'a str) -> Self {
         Self::Key(self, name)
     }
 
-    pub(super) const fn item(&'a self, at: usize) -> Self {
+    pub const fn item(&'a self, at: usize) -> Self {
         Self::Item(self, at)
     }
 }
@@ -134,7 +134,7 @@ impl fmt::Display for Path<'_> {
 
 /// Collects problems while the files are read and compiled.
 #[derive(Debug)]
-pub(super) struct Problems {
+pub struct Problems {
     errors: Vec<Problem>,
     warnings: Vec<Problem>,
     /// Those that were found when the lists were full.
@@ -150,27 +150,15 @@ impl Problems {
     const LONGEST: usize = 1_000;
 
     /// Collects problems, all of them as errors when `strict`.
-    pub(super) const fn new(strict: bool) -> Self {
+    pub const fn new(strict: bool) -> Self {
         Self { errors: Vec::new(), warnings: Vec::new(), more: 0, end: End::Read, strict }
     }
 
-    pub(super) fn error(
-        &mut self,
-        file: &str,
-        at: Position,
-        path: impl fmt::Display,
-        message: impl fmt::Display,
-    ) {
+    pub fn error(&mut self, file: &str, at: Position, path: impl fmt::Display, message: impl fmt::Display) {
         self.add(Severity::Error, file, at, &path, &message);
     }
 
-    pub(super) fn warning(
-        &mut self,
-        file: &str,
-        at: Position,
-        path: impl fmt::Display,
-        message: impl fmt::Display,
-    ) {
+    pub fn warning(&mut self, file: &str, at: Position, path: impl fmt::Display, message: impl fmt::Display) {
         let severity = if self.strict { Severity::Error } else { Severity::Warning };
         self.add(severity, file, at, &path, &message);
     }
@@ -205,17 +193,17 @@ impl Problems {
     }
 
     /// Leaves the rest alone, after an error.
-    pub(super) const fn give_up(&mut self) {
+    pub const fn give_up(&mut self) {
         self.end = End::GivenUp;
     }
 
     /// Whether nobody needs to look for more.
-    pub(super) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.end == End::GivenUp
     }
 
     /// The report of all problems: `Ok` when the configuration can be loaded all the same.
-    pub(super) fn finish(mut self) -> Result<Report, Report> {
+    pub fn finish(mut self) -> Result<Report, Report> {
         // The sort is stable: what was found first at a place stays first.
         let has_errors = !self.errors.is_empty();
         let mut problems = self.errors;

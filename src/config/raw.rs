@@ -8,7 +8,7 @@ use super::yaml::{Node, Position};
 
 /// A value that a key may state.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Field<T> {
+pub enum Field<T> {
     /// The key is not there, or null.
     #[default]
     Absent,
@@ -20,14 +20,14 @@ pub(super) enum Field<T> {
 
 /// A value and where it stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stated<T> {
-    pub(super) at: Position,
-    pub(super) value: T,
+pub struct Stated<T> {
+    pub at: Position,
+    pub value: T,
 }
 
 impl<T> Field<T> {
     /// The value, where one that is right is stated.
-    pub(super) const fn stated(&self) -> Option<&Stated<T>> {
+    pub const fn stated(&self) -> Option<&Stated<T>> {
         match self {
             Self::Stated(stated) => Some(stated),
             Self::Absent | Self::Wrong => None,
@@ -35,60 +35,60 @@ impl<T> Field<T> {
     }
 
     /// Whether the key is there, with any value.
-    pub(super) const fn is_present(&self) -> bool {
+    pub const fn is_present(&self) -> bool {
         !matches!(self, Self::Absent)
     }
 }
 
 impl<T: Copy + Default> Field<T> {
     /// The value, or the type's default.
-    pub(super) fn or_default(&self) -> T {
+    pub fn or_default(&self) -> T {
         self.stated().map(|stated| stated.value).unwrap_or_default()
     }
 }
 
 impl Field<Rc<str>> {
     /// The text, or the empty one.
-    pub(super) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         self.stated().map_or("", |stated| &*stated.value)
     }
 }
 
 /// A file.
 #[derive(Debug)]
-pub(super) struct RawFile {
+pub struct RawFile {
     /// Its name, relative to the configuration's directory.
-    pub(super) name: Rc<str>,
-    pub(super) domain: Field<Rc<str>>,
-    pub(super) hash_tag: Field<Vec<Stated<Rc<str>>>>,
-    pub(super) atomic: Field<bool>,
-    pub(super) defaults: RawRateLimit,
-    pub(super) descriptors: Vec<RawDescriptor>,
+    pub name: Rc<str>,
+    pub domain: Field<Rc<str>>,
+    pub hash_tag: Field<Vec<Stated<Rc<str>>>>,
+    pub atomic: Field<bool>,
+    pub defaults: RawRateLimit,
+    pub descriptors: Vec<RawDescriptor>,
 }
 
 /// An element of `descriptors`.
 #[derive(Debug)]
-pub(super) struct RawDescriptor {
+pub struct RawDescriptor {
     /// Where it begins.
-    pub(super) at: Position,
+    pub at: Position,
     /// Its index in the file's list, in which broken elements count too.
-    pub(super) index: usize,
-    pub(super) key: Field<Rc<str>>,
-    pub(super) value: Field<Rc<str>>,
-    pub(super) regex: Field<Rc<str>>,
-    pub(super) cidr: Field<Rc<str>>,
-    pub(super) rate_limit: Field<RawRateLimit>,
-    pub(super) descriptors: Vec<RawDescriptor>,
-    pub(super) shadow_mode: Field<bool>,
-    pub(super) quota_mode: Field<bool>,
-    pub(super) detailed_metric: Field<bool>,
-    pub(super) value_to_metric: Field<bool>,
-    pub(super) share_threshold: Field<bool>,
-    pub(super) metadata: Field<Node>,
+    pub index: usize,
+    pub key: Field<Rc<str>>,
+    pub value: Field<Rc<str>>,
+    pub regex: Field<Rc<str>>,
+    pub cidr: Field<Rc<str>>,
+    pub rate_limit: Field<RawRateLimit>,
+    pub descriptors: Vec<RawDescriptor>,
+    pub shadow_mode: Field<bool>,
+    pub quota_mode: Field<bool>,
+    pub detailed_metric: Field<bool>,
+    pub value_to_metric: Field<bool>,
+    pub share_threshold: Field<bool>,
+    pub metadata: Field<Node>,
 }
 
 impl RawDescriptor {
-    pub(super) const fn new(at: Position, index: usize) -> Self {
+    pub const fn new(at: Position, index: usize) -> Self {
         Self {
             at,
             index,
@@ -110,28 +110,28 @@ impl RawDescriptor {
 
 /// The mapping under `rate_limit`, or the one under `defaults`.
 #[derive(Debug, Default)]
-pub(super) struct RawRateLimit {
-    pub(super) unit: Field<Rc<str>>,
-    pub(super) unit_multiplier: Field<u32>,
-    pub(super) window: Field<Rc<str>>,
-    pub(super) requests_per_unit: Field<u32>,
-    pub(super) unlimited: Field<bool>,
-    pub(super) algorithm: Field<Rc<str>>,
-    pub(super) burst: Field<u32>,
-    pub(super) min_interval: Field<Rc<str>>,
-    pub(super) lease_ttl: Field<Rc<str>>,
-    pub(super) sync: Field<Rc<str>>,
-    pub(super) on_store_error: Field<Rc<str>>,
-    pub(super) name: Field<Rc<str>>,
-    pub(super) replaces: Vec<RawReplaces>,
+pub struct RawRateLimit {
+    pub unit: Field<Rc<str>>,
+    pub unit_multiplier: Field<u32>,
+    pub window: Field<Rc<str>>,
+    pub requests_per_unit: Field<u32>,
+    pub unlimited: Field<bool>,
+    pub algorithm: Field<Rc<str>>,
+    pub burst: Field<u32>,
+    pub min_interval: Field<Rc<str>>,
+    pub lease_ttl: Field<Rc<str>>,
+    pub sync: Field<Rc<str>>,
+    pub on_store_error: Field<Rc<str>>,
+    pub name: Field<Rc<str>>,
+    pub replaces: Vec<RawReplaces>,
 }
 
 /// An element of `replaces`.
 #[derive(Debug)]
-pub(super) struct RawReplaces {
+pub struct RawReplaces {
     /// Where it begins.
-    pub(super) at: Position,
+    pub at: Position,
     /// Its index in the list.
-    pub(super) index: usize,
-    pub(super) name: Field<Rc<str>>,
+    pub index: usize,
+    pub name: Field<Rc<str>>,
 }

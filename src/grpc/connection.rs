@@ -1,7 +1,7 @@
-//! One gRPC connection, from its first byte to its last.
+//! One gRPC connection, from accept to close.
 //!
-//! Served by hyper rather than by tonic's `Server`: that one (0.14) never sends GOAWAY to a connection that
-//! grew too old when a grace is set as well, and starts a timer for every call that has a deadline.
+//! Served by hyper rather than by tonic's `Server`: that one (0.14) never sends GOAWAY to a connection past its maximum
+//! age if a grace period is set too, and starts a timer for every call with a deadline.
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
@@ -18,37 +18,38 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{dispatch::Dispatch, stalled_reader::Uptake};
+use super::{dispatch::Dispatch, stalled_reader::StallDetector};
 use crate::{
-    net::{stall_timeout::Guarded, tls::Tls},
+    net::{stall_timeout::StallTimeout, tls::Tls},
     panics::CatchUnwindExecutor,
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
 };
 
-/// Calls of one connection that may be reset before they were looked at.
-const PENDING_RESETS: usize = 4096;
+/// Calls of one connection that may be reset before they are accepted.
+const MAX_PENDING_RESETS: usize = 4096;
 
-/// Bytes of an answer that wait for room in its caller's window. Nearly all are smaller.
-const SEND_BUFFER: usize = 64 * 1024;
+/// Bytes of a response buffered until its caller's flow-control window opens. Nearly all are smaller.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Bytes of a call's headers.
-const MAX_HEADERS: u32 = 16 * 1024;
+/// Size limit of a call's headers.
+const MAX_HEADER_BYTES: u32 = 16 * 1024;
 
-/// How a worker's connections are served.
+/// Settings shared by a worker's connections.
 #[derive(Clone)]
 pub(crate) struct Connections {
     http2: Builder<CatchUnwindExecutor>,
     tls: Option<Tls>,
     handshake_timeout: Duration,
-    patience: Duration,
+    /// Time without progress after which a client counts as stalled.
+    stall_timeout: Duration,
     max_age: Option<Duration>,
-    grace: Option<Duration>,
+    max_age_grace: Option<Duration>,
     draining: CancellationToken,
 }
 
 impl Connections {
-    /// Connections that finish what they have begun, and end, once `draining` is cancelled.
+    /// Connections finish their calls in flight and close once `draining` is cancelled.
     pub(crate) fn new(
         settings: &GrpcSettings,
         tls: Option<Tls>,
@@ -61,72 +62,72 @@ impl Connections {
             .keep_alive_interval(settings.keepalive_interval)
             .keep_alive_timeout(settings.keepalive_timeout)
             .max_concurrent_streams(settings.max_streams)
-            // A proxy resets every call that it stopped waiting for, in bursts when the store is slow. That is
-            // no attack, to be answered by closing the connection and all other calls on it.
-            .max_pending_accept_reset_streams(PENDING_RESETS)
-            .max_send_buf_size(SEND_BUFFER)
-            .max_header_list_size(MAX_HEADERS)
-            // Nobody reads the date of an answer to a proxy.
+            // A proxy resets every call that timed out, in bursts when the store is slow. That is no attack, to be
+            // punished by closing the connection with all other calls on it.
+            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+            .max_send_buf_size(SEND_BUFFER_BYTES)
+            .max_header_list_size(MAX_HEADER_BYTES)
+            // A proxy has no use for the date.
             .auto_date_header(false);
         Self {
             http2,
             tls,
             handshake_timeout,
-            patience: settings.keepalive_timeout,
+            stall_timeout: settings.keepalive_timeout,
             max_age: settings.max_connection_age,
-            grace: settings.max_connection_age_grace,
+            max_age_grace: settings.max_connection_age_grace,
             draining,
         }
     }
 
-    /// Serves a connection from its first byte to its last.
+    /// Serves a connection until it closes.
     pub(crate) async fn serve<I, T>(self, io: I, services: Dispatch<T>)
     where
         I: AsyncRead + AsyncWrite + Unpin,
         T: RateLimitService,
     {
-        let Some(tls) = &self.tls else { return self.speak(io, services).await };
-        // Also while draining: whoever connected before is served, as in the clear.
+        let Some(tls) = &self.tls else { return self.serve_http2(io, services).await };
+        // Also while draining: earlier connections are served, as on a plaintext port.
         if let Some(stream) = tls.accept(io, self.handshake_timeout).await {
-            Box::pin(self.speak(stream, services)).await;
+            Box::pin(self.serve_http2(stream, services)).await;
         }
     }
 
-    async fn speak<I, T>(&self, io: I, services: Dispatch<T>)
+    async fn serve_http2<I, T>(&self, io: I, services: Dispatch<T>)
     where
         I: AsyncRead + AsyncWrite + Unpin,
         T: RateLimitService,
     {
-        let io = Guarded::new(io, self.patience).opened_within(self.handshake_timeout);
-        let uptake = Uptake::default();
-        let services = services.for_connection(uptake.clone());
+        let io = StallTimeout::new(io, self.stall_timeout).with_preface_timeout(self.handshake_timeout);
+        let detector = StallDetector::default();
+        let services = services.for_connection(detector.clone());
         let mut connection = pin!(self.http2.serve_connection(TokioIo::new(io), services));
-        let mut stopped = pin!(uptake.stopped(self.patience));
+        let mut stalled = pin!(detector.stalled(self.stall_timeout));
         select! {
             biased;
-            ended = connection.as_mut() => return log(ended),
-            () = stopped.as_mut() => return given_up(),
+            result = connection.as_mut() => return log_error(result),
+            () = stalled.as_mut() => return log_stalled(),
             () = self.draining.cancelled() => {}
-            () = after(self.max_age.map(lengthened)) => {}
+            () = after(self.max_age.map(jittered)) => {}
         }
-        // GOAWAY: the client opens another connection for its next calls.
+        // Sends GOAWAY: the client opens another connection for its next calls.
         connection.as_mut().graceful_shutdown();
         select! {
             biased;
-            ended = connection => log(ended),
-            () = stopped => given_up(),
-            () = after(self.grace) => tracing::debug!("closed a connection whose calls did not end in time"),
+            result = connection => log_error(result),
+            () = stalled => log_stalled(),
+            () = after(self.max_age_grace) => tracing::debug!("connection closed: calls outlasted the grace period"),
         }
     }
 }
 
-fn given_up() {
-    tracing::debug!("closed a connection whose client gives no room for its answers");
+fn log_stalled() {
+    tracing::debug!("connection closed: client stopped reading responses");
 }
 
-fn log(ended: Result<(), hyper::Error>) {
-    if let Err(error) = ended {
-        tracing::debug!("a connection broke: {error}");
+fn log_error(result: Result<(), hyper::Error>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection failed");
     }
 }
 
@@ -137,9 +138,9 @@ async fn after(duration: Option<Duration>) {
     }
 }
 
-/// `age` ± 10 %, so that connections that began together do not end together.
-fn lengthened(age: Duration) -> Duration {
-    // Every `RandomState` has keys of its own.
+/// Returns `age` ± 10 %, so that connections opened together do not close together.
+fn jittered(age: Duration) -> Duration {
+    // Every `RandomState` has its own random keys.
     let random = RandomState::new().build_hasher().finish();
     let percent = (random % 21).saturating_add(90);
     let hundredth = age.checked_div(100).unwrap_or(age);
@@ -151,9 +152,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_differ_by_at_most_a_tenth() {
+    fn jitter_is_at_most_a_tenth() {
         let age = Duration::from_secs(100);
-        let ages: Vec<_> = (0..200).map(|_| lengthened(age)).collect();
+        let ages: Vec<_> = (0..200).map(|_| jittered(age)).collect();
         assert!(ages.iter().all(|age| (90..=110).contains(&age.as_secs())));
         assert!(ages.iter().any(|other| *other != ages[0]));
     }

@@ -1,4 +1,4 @@
-//! How long a caller waits.
+//! Deadline of a call: the `grpc-timeout` header, and the share of it that the store may use.
 
 use std::time::Duration;
 
@@ -7,36 +7,37 @@ use tonic::metadata::MetadataMap;
 
 use crate::limiter::Patience;
 
-/// The header that says so.
-pub(super) const HEADER: &str = "grpc-timeout";
+/// Header with the caller's timeout.
+pub(super) const GRPC_TIMEOUT: &str = "grpc-timeout";
 
-/// What a decision may take of the time that its caller waits, in percent: the rest is for the way there and back.
-const FOR_DECISION: u32 = 80;
+/// Share of the caller's timeout that a decision may take, in percent. The rest is for the network and the queues.
+const DECISION_PERCENT: u32 = 80;
 
-/// In the extensions of a call: that there is no time to ask the store.
+/// Marker in a call's extensions: no time is left to call the store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hurried;
+pub(super) struct SkipStore;
 
-/// How long the store may take for a call.
-pub(super) fn of(metadata: &MetadataMap, extensions: &Extensions) -> Patience {
-    match extensions.get::<Hurried>() {
-        Some(Hurried) => Patience::Hurried,
-        None => Patience::Until(told(metadata.as_ref()).map(|timeout| part(timeout, FOR_DECISION))),
+/// Deadline of the store for a call.
+pub(super) fn store_deadline(metadata: &MetadataMap, extensions: &Extensions) -> Patience {
+    match extensions.get::<SkipStore>() {
+        Some(SkipStore) => Patience::Hurried,
+        None => Patience::Until(
+            grpc_timeout(metadata.as_ref()).map(|timeout| percent_of(timeout, DECISION_PERCENT)),
+        ),
     }
 }
 
-/// How long the caller says that it waits.
-pub(super) fn told(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(HEADER).and_then(|header| timeout(header.as_bytes()))
+/// Timeout that the caller sent, if it is readable.
+pub(super) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(GRPC_TIMEOUT).and_then(|header| parse_timeout(header.as_bytes()))
 }
 
-/// A part of it.
-pub(super) fn part(timeout: Duration, percent: u32) -> Duration {
+pub(super) fn percent_of(timeout: Duration, percent: u32) -> Duration {
     timeout.saturating_mul(percent).checked_div(100).unwrap_or_default()
 }
 
-/// What the header says: a number of at most 8 digits and its unit. One that can't be read says nothing.
-pub(super) fn timeout(header: &[u8]) -> Option<Duration> {
+/// Parses a `grpc-timeout`: at most 8 digits and a unit. A malformed one counts as absent.
+pub(super) fn parse_timeout(header: &[u8]) -> Option<Duration> {
     let (unit, digits) = header.split_last()?;
     let is_number = !digits.is_empty() && digits.len() <= 8 && digits.iter().all(u8::is_ascii_digit);
     let number: u64 = std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;
@@ -57,14 +58,14 @@ mod tests {
 
     use super::*;
 
-    fn patience(timeout: &'static str, extensions: &Extensions) -> Patience {
-        let headers =
-            HeaderMap::from_iter([(HEADER.parse().expect("a name"), HeaderValue::from_static(timeout))]);
-        of(&MetadataMap::from_headers(headers), extensions)
+    fn deadline(timeout: &'static str, extensions: &Extensions) -> Patience {
+        let name = GRPC_TIMEOUT.parse().expect("a name");
+        let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(timeout))]);
+        store_deadline(&MetadataMap::from_headers(headers), extensions)
     }
 
     #[test]
-    fn four_fifths_of_what_a_caller_waits_are_for_the_decision() {
+    fn a_decision_may_take_four_fifths_of_the_timeout() {
         for (header, micros) in [
             ("20m", 16_000),
             ("1S", 800_000),
@@ -74,22 +75,22 @@ mod tests {
             ("99999999H", 287_999_997_120_000_000),
             ("0m", 0),
         ] {
-            let patience = patience(header, &Extensions::new());
-            assert_eq!(patience, Patience::Until(Some(Duration::from_micros(micros))), "{header}");
+            let deadline = deadline(header, &Extensions::new());
+            assert_eq!(deadline, Patience::Until(Some(Duration::from_micros(micros))), "{header}");
         }
     }
 
     #[test]
-    fn where_there_is_no_time_the_store_has_none() {
+    fn a_marked_call_has_no_time_for_the_store() {
         let mut extensions = Extensions::new();
-        extensions.insert(Hurried);
-        assert_eq!(patience("20m", &extensions), Patience::Hurried);
+        extensions.insert(SkipStore);
+        assert_eq!(deadline("20m", &extensions), Patience::Hurried);
     }
 
     #[test]
-    fn a_header_that_makes_no_sense_says_nothing() {
+    fn a_malformed_header_counts_as_absent() {
         for header in ["", "m", "20", "20ms", "-1m", "+1m", "1.5S", "123456789m", "20x", "?m"] {
-            assert_eq!(patience(header, &Extensions::new()), Patience::UNKNOWN, "{header}");
+            assert_eq!(deadline(header, &Extensions::new()), Patience::UNKNOWN, "{header}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which service a call is for.
+//! Routing of calls to the rate-limit service or to a side service (health, reflection).
 
 use std::{
     convert::Infallible,
@@ -13,38 +13,38 @@ use tonic_health::pb::health_server::HealthServer;
 
 use super::{
     health::HealthService,
-    overload::Turns,
-    request_body::{Limits, Punctual},
-    response_body::Delivery,
-    stalled_reader::Uptake,
+    overload::AdmissionControl,
+    request_body::{MessageLimits, TimedBody},
+    response_body::ResponseBody,
+    stalled_reader::StallDetector,
     unary,
 };
 use crate::{
-    metrics,
     panics::{CatchUnwind, Panicked},
     proto::{
         FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     },
     readiness::Readiness,
+    service::metrics,
 };
 
-/// What keeps the description of our services from being served.
+/// Error of the embedded service descriptors.
 pub(crate) use tonic_reflection::server::Error as ReflectionError;
 
-/// The services of the gRPC port. The one that matters skips the routing table.
+/// Services of the gRPC port. `ShouldRateLimit` bypasses the routing table.
 pub(crate) struct Dispatch<T> {
     rate_limit: Arc<T>,
-    limits: Limits,
-    others: Routes,
-    turns: Arc<Turns>,
-    /// Of one connection.
-    uptake: Uptake,
+    limits: MessageLimits,
+    side_services: Routes,
+    admission: Arc<AdmissionControl>,
+    /// One per connection.
+    detector: StallDetector,
 }
 
-/// Bytes of a message to health or reflection, which name a service or a file.
-const MAX_SIDE_MESSAGE: usize = 16 * 1024;
+/// Size limit of a message to health or reflection, which names a service or a file.
+const MAX_SIDE_MESSAGE_BYTES: usize = 16 * 1024;
 
-/// Health and reflection.
+/// Routes to health and reflection.
 pub(crate) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -52,26 +52,26 @@ pub(crate) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionEr
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let health = HealthServer::new(HealthService::new(readiness));
-    let routes = Routes::new(health.max_decoding_message_size(MAX_SIDE_MESSAGE))
-        .add_service(reflection().build_v1()?.max_decoding_message_size(MAX_SIDE_MESSAGE))
-        .add_service(reflection().build_v1alpha()?.max_decoding_message_size(MAX_SIDE_MESSAGE));
+    let routes = Routes::new(health.max_decoding_message_size(MAX_SIDE_MESSAGE_BYTES))
+        .add_service(reflection().build_v1()?.max_decoding_message_size(MAX_SIDE_MESSAGE_BYTES))
+        .add_service(reflection().build_v1alpha()?.max_decoding_message_size(MAX_SIDE_MESSAGE_BYTES));
     Ok(routes.prepare())
 }
 
 impl<T: RateLimitService> Dispatch<T> {
-    pub(crate) fn new(rate_limit: T, others: Routes, limits: Limits) -> Self {
+    pub(crate) fn new(rate_limit: T, side_services: Routes, limits: MessageLimits) -> Self {
         Self {
             rate_limit: Arc::new(rate_limit),
             limits,
-            others,
-            turns: Arc::default(),
-            uptake: Uptake::default(),
+            side_services,
+            admission: Arc::default(),
+            detector: StallDetector::default(),
         }
     }
 
-    /// The same services for a connection of their own.
-    pub(super) fn for_connection(&self, uptake: Uptake) -> Self {
-        Self { uptake, ..self.clone() }
+    /// Returns a handle for one connection, with its own stall detector.
+    pub(super) fn for_connection(&self, detector: StallDetector) -> Self {
+        Self { detector, ..self.clone() }
     }
 }
 
@@ -80,31 +80,31 @@ impl<T> Clone for Dispatch<T> {
         Self {
             rate_limit: Arc::clone(&self.rate_limit),
             limits: self.limits,
-            others: self.others.clone(),
-            turns: Arc::clone(&self.turns),
-            uptake: self.uptake.clone(),
+            side_services: self.side_services.clone(),
+            admission: Arc::clone(&self.admission),
+            detector: self.detector.clone(),
         }
     }
 }
 
 impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatch<T> {
-    type Response = Response<Delivery>;
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
-    type Future = Answering;
+    type Future = ResponseFuture;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        match request.uri().path() == unary::PATH {
+        match request.uri().path() == unary::SHOULD_RATE_LIMIT_PATH {
             true => {
-                let Ok(turn) = self.turns.take_on(request.headers()) else { return Answering::Refused };
-                let answer = unary::answer(Arc::clone(&self.rate_limit), turn, request, self.limits);
-                Answering::RateLimit(CatchUnwind::new(Box::pin(answer)), self.uptake.clone())
+                let Ok(permit) = self.admission.admit(request.headers()) else { return ResponseFuture::Shed };
+                let response = unary::respond(Arc::clone(&self.rate_limit), permit, request, self.limits);
+                ResponseFuture::RateLimit(CatchUnwind::new(Box::pin(response)), self.detector.clone())
             }
             false => {
-                let answer = self
-                    .others
+                let response = self
+                    .side_services
                     .clone()
-                    .call(request.map(|body| Body::new(Punctual::new(body, self.limits.time))));
-                Answering::Other(CatchUnwind::new(Box::pin(answer)))
+                    .call(request.map(|body| Body::new(TimedBody::new(body, self.limits.timeout))));
+                ResponseFuture::SideService(CatchUnwind::new(Box::pin(response)))
             }
         }
     }
@@ -112,37 +112,40 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A call that is being answered.
-pub(crate) enum Answering {
-    /// It is not: there is no time.
-    Refused,
-    RateLimit(CatchUnwind<Boxed<Response<Delivery>>>, Uptake),
-    Other(CatchUnwind<Boxed<Result<Response<Body>, Infallible>>>),
+/// Response to a call, in progress.
+pub(crate) enum ResponseFuture {
+    /// Rejected by admission control.
+    Shed,
+    RateLimit(CatchUnwind<Boxed<Response<ResponseBody>>>, StallDetector),
+    SideService(CatchUnwind<Boxed<Result<Response<Body>, Infallible>>>),
 }
 
-impl Future for Answering {
-    type Output = Result<Response<Delivery>, Infallible>;
+impl Future for ResponseFuture {
+    type Output = Result<Response<ResponseBody>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = match &mut *self {
-            Self::Refused => return Poll::Ready(Ok(refused())),
-            Self::RateLimit(answer, uptake) => {
-                let answer = ready!(Pin::new(answer).poll(cx));
-                answer.map(|answer| answer.map(|delivery| delivery.counted(uptake)))
+        let response = match &mut *self {
+            Self::Shed => return Poll::Ready(Ok(shed_response())),
+            Self::RateLimit(future, detector) => {
+                let response = ready!(Pin::new(future).poll(cx));
+                response.map(|response| response.map(|body| body.tracked(detector)))
             }
-            Self::Other(answer) => ready!(Pin::new(answer).poll(cx)).map(|Ok(answer)| Delivery::of(answer)),
+            Self::SideService(future) => {
+                ready!(Pin::new(future).poll(cx)).map(|Ok(response)| ResponseBody::wrap(response))
+            }
         };
-        Poll::Ready(Ok(answer.unwrap_or_else(|Panicked| failed())))
+        Poll::Ready(Ok(response.unwrap_or_else(|Panicked| panic_response())))
     }
 }
 
-/// What the caller of a call hears that would be answered too late.
-fn refused() -> Response<Delivery> {
+/// Response to a call rejected by admission control.
+fn shed_response() -> Response<ResponseBody> {
     metrics::answered("overloaded");
-    Delivery::of(Status::unavailable("overloaded: there is no time for an answer").into_http::<Body>())
+    let status = Status::unavailable("overloaded; the deadline cannot be met");
+    ResponseBody::wrap(status.into_http::<Body>())
 }
 
-/// What the caller of a call hears whose answer panicked.
-fn failed() -> Response<Delivery> {
-    Delivery::of(Status::internal("the answer failed; the log tells where").into_http::<Body>())
+/// Response to a call whose handler panicked.
+fn panic_response() -> Response<ResponseBody> {
+    ResponseBody::wrap(Status::internal("internal error; see the server log").into_http::<Body>())
 }

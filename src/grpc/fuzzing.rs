@@ -1,39 +1,39 @@
-//! Any bytes as the body of a call and as what its headers say.
+//! Fuzz target: any bytes as the body of a call and as its `grpc-timeout`.
 
 use hyper::body::Bytes;
 
-use super::{deadline::timeout, unary::Received};
+use super::{deadline::parse_timeout, unary::MessageBuffer};
 use crate::fuzzing::Piecemeal;
 
-/// The most that a message may have here.
+/// Size limit of a message in this target.
 const MAX_BYTES: usize = 300;
 
-/// Reads a body in pieces, which the bytes say too, and the header `grpc-timeout`.
+/// Reads a body in chunks of a size taken from the input, and a `grpc-timeout` header.
 ///
 /// # Panics
-/// When a defect shows.
+/// On a defect.
 pub fn framing(bytes: &[u8]) {
     let mut input = Piecemeal(bytes);
     let (cut, length) = (input.byte(), input.byte());
     let header = input.bytes(usize::from(length % 16));
-    if let Some(timeout) = timeout(header) {
+    if let Some(timeout) = parse_timeout(header) {
         assert!(timeout.as_secs() < 100_000_000 * 3_600 && header.len() > 1);
     }
     let body = input.0;
     let whole = receive([body].into_iter());
-    let pieces = receive(body.chunks(usize::from(cut).max(1)));
-    assert_eq!(whole, pieces, "the pieces of a message make a difference");
+    let chunked = receive(body.chunks(usize::from(cut).max(1)));
+    assert_eq!(whole, chunked, "chunk boundaries change the result");
     if let Ok(message) = whole {
-        let stated = body.get(5..).and_then(|rest| rest.get(..message.len()));
-        assert!(stated == Some(&message[..]) && message.len() <= MAX_BYTES);
+        let expected = body.get(5..).and_then(|rest| rest.get(..message.len()));
+        assert!(expected == Some(&message[..]) && message.len() <= MAX_BYTES);
     }
 }
 
-/// The message, or the code of the error.
-fn receive<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<Vec<u8>, tonic::Code> {
-    let mut received = Received::default();
-    for piece in pieces {
-        received.add(Bytes::copy_from_slice(piece), MAX_BYTES).map_err(|status| status.code())?;
+/// Returns the message, or the code of the error.
+fn receive<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Result<Vec<u8>, tonic::Code> {
+    let mut buffer = MessageBuffer::default();
+    for chunk in chunks {
+        buffer.push(Bytes::copy_from_slice(chunk), MAX_BYTES).map_err(|status| status.code())?;
     }
-    received.message(MAX_BYTES).map(<[u8]>::to_vec).map_err(|status| status.code())
+    buffer.message(MAX_BYTES).map(<[u8]>::to_vec).map_err(|status| status.code())
 }

@@ -17,17 +17,17 @@ use crate::{
     readiness::{Phase, Readiness},
 };
 
-/// `grpc.health.v1.Health`, the same for every name that it knows.
+/// `grpc.health.v1.Health`, with the same status for every service name.
 ///
-/// Not tonic-health's own, whose watches stay open for ever: here they end when the process stops, so that
-/// they do not hold up its end.
+/// Not tonic-health's implementation, whose watches stay open forever: here they end at shutdown, so that they do not
+/// delay it.
 #[derive(Debug)]
 pub(super) struct HealthService {
     readiness: Readiness,
 }
 
-/// The whole process, the service, and the name that the reference's health goes by.
-const NAMES: [&str; 3] = ["", SERVICE_NAME, "ratelimit"];
+/// The whole process, the rate-limit service, and the service name of envoyproxy/ratelimit.
+const SERVICE_NAMES: [&str; 3] = ["", SERVICE_NAME, "ratelimit"];
 
 impl HealthService {
     pub(super) const fn new(readiness: Readiness) -> Self {
@@ -35,10 +35,10 @@ impl HealthService {
     }
 }
 
-fn known(request: &Request<HealthCheckRequest>) -> Result<(), Status> {
-    match NAMES.contains(&request.get_ref().service.as_str()) {
+fn check_service(request: &Request<HealthCheckRequest>) -> Result<(), Status> {
+    match SERVICE_NAMES.contains(&request.get_ref().service.as_str()) {
         true => Ok(()),
-        false => Err(Status::not_found("no such service")),
+        false => Err(Status::not_found("unknown service")),
     }
 }
 
@@ -58,7 +58,7 @@ impl Health for HealthService {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
-        known(&request)?;
+        check_service(&request)?;
         Ok(Response::new(status(self.readiness.phase())))
     }
 
@@ -66,17 +66,17 @@ impl Health for HealthService {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        known(&request)?;
+        check_service(&request)?;
         let mut phases = self.readiness.subscribe();
-        // The first answer is the phase as it is.
+        // Sends the current status first.
         phases.mark_changed();
-        let answers = stream::unfold(Some(phases), |phases| async {
+        let responses = stream::unfold(Some(phases), |phases| async {
             let mut phases = phases?;
             phases.changed().await.ok()?;
             let phase = *phases.borrow_and_update();
             Some((Ok(status(phase)), (phase != Phase::Stopping).then_some(phases)))
         });
-        Ok(Response::new(Box::pin(answers)))
+        Ok(Response::new(Box::pin(responses)))
     }
 }
 
@@ -91,32 +91,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_name_serves_only_while_there_are_rules_and_no_stop() {
+    async fn every_service_name_serves_from_the_first_rules_until_shutdown() {
         let readiness = Readiness::new();
         let health = HealthService::new(readiness.clone());
-        let everyone_sees = async |expected| {
-            for name in NAMES {
-                let answer = health.check(request(name)).await.expect("known");
-                assert_eq!(answer.get_ref().status(), expected);
+        let expect_status = async |expected| {
+            for name in SERVICE_NAMES {
+                let response = health.check(request(name)).await.expect("known");
+                assert_eq!(response.get_ref().status(), expected);
             }
         };
-        everyone_sees(WireStatus::NotServing).await;
+        expect_status(WireStatus::NotServing).await;
         readiness.rules_loaded();
-        everyone_sees(WireStatus::Serving).await;
+        expect_status(WireStatus::Serving).await;
         readiness.stop();
-        everyone_sees(WireStatus::NotServing).await;
+        expect_status(WireStatus::NotServing).await;
         readiness.rules_loaded();
-        everyone_sees(WireStatus::NotServing).await;
+        expect_status(WireStatus::NotServing).await;
         let unknown = health.check(request("other")).await.expect_err("unknown");
         assert_eq!(unknown.code(), tonic::Code::NotFound);
     }
 
     #[tokio::test]
-    async fn a_watch_tells_every_change_and_ends_with_the_process() {
+    async fn a_watch_reports_every_change_and_ends_at_shutdown() {
         let readiness = Readiness::new();
         let health = HealthService::new(readiness.clone());
         let mut watch = health.watch(request("")).await.expect("known").into_inner();
-        let mut next = async || watch.next().await.map(|answer| answer.expect("an answer").status());
+        let mut next = async || watch.next().await.map(|response| response.expect("a response").status());
         assert_eq!(next().await, Some(WireStatus::NotServing));
         readiness.rules_loaded();
         assert_eq!(next().await, Some(WireStatus::Serving));

@@ -1,4 +1,4 @@
-//! How a call's message arrives.
+//! Request bodies with a read timeout.
 
 use std::{
     future::poll_fn,
@@ -11,70 +11,72 @@ use hyper::body::{Body as _, Bytes, Frame, Incoming};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
-use super::overload::Turn;
+use super::overload::Permit;
 
-/// What may arrive.
+/// Status message of a body that arrives too slowly.
+const TIMED_OUT: &str = "timed out reading the request message";
+
+/// Bounds of a request message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Bytes of a message.
-    pub(crate) bytes: usize,
-    /// How long it may take once some of it has to be waited for.
-    pub(crate) time: Duration,
+pub(crate) struct MessageLimits {
+    pub(crate) max_bytes: usize,
+    /// Time to receive it, from the first read that has to wait.
+    pub(crate) timeout: Duration,
 }
 
-/// A call's body on its way. Nearly always it is all there with the headers, and no time is taken.
+/// Body of a `ShouldRateLimit` call. Nearly always it arrives with the headers, and no timer is started.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(super) struct RequestBody {
     body: Incoming,
-    time: Duration,
+    timeout: Duration,
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Arrival {
-    pub(super) const fn new(body: Incoming, time: Duration) -> Self {
-        Self { body, time, deadline: None }
+impl RequestBody {
+    pub(super) const fn new(body: Incoming, timeout: Duration) -> Self {
+        Self { body, timeout, deadline: None }
     }
 
-    /// The next part, or nothing after the last one. While it is waited for, its call does not count as taken on: it
-    /// costs the worker nothing, and a client that never sends the rest must not keep others out.
-    pub(super) async fn next(&mut self, turn: &mut Turn) -> Option<Result<Frame<Bytes>, Status>> {
+    /// Returns the next frame, or `None` after the last one. The permit is paused while waiting: the call costs the
+    /// worker nothing, and a client that never sends the rest must not keep others out.
+    pub(super) async fn next(&mut self, permit: &mut Permit) -> Option<Result<Frame<Bytes>, Status>> {
         let next = poll_fn(|cx| {
             if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
                 return Poll::Ready(
                     frame.map(|frame| frame.map_err(|error| Status::from_error(error.into()))),
                 );
             }
-            turn.pause();
-            let time = self.time;
-            ready!(self.deadline.get_or_insert_with(|| Box::pin(sleep(time))).as_mut().poll(cx));
-            Poll::Ready(Some(Err(Status::deadline_exceeded("the message did not come in time"))))
+            permit.pause();
+            let timeout = self.timeout;
+            ready!(self.deadline.get_or_insert_with(|| Box::pin(sleep(timeout))).as_mut().poll(cx));
+            Poll::Ready(Some(Err(Status::deadline_exceeded(TIMED_OUT))))
         });
         let next = next.await;
-        turn.go_on();
+        permit.resume();
         next
     }
 
-    /// When the message was there, of a call that was taken on at a time.
-    pub(super) fn ended_at(&self, begun_at: Instant) -> Instant {
-        if self.deadline.is_some() { Instant::now() } else { begun_at }
+    /// Time at which the message of a call admitted at `admitted_at` was complete.
+    pub(super) fn completed_at(&self, admitted_at: Instant) -> Instant {
+        if self.deadline.is_some() { Instant::now() } else { admitted_at }
     }
 }
 
-/// The body of a call to another service. It breaks when more of it is waited for than some time.
+/// Body of a call to health or reflection. Fails when the next frame takes longer than the timeout.
 #[derive(Debug)]
-pub(super) struct Punctual {
+pub(super) struct TimedBody {
     body: Incoming,
-    time: Duration,
+    timeout: Duration,
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Punctual {
-    pub(super) const fn new(body: Incoming, time: Duration) -> Self {
-        Self { body, time, deadline: None }
+impl TimedBody {
+    pub(super) const fn new(body: Incoming, timeout: Duration) -> Self {
+        Self { body, timeout, deadline: None }
     }
 }
 
-impl hyper::body::Body for Punctual {
+impl hyper::body::Body for TimedBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -86,9 +88,9 @@ impl hyper::body::Body for Punctual {
             self.deadline = None;
             return Poll::Ready(frame.map(|frame| frame.map_err(|error| Status::from_error(error.into()))));
         }
-        let time = self.time;
-        ready!(self.deadline.get_or_insert_with(|| Box::pin(sleep(time))).as_mut().poll(cx));
-        Poll::Ready(Some(Err(Status::deadline_exceeded("the message did not come in time"))))
+        let timeout = self.timeout;
+        ready!(self.deadline.get_or_insert_with(|| Box::pin(sleep(timeout))).as_mut().poll(cx));
+        Poll::Ready(Some(Err(Status::deadline_exceeded(TIMED_OUT))))
     }
 
     fn is_end_stream(&self) -> bool {

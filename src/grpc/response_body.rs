@@ -1,4 +1,4 @@
-//! An answer on its way to its caller.
+//! Response bodies, which hold the permits of a lease until they are written.
 
 use std::{
     pin::Pin,
@@ -12,69 +12,67 @@ use hyper::{
 };
 use tonic::{Status, body::Body};
 
-use super::stalled_reader::{Uptake, Waiting};
+use super::stalled_reader::{PendingResponse, StallDetector};
 use crate::limiter::Places;
 
-/// The body of an answer. If it tells the name of a lease, it is what sees to the places until its last frame
-/// is taken to be written: the caller may have reset the call by then, and then drops it half read. What was taken and
-/// waits for room in the caller's window counts as written.
+/// Body of a response. If it names a lease, it holds the lease's permits until its last frame is taken for writing: a
+/// caller that has reset the call by then drops the body unread, which releases them. A frame that was taken and waits
+/// for the caller's flow-control window counts as written.
 #[derive(Debug)]
-pub(crate) struct Delivery {
-    content: Content,
-    places: Option<Places>,
-    /// Until it is taken.
-    _waiting: Option<Waiting>,
+pub(crate) struct ResponseBody {
+    payload: Payload,
+    permits: Option<Places>,
+    /// Dropped once the body is written.
+    _pending: Option<PendingResponse>,
 }
 
 #[derive(Debug)]
-enum Content {
-    /// What another service answers.
+enum Payload {
+    /// Body from a side service, or of an error.
     Other(Body),
-    /// One message, and that the call succeeded.
+    /// One message and the success trailers.
     Message(Bytes),
-    /// That the call succeeded.
-    Success,
-    /// Nothing more.
-    Sent,
+    SuccessTrailers,
+    Done,
 }
 
-impl Delivery {
-    /// The response of another service.
-    pub(super) fn of(response: Response<Body>) -> Response<Self> {
-        response.map(|body| Self { content: Content::Other(body), places: None, _waiting: None })
+impl ResponseBody {
+    /// Wraps the response of a side service, or an error.
+    pub(super) fn wrap(response: Response<Body>) -> Response<Self> {
+        response.map(|body| Self { payload: Payload::Other(body), permits: None, _pending: None })
     }
 
-    /// A message with its prefix, which takes over the places that it tells the lease of.
-    pub(super) const fn of_message(message: Bytes, places: Option<Places>) -> Self {
-        Self { content: Content::Message(message), places, _waiting: None }
+    /// A framed message, with the permits of the lease that it names.
+    pub(super) const fn message(message: Bytes, permits: Option<Places>) -> Self {
+        Self { payload: Payload::Message(message), permits, _pending: None }
     }
 
-    /// The same, counted until its client has taken it.
-    pub(super) fn counted(self, uptake: &Uptake) -> Self {
-        Self { _waiting: Some(uptake.wait()), ..self }
+    /// Counts the response as pending until the client has read it.
+    pub(super) fn tracked(self, detector: &StallDetector) -> Self {
+        Self { _pending: Some(detector.track()), ..self }
     }
 }
 
-impl Content {
+impl Payload {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let (frame, rest) = match self {
             Self::Other(body) => return hyper::body::Body::poll_frame(Pin::new(body), cx),
-            Self::Message(message) => (Frame::data(std::mem::take(message)), Self::Success),
-            Self::Success => (Frame::trailers(success()), Self::Sent),
-            Self::Sent => return Poll::Ready(None),
+            Self::Message(message) => (Frame::data(std::mem::take(message)), Self::SuccessTrailers),
+            Self::SuccessTrailers => (Frame::trailers(success_trailers()), Self::Done),
+            Self::Done => return Poll::Ready(None),
         };
         *self = rest;
         Poll::Ready(Some(Ok(frame)))
     }
 }
 
-fn success() -> HeaderMap {
+fn success_trailers() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
     trailers
 }
 
-impl hyper::body::Body for Delivery {
+impl hyper::body::Body for ResponseBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -82,31 +80,31 @@ impl hyper::body::Body for Delivery {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(self.content.poll_frame(cx));
+        let frame = ready!(self.payload.poll_frame(cx));
         let is_last = match &frame {
             Some(Ok(frame)) => frame.is_trailers(),
             Some(Err(_)) => false,
             None => true,
         };
-        if is_last && let Some(places) = self.places.take() {
-            places.handed_over();
+        if is_last && let Some(permits) = self.permits.take() {
+            permits.handed_over();
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.content {
-            Content::Other(body) => body.is_end_stream(),
-            Content::Message(_) | Content::Success => false,
-            Content::Sent => true,
+        match &self.payload {
+            Payload::Other(body) => body.is_end_stream(),
+            Payload::Message(_) | Payload::SuccessTrailers => false,
+            Payload::Done => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.content {
-            Content::Other(body) => body.size_hint(),
-            // Left open, so that no length is told: tonic does not either.
-            Content::Message(_) | Content::Success | Content::Sent => SizeHint::default(),
+        match &self.payload {
+            Payload::Other(body) => body.size_hint(),
+            // Unknown on purpose, so that no content-length is sent; tonic sends none either.
+            Payload::Message(_) | Payload::SuccessTrailers | Payload::Done => SizeHint::default(),
         }
     }
 }

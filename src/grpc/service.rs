@@ -1,4 +1,4 @@
-//! The rate-limit service as gRPC has it.
+//! Adapter from the generated gRPC trait to the rate-limit service.
 
 use std::{future::ready, pin::Pin};
 
@@ -10,17 +10,17 @@ use crate::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
     service::{Answer, RequestError, Service},
-    telemetry::{Span, Traces},
+    tracing::{Span, Traces},
 };
 
-/// [`Service`] behind the generated trait. The places that a response tells the lease of are among its extensions.
+/// [`Service`] behind the generated trait. Permits of the lease that a response names are in its extensions.
 #[derive(Debug)]
-pub(crate) struct Rls {
+pub(crate) struct RateLimitAdapter {
     pub(crate) service: Service,
     pub(crate) traces: Option<Traces>,
 }
 
-impl Rls {
+impl RateLimitAdapter {
     fn span(&self, request: &Request<RateLimitRequest>) -> Span {
         let Some(traces) = &self.traces else { return Span::off() };
         let message = request.get_ref();
@@ -28,10 +28,11 @@ impl Rls {
     }
 }
 
-type Answering<'a> = Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 'a>>;
+type ResponseFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Response<RateLimitResponse>, Status>> + Send + 'a>>;
 
-impl RateLimitService for Rls {
-    fn should_rate_limit<'s, 'a>(&'s self, request: Request<RateLimitRequest>) -> Answering<'a>
+impl RateLimitService for RateLimitAdapter {
+    fn should_rate_limit<'s, 'a>(&'s self, request: Request<RateLimitRequest>) -> ResponseFuture<'a>
     where
         's: 'a,
         Self: 'a,
@@ -40,9 +41,9 @@ impl RateLimitService for Rls {
         match self.service.answer_at_once(request.get_ref(), &mut span) {
             Some(answer) => Box::pin(ready(response(answer))),
             None => {
-                let patience = deadline::of(request.metadata(), request.extensions());
+                let deadline = deadline::store_deadline(request.metadata(), request.extensions());
                 Box::pin(async move {
-                    response(self.service.answer(request.get_ref(), patience, &mut span).await)
+                    response(self.service.answer(request.get_ref(), deadline, &mut span).await)
                 })
             }
         }
@@ -58,8 +59,8 @@ fn response(answer: Result<Answer, RequestError>) -> Result<Response<RateLimitRe
     Ok(response)
 }
 
-/// A failure is UNAVAILABLE, so that the proxy's `failure_mode_deny` decides; being over the limit never
-/// comes this way.
+/// Maps failures to UNAVAILABLE, so that the proxy's `failure_mode_deny` applies. Being over the limit is not an
+/// error.
 fn status(error: &RequestError) -> Status {
     match error {
         RequestError::Invalid(_) => Status::invalid_argument(error.to_string()),
@@ -73,7 +74,7 @@ mod tests {
     use crate::store::StoreError;
 
     #[test]
-    fn only_a_malformed_request_is_the_callers_fault() {
+    fn only_a_malformed_request_is_an_invalid_argument() {
         let code = |error| status(&error).code();
         assert_eq!(code(RequestError::Invalid("no domain".to_owned())), tonic::Code::InvalidArgument);
         assert_eq!(code(RequestError::NoRules), tonic::Code::Unavailable);

@@ -1,4 +1,4 @@
-//! Whether a client takes its answers.
+//! Detection of clients that stop reading their responses.
 
 use std::{
     sync::{
@@ -10,60 +10,62 @@ use std::{
 
 use tokio::{select, sync::Notify, time::sleep};
 
-/// Answers that wait on one connection before it costs others: each new call of it is looked at among all of these.
-const MANY: usize = 128;
+/// Pending responses above which a connection slows others down: each new call on it is compared with all of them.
+const MANY_PENDING: usize = 128;
 
-/// How long so many may wait while none is taken. Their callers have long given up.
-const MANY_WAIT: Duration = Duration::from_secs(1);
+/// Timeout while many responses are pending. Their callers have long timed out.
+const MANY_PENDING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The answers of one connection that wait for room in its client's windows. HTTP/2's probes and what guards the socket
-/// do not see them: a client may answer every probe, and give no room for anything else.
+/// Responses of one connection that wait for its client's flow-control windows. HTTP/2 keepalive and the write timeout of
+/// the socket do not detect this: a client may acknowledge every PING and never open a window.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Uptake(Arc<Counts>);
+pub(crate) struct StallDetector(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    waiting: AtomicUsize,
-    taken: AtomicUsize,
-    /// Tells when many wait.
-    many: Notify,
+    pending: AtomicUsize,
+    written: AtomicUsize,
+    /// Notified when many responses become pending.
+    many_pending: Notify,
 }
 
-/// An answer that waits, until this is dropped.
+/// A response waiting to be written; dropped once it is.
 #[derive(Debug)]
-pub(crate) struct Waiting(Arc<Counts>);
+pub(crate) struct PendingResponse(Arc<Counts>);
 
-impl Uptake {
-    /// Counts an answer.
-    pub(super) fn wait(&self) -> Waiting {
-        if self.0.waiting.fetch_add(1, Ordering::Relaxed) == MANY {
-            self.0.many.notify_one();
+impl StallDetector {
+    /// Counts a response as pending.
+    pub(super) fn track(&self) -> PendingResponse {
+        if self.0.pending.fetch_add(1, Ordering::Relaxed) == MANY_PENDING {
+            self.0.many_pending.notify_one();
         }
-        Waiting(Arc::clone(&self.0))
+        PendingResponse(Arc::clone(&self.0))
     }
 
-    /// Ends once answers waited for `patience`, or up to twice as long, and none was taken; for a second or two, if many
-    /// wait.
-    pub(super) async fn stopped(&self, patience: Duration) {
+    /// Completes once responses have been pending for `stall_timeout` to twice that without one being written, or for a
+    /// second or two if many are.
+    pub(super) async fn stalled(&self, stall_timeout: Duration) {
         loop {
-            let before = self.0.taken.load(Ordering::Relaxed);
-            let waiting = self.0.waiting.load(Ordering::Relaxed);
+            let before = self.0.written.load(Ordering::Relaxed);
+            let pending = self.0.pending.load(Ordering::Relaxed);
+            let timeout =
+                if pending > MANY_PENDING { stall_timeout.min(MANY_PENDING_TIMEOUT) } else { stall_timeout };
             select! {
-                () = sleep(if waiting > MANY { patience.min(MANY_WAIT) } else { patience }) => {}
-                // From now on it is another time that counts.
-                () = self.0.many.notified() => continue,
+                () = sleep(timeout) => {}
+                // The shorter timeout applies from now on.
+                () = self.0.many_pending.notified() => continue,
             }
-            if waiting > 0 && before == self.0.taken.load(Ordering::Relaxed) {
+            if pending > 0 && before == self.0.written.load(Ordering::Relaxed) {
                 return;
             }
         }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingResponse {
     fn drop(&mut self) {
-        self.0.taken.fetch_add(1, Ordering::Relaxed);
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.written.fetch_add(1, Ordering::Relaxed);
+        self.0.pending.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -73,30 +75,30 @@ mod tests {
 
     use super::*;
 
-    const SHORT: Duration = Duration::from_millis(20);
+    const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 
     #[tokio::test]
-    async fn it_has_stopped_when_answers_wait_and_none_is_taken() {
-        let uptake = Uptake::default();
-        let mut waiting = Vec::new();
+    async fn a_reader_is_stalled_when_responses_are_pending_and_none_is_written() {
+        let detector = StallDetector::default();
+        let mut pending = Vec::new();
         let busy = async {
-            // One of several is taken now and then.
+            // One of several is written now and then.
             for _ in 0..20 {
-                waiting.push(uptake.wait());
-                waiting.push(uptake.wait());
-                sleep(SHORT / 2).await;
-                drop(waiting.remove(0));
+                pending.push(detector.track());
+                pending.push(detector.track());
+                sleep(SHORT_TIMEOUT / 2).await;
+                drop(pending.remove(0));
             }
         };
         tokio::select! {
-            () = uptake.stopped(SHORT * 50) => panic!("it goes on"),
+            () = detector.stalled(SHORT_TIMEOUT * 50) => panic!("the reader makes progress"),
             () = busy => {}
         }
-        timeout(Duration::from_secs(20), uptake.stopped(SHORT)).await.expect("it has");
-        let patient = uptake.stopped(Duration::from_secs(3_600));
-        waiting.extend((0..=MANY).map(|_| uptake.wait()));
-        timeout(Duration::from_secs(20), patient).await.expect("it has long before");
-        waiting.clear();
-        assert!(timeout(SHORT * 5, uptake.stopped(SHORT)).await.is_err(), "none waits");
+        timeout(Duration::from_secs(20), detector.stalled(SHORT_TIMEOUT)).await.expect("stalled");
+        let hour = detector.stalled(Duration::from_secs(3_600));
+        pending.extend((0..=MANY_PENDING).map(|_| detector.track()));
+        timeout(Duration::from_secs(20), hour).await.expect("stalled long before");
+        pending.clear();
+        assert!(timeout(SHORT_TIMEOUT * 5, detector.stalled(SHORT_TIMEOUT)).await.is_err(), "none pending");
     }
 }

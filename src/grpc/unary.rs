@@ -1,8 +1,8 @@
-//! The one gRPC call that matters, from its request's bytes to its response's.
+//! Unary path of `ShouldRateLimit`, from request bytes to response bytes.
 //!
-//! Done here rather than by tonic's server, whose way is made for streams of any length, compression and bodies of
-//! any kind, which took a tenth of what answering costs. What a caller sees is the same, but that what follows the
-//! one message of a request is not looked at.
+//! Implemented here rather than by tonic's server, whose path supports streams of any length, compression and any kind
+//! of body, which took a tenth of the CPU time of a call. Callers see no difference, except that data after the first
+//! message of a request is ignored.
 
 use std::{future::poll_fn, sync::Arc, thread, time::Instant};
 
@@ -16,128 +16,126 @@ use prost::Message as _;
 use tonic::{Code, Status, body::Body, metadata::MetadataMap};
 
 use super::{
-    deadline::Hurried,
-    overload::Turn,
-    request_body::{Arrival, Limits},
-    response_body::Delivery,
+    deadline::SkipStore,
+    overload::Permit,
+    request_body::{MessageLimits, RequestBody},
+    response_body::ResponseBody,
 };
 use crate::{
-    metrics,
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
+    service::metrics,
 };
 
-/// What asks for it.
-pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// Path of the method.
+pub(crate) const SHOULD_RATE_LIMIT_PATH: &str =
+    "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Bytes before a message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
+/// Length-prefixed message framing: a compression flag and the length.
+const PREFIX_BYTES: usize = 5;
 
-/// Has `service` answer a call that was taken on, and whose message keeps to `limits`.
-pub(super) async fn answer<T: RateLimitService>(
+/// Answers an admitted call with `service`, if its message is within `limits`.
+pub(super) async fn respond<T: RateLimitService>(
     service: Arc<T>,
-    mut turn: Turn,
+    mut permit: Permit,
     request: Request<Incoming>,
-    limits: Limits,
-) -> Response<Delivery> {
+    limits: MessageLimits,
+) -> Response<ResponseBody> {
     let (mut parts, body) = request.into_parts();
-    if !turn.has_time {
-        parts.extensions.insert(Hurried);
+    if !permit.has_store_time {
+        parts.extensions.insert(SkipStore);
     }
-    let mut told = Told { since: turn.begun_at, state: Telling::Abandoned };
-    let mut body = Arrival::new(body, limits.time);
-    let received = receive(&parts.headers, &mut body, limits.bytes, &mut turn).await;
-    told.since = body.ended_at(turn.begun_at);
-    let answer = match received {
+    let mut latency = LatencyRecorder { since: permit.admitted_at, outcome: CallOutcome::Unrecorded };
+    let mut body = RequestBody::new(body, limits.timeout);
+    let received = receive(&parts.headers, &mut body, limits.max_bytes, &mut permit).await;
+    latency.since = body.completed_at(permit.admitted_at);
+    let result = match received {
         Ok(message) => {
             let metadata = MetadataMap::from_headers(parts.headers);
             let request = tonic::Request::from_parts(metadata, parts.extensions, message);
-            // What waits for the store costs the worker nothing.
-            let mut decided = service.should_rate_limit(request);
+            // Waiting for the store costs the worker nothing.
+            let mut response = service.should_rate_limit(request);
             poll_fn(|cx| {
-                let poll = decided.as_mut().poll(cx);
+                let poll = response.as_mut().poll(cx);
                 if poll.is_pending() {
-                    turn.pause();
+                    permit.pause();
                 } else {
-                    turn.go_on();
+                    permit.resume();
                 }
                 poll
             })
             .await
         }
         Err(status) => {
-            // A body that breaks off is one whose caller has gone.
+            // A body breaks off when its caller resets the call.
             metrics::answered(if status.code() == Code::Cancelled { "cancelled" } else { "invalid" });
             Err(status)
         }
     };
-    let answer = answer.map_or_else(|status| Delivery::of(status.into_http::<Body>()), response);
-    told.state = Telling::Done;
-    answer
+    let response = result.map_or_else(|status| ResponseBody::wrap(status.into_http::<Body>()), encode);
+    latency.outcome = CallOutcome::Recorded;
+    response
 }
 
-/// Tells how long a call took when this is dropped: once it is answered, and when its caller resets it before that, which
-/// drops the work on it.
-struct Told {
+/// Records the call's latency on drop, whether it was answered or reset by the client.
+struct LatencyRecorder {
     since: Instant,
-    state: Telling,
+    outcome: CallOutcome,
 }
 
-enum Telling {
-    /// What came of it was told.
-    Done,
-    /// Nobody has.
-    Abandoned,
+/// Whether a metric has recorded the outcome of the call.
+enum CallOutcome {
+    Recorded,
+    Unrecorded,
 }
 
-impl Drop for Told {
+impl Drop for LatencyRecorder {
     fn drop(&mut self) {
-        if let Telling::Abandoned = self.state {
+        if let CallOutcome::Unrecorded = self.outcome {
             metrics::answered(if thread::panicking() { "panic" } else { "cancelled" });
         }
-        metrics::call_took(self.since.elapsed());
+        metrics::REQUEST_DURATION.observe_time(self.since.elapsed());
     }
 }
 
-fn response(answer: tonic::Response<RateLimitResponse>) -> Response<Delivery> {
-    let (metadata, message, mut extensions) = answer.into_parts();
-    let mut response = Response::new(Delivery::of_message(frame(&message), extensions.remove()));
+fn encode(response: tonic::Response<RateLimitResponse>) -> Response<ResponseBody> {
+    let (metadata, message, mut extensions) = response.into_parts();
+    let mut response = Response::new(ResponseBody::message(frame(&message), extensions.remove()));
     *response.headers_mut() = metadata.into_headers();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
-/// The message as it is sent.
+/// Encodes a length-prefixed message.
 fn frame(message: &RateLimitResponse) -> Bytes {
     let length = message.encoded_len();
-    let mut bytes = BytesMut::with_capacity(length.saturating_add(PREFIX));
+    let mut bytes = BytesMut::with_capacity(length.saturating_add(PREFIX_BYTES));
     bytes.put_u8(0);
-    // Far from 4 GiB: a status for each descriptor of a request.
+    // Far below 4 GiB: one status for each descriptor of a request.
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     message.encode_raw(&mut bytes);
     bytes.freeze()
 }
 
-/// Reads a request to its end.
+/// Reads and decodes the request message.
 async fn receive(
     headers: &HeaderMap,
-    body: &mut Arrival,
+    body: &mut RequestBody,
     max_bytes: usize,
-    turn: &mut Turn,
+    permit: &mut Permit,
 ) -> Result<RateLimitRequest, Status> {
-    refuse_compression(headers)?;
-    let mut received = Received::default();
-    while let Some(frame) = body.next(turn).await {
+    reject_compression(headers)?;
+    let mut buffer = MessageBuffer::default();
+    while let Some(frame) = body.next(permit).await {
         if let Ok(data) = frame?.into_data() {
-            received.add(data, max_bytes)?;
+            buffer.push(data, max_bytes)?;
         }
     }
-    RateLimitRequest::decode(received.message(max_bytes)?)
-        .map_err(|error| Status::internal(error.to_string()))
+    RateLimitRequest::decode(buffer.message(max_bytes)?).map_err(|error| Status::internal(error.to_string()))
 }
 
-fn refuse_compression(headers: &HeaderMap) -> Result<(), Status> {
+fn reject_compression(headers: &HeaderMap) -> Result<(), Status> {
     match headers.get("grpc-encoding") {
         Some(encoding) if encoding != "identity" => {
             let encoding = encoding.to_str().unwrap_or("?");
@@ -152,37 +150,37 @@ fn refuse_compression(headers: &HeaderMap) -> Result<(), Status> {
     }
 }
 
-/// What came of a request's body.
+/// Buffer that assembles one length-prefixed message from the chunks of a body.
 #[derive(Debug, Default)]
-pub(super) struct Received {
-    /// Nearly always all there is.
+pub(super) struct MessageBuffer {
+    /// First chunk, nearly always the whole message.
     first: Bytes,
-    /// Everything, once there is more than one piece.
+    /// All chunks, once there is more than one.
     joined: BytesMut,
 }
 
-impl Received {
+impl MessageBuffer {
     fn bytes(&self) -> &[u8] {
         if self.joined.is_empty() { &self.first } else { &self.joined }
     }
 
-    /// Adds a piece; what comes after the message is let go.
-    pub(super) fn add(&mut self, piece: Bytes, max_bytes: usize) -> Result<(), Status> {
+    /// Appends a chunk; data after the message is discarded.
+    pub(super) fn push(&mut self, chunk: Bytes, max_bytes: usize) -> Result<(), Status> {
         if self.bytes().is_empty() {
-            self.first = piece;
+            self.first = chunk;
         } else if self.message_end(max_bytes)?.is_none_or(|end| self.bytes().len() < end) {
             if self.joined.is_empty() {
                 self.joined.extend_from_slice(&self.first);
             }
-            self.joined.extend_from_slice(&piece);
+            self.joined.extend_from_slice(&chunk);
         }
-        // One that will be refused is at once, whatever else is sent.
+        // An invalid prefix is rejected immediately, before the rest arrives.
         self.message_end(max_bytes).map(drop)
     }
 
-    /// Where the message ends, once that is known.
+    /// End of the message in the buffer, once its length is known.
     fn message_end(&self, max_bytes: usize) -> Result<Option<usize>, Status> {
-        let Some(([flag, length @ ..], _)) = self.bytes().split_first_chunk::<PREFIX>() else {
+        let Some(([flag, length @ ..], _)) = self.bytes().split_first_chunk::<PREFIX_BYTES>() else {
             return Ok(None);
         };
         match flag {
@@ -206,15 +204,16 @@ impl Received {
             );
             return Err(Status::out_of_range(text));
         }
-        Ok(Some(length.saturating_add(PREFIX)))
+        Ok(Some(length.saturating_add(PREFIX_BYTES)))
     }
 
+    /// Returns the message without its prefix.
     pub(super) fn message(&self, max_bytes: usize) -> Result<&[u8], Status> {
         if self.bytes().is_empty() {
             return Err(Status::internal("Missing request message."));
         }
         let end = self.message_end(max_bytes)?;
-        let message = end.and_then(|end| self.bytes().get(PREFIX..end));
+        let message = end.and_then(|end| self.bytes().get(PREFIX_BYTES..end));
         message.ok_or_else(|| Status::internal("Unexpected EOF decoding stream."))
     }
 }
@@ -223,50 +222,50 @@ impl Received {
 mod tests {
     use super::*;
 
-    fn received(pieces: &[&[u8]]) -> Result<Vec<u8>, Status> {
-        let mut received = Received::default();
-        for piece in pieces {
-            received.add(Bytes::copy_from_slice(piece), 4)?;
+    fn assemble(chunks: &[&[u8]]) -> Result<Vec<u8>, Status> {
+        let mut buffer = MessageBuffer::default();
+        for chunk in chunks {
+            buffer.push(Bytes::copy_from_slice(chunk), 4)?;
         }
-        received.message(4).map(<[u8]>::to_vec)
+        buffer.message(4).map(<[u8]>::to_vec)
     }
 
     #[test]
-    fn a_message_may_come_in_any_pieces_and_what_follows_it_is_let_go() {
+    fn a_message_may_arrive_in_any_chunks_and_data_after_it_is_discarded() {
         let whole = b"\0\0\0\0\x03abc\0\0\0\0\x01d";
-        assert_eq!(received(&[whole]).expect("a message"), b"abc");
+        assert_eq!(assemble(&[whole]).expect("a message"), b"abc");
         for at in 0..whole.len() {
             let (head, tail) = whole.split_at(at);
-            assert_eq!(received(&[head, b"", tail]).expect("a message"), b"abc", "cut at {at}");
+            assert_eq!(assemble(&[head, b"", tail]).expect("a message"), b"abc", "cut at {at}");
         }
         let bytes: Vec<&[u8]> = whole.chunks(1).collect();
-        assert_eq!(received(&bytes).expect("a message"), b"abc");
-        assert_eq!(received(&[b"\0\0\0\0\0"]).expect("an empty message"), b"");
+        assert_eq!(assemble(&bytes).expect("a message"), b"abc");
+        assert_eq!(assemble(&[b"\0\0\0\0\0"]).expect("an empty message"), b"");
     }
 
     #[test]
-    fn what_is_no_message_is_refused_as_tonic_does() {
-        let code = |pieces: &[&[u8]]| received(pieces).expect_err("is refused").code();
+    fn malformed_messages_are_rejected_with_the_codes_of_tonic() {
+        let code = |chunks: &[&[u8]]| assemble(chunks).expect_err("is rejected").code();
         assert_eq!(code(&[]), Code::Internal);
         assert_eq!(code(&[b"\0\0\0\0\x03ab"]), Code::Internal);
         assert_eq!(code(&[b"\x01\0\0\0\x01a"]), Code::Internal);
         assert_eq!(code(&[b"\x02\0\0\0\x01a"]), Code::Internal);
         assert_eq!(code(&[b"\0\0\0\0\x05", b"abcde"]), Code::OutOfRange);
-        // Before more of it is sent.
+        // Rejected before the rest arrives.
         for begun in [b"\0\0\0\0\x05", b"\x02\0\0\0\x01"] {
-            assert!(Received::default().add(Bytes::from_static(begun), 4).is_err());
+            assert!(MessageBuffer::default().push(Bytes::from_static(begun), 4).is_err());
         }
     }
 
     #[test]
-    fn compressed_requests_are_refused_with_what_is_accepted() {
+    fn compressed_requests_are_rejected_with_the_accepted_encoding() {
         let mut headers = HeaderMap::new();
-        assert!(refuse_compression(&headers).is_ok());
+        assert!(reject_compression(&headers).is_ok());
         headers.insert("grpc-encoding", HeaderValue::from_static("identity"));
-        assert!(refuse_compression(&headers).is_ok());
+        assert!(reject_compression(&headers).is_ok());
         headers.insert("grpc-encoding", HeaderValue::from_static("gzip"));
-        let status = refuse_compression(&headers).expect_err("is refused");
+        let status = reject_compression(&headers).expect_err("is rejected");
         assert_eq!(status.code(), Code::Unimplemented);
-        assert_eq!(status.metadata().get("grpc-accept-encoding").expect("told"), "identity");
+        assert_eq!(status.metadata().get("grpc-accept-encoding").expect("present"), "identity");
     }
 }

@@ -1,30 +1,31 @@
-//! Any bytes as a request, in protobuf or in JSON.
+//! Fuzz target: any bytes as a request, in protobuf or in JSON.
 
 use std::sync::{Arc, LazyLock};
 
 use futures_util::FutureExt as _;
 use prost::Message as _;
 
-use super::json::Messages;
+use super::public::json::JsonCodec;
 use crate::{
     clock::{Clock, Timestamp},
     config::{Options, load_files},
+    limiter::ActiveRules,
     limiter::{Limiter, Modes, Patience, Places},
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
-    rules::{Rules, Snapshot},
+    rules::Rules,
     service::{Answers, Bounds, HeaderStyle, RequestError, Service},
     store::{MemoryStore, Store},
-    telemetry::Span,
+    tracing::Span,
 };
 
 const RULES: &str = include_str!("fuzzing.yaml");
 
-static PARTS: LazyLock<Option<(Service, Messages)>> = LazyLock::new(|| {
+static PARTS: LazyLock<Option<(Service, JsonCodec)>> = LazyLock::new(|| {
     let file = ("rules.yaml".to_owned(), RULES.as_bytes().to_vec());
     let loaded = load_files(vec![file], Options { strict: true, ..Options::default() });
-    let rules = Arc::new(Snapshot::default());
+    let rules = Arc::new(ActiveRules::default());
     rules.replace(Arc::new(loaded.map_or_else(|_| Rules::default(), |loaded| loaded.rules)));
-    assert!(rules.load()?.rules().count() > 0, "its own rules are refused");
+    assert!(rules.load()?.rules().count() > 0, "the rules of the fuzz target are invalid");
     let store = MemoryStore::new(1_000, Clock::manual(Timestamp::from_micros(1_700_000_900_500_000)));
     let answers = Answers {
         headers: HeaderStyle::Ietf,
@@ -33,19 +34,19 @@ static PARTS: LazyLock<Option<(Service, Messages)>> = LazyLock::new(|| {
         dynamic_metadata: true,
     };
     let limiter = Limiter::new(rules, Store::Memory(store), Modes::default());
-    Some((Service::new(limiter, answers, Bounds::default()), Messages::new().ok()?))
+    Some((Service::new(limiter, answers, Bounds::default()), JsonCodec::new().ok()?))
 });
 
-/// Answers the request that the bytes are, if they are one.
+/// Decodes the bytes and handles the request, if they are one.
 ///
 /// # Panics
-/// When a defect shows.
+/// On any bug.
 pub fn request(bytes: &[u8]) {
     let parts = PARTS.as_ref();
     assert!(parts.is_some(), "no service");
-    let Some((service, messages)) = parts else { return };
+    let Some((service, codec)) = parts else { return };
     let request = match bytes.first() {
-        Some(b'{') => messages.request(bytes).ok(),
+        Some(b'{') => codec.decode(bytes).ok(),
         _ => RateLimitRequest::decode(bytes).ok(),
     };
     let Some(request) = request else { return };
@@ -54,11 +55,14 @@ pub fn request(bytes: &[u8]) {
             assert_eq!(answer.response.statuses.len(), request.descriptors.len());
             assert_ne!(answer.response.overall_code(), Code::Unknown);
             answer.places.inspect(Places::handed_over);
-            assert!(messages.response(&answer.response).is_ok());
+            assert!(codec.encode(&answer.response).is_ok());
         }
         Some(Err(error)) => assert!(matches!(error, RequestError::Invalid(_)), "{error}"),
         None => {
-            assert!(service.answer_at_once(&request, &mut Span::off()).is_none(), "memory is asked at once");
+            assert!(
+                service.answer_at_once(&request, &mut Span::off()).is_none(),
+                "the memory store responds without waiting"
+            );
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::{
     quota::Quota,
     rules::{Domain, Limit, Rule},
     store::{
-        call::{Ask, Calls, add},
         key::CellKey,
+        request::{Check, Requests, add},
     },
 };
 
@@ -25,8 +25,8 @@ pub(super) fn calls(
     targets: &Targets<'_>,
     lease: Option<LeaseId>,
     modes: Modes,
-) -> Calls {
-    let mut calls = Calls::new();
+) -> Requests {
+    let mut calls = Requests::new();
     for (at, (descriptor, target)) in descriptors.iter().zip(targets).enumerate() {
         let (key, record, policy, hits, rule) = match target {
             Target::Nothing | Target::Unlimited(_) | Target::Off { .. } | Target::Denied => continue,
@@ -45,7 +45,7 @@ pub(super) fn calls(
         let vetoes = is_enforced && rule.is_none_or(|(rule, is_watched)| !is_watched && !rule.quota_mode);
         // What a request brings along is its own matter, not the rule's.
         let sync = rule.map_or(SyncMode::Strict, |(rule, _)| domain.sync_of(rule));
-        add(&mut calls, domain.charging, key, Ask { descriptor: at, record, policy, hits, vetoes, sync });
+        add(&mut calls, domain.charging, key, Check { descriptor: at, record, policy, hits, vetoes, sync });
     }
     calls
 }

@@ -9,7 +9,7 @@ use crate::{
     algorithm::Verdict,
     descriptor::Descriptor,
     rules::{Domain, Switched},
-    store::{Store, StoreError, call::Calls},
+    store::{Store, StoreError, request::Requests},
 };
 
 /// How long one who looks waits for the store: more than a request does, for nothing is held up meanwhile.
@@ -29,7 +29,7 @@ pub type Seen = Option<Result<Verdict, StoreError>>;
 /// What is asked of the counters that descriptors meet.
 #[derive(Debug)]
 pub struct Asks {
-    calls: Calls,
+    calls: Requests,
     descriptors: usize,
 }
 
@@ -47,7 +47,7 @@ impl Counters {
     /// What the descriptors ask of the counters that they meet by the rules of `domain`: in practice to be looked at, or
     /// to be given back. Lists and switches make no difference, and the name of a lease gives nothing back: that is done
     /// by who holds it. Takes long where values are long and expressions are many.
-    pub fn asks(&self, domain: &Domain, descriptors: &[Descriptor<'_>]) -> Asks {
+    pub fn checks(&self, domain: &Domain, descriptors: &[Descriptor<'_>]) -> Asks {
         let mut targets = target::targets(domain, &Switched::default(), descriptors);
         targets.iter_mut().for_each(Target::keep_places);
         let calls = calls::calls(domain, descriptors, &targets, None, self.modes);
@@ -64,7 +64,9 @@ impl Counters {
                 Ok(verdicts) => {
                     verdicts.into_iter().for_each(|(at, verdict)| put(&mut seen, at, Ok(verdict)));
                 }
-                Err(error) => call.asks().for_each(|ask| put(&mut seen, ask.descriptor, Err(error.clone()))),
+                Err(error) => {
+                    call.checks().for_each(|ask| put(&mut seen, ask.descriptor, Err(error.clone())))
+                }
             }
         }
         seen

@@ -10,17 +10,21 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{Calls, Modes, Target, Targets, replicas::Replicas, undo};
+use super::{
+    Modes, Requests, Target, Targets,
+    metrics::{self, RuleCounters},
+    replicas::Replicas,
+    undo,
+};
 use crate::{
     SyncMode,
     algorithm::Verdict,
     clock::Timestamp,
     descriptor::Hits,
-    metrics,
     rules::{Domain, OnStoreError, Rule},
     store::{
         Decisions, MemoryStore, Store, StoreError,
-        call::{Ask, Call, Verdicts, add},
+        request::{Check, TagRequest, Verdicts, add},
     },
     verdict::Degraded,
 };
@@ -44,7 +48,7 @@ pub(super) struct StandIn {
     /// What counters are taken to say.
     pub(super) verdicts: SmallVec<[Verdicts; 1]>,
     /// What was asked of this instance's own store.
-    asked: Calls,
+    asked: Requests,
     answered: Decisions,
     /// Why the request fails, if a limit wants it to.
     pub(super) failure: Option<StoreError>,
@@ -61,18 +65,19 @@ impl Fallback {
     /// Decides what those of `calls` ask that failed.
     pub(super) fn stand_in(
         &self,
+        counters: &RuleCounters,
         domain: &Domain,
         modes: Modes,
         targets: &Targets<'_>,
-        calls: &Calls,
+        calls: &Requests,
         decisions: &Decisions,
     ) -> StandIn {
         let mut stand_in = StandIn::default();
         let replicas = self.replicas.known();
-        metrics::request_degraded();
+        metrics::degraded_request();
         for (call, decision) in calls.iter().zip(decisions) {
             let Err(error) = decision else { continue };
-            for (cell, ask) in call.asks_with_cells() {
+            for (cell, ask) in call.checks_with_cells() {
                 let target = targets.get(ask.descriptor);
                 let policy = target.and_then(|target| target.on_store_error(domain));
                 let is_watched = modes.shadow || target.is_some_and(Target::is_watched);
@@ -82,7 +87,7 @@ impl Fallback {
                     policy => policy,
                 };
                 metrics::degraded(policy, error.label());
-                metrics::rule_degraded(domain, target.and_then(Target::counted), ask.hits);
+                counters.degraded(domain, target.and_then(Target::counted), ask.hits);
                 let reason = error.label();
                 stand_in.degraded = stand_in.degraded.or(Some(Degraded { policy, reason }));
                 match policy {
@@ -93,7 +98,7 @@ impl Fallback {
                     OnStoreError::Deny => stand_in.verdicts.push(Verdicts::from_iter([denied(ask)])),
                     OnStoreError::Local => {
                         let policy = ask.policy.shared_by(replicas);
-                        let ask = Ask { policy, sync: SyncMode::Strict, ..*ask };
+                        let ask = Check { policy, sync: SyncMode::Strict, ..*ask };
                         add(&mut stand_in.asked, call.charging, cell.key.clone(), ask);
                     }
                 }
@@ -113,14 +118,14 @@ impl Fallback {
     }
 
     /// Gives up the places here that were given back in the store: they may have been taken while it failed.
-    pub(super) fn release(&self, calls: &Calls, decisions: &Decisions) {
+    pub(super) fn release(&self, calls: &Requests, decisions: &Decisions) {
         if !self.was_used.load(Ordering::Relaxed) {
             return;
         }
         let decided = calls.iter().zip(decisions).filter(|(_, decision)| decision.is_ok());
-        let asks = decided.flat_map(|(call, _)| call.asks_with_cells());
-        let given_back = |ask: &Ask| matches!(ask.hits, Hits::Release(_)).then_some(ask.hits);
-        let releases = undo::each_for_itself(asks, given_back);
+        let checks = decided.flat_map(|(call, _)| call.checks_with_cells());
+        let given_back = |ask: &Check| matches!(ask.hits, Hits::Release(_)).then_some(ask.hits);
+        let releases = undo::each_for_itself(checks, given_back);
         for call in &releases {
             self.local.decide(call);
         }
@@ -143,17 +148,17 @@ impl StandIn {
     /// Whether this instance's own store was asked for a descriptor: a refund was made there, of what was charged
     /// there, as far as anyone knows.
     pub(super) fn has_counted(&self, descriptor: usize) -> bool {
-        self.asked.iter().flat_map(Call::asks).any(|ask| ask.descriptor == descriptor)
+        self.asked.iter().flat_map(TagRequest::checks).any(|ask| ask.descriptor == descriptor)
     }
 
     /// What was asked of this instance's own store, if that took a place which is still held.
-    pub(super) fn holding(&self) -> Option<&Calls> {
+    pub(super) fn holding(&self) -> Option<&Requests> {
         undo::holds_lease(&self.asked, &self.answered).then_some(&self.asked)
     }
 }
 
 /// What is said of a counter where nothing passes. What gives back is none to deny.
-fn denied(ask: &Ask) -> (usize, Verdict) {
+fn denied(ask: &Check) -> (usize, Verdict) {
     let admitted = ask.hits.gives_back();
     let after = if admitted { Duration::ZERO } else { DENIED_FOR };
     let verdict = Verdict {

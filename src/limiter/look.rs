@@ -9,18 +9,18 @@ use std::mem;
 
 use tokio::time::Instant;
 
-use super::{Calls, undo::is_vetoed};
+use super::{Requests, undo::is_vetoed};
 use crate::{
     algorithm::{Algorithm, Charging},
     descriptor::Hits,
     store::{
         Decisions, Store,
-        call::{Call, Verdicts},
+        request::{TagRequest, Verdicts},
     },
 };
 
 /// Decides calls until `deadline`, and leaves them as they were made.
-pub(super) async fn decide(store: &Store, calls: &mut Calls, deadline: Option<Instant>) -> Decisions {
+pub(super) async fn decide(store: &Store, calls: &mut Requests, deadline: Option<Instant>) -> Decisions {
     if !is_needed(calls) {
         return store.decide(calls, deadline).await;
     }
@@ -30,11 +30,11 @@ pub(super) async fn decide(store: &Store, calls: &mut Calls, deadline: Option<In
     decisions
 }
 
-async fn look_first(store: &Store, calls: Calls, deadline: Option<Instant>) -> (Calls, Decisions) {
-    let looks: Calls = calls.iter().map(look).collect();
+async fn look_first(store: &Store, calls: Requests, deadline: Option<Instant>) -> (Requests, Decisions) {
+    let looks: Requests = calls.iter().map(look).collect();
     let seen = store.decide(&looks, deadline).await;
-    let has_room = |(call, seen): (&Call, &Result<Verdicts, _>)| match seen {
-        Ok(verdicts) => call.asks().zip(verdicts).all(|(ask, (_, verdict))| {
+    let has_room = |(call, seen): (&TagRequest, &Result<Verdicts, _>)| match seen {
+        Ok(verdicts) => call.checks().zip(verdicts).all(|(ask, (_, verdict))| {
             let fits = ask.hits.charged() <= u64::from(verdict.remaining);
             !ask.is_veto() || (verdict.admitted && fits)
         }),
@@ -48,7 +48,7 @@ async fn look_first(store: &Store, calls: Calls, deadline: Option<Instant>) -> (
     }
     // Those without room are asked, so that the answer tells when they will have it. They charge nothing, unless room
     // has come in between; then the others are charged too.
-    let part = |wanted: bool| -> Calls {
+    let part = |wanted: bool| -> Requests {
         let of_part = calls.iter().zip(&has_room).filter(|(_, has_room)| **has_room == wanted);
         of_part.map(|(call, _)| call.clone()).collect()
     };
@@ -78,17 +78,18 @@ async fn look_first(store: &Store, calls: Calls, deadline: Option<Instant>) -> (
 
 /// Whether a bucket is charged all or none with counters of another tag. What gives something back does so whether or
 /// not it passes, and once, so a request that does is not looked at before.
-fn is_needed(calls: &Calls) -> bool {
-    if calls.iter().flat_map(Call::asks).any(|ask| ask.hits.gives_back()) {
+fn is_needed(calls: &Requests) -> bool {
+    if calls.iter().flat_map(TagRequest::checks).any(|ask| ask.hits.gives_back()) {
         return false;
     }
-    let has_bucket = |call: &Call| call.asks().any(|ask| ask.policy.algorithm() == Algorithm::TokenBucket);
+    let has_bucket =
+        |call: &TagRequest| call.checks().any(|ask| ask.policy.algorithm() == Algorithm::TokenBucket);
     calls.len() > 1 && calls.iter().any(|call| call.charging == Charging::AllOrNone && has_bucket(call))
 }
 
 /// The call as a look.
-fn look(call: &Call) -> Call {
+fn look(call: &TagRequest) -> TagRequest {
     let mut look = call.clone();
-    look.cells.iter_mut().flat_map(|cell| &mut cell.asks).for_each(|ask| ask.hits = Hits::Peek);
+    look.cells.iter_mut().flat_map(|cell| &mut cell.checks).for_each(|ask| ask.hits = Hits::Peek);
     look
 }

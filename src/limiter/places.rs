@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::undo;
 use crate::{
     lease::LeaseId,
-    store::{Store, call::Calls},
+    store::{Store, request::Requests},
 };
 
 /// The places that a request asks for, and then holds, under one lease.
@@ -25,19 +25,19 @@ pub struct Places(Arc<Held>);
 struct Held {
     lease: LeaseId,
     /// What gives them up, and where.
-    releases: Mutex<SmallVec<[(Store, Calls); 1]>>,
+    releases: Mutex<SmallVec<[(Store, Requests); 1]>>,
     is_handed_over: AtomicBool,
 }
 
 impl Places {
     /// The places that `calls` ask for under `lease`.
-    pub(super) fn new(store: Store, calls: &Calls, lease: LeaseId) -> Self {
+    pub(super) fn new(store: Store, calls: &Requests, lease: LeaseId) -> Self {
         let releases = Mutex::new(SmallVec::from_iter([(store, undo::releases(calls.iter()))]));
         Self(Arc::new(Held { lease, releases, is_handed_over: AtomicBool::new(false) }))
     }
 
     /// From now on they are given up in `store` too, of which `calls` asked some.
-    pub(super) fn are_also_in(&self, store: Store, calls: &Calls) {
+    pub(super) fn are_also_in(&self, store: Store, calls: &Requests) {
         self.0.releases.lock().push((store, undo::releases(calls.iter())));
     }
 

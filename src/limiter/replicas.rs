@@ -17,17 +17,17 @@ use std::{
 use smallvec::smallvec;
 use tokio::time::{Instant, sleep};
 
+use super::metrics;
 use crate::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy},
     descriptor::Hits,
     lease::LeaseId,
-    metrics,
     quota::{Quota, Unit, Window},
     store::{
         RedisStore,
-        call::{Ask, Call, Cell},
         key::CellKey,
+        request::{Cell, Check, TagRequest},
     },
 };
 
@@ -107,15 +107,15 @@ impl Counts {
 }
 
 /// Holds the place of an instance for another time to live.
-fn presence(lease: LeaseId) -> Call {
+fn presence(lease: LeaseId) -> TagRequest {
     let quota = Quota { limit: u32::MAX, window: Window::of(Unit::Second) };
     let parameters = Parameters { lease_ttl: TIME_TO_LIVE, ..Parameters::default() };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &parameters);
     let record = RecordId::alone(Algorithm::Concurrency);
-    let ask = |hits| Ask { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
+    let ask = |hits| Check { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
     let hits = [Hits::Release(lease), Hits::Acquire { amount: NonZeroU64::MIN, lease }];
-    let cell = Cell { key: CellKey::global(NO_DOMAIN, record), asks: hits.map(ask).into_iter().collect() };
-    Call { cells: smallvec![cell], charging: Charging::EachForItself }
+    let cell = Cell { key: CellKey::global(NO_DOMAIN, record), checks: hits.map(ask).into_iter().collect() };
+    TagRequest { cells: smallvec![cell], charging: Charging::EachForItself }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a port says of connections that it cannot take: a line for each change, not for each connection.
+//! Connection limit of a port, and accept failures: one log line for each change, not for each connection.
 
 use std::{
     io,
@@ -7,73 +7,71 @@ use std::{
 
 use tokio::time::sleep;
 
-use crate::{metrics, settings::Port};
+use crate::{net::metrics, settings::Port};
 
-/// Before the operating system is asked again that had nothing to give.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Delay before the next accept after one failed.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Without a failure for so long, it is over: single descriptors come free all the time.
-const CALM: Duration = Duration::from_secs(1);
+/// Time without a failure after which accepting counts as recovered: single file descriptors are freed all the time.
+const RECOVERY_PERIOD: Duration = Duration::from_secs(1);
 
-/// Looks after the number of a port's connections.
+/// Bounds a port's connections and logs changes of its state.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct AcceptLimit {
     port: Port,
-    /// Connections at most.
-    max: usize,
-    state: State,
+    max_connections: usize,
+    state: AcceptState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Open,
+enum AcceptState {
+    Accepting,
     Full,
-    /// The operating system gave none, last at that time.
+    /// `accept` failed, last at this time.
     Failing(Instant),
 }
 
-impl Gate {
-    pub(crate) const fn new(port: Port, max: usize) -> Self {
-        Self { port, max, state: State::Open }
+impl AcceptLimit {
+    pub(crate) const fn new(port: Port, max_connections: usize) -> Self {
+        Self { port, max_connections, state: AcceptState::Accepting }
     }
 
-    /// Whether a connection may come in beside the `live` ones; one that may not is to be closed.
+    /// Whether a connection is admitted beside the `live` ones. The caller closes one that is not.
     pub(crate) fn admits(&mut self, live: usize) -> bool {
-        if live >= self.max {
+        if live >= self.max_connections {
             metrics::connection_refused(self.port.name());
-            if self.state != State::Full {
-                self.state = State::Full;
-                tracing::warn!("the {} port has {live} connections, and closes new ones at once", self.port);
+            if self.state != AcceptState::Full {
+                self.state = AcceptState::Full;
+                tracing::warn!(port = %self.port, live, "connection limit reached; closing new connections");
             }
             return false;
         }
-        // Not with the first place that comes free, which may be taken at once, and so on.
-        let has_room = live <= self.max.saturating_sub(self.max.div_ceil(10));
-        let is_over = match self.state {
-            State::Open => false,
-            State::Full => has_room,
-            State::Failing(last) => last.elapsed() > CALM,
+        // Not with the first free slot, which may be taken again immediately.
+        let has_room = live <= self.max_connections.saturating_sub(self.max_connections.div_ceil(10));
+        let has_recovered = match self.state {
+            AcceptState::Accepting => false,
+            AcceptState::Full => has_room,
+            AcceptState::Failing(last) => last.elapsed() > RECOVERY_PERIOD,
         };
-        if is_over {
-            self.state = State::Open;
-            tracing::info!("the {} port takes connections again", self.port);
+        if has_recovered {
+            self.state = AcceptState::Accepting;
+            tracing::info!(port = %self.port, "accepting connections again");
         }
         true
     }
 
-    /// Hears that the operating system has no connection to give, and waits as long as makes sense before it is asked
-    /// again.
-    pub(crate) async fn failed(&mut self, error: &io::Error) {
-        // The client changed its mind, which says nothing of others.
+    /// Records that `accept` failed, and waits before the next attempt.
+    pub(crate) async fn accept_failed(&mut self, error: &io::Error) {
+        // The client closed the connection; others are not affected.
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
             return;
         }
-        let before = std::mem::replace(&mut self.state, State::Failing(Instant::now()));
-        if !matches!(before, State::Failing(_)) {
-            tracing::warn!("the {} port cannot accept connections: {error}", self.port);
+        let before = std::mem::replace(&mut self.state, AcceptState::Failing(Instant::now()));
+        if !matches!(before, AcceptState::Failing(_)) {
+            tracing::warn!(port = %self.port, %error, "cannot accept connections");
         }
         // Most likely out of file descriptors, which does not change within microseconds.
-        sleep(PAUSE).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
@@ -82,28 +80,28 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_is_open_up_to_its_bound_and_again_once_there_is_room_to_spare() {
-        let mut gate = Gate::new(Port::Grpc, 20);
-        assert!(gate.admits(19));
-        assert!(!gate.admits(20));
-        assert_eq!(gate.state, State::Full);
-        // This one is taken, but may be the last one for now.
-        assert!(gate.admits(19));
-        assert_eq!(gate.state, State::Full);
-        assert!(gate.admits(18));
-        assert_eq!(gate.state, State::Open);
-        gate.failed(&io::ErrorKind::ConnectionAborted.into()).await;
-        assert_eq!(gate.state, State::Open);
-        gate.failed(&io::Error::other("no descriptors")).await;
-        let State::Failing(last) = gate.state else { panic!("{gate:?}") };
-        assert!(gate.admits(5));
-        assert_eq!(gate.state, State::Failing(last), "it may fail again");
-        gate.state = State::Failing(last - CALM * 2);
-        assert!(gate.admits(5));
-        assert_eq!(gate.state, State::Open);
-        // The smallest bound lets one in.
-        let mut gate = Gate::new(Port::Grpc, 1);
-        assert!(gate.admits(0));
-        assert!(!gate.admits(1));
+    async fn connections_are_refused_at_the_limit_until_a_tenth_of_it_is_free() {
+        let mut limit = AcceptLimit::new(Port::Grpc, 20);
+        assert!(limit.admits(19));
+        assert!(!limit.admits(20));
+        assert_eq!(limit.state, AcceptState::Full);
+        // Admitted, but perhaps the last one for now.
+        assert!(limit.admits(19));
+        assert_eq!(limit.state, AcceptState::Full);
+        assert!(limit.admits(18));
+        assert_eq!(limit.state, AcceptState::Accepting);
+        limit.accept_failed(&io::ErrorKind::ConnectionAborted.into()).await;
+        assert_eq!(limit.state, AcceptState::Accepting);
+        limit.accept_failed(&io::Error::other("no descriptors")).await;
+        let AcceptState::Failing(last) = limit.state else { panic!("{limit:?}") };
+        assert!(limit.admits(5));
+        assert_eq!(limit.state, AcceptState::Failing(last), "may fail again");
+        limit.state = AcceptState::Failing(last - RECOVERY_PERIOD * 2);
+        assert!(limit.admits(5));
+        assert_eq!(limit.state, AcceptState::Accepting);
+        // The smallest limit admits one.
+        let mut limit = AcceptLimit::new(Port::Grpc, 1);
+        assert!(limit.admits(0));
+        assert!(!limit.admits(1));
     }
 }

@@ -1,4 +1,4 @@
-//! How a TCP port is opened.
+//! Opening of TCP ports.
 
 use std::{
     io,
@@ -7,14 +7,14 @@ use std::{
 
 use tokio::net::TcpListener;
 
-/// Listens on an address. Where the machine has no IPv6, all of its addresses are those of IPv4: `[::]` is what is
-/// written for all of them by those who run on either.
+/// Listens on an address. On a machine without IPv6, `[::]` falls back to `0.0.0.0`: operators write `[::]` for "all
+/// addresses" on either kind of machine.
 pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     match TcpListener::bind(address).await {
-        Err(error) => match instead(address, error.kind()) {
-            Some(other) => {
-                let listener = TcpListener::bind(other).await.map_err(|_| error)?;
-                tracing::info!("there is no IPv6 for {address}: {other} in its place");
+        Err(error) => match ipv4_fallback(address, error.kind()) {
+            Some(fallback) => {
+                let listener = TcpListener::bind(fallback).await.map_err(|_| error)?;
+                tracing::info!(%address, %fallback, "no IPv6; listening on IPv4");
                 Ok(listener)
             }
             None => Err(error),
@@ -23,8 +23,8 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// What to try where the address could not be had.
-fn instead(address: SocketAddr, error: io::ErrorKind) -> Option<SocketAddr> {
+/// Address to try after binding `address` failed.
+fn ipv4_fallback(address: SocketAddr, error: io::ErrorKind) -> Option<SocketAddr> {
     let is_taken = matches!(error, io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied);
     let is_any = address.is_ipv6() && address.ip().is_unspecified();
     (is_any && !is_taken).then(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())))
@@ -35,8 +35,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_addresses_are_those_of_ipv4_where_there_is_no_ipv6() {
-        let of = |text: &str, error| instead(text.parse().expect("an address"), error);
+    fn the_wildcard_address_falls_back_to_ipv4_without_ipv6() {
+        let of = |text: &str, error| ipv4_fallback(text.parse().expect("an address"), error);
         let any = Some("0.0.0.0:80".parse().expect("an address"));
         assert_eq!(of("[::]:80", io::ErrorKind::AddrNotAvailable), any);
         assert_eq!(of("[::]:80", io::ErrorKind::Unsupported), any);
@@ -47,9 +47,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_that_is_taken_stays_an_error() {
+    async fn a_port_in_use_is_an_error() {
         let first = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.expect("a free port");
-        let address = first.local_addr().expect("it listens");
-        assert_eq!(listen(address).await.expect_err("taken").kind(), io::ErrorKind::AddrInUse);
+        let address = first.local_addr().expect("listening");
+        assert_eq!(listen(address).await.expect_err("in use").kind(), io::ErrorKind::AddrInUse);
     }
 }

@@ -1,31 +1,31 @@
-//! The first thing that a client of HTTP/2 says.
+//! Detection of the HTTP/2 connection preface.
 
-/// Bytes of the preface, which is always the same.
-const PREFACE: usize = 24;
+/// Length of the fixed preface string.
+const PREFACE_BYTES: usize = 24;
 
-/// Bytes of a frame before its payload.
-const FRAME_HEAD: usize = 9;
+/// Length of a frame header.
+const FRAME_HEADER_BYTES: usize = 9;
 
-/// Where the first frame tells the length of its payload.
-const LENGTH: std::ops::Range<usize> = PREFACE..27;
+/// Position of the payload length in the first frame's header.
+const FRAME_LENGTH_RANGE: std::ops::Range<usize> = PREFACE_BYTES..27;
 
-/// How much there is of the preface and the first frame.
+/// Progress of a client through the preface and its first frame.
 #[derive(Debug, Default)]
-pub(super) struct Opening {
+pub(super) struct PrefaceReader {
     bytes: usize,
-    /// Of the first frame's payload.
-    length: usize,
+    /// Payload length of the first frame.
+    frame_length: usize,
 }
 
-impl Opening {
-    /// Whether it is all there with these bytes. Whether they are good is for HTTP/2 to say.
-    pub(super) fn is_over(&mut self, bytes: &[u8]) -> bool {
+impl PrefaceReader {
+    /// Adds received bytes, and returns whether the preface is complete. Validating it is left to the HTTP/2 server.
+    pub(super) fn is_complete_with(&mut self, bytes: &[u8]) -> bool {
         for byte in bytes {
-            if LENGTH.contains(&self.bytes) {
-                self.length = self.length << 8 | usize::from(*byte);
+            if FRAME_LENGTH_RANGE.contains(&self.bytes) {
+                self.frame_length = self.frame_length << 8 | usize::from(*byte);
             }
             self.bytes = self.bytes.saturating_add(1);
         }
-        self.bytes >= PREFACE.saturating_add(FRAME_HEAD).saturating_add(self.length)
+        self.bytes >= PREFACE_BYTES.saturating_add(FRAME_HEADER_BYTES).saturating_add(self.frame_length)
     }
 }

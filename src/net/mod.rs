@@ -1,12 +1,13 @@
-//! The edge of the network: what every port does before a request is looked at.
+//! Network edge shared by all ports: everything before a request is parsed.
 //!
-//! - [`tls`]: certificates that change while the process runs, and who may connect.
-//! - `stall_timeout`: connections that neither begin nor take what is sent are closed.
-//! - `bind`: how a TCP port is opened.
-//! - `accept_limit`: how many connections there may be, and what is logged of those that cannot be had.
+//! - [`tls`]: certificates that are reloaded at run time, and client certificates.
+//! - `stall_timeout`: closes connections that never send an HTTP/2 preface, or stop reading.
+//! - `bind`: opens TCP ports.
+//! - `accept_limit`: bounds the number of connections, and logs accept failures.
 
 pub(crate) mod accept_limit;
 pub(crate) mod bind;
 mod http2_preface;
+pub mod metrics;
 pub(crate) mod stall_timeout;
 pub mod tls;

@@ -1,4 +1,4 @@
-//! Connections that cost something and give nothing.
+//! Timeouts of a connection whose client sends no HTTP/2 preface, or stops reading.
 
 use std::{
     io,
@@ -12,82 +12,82 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-use super::http2_preface::Opening;
+use super::http2_preface::PrefaceReader;
 
-/// A connection that breaks with [`io::ErrorKind::TimedOut`] when its client takes nothing of what is sent for too
-/// long, or does not say in time what it wants to speak.
+/// Connection that fails with [`io::ErrorKind::TimedOut`] when a write makes no progress for too long, or when the HTTP/2
+/// preface is late.
 ///
-/// HTTP/2's own probes do not help against the first: what closes the connection would have to be sent before.
+/// HTTP/2 keepalive does not detect the first: the frames that close the connection would have to be written before.
 #[derive(Debug)]
-pub(crate) struct Guarded<I> {
+pub(crate) struct StallTimeout<I> {
     io: I,
-    patience: Duration,
-    /// Until when the client has to take something.
-    stalled: Option<Pin<Box<Sleep>>>,
-    /// What it has still to say, and until when.
-    opening: Option<(Opening, Pin<Box<Sleep>>)>,
+    write_timeout: Duration,
+    /// Running while a write is pending.
+    write_deadline: Option<Pin<Box<Sleep>>>,
+    /// Preface still to be received, and its deadline.
+    preface: Option<(PrefaceReader, Pin<Box<Sleep>>)>,
 }
 
-impl<I> Guarded<I> {
-    /// Breaks when nothing is taken for `patience`.
-    pub(crate) const fn new(io: I, patience: Duration) -> Self {
-        Self { io, patience, stalled: None, opening: None }
+impl<I> StallTimeout<I> {
+    /// Fails writes that make no progress for `write_timeout`.
+    pub(crate) const fn new(io: I, write_timeout: Duration) -> Self {
+        Self { io, write_timeout, write_deadline: None, preface: None }
     }
 
-    /// Breaks as well unless HTTP/2's opening is there `within` some time.
-    pub(crate) fn opened_within(self, within: Duration) -> Self {
-        Self { opening: Some((Opening::default(), Box::pin(sleep(within)))), ..self }
+    /// Fails reads too unless the HTTP/2 preface arrives within `timeout`.
+    pub(crate) fn with_preface_timeout(self, timeout: Duration) -> Self {
+        Self { preface: Some((PrefaceReader::default(), Box::pin(sleep(timeout)))), ..self }
     }
 
-    /// Fails once it is too late.
-    fn in_time(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if let Some((_, deadline)) = &mut self.opening
+    fn check_preface_deadline(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let Some((_, deadline)) = &mut self.preface
             && deadline.as_mut().poll(cx).is_ready()
         {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was asked in time"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for the HTTP/2 preface"));
         }
         Ok(())
     }
 
-    /// Looks at what came of something to send.
-    fn taken<T>(&mut self, cx: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if sent.is_ready() {
-            self.stalled = None;
-            return sent;
+    /// Applies the write timeout to the result of a write.
+    fn check_write<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.write_deadline = None;
+            return written;
         }
-        let patience = self.patience;
-        let deadline = self.stalled.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let timeout = self.write_timeout;
+        let deadline = self.write_deadline.get_or_insert_with(|| Box::pin(sleep(timeout)));
         match deadline.as_mut().poll(cx) {
             Poll::Ready(()) => {
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
+                let text = "write stalled: the client is not reading";
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)))
             }
             Poll::Pending => Poll::Pending,
         }
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Guarded<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for StallTimeout<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.in_time(cx)?;
+        self.check_preface_deadline(cx)?;
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
-        if let Some((opening, _)) = &mut self.opening
-            && opening.is_over(buffer.filled().get(before..).unwrap_or_default())
+        if let Some((preface, _)) = &mut self.preface
+            && preface.is_complete_with(buffer.filled().get(before..).unwrap_or_default())
         {
-            self.opening = None;
+            self.preface = None;
         }
         read
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Guarded<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for StallTimeout<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let sent = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.taken(cx, sent)
+        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.check_write(cx, written)
     }
 
     fn poll_write_vectored(
@@ -95,8 +95,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Guarded<I> {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let sent = Pin::new(&mut self.io).poll_write_vectored(cx, parts);
-        self.taken(cx, sent)
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, parts);
+        self.check_write(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -104,13 +104,13 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Guarded<I> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let sent = Pin::new(&mut self.io).poll_flush(cx);
-        self.taken(cx, sent)
+        let written = Pin::new(&mut self.io).poll_flush(cx);
+        self.check_write(cx, written)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let sent = Pin::new(&mut self.io).poll_shutdown(cx);
-        self.taken(cx, sent)
+        let written = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.check_write(cx, written)
     }
 }
 
@@ -120,18 +120,18 @@ mod tests {
 
     use super::*;
 
-    const SHORT: Duration = Duration::from_millis(50);
-    const LONG: Duration = Duration::from_secs(60);
+    const SHORT_TIMEOUT: Duration = Duration::from_millis(50);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn a_client_that_takes_nothing_is_given_up_and_a_slow_one_is_not() {
+    async fn a_client_that_stops_reading_times_out_and_a_slow_one_does_not() {
         let (near, mut far) = duplex(4);
-        let mut near = Guarded::new(near, SHORT * 4);
+        let mut near = StallTimeout::new(near, SHORT_TIMEOUT * 4);
         let sending =
             tokio::spawn(async move { near.write_all(&[7; 64]).await.map_err(|error| error.kind()) });
-        // Less than it is sent, but something, again and again, for longer than that.
+        // A slow reader: less than is sent, but some, for longer than the timeout.
         for _ in 0..8 {
-            sleep(SHORT).await;
+            sleep(SHORT_TIMEOUT).await;
             far.read_exact(&mut [0; 4]).await.expect("sent");
         }
         assert!(!sending.is_finished());
@@ -139,22 +139,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_has_to_open_in_time_and_may_be_silent_after() {
-        for (said, is_opening) in [
+    async fn the_preface_has_a_timeout_and_silence_after_it_has_none() {
+        for (sent, is_complete) in [
             (&b""[..], false),
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04", false),
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0", false),
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64", true),
         ] {
             let (near, mut far) = duplex(64);
-            let mut near = Guarded::new(near, LONG).opened_within(SHORT);
-            far.write_all(said).await.expect("room");
-            near.read_exact(&mut vec![0; said.len()]).await.expect("said");
-            let next = tokio::time::timeout(if is_opening { SHORT * 4 } else { LONG }, near.read_u8()).await;
-            match (is_opening, next) {
+            let mut near = StallTimeout::new(near, LONG_TIMEOUT).with_preface_timeout(SHORT_TIMEOUT);
+            far.write_all(sent).await.expect("room");
+            near.read_exact(&mut vec![0; sent.len()]).await.expect("sent");
+            let next = tokio::time::timeout(
+                if is_complete { SHORT_TIMEOUT * 4 } else { LONG_TIMEOUT },
+                near.read_u8(),
+            )
+            .await;
+            match (is_complete, next) {
                 (true, Err(_)) => {}
                 (false, Ok(Err(error))) => assert_eq!(error.kind(), io::ErrorKind::TimedOut),
-                (_, other) => panic!("{said:?}: {other:?}"),
+                (_, other) => panic!("{sent:?}: {other:?}"),
             }
         }
     }

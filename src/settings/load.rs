@@ -1,22 +1,19 @@
 //! Arguments of `tollgate load`.
 
-use std::{fmt, num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU32, time::Duration};
 
 use clap::{ArgAction, Args};
-use http::Uri;
+use tollgate_load::{KEY, LoadModel, LoadSettings, Target};
 
 use super::{
     error::Problem,
     parsers::{DescriptorWords, boolean, count, descriptor, duration, positive_duration},
 };
 
-/// Placeholder for the number of a key in a descriptor.
-pub const KEY: &str = "{key}";
-
 #[derive(Args, Debug)]
 pub(super) struct LoadFlags {
     /// Server to call. Repeated: the connections alternate between the servers.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = target)]
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
     target: Vec<Target>,
     /// Domain of the requests.
     #[arg(long, value_name = "NAME")]
@@ -76,73 +73,6 @@ pub(super) struct LoadFlags {
     quiet: bool,
 }
 
-/// Settings of `tollgate load`.
-#[derive(Clone, Debug)]
-pub struct LoadSettings {
-    /// Servers to call; at least one.
-    pub targets: Vec<Target>,
-    /// Domain of the requests.
-    pub domain: String,
-    /// Descriptors of every request; `{key}` is replaced by the number of a key.
-    pub descriptors: Vec<DescriptorWords>,
-    /// Hits of each request.
-    pub hits: NonZeroU32,
-    /// Number of keys.
-    pub keys: usize,
-    /// Zipf exponent of the key distribution.
-    pub zipf: f64,
-    /// Number of connections of all threads.
-    pub connections: usize,
-    /// Requests in flight on a connection.
-    pub streams: usize,
-    /// Schedule of the requests.
-    pub pace: Pace,
-    /// Duration of the measurement.
-    pub duration: Duration,
-    /// Duration of the load before the measurement.
-    pub warmup: Duration,
-    /// Timeout of a request.
-    pub timeout: Duration,
-    /// Whether requests carry the timeout as `grpc-timeout`.
-    pub sends_deadline: bool,
-    /// Number of threads, at most the number of connections.
-    pub threads: usize,
-    /// Seed of the key sequence.
-    pub seed: u64,
-    /// Expected maximum of hits admitted per key.
-    pub admitted_limit: Option<u64>,
-    /// Whether the report is JSON.
-    pub json: bool,
-    /// Whether the progress display is off.
-    pub quiet: bool,
-}
-
-/// Schedule of the requests.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
-    /// Closed loop: each stream sends a request when it has received a response.
-    Closed,
-    /// Open loop: requests per second, whether or not earlier requests are in flight.
-    Open(f64),
-}
-
-/// Server, by host and port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target(String);
-
-impl Target {
-    /// Host and port.
-    pub fn authority(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.0)
-    }
-}
-
 impl LoadFlags {
     pub(super) fn resolve(self) -> Result<LoadSettings, Problem> {
         let has_key = self.descriptor.iter().flat_map(|words| &words.0);
@@ -156,13 +86,13 @@ impl LoadFlags {
         Ok(LoadSettings {
             targets: self.target,
             domain: self.domain,
-            descriptors: self.descriptor,
+            descriptors: self.descriptor.into_iter().map(|DescriptorWords(entries)| entries).collect(),
             hits: self.hits,
             keys: self.keys,
             zipf: self.zipf,
             connections: self.connections,
             streams: self.streams,
-            pace: self.rate.map_or(Pace::Closed, Pace::Open),
+            model: self.rate.map_or(LoadModel::Closed, LoadModel::Open),
             duration: self.duration,
             warmup: self.warmup,
             timeout: self.timeout,
@@ -173,18 +103,6 @@ impl LoadFlags {
             json: self.json,
             quiet: self.quiet,
         })
-    }
-}
-
-fn target(text: &str) -> Result<Target, String> {
-    const EXPECTED: &str = "expected http://HOST:PORT";
-    let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
-    let (Some("http"), Some(host), Some(port)) = (uri.scheme_str(), uri.host(), uri.port_u16()) else {
-        return Err(EXPECTED.to_owned());
-    };
-    match uri.path_and_query().map(|path| path.as_str()) {
-        None | Some("/") if !host.is_empty() => Ok(Target(format!("{host}:{port}"))),
-        _ => Err(EXPECTED.to_owned()),
     }
 }
 
@@ -205,14 +123,15 @@ fn rate(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings;
 
     #[test]
-    fn a_target_has_a_host_and_a_port() {
-        let authority = |text| target(text).map(|target| target.authority().to_owned());
-        assert_eq!(authority("http://localhost:8081").as_deref(), Ok("localhost:8081"));
-        assert_eq!(authority("http://[::1]:1/").as_deref(), Ok("[::1]:1"));
-        for text in ["", "localhost:8081", "http://localhost", "https://a:1", "http://a:1/b", "http://:1"] {
-            assert!(target(text).is_err(), "{text}");
+    fn keys_need_a_placeholder_and_descriptors_need_values() {
+        for line in ["--descriptor client=a --keys 2", "--descriptor client", "--descriptor =a", ""] {
+            let words = format!("tollgate load --domain d {line}");
+            let error =
+                settings::parse(words.split_whitespace().map(Into::into), []).expect_err("is refused");
+            assert_eq!(error.exit_code(), 2, "{line}");
         }
     }
 

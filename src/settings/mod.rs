@@ -35,7 +35,6 @@ pub use self::{
     error::SettingsError,
     flags::{CheckFlags, DocsPage, ExplainFlags, command, parse},
     grpc::{GrpcListen, GrpcSettings},
-    load::{KEY, LoadSettings, Pace, Target},
     metrics_port::MetricsSettings,
     migrate::{
         EffectiveFlag, EffectiveSettings, EnvironmentSource, MASK, MigrateSettings, ReportFormat,
@@ -47,7 +46,7 @@ pub use self::{
         OperatorSettings, Output, Rollback, RulesTask, SwitchTask, Task, Which,
     },
     parsers::DescriptorWords,
-    process::{HttpSettings, LogFormat, LogSettings, ProcessSettings},
+    process::{HttpSettings, LogFormat, LogSettings, MetricNames, ProcessSettings},
     reference::catalogue::{Mapping, ValueType, Variable, all as reference_variables},
     rules::RulesSettings,
     store::StoreSettings,
@@ -73,7 +72,7 @@ pub enum Command {
     /// Plan the migration from envoyproxy/ratelimit.
     Migrate(MigrateSettings),
     /// Generate load.
-    Load(LoadSettings),
+    Load(tollgate_load::LoadSettings),
     /// Call the admin API of a running server.
     Operate(OperatorSettings),
     /// Print a generated page of the documentation.

@@ -8,7 +8,7 @@ use super::{
     error::Problem,
     parsers::{count, positive_duration},
 };
-use crate::store::redis::{RedisSettings, Servers};
+use crate::store::redis::{RedisSettings, RedisUrl};
 
 /// Store of the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl StoreFlags {
 #[derive(Clone)]
 enum Location {
     Memory,
-    Redis(Servers),
+    Redis(RedisUrl),
 }
 
 fn location(text: &str) -> Result<Location, String> {

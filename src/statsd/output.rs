@@ -10,7 +10,7 @@ use std::{
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{lines::Lines, packets::Packets, settings::StatsdSettings, socket::Socket, target::Target};
-use crate::metrics::Changes;
+use crate::{legacy_stats, metrics::Deltas};
 
 /// How long the server may take for all packets of an interval.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -54,7 +54,7 @@ struct Output {
     target: Target,
     interval: Duration,
     lines: Lines,
-    changes: Changes,
+    deltas: Deltas,
     /// The connection, where there is one that lasts.
     socket: Option<Socket>,
     link: Link,
@@ -75,7 +75,7 @@ impl Output {
     fn new(settings: StatsdSettings) -> Self {
         Self {
             lines: Lines::new(&settings),
-            changes: Changes::begin(),
+            deltas: Deltas::new(&legacy_stats::DELTAS),
             target: settings.target,
             interval: settings.interval,
             socket: None,
@@ -136,9 +136,9 @@ impl Output {
         let kept = self.socket.take().filter(Socket::is_lasting);
         let mut socket = kept.map_or_else(|| Socket::open(&self.target, self.failures, until), Ok)?;
         let mut packets = Packets::new(&mut socket, until);
-        for change in self.changes.read() {
-            let line = self.lines.of(&change);
-            packets.push(&line, change.told)?;
+        for delta in self.deltas.read() {
+            let line = self.lines.of(&delta);
+            packets.push(&line, delta.receipt)?;
         }
         let too_long = packets.finish()?;
         self.socket = Some(socket);

@@ -1,9 +1,10 @@
 //! Where counters live, and what is asked of them.
 
-pub mod call;
+pub mod request;
 pub mod key;
-mod later;
+mod background;
 pub mod memory;
+pub mod metrics;
 pub mod redis;
 
 use std::time::Duration;
@@ -16,9 +17,9 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use self::call::{Call, Calls, Verdicts};
-pub use self::{later::Later, memory::MemoryStore, redis::RedisStore};
-use crate::{descriptor::Hits, metrics};
+use self::request::{Requests, TagRequest, Verdicts};
+pub use self::{background::BackgroundQueue, memory::MemoryStore, redis::RedisStore};
+use crate::descriptor::Hits;
 
 /// A store, as one worker uses it. A clone is a handle on the same counters.
 #[derive(Clone, Debug)]
@@ -142,7 +143,7 @@ impl Store {
     }
 
     /// Decides every call until `deadline`, each in one atomic step, all of them in flight together.
-    pub async fn decide(&self, calls: &[Call], deadline: Option<Instant>) -> Decisions {
+    pub async fn decide(&self, calls: &[TagRequest], deadline: Option<Instant>) -> Decisions {
         match self {
             Self::Memory(store) => calls.iter().map(|call| Ok(store.decide(call))).collect(),
             Self::Redis(store) => {
@@ -156,7 +157,7 @@ impl Store {
     }
 
     /// Decides every call from what is known, without asking anyone; others are [`StoreError::Overloaded`].
-    pub fn known(&self, calls: &[Call]) -> Decisions {
+    pub fn known(&self, calls: &[TagRequest]) -> Decisions {
         match self {
             Self::Memory(store) => calls.iter().map(|call| Ok(store.decide(call))).collect(),
             Self::Redis(store) => {
@@ -167,7 +168,7 @@ impl Store {
 
     /// Decides calls whose outcome nobody waits for: those that give something back. Where it takes time, it is done
     /// by a task of its own. What fails is tried again for some seconds where that can't give back twice.
-    pub fn decide_later(&self, calls: Calls) {
+    pub fn decide_later(&self, calls: Requests) {
         if calls.is_empty() {
             return;
         }
@@ -175,7 +176,7 @@ impl Store {
             (Self::Memory(store), _) => {
                 for call in &calls {
                     store.decide(call);
-                    metrics::given_back(true);
+                    metrics::refund(true);
                 }
             }
             (Self::Redis(store), Ok(runtime)) => match store.later().begin(calls.len()) {
@@ -186,24 +187,24 @@ impl Store {
                         drop(turn);
                     });
                 }
-                None => calls.iter().for_each(|_| metrics::given_back(false)),
+                None => calls.iter().for_each(|_| metrics::refund(false)),
             },
             // The process is ending.
-            (Self::Redis(_), Err(_)) => calls.iter().for_each(|_| metrics::given_back(false)),
+            (Self::Redis(_), Err(_)) => calls.iter().for_each(|_| metrics::refund(false)),
         }
     }
 }
 
 /// Decides calls that give something back, and those that fail again, with growing pauses.
-async fn give_back(store: &Store, mut calls: Calls) {
+async fn give_back(store: &Store, mut calls: Requests) {
     for pause in LATER_PAUSES.into_iter().map(Some).chain([None]) {
         let decisions = store.decide(&calls, None).await;
-        let mut left = Calls::new();
+        let mut left = Requests::new();
         for (call, decision) in calls.into_iter().zip(decisions) {
             match decision {
-                Ok(_) => metrics::given_back(true),
+                Ok(_) => metrics::refund(true),
                 Err(error) if pause.is_some() && may_repeat(&call, &error) => left.push(call),
-                Err(_) => metrics::given_back(false),
+                Err(_) => metrics::refund(false),
             }
         }
         calls = left;
@@ -215,6 +216,6 @@ async fn give_back(store: &Store, mut calls: Calls) {
 }
 
 /// Whether a call that failed may be made again: it was not made, or it is all the same how often it is.
-fn may_repeat(call: &Call, error: &StoreError) -> bool {
-    error.did_nothing() || call.asks().all(|ask| matches!(ask.hits, Hits::Release(_)))
+fn may_repeat(call: &TagRequest, error: &StoreError) -> bool {
+    error.did_nothing() || call.checks().all(|ask| matches!(ask.hits, Hits::Release(_)))
 }

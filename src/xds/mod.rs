@@ -17,9 +17,11 @@
 mod backoff;
 mod client;
 mod connect;
+pub(crate) mod metrics;
 mod outage;
 mod push;
 mod raw;
+mod resource;
 mod session;
 mod stream;
 

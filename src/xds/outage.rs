@@ -1,9 +1,9 @@
 //! Times in which a control plane can't be reached: each is told once, however often it was tried.
 
+use super::metrics;
 use crate::{
     clock::Clock,
     control::{ControlPlane, Link, RulesStatus, bounds::shortened},
-    metrics,
 };
 
 /// Whether the control plane is there.
@@ -19,7 +19,7 @@ pub(super) struct Outage {
 impl Outage {
     /// Nothing is known yet.
     pub(super) fn new(server: String, status: RulesStatus) -> Self {
-        metrics::xds_connected(false);
+        metrics::connected(false);
         let since_ms = now_ms();
         status.update(|state| {
             state.control_plane = Some(ControlPlane { since_ms, ..ControlPlane::default() });
@@ -30,7 +30,7 @@ impl Outage {
     /// It can't be reached, or was lost.
     pub(super) fn goes_on(&mut self, reason: String) {
         let reason = shortened(reason);
-        metrics::xds_connected(false);
+        metrics::connected(false);
         if self.told.as_ref() == Some(&reason) {
             tracing::debug!("the control plane {} is still away: {reason}", self.server);
         } else {
@@ -47,7 +47,7 @@ impl Outage {
     /// It is there.
     pub(super) fn ends(&mut self) {
         if !self.is_over {
-            metrics::xds_connected(true);
+            metrics::connected(true);
             tracing::info!("the control plane {} is there", self.server);
             self.tell(Link::Connected, None);
             (self.is_over, self.told) = (true, None);
@@ -58,7 +58,7 @@ impl Outage {
     pub(super) fn heard(&mut self) {
         self.ends();
         let now_ms = now_ms();
-        metrics::xds_heard(now_ms);
+        metrics::response(now_ms);
         self.update(|plane| plane.heard_ms = Some(now_ms));
     }
 

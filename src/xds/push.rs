@@ -6,9 +6,12 @@ use prost::{
     encoding::{DecodeContext, decode_key, skip_field},
 };
 
-use super::Rules;
+use super::{
+    Rules,
+    resource::{Resource, TYPE_URL, fingerprint_of, load_resources},
+};
 use crate::{
-    config::{Fingerprint, LoadError, Resource, TYPE_URL, fingerprint_of, load_resources},
+    config::{Fingerprint, LoadError},
     proto::envoy::service::discovery::v3::DiscoveryResponse,
 };
 

@@ -2,8 +2,9 @@
 
 use prost_types::{Struct, Value, value::Kind};
 
+use super::resource::TYPE_URL;
 use crate::{
-    config::{Fingerprint, TYPE_URL},
+    config::Fingerprint,
     proto::{
         envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
         google::rpc::Status,

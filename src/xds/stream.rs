@@ -23,7 +23,7 @@ use super::{
     push::{self, Judged, Known, Outcome, Undecodable},
     raw::Raw,
 };
-use crate::{config::Fingerprint, metrics, proto::envoy::service::discovery::v3::DiscoveryRequest};
+use crate::{config::Fingerprint, control::metrics, proto::envoy::service::discovery::v3::DiscoveryRequest};
 
 /// What is called.
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

@@ -19,7 +19,7 @@ def looks(browser, instance):
         browser.open()
         for view in VIEWS:
             browser.script("location.hash = `#/${arguments[0]}`", view)
-            browser.until(f"{view} is drawn", lambda: browser.all(READY[view]))
+            browser.until(f"{view} is drawn", lambda view=view: browser.all(READY[view]))
             beyond = browser.script("return document.documentElement.scrollWidth - innerWidth")
             assert beyond <= 0, f"{view} is {beyond} px wider than {width} px"
             examined = (width, theme) in EXAMINED

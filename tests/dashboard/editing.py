@@ -1,8 +1,7 @@
 """What may go wrong while somebody edits, and the way back."""
 
-from selenium.webdriver.common.keys import Keys
-
 from browser import hold
+from selenium.webdriver.common.keys import Keys
 
 
 def edit(browser, rule, words):

@@ -1,5 +1,6 @@
 """What is done at night: who is it, keep them out, let a rule be, ask what a request would meet."""
 
+import itertools
 import time
 
 from browser import hold
@@ -126,7 +127,7 @@ def quiet(browser, instance):
     for path, start, end in asked(browser):
         by_path.setdefault(path, []).append((start, end))
     for path, times in by_path.items():
-        overlaps = [(one, next) for one, next in zip(times, times[1:]) if next[0] < one[1]]
+        overlaps = [(one, next) for one, next in itertools.pairwise(times) if next[0] < one[1]]
         assert not overlaps, f"{path} was asked again before it was answered: {overlaps}"
     # Chromium without a screen hides no page, so it is told that it is hidden.
     seen = "Object.defineProperty(document, 'hidden', {configurable: true, value: arguments[0]});" \

@@ -7,11 +7,11 @@ import sys
 import time
 import traceback
 
-import editing
 import appearance
+import editing
 import first_use
-import operations
 import modules
+import operations
 import roles
 from browser import Browser
 from instance import Instance
@@ -71,7 +71,7 @@ def passes(name, browser, instance, tokens):
         assert not complaints, "the console says: " + "\n".join(complaints)
         elsewhere = browser.asked_elsewhere()
         assert not elsewhere, f"asked elsewhere: {elsewhere}"
-    except Exception:
+    except Exception:  # noqa: BLE001 - Any failure is reported, and the next scenario runs.
         browser.picture(f"failed-{name}")
         print(f"{name}: failed", traceback.format_exc(limit=-3), sep="\n", flush=True)
         return False

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use tollgate::{
-    algorithm::Wish,
+    algorithm::Prefetch,
     store::{
         RedisStore,
         redis::{Outcome, Run, ScriptClock},
@@ -22,21 +22,22 @@ const TAGS: u8 = 4;
 struct Asking {
     tag: u8,
     charging: Charging,
-    asks: Vec<(Asked, bool)>,
+    checks: Vec<(Asked, bool)>,
     times: u16,
     /// For each ask in the call's order.
-    wishes: Vec<Wish>,
+    prefetches: Vec<Prefetch>,
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn wish() -> impl Strategy<Value = Prefetch> {
     let most = prop_oneof![Just(0), 1..=3_u32, 1..=100_000_u32, Just(u32::MAX)];
     let share = prop_oneof![Just(u16::MAX), Just(1 << 15), any::<u16>()];
     let hold = prop_oneof![Just(0), 1..=300_u16, any::<u16>()];
-    let wish = (most, share, hold).prop_map(|(most, share, hold_millis)| Wish { most, share, hold_millis });
-    prop_oneof![1 => Just(Wish::default()), 2 => wish]
+    let wish =
+        (most, share, hold).prop_map(|(most, share, hold_millis)| Prefetch { most, share, hold_millis });
+    prop_oneof![1 => Just(Prefetch::default()), 2 => wish]
 }
 
-fn wishes() -> impl Strategy<Value = Vec<Wish>> {
+fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
     prop_oneof![1 => Just(Vec::new()), 2 => vec(wish(), 4)]
 }
 
@@ -44,8 +45,9 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
 fn once(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
     let asked = (0..3_u8, proptest::sample::select(policies), hits());
     let charging = prop_oneof![Just(Charging::EachForItself), Just(Charging::AllOrNone)];
-    (0..TAGS, charging, vec((asked, any::<bool>()), 1..4), wishes())
-        .prop_map(|(tag, charging, asks, wishes)| Asking { tag, charging, asks, times: 1, wishes })
+    (0..TAGS, charging, vec((asked, any::<bool>()), 1..4), prefetches()).prop_map(
+        |(tag, charging, checks, prefetches)| Asking { tag, charging, checks, times: 1, prefetches },
+    )
 }
 
 /// A call that may be made more than once.
@@ -54,15 +56,15 @@ fn often(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
         1 => any::<u64>().prop_map(Hits::charge)];
     let asked = (0..3_u8, proptest::sample::select(policies), hits);
     let times = prop_oneof![99 => 1..=40_u16, 1 => Just(400)];
-    (0..TAGS, vec(asked, 1..4), times, wishes()).prop_map(|(tag, mut asks, times, wishes)| {
-        asks.retain(|(_, policy, _)| !policy.algorithm().has_own_key());
-        asks.sort_by_key(|(number, policy, _)| (*number, policy.algorithm().kind()));
-        asks.dedup_by_key(|(number, policy, _)| (*number, policy.algorithm()));
-        if asks.is_empty() {
-            asks.push((0, policy_of_a_bucket(), Hits::ONE));
+    (0..TAGS, vec(asked, 1..4), times, prefetches()).prop_map(|(tag, mut checks, times, prefetches)| {
+        checks.retain(|(_, policy, _)| !policy.algorithm().has_own_key());
+        checks.sort_by_key(|(number, policy, _)| (*number, policy.algorithm().kind()));
+        checks.dedup_by_key(|(number, policy, _)| (*number, policy.algorithm()));
+        if checks.is_empty() {
+            checks.push((0, policy_of_a_bucket(), Hits::ONE));
         }
-        let asks = asks.into_iter().map(|asked| (asked, true)).collect();
-        Asking { tag, charging: Charging::EachForItself, asks, times, wishes }
+        let checks = checks.into_iter().map(|asked| (asked, true)).collect();
+        Asking { tag, charging: Charging::EachForItself, checks, times, prefetches }
     })
 }
 
@@ -81,16 +83,16 @@ impl Model {
     /// Decides a run as the definition says: the call so many times, then what is reserved beside it.
     fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
         let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.call)).collect();
-        let admitted = |ask: &Ask| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
+        let admitted = |ask: &Check| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
         let is_vetoed = run.call.charging == Charging::AllOrNone
-            && run.call.asks().any(|ask| ask.is_veto() && !admitted(ask));
-        let reserve = |(ask, wish): (&Ask, &Wish)| {
+            && run.call.checks().any(|ask| ask.is_veto() && !admitted(ask));
+        let reserve = |(ask, wish): (&Check, &Prefetch)| {
             if ask.hits.charged() == 0 || !admitted(ask) || is_vetoed {
                 return 0;
             }
             self.states.get_mut(&ask.record).map_or(0, |(state, _)| ask.policy.reserve(state, now, *wish))
         };
-        let reserved = run.call.asks().zip(run.wishes).map(reserve).collect();
+        let reserved = run.call.checks().zip(run.prefetches).map(reserve).collect();
         (each, reserved)
     }
 }
@@ -104,12 +106,12 @@ fn in_order(outcome: Outcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
 }
 
 /// The wishes for a call: none for a record that it asks twice.
-fn possible(call: &Call, wishes: &[Wish]) -> Vec<Wish> {
-    let wish = |(ask, wish): (&Ask, &Wish)| {
-        let is_alone = call.asks().filter(|other| other.record == ask.record).count() == 1;
-        if is_alone { *wish } else { Wish::default() }
+fn possible(call: &TagRequest, prefetches: &[Prefetch]) -> Vec<Prefetch> {
+    let wish = |(ask, wish): (&Check, &Prefetch)| {
+        let is_alone = call.checks().filter(|other| other.record == ask.record).count() == 1;
+        if is_alone { *wish } else { Prefetch::default() }
     };
-    call.asks().zip(wishes).map(wish).collect()
+    call.checks().zip(prefetches).map(wish).collect()
 }
 
 /// What was compared.
@@ -129,17 +131,17 @@ async fn replay_commands(store: &RedisStore, number: u64, history: Vec<(i64, Vec
         let calls: Vec<_> = askings
             .iter()
             .map(|asking| {
-                let asks = models.entry(asking.tag).or_default().resolve(&asking.asks);
+                let checks = models.entry(asking.tag).or_default().resolve(&asking.checks);
                 let call =
-                    with_leased(charging(asking.charging, &format!("runs-{number}-{}", asking.tag), &asks));
-                let wishes = possible(&call, &asking.wishes);
-                (call, wishes)
+                    with_leased(charging(asking.charging, &format!("runs-{number}-{}", asking.tag), &checks));
+                let prefetches = possible(&call, &asking.prefetches);
+                (call, prefetches)
             })
             .collect();
         let runs: Vec<_> = askings
             .iter()
             .zip(&calls)
-            .map(|(asking, (call, wishes))| Run { call, times: asking.times, wishes })
+            .map(|(asking, (call, prefetches))| Run { call, times: asking.times, prefetches })
             .collect();
         let expected = askings
             .iter()

@@ -17,7 +17,7 @@ use tollgate::{
     descriptor::Hits,
     lease::LeaseId,
     quota::{Quota, Window},
-    store::call::{Ask, Call},
+    store::request::{Check, TagRequest},
 };
 
 use crate::support::{
@@ -92,17 +92,18 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
     // Few policies for few counters, so that counters meet changed limits and windows.
     proptest::collection::vec(policy(), 1..4).prop_flat_map(|policies| {
         let asked = (0..3_u8, proptest::sample::select(policies), hits());
-        let asks = proptest::collection::vec((asked, any::<bool>()), 1..4);
+        let checks = proptest::collection::vec((asked, any::<bool>()), 1..4);
         let charging = prop_oneof![Just(Charging::EachForItself), Just(Charging::AllOrNone)];
-        proptest::collection::vec((step(), charging, asks), 1..80)
+        proptest::collection::vec((step(), charging, checks), 1..80)
     })
 }
 
 /// The call with some of its counters leased: those of one number that may be.
-fn with_leased(mut call: Call) -> Call {
-    let asks = call.cells.iter_mut().flat_map(|cell| &mut cell.asks);
-    let may_be = |ask: &&mut Ask| ask.record == RecordId::numbered(1, ask.policy.algorithm());
-    asks.filter(may_be)
+fn with_leased(mut call: TagRequest) -> TagRequest {
+    let checks = call.cells.iter_mut().flat_map(|cell| &mut cell.checks);
+    let may_be = |ask: &&mut Check| ask.record == RecordId::numbered(1, ask.policy.algorithm());
+    checks
+        .filter(may_be)
         .filter(|ask| ask.policy.algorithm().can_be_leased())
         .for_each(|ask| ask.sync = SyncMode::Leased);
     call
@@ -119,25 +120,25 @@ struct Model {
 
 impl Model {
     /// Says which asks pass, each after the charges before it; what gives back frees nothing for the others.
-    fn weigh(&self, now: Timestamp, call: &Call) -> Vec<bool> {
+    fn weigh(&self, now: Timestamp, call: &TagRequest) -> Vec<bool> {
         let mut weighed = HashMap::<RecordId, State>::new();
-        let mut weigh = |ask: &Ask| {
+        let mut weigh = |ask: &Check| {
             let known = || self.states.get(&ask.record).map(|(state, _)| state.clone()).unwrap_or_default();
             let state = weighed.entry(ask.record).or_insert_with(known);
             ask.hits.gives_back() || ask.policy.apply(state, now, ask.hits, Charging::AllOrNone)
         };
-        call.asks().map(&mut weigh).collect()
+        call.checks().map(&mut weigh).collect()
     }
 
-    fn decide(&mut self, now: Timestamp, call: &Call) -> Vec<Verdict> {
+    fn decide(&mut self, now: Timestamp, call: &TagRequest) -> Vec<Verdict> {
         let passes = self.weigh(now, call);
         let is_vetoed = call.charging == Charging::AllOrNone
-            && call.asks().zip(&passes).any(|(ask, passes)| ask.is_veto() && !passes);
+            && call.checks().zip(&passes).any(|(ask, passes)| ask.is_veto() && !passes);
         let mut shares_cell = false;
         let mut changed = false;
         let mut verdicts = Vec::new();
-        for (ask, passes) in call.asks().zip(passes) {
-            let Ask { descriptor, record, policy, hits, .. } = ask;
+        for (ask, passes) in call.checks().zip(passes) {
+            let Check { descriptor, record, policy, hits, .. } = ask;
             let known = self.states.get(record).map(|(state, _)| state.clone());
             let mut state = known.clone().unwrap_or_default();
             let held_back = is_vetoed && !hits.gives_back();
@@ -145,7 +146,7 @@ impl Model {
             let counting = ask.counting(call.charging);
             let decided = policy.apply(&mut state, now, applied, counting);
             let admitted = if held_back { passes } else { decided };
-            let standing = policy.standing(&state, now, *hits);
+            let standing = policy.summary(&state, now, *hits);
             let verdict = policy.verdict(standing, now, *hits, admitted, counting);
             self.decided_at.push(verdict.decided_at);
             verdicts.push((*descriptor, verdict));
@@ -171,7 +172,7 @@ impl Model {
     }
 
     /// The asks with the ends of charges that were made before in place of those of the undone.
-    fn resolve(&self, asks: &[(Asked, bool)]) -> Vec<(Asked, bool)> {
+    fn resolve(&self, checks: &[(Asked, bool)]) -> Vec<(Asked, bool)> {
         let resolve = |(at, ((number, policy, hits), vetoes)): (usize, &(Asked, bool))| {
             let hits = match *hits {
                 Hits::Undo { amount, .. } => {
@@ -188,10 +189,10 @@ impl Model {
             let same = |((other, known, _), _): &&(Asked, bool)| {
                 other == number && known.algorithm() == policy.algorithm() && known.algorithm().has_own_key()
             };
-            let policy = asks.iter().find(same).map_or(*policy, |((_, known, _), _)| *known);
+            let policy = checks.iter().find(same).map_or(*policy, |((_, known, _), _)| *known);
             ((*number, policy, hits), *vetoes)
         };
-        asks.iter().enumerate().map(resolve).collect()
+        checks.iter().enumerate().map(resolve).collect()
     }
 }
 
@@ -236,14 +237,14 @@ async fn replay(lua: &Subject, number: u64, history: Vec<Step>) -> Vec<Algorithm
     let mut rust = Model::default();
     let mut micros = 7_200_000_000_i64;
     let mut operations = Vec::new();
-    for (at_step, (step, charge, asks)) in history.iter().enumerate() {
+    for (at_step, (step, charge, checks)) in history.iter().enumerate() {
         micros = (micros + step).max(0);
         let now = at(u64::try_from(micros).expect("not negative"));
-        let asks = rust.resolve(asks);
-        let call = with_leased(charging(*charge, &number.to_string(), &asks));
+        let checks = rust.resolve(checks);
+        let call = with_leased(charging(*charge, &number.to_string(), &checks));
         let (expected, found) = (rust.decide(now, &call), lua.decide(now, &call).await);
-        assert_eq!(expected, found, "step {at_step}: {asks:#?} of {:#?}", &history[..=at_step]);
-        operations.extend(asks.iter().map(|((_, policy, _), _)| policy.algorithm()));
+        assert_eq!(expected, found, "step {at_step}: {checks:#?} of {:#?}", &history[..=at_step]);
+        operations.extend(checks.iter().map(|((_, policy, _), _)| policy.algorithm()));
     }
     operations
 }

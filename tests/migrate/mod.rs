@@ -126,7 +126,7 @@ fn without_a_file_it_reads_its_own_environment_and_nothing_of_it_where_there_is_
     };
     let output = own(&["--config=compose/config"]);
     let told = text(&output.stdout);
-    assert!(told.contains("TOLLGATE_NONSENSE: no such setting"), "{told}");
+    assert!(told.contains("TOLLGATE_NONSENSE: unknown setting"), "{told}");
     assert_eq!(output.status.code(), Some(1));
     let output = own(&["--manifest=compose/compose.yaml", "--config=compose/config"]);
     let told = text(&output.stdout);
@@ -139,14 +139,14 @@ fn what_shows_no_variable_is_not_said_to_work() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for (manifest, reason) in [
         ("services: {a: {image: ratelimit, env_file: x.env}}\n", "all variables of `env_file`"),
-        ("services: [\n", "the YAML can't be read"),
+        ("services: [\n", "not valid YAML"),
     ] {
         let path = directory.path().join("compose.yaml");
         fs::write(&path, manifest).expect("written");
         let output =
             migrate(&[format!("--manifest={}", path.display()), "--config=compose/config".to_owned()]);
         let told = text(&output.stderr);
-        assert!(told.contains("shows no variable") && told.contains(reason), "{told}");
+        assert!(told.contains("has no variable with a known value") && told.contains(reason), "{told}");
         assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(1), ""));
     }
 }
@@ -154,12 +154,12 @@ fn what_shows_no_variable_is_not_said_to_work() {
 #[test]
 fn what_cannot_be_read_is_told_in_one_line() {
     for (arguments, expected) in [
-        (["--env-file", "nowhere"], "nowhere can't be read: "),
+        (["--env-file", "nowhere"], "cannot read nowhere: "),
         (
             ["--env-file", "compose/config/shop.yaml"],
-            "compose/config/shop.yaml has no variables: expected lines KEY=VALUE",
+            "compose/config/shop.yaml has no variables; expected lines KEY=VALUE",
         ),
-        (["--manifest", "compose/config/shop.yaml"], "has no variables: expected a container"),
+        (["--manifest", "compose/config/shop.yaml"], "has no variables; expected a container"),
     ] {
         let output = migrate(&arguments.map(str::to_owned));
         let told = text(&output.stderr);

@@ -8,9 +8,9 @@ use tollgate::{
     quota::{Quota, Window},
     store::{
         MemoryStore, RedisStore, Store,
-        call::{Ask, Call, Calls, add},
         key::CellKey,
         redis::ScriptClock,
+        request::{Check, Requests, TagRequest, add},
     },
 };
 
@@ -28,7 +28,7 @@ impl Subject {
     }
 
     /// Decides a call at `now`.
-    pub(crate) async fn decide(&self, now: Timestamp, call: &Call) -> Vec<Verdict> {
+    pub(crate) async fn decide(&self, now: Timestamp, call: &TagRequest) -> Vec<Verdict> {
         let store = match self {
             Self::Memory(store, clock) => {
                 clock.set(now);
@@ -64,23 +64,29 @@ pub(crate) type Asked = (u8, Policy, Hits);
 
 /// A call on the tag of `name`, in which each counter is charged for itself. Those of one number share it if their
 /// algorithm is the same.
-pub(crate) fn call(name: &str, asks: &[Asked]) -> Call {
-    let asks: Vec<_> = asks.iter().map(|ask| (*ask, true)).collect();
-    charging(Charging::EachForItself, name, &asks)
+pub(crate) fn call(name: &str, checks: &[Asked]) -> TagRequest {
+    let checks: Vec<_> = checks.iter().map(|ask| (*ask, true)).collect();
+    charging(Charging::EachForItself, name, &checks)
 }
 
 /// Such a call in which all counters are charged or none; the ask tells whether it can keep the others from it.
-pub(crate) fn charging(charging: Charging, name: &str, asks: &[(Asked, bool)]) -> Call {
+pub(crate) fn charging(charging: Charging, name: &str, checks: &[(Asked, bool)]) -> TagRequest {
     let shared = CellKey::open("test", [Entry { key: "name", value: name }].into_iter());
-    let mut calls = Calls::new();
-    for (descriptor, ((number, policy, hits), vetoes)) in asks.iter().enumerate() {
+    let mut calls = Requests::new();
+    for (descriptor, ((number, policy, hits), vetoes)) in checks.iter().enumerate() {
         let record = RecordId::numbered(*number, policy.algorithm());
         let key = match policy.algorithm().has_own_key() {
             true => shared.clone().alone(record),
             false => shared.clone(),
         };
-        let ask =
-            Ask { descriptor, record, policy: *policy, hits: *hits, vetoes: *vetoes, sync: SyncMode::Strict };
+        let ask = Check {
+            descriptor,
+            record,
+            policy: *policy,
+            hits: *hits,
+            vetoes: *vetoes,
+            sync: SyncMode::Strict,
+        };
         add(&mut calls, charging, key, ask);
     }
     calls.remove(0)

@@ -14,7 +14,7 @@ use tollgate::{
     store::{RedisStore, StoreError, key::CellKey, redis::RedisSettings},
 };
 
-use super::{Calls, assert_counted, charge, connected, one, recovered, wait};
+use super::{Requests, assert_counted, charge, connected, one, recovered, wait};
 use crate::support::{
     cluster::{self, Cluster},
     redis::{guarded, settings},
@@ -118,9 +118,9 @@ async fn failovers_are_followed_by_a_user_that_may_do_the_least() {
     let brief = RedisStore::open(&brief).expect("valid settings");
     for (master, event) in ["CLUSTER FAILOVER", "master killed", "master silent"].into_iter().enumerate() {
         let others = names.iter().enumerate().filter(|(other, _)| *other != master);
-        let calm: Vec<Calls> = others.map(|(_, name)| Calls::start(&store, name)).collect();
+        let calm: Vec<Requests> = others.map(|(_, name)| Requests::start(&store, name)).collect();
         let name = name_like("met", &cluster, master);
-        let met = Calls::start(&store, &name);
+        let met = Requests::start(&store, &name);
         tokio::time::sleep(Duration::from_millis(200)).await;
         let begun = Instant::now();
         let replica = 3 + master;

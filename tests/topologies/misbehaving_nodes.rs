@@ -286,8 +286,8 @@ async fn a_server_that_takes_no_writes_is_told_of_once() {
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut replica.connect()).expect("promoted");
     super::recovered(&store, "a", Instant::now()).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(lines.count("the connection to Redis broke"), 1, "{}", lines.text());
-    assert_eq!(lines.count("connected to Redis again"), 1, "{}", lines.text());
+    assert_eq!(lines.count("Redis connection lost"), 1, "{}", lines.text());
+    assert_eq!(lines.count("Redis connection recovered"), 1, "{}", lines.text());
 }
 
 #[tokio::test]

@@ -18,8 +18,8 @@ use tollgate::{
     descriptor::Hits,
     store::{
         RedisStore, StoreError,
-        call::Call,
         redis::{RedisSettings, ScriptClock},
+        request::TagRequest,
     },
 };
 
@@ -38,12 +38,12 @@ async fn connected(url: &str, prefix: &str) -> RedisStore {
 }
 
 /// A call for one counter that never denies.
-fn one(name: &str, hits: Hits) -> Call {
+fn one(name: &str, hits: Hits) -> TagRequest {
     call(name, &[(0, policy(Algorithm::FixedWindow, u32::MAX, 3_600), hits)])
 }
 
 /// Charges one hit in a window that does not end.
-async fn charge(store: &RedisStore, call: &Call) -> Result<Verdict, StoreError> {
+async fn charge(store: &RedisStore, call: &TagRequest) -> Result<Verdict, StoreError> {
     let store = store.clone().with_clock(ScriptClock::Fixed(at(0)));
     store.decide(call).await.map(|verdicts| verdicts[0].1)
 }
@@ -55,12 +55,12 @@ async fn used(store: &RedisStore, name: &str) -> u64 {
 
 /// Calls, one after the other, until they are stopped.
 #[derive(Debug)]
-struct Calls {
+struct Requests {
     stop: CancellationToken,
     ended: JoinHandle<Vec<Result<(), StoreError>>>,
 }
 
-impl Calls {
+impl Requests {
     fn start(store: &RedisStore, name: &str) -> Self {
         let (stop, store, call) = (CancellationToken::new(), store.clone(), one(name, Hits::ONE));
         let stopped = stop.clone();

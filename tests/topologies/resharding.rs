@@ -13,7 +13,7 @@ use tollgate::{
     descriptor::Hits,
     store::{
         RedisStore,
-        call::{Ask, Call},
+        request::{Check, TagRequest},
     },
 };
 
@@ -24,14 +24,14 @@ use crate::support::{cluster, stores::policy};
 static TURN: Mutex<()> = Mutex::const_new(());
 
 /// A call for two cells of one tag: those that `one` knows, and another.
-fn two(name: &str) -> Call {
+fn two(name: &str) -> TagRequest {
     let mut call = one(name, Hits::ONE);
     let policy = policy(Algorithm::FixedWindow, u32::MAX, 3_600);
     let key = call.cells[0].key.clone().brought_along(None, Algorithm::FixedWindow, 3_600);
     let record = RecordId::alone(Algorithm::FixedWindow);
     call.ask(
         key,
-        Ask { descriptor: 1, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict },
+        Check { descriptor: 1, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict },
     );
     call
 }
@@ -40,7 +40,7 @@ fn slot(name: &str) -> u16 {
     one(name, Hits::ONE).cells[0].key.slot()
 }
 
-async fn answered(store: &RedisStore, call: &Call) {
+async fn answered(store: &RedisStore, call: &TagRequest) {
     charge(store, call).await.expect("an answer");
 }
 

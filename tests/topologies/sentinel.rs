@@ -4,7 +4,7 @@ use std::{sync::LazyLock, time::Instant};
 
 use redis::cmd;
 
-use super::{Calls, assert_counted, charge, connected, one, recovered, wait};
+use super::{Requests, assert_counted, charge, connected, one, recovered, wait};
 use crate::support::{
     redis::guarded,
     sentinel::{self, MASTER, Options, Sentinel},
@@ -65,7 +65,7 @@ async fn failovers_are_followed_by_users_that_may_do_the_least() {
         group.addresses()
     );
     let store = connected(&url, "guarded:").await;
-    let calls = Calls::start(&store, "a");
+    let calls = Requests::start(&store, "a");
 
     wait("no failover begins", || {
         let begun = cmd("SENTINEL").arg("FAILOVER").arg(MASTER).exec(&mut group.sentinel());
@@ -74,7 +74,7 @@ async fn failovers_are_followed_by_users_that_may_do_the_least() {
     .await;
     let promoted = wait("nobody is promoted", || group.is_master(1)).await;
     // Until the sentinels demote the old master, it decides as before.
-    let took = wait("nobody asks the new master", || decides(&mut group.server(1))).await - promoted;
+    let took = wait("nobody checks the new master", || decides(&mut group.server(1))).await - promoted;
     recovered(&store, "b", promoted).await;
     println!("SENTINEL FAILOVER: decides again {took:?} after the promotion");
     wait("the old master does not follow", || {

@@ -153,5 +153,5 @@ fn a_gateway_without_a_policy_lets_its_rate_limit_deployment_become_ready() {
     plane.wait_for(|_| true);
     // It never hears a word, as from a control plane that knows nothing of this node.
     until("readiness", || container.is_ready().then_some(()));
-    assert!(container.log().contains("it seems to have no rules for this node"), "{}", container.log());
+    assert!(container.log().contains("control plane sent no rules for this node"), "{}", container.log());
 }

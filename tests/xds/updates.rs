@@ -120,7 +120,7 @@ fn what_is_refused_and_sent_again_at_once_is_not_answered_as_fast() {
     std::thread::sleep(Duration::from_secs(2));
     let nacks = plane.requests().into_iter().filter(|request| request.error_detail.is_some()).count();
     assert!((2..=6).contains(&nacks), "{nacks} in two seconds");
-    assert_eq!(asking.log().matches("is not used").count(), 1, "{}", asking.log());
+    assert_eq!(asking.log().matches("control plane sent invalid rules").count(), 1, "{}", asking.log());
     assert_eq!(asking.metric("tollgate_config_loads_total{result=\"error\"}"), 1.0);
 }
 
@@ -164,7 +164,11 @@ fn rules_of_a_control_plane_can_be_seen_and_not_changed_here() {
     assert!(listed.contains("\"file\":\"resource web-rules\""), "{listed}");
     let files = http::get(&asking.tollgate.admin_url("/api/v1/versions/current"));
     assert_eq!(files.status, 404);
-    assert!(files.body.contains("the rules come from a control plane, which has no files"), "{}", files.body);
+    assert!(
+        files.body.contains("the rules come from an xDS control plane and have no files"),
+        "{}",
+        files.body
+    );
     let status = http::get(&asking.tollgate.admin_url("/api/v1/status")).body;
     assert!(status.contains("\"is_editable\":false"), "{status}");
 }

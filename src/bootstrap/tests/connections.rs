@@ -1,9 +1,9 @@
-//! How connections are accepted, shared out and served.
+//! Accepting, balancing and serving of connections.
 
 use super::*;
 
 #[tokio::test]
-async fn connections_spread_evenly_over_the_workers() {
+async fn connections_are_balanced_over_the_workers() {
     let mut stage = stage(GOOD, "", 100).await;
     let channels = join_all((0..6).map(|_| stage.connect())).await;
     for answer in join_all(channels.into_iter().map(ask)).await {
@@ -17,7 +17,7 @@ async fn connections_spread_evenly_over_the_workers() {
 }
 
 #[tokio::test]
-async fn instances_live_side_by_side_on_ports_and_sockets() {
+async fn instances_run_side_by_side_on_ports_and_sockets() {
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("grpc.sock");
     let on_port = stage(GOOD, "", 1).await;
@@ -30,7 +30,7 @@ async fn instances_live_side_by_side_on_ports_and_sockets() {
     assert!(!socket.exists());
 }
 
-/// The types of the frames that the server sends on a connection until it closes it.
+/// Types of the frames that the server sends until it closes the connection.
 fn frames_until_the_end(address: SocketAddr) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("connected");
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("sent");
@@ -47,18 +47,18 @@ fn frames_until_the_end(address: SocketAddr) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_connection_that_grew_too_old_is_told_to_go_and_then_closed() {
+async fn a_connection_past_its_maximum_age_gets_goaway_and_is_closed() {
     const GOAWAY: u8 = 7;
     let flags = "--grpc-max-connection-age=20ms --grpc-max-connection-age-grace=20ms";
     let stage = stage(GOOD, flags, 0).await;
     let address = tcp(&stage);
-    // The client answers nothing, so only the grace ends the connection.
+    // The client does not respond, so only the grace period ends the connection.
     let frames = spawn_blocking(move || frames_until_the_end(address)).await.expect("read");
     assert!(frames.contains(&GOAWAY), "{frames:?}");
     stage.running.stop().await;
 }
 
-fn tcp(stage: &Stage) -> SocketAddr {
+fn tcp(stage: &TestServer) -> SocketAddr {
     match *stage.running.grpc_address() {
         GrpcListen::Tcp(address) => address,
         GrpcListen::Unix(_) => panic!("no port"),
@@ -73,12 +73,12 @@ async fn connections_beyond_the_limit_are_closed_and_the_others_served() {
         assert_eq!(ask(channel.clone()).await, Ok(()));
     }
     let address = tcp(&stage);
-    let heard = spawn_blocking(move || {
+    let received = spawn_blocking(move || {
         let mut stream = TcpStream::connect(address).expect("connected");
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).map(|_| bytes)
     });
-    assert_eq!(heard.await.expect("read").expect("closed"), b"");
+    assert_eq!(received.await.expect("read").expect("closed"), b"");
     let [kept, closed] = channels;
     assert_eq!(ask(kept.clone()).await, Ok(()));
     drop(closed);
@@ -90,16 +90,16 @@ async fn connections_beyond_the_limit_are_closed_and_the_others_served() {
 }
 
 #[tokio::test]
-async fn a_client_that_opens_nothing_is_closed_and_one_that_only_opens_is_not() {
+async fn a_client_without_a_preface_is_closed_and_an_idle_one_with_it_is_not() {
     let stage = stage(GOOD, "--handshake-timeout=1s", 1).await;
     let address = tcp(&stage);
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let silent = [&b""[..], &preface[..20], preface];
-    let silent = join_all(silent.map(|said| {
+    let silent = join_all(silent.map(|sent| {
         spawn_blocking(move || {
             let mut stream = TcpStream::connect(address).expect("connected");
-            stream.write_all(said).expect("sent");
-            // It may be a reset, as bytes are left.
+            stream.write_all(sent).expect("sent");
+            // May be a reset, as unread bytes remain.
             let _ = stream.read_to_end(&mut Vec::new());
         })
     }));
@@ -113,15 +113,17 @@ async fn a_client_that_opens_nothing_is_closed_and_one_that_only_opens_is_not() 
 }
 
 #[tokio::test]
-async fn a_call_whose_message_does_not_come_is_given_up_and_others_are_answered() {
+async fn a_call_with_an_incomplete_message_times_out_and_others_are_answered() {
     let stage = stage(GOOD, "--handshake-timeout=1s", 1).await;
     let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
     let (mut requests, connection) = h2::client::handshake(stream).await.expect("opened");
     tokio::spawn(connection);
-    // One of another service, and one of that which matters.
+    // One call to health, one to the rate-limit service.
     let check = hyper::Request::post("http://t/grpc.health.v1.Health/Check").body(()).expect("a request");
     let (check, _body) = requests.send_request(check, false).expect("sent");
-    let request = hyper::Request::post(format!("http://t{}", unary::PATH)).body(()).expect("a request");
+    let request = hyper::Request::post(format!("http://t{}", unary::SHOULD_RATE_LIMIT_PATH))
+        .body(())
+        .expect("a request");
     let (answer, mut body) = requests.send_request(request, false).expect("sent");
     // The beginning of a message.
     body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\x09half"), false).expect("sent");
@@ -135,7 +137,7 @@ async fn a_call_whose_message_does_not_come_is_given_up_and_others_are_answered(
 }
 
 #[tokio::test]
-async fn a_client_that_answers_no_probe_is_closed() {
+async fn a_client_that_does_not_acknowledge_pings_is_closed() {
     let flags = "--grpc-keepalive-interval=50ms --grpc-keepalive-timeout=50ms";
     let stage = stage(GOOD, flags, 0).await;
     let address = tcp(&stage);
@@ -147,7 +149,7 @@ async fn a_client_that_answers_no_probe_is_closed() {
 
 #[tokio::test]
 async fn a_client_that_never_reads_is_closed() {
-    // No probe helps here, for it would have to be sent.
+    // Keepalive does not help here: the PING would have to be written.
     let flags = "--grpc-keepalive-interval=0 --grpc-keepalive-timeout=200ms";
     let stage = stage(GOOD, flags, 0).await;
     let address = tcp(&stage);
@@ -155,7 +157,7 @@ async fn a_client_that_never_reads_is_closed() {
         let mut stream = TcpStream::connect(address).expect("connected");
         stream.set_write_timeout(Some(std::time::Duration::from_secs(30))).expect("set");
         stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("sent");
-        // Each is to be answered by another one; once the server can send no more, it reads no more.
+        // Each needs an acknowledgement; once the server cannot write any more, it stops reading.
         let pings = b"\0\0\x08\x06\0\0\0\0\0reflect!".repeat(1000);
         loop {
             if let Err(error) = stream.write_all(&pings) {
@@ -169,7 +171,7 @@ async fn a_client_that_never_reads_is_closed() {
 }
 
 #[tokio::test]
-async fn a_client_that_gives_no_room_for_its_answers_is_closed_although_it_answers_probes() {
+async fn a_client_with_a_closed_window_is_closed_although_it_acknowledges_pings() {
     let flags = "--grpc-keepalive-interval=50ms --grpc-keepalive-timeout=500ms";
     let stage = stage(GOOD, flags, 1).await;
     let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
@@ -177,10 +179,12 @@ async fn a_client_that_gives_no_room_for_its_answers_is_closed_although_it_answe
     let (mut requests, connection) =
         client.initial_window_size(0).handshake::<_, hyper::body::Bytes>(stream).await.expect("opened");
     let ended = tokio::spawn(connection);
-    let request = hyper::Request::post(format!("http://t{}", unary::PATH)).body(()).expect("a request");
+    let request = hyper::Request::post(format!("http://t{}", unary::SHOULD_RATE_LIMIT_PATH))
+        .body(())
+        .expect("a request");
     let (answer, mut body) = requests.send_request(request, false).expect("sent");
     body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\0"), true).expect("sent");
-    let mut body = answer.await.expect("its head comes").into_body();
+    let mut body = answer.await.expect("a response head").into_body();
     assert!(!matches!(body.data().await, Some(Ok(_))));
     let _ = ended.await.expect("no panic");
     stage.running.stop().await;

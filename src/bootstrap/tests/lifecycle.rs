@@ -1,10 +1,10 @@
-//! How a server starts, follows its rules, and stops.
+//! Startup, reload and shutdown of a server.
 
 use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::panics;
+use crate::{bootstrap::drain::ComponentFailure, panics};
 
 #[tokio::test]
 async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
@@ -34,47 +34,50 @@ async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {
 }
 
 #[tokio::test]
-async fn a_delay_of_the_end_fails_health_checks_and_serves_all_else() {
+async fn the_drain_delay_fails_health_checks_and_serves_all_else() {
     let mut stage = stage(GOOD, "--drain-delay=4s", 10_000).await;
     let http = stage.running.http_address();
     let old = stage.connect().await;
     let address = stage.running.grpc_address().clone();
-    let retired = tokio::time::Instant::now();
-    let retiring = stage.running.retire();
+    let drain_began = tokio::time::Instant::now();
+    let draining = stage.running.begin_drain();
     let callers = async {
         while !get(http, "/healthcheck").await.starts_with("HTTP/1.1 500") {}
         assert_eq!(ask(old.clone()).await, Ok(()));
-        // Nor is a new connection refused.
+        // New connections are accepted too.
         assert_eq!(ask(connect(&address).await).await, Ok(()));
-        assert!(retired.elapsed() < std::time::Duration::from_secs(4), "too slow to tell");
+        assert!(
+            drain_began.elapsed() < std::time::Duration::from_secs(4),
+            "the machine is too slow for this test"
+        );
     };
-    let (failed, ()) = tokio::join!(retiring, callers);
+    let (failed, ()) = tokio::join!(draining, callers);
     assert_eq!(failed, None);
-    assert!(retired.elapsed() >= std::time::Duration::from_secs(4));
+    assert!(drain_began.elapsed() >= std::time::Duration::from_secs(4));
     stage.running.stop().await;
     assert!(ask(old).await.is_err());
 }
 
 #[tokio::test]
-async fn requests_of_http_have_as_long_to_finish_as_calls_of_grpc() {
+async fn http_requests_have_the_same_drain_timeout_as_grpc_calls() {
     let mut stage = stage(GOOD, "--drain-timeout=60s", 0).await;
     let http = stage.running.http_address();
     let request = format!("POST /json HTTP/1.1\r\nContent-Length: 15\r\n{CLOSE}{{\"domain\": \"d\"}}");
     let asked = tokio::spawn(fetch(http, request));
     stage.begun.recv().await.expect("the request begins");
     let stopped = tokio::spawn(stage.running.stop());
-    // Longer than anything else takes to end.
+    // Longer than the rest of the shutdown takes.
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     assert!(!stopped.is_finished());
     stage.permits.add_permits(1);
     let answer = asked.await.expect("asked");
-    // What the stub says.
+    // The response of the stub.
     assert!(answer.ends_with("\r\n\r\n{}"), "{answer}");
     stopped.await.expect("stopped");
 }
 
 #[tokio::test]
-async fn calls_that_outlast_the_drain_timeout_are_cut() {
+async fn calls_that_exceed_the_drain_timeout_are_aborted() {
     let mut stage = stage(GOOD, "--drain-timeout=20ms", 0).await;
     let call = tokio::spawn(ask(stage.connect().await));
     stage.begun.recv().await.expect("the call begins");
@@ -83,7 +86,7 @@ async fn calls_that_outlast_the_drain_timeout_are_cut() {
 }
 
 #[tokio::test]
-async fn health_follows_the_rules_and_the_stop() {
+async fn health_reflects_the_rules_and_the_shutdown() {
     let stage = stage(BAD, "--start-without-rules", 0).await;
     let http = stage.running.http_address();
     let mut client = HealthClient::new(stage.connect().await);
@@ -98,7 +101,7 @@ async fn health_follows_the_rules_and_the_stop() {
     let healthy = get(http, "/healthcheck").await;
     assert!(healthy.starts_with("HTTP/1.1 200") && healthy.ends_with("\r\n\r\nOK"), "{healthy}");
 
-    // The open watch does not hold up the stop.
+    // The open watch does not delay the shutdown.
     let stopped = tokio::spawn(stage.running.stop());
     assert_eq!(next().await, Some(ServingStatus::NotServing));
     assert_eq!(next().await, None);
@@ -106,7 +109,7 @@ async fn health_follows_the_rules_and_the_stop() {
 }
 
 #[tokio::test]
-async fn without_valid_rules_there_is_no_start() {
+async fn startup_fails_without_valid_rules() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), BAD);
     let error = Server::start(settings(directory.path(), ""), None).await.expect_err("refused");
@@ -114,19 +117,25 @@ async fn without_valid_rules_there_is_no_start() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_opened_ends_the_start() {
+async fn startup_fails_if_the_store_cannot_be_opened() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
     let refuse = |_: &_, _| Err::<Stub, _>(StoreError::Refused("no such file".to_owned()));
-    let error =
-        start_with(settings(directory.path(), ""), None, Readiness::new(), Later::default(), None, refuse)
-            .await
-            .expect_err("refused");
+    let error = start_with(
+        settings(directory.path(), ""),
+        None,
+        Readiness::new(),
+        BackgroundQueue::default(),
+        None,
+        refuse,
+    )
+    .await
+    .expect_err("refused");
     assert!(matches!(error, StartError::Store(_)), "{error}");
 }
 
 #[tokio::test]
-async fn a_worker_that_panics_is_noticed() {
+async fn a_panic_of_a_worker_is_reported() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
     let (begin, _begun) = mpsc::unbounded_channel();
@@ -139,7 +148,7 @@ async fn a_worker_that_panics_is_noticed() {
         settings(directory.path(), ""),
         None,
         Readiness::new(),
-        Later::default(),
+        BackgroundQueue::default(),
         None,
         panic_in_worker_1,
     )
@@ -148,12 +157,12 @@ async fn a_worker_that_panics_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_panic_over_one_call_is_its_callers_error_and_all_else_goes_on() {
-    panics::install_hook(crate::metrics::panicked);
+async fn a_panic_in_one_call_is_an_internal_error_of_that_call_only() {
+    panics::install_hook(metrics::panicked);
     let mut stage = stage(GOOD, "", 0).await;
     let waiting = tokio::spawn(ask(stage.connect().await));
     stage.begun.recv().await.expect("the call begins");
-    // Nobody listens any more to what begins, over which the stub panics.
+    // The stub panics when it cannot report that a call began.
     stage.begun.close();
     let channels = [stage.connect().await, stage.connect().await];
     for channel in channels.iter().cycle().take(6) {
@@ -170,10 +179,10 @@ async fn a_panic_over_one_call_is_its_callers_error_and_all_else_goes_on() {
     stage.running.stop().await;
 }
 
-/// Such as what drives a connection to the store.
+/// For example in a task that drives a connection to the store.
 #[tokio::test]
-async fn a_panic_of_what_calls_rely_on_is_noticed() {
-    panics::install_hook(crate::metrics::panicked);
+async fn a_panic_in_a_shared_task_is_reported() {
+    panics::install_hook(metrics::panicked);
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
     let (begin, _begun) = mpsc::unbounded_channel();
@@ -193,33 +202,36 @@ async fn a_panic_of_what_calls_rely_on_is_noticed() {
             Ok(stub.clone())
         };
         let settings = settings(directory.path(), "");
-        let started = start_with(settings, None, Readiness::new(), Later::default(), None, open).await;
+        let started =
+            start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, open).await;
         let mut running = started.expect("started");
         assert!(running.failed().now_or_never().is_none());
         fail.notify_one();
         match (part, running.failed().await) {
-            ("http", drain::Failed::Panic) | ("worker-1", drain::Failed::Worker(_)) => {}
+            ("http", ComponentFailure::Panic) | ("worker-1", ComponentFailure::Worker(_)) => {}
             (part, failed) => panic!("{part}: {failed}"),
         }
         running.stop().await;
     }
 }
 
-/// Such as what follows the rules, before there is anything else.
+/// For example in a task that reloads rules, spawned before all others.
 #[tokio::test]
-async fn a_panic_during_the_start_is_noticed_after_it() {
-    panics::install_hook(crate::metrics::panicked);
+async fn a_panic_during_startup_is_reported_after_it() {
+    panics::install_hook(metrics::panicked);
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
     let (begin, _begun) = mpsc::unbounded_channel();
     let stub = Stub { permits: Arc::new(Semaphore::new(0)), begun: begin };
-    // The first thing that the start waits for are the rules.
+    // The panic happens while startup waits for the rules.
     let first = tokio::spawn(async { panic!("on purpose") });
     let settings = settings(directory.path(), "");
     let started =
-        start_with(settings, None, Readiness::new(), Later::default(), None, move |_, _| Ok(stub.clone()));
+        start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, move |_, _| {
+            Ok(stub.clone())
+        });
     let mut running = started.await.expect("started");
     assert!(first.is_finished());
-    assert_eq!(running.failed().now_or_never(), Some(drain::Failed::Panic));
+    assert_eq!(running.failed().now_or_never(), Some(ComponentFailure::Panic));
     running.stop().await;
 }

@@ -32,13 +32,13 @@ use crate::{
     },
     readiness::{Phase, Readiness},
     settings::{self, Command, GrpcListen, Settings},
-    store::{Later, StoreError},
+    store::{BackgroundQueue, StoreError},
 };
 
 const GOOD: &str = "domain: web\ndescriptors: []\n";
 const BAD: &str = "domain: [";
 
-/// Answers each call once a permit is there, and tells who began it.
+/// Service that answers each call once it gets a semaphore permit, and reports the name of its thread.
 #[derive(Clone)]
 struct Stub {
     permits: Arc<Semaphore>,
@@ -51,14 +51,14 @@ impl RateLimitService for Stub {
         &self,
         _: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        self.begun.send(thread::current().name().unwrap_or_default().to_owned()).expect("heard");
+        self.begun.send(thread::current().name().unwrap_or_default().to_owned()).expect("received");
         self.permits.acquire().await.expect("open").forget();
         Ok(Response::new(RateLimitResponse::default()))
     }
 }
 
-/// A server of [`Stub`]s, and its strings.
-struct Stage {
+/// Server of [`Stub`]s, with handles to control them.
+struct TestServer {
     running: Running,
     permits: Arc<Semaphore>,
     begun: mpsc::UnboundedReceiver<String>,
@@ -81,7 +81,7 @@ fn settings(directory: &Path, flags: &str) -> Settings {
     }
 }
 
-async fn stage(rules: &str, flags: &str, permits: usize) -> Stage {
+async fn stage(rules: &str, flags: &str, permits: usize) -> TestServer {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), rules);
     let (begin, begun) = mpsc::unbounded_channel();
@@ -89,13 +89,15 @@ async fn stage(rules: &str, flags: &str, permits: usize) -> Stage {
     let stub = Stub { permits: Arc::clone(&permits), begun: begin };
     let settings = settings(directory.path(), flags);
     let running =
-        start_with(settings, None, Readiness::new(), Later::default(), None, move |_, _| Ok(stub.clone()))
-            .await
-            .expect("started");
-    Stage { running, permits, begun, directory }
+        start_with(settings, None, Readiness::new(), BackgroundQueue::default(), None, move |_, _| {
+            Ok(stub.clone())
+        })
+        .await
+        .expect("started");
+    TestServer { running, permits, begun, directory }
 }
 
-impl Stage {
+impl TestServer {
     async fn connect(&self) -> Channel {
         connect(self.running.grpc_address()).await
     }
@@ -114,7 +116,7 @@ async fn ask(channel: Channel) -> Result<(), Code> {
     answer.map(|_| ()).map_err(|status| status.code())
 }
 
-/// The end of a request's head.
+/// End of a request head.
 const CLOSE: &str = "Host: t\r\nConnection: close\r\n\r\n";
 
 async fn get(address: SocketAddr, path: &'static str) -> String {

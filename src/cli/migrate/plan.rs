@@ -1,10 +1,7 @@
 //! Steps of a migration, as far as they apply.
 
 use super::{Difference, Report, Verdict};
-use crate::{
-    metrics::Names,
-    settings::{Settings, StoreSettings, VariableOutcome},
-};
+use crate::settings::{MetricNames, Settings, StoreSettings, VariableOutcome};
 
 /// All steps, in order.
 pub(super) fn of(report: &Report, settings: Option<&Settings>) -> Vec<String> {
@@ -140,7 +137,7 @@ fn switch(report: &Report, settings: Option<&Settings>) -> Vec<String> {
     }
     steps.push(anew);
     let names = match settings.map(|settings| settings.process.metric_names) {
-        Some(Names::AlsoReference) => "; the Prometheus names of envoyproxy/ratelimit are exported too",
+        Some(MetricNames::WithLegacy) => "; the Prometheus names of envoyproxy/ratelimit are exported too",
         _ => "",
     };
     steps.push(format!(

@@ -137,7 +137,7 @@ fn name_of(key: &Node) -> Option<Rc<str>> {
 }
 
 fn is_merge(key: &Node) -> bool {
-    matches!(&key.content, Content::Scalar(key) if key.is_printable && &*key.text == "<<")
+    matches!(&key.content, Content::Scalar(key) if key.is_plain && &*key.text == "<<")
 }
 
 fn map_of(node: Node) -> Option<Vec<(Node, Node)>> {

@@ -19,11 +19,11 @@ use self::{
 use super::scalar::{Meaning, meaning_of};
 
 /// Bytes of the longest text: no request brings a longer one.
-pub(super) const MAX_SCALAR_BYTES: usize = 64 << 10;
+pub const MAX_SCALAR_BYTES: usize = 64 << 10;
 
 /// A place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
+pub struct Position {
     // Every node has one, and no file is large enough for more digits.
     line: u32,
     column: u32,
@@ -31,21 +31,21 @@ pub(super) struct Position {
 
 impl Position {
     /// The whole file.
-    pub(super) const WHOLE: Self = Self { line: 0, column: 0 };
+    pub const WHOLE: Self = Self { line: 0, column: 0 };
 
     /// The place at a line, and a column in characters, both from 1.
-    pub(super) fn new(line: usize, column: usize) -> Self {
+    pub fn new(line: usize, column: usize) -> Self {
         let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
         Self { line: narrow(line), column: narrow(column) }
     }
 
     /// The line, from 1.
-    pub(super) const fn line(self) -> usize {
+    pub const fn line(self) -> usize {
         self.line as usize
     }
 
     /// The column in characters, from 1.
-    pub(super) const fn column(self) -> usize {
+    pub const fn column(self) -> usize {
         self.column as usize
     }
 }
@@ -58,14 +58,14 @@ impl From<Span> for Position {
 
 /// A value and where it begins.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) at: Position,
-    pub(super) content: Content,
+pub struct Node {
+    pub at: Position,
+    pub content: Content,
 }
 
 /// What a node holds.
 #[derive(Clone, Debug)]
-pub(super) enum Content {
+pub enum Content {
     /// A single value.
     Scalar(Scalar),
     /// A list.
@@ -76,9 +76,9 @@ pub(super) enum Content {
 
 /// A scalar as it is written.
 #[derive(Clone, Debug)]
-pub(super) struct Scalar {
-    pub(super) text: Rc<str>,
-    is_printable: bool,
+pub struct Scalar {
+    pub text: Rc<str>,
+    is_plain: bool,
     tag: Tagged,
 }
 
@@ -97,19 +97,19 @@ enum Tagged {
 
 impl Scalar {
     /// A text without quotes, which may mean something else than itself.
-    pub(super) fn plain(text: &str) -> Self {
-        Self { text: text.into(), is_printable: true, tag: Tagged::No }
+    pub fn plain(text: &str) -> Self {
+        Self { text: text.into(), is_plain: true, tag: Tagged::No }
     }
 
     /// A text that means itself.
-    pub(super) fn quoted(text: &str) -> Self {
-        Self { text: text.into(), is_printable: false, tag: Tagged::No }
+    pub fn quoted(text: &str) -> Self {
+        Self { text: text.into(), is_plain: false, tag: Tagged::No }
     }
 
     /// What the scalar means.
     pub(super) fn meaning(&self) -> Meaning {
         match self.tag {
-            Tagged::No if self.is_printable => meaning_of(&self.text),
+            Tagged::No if self.is_plain => meaning_of(&self.text),
             Tagged::Meaning => meaning_of(&self.text),
             Tagged::Float => match meaning_of(&self.text) {
                 Meaning::Integer(number) => Meaning::Float(number as f64),
@@ -195,5 +195,5 @@ fn scalar(text: Rc<str>, style: ScalarStyle, tag: Option<&Tag>) -> Scalar {
             _ => Tagged::Text,
         },
     };
-    Scalar { text, is_printable: style == ScalarStyle::Plain, tag }
+    Scalar { text, is_plain: style == ScalarStyle::Plain, tag }
 }

@@ -8,11 +8,11 @@ use crate::{
     config,
     quota::{Unit, Window},
     rules::Switched,
-    store::call::Call,
+    store::request::TagRequest,
 };
 
 /// What descriptors ask; all of them bring the limit along where there is one.
-fn asked(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> Calls {
+fn asked(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> Requests {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("rules.yaml"), rules).expect("written");
     let options = config::Options { merge_domains: false, strict: false };
@@ -32,7 +32,7 @@ fn asked(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> 
 
 /// The cells that descriptors ask, call by call.
 fn cells(rules: &str, descriptors: &[&[(&str, &str)]]) -> Vec<Vec<String>> {
-    let names = |call: &Call| call.cells.iter().map(|cell| cell.key.to_string()).collect();
+    let names = |call: &TagRequest| call.cells.iter().map(|cell| cell.key.to_string()).collect();
     asked(rules, descriptors, None).iter().map(names).collect()
 }
 
@@ -95,7 +95,7 @@ fn only_what_a_rule_says_may_be_leased() {
     let rules = format!("descriptors:\n- {{key: a, {limit}}}\n- {{key: b, {LIMIT}}}\n");
     let syncs = |root: &str, limit| -> Vec<SyncMode> {
         let calls = asked(&format!("{root}{rules}"), &[&[("a", "x")], &[("b", "x")]], limit);
-        calls.iter().flat_map(Call::asks).map(|ask| ask.sync).collect()
+        calls.iter().flat_map(TagRequest::checks).map(|ask| ask.sync).collect()
     };
     assert_eq!(syncs("domain: d\n", None), [SyncMode::Leased, SyncMode::Strict]);
     assert_eq!(syncs("domain: d\natomic: true\n", None), [SyncMode::Strict; 2]);

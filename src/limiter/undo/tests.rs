@@ -17,11 +17,11 @@ const LEASE: LeaseId = LeaseId::new(NonZeroU64::MIN);
 const ACQUIRE: Hits = Hits::Acquire { amount: NonZeroU64::MIN, lease: LEASE };
 
 /// A call of a counter of its own, and its verdict if it is decided.
-fn call(charging: Charging, hits: Hits, admitted: bool) -> (Call, Verdicts) {
+fn call(charging: Charging, hits: Hits, admitted: bool) -> (TagRequest, Verdicts) {
     let quota = Quota { limit: 10, window: Window::of(Unit::Hour) };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &Parameters::default());
     let record = RecordId::alone(Algorithm::Concurrency);
-    let ask = Ask { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
+    let ask = Check { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
     let verdict = Verdict {
         admitted,
         remaining: 0,
@@ -31,17 +31,18 @@ fn call(charging: Charging, hits: Hits, admitted: bool) -> (Call, Verdicts) {
         over: 0,
         decided_at: Timestamp::from_micros(1),
     };
-    (Call::new(charging, CellKey::global("d", record), ask), Verdicts::from_iter([(0, verdict)]))
+    (TagRequest::new(charging, CellKey::global("d", record), ask), Verdicts::from_iter([(0, verdict)]))
 }
 
-fn hits(calls: &Calls) -> Vec<Hits> {
-    calls.iter().flat_map(Call::asks).map(|ask| ask.hits).collect()
+fn hits(calls: &Requests) -> Vec<Hits> {
+    calls.iter().flat_map(TagRequest::checks).map(|ask| ask.hits).collect()
 }
 
 /// What is undone, told later without and with refunds, and given up for want of knowledge.
 fn all(charging: Charging, asked: Hits, decision: Result<bool, StoreError>) -> [Vec<Hits>; 4] {
     let (call, verdicts) = call(charging, asked, decision.clone().unwrap_or(false));
-    let (calls, decisions) = (Calls::from_iter([call]), Decisions::from_iter([decision.map(|_| verdicts)]));
+    let (calls, decisions) =
+        (Requests::from_iter([call]), Decisions::from_iter([decision.map(|_| verdicts)]));
     [
         hits(&undo(&calls, &decisions)),
         hits(&missed(&calls, &decisions, |_| false)),

@@ -1,4 +1,4 @@
-//! From files to a configuration of TLS.
+//! TLS configuration from certificate and key files.
 
 use std::{fs, io, path::Path, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
     settings::{ClientSettings, TlsFile, TlsSettings},
 };
 
-/// Why a port has no TLS. Tells nothing of what is in a file.
+/// Error of a TLS file. Never contains file contents.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{flag}: {path}: {reason}")]
 pub struct TlsError {
@@ -26,17 +26,17 @@ pub struct TlsError {
     reason: String,
 }
 
-/// The files as they were at one moment.
-pub(super) struct Version {
+/// Contents of the TLS files of a port, read together.
+pub(super) struct TlsFiles {
     certificate: io::Result<Vec<u8>>,
     key: io::Result<Vec<u8>>,
     authorities: Option<io::Result<Vec<u8>>>,
 }
 
-/// Tells versions apart without keeping what is in them.
+/// Digest that distinguishes file contents without retaining them.
 pub(super) type Fingerprint = [u8; 32];
 
-impl Version {
+impl TlsFiles {
     pub(super) fn read(settings: &TlsSettings) -> Self {
         Self {
             certificate: fs::read(&settings.certificate),
@@ -50,7 +50,7 @@ impl Version {
         for file in
             [Some(&self.certificate), Some(&self.key), self.authorities.as_ref()].into_iter().flatten()
         {
-            // The digest of each has the same length, so that nothing runs into what follows.
+            // Digests have equal length, so that the boundaries between files are unambiguous.
             digest.update(match file {
                 Ok(bytes) => Sha256::digest(bytes),
                 Err(error) => Sha256::digest(error.to_string()),
@@ -59,7 +59,7 @@ impl Version {
         digest.finalize().into()
     }
 
-    /// When the first of the certificates expires, in seconds since 1970, if that can be read.
+    /// Earliest expiry of the certificates, in seconds since the Unix epoch, if readable.
     pub(super) fn expiry(&self) -> Option<i64> {
         let chain = certificates(&self.certificate).ok()?;
         let expiry = |certificate: &CertificateDer<'_>| {
@@ -96,10 +96,10 @@ impl Version {
         };
         let config = builder.with_single_cert(chain, key);
         let mut config = config.map_err(|error| {
-            fails(TlsFile::Certificate, &settings.certificate)(format!("not with its key: {error}"))
+            fails(TlsFile::Certificate, &settings.certificate)(format!("unusable with its key: {error}"))
         })?;
         config.alpn_protocols = protocol.alpn();
-        // Connections last, so there is little to resume; and this way every one shows its certificate.
+        // Connections live long, so there is little to resume; and without resumption every one presents its certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
@@ -111,7 +111,7 @@ fn certificates(file: &io::Result<Vec<u8>>) -> Result<Vec<CertificateDer<'static
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        // What the reader has to say may be a line of the file, and someone may have confused the files.
+        // The parser's message may quote the file, which may be the key if an operator swapped the two.
         Ok(_) | Err(_) => Err("expected certificates in PEM form".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! TLS whose certificates change while it is used.
+//! TLS with certificates that are reloaded at run time.
 
 mod files;
 mod names;
@@ -15,13 +15,13 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 pub use self::files::TlsError;
-use self::{files::Version, reload::Follower};
+use self::{files::TlsFiles, reload::Reloader};
 use crate::{
-    metrics::{self, Handshake},
+    net::metrics::{self, Handshake},
     settings::{Port, TlsSettings},
 };
 
-/// The TLS of a port. Clones share the certificate in use.
+/// TLS of a port. Clones share the active certificate.
 #[derive(Clone)]
 pub(crate) struct Tls {
     port: Port,
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// What is spoken inside.
+/// Application protocol, negotiated by ALPN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// HTTP/1.1
@@ -53,27 +53,27 @@ impl Protocol {
 }
 
 impl Tls {
-    /// Reads the files; what is returned besides follows their changes, and ends only by a panic.
+    /// Reads the files. Also returns a future that reloads them on change and completes only after a panic.
     ///
     /// # Errors
-    /// When they cannot be used as they are.
+    /// When a file is unreadable or invalid.
     pub(crate) fn load(
         settings: TlsSettings,
         protocol: Protocol,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), TlsError> {
-        let version = Version::read(&settings);
-        let config = version.config(&settings, protocol)?;
-        metrics::tls_in_use(settings.port.name(), version.expiry());
+        let files = TlsFiles::read(&settings);
+        let config = files.config(&settings, protocol)?;
+        metrics::tls_in_use(settings.port.name(), files.expiry());
         let current = Arc::new(ArcSwap::new(config));
         let tls = Self { port: settings.port, current: Arc::clone(&current) };
-        let follower = Follower { settings, protocol, seen: version.fingerprint(), suspect: None, current };
-        Ok((tls, follower.follow()))
+        let reloader = Reloader { settings, protocol, seen: files.fingerprint(), suspect: None, current };
+        Ok((tls, reloader.run()))
     }
 
-    /// Shakes hands within `limit`. A connection that comes to nothing is counted and closed.
+    /// Performs the handshake within `limit`. A connection that fails it is counted and closed.
     ///
-    /// There are no turns to take: a client can make a handshake last, and would keep others out. One takes about a
-    /// millisecond of processor time, in between which the runtime serves other connections.
+    /// The number of concurrent handshakes is not limited: a slow client would keep others out. A handshake takes about a
+    /// millisecond of CPU time, in between which the runtime serves other connections.
     pub(crate) async fn accept<I>(&self, io: I, limit: Duration) -> Option<TlsStream<I>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
@@ -82,7 +82,7 @@ impl Tls {
         let (stream, outcome) = match timeout(limit, Box::pin(acceptor.accept(io))).await {
             Ok(Ok(stream)) => (Some(stream), Handshake::Done),
             Ok(Err(error)) => {
-                tracing::debug!("a handshake on the {} port failed: {error}", self.port);
+                tracing::debug!(port = %self.port, %error, "TLS handshake failed");
                 (None, Handshake::Refused)
             }
             Err(_) => (None, Handshake::TimedOut),

@@ -1,4 +1,4 @@
-//! Which clients may connect, by the names in their certificates.
+//! Client authorization by the names in certificates.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
-/// Wants one of some names, besides all that another verifier wants.
+/// Requires one of `names` in the client certificate, in addition to the checks of `signed`.
 #[derive(Debug)]
 pub(super) struct NamedClients {
     pub(super) signed: Arc<dyn ClientCertVerifier>,
@@ -18,10 +18,10 @@ pub(super) struct NamedClients {
 }
 
 impl NamedClients {
-    /// Letter for letter: a wildcard in a certificate stands for nothing but itself.
-    fn knows(&self, certificate: &EndEntityCert<'_>) -> bool {
-        let mut shown = certificate.valid_dns_names().chain(certificate.valid_uri_names());
-        shown.any(|name| self.names.iter().any(|known| known == name))
+    /// Compares names literally: a wildcard in a certificate matches only itself.
+    fn allows(&self, certificate: &EndEntityCert<'_>) -> bool {
+        let mut presented = certificate.valid_dns_names().chain(certificate.valid_uri_names());
+        presented.any(|name| self.names.iter().any(|allowed| allowed == name))
     }
 }
 
@@ -47,7 +47,7 @@ impl ClientCertVerifier for NamedClients {
         let verified = self.signed.verify_client_cert(end_entity, intermediates, now)?;
         let certificate = EndEntityCert::try_from(end_entity);
         let certificate = certificate.map_err(|_| Error::from(CertificateError::BadEncoding))?;
-        match self.knows(&certificate) {
+        match self.allows(&certificate) {
             true => Ok(verified),
             false => Err(CertificateError::ApplicationVerificationFailure.into()),
         }

@@ -1,4 +1,4 @@
-//! How a changed certificate comes into use.
+//! Reload of changed certificates.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,50 +11,52 @@ use tokio::{
 
 use super::{
     Protocol,
-    files::{Fingerprint, Version},
+    files::{Fingerprint, TlsFiles},
 };
-use crate::{metrics, settings::TlsSettings};
+use crate::{net::metrics, settings::TlsSettings};
 
-/// Between two looks at the files. They are compared by what is in them: a mounted secret changes by a link far above,
-/// which no watch on a file tells.
-const EVERY: Duration = Duration::from_secs(2);
+/// Interval between two polls of the files. Their contents are compared: a mounted secret changes by a symlink in a parent
+/// directory, which a watch on the file does not report.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Puts good versions of some files in use for the connections to come, and keeps the old one while there is none.
-pub(super) struct Follower {
+/// Activates valid changes of the files for new connections; keeps the active configuration while they are invalid.
+pub(super) struct Reloader {
     pub(super) settings: TlsSettings,
     pub(super) protocol: Protocol,
+    /// Digest of the files last handled.
     pub(super) seen: Fingerprint,
-    /// What was no good at the last look: certificate and key may be on their way.
+    /// Invalid pair seen at the previous poll. Reported only if still invalid at the next: the two files are not replaced
+    /// atomically.
     pub(super) suspect: Option<Fingerprint>,
     pub(super) current: Arc<ArcSwap<ServerConfig>>,
 }
 
-impl Follower {
-    /// Looks again and again; ends only by a panic.
-    pub(super) async fn follow(mut self) {
-        let mut looks = interval(EVERY);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+impl Reloader {
+    /// Polls the files; completes only after a panic.
+    pub(super) async fn run(mut self) {
+        let mut ticks = interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            looks.tick().await;
-            let look = move || {
-                self.look();
+            ticks.tick().await;
+            let poll = move || {
+                self.poll();
                 self
             };
-            match spawn_blocking(look).await {
-                Ok(back) => self = back,
+            match spawn_blocking(poll).await {
+                Ok(reloader) => self = reloader,
                 Err(_) => return,
             }
         }
     }
 
-    /// Takes what the files hold now, if that is new, and good. What is not is a failure at the second look.
-    pub(super) fn look(&mut self) {
-        let version = Version::read(&self.settings);
-        let fingerprint = version.fingerprint();
+    /// Activates the files if they changed and are valid. Invalid ones are an error at the second poll.
+    pub(super) fn poll(&mut self) {
+        let files = TlsFiles::read(&self.settings);
+        let fingerprint = files.fingerprint();
         if fingerprint == self.seen {
             return;
         }
-        let config = version.config(&self.settings, self.protocol);
+        let config = files.config(&self.settings, self.protocol);
         if config.is_err() && self.suspect.replace(fingerprint) != Some(fingerprint) {
             return;
         }
@@ -63,11 +65,10 @@ impl Follower {
         match config {
             Ok(config) => {
                 self.current.store(config);
-                metrics::tls_in_use(self.settings.port.name(), version.expiry());
-                let port = self.settings.port;
-                tracing::info!("the {port} port uses its changed certificate for new connections");
+                metrics::tls_in_use(self.settings.port.name(), files.expiry());
+                tracing::info!(port = %self.settings.port, "TLS certificate reloaded");
             }
-            Err(error) => tracing::error!("the changed TLS files are not used, the old ones stay: {error}"),
+            Err(error) => tracing::error!(%error, "invalid TLS files; keeping the active certificate"),
         }
     }
 }

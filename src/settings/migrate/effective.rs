@@ -10,7 +10,7 @@ use crate::{
         flags,
         parsers::boolean,
     },
-    store::redis::Servers,
+    store::redis::RedisUrl,
 };
 
 /// Replacement for a secret.
@@ -159,7 +159,7 @@ fn without_values(headers: &str) -> String {
 /// The value with its secrets masked. Control characters suggest a PEM key in place of the path of its file.
 fn shown(flag: &str, value: &str) -> String {
     let masked = match flag {
-        "store" => value.parse::<Servers>().ok().map(|servers| servers.to_string()),
+        "store" => value.parse::<RedisUrl>().ok().map(|servers| servers.to_string()),
         flag if flag.ends_with("headers") && value.contains('=') => Some(without_values(value)),
         _ if value.contains(char::is_control) => Some(MASK.to_owned()),
         _ => None,

@@ -4,9 +4,9 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
 use super::{
-    name::{Kept, Name},
+    counter_key::{CounterKey, Kept},
+    eviction::EvictionRank,
     slab::Slab,
-    standing::Standing,
 };
 use crate::{algorithm::State, clock::Timestamp};
 
@@ -46,7 +46,7 @@ pub(super) struct Shard {
 struct Slot {
     name: Kept,
     state: State,
-    standing: Standing,
+    standing: EvictionRank,
 }
 
 impl Shard {
@@ -79,7 +79,7 @@ impl Shard {
     }
 
     /// Has a look at a counter's state; at that of an unused one when it is not held.
-    pub(super) fn look<T>(&mut self, name: &Name<'_>, look: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn look<T>(&mut self, name: &CounterKey<'_>, look: impl FnOnce(&mut State) -> T) -> T {
         match self.slot(name) {
             Some(slot) => look(&mut slot.state),
             None => look(&mut State::default()),
@@ -89,9 +89,9 @@ impl Shard {
     /// Has a counter decided, that of an unused one when it is not held, and keeps it as long as it stands.
     pub(super) fn decide<T>(
         &mut self,
-        name: &Name<'_>,
+        name: &CounterKey<'_>,
         now: Timestamp,
-        decide: impl FnOnce(&mut State) -> (T, Standing),
+        decide: impl FnOnce(&mut State) -> (T, EvictionRank),
     ) -> T {
         let turn = self.turn;
         let Some(slot) = self.slot(name) else {
@@ -114,7 +114,7 @@ impl Shard {
     }
 
     /// Adds a counter that is not held, making room for it.
-    fn add(&mut self, name: &Name<'_>, state: State, standing: Standing, now: Timestamp) {
+    fn add(&mut self, name: &CounterKey<'_>, state: State, standing: EvictionRank, now: Timestamp) {
         let weight = state.weight();
         self.sweep(now);
         self.make_room(weight, None, now);
@@ -142,7 +142,7 @@ impl Shard {
         }
     }
 
-    fn slot(&mut self, name: &Name<'_>) -> Option<&mut Slot> {
+    fn slot(&mut self, name: &CounterKey<'_>) -> Option<&mut Slot> {
         let slots = &self.slots;
         let is_it = |at: &u32| slots.get(*at as usize).is_some_and(|slot| name.is(&slot.name));
         let at = *self.index.find(name.hash, is_it)?;
@@ -172,12 +172,12 @@ impl Shard {
     }
 
     /// Drops slots, but for the one that is `spared`, until there is room for one more of that weight.
-    fn make_room(&mut self, weight: usize, spared: Option<&Name<'_>>, now: Timestamp) {
+    fn make_room(&mut self, weight: usize, spared: Option<&CounterKey<'_>>, now: Timestamp) {
         while self.weight.saturating_add(weight) > self.capacity && self.evict(spared, now) {}
     }
 
     /// Drops the next slot that has ended, or of the next few the one that matters least; says no when there is none.
-    fn evict(&mut self, spared: Option<&Name<'_>>, now: Timestamp) -> bool {
+    fn evict(&mut self, spared: Option<&CounterKey<'_>>, now: Timestamp) -> bool {
         let mut least: Option<((u8, u32), usize)> = None;
         for _ in 0..CANDIDATES.min(self.slots.len()) {
             let at = self.next_position();
@@ -239,10 +239,10 @@ mod tests {
         let hasher = RandomState::default();
         let mut shard = Shard::new(500, hasher.clone());
         let record = RecordId::alone(Algorithm::FixedWindow);
-        let standing = Standing::new(false, 100);
+        let standing = EvictionRank::new(false, 100);
         for number in 0..100_000 {
             let cell = format!("{number}");
-            let name = Name::new(&hasher, cell.as_bytes(), &record);
+            let name = CounterKey::new(&hasher, cell.as_bytes(), &record);
             shard.decide(&name, Timestamp::from_micros(0), |state| {
                 *state = State::Words([number, 0, 0]);
                 ((), standing)
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!((shard.len(), shard.index.len(), shard.index.num_buckets()), (500, 500, 1024));
         let held = (0..100_000_u32).filter(|number| {
             let cell = format!("{number}");
-            let name = Name::new(&hasher, cell.as_bytes(), &record);
+            let name = CounterKey::new(&hasher, cell.as_bytes(), &record);
             shard.look(&name, |state| *state == State::Words([*number, 0, 0])) && shard.slot(&name).is_some()
         });
         assert_eq!(held.count(), 500);
@@ -265,14 +265,14 @@ mod tests {
         let record = RecordId::alone(Algorithm::FixedWindow);
         let mut charge = |number: u32, exhausted, expires_at, second: u64| {
             let cell = format!("{number}");
-            let name = Name::new(&hasher, cell.as_bytes(), &record);
+            let name = CounterKey::new(&hasher, cell.as_bytes(), &record);
             let now = Timestamp::from_micros(second * 1_000_000);
             shard.decide(&name, now, |state| {
                 let State::Words([count, ..]) = *state else {
-                    return (0, Standing::new(exhausted, expires_at));
+                    return (0, EvictionRank::new(exhausted, expires_at));
                 };
                 *state = State::Words([count + 1, 0, 0]);
-                (count + 1, Standing::new(exhausted, expires_at))
+                (count + 1, EvictionRank::new(exhausted, expires_at))
             })
         };
         // Most of what is held is exhausted, and soon over.

@@ -9,16 +9,16 @@ use crate::{
     store::key::CellKey,
 };
 
-fn call(value: &str, limit: u32, unit: Unit) -> Call {
+fn call(value: &str, limit: u32, unit: Unit) -> TagRequest {
     let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
     let quota = Quota { limit, window: Window::of(unit) };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
-    Call::new(Charging::EachForItself, key, ask)
+    let ask = Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
+    TagRequest::new(Charging::EachForItself, key, ask)
 }
 
-fn admitted(store: &MemoryStore, call: &Call) -> bool {
+fn admitted(store: &MemoryStore, call: &TagRequest) -> bool {
     store.decide(call)[0].1.admitted
 }
 
@@ -38,7 +38,7 @@ fn counters_that_ended_make_room_without_an_eviction() {
 fn a_full_store_evicts_counters_that_deny_nothing_first() {
     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000));
     let store = MemoryStore::new(64 * 32, clock);
-    let exhausted: Vec<Call> = (0..64).map(|at| call(&format!("busy{at}"), 1, Unit::Hour)).collect();
+    let exhausted: Vec<TagRequest> = (0..64).map(|at| call(&format!("busy{at}"), 1, Unit::Hour)).collect();
     for call in &exhausted {
         assert!(admitted(&store, call));
     }
@@ -61,10 +61,10 @@ fn a_log_weighs_as_much_as_its_hits() {
     let policy = Policy::new(Algorithm::SlidingWindowLog, Quota { limit: 1_000, window }, &parameters);
     let policy = policy.expect("valid");
     let record = RecordId::alone(Algorithm::SlidingWindowLog);
-    let ask = Ask { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
+    let ask = Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
     let call = |value: &str| {
         let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
-        Call::new(Charging::EachForItself, key, ask)
+        TagRequest::new(Charging::EachForItself, key, ask)
     };
     let mut now = 1_000_000_000;
     for log in 0..200 {
@@ -89,7 +89,8 @@ fn limits_that_are_in_use_survive_a_flood_of_names() {
     for (limit, flood_limit) in [(1_000, 1_000), (1_000, 1)] {
         let clock = Clock::manual(Timestamp::from_micros(1_000_000_000));
         let store = MemoryStore::new(capacity, clock);
-        let in_use: Vec<Call> = (0..500).map(|at| call(&format!("in use {at}"), limit, Unit::Hour)).collect();
+        let in_use: Vec<TagRequest> =
+            (0..500).map(|at| call(&format!("in use {at}"), limit, Unit::Hour)).collect();
         let mut charged = 0_u64;
         let mut ask_all = || {
             charged += 1;
@@ -119,7 +120,8 @@ fn limits_that_nobody_uses_any_more_make_room_for_new_ones() {
         let call = call(&format!("old {name}"), 1_000, Unit::Month);
         (0..200).for_each(|_| assert!(admitted(&store, &call)));
     }
-    let new: Vec<Call> = (0..capacity).map(|name| call(&format!("new {name}"), 1_000, Unit::Month)).collect();
+    let new: Vec<TagRequest> =
+        (0..capacity).map(|name| call(&format!("new {name}"), 1_000, Unit::Month)).collect();
     for _ in 0..20 {
         for call in &new {
             store.decide(call);

@@ -37,7 +37,7 @@ impl Address {
 
     /// Reads an address as a cluster's redirections have it: an IPv6 address has no brackets there, and no host at
     /// all stands for the one that was `asked`.
-    pub(super) fn told(text: &str, asked: &Self) -> Option<Self> {
+    pub(super) fn into_store_error(text: &str, asked: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Self::of_node(host, port.parse().ok()?, asked)
     }
@@ -85,11 +85,20 @@ mod tests {
     #[test]
     fn a_redirection_may_leave_the_host_out() {
         let asked = Address::new("asked", 1);
-        let told = |text| Address::told(text, &asked).map(|address| address.to_string());
-        assert_eq!(told("10.0.0.1:7001").as_deref(), Some("10.0.0.1:7001"));
-        assert_eq!(told("::1:7001").as_deref(), Some("[::1]:7001"));
-        assert_eq!(told("node.example:7001").as_deref(), Some("node.example:7001"));
-        assert_eq!(told(":7001").as_deref(), Some("asked:7001"));
-        assert_eq!([told("?:7001"), told("x"), told("x:y"), told("x:0")], [None, None, None, None]);
+        let into_store_error =
+            |text| Address::into_store_error(text, &asked).map(|address| address.to_string());
+        assert_eq!(into_store_error("10.0.0.1:7001").as_deref(), Some("10.0.0.1:7001"));
+        assert_eq!(into_store_error("::1:7001").as_deref(), Some("[::1]:7001"));
+        assert_eq!(into_store_error("node.example:7001").as_deref(), Some("node.example:7001"));
+        assert_eq!(into_store_error(":7001").as_deref(), Some("asked:7001"));
+        assert_eq!(
+            [
+                into_store_error("?:7001"),
+                into_store_error("x"),
+                into_store_error("x:y"),
+                into_store_error("x:0")
+            ],
+            [None, None, None, None]
+        );
     }
 }

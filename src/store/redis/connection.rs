@@ -6,7 +6,7 @@ use ::redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio:
 use tokio::sync::watch;
 
 use super::{
-    keeper::Keeper,
+    reconnect::Keeper,
     script::{self, unless_error},
     target::Target,
 };

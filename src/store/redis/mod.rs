@@ -8,20 +8,21 @@
 //! not be asked, `connection` keeps up the connection, `target` says where it leads, `sentinel` finds the master that
 //! `sentinels` name, and `cluster` has a batcher for each master.
 
-mod access;
+mod connect;
 mod address;
-mod batcher;
+mod batch;
 mod cluster;
-mod command;
+mod admin_script;
 mod connection;
-mod keeper;
-mod listen;
+mod reconnect;
+mod subscriber;
 mod local;
-mod refusal;
+pub mod metrics;
+mod error;
 mod script;
 mod sentinel;
 mod sentinels;
-mod servers;
+mod url;
 mod settings;
 mod target;
 mod topology;
@@ -34,20 +35,20 @@ use tollgate_runtime::outage::SharedOutageLog;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub use self::script::fuzzing::replies;
+pub use self::{
+    admin_script::{Reply, Script},
+    script::{Outcome, Run},
+    settings::RedisSettings,
+    url::{Cluster, RedisUrl, Sentinel},
+};
 use self::{
-    batcher::{Request, Terms},
+    batch::{Submission, Terms},
     connection::SendError,
     topology::Topology,
 };
-pub use self::{
-    command::{Reply, Script},
-    script::{Outcome, Run},
-    servers::{Cluster, Sentinel, Servers},
-    settings::RedisSettings,
-};
 use super::{
-    Later, StoreError,
-    call::{Call, Verdicts},
+    BackgroundQueue, StoreError,
+    request::{TagRequest, Verdicts},
 };
 use crate::clock::Timestamp;
 
@@ -102,14 +103,14 @@ impl RedisStore {
     /// # Errors
     /// [`StoreError::Refused`] when the settings make no sense: a malformed URL, an unreadable certificate.
     pub fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
-        Self::open_with(settings, Later::default())
+        Self::open_with(settings, BackgroundQueue::default())
     }
 
     /// The same, with turns that others take too for calls that nobody waits for.
     ///
     /// # Errors
     /// Those of [`RedisStore::open`].
-    pub fn open_with(settings: &RedisSettings, later: Later) -> Result<Self, StoreError> {
+    pub fn open_with(settings: &RedisSettings, later: BackgroundQueue) -> Result<Self, StoreError> {
         let terms = settings.terms(later);
         let servers = settings.open(&terms)?;
         let shared = Arc::new(Shared {
@@ -132,7 +133,7 @@ impl RedisStore {
         self.shared.servers.connected()
     }
 
-    pub(super) fn later(&self) -> &Later {
+    pub(super) fn later(&self) -> &BackgroundQueue {
         &self.shared.terms.later
     }
 
@@ -141,7 +142,7 @@ impl RedisStore {
     /// # Errors
     /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether
     /// the call was charged.
-    pub async fn decide(&self, call: &Call) -> Result<Verdicts, StoreError> {
+    pub async fn decide(&self, call: &TagRequest) -> Result<Verdicts, StoreError> {
         self.decide_by(call, self.deadline(None)).await
     }
 
@@ -149,19 +150,19 @@ impl RedisStore {
     ///
     /// # Errors
     /// Those of [`RedisStore::decide`].
-    pub async fn decide_by(&self, call: &Call, deadline: Instant) -> Result<Verdicts, StoreError> {
+    pub async fn decide_by(&self, call: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
         let shared = &*self.shared;
-        let request = Request { call, clock: self.clock, made_at: Instant::now(), deadline };
+        let request = Submission { call, clock: self.clock, made_at: Instant::now(), deadline };
         let verdicts = shared.servers.decide(request).await.map_err(|error| {
             let waited = deadline.saturating_duration_since(request.made_at);
-            refusal::told(error, waited)
+            error::into_store_error(error, waited)
         });
         shared.log_outage(verdicts.as_ref().err());
         verdicts
     }
 
     /// What a call comes to as far as that is known here.
-    pub(super) fn known(&self, call: &Call) -> Option<Verdicts> {
+    pub(super) fn known(&self, call: &TagRequest) -> Option<Verdicts> {
         self.shared.servers.known(call)
     }
 
@@ -191,10 +192,13 @@ impl RedisStore {
             connection.send(&shared.terms.command(runs.iter().copied(), self.clock)).await
         };
         let answer = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Late));
-        let told = |error| refusal::told(error, timeout_after);
-        let reply = answer.map_err(told)?;
+        let into_store_error = |error| error::into_store_error(error, timeout_after);
+        let reply = answer.map_err(into_store_error)?;
         let outcomes = script::read_replies(runs.iter().copied(), reply).ok_or(StoreError::Garbled)?;
-        Ok(outcomes.into_iter().map(|outcome| outcome.map_err(SendError::Failed).map_err(told)).collect())
+        Ok(outcomes
+            .into_iter()
+            .map(|outcome| outcome.map_err(SendError::Failed).map_err(into_store_error))
+            .collect())
     }
 }
 

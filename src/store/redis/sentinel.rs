@@ -6,8 +6,8 @@ use ::redis::{ErrorKind, RedisError, RedisResult, Value, aio::MultiplexedConnect
 use tokio::time::{sleep, timeout};
 
 use super::{
-    access::{Access, acquaint},
     address::Address,
+    connect::{ConnectTemplate, preload_script},
     sentinels::{Named, Sentinels},
     target::ConnectError,
 };
@@ -21,7 +21,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// A master, and the sentinels that know where it is.
 pub(super) struct Master {
-    access: Access,
+    access: ConnectTemplate,
     sentinels: Sentinels,
     /// Where the master was when the last connection to it was made.
     address: Option<Address>,
@@ -30,7 +30,7 @@ pub(super) struct Master {
 }
 
 impl Master {
-    pub(super) fn new(access: Access, sentinels: Sentinels) -> Self {
+    pub(super) fn new(access: ConnectTemplate, sentinels: Sentinels) -> Self {
         Self { access, sentinels, address: None, epoch: None }
     }
 
@@ -58,7 +58,7 @@ impl Master {
         // During a failover, the sentinels may still name the old master, which was demoted by then.
         match role(&mut connection).await?.as_deref() {
             Some(b"master") => {
-                acquaint(&mut connection).await?;
+                preload_script(&mut connection).await?;
                 Ok(connection)
             }
             _ => Err(ConnectError::NoMaster(address.clone())),
@@ -69,7 +69,7 @@ impl Master {
     /// and it says itself that it is. Until then, there is no reason to leave the one that works.
     pub(super) async fn moved(&mut self) -> MultiplexedConnection {
         // Each is told once.
-        let mut told = None;
+        let mut into_store_error = None;
         loop {
             sleep(lengthened(ASK_EVERY)).await;
             // That no sentinel answers says nothing about the master.
@@ -80,9 +80,9 @@ impl Master {
             }
             for named in all {
                 let master = self.sentinels.master();
-                if told.as_ref() != Some(&named.address) {
+                if into_store_error.as_ref() != Some(&named.address) {
                     tracing::info!(%master, address = %named.address, "Sentinel names another master");
-                    told = Some(named.address.clone());
+                    into_store_error = Some(named.address.clone());
                 }
                 if !self.believes(&named, true) {
                     continue;
@@ -102,7 +102,7 @@ impl Master {
     /// the only sentinel in reach, is followed when there is nothing better, or when most of them say so, as after
     /// they were set up anew.
     fn believes(&self, named: &Named, is_connected: bool) -> bool {
-        let age = self.epoch.zip(named.epoch).map(|(known, told)| told.cmp(&known));
+        let age = self.epoch.zip(named.epoch).map(|(known, into_store_error)| into_store_error.cmp(&known));
         match age {
             Some(Ordering::Greater) => true,
             Some(Ordering::Equal) | None => named.by_most || !is_connected,

@@ -10,7 +10,7 @@ use ::redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value, aio::Mul
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
 
-use super::{access::Access, address::Address, target::ConnectError};
+use super::{address::Address, connect::ConnectTemplate, target::ConnectError};
 
 /// How long the sentinels may take to answer, new connections to them included.
 const ASK_TIMEOUT: Duration = Duration::from_millis(500);
@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_millis(100);
 pub(super) struct Sentinels {
     /// The name that they know the master by.
     name: String,
-    access: Access,
+    access: ConnectTemplate,
     each: Vec<Sentinel>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Named {
 }
 
 impl Sentinels {
-    pub(super) fn new(name: String, access: Access, addresses: Vec<Address>) -> Self {
+    pub(super) fn new(name: String, access: ConnectTemplate, addresses: Vec<Address>) -> Self {
         let each = addresses.into_iter().map(|address| Sentinel { address, connection: None });
         Self { name, access, each: each.collect() }
     }
@@ -86,7 +86,7 @@ impl Sentinels {
 }
 
 impl Sentinel {
-    async fn ask(&mut self, access: &Access, name: &str) -> RedisResult<Option<Word>> {
+    async fn ask(&mut self, access: &ConnectTemplate, name: &str) -> RedisResult<Option<Word>> {
         // It comes back only if it serves.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,

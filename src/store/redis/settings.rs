@@ -12,20 +12,20 @@ use ::redis::{
 };
 
 use super::{
-    access::Access,
     address::Address,
-    batcher::{Batcher, Terms},
+    batch::{Batcher, Terms},
     cluster::Cluster,
-    listen::Ears,
+    connect::ConnectTemplate,
     sentinel::Master,
     sentinels::Sentinels,
-    servers::{self, Login, Sentinel, Servers},
+    subscriber::Subscription,
     target::Target,
     topology::Topology,
+    url::{self, Login, RedisUrl, Sentinel},
 };
 use crate::{
     redact,
-    store::{Later, StoreError},
+    store::{BackgroundQueue, StoreError},
 };
 
 /// Calls in a command at the most, where it may have several: they share what a command costs, and none waits long for
@@ -36,7 +36,7 @@ const CALLS_IN_COMMAND: usize = 16;
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSettings {
     /// The servers.
-    pub servers: Servers,
+    pub servers: RedisUrl,
     /// How long a decision may take.
     pub timeout: Duration,
     /// Goes before every key.
@@ -60,11 +60,11 @@ impl fmt::Debug for RedisSettings {
 
 impl RedisSettings {
     /// What all calls have in common.
-    pub(super) fn terms(&self, later: Later) -> Terms {
+    pub(super) fn terms(&self, later: BackgroundQueue) -> Terms {
         Terms {
             key_prefix: self.key_prefix.as_bytes().into(),
             // Keys of one command must be of one slot.
-            calls_in_command: if matches!(self.servers, Servers::Cluster(_)) { 1 } else { CALLS_IN_COMMAND },
+            calls_in_command: if matches!(self.servers, RedisUrl::Cluster(_)) { 1 } else { CALLS_IN_COMMAND },
             timeout: self.timeout,
             later,
         }
@@ -74,14 +74,15 @@ impl RedisSettings {
     pub(super) fn open(&self, terms: &Terms) -> Result<Topology, StoreError> {
         let certificates = self.certificates()?;
         let access = |server: &Address, login, database, has_tls| {
-            client(info(server, login, database, has_tls), &certificates).map(|client| Access::like(&client))
+            client(info(server, login, database, has_tls), &certificates)
+                .map(|client| ConnectTemplate::from_client(&client))
         };
         Ok(match &self.servers {
-            Servers::One(url) => {
+            RedisUrl::One(url) => {
                 let client = client(url.as_str().into_connection_info(), &certificates)?;
                 Topology::Single(Batcher::open(Target::Fixed(Box::new(client)), terms.clone()))
             }
-            Servers::Sentinel(sentinel) => {
+            RedisUrl::Sentinel(sentinel) => {
                 let Sentinel { sentinels, master, database, login, sentinel_login, has_tls } = &**sentinel;
                 // Which server it is does not matter: each connection has an address of its own.
                 let some = sentinels.first().ok_or_else(nobody)?;
@@ -90,8 +91,8 @@ impl RedisSettings {
                 let master = Master::new(redis, Sentinels::new(master.clone(), sentinel, sentinels.clone()));
                 Topology::Single(Batcher::open(Target::Master(Box::new(master)), terms.clone()))
             }
-            Servers::Cluster(cluster) => {
-                let servers::Cluster { seeds, login, has_tls } = &**cluster;
+            RedisUrl::Cluster(cluster) => {
+                let url::Cluster { seeds, login, has_tls } = &**cluster;
                 let access = access(seeds.first().ok_or_else(nobody)?, login.as_ref(), 0, *has_tls)?;
                 Topology::Cluster(Cluster::open(access, seeds.clone(), terms.clone()))
             }
@@ -99,26 +100,30 @@ impl RedisSettings {
     }
 
     /// Where what is published on these servers can be heard.
-    pub(super) fn ears(&self) -> Result<Ears, StoreError> {
+    pub(super) fn subscription(&self) -> Result<Subscription, StoreError> {
         let certificates = self.certificates()?;
         let access = |server: &Address, login, has_tls| {
-            client(info(server, login, 0, has_tls), &certificates).map(|client| Access::like(&client))
+            client(info(server, login, 0, has_tls), &certificates)
+                .map(|client| ConnectTemplate::from_client(&client))
         };
         Ok(match &self.servers {
-            Servers::One(url) => {
-                Ears::One(Box::new(client(url.as_str().into_connection_info(), &certificates)?))
+            RedisUrl::One(url) => {
+                Subscription::One(Box::new(client(url.as_str().into_connection_info(), &certificates)?))
             }
-            Servers::Sentinel(sentinel) => {
+            RedisUrl::Sentinel(sentinel) => {
                 let Sentinel { sentinels, master, login, sentinel_login, has_tls, .. } = &**sentinel;
                 let some = sentinels.first().ok_or_else(nobody)?;
                 let redis = access(some, login.as_ref(), *has_tls)?;
                 let sentinel = access(some, sentinel_login.as_ref(), *has_tls)?;
-                Ears::Master(Box::new((redis, Sentinels::new(master.clone(), sentinel, sentinels.clone()))))
+                Subscription::Master(Box::new((
+                    redis,
+                    Sentinels::new(master.clone(), sentinel, sentinels.clone()),
+                )))
             }
-            Servers::Cluster(cluster) => {
-                let servers::Cluster { seeds, login, has_tls } = &**cluster;
+            RedisUrl::Cluster(cluster) => {
+                let url::Cluster { seeds, login, has_tls } = &**cluster;
                 let some = seeds.first().ok_or_else(nobody)?;
-                Ears::Cluster(Box::new(access(some, login.as_ref(), *has_tls)?), 0)
+                Subscription::Cluster(Box::new(access(some, login.as_ref(), *has_tls)?), 0)
             }
         })
     }

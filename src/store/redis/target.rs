@@ -5,8 +5,8 @@ use std::{fmt, future::pending};
 use ::redis::{Client, RedisError, aio::MultiplexedConnection};
 
 use super::{
-    access::{acquaint, connect},
     address::Address,
+    connect::{connect, preload_script},
     sentinel::Master,
 };
 
@@ -39,7 +39,7 @@ impl Target {
         match self {
             Self::Fixed(client) => {
                 let mut connection = connect(client).await?;
-                acquaint(&mut connection).await?;
+                preload_script(&mut connection).await?;
                 Ok(connection)
             }
             Self::Master(master) => master.connect().await,

@@ -3,11 +3,11 @@
 use tokio::time::Instant;
 
 use super::{
-    batcher::{Batcher, Request},
+    batch::{Batcher, Submission},
     cluster::Cluster,
     connection::{Connection, SendError},
 };
-use crate::store::call::{Call, Verdicts};
+use crate::store::request::{TagRequest, Verdicts};
 
 /// The servers of a store.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(super) enum Topology {
 impl Topology {
     /// Has the server that has the call's keys decide it. A call whose outcome is unknown is not sent again, nor any
     /// after the deadline.
-    pub(super) async fn decide(&self, request: Request<'_>) -> Result<Verdicts, SendError> {
+    pub(super) async fn decide(&self, request: Submission<'_>) -> Result<Verdicts, SendError> {
         match self {
             Self::Single(server) => server.decide(request).await,
             Self::Cluster(cluster) => cluster.decide(request).await,
@@ -29,7 +29,7 @@ impl Topology {
     }
 
     /// What a call comes to as far as that is known here.
-    pub(super) fn known(&self, call: &Call) -> Option<Verdicts> {
+    pub(super) fn known(&self, call: &TagRequest) -> Option<Verdicts> {
         match self {
             Self::Single(server) => server.known(call, Instant::now()),
             Self::Cluster(cluster) => cluster.known(call),

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Queued, queue::Queue, share::share_of};
+use super::{QueueSummary, queue::Queue, share::share_of};
 use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId};
 
 /// The time to live of a lease when none is stated.
@@ -70,8 +70,8 @@ impl Concurrency {
     }
 
     /// Where the places stand; they were advanced to `now`.
-    pub(super) fn standing(&self, held: &Held, now: Timestamp, hits: Hits) -> Queued {
-        held.standing(now, self.lease_ttl, self.limit, hits.charged())
+    pub(super) fn summary(&self, held: &Held, now: Timestamp, hits: Hits) -> QueueSummary {
+        held.summary(now, self.lease_ttl, self.limit, hits.charged())
     }
 }
 

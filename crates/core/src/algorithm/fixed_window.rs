@@ -11,7 +11,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Charging, Verdict, Wish, share::share_of};
+use super::{Charging, Prefetch, Verdict, share::share_of};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// At most `limit` hits in each window of `window` seconds.
@@ -71,7 +71,7 @@ impl FixedWindow {
         matches!(hits, Hits::Refund(_) | Hits::Undo { .. }) || after <= limit
     }
 
-    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, wish: Wish) -> u32 {
+    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, wish: Prefetch) -> u32 {
         let (end, count) = self.counts(*state, now);
         let tokens = wish.granted(u64::from(self.limit).saturating_sub(count));
         if tokens > 0 {

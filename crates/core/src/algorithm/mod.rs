@@ -23,10 +23,10 @@ pub use self::{
     concurrency::Concurrency,
     fixed_window::FixedWindow,
     policy::{Parameters, Policy, PolicyError},
-    reserve::Wish,
+    reserve::Prefetch,
     sliding_window::SlidingWindow,
     sliding_window_log::SlidingWindowLog,
-    state::{Charging, Queued, Standing, State, Words},
+    state::{Charging, QueueSummary, State, StateSummary, Words},
     token_bucket::TokenBucket,
 };
 use crate::clock::Timestamp;

@@ -3,9 +3,9 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{
-    Algorithm, Charging, Concurrency, FixedWindow, Queued, SlidingWindow, SlidingWindowLog, Standing, State,
-    TokenBucket, Verdict, Wish, concurrency::DEFAULT_LEASE_TTL, fixed_window, queue::MAX_QUEUED,
-    sliding_window, token_bucket,
+    Algorithm, Charging, Concurrency, FixedWindow, Prefetch, QueueSummary, SlidingWindow, SlidingWindowLog,
+    State, StateSummary, TokenBucket, Verdict, concurrency::DEFAULT_LEASE_TTL, fixed_window,
+    queue::MAX_QUEUED, sliding_window, token_bucket,
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
@@ -185,30 +185,30 @@ impl Policy {
     }
 
     /// Where a counter stands after a decision at `now` on `hits`.
-    pub fn standing(&self, state: &State, now: Timestamp, hits: Hits) -> Standing {
+    pub fn summary(&self, state: &State, now: Timestamp, hits: Hits) -> StateSummary {
         match (self, state) {
             (Self::SlidingWindowLog(policy), State::Log(log)) => {
-                Standing::Queued(policy.standing(log, now, hits))
+                StateSummary::QueueSummary(policy.summary(log, now, hits))
             }
             (Self::Concurrency(policy), State::Leases(held)) => {
-                Standing::Queued(policy.standing(held, now, hits))
+                StateSummary::QueueSummary(policy.summary(held, now, hits))
             }
-            (_, state) => Standing::Words(state.words()),
+            (_, state) => StateSummary::Words(state.words()),
         }
     }
 
     /// What a decision came to that left the counter standing so.
     pub fn verdict(
         &self,
-        standing: Standing,
+        summary: StateSummary,
         now: Timestamp,
         hits: Hits,
         admitted: bool,
         charging: Charging,
     ) -> Verdict {
-        let (words, queued) = match standing {
-            Standing::Words(words) => (words, Queued::default()),
-            Standing::Queued(queued) => ([0; 3], queued),
+        let (words, queued) = match summary {
+            StateSummary::Words(words) => (words, QueueSummary::default()),
+            StateSummary::QueueSummary(queued) => ([0; 3], queued),
         };
         let [first, second, _] = words;
         match self {
@@ -235,7 +235,7 @@ impl Policy {
 
     /// Charges at `now` as many tokens as the wish allows, and says how many. Algorithms that keep hits by themselves
     /// reserve none.
-    pub fn reserve(&self, state: &mut State, now: Timestamp, wish: Wish) -> u32 {
+    pub fn reserve(&self, state: &mut State, now: Timestamp, wish: Prefetch) -> u32 {
         match self {
             Self::FixedWindow(policy) => state.on_pair(|pair| policy.reserve(pair, now, wish)),
             Self::SlidingWindow(policy) => {

@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{Queued, Verdict};
+use super::{QueueSummary, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits};
 
 /// The most hits that one queue may hold. In Redis each takes 8 to 12 bytes of a log, and 40 to 110 under a lease.
@@ -120,9 +120,9 @@ impl<T: Copy + Ord> Queue<T> {
     }
 
     /// Where the queue stands at `now`, to which it was advanced, for one who asks for `hits` under `limit`.
-    pub(super) fn standing(&self, now: Timestamp, lifetime: Duration, limit: u32, hits: u64) -> Queued {
+    pub(super) fn summary(&self, now: Timestamp, lifetime: Duration, limit: u32, hits: u64) -> QueueSummary {
         let reset = self.newest().map_or(Duration::ZERO, |newest| newest.plus(lifetime).since(now));
-        Queued { used: self.used, wait: self.wait(now, lifetime, limit, hits), reset }
+        QueueSummary { used: self.used, wait: self.wait(now, lifetime, limit, hits), reset }
     }
 
     /// Until `hits` have room under `limit`.
@@ -151,7 +151,7 @@ impl<T: Copy + Ord> Queue<T> {
     }
 }
 
-impl Queued {
+impl QueueSummary {
     /// What a decision came to that left so much in the queue.
     pub(super) fn verdict(&self, limit: u32, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
         let limit = u64::from(limit);

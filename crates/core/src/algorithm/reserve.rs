@@ -9,7 +9,7 @@ const WORTH: u32 = 2;
 
 /// What an instance wishes to charge ahead of its own use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct Prefetch {
     /// The most tokens; 0 for no wish.
     pub most: u32,
     /// The share of what remains that may be taken, in 65536ths.
@@ -18,7 +18,7 @@ pub struct Wish {
     pub hold_millis: u16,
 }
 
-impl Wish {
+impl Prefetch {
     /// How many tokens are granted where so many remain. Just before all is used up that is none: the last ones
     /// would be held by one while another one is denied.
     pub(super) fn granted(self, remaining: u64) -> u32 {

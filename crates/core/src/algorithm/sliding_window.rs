@@ -18,7 +18,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Verdict, Wish, Words, share::share_of};
+use super::{Prefetch, Verdict, Words, share::share_of};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// Steps that a window is cut into at the most.
@@ -141,7 +141,7 @@ impl SlidingWindow {
         admitted
     }
 
-    pub(super) fn reserve(&self, state: &mut Words, now: Timestamp, wish: Wish) -> u32 {
+    pub(super) fn reserve(&self, state: &mut Words, now: Timestamp, wish: Prefetch) -> u32 {
         let mut counts = self.counts(*state, now);
         let tokens = wish.granted(u64::from(self.limit).saturating_sub(self.used(&counts, now)));
         if tokens > 0 {

@@ -11,7 +11,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Queued, queue::Queue, share::share_of};
+use super::{QueueSummary, queue::Queue, share::share_of};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 /// At most `limit` hits in any window of that length.
@@ -86,9 +86,9 @@ impl SlidingWindowLog {
     }
 
     /// Where the log stands; it was advanced to `now`.
-    pub(super) fn standing(&self, log: &Queue<()>, now: Timestamp, hits: Hits) -> Queued {
-        let queued = log.standing(now, self.window, self.limit, hits.charged());
+    pub(super) fn summary(&self, log: &Queue<()>, now: Timestamp, hits: Hits) -> QueueSummary {
+        let queued = log.summary(now, self.window, self.limit, hits.charged());
         let due = if hits.charged() > 0 { self.until_due(log, now) } else { Duration::ZERO };
-        Queued { wait: queued.wait.map(|wait| wait.max(due)), ..queued }
+        QueueSummary { wait: queued.wait.map(|wait| wait.max(due)), ..queued }
     }
 }

@@ -28,16 +28,16 @@ impl Default for State {
 
 /// Where a counter stands after a decision: all that a verdict needs to know of its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum StateSummary {
     /// The state itself.
     Words(Words),
     /// What a queue of hits comes to.
-    Queued(Queued),
+    QueueSummary(QueueSummary),
 }
 
 /// What a queue of hits comes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Queued {
+pub struct QueueSummary {
     /// Hits in it.
     pub used: u64,
     /// Until the hits asked for pass: zero when they would now, `None` when they never will.

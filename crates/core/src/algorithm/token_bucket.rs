@@ -28,7 +28,7 @@ use std::{
     time::Duration,
 };
 
-use super::{PolicyError, Verdict, Wish};
+use super::{PolicyError, Prefetch, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 const TICKS_PER_MICRO: u64 = 100;
@@ -135,7 +135,7 @@ impl TokenBucket {
         admitted
     }
 
-    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, wish: Wish) -> u32 {
+    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, wish: Prefetch) -> u32 {
         let (owed, size) = self.debt(*state, now);
         let held = owed.max(u64::from(wish.hold_millis).saturating_mul(TICKS_PER_MILLI));
         let remaining = self.emission.map_or(0, |interval| self.capacity.saturating_sub(held) / interval);

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub use self::differences::Difference;
 use crate::{
     config::{self, LoadError, Loaded, Options, Severity},
-    explain::limit_text,
+    limiter::explain::limit_text,
     quota::Unit,
     rules::{Limit, Rules},
 };

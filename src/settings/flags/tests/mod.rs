@@ -7,7 +7,7 @@ use crate::{
     control::RulesSource,
     service::{HeaderNames, HeaderStyle},
     settings::{GrpcListen, StoreSettings},
-    store::redis::Servers,
+    store::redis::RedisUrl,
 };
 
 fn read(line: &str, variables: &[(&str, &str)]) -> Result<Command, SettingsError> {
@@ -31,7 +31,7 @@ fn refusal(line: &str, variables: &[(&str, &str)]) -> String {
 fn redis_url(variables: &[(&str, &str)]) -> String {
     match settings("", variables).store {
         StoreSettings::Redis { redis, .. } => match redis.servers {
-            Servers::One(url) => url,
+            RedisUrl::One(url) => url,
             servers => panic!("{servers}"),
         },
         StoreSettings::Memory { .. } => panic!("memory"),

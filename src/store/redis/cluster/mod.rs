@@ -3,8 +3,8 @@
 //! The table has two sources: the answer of a node to `CLUSTER SLOTS`, which a task (`refresh`) asks for, and the
 //! redirections that commands meet (`redirect`). Where they disagree, the next command is redirected again.
 
-mod ask;
-mod obey;
+mod discovery;
+mod send;
 mod redirect;
 mod refresh;
 mod slots;
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::table::Table;
-use super::{access::Access, address::Address, batcher::Terms, connection::SendError};
+use super::{address::Address, batch::Terms, connect::ConnectTemplate, connection::SendError};
 
 /// A handle on a cluster; clones share its table and connections, which end with the last of them.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub(super) struct Cluster {
 
 /// What the handles share with the task.
 struct Shared {
-    access: Access,
+    access: ConnectTemplate,
     terms: Terms,
     seeds: Vec<Address>,
     table: Mutex<Table>,
@@ -55,7 +55,7 @@ impl fmt::Debug for Cluster {
 
 impl Cluster {
     /// Gets to know the cluster that `seeds` belong to, in the background.
-    pub(super) fn open(access: Access, seeds: Vec<Address>, terms: Terms) -> Self {
+    pub(super) fn open(access: ConnectTemplate, seeds: Vec<Address>, terms: Terms) -> Self {
         let table = Mutex::new(Table::new(access.clone(), terms.clone()));
         let shared = Arc::new(Shared { access, terms, seeds, table });
         let (report, phase) = watch::channel(Phase::Unread);

@@ -12,13 +12,13 @@ use tollgate_runtime::backoff::Backoff;
 
 use super::{Cluster, table::Route};
 use crate::store::{
-    call::{Call, Verdicts},
     redis::{
         address::Address,
-        batcher::{Request, Terms},
+        batch::{Submission, Terms},
         connection::{Connection, SendError},
         script::{self, Run},
     },
+    request::{TagRequest, Verdicts},
 };
 
 /// The first pause before another attempt while a slot is on its way from one node to another, or nodes disagree;
@@ -39,7 +39,7 @@ pub(super) enum Next {
     /// To the owner of its slot.
     Owner,
     /// To the owner of its slot, in a moment.
-    OwnerInAMoment,
+    RetryOwnerAfterBackoff,
     /// To the owner of its slot, which is another one than was thought, and not known yet.
     OwnerOnceKnown,
     /// To a node that is about to own its slot.
@@ -49,12 +49,12 @@ pub(super) enum Next {
 }
 
 /// The redirections of one command.
-pub(super) struct Hops {
+pub(super) struct RedirectPolicy {
     taken: u32,
     backoff: Backoff,
 }
 
-impl Hops {
+impl RedirectPolicy {
     pub(super) const fn new() -> Self {
         Self { taken: 0, backoff: Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF) }
     }
@@ -63,13 +63,13 @@ impl Hops {
     pub(super) async fn allow(&mut self, next: &Next) -> bool {
         self.taken = match next {
             // This may take as long as the caller has time for.
-            Next::OwnerInAMoment => 0,
+            Next::RetryOwnerAfterBackoff => 0,
             _ => self.taken.saturating_add(1),
         };
         if self.taken > MOST_HOPS {
             return false;
         }
-        if matches!(next, Next::OwnerInAMoment | Next::OwnerOnceKnown) || self.taken > HOPS_AT_ONCE {
+        if matches!(next, Next::RetryOwnerAfterBackoff | Next::OwnerOnceKnown) || self.taken > HOPS_AT_ONCE {
             sleep(self.backoff.pause()).await;
         }
         true
@@ -78,7 +78,10 @@ impl Hops {
 
 impl Cluster {
     /// Has the node that has the keys of a call decide it.
-    pub(in crate::store::redis) async fn decide(&self, request: Request<'_>) -> Result<Verdicts, SendError> {
+    pub(in crate::store::redis) async fn decide(
+        &self,
+        request: Submission<'_>,
+    ) -> Result<Verdicts, SendError> {
         if !self.knows_slots() {
             let read = timeout_at(request.deadline, self.wait_for_slots()).await;
             read.unwrap_or_else(|_| Err(SendError::NotConnected("the slots are being read".into())))?;
@@ -93,7 +96,7 @@ impl Cluster {
     }
 
     /// What a call comes to as far as that is known here.
-    pub(in crate::store::redis) fn known(&self, call: &Call) -> Option<Verdicts> {
+    pub(in crate::store::redis) fn known(&self, call: &TagRequest) -> Option<Verdicts> {
         let slot = call.cells.first().map_or(0, |cell| cell.key.slot());
         self.owner(slot).ok()?.server.known(call, Instant::now())
     }
@@ -110,9 +113,9 @@ impl Cluster {
         slot: u16,
         route: Route,
         error: SendError,
-        request: Request<'_>,
+        request: Submission<'_>,
     ) -> Result<Verdicts, SendError> {
-        let Request { call, clock, deadline, .. } = request;
+        let Submission { call, clock, deadline, .. } = request;
         let command = self.shared.terms.command(iter::once(Run::once(call)), clock);
         let (answer, route) =
             self.redirected(slot, route, error, &command, &script::load(), deadline).await?;
@@ -146,7 +149,7 @@ impl Cluster {
                 return None;
             }
         };
-        let named = || error.redirect_node().and_then(|(named, _)| Address::told(named, node));
+        let named = || error.redirect_node().and_then(|(named, _)| Address::into_store_error(named, node));
         match kind {
             ServerErrorKind::Moved => {
                 self.refresh();
@@ -155,7 +158,7 @@ impl Cluster {
                 Some(Next::Owner)
             }
             ServerErrorKind::Ask => named().map(Next::Importer).or(Some(Next::OwnerOnceKnown)),
-            ServerErrorKind::TryAgain => Some(Next::OwnerInAMoment),
+            ServerErrorKind::TryAgain => Some(Next::RetryOwnerAfterBackoff),
             ServerErrorKind::NoScript => Some(Next::SameWithScript),
             ServerErrorKind::ClusterDown
             | ServerErrorKind::BusyLoading

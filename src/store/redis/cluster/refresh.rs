@@ -20,7 +20,7 @@ use tollgate_runtime::{
 
 use super::{
     Phase, Shared,
-    ask::ask,
+    discovery::ask,
     slots::{self, Range, SLOTS},
     table::Route,
 };
@@ -73,7 +73,7 @@ async fn keep_reading(shared: Arc<Shared>, mut wanted: watch::Receiver<()>, repo
             Ok(read) => read,
             Err(_) => {
                 // Calls wait for the first reading, but not one after the other for as long as it takes.
-                give_up(&report, "no node has told the slots so far".into());
+                give_up(&report, "no node has into_store_error the slots so far".into());
                 reading.await
             }
         };

@@ -2,9 +2,9 @@
 
 use super::slots::{Range, SLOTS};
 use crate::store::redis::{
-    access::Access,
     address::Address,
-    batcher::{Batcher, Terms},
+    batch::{Batcher, Terms},
+    connect::ConnectTemplate,
     target::Target,
 };
 
@@ -13,7 +13,7 @@ const NOBODY: u16 = u16::MAX;
 
 /// The slots' owners, and the nodes.
 pub(super) struct Table {
-    access: Access,
+    access: ConnectTemplate,
     terms: Terms,
     /// For each slot, its owner's place among the nodes.
     owners: Vec<u16>,
@@ -37,7 +37,7 @@ pub(super) struct Route {
 }
 
 impl Table {
-    pub(super) fn new(access: Access, terms: Terms) -> Self {
+    pub(super) fn new(access: ConnectTemplate, terms: Terms) -> Self {
         Self { access, terms, owners: vec![NOBODY; SLOTS], nodes: Vec::new() }
     }
 
@@ -124,12 +124,12 @@ impl Table {
 }
 
 impl Node {
-    fn route(&mut self, access: &Access, terms: &Terms) -> Option<Route> {
+    fn route(&mut self, access: &ConnectTemplate, terms: &Terms) -> Option<Route> {
         self.is_used = true;
         Some(Route { node: self.address.clone(), server: self.server(access, terms)? })
     }
 
-    fn server(&mut self, access: &Access, terms: &Terms) -> Option<Batcher> {
+    fn server(&mut self, access: &ConnectTemplate, terms: &Terms) -> Option<Batcher> {
         match &self.server {
             Some(server) => Some(server.clone()),
             None => {
@@ -155,8 +155,10 @@ mod tests {
     }
 
     fn table(ranges: &[Range]) -> Table {
-        let mut table =
-            Table::new(Access::like(&Client::open("redis://localhost").expect("a URL")), Terms::for_tests());
+        let mut table = Table::new(
+            ConnectTemplate::from_client(&Client::open("redis://localhost").expect("a URL")),
+            Terms::for_tests(),
+        );
         table.replace(ranges);
         table
     }

@@ -23,7 +23,7 @@ pub(super) struct Rate {
 
 /// Hits per second that a window of Redis was charged.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Whole {
+pub(super) struct SharedRate {
     per_second: f64,
     /// When it was last seen, the window's end, and the hits in it.
     seen: Option<(Timestamp, Timestamp, u64)>,
@@ -48,7 +48,7 @@ impl Rate {
     }
 }
 
-impl Whole {
+impl SharedRate {
     /// 0 as long as too little was seen.
     pub(super) const fn per_second(&self) -> f64 {
         self.per_second

@@ -8,7 +8,7 @@ use crate::{
     SyncMode,
     algorithm::{Algorithm, Verdict},
     descriptor::Hits,
-    store::call::Ask,
+    store::request::Check,
 };
 
 /// How long a denial is believed at the most: how late it may be noticed that hits were given back.
@@ -31,7 +31,7 @@ pub(super) struct Denial {
 impl Denial {
     /// What stands after that verdict on a charge that was sent at `sent_at`, at the latest; nothing of places that are
     /// held, which may be given up at any time.
-    pub(super) fn new(ask: &Ask, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
+    pub(super) fn new(ask: &Check, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
         let Hits::Charge(hits) = ask.hits else { return None };
         let longest = match ask.sync {
             SyncMode::Strict => LONGEST,

@@ -8,9 +8,9 @@
 
 mod demand;
 mod denial;
-mod generations;
-mod known;
-mod reserve;
+mod two_generation_map;
+mod cache;
+mod reservation;
 
 use std::sync::Arc;
 
@@ -18,26 +18,26 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::{sync::Notify, time::Instant};
 
-use self::known::Known;
+use self::cache::CounterCache;
 use super::script::Outcome;
 use crate::{
     SyncMode,
-    algorithm::{Charging, Wish},
+    algorithm::{Charging, Prefetch},
     store::{
-        Later,
-        call::{Ask, Call, Calls, Cell, Verdicts},
-        later::Turn,
+        BackgroundQueue,
+        background::Turn,
+        request::{Cell, Check, Requests, TagRequest, Verdicts},
     },
 };
 
 /// What is wished for each ask of a call; empty when nothing is.
-pub(super) type Wishes = SmallVec<[Wish; 2]>;
+pub(super) type Wishes = SmallVec<[Prefetch; 2]>;
 
 /// What one worker knows of the counters of one server. One lock, which nobody else wants.
 #[derive(Debug)]
 pub(super) struct Local {
     state: Mutex<State>,
-    later: Later,
+    later: BackgroundQueue,
     /// Tells who gives back what is left over that there will be something, or that the store is no more.
     pub(super) news: Notify,
 }
@@ -45,7 +45,7 @@ pub(super) struct Local {
 /// What gives back what is left over of charges ahead.
 #[derive(Debug)]
 pub(super) struct Leftovers {
-    pub(super) calls: Calls,
+    pub(super) calls: Requests,
     /// To be held until that is done.
     pub(super) turn: Option<Arc<Turn>>,
     /// Whether there may be more later.
@@ -54,19 +54,19 @@ pub(super) struct Leftovers {
 
 #[derive(Debug, Default)]
 struct State {
-    known: Known,
+    known: CounterCache,
     /// Held while anything may have to be given back, so that the process waits for it when it ends.
     turn: Option<Arc<Turn>>,
 }
 
 impl Local {
     /// Knows nothing yet. Takes turns of `later` for what is to be given back.
-    pub(super) fn new(later: Later) -> Self {
+    pub(super) fn new(later: BackgroundQueue) -> Self {
         Self { state: Mutex::default(), later, news: Notify::new() }
     }
 
     /// Decides a call that just came, if what is known suffices.
-    pub(super) fn decide(&self, call: &Call, now: Instant) -> Option<Verdicts> {
+    pub(super) fn decide(&self, call: &TagRequest, now: Instant) -> Option<Verdicts> {
         let mut state = self.state.lock();
         state.known.expect(call, now);
         state.known.harvest();
@@ -74,35 +74,35 @@ impl Local {
     }
 
     /// Decides a call that was looked at before, if what is known suffices by now: where there may be tokens.
-    pub(super) fn decide_again(&self, call: &Call, now: Instant) -> Option<Verdicts> {
-        let may_have_tokens = call.asks().any(|ask| ask.sync == SyncMode::Leased);
+    pub(super) fn decide_again(&self, call: &TagRequest, now: Instant) -> Option<Verdicts> {
+        let may_have_tokens = call.checks().any(|ask| ask.sync == SyncMode::Leased);
         may_have_tokens.then(|| self.state.lock().known.decide(call, now)).flatten()
     }
 
     /// What to charge ahead together with a call.
-    pub(super) fn wishes(&self, call: &Call, now: Instant) -> Wishes {
-        if call.asks().all(|ask| ask.sync == SyncMode::Strict) {
+    pub(super) fn prefetches(&self, call: &TagRequest, now: Instant) -> Wishes {
+        if call.checks().all(|ask| ask.sync == SyncMode::Strict) {
             return Wishes::new();
         }
         let mut state = self.state.lock();
-        let wish = |place: (&Cell, &Ask)| state.known.wish(place, now).unwrap_or_default();
-        let wishes: Wishes = call.asks_with_cells().map(wish).collect();
-        match wishes.iter().any(|wish| *wish != Wish::default()) {
-            true => wishes,
+        let wish = |place: (&Cell, &Check)| state.known.wish(place, now).unwrap_or_default();
+        let prefetches: Wishes = call.checks_with_cells().map(wish).collect();
+        match prefetches.iter().any(|wish| *wish != Prefetch::default()) {
+            true => prefetches,
             false => Wishes::new(),
         }
     }
 
     /// Takes note of what a call came to that was sent at `sent_at`, at the latest.
-    pub(super) fn learn(&self, call: &Call, sent_at: Instant, outcome: &Outcome) {
+    pub(super) fn learn(&self, call: &TagRequest, sent_at: Instant, outcome: &Outcome) {
         let Some(verdicts) = outcome.verdicts.last() else { return };
         let is_denied = verdicts.iter().any(|(_, verdict)| !verdict.admitted);
-        let is_usual = |ask: &Ask| ask.sync == SyncMode::Strict && !ask.hits.gives_back();
+        let is_usual = |ask: &Check| ask.sync == SyncMode::Strict && !ask.hits.gives_back();
         let mut state = self.state.lock();
-        if !is_denied && state.known.is_empty() && call.asks().all(is_usual) {
+        if !is_denied && state.known.is_empty() && call.checks().all(is_usual) {
             return;
         }
-        for (at, (place, (_, verdict))) in call.asks_with_cells().zip(verdicts).enumerate() {
+        for (at, (place, (_, verdict))) in call.checks_with_cells().zip(verdicts).enumerate() {
             let is_seen = match call.charging {
                 Charging::EachForItself => !verdict.admitted,
                 Charging::AllOrNone => is_denied,
@@ -118,9 +118,9 @@ impl Local {
     }
 
     /// Forgets what a call that failed was about, which may have become something else.
-    pub(super) fn forget(&self, call: &Call) {
+    pub(super) fn forget(&self, call: &TagRequest) {
         let mut state = self.state.lock();
-        call.asks_with_cells().for_each(|place| state.known.forget(place));
+        call.checks_with_cells().for_each(|place| state.known.forget(place));
     }
 
     /// Forgets everything, as when another server may be asked from now on, which may have heard of no charge.
@@ -129,7 +129,7 @@ impl Local {
     }
 
     /// What gives back what is left over of charges ahead.
-    pub(super) fn left_over(&self, now: Instant) -> Leftovers {
+    pub(super) fn unused(&self, now: Instant) -> Leftovers {
         let mut state = self.state.lock();
         let calls = state.known.settle(now);
         let may_be_more = state.known.is_unsettled();

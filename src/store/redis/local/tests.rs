@@ -20,14 +20,14 @@ fn policy(algorithm: Algorithm, limit: u32) -> Policy {
     Policy::new(algorithm, quota, &Parameters::default()).expect("valid")
 }
 
-fn ask(number: u8, policy: Policy, hits: Hits, sync: SyncMode) -> Ask {
+fn ask(number: u8, policy: Policy, hits: Hits, sync: SyncMode) -> Check {
     let record = RecordId::numbered(number, policy.algorithm());
-    Ask { descriptor: usize::from(number), record, policy, hits, vetoes: true, sync }
+    Check { descriptor: usize::from(number), record, policy, hits, vetoes: true, sync }
 }
 
-fn call(charging: Charging, asks: impl IntoIterator<Item = Ask>) -> Call {
+fn call(charging: Charging, checks: impl IntoIterator<Item = Check>) -> TagRequest {
     let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
-    Call { cells: SmallVec::from_iter([Cell { key, asks: asks.into_iter().collect() }]), charging }
+    TagRequest { cells: SmallVec::from_iter([Cell { key, checks: checks.into_iter().collect() }]), charging }
 }
 
 /// Hits in a window.
@@ -38,7 +38,7 @@ fn count(state: &State) -> u32 {
     }
 }
 
-fn one(policy: Policy, hits: u64, sync: SyncMode) -> Call {
+fn one(policy: Policy, hits: u64, sync: SyncMode) -> TagRequest {
     call(Charging::EachForItself, [ask(0, policy, Hits::charge(hits), sync)])
 }
 
@@ -53,7 +53,7 @@ struct Server {
 
 impl Server {
     fn new() -> Self {
-        let local = Local::new(Later::default());
+        let local = Local::new(BackgroundQueue::default());
         Self { local, begun: Instant::now(), states: vec![State::default(); 3], asked: 0 }
     }
 
@@ -62,30 +62,30 @@ impl Server {
     }
 
     /// Decides a call after so many milliseconds, by what is known if that suffices.
-    fn decide(&mut self, call: &Call, millis: u64) -> Vec<Verdict> {
+    fn decide(&mut self, call: &TagRequest, millis: u64) -> Vec<Verdict> {
         let now = self.at(millis);
         let verdicts = self.local.decide(call, now).unwrap_or_else(|| self.ask(call, millis));
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
-    fn ask(&mut self, call: &Call, millis: u64) -> Verdicts {
+    fn ask(&mut self, call: &TagRequest, millis: u64) -> Verdicts {
         self.asked += 1;
         let (sent_at, time) = (self.at(millis), NOW.plus(Duration::from_millis(millis)));
-        let wishes = self.local.wishes(call, sent_at);
+        let prefetches = self.local.prefetches(call, sent_at);
         let mut passes = Vec::new();
-        for (at, ask) in call.asks().enumerate() {
+        for (at, ask) in call.checks().enumerate() {
             passes.push(ask.policy.apply(&mut self.states[at].clone(), time, ask.hits, call.charging));
         }
         let is_vetoed = call.charging == Charging::AllOrNone && passes.contains(&false);
         let (mut verdicts, mut reserved) = (Verdicts::new(), SmallVec::new());
-        for (at, ask) in call.asks().enumerate() {
+        for (at, ask) in call.checks().enumerate() {
             let state = &mut self.states[at];
             let hits = if is_vetoed { Hits::Peek } else { ask.hits };
             ask.policy.apply(state, time, hits, call.charging);
-            let standing = ask.policy.standing(state, time, ask.hits);
-            let verdict = ask.policy.verdict(standing, time, ask.hits, passes[at], call.charging);
+            let summary = ask.policy.summary(state, time, ask.hits);
+            let verdict = ask.policy.verdict(summary, time, ask.hits, passes[at], call.charging);
             verdicts.push((ask.descriptor, verdict));
-            if let Some(wish) = wishes.get(at) {
+            if let Some(wish) = prefetches.get(at) {
                 reserved.push(if passes[at] { ask.policy.reserve(state, time, *wish) } else { 0 });
             }
         }
@@ -94,7 +94,7 @@ impl Server {
         verdicts
     }
 
-    fn admits(&mut self, call: &Call, millis: u64) -> bool {
+    fn admits(&mut self, call: &TagRequest, millis: u64) -> bool {
         self.decide(call, millis).iter().all(|verdict| verdict.admitted)
     }
 }
@@ -265,19 +265,19 @@ fn what_is_not_spent_is_given_back_once() {
     }
     let charged = count(&server.states[0]);
     assert!(charged > 1_000, "{charged}");
-    assert!(server.local.left_over(server.at(100)).calls.is_empty(), "it is held");
-    let Leftovers { calls, turn, may_be_more } = server.local.left_over(server.at(1_000));
+    assert!(server.local.unused(server.at(100)).calls.is_empty(), "it is held");
+    let Leftovers { calls, turn, may_be_more } = server.local.unused(server.at(1_000));
     assert!(turn.is_some() && !may_be_more, "the turn ends with what it is for");
     let given_back: u64 = calls
         .iter()
-        .flat_map(Call::asks)
+        .flat_map(TagRequest::checks)
         .map(|ask| match ask.hits {
             Hits::Undo { amount, .. } => amount.get(),
             other => panic!("{other:?}"),
         })
         .sum();
     assert_eq!(u64::from(charged), 1_000 + given_back);
-    assert!(server.local.left_over(server.at(2_000)).calls.is_empty());
+    assert!(server.local.unused(server.at(2_000)).calls.is_empty());
 }
 
 #[test]
@@ -291,8 +291,8 @@ fn what_counts_no_more_is_not_given_back_and_what_is_old_is_not_spent() {
     let asked = server.asked;
     assert!(server.admits(&leased, 30_000));
     assert!(server.asked > asked, "a token of the window before");
-    let Leftovers { calls, .. } = server.local.left_over(server.at(31_000));
-    let undone = calls.iter().flat_map(Call::asks).filter(|ask| match ask.hits {
+    let Leftovers { calls, .. } = server.local.unused(server.at(31_000));
+    let undone = calls.iter().flat_map(TagRequest::checks).filter(|ask| match ask.hits {
         Hits::Undo { made_at, .. } => made_at < NOW.plus(Duration::from_secs(30)),
         _ => false,
     });
@@ -311,10 +311,10 @@ fn a_changed_rule_ends_what_is_held_and_gives_it_back() {
     let asked = server.asked;
     server.admits(&leased(2), 101);
     assert_eq!(server.asked, asked + 1);
-    let Leftovers { calls, .. } = server.local.left_over(server.at(101));
+    let Leftovers { calls, .. } = server.local.unused(server.at(101));
     let given_back = calls
         .iter()
-        .flat_map(Call::asks)
+        .flat_map(TagRequest::checks)
         .any(|ask| matches!(ask.hits, Hits::Undo { amount, .. } if amount.get() == u64::from(held)));
     assert!(given_back);
 }
@@ -333,8 +333,14 @@ fn what_is_granted_after_the_rule_has_changed_is_given_back() {
         reserved: SmallVec::from_iter([48]),
     };
     server.local.learn(&before, server.at(0), &outcome);
-    let given_back: Vec<_> =
-        server.local.left_over(server.at(2)).calls.iter().flat_map(Call::asks).map(|ask| ask.hits).collect();
+    let given_back: Vec<_> = server
+        .local
+        .unused(server.at(2))
+        .calls
+        .iter()
+        .flat_map(TagRequest::checks)
+        .map(|ask| ask.hits)
+        .collect();
     assert!(matches!(given_back[..], [Hits::Undo { amount, .. }] if amount.get() == 48), "{given_back:?}");
 }
 
@@ -347,9 +353,9 @@ fn nothing_is_wished_of_a_counter_that_a_call_asks_twice() {
     for at in 0..100 {
         server.local.decide(&twice, server.at(at));
     }
-    assert!(server.local.wishes(&twice, server.at(100)).is_empty());
+    assert!(server.local.prefetches(&twice, server.at(100)).is_empty());
     let once = one(policy, 1, SyncMode::Leased);
-    assert!(!server.local.wishes(&once, server.at(100)).is_empty());
+    assert!(!server.local.prefetches(&once, server.at(100)).is_empty());
 }
 
 #[test]

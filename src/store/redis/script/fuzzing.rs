@@ -7,16 +7,16 @@ use ::redis::Value;
 use super::{Run, command, read_replies, unless_error};
 use crate::{
     RecordId, SyncMode,
-    algorithm::{Algorithm, Charging, Parameters, Policy, Wish},
+    algorithm::{Algorithm, Charging, Parameters, Policy, Prefetch},
     clock::Timestamp,
     descriptor::{Entry, Hits},
     fuzzing::Piecemeal,
     lease::LeaseId,
     quota::{Quota, Window},
     store::{
-        call::{Ask, Call},
         key::CellKey,
         redis::ScriptClock,
+        request::{Check, TagRequest},
     },
 };
 
@@ -27,15 +27,15 @@ use crate::{
 pub fn replies(bytes: &[u8]) {
     let mut input = Piecemeal(bytes);
     let count = input.byte() % 4;
-    let calls: Vec<(Call, u16)> = (0..count).filter_map(|_| call(&mut input)).collect();
-    let wishes: Vec<Wish> = (0..input.byte() % 8)
-        .map(|_| Wish {
+    let calls: Vec<(TagRequest, u16)> = (0..count).filter_map(|_| call(&mut input)).collect();
+    let prefetches: Vec<Prefetch> = (0..input.byte() % 8)
+        .map(|_| Prefetch {
             most: input.u32(),
             share: u16::from(input.byte()),
             hold_millis: u16::from(input.byte()),
         })
         .collect();
-    let runs: Vec<Run<'_>> = calls.iter().map(|(call, times)| run(call, *times, &wishes)).collect();
+    let runs: Vec<Run<'_>> = calls.iter().map(|(call, times)| run(call, *times, &prefetches)).collect();
     let packed = command(b"p", runs.iter().copied(), ScriptClock::Server).get_packed_command();
     assert!(packed.len() < 100_000);
     let reply = value(&mut input, 0);
@@ -45,25 +45,25 @@ pub fn replies(bytes: &[u8]) {
         for (outcome, run) in outcomes.iter().zip(&runs) {
             let Ok(outcome) = outcome else { continue };
             assert_eq!(outcome.verdicts.len(), usize::from(run.times));
-            assert!(outcome.verdicts.iter().all(|verdicts| verdicts.len() == run.call.asks().count()));
+            assert!(outcome.verdicts.iter().all(|verdicts| verdicts.len() == run.call.checks().count()));
         }
     }
 }
 
 /// A run as the batcher makes them: more than once only where replaying is agreed on.
-fn run<'a>(call: &'a Call, times: u16, wishes: &'a [Wish]) -> Run<'a> {
+fn run<'a>(call: &'a TagRequest, times: u16, prefetches: &'a [Prefetch]) -> Run<'a> {
     let is_printable = call.cells.len() == 1
         && call.charging == Charging::EachForItself
-        && call.asks().all(|ask| !ask.hits.gives_back() && !ask.policy.algorithm().has_own_key());
-    let wishes = if wishes.len() == call.asks().count() { wishes } else { &[] };
-    Run { call, times: if is_printable { times.clamp(1, 500) } else { 1 }, wishes }
+        && call.checks().all(|ask| !ask.hits.gives_back() && !ask.policy.algorithm().has_own_key());
+    let prefetches = if prefetches.len() == call.checks().count() { prefetches } else { &[] };
+    Run { call, times: if is_printable { times.clamp(1, 500) } else { 1 }, prefetches }
 }
 
-fn call(input: &mut Piecemeal<'_>) -> Option<(Call, u16)> {
+fn call(input: &mut Piecemeal<'_>) -> Option<(TagRequest, u16)> {
     let charging = input.one_of(&[Charging::EachForItself, Charging::AllOrNone])?;
     let times = u16::from_le_bytes(input.array());
     let key = CellKey::open("d", [Entry { key: "k", value: &input.text() }].into_iter());
-    let mut call = Call::new(charging, key.clone(), ask(input)?);
+    let mut call = TagRequest::new(charging, key.clone(), ask(input)?);
     for _ in 0..input.byte() % 3 {
         let ask = ask(input)?;
         let key = if input.flag() { key.clone() } else { key.clone().alone(ask.record) };
@@ -72,7 +72,7 @@ fn call(input: &mut Piecemeal<'_>) -> Option<(Call, u16)> {
     Some((call, times))
 }
 
-fn ask(input: &mut Piecemeal<'_>) -> Option<Ask> {
+fn ask(input: &mut Piecemeal<'_>) -> Option<Check> {
     let algorithm = input.one_of(&Algorithm::ALL)?;
     let seconds = input.u32() % Window::MAX_SECONDS;
     let quota = Quota { limit: input.u32(), window: Window::from_seconds(seconds).ok()? };
@@ -94,7 +94,7 @@ fn ask(input: &mut Piecemeal<'_>) -> Option<Ask> {
     ])?;
     let record = RecordId::numbered(input.byte(), algorithm);
     let sync = input.one_of(&SyncMode::ALL)?;
-    Some(Ask { descriptor: 0, record, policy, hits, vetoes: input.flag(), sync })
+    Some(Check { descriptor: 0, record, policy, hits, vetoes: input.flag(), sync })
 }
 
 fn value(input: &mut Piecemeal<'_>, depth: u8) -> Value {

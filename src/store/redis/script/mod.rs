@@ -16,8 +16,8 @@ pub(super) use self::{
     reply::{read_replies, unless_error},
 };
 use crate::{
-    algorithm::Wish,
-    store::call::{Call, Verdicts},
+    algorithm::Prefetch,
+    store::request::{TagRequest, Verdicts},
 };
 
 /// The script, composed of its parts in the order in which they need each other; first what the usual case needs.
@@ -47,12 +47,12 @@ static DIGEST: LazyLock<String> = LazyLock::new(|| Sha1::from(SOURCE).digest().t
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     /// What is asked each time.
-    pub call: &'a Call,
+    pub call: &'a TagRequest,
     /// How often; at least once.
     pub times: u16,
     /// For each ask, cell by cell, what is wished beside it; empty where nothing is. Only for a record that the call
     /// asks once.
-    pub wishes: &'a [Wish],
+    pub prefetches: &'a [Prefetch],
 }
 
 /// What a run came to.
@@ -83,7 +83,7 @@ pub(super) fn nothing() -> Cmd {
 
 impl<'a> Run<'a> {
     /// The call, made once, with no wishes.
-    pub const fn once(call: &'a Call) -> Self {
-        Self { call, times: 1, wishes: &[] }
+    pub const fn once(call: &'a TagRequest) -> Self {
+        Self { call, times: 1, prefetches: &[] }
     }
 }

@@ -7,11 +7,11 @@ use ::redis::{Cmd, cmd};
 use super::{DIGEST, Run};
 use crate::{
     SyncMode,
-    algorithm::{Algorithm, Charging, Wish},
+    algorithm::{Algorithm, Charging, Prefetch},
     descriptor::Hits,
     store::{
-        call::{Ask, Cell},
         redis::ScriptClock,
+        request::{Cell, Check},
     },
 };
 
@@ -42,14 +42,14 @@ pub(in crate::store::redis) fn command<'a>(
     };
     let mut packed = Vec::new();
     for run in runs {
-        let mut wishes = run.wishes.iter();
+        let mut prefetches = run.prefetches.iter();
         let mut keys = u16::try_from(run.call.cells.len()).unwrap_or(u16::MAX);
         for cell in &run.call.cells {
             packed.clear();
-            packed.reserve(cell.asks.len().saturating_mul(ASK).saturating_add(HEADER));
+            packed.reserve(cell.checks.len().saturating_mul(ASK).saturating_add(HEADER));
             packed.extend_from_slice(&keys.to_le_bytes());
             packed.extend_from_slice(&run.times.to_le_bytes());
-            pack_cell(&mut packed, cell, run.call.charging, &mut wishes);
+            pack_cell(&mut packed, cell, run.call.charging, &mut prefetches);
             command.arg(packed.as_slice());
             // The others belong to the first.
             keys = 0;
@@ -62,9 +62,9 @@ fn pack_cell<'a>(
     packed: &mut Vec<u8>,
     cell: &Cell,
     charging: Charging,
-    wishes: &mut impl Iterator<Item = &'a Wish>,
+    prefetches: &mut impl Iterator<Item = &'a Prefetch>,
 ) {
-    for ask in &cell.asks {
+    for ask in &cell.checks {
         let role = match (charging, ask.sync) {
             (Charging::EachForItself, SyncMode::Strict) => 0,
             (Charging::EachForItself, SyncMode::Leased) => 3,
@@ -77,14 +77,14 @@ fn pack_cell<'a>(
         for parameter in ask.policy.script_parameters() {
             packed.extend_from_slice(&number(parameter));
         }
-        let wish = wishes.next().and_then(|wish| effective(ask, *wish));
+        let wish = prefetches.next().and_then(|wish| effective(ask, *wish));
         packed.extend_from_slice(&wish.map_or_else(|| extra(ask), pack_wish));
     }
 }
 
 /// Hits as the script takes them: above 0 are charged, below 0 given back.
 #[allow(clippy::float_arithmetic)] // A sign changes no digits.
-fn signed(ask: &Ask) -> f64 {
+fn signed(ask: &Check) -> f64 {
     match ask.hits {
         Hits::Peek => 0.0,
         Hits::Charge(amount) | Hits::Acquire { amount, .. } => amount.get() as f64,
@@ -95,7 +95,7 @@ fn signed(ask: &Ask) -> f64 {
 }
 
 /// What the ask says beside hits and parameters.
-fn extra(ask: &Ask) -> [u8; 8] {
+fn extra(ask: &Check) -> [u8; 8] {
     let is_lease = ask.policy.algorithm() == Algorithm::Concurrency;
     match ask.hits {
         Hits::Acquire { lease, .. } | Hits::Release(lease) if is_lease => lease.to_bytes(),
@@ -107,12 +107,12 @@ fn extra(ask: &Ask) -> [u8; 8] {
 }
 
 /// The wish, if the ask can have one; the script tells then what came of it.
-pub(super) fn effective(ask: &Ask, wish: Wish) -> Option<Wish> {
+pub(super) fn effective(ask: &Check, wish: Prefetch) -> Option<Prefetch> {
     let is_possible = ask.hits.charged() > 0 && !ask.policy.algorithm().has_own_key();
     (is_possible && wish.most > 0).then_some(wish)
 }
 
-fn pack_wish(wish: Wish) -> [u8; 8] {
+fn pack_wish(wish: Prefetch) -> [u8; 8] {
     let [a, b, c, d] = wish.most.to_le_bytes();
     let ([e, f], [g, h]) = (wish.share.to_le_bytes(), wish.hold_millis.to_le_bytes());
     [a, b, c, d, e, f, g, h]

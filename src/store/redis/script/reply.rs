@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 
 use super::{Outcome, Outcomes, Run, pack::effective};
 use crate::{
-    algorithm::{Algorithm, Charging, Queued, Standing, State, Verdict},
+    algorithm::{Algorithm, Charging, QueueSummary, State, StateSummary, Verdict},
     clock::Timestamp,
-    store::call::{Ask, Verdicts},
+    store::request::{Check, Verdicts},
 };
 
 /// The answer, unless it is an error as a whole. Those of single runs stay within it: [`read_replies`] tells them apart,
@@ -76,13 +76,13 @@ impl Reader<'_> {
     fn outcome(&mut self, run: Run<'_>) -> Option<Outcome> {
         let mut verdicts = SmallVec::<[Verdicts; 1]>::from_elem(Verdicts::new(), usize::from(run.times));
         let mut reserved = SmallVec::new();
-        for (at, ask) in run.call.asks().enumerate() {
+        for (at, ask) in run.call.checks().enumerate() {
             let charging = ask.counting(run.call.charging);
             match verdicts.as_mut_slice() {
                 [once] => once.push((ask.descriptor, self.verdict(ask, charging)?)),
                 each => self.replay(ask, charging, each)?,
             }
-            if let Some(wish) = run.wishes.get(at) {
+            if let Some(wish) = run.prefetches.get(at) {
                 reserved.push(match effective(ask, *wish) {
                     Some(_) => self.word()?,
                     None => 0,
@@ -92,39 +92,39 @@ impl Reader<'_> {
         Some(Outcome { verdicts, reserved })
     }
 
-    fn verdict(&mut self, ask: &Ask, charging: Charging) -> Option<Verdict> {
+    fn verdict(&mut self, ask: &Check, charging: Charging) -> Option<Verdict> {
         let (admitted, rest) = self.rest.split_first()?;
         self.rest = rest;
-        let standing = self.standing(ask.policy.algorithm())?;
-        Some(ask.policy.verdict(standing, self.now, ask.hits, *admitted == 1, charging))
+        let summary = self.summary(ask.policy.algorithm())?;
+        Some(ask.policy.verdict(summary, self.now, ask.hits, *admitted == 1, charging))
     }
 
     /// The script tells where it began; from there on, each time comes to what the definition says.
-    fn replay(&mut self, ask: &Ask, charging: Charging, each: &mut [Verdicts]) -> Option<()> {
-        let Standing::Words(words) = self.standing(ask.policy.algorithm())? else { return None };
+    fn replay(&mut self, ask: &Check, charging: Charging, each: &mut [Verdicts]) -> Option<()> {
+        let StateSummary::Words(words) = self.summary(ask.policy.algorithm())? else { return None };
         let (policy, mut state) = (ask.policy, State::Words(words));
         for verdicts in each {
             let admitted = policy.apply(&mut state, self.now, ask.hits, charging);
-            let standing = policy.standing(&state, self.now, ask.hits);
-            let verdict = policy.verdict(standing, self.now, ask.hits, admitted, charging);
+            let summary = policy.summary(&state, self.now, ask.hits);
+            let verdict = policy.verdict(summary, self.now, ask.hits, admitted, charging);
             verdicts.push((ask.descriptor, verdict));
         }
         Some(())
     }
 
     /// Where a counter stands.
-    fn standing(&mut self, algorithm: Algorithm) -> Option<Standing> {
+    fn summary(&mut self, algorithm: Algorithm) -> Option<StateSummary> {
         let first = self.word()?;
         if algorithm.has_own_key() {
             let (wait, reset) = (self.double()?, self.double()?);
             // Whole numbers of microseconds; one below zero stands for never.
             let wait = (wait >= 0.0).then_some(Duration::from_micros(wait as u64));
             let reset = Duration::from_micros(reset as u64);
-            return Some(Standing::Queued(Queued { used: u64::from(first), wait, reset }));
+            return Some(StateSummary::QueueSummary(QueueSummary { used: u64::from(first), wait, reset }));
         }
         let second = self.word()?;
         let third = if algorithm == Algorithm::SlidingWindow { self.word()? } else { 0 };
-        Some(Standing::Words([first, second, third]))
+        Some(StateSummary::Words([first, second, third]))
     }
 
     fn word(&mut self) -> Option<u32> {

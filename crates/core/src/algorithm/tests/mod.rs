@@ -151,7 +151,7 @@ proptest! {
             let now = Timestamp::from_micros(START + at + 2 * number);
             policy.apply(&mut plain, now, Hits::Peek, charging);
             if policy.apply(&mut undone, now, hits, charging) {
-                let verdict = policy.verdict(policy.standing(&undone, now, hits), now, hits, true, charging);
+                let verdict = policy.verdict(policy.summary(&undone, now, hits), now, hits, true, charging);
                 let amount = std::num::NonZeroU64::new(hits.charged()).expect("not 0");
                 policy.apply(&mut undone, now, Hits::Undo { amount, made_at: verdict.decided_at }, charging);
             }
@@ -160,7 +160,7 @@ proptest! {
             policy.apply(&mut plain, now, Hits::Peek, charging);
             policy.apply(&mut undone, now, Hits::Peek, charging);
             let used = |state: &State| {
-                policy.verdict(policy.standing(state, now, Hits::Peek), now, Hits::Peek, true, charging).used
+                policy.verdict(policy.summary(state, now, Hits::Peek), now, Hits::Peek, true, charging).used
             };
             prop_assert_eq!(used(&plain), used(&undone));
             if at % 3 == 0 {
@@ -202,8 +202,8 @@ proptest! {
         for (at, hits) in history {
             let now = Timestamp::from_micros(START + at);
             let admitted = policy.apply(&mut state, now, hits, charging);
-            let standing = policy.standing(&state, now, hits);
-            let verdict = policy.verdict(standing, now, hits, admitted, charging);
+            let summary = policy.summary(&state, now, hits);
+            let verdict = policy.verdict(summary, now, hits, admitted, charging);
             prop_assert!(verdict.remaining <= quota.limit);
             if admitted || verdict.retry_after == Duration::MAX {
                 continue;

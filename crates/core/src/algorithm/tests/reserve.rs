@@ -8,7 +8,7 @@ use super::*;
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     /// Charges so many hits, and wishes to reserve.
-    Charge(u64, Wish),
+    Charge(u64, Prefetch),
     /// Spends so many tokens of one of the reservations, if there is time.
     Spend(usize, u32),
     /// Gives so many tokens of one of them back, at any time.
@@ -31,16 +31,20 @@ struct Both {
     reserved: Vec<Reserved>,
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn wish() -> impl Strategy<Value = Prefetch> {
     let share = prop_oneof![Just(u16::MAX), any::<u16>()];
-    (0..=20_u32, share, 0..=400_u16).prop_map(|(most, share, hold_millis)| Wish { most, share, hold_millis })
+    (0..=20_u32, share, 0..=400_u16).prop_map(|(most, share, hold_millis)| Prefetch {
+        most,
+        share,
+        hold_millis,
+    })
 }
 
 fn deeds() -> impl Strategy<Value = Vec<(u64, Deed)>> {
     let step = prop_oneof![2 => Just(0), 4 => 0..=60_000_u64, 1 => 0..=700_000_u64];
     let deed = prop_oneof![
         3 => (1..=3_u64, wish()).prop_map(|(hits, wish)| Deed::Charge(hits, wish)),
-        2 => (1..=8_u64).prop_map(|hits| Deed::Charge(hits, Wish::default())),
+        2 => (1..=8_u64).prop_map(|hits| Deed::Charge(hits, Prefetch::default())),
         5 => (any::<usize>(), 1..=20_u32).prop_map(|(which, tokens)| Deed::Spend(which, tokens)),
         2 => (any::<usize>(), 1..=20_u32).prop_map(|(which, tokens)| Deed::GiveBack(which, tokens)),
     ];
@@ -151,11 +155,11 @@ fn a_share_of_what_remains_is_reserved_and_no_more_than_is_wished() {
         let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
         let mut state = State::default();
         assert!(policy.apply(&mut state, now, Hits::charge(20), Charging::EachForItself));
-        let half = Wish { most: 50, share: 1 << 15, hold_millis: 200 };
-        let too_little = Wish { most: 100, ..half };
+        let half = Prefetch { most: 50, share: 1 << 15, hold_millis: 200 };
+        let too_little = Prefetch { most: 100, ..half };
         assert_eq!(policy.reserve(&mut state, now, too_little), 0);
         assert_eq!(policy.reserve(&mut state, now, half), 40);
-        assert_eq!(policy.reserve(&mut state, now, Wish { most: 7, ..half }), 7);
+        assert_eq!(policy.reserve(&mut state, now, Prefetch { most: 7, ..half }), 7);
         let left = 100 - 20 - 40 - 7;
         assert!(!policy.apply(&mut state.clone(), now, Hits::charge(left + 1), Charging::AllOrNone));
         assert!(policy.apply(&mut state, now, Hits::charge(left), Charging::AllOrNone));

@@ -1,0 +1,56 @@
+//! `tollgate check`: validates a configuration.
+
+use std::io::{self, Write};
+
+use crate::{config, settings::CheckFlags};
+
+/// Loads the configuration and writes problems and warnings to `errors`, and the summary of a valid one to `out`.
+/// Returns whether it is valid.
+///
+/// # Errors
+/// If the output can't be written.
+pub fn run(flags: &CheckFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
+    match config::load(&flags.directory, &flags.options()) {
+        Ok(loaded) => {
+            if !loaded.warnings.is_empty() {
+                writeln!(errors, "{}", loaded.warnings)?;
+            }
+            writeln!(out, "{}", loaded.summary())?;
+            Ok(true)
+        }
+        Err(error) => {
+            writeln!(errors, "{error}")?;
+            Ok(false)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsString, path::Path};
+
+    use super::*;
+    use crate::settings::{self, Command};
+
+    fn check(directory: &Path) -> (bool, String, String) {
+        let words = ["tollgate".into(), "check".into(), OsString::from(directory)];
+        let Ok(Command::Check(flags)) = settings::parse(words, []) else { panic!("no check") };
+        let (mut out, mut errors) = (Vec::new(), Vec::new());
+        let is_good = run(&flags, &mut out, &mut errors).expect("written");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (is_good, text(out), text(errors))
+    }
+
+    #[test]
+    fn a_good_configuration_is_summed_up_and_a_bad_one_reported() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("rules.yaml");
+        std::fs::write(&file, "domain: web\ndescriptors: []\n").expect("written");
+        let (is_good, out, _) = check(directory.path());
+        assert!(is_good && out.starts_with("all rate limit configs ok: "), "{out}");
+
+        std::fs::write(&file, "domain: [").expect("written");
+        let (is_good, out, errors) = check(directory.path());
+        assert!(!is_good && out.is_empty() && !errors.is_empty(), "{out} {errors}");
+    }
+}

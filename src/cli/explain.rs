@@ -1,0 +1,34 @@
+//! `tollgate explain`: prints which rules a request matches, and why.
+
+use std::io::{self, Write};
+
+use crate::{
+    config,
+    descriptor::{Descriptor, Entry, Hits},
+    limiter::explain::explain,
+    settings::{DescriptorWords, ExplainFlags},
+};
+
+/// Loads the configuration and writes the rules that the request matches to `out`, or the problems of an invalid
+/// configuration to `errors`. Returns whether the configuration is valid. Charges nothing.
+///
+/// # Errors
+/// If the output can't be written.
+pub fn run(flags: &ExplainFlags, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
+    match config::load(&flags.config, &flags.options()) {
+        Ok(loaded) => {
+            let requests: Vec<Descriptor<'_>> = flags.descriptors.iter().map(request).collect();
+            write!(out, "{}", explain(&loaded.rules, &flags.domain, &requests))?;
+            Ok(true)
+        }
+        Err(error) => {
+            writeln!(errors, "{error}")?;
+            Ok(false)
+        }
+    }
+}
+
+fn request(DescriptorWords(pairs): &DescriptorWords) -> Descriptor<'_> {
+    let entries = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
+    Descriptor { entries, limit: None, hits: Hits::Peek }
+}

@@ -1,0 +1,194 @@
+//! `POST /counters/…`: reading a counter, resetting it, and refunding hits.
+
+use std::sync::Arc;
+
+use axum::{Extension, extract::State};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    error::ApiError,
+    extract::{ApiDescriptor, Integer, JsonBody, Reason},
+    limits::Lane,
+    response::{self, ApiResult},
+    state::Api,
+    timeouts,
+};
+use crate::{
+    algorithm::Verdict,
+    control::Action,
+    descriptor::Hits,
+    http::admin::auth::Caller,
+    limiter::Asks,
+    limiter::explain::{is_spaced, limit_text},
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadRequest {
+    domain: String,
+    descriptor: ApiDescriptor,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResetRequest {
+    domain: String,
+    descriptor: ApiDescriptor,
+    reason: Option<Reason>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RefundRequest {
+    domain: String,
+    descriptor: ApiDescriptor,
+    hits: Integer,
+    reason: Option<Reason>,
+}
+
+/// A counter and its rule.
+#[derive(Debug, Serialize)]
+struct CounterView {
+    rule: String,
+    limit: String,
+    #[serde(flatten)]
+    state: CounterState,
+}
+
+/// State of a counter.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct CounterState {
+    pub(super) used: u64,
+    pub(super) remaining: u32,
+    /// Whether one hit would pass; unknown with `min_interval`, as a read does not return the time of the last hit.
+    pub(super) would_pass: Option<bool>,
+    pub(super) reset_after_ms: u64,
+}
+
+impl CounterState {
+    /// The state that a read returned; `is_spaced` with `min_interval`.
+    pub(super) fn new(verdict: Verdict, is_spaced: bool) -> Self {
+        // A read charges nothing, so it is admitted without room for a hit.
+        let has_room = verdict.admitted && verdict.remaining > 0;
+        let is_known = !has_room || !is_spaced || verdict.used == 0;
+        Self {
+            used: verdict.used,
+            remaining: verdict.remaining,
+            would_pass: is_known.then_some(has_room),
+            reset_after_ms: u64::try_from(verdict.reset_after.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// The counter that a descriptor matches by the active rules, and the request to its store.
+struct CounterTarget {
+    rule: String,
+    limit: String,
+    is_spaced: bool,
+    /// Whether the descriptor names a lease of a concurrency limit, whose permits it would release.
+    releases_lease: bool,
+    asks: Asks,
+}
+
+/// Reads a counter.
+pub(super) async fn read(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    JsonBody(request, _permit): JsonBody<ReadRequest>,
+) -> ApiResult {
+    let lane = Lane::Read(&caller);
+    let target = find(&api, lane, request.domain, request.descriptor, Hits::Peek).await?;
+    send(&api, target).await
+}
+
+/// Resets a counter to unused.
+pub(super) async fn reset(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    JsonBody(request, _permit): JsonBody<ResetRequest>,
+) -> ApiResult {
+    let subject = format!("{} {}", request.domain, request.descriptor.to_text());
+    let target = find(&api, Lane::Write, request.domain, request.descriptor, Hits::reset()).await?;
+    audit(&api, &caller, &target, Action::ResetCounter, subject, request.reason).await?;
+    send(&api, target).await
+}
+
+/// Refunds hits to a counter.
+pub(super) async fn refund(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    JsonBody(request, _permit): JsonBody<RefundRequest>,
+) -> ApiResult {
+    let Integer(hits) = request.hits;
+    if hits == 0 {
+        return Err(ApiError::BadRequest("hits: expected 1 or more".to_owned()));
+    }
+    let subject = format!("{} {} by {hits}", request.domain, request.descriptor.to_text());
+    let target = find(&api, Lane::Write, request.domain, request.descriptor, Hits::refund(hits)).await?;
+    audit(&api, &caller, &target, Action::RefundCounter, subject, request.reason).await?;
+    send(&api, target).await
+}
+
+fn no_counter() -> ApiError {
+    ApiError::NotFound("no rule with a limit matches this descriptor".to_owned())
+}
+
+/// Finds the counter that a descriptor matches. Runs on a blocking thread: long values and many regular expressions are
+/// slow.
+async fn find(
+    api: &Arc<Api>,
+    lane: Lane<'_>,
+    domain: String,
+    descriptor: ApiDescriptor,
+    hits: Hits,
+) -> Result<CounterTarget, ApiError> {
+    let shared = Arc::clone(api);
+    let target = api.limits.scan(lane, move || {
+        let active = shared.parts.rules.load()?;
+        let domain = active.domain(&domain)?;
+        let descriptor = descriptor.descriptor(hits);
+        let lease = domain.root.rule_of_lease(&descriptor.entries);
+        let by_lease = lease.map(|(rule, _, _)| rule);
+        let rule = by_lease.or_else(|| domain.root.rule(&descriptor.entries))?;
+        rule.algorithm()?;
+        Some(CounterTarget {
+            rule: rule.path(),
+            limit: limit_text(domain, rule),
+            is_spaced: is_spaced(rule),
+            releases_lease: by_lease.is_some(),
+            asks: shared.parts.counters.checks(domain, &[descriptor]),
+        })
+    });
+    target.await?.ok_or_else(no_counter)
+}
+
+/// Records a change of a counter in the audit log before it is made: no change without a record.
+async fn audit(
+    api: &Api,
+    caller: &Caller,
+    target: &CounterTarget,
+    action: Action,
+    subject: String,
+    reason: Option<Reason>,
+) -> Result<(), ApiError> {
+    if target.releases_lease {
+        let message = "descriptor: expected no lease; its permits are released by the client that holds it";
+        return Err(ApiError::BadRequest(message.to_owned()));
+    }
+    let reason = reason.map(|Reason(text)| text).unwrap_or_default();
+    let note = api.parts.control.note(&caller.name, action, &subject, &reason);
+    Ok(timeouts::write(note).await?)
+}
+
+async fn send(
+    api: &Api,
+    CounterTarget { rule, limit, is_spaced, releases_lease, asks }: CounterTarget,
+) -> ApiResult {
+    let mut seen = api.parts.counters.ask(&asks).await;
+    let verdict = seen.pop().flatten().ok_or_else(no_counter)??;
+    let mut state = CounterState::new(verdict, is_spaced);
+    if releases_lease {
+        state.would_pass = Some(true);
+    }
+    response::json(&CounterView { rule, limit, state })
+}

@@ -1,0 +1,125 @@
+//! Differences between rules.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::Change;
+use crate::{
+    algorithm::Charging,
+    limiter::explain::limit_text,
+    rules::{Domain, Limit, Rule, Rules},
+};
+
+/// The difference of one rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct RuleChange {
+    domain: String,
+    rule: String,
+    change: Change,
+    /// Text of its limit before.
+    before: Option<String>,
+    /// Text of its limit after.
+    after: Option<String>,
+}
+
+/// Texts of limits, by domain and path.
+type LimitTexts = BTreeMap<(String, String), String>;
+
+/// The rules whose limits differ, sorted by domain and path.
+pub(super) fn changes(from: &Rules, to: &Rules) -> Vec<RuleChange> {
+    let (mut before, mut after) = (limit_texts(from), limit_texts(to));
+    let mut names: Vec<(String, String)> = before.keys().chain(after.keys()).cloned().collect();
+    names.sort_unstable();
+    names.dedup();
+    let changes = names.into_iter().filter_map(|name| {
+        let (before, after) = (before.remove(&name), after.remove(&name));
+        let change = Change::of(before.is_some(), after.is_some());
+        let (domain, rule) = name;
+        (before != after).then_some(RuleChange { domain, rule, change, before, after })
+    });
+    changes.collect()
+}
+
+fn limit_texts(rules: &Rules) -> LimitTexts {
+    let mut texts = LimitTexts::new();
+    for domain in rules.domains() {
+        for rule in domain.root.rules() {
+            let text = text(domain, rule);
+            let name = (domain.name.to_string(), rule.path());
+            // Two nodes of the tree may have the same path.
+            texts.entry(name).and_modify(|known| *known = format!("{known}; {text}")).or_insert(text);
+        }
+    }
+    texts
+}
+
+/// The limit of a rule with all its options, as text.
+fn text(domain: &Domain, rule: &Rule) -> String {
+    let mut text = limit_text(domain, rule);
+    let mut add = |part: &str, value: &str| {
+        text.push_str(", ");
+        text.push_str(part);
+        text.push_str(value);
+    };
+    if let Limit::Quota { quota, policy } = rule.limit
+        && let Some(burst) = policy.burst().filter(|burst| *burst != u64::from(quota.limit))
+    {
+        add("burst ", &burst.to_string());
+    }
+    if domain.charging == Charging::AllOrNone {
+        add("atomic", "");
+    }
+    if let Some(policy) = rule.on_store_error {
+        add("on_store_error ", policy.name());
+    }
+    if !rule.name.is_empty() {
+        add("name ", &rule.name);
+    }
+    if !rule.replaces.is_empty() {
+        add("replaces ", &rule.replaces.join(" and "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Options, load_files};
+
+    fn loaded(yaml: &str) -> Rules {
+        let file = ("rules.yaml".to_owned(), yaml.as_bytes().to_vec());
+        load_files([file], Options::default()).expect("valid").rules
+    }
+
+    #[test]
+    fn rules_are_compared_by_the_texts_of_their_limits() {
+        let rule = |key: &str, limit: &str| format!("- {{key: {key}, rate_limit: {{{limit}}}}}\n");
+        let same = rule("same", "unit: second, requests_per_unit: 1");
+        let bucket = "unit: minute, requests_per_unit: 5, algorithm: token_bucket, burst: ";
+        let before = format!(
+            "domain: d\ndescriptors:\n{same}{}{}",
+            rule("gone", "unlimited: true"),
+            rule("plan", &format!("{bucket}5"))
+        );
+        let after = format!(
+            "domain: d\ndescriptors:\n{same}{}{}",
+            rule("new", "unit: hour, requests_per_unit: 2"),
+            rule("plan", &format!("{bucket}9"))
+        );
+        let found: Vec<_> = changes(&loaded(&before), &loaded(&after))
+            .into_iter()
+            .map(|found| (found.rule, found.change, found.before, found.after))
+            .collect();
+        let text = |text: &str| Some(text.to_owned());
+        let bucket = "5 per minute, token_bucket";
+        assert_eq!(
+            found,
+            [
+                ("gone".to_owned(), Change::Removed, text("unlimited"), None),
+                ("new".to_owned(), Change::Added, None, text("2 per hour, fixed_window")),
+                ("plan".to_owned(), Change::Changed, text(bucket), text(&format!("{bucket}, burst 9"))),
+            ]
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! `POST /try`: a dry run of a request under the active or other rules, which charges nothing.
+
+use std::sync::Arc;
+
+use axum::{Extension, extract::State};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    draft::{self, DraftFiles},
+    dry_run_view::{DescriptorView, Listing},
+    extract::{ApiDescriptor, JsonBody, check_descriptors, now_ms},
+    limits::Lane,
+    response::{self, ApiResult},
+    state::Api,
+    timeouts,
+};
+use crate::{
+    control::ListEntry,
+    descriptor::{Descriptor, Hits},
+    http::admin::auth::Caller,
+    limiter::{
+        Asks, Counters, Modes,
+        explain::{Explained, Explanation, explain},
+    },
+    rules::{List, Overrides, Rules},
+};
+
+/// Reason that the outcome of a limit with `min_interval` is unknown.
+const INTERVAL_UNKNOWN: &str = "the limit has room, but a hit passes only min_interval after the previous one, whose time is unknown to a dry run";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DryRunRequest {
+    domain: String,
+    descriptors: Vec<ApiDescriptor>,
+    files: Option<DraftFiles>,
+}
+
+/// Outcome of a dry run.
+#[derive(Debug, Serialize)]
+struct DryRunResponse {
+    /// Unknown if the store does not respond.
+    is_over_limit: Option<bool>,
+    descriptors: Vec<DescriptorView>,
+    text: String,
+    /// Reason that something is unknown, if so.
+    problem: Option<String>,
+}
+
+/// The rules and list entries that a request matches, before the counters are read.
+struct Matched {
+    descriptors: Vec<(ApiDescriptor, Option<Explained>)>,
+    text: String,
+    asks: Option<Asks>,
+    /// The active part of each descriptor's list entry.
+    listed: Vec<Option<ListEntry>>,
+}
+
+/// Runs a request without charging it.
+pub(super) async fn run(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    JsonBody(request, _permit): JsonBody<DryRunRequest>,
+) -> ApiResult {
+    check_descriptors(&request.descriptors)?;
+    let lane = Lane::Read(&caller);
+    let DryRunRequest { domain, descriptors, files } = request;
+    let drafted = match files {
+        Some(DraftFiles(files)) => {
+            let options = api.parts.options;
+            let load = move || draft::load_valid(&files, options).map(|loaded| Arc::new(loaded.rules));
+            Some(api.limits.load(lane, load).await??)
+        }
+        None => None,
+    };
+    let overrides = api.parts.rules.overrides();
+    let (shared, lists) = (Arc::clone(&api), Arc::clone(&overrides));
+    let find = move || {
+        let rules = drafted.or_else(|| shared.parts.rules.load()).unwrap_or_default();
+        find_matches(&rules, &shared.parts.counters, &lists, &domain, descriptors)
+    };
+    let matched = api.limits.scan(lane, find).await?;
+    response::json(&evaluate(&api, matched, &overrides).await)
+}
+
+/// Matches the descriptors. Slow for long values and many regular expressions.
+fn find_matches(
+    rules: &Rules,
+    counters: &Counters,
+    overrides: &Overrides,
+    domain: &str,
+    requested: Vec<ApiDescriptor>,
+) -> Matched {
+    let descriptors: Vec<Descriptor<'_>> =
+        requested.iter().map(|descriptor| descriptor.descriptor(Hits::Peek)).collect();
+    let explanation = explain(rules, domain, &descriptors);
+    let text = explanation.to_string();
+    let asks = rules.domain(domain).map(|domain| counters.checks(domain, &descriptors));
+    let now_ms = now_ms();
+    let listed = descriptors.iter().map(|descriptor| {
+        let allowing = || overrides.allowing(domain, &descriptor.entries, now_ms);
+        allowing().or_else(|| overrides.denying(domain, &descriptor.entries, now_ms))
+    });
+    let listed = listed.map(|found| Some(active_part(found?, domain))).collect();
+    let explained: Vec<Option<Explained>> = match explanation {
+        Explanation::NoDomain { .. } => requested.iter().map(|_| None).collect(),
+        Explanation::Domain { descriptors, .. } => descriptors.into_iter().map(Some).collect(),
+    };
+    drop(descriptors);
+    Matched { descriptors: requested.into_iter().zip(explained).collect(), text, asks, listed }
+}
+
+/// Reads the counters and combines everything to the response.
+async fn evaluate(api: &Api, matched: Matched, overrides: &Overrides) -> DryRunResponse {
+    let Matched { descriptors, text, asks, listed } = matched;
+    let seen = match &asks {
+        Some(asks) => api.parts.counters.ask(asks).await,
+        None => descriptors.iter().map(|_| None).collect(),
+    };
+    let listed = complete_entries(api, listed).await;
+    let unknown = seen.iter().find_map(|seen| Some(seen.as_ref()?.as_ref().err()?.to_string()));
+    let views = descriptors.into_iter().zip(seen).zip(listed);
+    let views: Vec<DescriptorView> = views
+        .map(|(((descriptor, explained), seen), listed)| {
+            DescriptorView::new(descriptor, explained, seen, listed, overrides)
+        })
+        .collect();
+    let too_soon = || views.iter().any(DescriptorView::may_be_too_soon).then(|| INTERVAL_UNKNOWN.to_owned());
+    let problem = unknown.or_else(too_soon);
+    let is_over_limit = is_over_limit(&views, api.parts.counters.modes());
+    DryRunResponse { is_over_limit, descriptors: views, text, problem }
+}
+
+/// Adds author and reason, which are not part of the active lists.
+async fn complete_entries(api: &Api, found: Vec<Option<ListEntry>>) -> Vec<Option<ListEntry>> {
+    if found.iter().all(Option::is_none) {
+        return found;
+    }
+    let runtime = timeouts::read(api.parts.control.runtime()).await.unwrap_or_default();
+    let complete = |partial: ListEntry| match runtime.entries.iter().find(|entry| entry.id == partial.id) {
+        Some(entry) => entry.clone(),
+        None => partial,
+    };
+    found.into_iter().map(|found| found.map(complete)).collect()
+}
+
+/// The part of a list entry that is active.
+fn active_part(listing: &Listing, domain: &str) -> ListEntry {
+    ListEntry {
+        id: listing.id().to_owned(),
+        list: listing.list(),
+        domain: domain.to_owned(),
+        descriptor: Vec::new(),
+        reason: String::new(),
+        author: String::new(),
+        created_at_ms: 0,
+        expires_at_ms: listing.expires_at_ms(),
+    }
+}
+
+/// Whether a request with these descriptors is over its limit, if known.
+fn is_over_limit(views: &[DescriptorView], modes: Modes) -> Option<bool> {
+    let is_listed = |list: List| views.iter().any(|view| view.list() == Some(list));
+    if modes.shadow || is_listed(List::Allow) {
+        return Some(false);
+    }
+    let (mut is_over, mut is_unknown) = (is_listed(List::Deny), false);
+    let (mut quotas, mut exhausted) = (0_usize, 0_usize);
+    for view in views {
+        let is_quota = modes.quota || view.is_quota();
+        quotas = quotas.saturating_add(usize::from(is_quota));
+        match view.denies() {
+            Some(false) => {}
+            Some(true) if is_quota => exhausted = exhausted.saturating_add(1),
+            Some(true) => is_over = true,
+            None => is_unknown = true,
+        }
+    }
+    match is_over || (quotas > 0 && quotas == exhausted) {
+        true => Some(true),
+        false => (!is_unknown).then_some(false),
+    }
+}

@@ -1,0 +1,166 @@
+//! JSON form of one descriptor in a dry run.
+
+use serde::Serialize;
+
+use super::{counters::CounterState, extract::ApiDescriptor};
+pub(super) use crate::rules::Listing;
+use crate::{
+    control::ListEntry,
+    limiter::Seen,
+    limiter::explain::{Explained, MetRule, Step},
+    rules::{List, Overrides, SwitchMode},
+    store::StoreError,
+};
+
+/// The rule, counter and list entry that a descriptor matches.
+#[derive(Debug, Serialize)]
+pub(super) struct DescriptorView {
+    descriptor: ApiDescriptor,
+    steps: Vec<StepView>,
+    rule: Option<MatchedRuleView>,
+    counter: Option<MatchedCounterView>,
+    listed: Option<ListEntry>,
+    #[serde(skip)]
+    denies: Option<bool>,
+    #[serde(skip)]
+    is_quota: bool,
+    #[serde(skip)]
+    may_be_too_soon: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct StepView {
+    key: String,
+    value: String,
+    taken: Option<String>,
+    passed_over: Vec<String>,
+    note: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct MatchedRuleView {
+    rule: String,
+    name: String,
+    file: String,
+    line: usize,
+    limit: String,
+    switch: Option<SwitchMode>,
+    replaced_by: Option<String>,
+}
+
+/// A counter, with its state if the store responds.
+#[derive(Debug, Serialize)]
+struct MatchedCounterView {
+    cell: String,
+    tag: String,
+    slot: u16,
+    used: Option<u64>,
+    remaining: Option<u32>,
+    would_pass: Option<bool>,
+    reset_after_ms: Option<u64>,
+}
+
+impl DescriptorView {
+    pub(super) fn new(
+        descriptor: ApiDescriptor,
+        explained: Option<Explained>,
+        seen: Seen,
+        listed: Option<ListEntry>,
+        overrides: &Overrides,
+    ) -> Self {
+        let Some(Explained { steps, rule, counter, gives_back, .. }) = explained else {
+            return Self::unmatched(descriptor, listed);
+        };
+        let switch = rule.as_ref().and_then(|rule| overrides.mode_of(&rule.domain, &rule.path));
+        let is_spaced = rule.as_ref().is_some_and(|rule| rule.is_spaced);
+        let state = seen.map(|seen| {
+            let state = seen.map(|verdict| CounterState::new(verdict, is_spaced));
+            state.map(|state| CounterState {
+                would_pass: if gives_back { Some(true) } else { state.would_pass },
+                ..state
+            })
+        });
+        let denies = denies(rule.as_ref(), switch, state.as_ref());
+        let state = state.and_then(Result::ok);
+        let may_be_too_soon = denies.is_none() && state.is_some();
+        let counter = counter.map(|counter| MatchedCounterView {
+            cell: counter.cell,
+            tag: counter.tag,
+            slot: counter.slot,
+            used: state.map(|state| state.used),
+            remaining: state.map(|state| state.remaining),
+            would_pass: state.and_then(|state| state.would_pass),
+            reset_after_ms: state.map(|state| state.reset_after_ms),
+        });
+        Self {
+            descriptor,
+            steps: steps.into_iter().map(StepView::from).collect(),
+            counter,
+            listed,
+            denies,
+            may_be_too_soon,
+            is_quota: rule.as_ref().is_some_and(|rule| rule.is_quota),
+            rule: rule.map(|rule| MatchedRuleView::new(rule, switch)),
+        }
+    }
+
+    fn unmatched(descriptor: ApiDescriptor, listed: Option<ListEntry>) -> Self {
+        let (denies, is_quota, may_be_too_soon) = (Some(false), false, false);
+        let (steps, rule, counter) = (Vec::new(), None, None);
+        Self { descriptor, steps, rule, counter, listed, denies, is_quota, may_be_too_soon }
+    }
+
+    /// The list that the descriptor is on.
+    pub(super) fn list(&self) -> Option<List> {
+        self.listed.as_ref().map(|entry| entry.list)
+    }
+
+    /// Whether its limit would deny the request, if known.
+    pub(super) const fn denies(&self) -> Option<bool> {
+        self.denies
+    }
+
+    /// Whether the limit has room but may deny a hit because of `min_interval`.
+    pub(super) const fn may_be_too_soon(&self) -> bool {
+        self.may_be_too_soon
+    }
+
+    /// Whether its rule is in quota mode.
+    pub(super) const fn is_quota(&self) -> bool {
+        self.is_quota
+    }
+}
+
+fn denies(
+    rule: Option<&MetRule>,
+    switch: Option<SwitchMode>,
+    state: Option<&Result<CounterState, StoreError>>,
+) -> Option<bool> {
+    // A rule that is off, in shadow mode or without a counter denies nothing.
+    match (rule, switch, state) {
+        (_, Some(SwitchMode::Off | SwitchMode::Shadow), _) | (_, _, None) => Some(false),
+        (Some(rule), _, _) if rule.is_watched => Some(false),
+        (_, None, Some(Ok(state))) => state.would_pass.map(|passes| !passes),
+        (_, None, Some(Err(_))) => None,
+    }
+}
+
+impl From<Step> for StepView {
+    fn from(Step { key, value, taken, passed_over, note }: Step) -> Self {
+        Self { key, value, taken, passed_over, note }
+    }
+}
+
+impl MatchedRuleView {
+    fn new(rule: MetRule, switch: Option<SwitchMode>) -> Self {
+        Self {
+            rule: rule.path,
+            name: rule.name,
+            file: rule.file,
+            line: rule.line,
+            limit: rule.limit,
+            switch,
+            replaced_by: rule.replaced_by,
+        }
+    }
+}

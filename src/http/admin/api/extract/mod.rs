@@ -1,0 +1,15 @@
+//! Extractors: bodies, query and path parameters, and the field types that they share.
+
+mod body;
+mod descriptor;
+mod integer;
+mod query;
+mod reason;
+
+pub(super) use self::{
+    body::{JsonBody, MAX_BODY_BYTES, WriteRequest},
+    descriptor::{ApiDescriptor, check_descriptors},
+    integer::Integer,
+    query::{PathParam, QueryParams, VersionSelector, page_size},
+    reason::{Reason, expires_at, now_ms},
+};

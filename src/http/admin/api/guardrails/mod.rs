@@ -1,0 +1,158 @@
+//! Guardrails: refuse rules that would deny all traffic of a domain, or remove a domain with traffic or all rules,
+//! unless the request sets `force`.
+//!
+//! Only deterioration is reported: the proposed rules are compared with the current ones.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use tokio::task::spawn_blocking;
+
+use super::{error::ApiError, state::Api, timeouts};
+use crate::{
+    descriptor::{Entries, Entry},
+    rules::{Domain, Limit, Rule, Rules},
+    top::{self, DomainTop},
+};
+
+/// Number of top-talker keys of each domain that are examined.
+const KEYS_PER_DOMAIN: usize = 100;
+
+/// Maximum number of reported domains if no rule remains.
+const MAX_REPORTED_DOMAINS: usize = 100;
+
+/// A guardrail that proposed rules violate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(in crate::http) struct Violation {
+    code: ViolationCode,
+    domain: String,
+    message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum ViolationCode {
+    /// All traffic of the domain would be denied.
+    DeniesAll,
+    /// The domain has traffic and would have no rules, or no rules would remain at all.
+    DropsDomain,
+}
+
+/// Traffic of the last minute.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    /// Domains with traffic on any instance.
+    pub(super) domains: Vec<String>,
+    /// Top talkers of this instance.
+    pub(super) talkers: Vec<DomainTop>,
+}
+
+impl Traffic {
+    /// Traffic of all instances, as far as their heartbeats report it.
+    pub(super) async fn of_all_instances(api: &Api) -> Result<Self, ApiError> {
+        let instances = timeouts::read(api.parts.control.instances()).await?;
+        let Self { mut domains, talkers } = Self::of_this_instance().await?;
+        domains.extend(instances.into_iter().flat_map(|instance| instance.active_domains));
+        domains.sort_unstable();
+        domains.dedup();
+        Ok(Self { domains, talkers })
+    }
+
+    /// Traffic of this process.
+    pub(super) async fn of_this_instance() -> Result<Self, ApiError> {
+        let sample = || Self { domains: top::active_domains(), talkers: top::report(None, KEYS_PER_DOMAIN) };
+        spawn_blocking(sample).await.map_err(|_| ApiError::Internal)
+    }
+}
+
+/// The guardrails that replacing `current` by `next` would violate, sorted by domain.
+pub(super) fn violations(current: Option<&Rules>, next: &Rules, traffic: &Traffic) -> Vec<Violation> {
+    let before = |name: &str| current.and_then(|rules| rules.domain(name));
+    let talkers = |name: &str| traffic.talkers.iter().find(|top| top.domain == name);
+    let denies = next.domains().filter_map(|domain| {
+        let why = |domain: &Domain| {
+            denies_by_itself(domain).or_else(|| denies_top_traffic(domain, talkers(&domain.name)?))
+        };
+        let message = why(domain).filter(|_| before(&domain.name).and_then(why).is_none())?;
+        Some(Violation {
+            code: ViolationCode::DeniesAll,
+            domain: domain.name.to_string(),
+            message: message.to_owned(),
+        })
+    });
+    if let Some(current) = current.filter(|current| current.rule_count() > 0 && next.rule_count() == 0) {
+        return all_rules_removed(current);
+    }
+    let is_dropped = |name: &&String| before(name).is_some() && next.domain(name).is_none();
+    let drops = traffic.domains.iter().filter(is_dropped).map(|name| Violation {
+        code: ViolationCode::DropsDomain,
+        domain: name.clone(),
+        message: "the domain had traffic within the last minute and would have no rules".to_owned(),
+    });
+    let mut violations: Vec<Violation> = denies.chain(drops).collect();
+    violations.sort_by(|a, b| a.domain.cmp(&b.domain));
+    violations
+}
+
+/// Violations of removing all rules, with or without traffic.
+fn all_rules_removed(current: &Rules) -> Vec<Violation> {
+    let limited = current.domains().filter(|domain| domain.root.rules().next().is_some());
+    let mut domains: Vec<&str> = limited.map(|domain| &*domain.name).collect();
+    domains.sort_unstable();
+    domains.truncate(MAX_REPORTED_DOMAINS);
+    let violation = |domain: &str| Violation {
+        code: ViolationCode::DropsDomain,
+        domain: domain.to_owned(),
+        message: "no rule would remain in any domain".to_owned(),
+    };
+    domains.into_iter().map(violation).collect()
+}
+
+/// Whether every limit of the domain is zero: it has at least one rule, none in shadow mode and none unlimited.
+fn denies_by_itself(domain: &Domain) -> Option<&'static str> {
+    let mut rules = domain.root.rules().peekable();
+    rules.peek()?;
+    rules.all(|rule| is_zero(rule) && !rule.shadow_mode).then_some("every limit of the domain is zero")
+}
+
+/// Whether most traffic would meet a limit of zero: all sampled keys of one descriptor shape, and no other shape has more
+/// hits. A request often has several descriptors, and one of them suffices to deny it.
+fn denies_top_traffic(domain: &Domain, top: &DomainTop) -> Option<&'static str> {
+    let mut shapes: HashMap<Vec<&str>, (u64, bool)> = HashMap::new();
+    for talker in &top.heaviest {
+        // The match of a key that can't be parsed is unknown.
+        let entries = entries(&talker.key).unwrap_or_default();
+        let is_denied = domain.root.rule(&entries).is_some_and(|rule| is_denying(rule));
+        let shape = entries.iter().map(|entry| entry.key).collect();
+        let (hits, are_denied) = shapes.entry(shape).or_insert((0, true));
+        *hits = hits.saturating_add(talker.hits);
+        *are_denied &= is_denied;
+    }
+    let most = shapes.values().map(|(hits, _)| *hits).max()?;
+    let is_denied = shapes.values().any(|(hits, are_denied)| *are_denied && *hits == most);
+    is_denied.then_some("the top traffic of the last minute would meet limits of zero")
+}
+
+/// Whether a rule denies every request that it matches.
+fn is_denying(rule: &Rule) -> bool {
+    is_zero(rule) && !rule.shadow_mode && !rule.quota_mode
+}
+
+fn is_zero(rule: &Rule) -> bool {
+    match rule.limit {
+        Limit::Unlimited => false,
+        Limit::Quota { quota, policy } => quota.limit == 0 || policy.burst() == Some(0),
+    }
+}
+
+/// Parses a top-talker key; `None` if it is truncated or ambiguous.
+fn entries(key: &str) -> Option<Entries<'_>> {
+    if key.ends_with('…') {
+        return None;
+    }
+    let pairs = key.split(',').map(|pair| pair.split_once('='));
+    pairs.map(|pair| pair.map(|(key, value)| Entry { key, value })).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+use super::*;
+use crate::{
+    config::{Options, load_files},
+    top::Talker,
+};
+
+fn rules(yaml: &str) -> Rules {
+    let files = yaml.split("---").map(str::trim).enumerate();
+    let files = files.map(|(at, yaml)| (format!("{at}.yaml"), yaml.as_bytes().to_vec()));
+    load_files(files, Options::default()).expect("valid").rules
+}
+
+fn limit(key: &str, limit: u32, more: &str) -> String {
+    format!("- {{key: {key}, rate_limit: {{unit: minute, requests_per_unit: {limit}}}{more}}}\n")
+}
+
+fn domain(name: &str, limits: &[String]) -> String {
+    format!("domain: {name}\ndescriptors:\n{}", limits.concat())
+}
+
+fn codes(current: Option<&str>, next: &str, traffic: &Traffic) -> Vec<(ViolationCode, String)> {
+    let current = current.map(rules);
+    let found = violations(current.as_ref(), &rules(next), traffic);
+    found.into_iter().map(|violation| (violation.code, violation.domain)).collect()
+}
+
+fn talking(keys: &[(&str, u64)]) -> Traffic {
+    let talker = |(key, hits): &(&str, u64)| Talker { key: (*key).to_owned(), hits: *hits, error: 0 };
+    let heaviest = keys.iter().map(talker).collect();
+    Traffic {
+        talkers: vec![DomainTop { domain: "d".into(), heaviest, denied: Vec::new() }],
+        domains: Vec::new(),
+    }
+}
+
+#[test]
+fn a_domain_whose_limits_are_all_zero_denies_all() {
+    let good = domain("d", &[limit("a", 5, "")]);
+    let zero = domain("d", &[limit("a", 0, ""), limit("b", 0, "")]);
+    let quiet = Traffic::default();
+    let all = [(ViolationCode::DeniesAll, "d".to_owned())];
+    assert_eq!(codes(Some(&good), &zero, &quiet), all);
+    assert_eq!(codes(None, &zero, &quiet), all);
+    assert_eq!(codes(Some(&zero), &zero, &quiet), [], "already so before");
+    for passing in [
+        domain("d", &[limit("a", 0, ""), limit("b", 1, "")]),
+        domain("d", &[limit("a", 0, ", shadow_mode: true")]),
+        domain("d", &[limit("a", 0, ""), "- {key: b, rate_limit: {unlimited: true}}\n".to_owned()]),
+    ] {
+        assert_eq!(codes(Some(&good), &passing, &quiet), [], "{passing}");
+    }
+    let burst = "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: minute, requests_per_unit: 0, algorithm: token_bucket}\n";
+    assert_eq!(codes(Some(&good), burst, &quiet), all);
+}
+
+#[test]
+fn top_traffic_that_would_meet_zeros_is_reported() {
+    let good = domain(
+        "d",
+        &[
+            limit("all", 9, ""),
+            limit("user", 5, ""),
+            "- {key: user, value: bad, rate_limit: {unit: day, requests_per_unit: 0}}\n".to_owned(),
+        ],
+    );
+    let zero = good.replace("requests_per_unit: 9", "requests_per_unit: 0");
+    let both = talking(&[("all=1", 30), ("user=ann", 20), ("user=bob", 10)]);
+    assert_eq!(codes(Some(&good), &zero, &both), [(ViolationCode::DeniesAll, "d".to_owned())]);
+    assert_eq!(codes(Some(&zero), &zero, &both), []);
+    assert_eq!(codes(Some(&good), &good, &talking(&[("user=bad", 90), ("user=ann", 1)])), []);
+    let few = talking(&[("all=1", 1), ("user=ann", 20)]);
+    assert_eq!(codes(Some(&good), &zero, &few), [], "most of it passes");
+    for unknown in ["all=1…", "all", "other=1"] {
+        assert_eq!(codes(Some(&good), &zero, &talking(&[(unknown, 9)])), [], "{unknown}");
+    }
+}
+
+#[test]
+fn removing_a_domain_with_traffic_is_reported() {
+    let both = format!("{}---\n{}", domain("d", &[limit("a", 5, "")]), domain("e", &[limit("a", 5, "")]));
+    let one = domain("d", &[limit("a", 5, "")]);
+    let busy = |name: &str| Traffic { domains: vec![name.to_owned()], talkers: Vec::new() };
+    assert_eq!(codes(Some(&both), &one, &busy("e")), [(ViolationCode::DropsDomain, "e".to_owned())]);
+    assert_eq!(codes(Some(&both), &one, &busy("d")), []);
+    assert_eq!(codes(Some(&both), &one, &busy("never-had-rules")), []);
+    assert_eq!(codes(None, &one, &busy("e")), []);
+}
+
+#[test]
+fn removing_all_rules_is_reported_without_traffic() {
+    let two = format!("{}---{}", domain("a", &[limit("k", 5, "")]), domain("b", &[limit("k", 5, "")]));
+    let quiet = Traffic::default();
+    let all = ["a", "b"].map(|domain| (ViolationCode::DropsDomain, domain.to_owned()));
+    for empty in ["domain: a\ndescriptors: []", "domain: c\ndescriptors: []"] {
+        assert_eq!(codes(Some(&two), empty, &quiet), all, "{empty}");
+        assert_eq!(codes(Some(empty), empty, &quiet), [], "already so before");
+        assert_eq!(codes(None, empty, &quiet), []);
+    }
+    assert_eq!(codes(Some(&two), &domain("a", &[limit("k", 5, "")]), &quiet), []);
+}

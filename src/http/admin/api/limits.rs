@@ -1,0 +1,204 @@
+//! Concurrency limits of expensive requests: bodies and responses of megabytes, and loading rules.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::spawn_blocking,
+    time::timeout,
+};
+
+use super::error::ApiError;
+use crate::http::admin::auth::Caller;
+
+/// Maximum number of large responses held at once.
+const MAX_LARGE_RESPONSES: usize = 8;
+
+/// Maximum number of large bodies held at once by reads and by writes. A body counts until everything parsed from it is
+/// dropped.
+const MAX_LARGE_BODIES: [usize; 2] = [6, 2];
+
+/// Maximum number of rule loads, or work of that order, running at once for reads and for writes.
+const MAX_RULE_LOADS: [usize; 2] = [2, 1];
+
+/// Maximum number of scans of the active rules running at once for reads and for writes. They are cheaper than loads and
+/// do not wait for them.
+const MAX_RULE_SCANS: [usize; 2] = [2, 1];
+
+/// Maximum time that a request waits for a permit.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Permit for expensive work; released on drop.
+pub(super) type ApiPermit = OwnedSemaphorePermit;
+
+/// The permits that a request draws from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane<'c> {
+    /// Shared by all reads. One caller's rule loads run one after another.
+    Read(&'c Caller),
+    /// Shared by all writes, which never wait for reads.
+    Write,
+}
+
+/// Semaphores of expensive work.
+#[derive(Debug)]
+pub(super) struct ApiLimits {
+    large_responses: Arc<Semaphore>,
+    large_bodies: LanePermits,
+    rule_loads: LanePermits,
+    rule_scans: LanePermits,
+    /// One permit for each caller that loads rules.
+    caller_loads: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+}
+
+/// Semaphores of one kind of work.
+#[derive(Debug)]
+struct LanePermits {
+    read: Arc<Semaphore>,
+    write: Arc<Semaphore>,
+}
+
+impl LanePermits {
+    fn new(permits: [usize; 2]) -> Self {
+        let [read, write] = permits.map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { read, write }
+    }
+
+    const fn of(&self, lane: Lane<'_>) -> &Arc<Semaphore> {
+        match lane {
+            Lane::Read(_) => &self.read,
+            Lane::Write => &self.write,
+        }
+    }
+}
+
+impl Default for ApiLimits {
+    fn default() -> Self {
+        Self {
+            large_responses: Arc::new(Semaphore::new(MAX_LARGE_RESPONSES)),
+            large_bodies: LanePermits::new(MAX_LARGE_BODIES),
+            rule_loads: LanePermits::new(MAX_RULE_LOADS),
+            rule_scans: LanePermits::new(MAX_RULE_SCANS),
+            caller_loads: Mutex::default(),
+        }
+    }
+}
+
+impl ApiLimits {
+    /// Permit for holding a large response.
+    pub(super) async fn large_response(&self) -> Result<ApiPermit, ApiError> {
+        acquire(&self.large_responses).await
+    }
+
+    /// Permit for holding a large body, or anything parsed from it.
+    pub(super) async fn large_body(&self, lane: Lane<'_>) -> Result<ApiPermit, ApiError> {
+        acquire(self.large_bodies.of(lane)).await
+    }
+
+    /// Loads rules, or does work of that order, on a blocking thread.
+    pub(super) async fn load<T: Send + 'static>(
+        &self,
+        lane: Lane<'_>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let caller_permit = match lane {
+            Lane::Read(caller) => Some(acquire(&self.caller_loads(caller)).await?),
+            Lane::Write => None,
+        };
+        let work = move || {
+            let done = work();
+            drop(caller_permit);
+            done
+        };
+        run_with_permit(self.rule_loads.of(lane), work).await
+    }
+
+    /// Scans the active rules on a blocking thread.
+    pub(super) async fn scan<T: Send + 'static>(
+        &self,
+        lane: Lane<'_>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        run_with_permit(self.rule_scans.of(lane), work).await
+    }
+
+    fn caller_loads(&self, caller: &Caller) -> Arc<Semaphore> {
+        let mut loads = self.caller_loads.lock();
+        // Removes semaphores without holders or waiters.
+        loads.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        let semaphore = loads.entry(Arc::clone(&caller.name)).or_insert_with(|| Arc::new(Semaphore::new(1)));
+        Arc::clone(semaphore)
+    }
+}
+
+/// Runs work on a blocking thread. It runs to its end and holds its permit until then, even if the request is cancelled.
+async fn run_with_permit<T: Send + 'static>(
+    semaphore: &Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let permit = acquire(semaphore).await?;
+    let task = spawn_blocking(move || {
+        let done = work();
+        drop(permit);
+        done
+    });
+    // The only error is a panic, which is logged.
+    task.await.map_err(|_| ApiError::Internal)
+}
+
+async fn acquire(semaphore: &Arc<Semaphore>) -> Result<ApiPermit, ApiError> {
+    match timeout(QUEUE_TIMEOUT, Arc::clone(semaphore).acquire_owned()).await {
+        Ok(Ok(permit)) => Ok(permit),
+        Ok(Err(_)) | Err(_) => Err(ApiError::Busy("too many concurrent expensive requests; retry shortly")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::http::admin::auth::Role;
+
+    fn viewer(name: &str) -> Caller {
+        Caller { name: name.into(), role: Role::Viewer }
+    }
+
+    #[tokio::test]
+    async fn writes_do_not_wait_for_reads() {
+        let limits = Arc::new(ApiLimits::default());
+        let (release, ends): (Vec<_>, Vec<_>) = (0..4).map(|_| mpsc::channel::<()>()).unzip();
+        let (begins, begun) = mpsc::channel();
+        // Two of each caller: more than there are permits, and more than each caller may have.
+        let reads: Vec<_> = ends.into_iter().zip(["ann", "ann", "bob", "bob"]).collect();
+        for (end, name) in reads {
+            let (limits, begins) = (Arc::clone(&limits), begins.clone());
+            tokio::spawn(async move {
+                let work = move || {
+                    begins.send(name).expect("received");
+                    end.recv()
+                };
+                limits.load(Lane::Read(&viewer(name)), work).await
+            });
+        }
+        let mut first = Vec::new();
+        while first.len() < 2 {
+            tokio::task::yield_now().await;
+            first.extend(begun.try_recv());
+        }
+        first.sort_unstable();
+        assert_eq!(first, ["ann", "bob"], "each caller has one permit");
+        let bodies =
+            (0..MAX_LARGE_BODIES[0]).map(|_| Arc::clone(&limits.large_bodies.read).try_acquire_owned());
+        let _held: Vec<ApiPermit> = bodies.map(|permit| permit.expect("free")).collect();
+        assert!(limits.large_body(Lane::Write).await.is_ok());
+        assert_eq!(limits.load(Lane::Write, || 7).await.ok(), Some(7));
+        assert!(begun.try_recv().is_err(), "the other loads still wait");
+        drop(release);
+        while first.len() < 4 {
+            tokio::task::yield_now().await;
+            first.extend(begun.try_recv());
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `/lists`: the allow and deny lists.
+
+use std::sync::Arc;
+
+use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    error::ApiError,
+    extract::{Integer, JsonBody, PathParam, Reason, expires_at, now_ms},
+    response::{self, ApiResult},
+    state::Api,
+    timeouts,
+};
+use crate::{
+    control::{List, ListEntry, Pair, check_entry},
+    http::admin::auth::Caller,
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AddEntryRequest {
+    list: List,
+    domain: String,
+    descriptor: Vec<Pair>,
+    reason: Reason,
+    expires_in_s: Option<Integer>,
+}
+
+/// Returns the entries of both lists.
+pub(super) async fn list(State(api): State<Arc<Api>>) -> ApiResult {
+    let runtime = timeouts::read(api.parts.control.runtime()).await?;
+    response::json(&json!({ "generation": runtime.generation, "entries": runtime.entries }))
+}
+
+/// Adds an entry.
+pub(super) async fn add(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    JsonBody(request, _permit): JsonBody<AddEntryRequest>,
+) -> ApiResult {
+    let created_at_ms = now_ms();
+    let entry = ListEntry {
+        id: format!("{:016x}", fastrand::u64(..)),
+        list: request.list,
+        domain: request.domain,
+        descriptor: request.descriptor,
+        reason: request.reason.0,
+        author: caller.name.to_string(),
+        created_at_ms,
+        expires_at_ms: expires_at(created_at_ms, request.expires_in_s)?,
+    };
+    check_entry(&entry).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    timeouts::write(api.parts.control.put_entry(entry.clone())).await?;
+    response::created(&entry)
+}
+
+/// Removes an entry.
+pub(super) async fn remove(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    PathParam(id): PathParam<String>,
+) -> ApiResult {
+    match timeouts::write(api.parts.control.remove_entry(&id, &caller.name)).await? {
+        true => Ok(StatusCode::NO_CONTENT.into_response()),
+        false => Err(ApiError::NotFound("no list entry has this id".to_owned())),
+    }
+}

@@ -1,0 +1,120 @@
+//! `GET /rules`: the active rules and their hit counts on this instance.
+
+use std::sync::Arc;
+
+use axum::{Extension, extract::State};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{
+    extract::{QueryParams, page_size},
+    limits::Lane,
+    response::{self, ApiResult},
+    state::Api,
+};
+use crate::{
+    http::admin::auth::Caller,
+    limiter::{
+        explain::limit_text,
+        metrics::{self, RuleTotal, RuleTotals},
+    },
+    rules::{Domain, Limit, Overrides, Rule, Rules, SwitchMode},
+};
+
+const DEFAULT_RULES: usize = 1_000;
+const MAX_RULES: usize = 10_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RulesQuery {
+    domain: Option<String>,
+    limit: Option<usize>,
+}
+
+/// One active rule.
+#[derive(Debug, Serialize)]
+struct RuleView {
+    domain: String,
+    rule: String,
+    name: String,
+    limit: String,
+    requests_per_unit: Option<u32>,
+    unit: Option<&'static str>,
+    unit_multiplier: Option<u32>,
+    algorithm: Option<&'static str>,
+    shadow_mode: bool,
+    quota_mode: bool,
+    switch: Option<SwitchMode>,
+    file: String,
+    line: usize,
+    hits: u64,
+    within: u64,
+    near: u64,
+    over: u64,
+    shadow: u64,
+    degraded: u64,
+}
+
+/// Lists the active rules, sorted by domain and path.
+pub(super) async fn list(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    QueryParams(query): QueryParams<RulesQuery>,
+) -> ApiResult {
+    let limit = page_size(query.limit, DEFAULT_RULES, MAX_RULES)?;
+    let permit = api.limits.large_response().await?;
+    let (rules, overrides) = (api.parts.rules.load(), api.parts.rules.overrides());
+    let text = api.limits.scan(Lane::Read(&caller), move || {
+        let views = rules.map(|rules| views(&rules, &overrides, query.domain.as_deref(), limit));
+        let (rules, is_truncated) = views.unwrap_or_default();
+        response::to_vec(&json!({ "rules": rules, "is_truncated": is_truncated }))
+    });
+    Ok(response::large(text.await??, permit))
+}
+
+/// The first `max` rules by domain and path, and whether there are more.
+fn views(rules: &Rules, overrides: &Overrides, domain: Option<&str>, max: usize) -> (Vec<RuleView>, bool) {
+    let domains = rules.domains().filter(|found| domain.is_none_or(|name| *found.name == *name));
+    let mut found: Vec<(&Domain, String, &Rule)> = domains
+        .flat_map(|domain| domain.root.rules().map(move |rule| (domain, rule.path(), &**rule)))
+        .collect();
+    found.sort_by(|(a, path_of_a, _), (b, path_of_b, _)| (&a.name, path_of_a).cmp(&(&b.name, path_of_b)));
+    let is_truncated = found.len() > max;
+    let totals = metrics::rule_totals();
+    let views = found.into_iter().take(max).map(|rule| view(rule, overrides, &totals)).collect();
+    (views, is_truncated)
+}
+
+fn view(
+    (domain, path, rule): (&Domain, String, &Rule),
+    overrides: &Overrides,
+    totals: &RuleTotals,
+) -> RuleView {
+    let (file, line) = &rule.origin;
+    let quota = match rule.limit {
+        Limit::Unlimited => None,
+        Limit::Quota { quota, .. } => Some(quota),
+    };
+    let RuleTotal { hits, within, near, over, shadow, degraded } = totals.of(&domain.name, &path);
+    RuleView {
+        name: rule.name.to_string(),
+        limit: limit_text(domain, rule),
+        requests_per_unit: quota.map(|quota| quota.limit),
+        unit: quota.map(|quota| quota.window.unit().name()),
+        unit_multiplier: quota.map(|quota| quota.window.multiplier().get()),
+        algorithm: rule.algorithm().map(|algorithm| algorithm.name()),
+        shadow_mode: rule.shadow_mode,
+        quota_mode: rule.quota_mode,
+        switch: overrides.mode_of(&domain.name, &path),
+        file: file.to_string(),
+        line: *line,
+        hits,
+        within,
+        near,
+        over,
+        shadow,
+        degraded,
+        domain: domain.name.to_string(),
+        rule: path,
+    }
+}

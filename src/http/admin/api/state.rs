@@ -1,0 +1,72 @@
+//! State of the API.
+
+use std::{path::PathBuf, sync::Arc};
+
+use super::{error::ApiError, limits::ApiLimits};
+use crate::{
+    config::Options,
+    control::{Control, ControlError, RulesStatus},
+    limiter::ActiveRules,
+    limiter::{Counters, Replicas},
+    readiness::Readiness,
+    store::MemoryStore,
+};
+
+/// Dependencies of the API.
+#[derive(Debug)]
+pub struct ApiParts {
+    /// Stored versions, lists, switches and the audit log.
+    pub control: Control,
+    /// Source and version of the active rules.
+    pub status: RulesStatus,
+    /// Active rules and overrides.
+    pub rules: Arc<ActiveRules>,
+    /// Options for loading rules.
+    pub options: Options,
+    /// Directory of rules that have no versions.
+    pub directory: PathBuf,
+    /// Phase of the process.
+    pub readiness: Readiness,
+    /// Counters, on the runtime that serves the API.
+    pub counters: Counters,
+    /// Description of the counters' store.
+    pub store: StoreFacts,
+}
+
+/// Description of the counters' store.
+#[derive(Clone, Debug)]
+pub struct StoreFacts {
+    /// `memory` or `redis`.
+    pub kind: &'static str,
+    /// Its address, without secrets.
+    pub address: String,
+    /// The counters of this process.
+    pub memory: MemoryStore,
+    /// The number of instances that share the limits, where there can be more than one.
+    pub replicas: Option<Replicas>,
+}
+
+/// Dependencies of the API, and its own state.
+#[derive(Debug)]
+pub(super) struct Api {
+    pub(super) parts: ApiParts,
+    pub(super) limits: ApiLimits,
+    pub(super) started_at_ms: u64,
+    /// Whether callers need a token.
+    pub(super) is_token_required: bool,
+}
+
+impl Api {
+    /// Whether the rules have versions, which are made through this API.
+    pub(super) fn is_editable(&self) -> bool {
+        self.parts.status.now().source.has_versions()
+    }
+
+    /// Returns an error if the rules can't be edited.
+    pub(super) fn require_editable(&self) -> Result<(), ApiError> {
+        match self.is_editable() {
+            true => Ok(()),
+            false => Err(ControlError::ReadOnly.into()),
+        }
+    }
+}

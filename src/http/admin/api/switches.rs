@@ -1,0 +1,91 @@
+//! `/switches`: single rules that are turned off or put in shadow mode.
+
+use std::sync::Arc;
+
+use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    error::ApiError,
+    extract::{Integer, JsonBody, QueryParams, Reason, expires_at, now_ms},
+    limits::Lane,
+    response::{self, ApiResult},
+    state::Api,
+    timeouts,
+};
+use crate::{
+    control::{Switch, SwitchMode, check_switch},
+    http::admin::auth::Caller,
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SetSwitchRequest {
+    domain: String,
+    rule: String,
+    mode: SwitchMode,
+    reason: Reason,
+    expires_in_s: Option<Integer>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SwitchQuery {
+    domain: String,
+    rule: String,
+}
+
+/// Returns every switch that is set.
+pub(super) async fn list(State(api): State<Arc<Api>>) -> ApiResult {
+    let runtime = timeouts::read(api.parts.control.runtime()).await?;
+    response::json(&json!({ "generation": runtime.generation, "switches": runtime.switches }))
+}
+
+/// Sets the switch of a rule.
+pub(super) async fn set(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    JsonBody(request, _permit): JsonBody<SetSwitchRequest>,
+) -> ApiResult {
+    let created_at_ms = now_ms();
+    let switch = Switch {
+        domain: request.domain,
+        rule: request.rule,
+        mode: request.mode,
+        reason: request.reason.0,
+        author: caller.name.to_string(),
+        created_at_ms,
+        expires_at_ms: expires_at(created_at_ms, request.expires_in_s)?,
+    };
+    check_switch(&switch).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    if !has_rule(&api, &switch.domain, &switch.rule).await? {
+        return Err(ApiError::NotFound("no active rule of this domain has this path".to_owned()));
+    }
+    timeouts::write(api.parts.control.put_switch(switch.clone())).await?;
+    response::json(&switch)
+}
+
+/// Removes the switch of a rule.
+pub(super) async fn remove(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    QueryParams(query): QueryParams<SwitchQuery>,
+) -> ApiResult {
+    let removed = api.parts.control.remove_switch(&query.domain, &query.rule, &caller.name);
+    match timeouts::write(removed).await? {
+        true => Ok(StatusCode::NO_CONTENT.into_response()),
+        false => Err(ApiError::NotFound("the rule has no switch".to_owned())),
+    }
+}
+
+/// Whether an active rule has that path.
+async fn has_rule(api: &Api, domain: &str, path: &str) -> Result<bool, ApiError> {
+    let (rules, domain, path) = (api.parts.rules.load(), domain.to_owned(), path.to_owned());
+    // There may be many.
+    let found = api.limits.scan(Lane::Write, move || {
+        let rules = rules?;
+        rules.domain(&domain)?.root.rules().find(|rule| rule.path() == path).map(drop)
+    });
+    Ok(found.await?.is_some())
+}

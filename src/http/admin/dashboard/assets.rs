@@ -1,0 +1,112 @@
+//! Files of the dashboard. A file that is not listed here is not served; a test compares the list with the folder.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// A file of the dashboard.
+#[derive(Debug)]
+pub(super) struct Asset {
+    /// Path below `/assets/`.
+    pub(super) name: &'static str,
+    pub(super) text: &'static str,
+}
+
+impl Asset {
+    /// Value of the `ETag` header.
+    pub(super) fn etag(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        self.text.hash(&mut hasher);
+        format!("\"{:016x}\"", hasher.finish())
+    }
+
+    /// Value of the `Content-Type` header, by the file extension.
+    pub(super) fn content_type(&self) -> &'static str {
+        match self.name.rsplit('.').next() {
+            Some("html") => "text/html; charset=utf-8",
+            Some("css") => "text/css; charset=utf-8",
+            Some("js") => "text/javascript; charset=utf-8",
+            Some("svg") => "image/svg+xml",
+            _ => "text/plain; charset=utf-8",
+        }
+    }
+}
+
+macro_rules! assets {
+    ($($name:literal),* $(,)?) => { [$(Asset { name: $name, text: include_str!($name) }),*] };
+}
+
+/// The document.
+pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
+
+/// Every other file.
+pub(super) static ASSETS: [Asset; 70] = assets![
+    "icon.svg",
+    "css/base.css",
+    "css/chart.css",
+    "css/editor.css",
+    "css/layout.css",
+    "css/parts.css",
+    "css/table.css",
+    "css/tokens.css",
+    "js/api.js",
+    "js/author.js",
+    "js/cell.js",
+    "js/changed_lines.js",
+    "js/chart.js",
+    "js/code.js",
+    "js/controls.js",
+    "js/counts.js",
+    "js/descriptor.js",
+    "js/dialog.js",
+    "js/diff_view.js",
+    "js/dom.js",
+    "js/draft.js",
+    "js/early.js",
+    "js/figures.js",
+    "js/format.js",
+    "js/frame.js",
+    "js/ink.js",
+    "js/locate.js",
+    "js/main.js",
+    "js/merge.js",
+    "js/messages.js",
+    "js/places.js",
+    "js/poll.js",
+    "js/routes.js",
+    "js/rule_rates.js",
+    "js/scale.js",
+    "js/session.js",
+    "js/table.js",
+    "js/theme.js",
+    "js/time.js",
+    "js/token.js",
+    "js/validator.js",
+    "js/views/apply_bar.js",
+    "js/views/apply_dialog.js",
+    "js/views/audit.js",
+    "js/views/busiest.js",
+    "js/views/editor.js",
+    "js/views/editor_files.js",
+    "js/views/enforced.js",
+    "js/views/force.js",
+    "js/views/instances.js",
+    "js/views/list_dialog.js",
+    "js/views/lists.js",
+    "js/views/look_for.js",
+    "js/views/loudest.js",
+    "js/views/name_dialog.js",
+    "js/views/newer.js",
+    "js/views/overview.js",
+    "js/views/problems.js",
+    "js/views/rebase.js",
+    "js/views/rule_cells.js",
+    "js/views/rules.js",
+    "js/views/sign_in.js",
+    "js/views/source_notice.js",
+    "js/views/switch_dialog.js",
+    "js/views/talker_table.js",
+    "js/views/talkers.js",
+    "js/views/tried.js",
+    "js/views/try.js",
+    "js/views/version_dialogs.js",
+    "js/views/versions.js",
+];

@@ -1,0 +1,63 @@
+//! Dashboard for viewing and changing rules: static files embedded in the binary. They contain no data; the page requests
+//! it from the API with the operator's token.
+//!
+//! ```text
+//! index.html ──> css/: tokens, then one file for each kind of component
+//!            └─> js/main.js ──> routes ──> views/ ──> poll, api ──> /api/v1
+//! ```
+
+mod assets;
+
+use axum::{
+    Router,
+    extract::Path,
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+
+use self::assets::{ASSETS, Asset, PAGE};
+
+/// Content security policy: scripts, styles and requests of the same origin only; no text is parsed as markup or script.
+const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+                      object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// Headers of every file.
+const HEADERS: [(HeaderName, HeaderValue); 6] = [
+    (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    // Isolates the page and its files from other pages in the browser.
+    (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
+];
+
+/// The document at `/` and the other files below `/assets/`. They contain no secrets and need no token.
+pub(super) fn router() -> Router {
+    Router::new()
+        .route("/", get(async |headers: HeaderMap| respond(Some(&PAGE), &headers)))
+        .route("/assets/{*name}", get(show))
+}
+
+async fn show(Path(name): Path<String>, headers: HeaderMap) -> Response {
+    respond(ASSETS.iter().find(|asset| asset.name == name), &headers)
+}
+
+/// The file, or 304 if the browser has it in its cache.
+fn respond(asset: Option<&Asset>, request: &HeaderMap) -> Response {
+    let Some(asset) = asset else { return StatusCode::NOT_FOUND.into_response() };
+    let etag = asset.etag();
+    let is_cached = request.get(header::IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes() == etag.as_bytes());
+    // The browser revalidates each time, as it must not mix files of two releases.
+    let caching = [(header::ETAG, etag), (header::CACHE_CONTROL, "no-cache".to_owned())];
+    match is_cached {
+        true => (StatusCode::NOT_MODIFIED, HEADERS, caching).into_response(),
+        false => {
+            (HEADERS, caching, [(header::CONTENT_TYPE, asset.content_type())], asset.text).into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,14 @@
+//! Admin port: the API, the dashboard, metrics and listings, for operators only.
+
+mod api;
+mod auth;
+mod dashboard;
+mod pprof_notice;
+mod rlconfig;
+mod router;
+
+pub use self::{
+    api::{ApiParts, StoreFacts},
+    auth::{TokenError, Tokens},
+    router::{AdminParts, router},
+};

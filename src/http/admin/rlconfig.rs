@@ -1,0 +1,163 @@
+//! `/rlconfig`: the active rules as text, in the format of envoyproxy/ratelimit.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use crate::{
+    SyncMode,
+    algorithm::{Algorithm, Charging, Policy},
+    http::cached_page::CachedPage,
+    limiter::ActiveRules,
+    rules::{Domain, Limit, Rule, Rules},
+};
+
+/// Page of the active rules; empty without rules.
+pub(super) fn page(rules: Arc<ActiveRules>) -> CachedPage {
+    CachedPage::new(move || rules.load().map(|rules| list(&rules)).unwrap_or_default())
+}
+
+/// One line for each limit, sorted. Options that envoyproxy/ratelimit lacks are at the end of the line.
+fn list(rules: &Rules) -> String {
+    let domains = rules.domains();
+    let mut lines: Vec<String> =
+        domains.flat_map(|domain| domain.root.rules().map(|rule| line(domain, rule))).collect();
+    lines.sort_unstable();
+    lines.concat()
+}
+
+fn line(domain: &Domain, rule: &Rule) -> String {
+    let (limit, unit) = match &rule.limit {
+        Limit::Unlimited => (0, "UNKNOWN".to_owned()),
+        Limit::Quota { quota, policy: Policy::Concurrency(_) } => (quota.limit, "UNKNOWN".to_owned()),
+        Limit::Quota { quota, .. } => (quota.limit, quota.window.unit().name().to_ascii_uppercase()),
+    };
+    let mut line = format!(
+        "{}.{}: unit={unit} requests_per_unit={limit}, shadow_mode: {}, quota_mode: {}",
+        domain.name,
+        rule.path(),
+        rule.shadow_mode,
+        rule.quota_mode,
+    );
+    if let Limit::Quota { quota, policy } = &rule.limit {
+        // Writing to a string cannot fail.
+        if policy.algorithm() != Algorithm::default() {
+            let _ = write!(line, ", algorithm: {}", policy.algorithm().name());
+        }
+        match policy {
+            Policy::Concurrency(permits) => {
+                let _ = write!(line, ", lease_ttl: {:?}", permits.lease_ttl());
+            }
+            _ if quota.window.multiplier().get() != 1 => {
+                let _ = write!(line, ", window: {}s", quota.window.seconds());
+            }
+            _ => {}
+        }
+        if !policy.min_interval().is_zero() {
+            let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
+        }
+        let sync = domain.sync_of(rule);
+        if sync != SyncMode::default() {
+            let _ = write!(line, ", sync: {}", sync.name());
+        }
+        if let Some(policy) = rule.on_store_error {
+            let _ = write!(line, ", on_store_error: {}", policy.name());
+        }
+        if domain.charging == Charging::AllOrNone {
+            line.push_str(", atomic: true");
+        }
+        if !domain.hash_tag.is_empty() {
+            let _ = write!(line, ", hash_tag: [{}]", domain.hash_tag.join(", "));
+        }
+    }
+    line.push('\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        algorithm::Parameters,
+        quota::{Quota, Unit, Window},
+        rules::{Derived, DomainIndex, Level, Matcher, Node, Segment, Value},
+    };
+
+    fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
+        let quota = Quota { limit, window: Window::new(unit, multiplier).expect("in range") };
+        let parameters = Parameters { min_interval: Duration::from_millis(50), ..Parameters::default() };
+        Limit::Quota { quota, policy: Policy::new(algorithm, quota, &parameters).expect("fills in time") }
+    }
+
+    fn insert(level: &mut Level, key: &str, limit: Limit, sync: SyncMode, shadow_mode: bool) {
+        let segment =
+            Segment { key: key.into(), stated: key.into(), value: Value::Open, value_to_metric: false };
+        let rule = Rule {
+            limit,
+            sync,
+            on_store_error: None,
+            name: "".into(),
+            replaces: Box::default(),
+            shadow_mode,
+            quota_mode: false,
+            detailed_metric: false,
+            metadata: None,
+            segments: [segment].into(),
+            origin: ("file.yaml".into(), 1),
+            derived: Derived::default(),
+        };
+        let node = Node { rule: Some(Arc::new(rule)), children: Level::default() };
+        level.insert(&Matcher::Stated { key, value: "" }, node).expect("distinct");
+    }
+
+    fn domain(name: &str, root: Level, charging: Charging, hash_tag: &[&str]) -> Domain {
+        Domain {
+            name: name.into(),
+            root,
+            default_algorithm: Algorithm::default(),
+            default_on_store_error: None,
+            charging,
+            hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
+            index: DomainIndex::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn every_limit_has_a_line_and_the_lines_are_sorted() {
+        let mut root = Level::default();
+        insert(&mut root, "user", limit(Algorithm::FixedWindow, 20, Unit::Minute, 1), SyncMode::Leased, true);
+        insert(&mut root, "free", Limit::Unlimited, SyncMode::Strict, false);
+        insert(
+            &mut root,
+            "path",
+            limit(Algorithm::TokenBucket, 5, Unit::Second, 30),
+            SyncMode::Leased,
+            false,
+        );
+        let web = domain("web", root, Charging::default(), &[]);
+        let mut root = Level::default();
+        insert(&mut root, "free", Limit::Unlimited, SyncMode::Strict, false);
+        insert(&mut root, "slot", limit(Algorithm::Concurrency, 5, Unit::Minute, 2), SyncMode::Strict, false);
+        insert(
+            &mut root,
+            "user",
+            limit(Algorithm::SlidingWindowLog, 5, Unit::Minute, 2),
+            SyncMode::Strict,
+            false,
+        );
+        let api = domain("api", root, Charging::AllOrNone, &["user", "slot"]);
+        let rules = Arc::new(ActiveRules::default());
+        let page = page(Arc::clone(&rules));
+        assert_eq!(page.get().await.expect("a page"), "");
+        rules.replace(Arc::new(Rules::new([web, api])));
+        let expected = "\
+api.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
+api.slot: unit=UNKNOWN requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: concurrency, lease_ttl: 60s, atomic: true, hash_tag: [user, slot]
+api.user: unit=MINUTE requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: sliding_window_log, window: 120s, min_interval: 50ms, atomic: true, hash_tag: [user, slot]
+web.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
+web.path: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: token_bucket, window: 30s, sync: leased
+web.user: unit=MINUTE requests_per_unit=20, shadow_mode: true, quota_mode: false, sync: leased
+";
+        assert_eq!(page.get().await.expect("a page"), expected);
+    }
+}

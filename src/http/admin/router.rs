@@ -1,0 +1,57 @@
+//! Routes of the admin port.
+
+use std::sync::Arc;
+
+use axum::{Router, http::StatusCode, middleware::from_fn_with_state, routing::get};
+
+use super::{
+    api::{self, ApiParts},
+    auth::{Authenticator, Tokens, authenticate},
+    dashboard, pprof_notice, rlconfig,
+};
+use crate::{
+    http::{
+        cached_page::{CachedPage, plain_text},
+        public,
+    },
+    legacy_stats,
+    metrics::Exporter,
+};
+
+/// Dependencies of the admin port.
+#[derive(Debug)]
+pub struct AdminParts {
+    /// Dependencies of the API.
+    pub api: ApiParts,
+    /// Exporter of `/metrics` and `/stats`; `None` leaves them empty.
+    pub exporter: Option<Exporter>,
+    /// Tokens that requests must present, if any.
+    pub tokens: Option<Tokens>,
+    /// Whether the port requires client certificates.
+    pub requires_client_certificate: bool,
+}
+
+/// Routes of the admin port. Every path, unknown ones included, requires a token if there are any, except the OpenAPI
+/// document, which is the same for every instance, and the dashboard's files, which contain no data.
+pub fn router(parts: AdminParts) -> Router {
+    let AdminParts { api: parts, exporter, tokens, requires_client_certificate } = parts;
+    let auth = Authenticator { tokens, requires_client_certificate };
+    let (rules, readiness) = (Arc::clone(&parts.rules), parts.readiness.clone());
+    let is_counting = exporter.is_some();
+    let stats = CachedPage::new(move || if is_counting { legacy_stats::text() } else { String::new() });
+    // Scrapers of `/metrics` may use any host name, so that path has no origin check.
+    let [rlconfig, stats] = [rlconfig::page(rules), stats].map(|page| {
+        get(plain_text).with_state(page).layer(from_fn_with_state(auth.clone(), api::refuse_other_origins))
+    });
+    let guarded = Router::new()
+        .route("/rlconfig", rlconfig)
+        .route("/stats", stats)
+        .route("/metrics", public::metrics_route(exporter))
+        .route("/healthcheck", public::health_route(readiness))
+        .nest("/api/v1", api::routes(parts, auth.clone()))
+        .merge(pprof_notice::router())
+        .fallback(StatusCode::NOT_FOUND)
+        .layer(from_fn_with_state(auth, authenticate));
+    let open = Router::new().route("/api/v1/openapi.json", get(api::openapi));
+    open.merge(dashboard::router()).merge(guarded)
+}

@@ -1,0 +1,235 @@
+//! HTTP/1 server of one port.
+
+use std::{
+    convert::Infallible,
+    future::pending,
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderValue, StatusCode, header::CONNECTION},
+    response::{IntoResponse as _, Response},
+};
+use hyper::{Request, body::Incoming, server::conn::http1};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    select,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::codegen::Service as _;
+
+use super::write_deadline::WriteDeadline;
+use crate::{
+    net::{accept_limit::AcceptLimit, bind, stall_timeout::StallTimeout, tls::Tls},
+    panics::{CatchUnwind, Panicked},
+    settings::Port,
+};
+
+/// Maximum bytes of a request's head and of a buffered part of its body.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Limits of a port's connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Maximum number of open connections; further ones are closed.
+    connections: usize,
+    /// Timeout of the TLS handshake, and of the first request's head.
+    handshake: Duration,
+    /// Timeout between a response and the head of the next request.
+    idle: Duration,
+    /// Maximum age: after it a connection accepts no more requests, so that clients whose certificate is no longer accepted
+    /// are disconnected.
+    max_age: Duration,
+    /// Timeout for receiving a request's body and sending the response.
+    request: Duration,
+    /// Timeout of a write to a client that does not read.
+    stall: Duration,
+}
+
+impl Limits {
+    /// The default limits, with this handshake timeout.
+    pub(crate) const fn new(handshake: Duration) -> Self {
+        Self {
+            connections: 1024,
+            handshake,
+            idle: Duration::from_secs(75),
+            max_age: Duration::from_secs(3600),
+            request: Duration::from_secs(30),
+            stall: Duration::from_secs(20),
+        }
+    }
+}
+
+/// A listening port.
+#[derive(Debug)]
+pub(crate) struct HttpPort {
+    port: Port,
+    listener: TcpListener,
+    tls: Option<Tls>,
+    limits: Limits,
+}
+
+impl HttpPort {
+    /// Binds the port. Clients that connect before it is served wait in the backlog.
+    pub(crate) async fn bind(
+        port: Port,
+        address: SocketAddr,
+        tls: Option<Tls>,
+        limits: Limits,
+    ) -> io::Result<Self> {
+        let listener = bind::listen(address).await?;
+        Ok(Self { port, listener, tls, limits })
+    }
+
+    /// The bound address, with the port that the system chose for port 0.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` is cancelled, then completes the requests in flight. Dropping the future aborts them.
+    pub(crate) async fn serve(self, router: Router, stop: CancellationToken) {
+        let mut http1 = http1::Builder::new();
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.idle.max(self.limits.handshake))
+            .max_buf_size(BUFFER_BYTES);
+        let (tls, limits) = (self.tls, self.limits);
+        let connections = Arc::new(ConnectionHandler { http1, router, tls, limits, stop: stop.clone() });
+        let mut accept_limit = AcceptLimit::new(self.port, limits.connections);
+        let mut open = JoinSet::new();
+        loop {
+            let accepted = select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(_) = open.join_next() => continue,
+                accepted = self.listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) if accept_limit.admits(open.len()) => {
+                    open.spawn(CatchUnwind::new(Arc::clone(&connections).serve(stream)));
+                }
+                Ok(_) => {}
+                Err(error) => accept_limit.accept_failed(&error).await,
+            }
+        }
+        drop(self.listener);
+        while open.join_next().await.is_some() {}
+    }
+}
+
+/// Serves the connections of a port.
+struct ConnectionHandler {
+    http1: http1::Builder,
+    router: Router,
+    tls: Option<Tls>,
+    limits: Limits,
+    stop: CancellationToken,
+}
+
+impl ConnectionHandler {
+    async fn serve(self: Arc<Self>, stream: TcpStream) {
+        // A broken socket fails again on the first write.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else { return self.serve_http(stream).await };
+        let accepted = select! {
+            accepted = tls.accept(stream, self.limits.handshake) => accepted,
+            () = self.stop.cancelled() => None,
+        };
+        if let Some(stream) = accepted {
+            Box::pin(self.serve_http(stream)).await;
+        }
+    }
+
+    async fn serve_http<I: AsyncRead + AsyncWrite + Unpin>(&self, io: I) {
+        let first_request = CancellationToken::new();
+        let requests = RequestService {
+            router: self.router.clone(),
+            timeout: self.limits.request,
+            first_request: first_request.clone(),
+        };
+        let io = TokioIo::new(StallTimeout::new(io, self.limits.stall));
+        let mut connection = pin!(self.http1.serve_connection(io, requests));
+        let ended = select! {
+            biased;
+            ended = connection.as_mut() => ended,
+            () = self.no_first_request(first_request) => return,
+            () = self.no_more_requests() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "connection failed");
+        }
+    }
+
+    /// Completes if the first request does not arrive in time.
+    async fn no_first_request(&self, first_request: CancellationToken) {
+        if timeout(self.limits.handshake, first_request.cancelled()).await.is_ok() {
+            pending::<()>().await;
+        }
+    }
+
+    /// Completes when the connection should accept no more requests.
+    async fn no_more_requests(&self) {
+        select! {
+            () = self.stop.cancelled() => {}
+            () = sleep(self.limits.max_age) => {}
+        }
+    }
+}
+
+/// Serves the requests of a connection.
+struct RequestService {
+    /// Cancelled by the first request.
+    first_request: CancellationToken,
+    router: Router,
+    /// Timeout of each request.
+    timeout: Duration,
+}
+
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+impl hyper::service::Service<Request<Incoming>> for RequestService {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = ResponseFuture;
+
+    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
+        self.first_request.cancel();
+        let (response, limit) = (self.router.clone().call(request.map(Body::new)), self.timeout);
+        let deadline = Instant::now().checked_add(limit);
+        Box::pin(async move {
+            let response = match timeout(limit, CatchUnwind::new(response)).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(Panicked)) => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
+                Err(_) => Ok(request_timeout()),
+            };
+            match deadline {
+                Some(deadline) => response
+                    .map(|response| response.map(|body| Body::new(WriteDeadline::new(body, deadline)))),
+                None => response,
+            }
+        })
+    }
+}
+
+/// Response to a late request. It closes the connection, as the rest of the body is not read.
+fn request_timeout() -> Response {
+    let mut response = StatusCode::REQUEST_TIMEOUT.into_response();
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+#[cfg(test)]
+mod tests;

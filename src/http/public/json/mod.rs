@@ -1,0 +1,123 @@
+//! `/json`: the gRPC call in protobuf's JSON mapping.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Bytes,
+    extract::{State, rejection::BytesRejection},
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+};
+use prost::Message as _;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+use serde_json::json;
+use tonic::{Code, Request, Status};
+
+use crate::{
+    limiter::Places,
+    proto::{
+        FILE_DESCRIPTOR_SET,
+        envoy::service::ratelimit::v3::{
+            RateLimitRequest, RateLimitResponse, rate_limit_response,
+            rate_limit_service_server::RateLimitService,
+        },
+    },
+};
+
+/// The embedded protobuf descriptors are unusable.
+#[derive(Debug, thiserror::Error)]
+#[error("unusable protobuf descriptors: {0}")]
+pub struct DescriptorsBroken(String);
+
+/// State of `/json`.
+#[derive(Debug)]
+pub(super) struct JsonEndpoint<T> {
+    pub(super) rate_limit: T,
+    pub(super) codec: JsonCodec,
+}
+
+/// Converts requests and responses between JSON and protobuf.
+#[derive(Debug)]
+pub(in crate::http) struct JsonCodec {
+    request: MessageDescriptor,
+    response: MessageDescriptor,
+}
+
+impl JsonCodec {
+    pub(in crate::http) fn new() -> Result<Self, DescriptorsBroken> {
+        let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET);
+        let pool = pool.map_err(|error| DescriptorsBroken(error.to_string()))?;
+        let find = |name: &str| {
+            let name = format!("envoy.service.ratelimit.v3.{name}");
+            pool.get_message_by_name(&name).ok_or_else(|| DescriptorsBroken(format!("{name} is missing")))
+        };
+        Ok(Self { request: find("RateLimitRequest")?, response: find("RateLimitResponse")? })
+    }
+
+    /// Decodes a request. Fields may have their JSON or their protobuf names; unknown fields are refused.
+    pub(in crate::http) fn decode(&self, body: &[u8]) -> Result<RateLimitRequest, String> {
+        let mut reader = serde_json::Deserializer::from_slice(body);
+        let message = DynamicMessage::deserialize(self.request.clone(), &mut reader);
+        let message = message.and_then(|message| reader.end().map(|()| message));
+        let message = message.map_err(|error| error.to_string())?;
+        message.transcode_to().map_err(|error| error.to_string())
+    }
+
+    /// Encodes a response without the fields that have their default value.
+    pub(in crate::http) fn encode(&self, response: &RateLimitResponse) -> Result<Vec<u8>, String> {
+        let encoded = response.encode_to_vec();
+        let message = DynamicMessage::decode(self.response.clone(), encoded.as_slice());
+        let message = message.map_err(|error| error.to_string())?;
+        serde_json::to_vec(&message).map_err(|error| error.to_string())
+    }
+}
+
+/// Handles a call. Responds with 200 or 429 and the response message, or with another status and an error.
+pub(super) async fn should_rate_limit<T: RateLimitService>(
+    State(endpoint): State<Arc<JsonEndpoint<T>>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let body = match body {
+        Ok(body) => body,
+        Err(rejection) => return error(rejection.status(), &rejection.body_text()),
+    };
+    let request = match endpoint.codec.decode(&body) {
+        Ok(request) => request,
+        Err(message) => return error(StatusCode::BAD_REQUEST, &message),
+    };
+    let mut answer = match endpoint.rate_limit.should_rate_limit(Request::new(request)).await {
+        Ok(answer) => answer,
+        Err(status) => return error(http_status(&status), status.message()),
+    };
+    let places: Option<Places> = answer.extensions_mut().remove();
+    let response = answer.into_inner();
+    let status = match response.overall_code() {
+        rate_limit_response::Code::Ok => StatusCode::OK,
+        rate_limit_response::Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+        rate_limit_response::Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    match endpoint.codec.encode(&response) {
+        Ok(text) => {
+            // Whether the client reads the response is unknown; an unreleased lease expires by its time to live.
+            places.inspect(Places::handed_over);
+            (status, [(CONTENT_TYPE, "application/json")], text).into_response()
+        }
+        Err(message) => error(StatusCode::INTERNAL_SERVER_ERROR, &message),
+    }
+}
+
+fn http_status(status: &Status) -> StatusCode {
+    match status.code() {
+        Code::InvalidArgument => StatusCode::BAD_REQUEST,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+fn error(status: StatusCode, message: &str) -> Response {
+    let text = json!({ "error": message }).to_string();
+    (status, [(CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! The task that keeps a connection up.
+
+use std::{
+    convert::Infallible,
+    future::pending,
+    time::{Duration, Instant},
+};
+
+use ::redis::{aio::MultiplexedConnection, cmd};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
+
+use super::metrics::{ConnectionGauge, LinkState};
+use super::{connection::State, target::Target};
+
+/// Pause after a first failed attempt to connect.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
+
+/// Longest pause between attempts to connect: the delay with which a recovered server may be noticed.
+const MAX_BACKOFF: Duration = Duration::from_millis(200);
+
+/// Time that a connection has to last before its recovery is logged.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
+
+/// Interval of the probes of an open connection.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Deadline of a probe. It detects a peer that vanished without closing the connection, however few the calls and however
+/// short their deadlines are.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The task behind a connection.
+pub(super) struct Keeper {
+    target: Target,
+    report: watch::Sender<State>,
+    breaks: watch::Receiver<u64>,
+    /// How many connections there were.
+    number: u64,
+    outage: OutageLog,
+    counted: ConnectionGauge,
+}
+
+impl Keeper {
+    pub(super) fn new(target: Target, report: watch::Sender<State>, breaks: watch::Receiver<u64>) -> Self {
+        let counted = ConnectionGauge::connecting();
+        Self { target, report, breaks, number: 0, outage: OutageLog::default(), counted }
+    }
+
+    /// Connects, and connects again whenever the connection is found broken, until nobody holds a handle.
+    pub(super) async fn keep_connected(mut self) {
+        let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
+        loop {
+            match self.target.connect().await {
+                Ok(connection) => {
+                    let begun = Instant::now();
+                    if self.stay(connection).await.is_err() {
+                        return;
+                    }
+                    self.report.send_replace(State::Down("the connection disconnected".into()));
+                    if self.outage.failed() {
+                        tracing::warn!(server = %self.target, "Redis connection fail_batch");
+                    }
+                    // A connection that breaks at once, as to a server that takes no writes, does not reset the backoff.
+                    if begun.elapsed() > MAX_BACKOFF {
+                        backoff.reset();
+                    }
+                }
+                Err(error) => {
+                    if self.outage.failed() {
+                        tracing::warn!(server = %self.target, %error, "Redis connection failed");
+                    }
+                    self.report.send_replace(State::Down(error.to_string()));
+                }
+            }
+            self.counted.set(LinkState::Down);
+            tokio::select! {
+                () = sleep(backoff.pause()) => {}
+                // Ends when no handle is left.
+                () = async { while self.breaks.changed().await.is_ok() {} } => return,
+            }
+        }
+    }
+
+    /// Has the connection used, and those that take its place, until one breaks, or no handle is left, which is the
+    /// error.
+    async fn stay(&mut self, mut connection: MultiplexedConnection) -> Result<(), watch::error::RecvError> {
+        loop {
+            let server = self.target.to_string();
+            self.counted.set(LinkState::Up);
+            let Self { target, report, breaks, number, outage, .. } = &mut *self;
+            *number = number.saturating_add(1);
+            report.send_replace(State::Up(connection.clone(), *number));
+            let settled = async {
+                sleep(SETTLE_TIME).await;
+                if outage.recovered() {
+                    tracing::info!(%server, "Redis connection recovered");
+                }
+                pending::<Infallible>().await
+            };
+            tokio::select! {
+                disconnected = breaks.wait_for(|broken| broken >= number) => return disconnected.map(drop),
+                () = silence(connection.clone()) => return Ok(()),
+                other = target.moved() => connection = other,
+                never = settled => match never {},
+            }
+        }
+    }
+}
+
+/// Ends when the server does not answer on the connection any more.
+async fn silence(mut connection: MultiplexedConnection) {
+    let ping = cmd("PING");
+    loop {
+        sleep(PROBE_INTERVAL).await;
+        // An error that the server answers is a value here, and a sign of life too.
+        if !matches!(timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await, Ok(Ok(_))) {
+            return;
+        }
+    }
+}

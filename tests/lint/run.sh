@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Lints everything but Rust: shell, Lua, JavaScript, Python, Markdown with its links, spelling, and subjects of commits.
+# `tests/run.sh install` installs the tools. All linters run before the first failure is reported.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+bin=target/lint/bin
+failed=()
+
+lint() {
+    local name=$1
+    shift
+    "$@" || failed+=("$name")
+}
+
+# Redis composes the decision script of these parts, in the order that the program names them.
+decision_script() {
+    local parts
+    parts=$(grep -rhoE 'lua/decide/[a-z_]+\.lua"' --include=mod.rs src crates | tr -d '"')
+    [ "$(wc -w <<<"$parts")" = "$(find lua/decide -name '*.lua' | wc -l)" ] || return 1
+    # shellcheck disable=SC2086 # One word a path.
+    cat $parts
+}
+
+lua() {
+    decision_script | luacheck --config tests/lint/luacheckrc --filename lua/decide --quiet - &&
+        luacheck --config tests/lint/luacheckrc --quiet lua/control.lua
+}
+
+mapfile -t scripts < <(git ls-files '*.sh' .ci/run)
+lint shellcheck "$bin/shellcheck" "${scripts[@]}"
+lint luacheck lua
+lint oxlint "$bin/oxlint" --config tests/lint/oxlint.json --deny-warnings --quiet src/http/dashboard
+lint ruff "$bin/ruff" check --quiet --no-cache --config tests/lint/ruff.toml .
+lint rumdl "$bin/rumdl" check --config tests/lint/rumdl.toml --no-cache --quiet .
+lint typos "$bin/typos" --config tests/lint/typos.toml --format brief
+lint commits tests/lint/commits.sh
+
+if [ "${#failed[@]}" -gt 0 ]; then
+    echo "lints failed: ${failed[*]}"
+    exit 1
+fi
