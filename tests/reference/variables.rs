@@ -1,4 +1,4 @@
-//! No variable of the reference is forgotten, nor is what README says of it.
+//! Every variable of the reference is known. `tests/generated_docs.rs` compares its documentation.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,10 +7,7 @@ use std::{
 
 use tollgate::settings::{self, Command, Mapping, reference_variables};
 
-use crate::{
-    readme::{rows, section},
-    support::tollgate::{command, project},
-};
+use crate::support::tollgate::{command, project};
 
 /// The variables and their defaults, as they were found there.
 fn found() -> BTreeMap<String, String> {
@@ -26,8 +23,8 @@ fn every_variable_of_the_reference_is_known_with_its_default() {
     assert_eq!(known.collect::<BTreeMap<_, _>>(), found());
 }
 
-/// Where the help tells of a flag.
-fn told_of<'a>(help: &'a str, flag: &str) -> Option<&'a str> {
+/// The help of a flag.
+fn help_of<'a>(help: &'a str, flag: &str) -> Option<&'a str> {
     let begins = [format!("\n      --{flag} "), format!("\n      --{flag}[")];
     let (_, rest) = begins.iter().find_map(|begin| help.split_once(begin))?;
     rest.split("\n      --").next()
@@ -38,22 +35,22 @@ fn every_flag_of_a_variable_is_one_and_its_help_names_the_variable() {
     let help = String::from_utf8(command().arg("--help").output().expect("it runs").stdout).expect("a text");
     for variable in reference_variables() {
         if let Some(flag) = variable.flag() {
-            let told = told_of(&help, flag).unwrap_or_else(|| panic!("no --{flag}"));
-            let variables = told.split_once("[env: ").expect("its variables").1;
+            let help = help_of(&help, flag).unwrap_or_else(|| panic!("no --{flag}"));
+            let variables = help.split_once("[env: ").expect("its variables").1;
             let variables = variables.split_once(']').expect("an end").0;
             let names: Vec<&str> = variables.split(',').map(str::trim).collect();
             assert!(names.contains(&variable.name), "{}: {names:?}", variable.name);
         }
         if let Mapping::Refused { unless, .. } = variable.mapping {
-            assert!(told_of(&help, unless).is_some(), "no --{unless}");
+            assert!(help_of(&help, unless).is_some(), "no --{unless}");
         }
     }
 }
 
 #[test]
-fn defaults_of_the_reference_start_without_a_word() {
+fn defaults_of_the_reference_start_without_a_notice() {
     let defaults = reference_variables().filter(|variable| !variable.default.is_empty());
-    // Each alone says nothing where it does nothing, and is good for the flag that it sets where it does.
+    // Each alone causes no notice, and is valid for the flag that it sets.
     for variable in defaults {
         let said = [
             ("USE_STATSD".into(), "true".into()),
@@ -69,7 +66,7 @@ fn defaults_of_the_reference_start_without_a_word() {
 }
 
 #[test]
-fn what_has_no_effect_is_told_once_by_its_name() {
+fn a_variable_without_effect_is_reported_once_by_its_name() {
     for variable in reference_variables() {
         let Mapping::NoEffect(reason) = variable.mapping else { continue };
         let other = ["true", "7s", "7"].into_iter().find(|value| variable.is_default(value) == Ok(false));
@@ -145,19 +142,4 @@ fn rules_in_a_file_of_another_name_stop_the_start_and_it_is_named() {
     let text = String::from_utf8(output.stderr).expect("a text");
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("limits: no file here ends in .yaml or .yml"), "{text}");
-}
-
-#[test]
-fn readme_says_what_becomes_of_each() {
-    let text = section("### Its variables");
-    let told = rows(&text).into_iter().filter(|row| row[0].starts_with('`'));
-    let told: Vec<Vec<String>> = told.map(|row| row.into_iter().map(str::to_owned).collect()).collect();
-    let known = reference_variables().map(|known| {
-        let default = match known.default {
-            "" => "none".to_owned(),
-            default => format!("`{default}`"),
-        };
-        vec![format!("`{}`", known.name), default, known.mapping.to_string()]
-    });
-    assert_eq!(told, known.collect::<Vec<_>>());
 }
