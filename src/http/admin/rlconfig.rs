@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use crate::{
     SyncMode,
-    algorithm::{Algorithm, Charging, Policy},
+    algorithm::{Algorithm, Charging},
     http::cached_page::CachedPage,
     limiter::ActiveRules,
     rules::{Domain, Limit, Rule, Rules},
@@ -27,7 +27,9 @@ fn list(rules: &Rules) -> String {
 fn line(domain: &Domain, rule: &Rule) -> String {
     let (limit, unit) = match &rule.limit {
         Limit::Unlimited => (0, "UNKNOWN".to_owned()),
-        Limit::Quota { quota, policy: Policy::Concurrency(_) } => (quota.limit, "UNKNOWN".to_owned()),
+        Limit::Quota { quota, policy } if policy.algorithm().holds_permits() => {
+            (quota.limit, "UNKNOWN".to_owned())
+        }
         Limit::Quota { quota, .. } => (quota.limit, quota.window.unit().name().to_ascii_uppercase()),
     };
     let mut line = format!(
@@ -42,14 +44,14 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if policy.algorithm() != Algorithm::default() {
             let _ = write!(line, ", algorithm: {}", policy.algorithm().name());
         }
-        match policy {
-            Policy::Concurrency(permits) => {
-                let _ = write!(line, ", lease_ttl: {:?}", permits.lease_ttl());
+        match policy.lease_ttl() {
+            Some(lease_ttl) => {
+                let _ = write!(line, ", lease_ttl: {lease_ttl:?}");
             }
-            _ if quota.window.multiplier().get() != 1 => {
+            None if quota.window.multiplier().get() != 1 => {
                 let _ = write!(line, ", window: {}s", quota.window.seconds());
             }
-            _ => {}
+            None => {}
         }
         if !policy.min_interval().is_zero() {
             let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
@@ -78,7 +80,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        algorithm::Parameters,
+        algorithm::{Parameters, Policy},
         quota::{Quota, Unit, Window},
         rules::{Derived, DomainIndex, Level, Matcher, Node, Segment, Value},
     };
