@@ -69,7 +69,7 @@ fn the_references_pauses_are_kept() {
 }
 
 #[test]
-fn ours_say_where_the_control_plane_is() {
+fn flags_configure_the_control_plane() {
     let line = "--rules xds --xds-server https://plane:18001 --xds-ca /ca.pem --xds-server-name other";
     let plane = settings(line, &[]).rules.xds.expect("named");
     assert_eq!(plane.tls.expect("https").server_name.as_deref(), Some("other"));
@@ -81,7 +81,10 @@ fn ours_say_where_the_control_plane_is() {
             "--rules xds --xds-server http://plane:1 --xds-ca /ca",
             "--xds-ca: requires --xds-server with an https:// URL",
         ),
-        ("--rules xds --xds-server https://plane:1 --xds-client-cert /c", "--xds-client-cert: needs"),
+        (
+            "--rules xds --xds-server https://plane:1 --xds-client-cert /c",
+            "--xds-client-cert: requires --xds-client-key",
+        ),
         ("--rules xds --xds-server plane:1", "--xds-server"),
         ("--rules xds --xds-server http://plane:1 --xds-headers secret", "--xds-headers"),
     ] {
@@ -91,11 +94,11 @@ fn ours_say_where_the_control_plane_is() {
 }
 
 #[test]
-fn what_is_meant_for_a_control_plane_has_no_effect_without_one() {
+fn variables_of_a_control_plane_have_no_effect_without_one() {
     let server = ("CONFIG_GRPC_XDS_SERVER_URL", "plane:18000");
     for (line, variables, why) in [
         ("", vec![server], "CONFIG_TYPE is not GRPC_XDS_SOTW"),
-        ("--rules directory", vec![MEANT, server], "--rules says where rules come from"),
+        ("--rules directory", vec![MEANT, server], "--rules selects the source; use the --xds flags"),
     ] {
         let settings = settings(line, &variables);
         assert_eq!((settings.rules.source, settings.rules.xds), (RulesSource::Directory, None));
