@@ -1,4 +1,4 @@
-"""What may go wrong while somebody edits, and the way back."""
+"""Errors and conflicts while editing, and rollback."""
 
 from browser import hold
 from selenium.webdriver.common.keys import Keys
@@ -13,7 +13,7 @@ def edit(browser, rule, words):
 
 
 def invalid(browser, instance):
-    """What is wrong is said with its line, and the line is one press away."""
+    """Each problem is shown with its line, which is one press away."""
     version = instance.get("versions")["current"]
     edit(browser, "plan_bronze", "many")
     problem = browser.sees("plans.yaml:", ".problems li").text
@@ -22,7 +22,7 @@ def invalid(browser, instance):
     assert "many" in text[line - 1], f"{problem}: line {line} is {text[line - 1]!r}"
     assert browser.named("Review and apply…").get_attribute("aria-disabled") == "true"
     browser.press("Review and apply…")
-    browser.sees("problems to be solved first", "#messages")
+    browser.sees("Solve the problems first", "#messages")
     assert not browser.all("dialog[open]")
     browser.press(f"plans.yaml:{line}")
     start = browser.script("return document.activeElement.selectionStart")
@@ -32,13 +32,13 @@ def invalid(browser, instance):
     # What was typed outlives the page; it ends when it is discarded.
     browser.driver.refresh()
     browser.sees("many", ".code .ink")
-    browser.press("Discard edit…")
+    browser.press("Discard edits…")
     browser.press("Discard")
     browser.does_not_see("many", ".code .ink")
 
 
 def stale(browser, instance):
-    """Two operators at once: the second one is told, and loses nothing."""
+    """Two operators at once: the second one is notified, and loses nothing."""
     edit(browser, "plan_silver", "3000")
     browser.sees("valid", ".checked")
     browser.press("Review and apply…")
@@ -58,13 +58,13 @@ def stale(browser, instance):
     browser.sees("3000", "dialog .changes")
     assert browser.field("Comment").get_attribute("value") == "Silver to 3000", "the comment is lost"
     browser.press("Apply")
-    browser.sees("is in force", ".notice")
+    browser.sees("is active on", ".notice")
     assert instance.limit("api", "plan_silver") == 3000
     assert instance.limit("api", "plan_gold") == 30000, "what the other one changed is lost"
 
 
 def conflict(browser, instance):
-    """Two operators on the same line: both texts are there, and nothing is applied before somebody decides."""
+    """Two operators on the same line: both texts are shown, and nothing is applied before the operator decides."""
     edit(browser, "plan_gold", "41000")
     browser.sees("valid", ".checked")
     number = instance.change("plans.yaml", "requests_per_unit: 30000", "requests_per_unit: 42000", "Gold to 42000")
@@ -83,12 +83,12 @@ def conflict(browser, instance):
     browser.press("Review and apply…")
     browser.sees("41000", "dialog .changes")
     browser.press("Apply")
-    browser.sees("is in force", ".notice")
+    browser.sees("is active on", ".notice")
     assert instance.limit("api", "plan_gold") == 41000
 
 
 def forced(browser, instance):
-    """What would deny all traffic of a domain wants to be confirmed by its name."""
+    """Denying all traffic of a domain must be confirmed by its name."""
     before = instance.limit("small", "k")
     browser.open("rules?filter=small")
     browser.press("Edit limit", within=browser.row("small"))
@@ -102,14 +102,14 @@ def forced(browser, instance):
     browser.sees("Confirm above", "dialog")
     browser.picture("forced")
     assert instance.limit("small", "k") == before, "nothing may be applied"
-    browser.fill("To do it all the same, type the domain's name: small", "small")
+    browser.fill("To apply anyway, type the name of the domain: small", "small")
     browser.press("Apply")
-    browser.sees("is in force", ".notice")
+    browser.sees("is active on", ".notice")
     assert instance.limit("small", "k") == 0
 
 
 def unforced(browser, instance):
-    """What stood against an earlier text is neither asked for nor forced for the text that came after it."""
+    """Objections to an earlier text are neither shown nor forced for a later one."""
     edit(browser, "small", "0")
     browser.sees("small", ".checked .badge.warn")
     hold(browser, "POST", "api/v1/validate")
@@ -124,7 +124,7 @@ def unforced(browser, instance):
     sent = browser.until("the apply", lambda: browser.script("return window.held.map((one) => one.body)"))
     assert [one.get("force") for one in sent] == [None], sent
     browser.script("window.held[0].go()")
-    browser.sees("is in force", ".notice")
+    browser.sees("is active on", ".notice")
     assert instance.limit("small", "k") == 6
 
 
@@ -139,7 +139,7 @@ def late(browser, instance):
     browser.until("the apply", lambda: browser.script("return window.held.length"))
     browser.key(Keys.ESCAPE)
     browser.press("Cancel")
-    assert browser.all("dialog[open]"), "the dialog is gone before the answer"
+    assert browser.all("dialog[open]"), "the dialog was closed before the response"
     browser.script("document.querySelector('dialog').close()")
     area = browser.field("Rules in small.yaml")
     browser.type(Keys.END + "# typed since", area)
