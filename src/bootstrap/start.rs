@@ -87,7 +87,7 @@ impl Server {
     /// # Errors
     /// [`StartError`]; components started by then end by themselves.
     pub async fn start(settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
-        let later = BackgroundQueue::default();
+        let background = BackgroundQueue::default();
         let stores = Stores::new(&settings);
         let memory_gauge =
             AbortOnDropHandle::new(tokio::spawn(memory_gauge::report(stores.memory().clone())));
@@ -101,14 +101,14 @@ impl Server {
             Some(_) => Some(AdminStore::open(&stores, &settings)?),
             None => None,
         };
-        let open = move |rules: &Arc<ActiveRules>, later| {
-            let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, later)?;
+        let open = move |rules: &Arc<ActiveRules>, background| {
+            let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
             Ok(RateLimitAdapter {
                 service: Service::new(limiter, answers.clone(), bounds),
                 traces: traces.clone(),
             })
         };
-        let running = start_with(settings, exporter, readiness, later, admin_store, open).await?;
+        let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;
         Ok(Running { memory_gauge: Some(memory_gauge), tracing, ..running })
     }
 }
@@ -119,7 +119,7 @@ pub(super) async fn start_with<T, O>(
     settings: Settings,
     exporter: Option<Exporter>,
     readiness: Readiness,
-    later: BackgroundQueue,
+    background: BackgroundQueue,
     admin_store: Option<AdminStore>,
     open: O,
 ) -> Result<Running, StartError>
@@ -165,7 +165,7 @@ where
         let requires_client_certificate = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
         (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
-    let config = worker_config(&settings, ports.grpc_tls, &readiness, later)?;
+    let config = worker_config(&settings, ports.grpc_tls, &readiness, background)?;
     let (workers, failures) = start_workers(settings.process.workers, config, &rules, open).await?;
     let rule_sources = first_rules
         .follow(&settings.rules, activator, CancelOnPanic(panicked.clone()))

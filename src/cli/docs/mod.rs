@@ -1,8 +1,10 @@
-//! `tollgate docs`: the pages of `docs/reference` that are generated from code.
+//! `tollgate docs`: the pages of `docs/reference` that are generated from code. Each has a file here and a variant of
+//! [`DocsPage`].
 
 mod argument;
 mod cli;
 mod environment;
+mod metrics;
 mod settings;
 
 use std::io::{self, Write};
@@ -24,6 +26,7 @@ fn text(page: DocsPage) -> String {
         DocsPage::Settings => ("settings", settings::page()),
         DocsPage::Environment => ("environment", environment::page()),
         DocsPage::Cli => ("cli", cli::page()),
+        DocsPage::Metrics => ("metrics", metrics::page()),
     };
     format!("<!-- Generated: tollgate docs {name} > docs/reference/{name}.md -->\n\n{body}")
 }
