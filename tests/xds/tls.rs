@@ -45,7 +45,7 @@ fn a_control_plane_that_no_known_authority_vouches_for_gets_nothing_until_the_fi
     let own = good.sign(&["tollgate"]);
     let directory = files(&other, &own);
     let asking = ask(plane.port, directory.path(), &[]);
-    let log = asking.wait_for_log("is away");
+    let log = asking.wait_for_log("control plane unreachable");
     assert!(log.contains("UnknownIssuer"), "{log}");
     assert!(!asking.is_ready() && plane.requests().is_empty());
     write(directory.path(), "ca.crt", &good.pem());
@@ -62,7 +62,7 @@ fn a_control_plane_sees_the_certificate_of_the_moment() {
     plane.push("1", &[config("web", "key", 0)]);
     let directory = files(&servers, &others.sign(&["tollgate"]));
     let asking = ask(plane.port, directory.path(), &[]);
-    asking.wait_for_log("is away");
+    asking.wait_for_log("control plane unreachable");
     assert!(!asking.is_ready() && plane.requests().is_empty());
     put(directory.path(), &servers, &clients.sign(&["tollgate"]));
     asking.tollgate.wait_until_ready();
@@ -96,7 +96,7 @@ fn a_certificate_may_have_another_name_if_that_is_said() {
     plane.push("1", &[config("web", "key", 0)]);
     let directory = files(&authority, &authority.sign(&["tollgate"]));
     let strict = ask(plane.port, directory.path(), &[]);
-    let log = strict.wait_for_log("is away");
+    let log = strict.wait_for_log("control plane unreachable");
     assert!(log.contains("certificate not valid for name \"localhost\""), "{log}");
     let told = ask(plane.port, directory.path(), &["--xds-server-name", "envoy-gateway"]);
     told.tollgate.wait_until_ready();
