@@ -17,7 +17,7 @@ use crate::{
     metrics::{self, Exporter},
     panics,
     settings::{Settings, StoreSettings},
-    statsd::Statsd,
+    statsd::StatsdExporter,
     top,
 };
 
@@ -71,7 +71,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     top::start(settings.top_talkers)?;
     let exporter = metrics::install(settings.process.metric_names)
         .map_err(|error| RunError::Metrics(error.to_string()))?;
-    let statsd = settings.statsd.clone().map(Statsd::start).transpose()?;
+    let statsd = settings.statsd.clone().map(StatsdExporter::start).transpose()?;
     let store = settings.store.clone();
     let workers = settings.process.workers;
     let mut running = select! {
@@ -97,7 +97,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
 }
 
 /// Shuts down in order; the last counts are flushed to StatsD.
-async fn stop(running: Running, statsd: Option<Statsd>) {
+async fn stop(running: Running, statsd: Option<StatsdExporter>) {
     running.stop().await;
     if let Some(statsd) = statsd {
         statsd.stop().await;
