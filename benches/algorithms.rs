@@ -10,12 +10,12 @@ use tollgate::{
     quota::{Quota, Unit, Window},
 };
 
-/// Time between two requests: as many pass as are let go.
+/// Time between two requests: the refill rate equals the request rate.
 const STEP: Duration = Duration::from_micros(60_000_000 / 100);
 
 fn policy(algorithm: Algorithm) -> Policy {
     let quota = Quota { limit: 100, window: Window::of(Unit::Minute) };
-    // Places are given back by time alone here.
+    // Permits are released by expiry only.
     let parameters = Parameters { lease_ttl: Duration::from_secs(60), ..Parameters::default() };
     Policy::new(algorithm, quota, &parameters).expect("valid")
 }

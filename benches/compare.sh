@@ -11,7 +11,7 @@
 # `servers.sh` starts the servers, `measure.sh` measures; `costs.sh`, `latency.sh`, `exactness.sh`, `memory.sh` and
 # `talkers.sh` are the parts; and the .awk files format the tables.
 # `notes.md`, on the rows that miss their targets, becomes part of the results. `capacity.sh` then puts what
-# follows from them into the README.
+# follows from them into docs/guides/capacity.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

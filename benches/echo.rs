@@ -1,6 +1,6 @@
-//! The floor under tollgate: tonic on one thread, which answers every request with the same and decides nothing.
+//! The baseline for tollgate: tonic on one thread with a constant response.
 //!
-//! Built as tollgate is, so that what `benches/compare.sh` finds between the two is the service itself.
+//! Built as tollgate is, so that the difference in `benches/compare.sh` is the service itself.
 
 use std::{env, error::Error};
 

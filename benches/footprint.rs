@@ -1,8 +1,8 @@
-//! What counters of the embedded store take of memory: `cargo run --release --example footprint [SECONDS]`.
+//! Memory of counters in the memory store: `cargo run --release --example footprint [SECONDS]`.
 //!
-//! Weighs a million counters with short and with long names, as the process's resident memory under the allocator
-//! that tollgate runs with, all that belongs to them included; fails where one takes more than 150 bytes. Then lets
-//! a million counters live and end for so many seconds, none of them ever again, and fails unless memory stays flat.
+//! Measures a million counters with short and with long names, as the process's resident memory under tollgate's
+//! allocator, overhead included; fails if one takes more than 150 bytes. Then creates and expires a million counters at a
+//! time for some seconds, each once, and fails unless memory stays flat.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -34,10 +34,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const COUNTERS: u64 = 1_000_000;
 
-/// Bytes that one may take.
+/// Maximum bytes per counter.
 const PROMISED: f64 = 150.0;
 
-/// Seconds of a window in which a million counters live.
+/// Length in seconds of the window in which a million counters live.
 const WINDOW: u32 = 10;
 
 /// Counts a hit of a client, whose id has some ten bytes, or `longer` ones.
@@ -58,7 +58,7 @@ fn resident() -> f64 {
     line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0
 }
 
-/// The store is handed back to be kept, so that the next one finds no memory that this one has used.
+/// Returns the store, so that it stays allocated and the next one cannot reuse its memory.
 fn weigh(counters: u64, longer: usize) -> MemoryStore {
     let before = resident();
     let store = MemoryStore::new(usize::MAX, Clock::System);
@@ -84,7 +84,7 @@ fn rotate(duration: Duration) {
         if tick % 500 == 0 {
             let (seconds, resident) = (elapsed.as_secs(), resident());
             println!("{seconds:>7} {:>9} {:>8.1}", store.occupancy().counters, resident / 1e6);
-            // Every window has been full by then.
+            // All windows are full by then.
             if seconds >= 3 * u64::from(WINDOW) {
                 let settled = *settled.get_or_insert(resident);
                 assert!(resident <= settled * 1.1, "memory grows");

@@ -1,4 +1,4 @@
-//! What lists add to a request.
+//! Cost of allow and deny lists per request.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! What the parts of a decision cost, each by itself: `cargo bench`.
+//! Cost of the parts of a decision: `cargo bench`.
 //!
 //! The whole, with the gRPC stack and Redis, is measured by `benches/compare.sh`.
 

@@ -11,7 +11,7 @@ use tollgate::{
 
 const LIMIT: &str = "rate_limit: {unit: minute, requests_per_unit: 100}";
 
-/// Rules as a file states them.
+/// Rules from YAML.
 fn rules(descriptors: &str) -> Rules {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let yaml = format!("domain: d\ndescriptors:\n{descriptors}");
@@ -37,7 +37,7 @@ fn rules_with_exact_values(bencher: Bencher<'_, '_>, count: u32) {
     find(bencher, &rules(&text), &[("client", &format!("c{}", count / 2))]);
 }
 
-/// Tenants with as many paths each; the values of one more entry stay open.
+/// Tenants with as many paths each; one further entry stays open.
 #[divan::bench(args = [1, 10_000])]
 fn nested_rules(bencher: Bencher<'_, '_>, count: u32) {
     let side = count.isqrt();
@@ -54,7 +54,7 @@ fn nested_rules(bencher: Bencher<'_, '_>, count: u32) {
     find(bencher, &rules(&text), &[("tenant", &tenant), ("path", &path), ("client", "acme")]);
 }
 
-/// A pattern for each of many keys: none is tried but those of the request's level.
+/// A pattern for each of many keys; only those of the request's level are tried.
 #[divan::bench(args = [1, 10_000])]
 fn wildcards_below_exact_values(bencher: Bencher<'_, '_>, count: u32) {
     let mut text = String::new();
@@ -85,7 +85,7 @@ fn depth_3(bencher: Bencher<'_, '_>) {
     find(bencher, &rules(&text), &[("tenant", "acme"), ("plan", "gold"), ("path", "/v1/orders")]);
 }
 
-/// The one that matches is the last of ten.
+/// The last of ten patterns matches.
 fn last_of_ten(bencher: Bencher<'_, '_>, rule: impl Fn(u32) -> String, value: &str) {
     let text: Vec<String> = (0..10).map(|at| format!("- {{key: k, {}, {LIMIT}}}", rule(at))).collect();
     find(bencher, &rules(&text.join("\n")), &[("k", value)]);

@@ -1,9 +1,9 @@
 //! Top talkers against exact counts of ten million keys: `cargo run --release --example talkers [SECONDS]`.
 //!
-//! Several threads tell of hits as workers do, for so many seconds (30 unless told) and about two million hits a second:
-//! of five heavy keys among ten million that are all alike, and of ten million keys under Zipf's law, every one of which
-//! is asked for at least once. Fails unless the ten that are told contain the five that are truly the heaviest, and of
-//! the denied ones too. Then fills the sketches of 70 domains with keys as long as can be, and weighs them.
+//! Several threads record hits as workers do, for some seconds (30 by default) at about two million hits per second: for
+//! five heavy keys among ten million equal ones, and for ten million keys under Zipf's law, each of which occurs at least
+//! once. Fails unless the ten reported keys contain the five that are truly the heaviest, also of the denied ones. Then
+//! fills the sketches of 70 domains with keys of maximum length and measures their memory.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -34,20 +34,20 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const KEYS: usize = 10_000_000;
 const THREADS: usize = 4;
 
-/// Of a hundred hits, those that are of the five heavy keys.
+/// Percentage of hits for the five heavy keys.
 const HEAVY: u32 = 5;
 
-/// Hits that a thread tells of before it looks at the time.
+/// Hits that a thread records between two reads of the clock.
 const BATCH: usize = 1_000;
 
-/// Time that a batch takes at least.
+/// Minimum duration of a batch.
 const PACE: Duration = Duration::from_millis(2);
 
-/// How often each key was told of, and denied.
+/// Exact counts of recorded and denied hits, by key.
 struct Truth {
     asked: Vec<AtomicU32>,
     denied: Vec<AtomicU32>,
-    /// Time that the calls took.
+    /// Total duration of the calls.
     nanos: AtomicU64,
 }
 
@@ -67,13 +67,13 @@ impl Truth {
     }
 }
 
-/// A key's name: neighbours have nothing in common.
+/// Name of a key; the names of neighbours have no common prefix.
 fn name(key: usize) -> String {
     format!("{:016x}", (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// One part in `THREADS` of the keys once each, mixed with what is drawn, for so long.
-fn tell(
+/// Records one part in `THREADS` of the keys once each, mixed with drawn keys, for `duration`.
+fn record(
     domain: &str,
     truth: &Truth,
     part: usize,
@@ -83,17 +83,17 @@ fn tell(
     let (mut random, begun) = (Rng::with_seed(part as u64), Instant::now());
     let mut own = (part..KEYS).step_by(THREADS).cycle();
     let own_count = KEYS.div_ceil(THREADS);
-    let (mut told, mut nanos) = (0, 0);
+    let (mut recorded, mut nanos) = (0, 0);
     let mut texts: Vec<(usize, String, bool)> = Vec::with_capacity(BATCH);
-    while told < own_count || begun.elapsed() < duration {
+    while recorded < own_count || begun.elapsed() < duration {
         let batch = Instant::now();
         texts.clear();
         for _ in 0..BATCH {
             let key = draw(&mut random).unwrap_or_else(|| {
-                told += 1;
+                recorded += 1;
                 own.next().unwrap()
             });
-            // Of each third key, half of the hits.
+            // Half of the hits of each third key.
             texts.push((key, name(key), key.is_multiple_of(3) && random.bool()));
         }
         let asked = Instant::now();
@@ -117,16 +117,16 @@ fn resident() -> f64 {
     line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0
 }
 
-/// Holds the ten that are told against the five that are truly the heaviest.
-fn judge(kind: &str, told: &[Talker], truth: &[AtomicU32]) {
-    println!("  {kind}: hits in truth, as told, and how many of these may be another's");
+/// Checks that the ten reported keys contain the five that are truly the heaviest.
+fn judge(kind: &str, reported: &[Talker], truth: &[AtomicU32]) {
+    println!("  {kind}: true hits, reported hits, and their error");
     let five = Truth::five(truth);
     for (count, key) in &five {
         let key = format!("api_key={}", name(*key));
-        let found = told.iter().position(|talker| talker.key == key);
-        let rank = found.unwrap_or_else(|| panic!("{key} is not among the ten: {told:?}"));
-        let Talker { hits, error, .. } = &told[rank];
-        println!("    {key} {count:>9} {hits:>9} {error:>7}, told as number {}", rank + 1);
+        let found = reported.iter().position(|talker| talker.key == key);
+        let rank = found.unwrap_or_else(|| panic!("{key} is not among the ten: {reported:?}"));
+        let Talker { hits, error, .. } = &reported[rank];
+        println!("    {key} {count:>9} {hits:>9} {error:>7}, reported as number {}", rank + 1);
     }
 }
 
@@ -136,11 +136,11 @@ fn compare(domain: &str, duration: Duration, draw: impl Fn(&mut Rng) -> Option<u
     thread::scope(|scope| {
         for part in 0..THREADS {
             let (truth, draw) = (&truth, &draw);
-            scope.spawn(move || tell(domain, truth, part, duration, draw));
+            scope.spawn(move || record(domain, truth, part, duration, draw));
         }
     });
     let took = begun.elapsed();
-    // What waits is collected every 100 ms.
+    // Queued samples are collected every 100 ms.
     thread::sleep(Duration::from_millis(300));
     let hits: u64 = truth.asked.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).sum();
     let distinct = truth.asked.iter().filter(|count| count.load(Ordering::Relaxed) > 0).count();
@@ -153,7 +153,7 @@ fn compare(domain: &str, duration: Duration, draw: impl Fn(&mut Rng) -> Option<u
     judge("heaviest", &top.heaviest, &truth.asked);
     judge("denied", &top.denied, &truth.denied);
     println!(
-        "  a call took {:.0} ns (the clock's, waits for a processor included); sketches have {:.2} MB, resident {:+.1} MB",
+        "  a call took {:.0} ns (including the clock and waits for a processor); sketches have {:.2} MB, resident {:+.1} MB",
         truth.nanos.load(Ordering::Relaxed) as f64 / hits as f64,
         top::bytes() as f64 / 1e6,
         grown / 1e6,
@@ -166,11 +166,11 @@ fn zipf(random: &mut Rng) -> usize {
     (drawn as usize).clamp(1, KEYS) - 1
 }
 
-/// Keys of 256 bytes, none of them twice, in more domains than there are places for, for a minute.
+/// Records unique keys of 256 bytes, in more domains than are tracked, for a minute.
 fn fill(duration: Duration) {
     let before = resident();
     let (begun, mut at) = (Instant::now(), 0_u64);
-    let (mut most, mut told) = (0, Instant::now());
+    let (mut most, mut logged_at) = (0, Instant::now());
     let mut value = String::new();
     while begun.elapsed() < duration {
         for _ in 0..1_000 {
@@ -182,8 +182,8 @@ fn fill(duration: Duration) {
             at += 1;
         }
         most = most.max(top::bytes());
-        if told.elapsed() > Duration::from_secs(10) {
-            told = Instant::now();
+        if logged_at.elapsed() > Duration::from_secs(10) {
+            logged_at = Instant::now();
             println!(
                 "  sketches have {:.2} MB, resident {:+.1} MB",
                 top::bytes() as f64 / 1e6,

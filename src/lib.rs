@@ -46,6 +46,7 @@ pub mod http;
 pub mod settings;
 pub mod cli;
 pub mod metrics;
+pub mod legacy_stats;
 pub mod statsd;
 pub mod tracing;
 pub mod bootstrap;

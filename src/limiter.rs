@@ -8,6 +8,7 @@ mod fallback;
 mod fold;
 mod lists;
 mod look;
+pub mod metrics;
 mod modes;
 mod patience;
 mod places;
@@ -26,6 +27,7 @@ pub use self::{
 };
 use self::{
     fallback::StandIn,
+    metrics::RuleCounters,
     target::{Target, Targets},
 };
 
@@ -37,7 +39,7 @@ use crate::{
     clock::Clock,
     descriptor::Descriptor,
     lease::LeaseId,
-    rules::{Enforced, InForce, Snapshot},
+    rules,
     store::{
         Decisions, Store, StoreError,
         request::{Check, Requests, Verdicts},
@@ -45,10 +47,19 @@ use crate::{
     verdict::{Code, Decision, Limited, Listed, Status},
 };
 
-/// Decides requests by the rules in force.
+/// The active rules with their counters, in one snapshot.
+pub type ActiveRules = rules::Snapshot<RuleCounters>;
+
+/// What is active when a request comes.
+pub type InForce = rules::InForce<RuleCounters>;
+
+/// Rules, lists, switches and counters of a request.
+pub type Enforced<'r> = rules::Enforced<'r, RuleCounters>;
+
+/// Decides requests by the active rules.
 #[derive(Clone, Debug)]
 pub struct Limiter {
-    rules: Arc<Snapshot>,
+    rules: Arc<ActiveRules>,
     store: Store,
     modes: Modes,
     fallback: Option<Fallback>,
@@ -59,7 +70,7 @@ type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 
 impl Limiter {
     /// A limiter that enforces whatever `rules` holds at the time, counting in `store`.
-    pub const fn new(rules: Arc<Snapshot>, store: Store, modes: Modes) -> Self {
+    pub const fn new(rules: Arc<ActiveRules>, store: Store, modes: Modes) -> Self {
         Self { rules, store, modes, fallback: None, clock: Clock::System }
     }
 
@@ -103,7 +114,7 @@ impl Limiter {
         let mut targets = target::targets(rules, enforced.switched, descriptors);
         let listed = lists::decide(enforced.overrides, &self.clock, domain, descriptors, &mut targets);
         if let Some(listed) = listed {
-            rules.counted.listed(domain, listed.list());
+            enforced.companion.listed(rules, listed.list());
         }
         // One lease for all that the request takes a place in.
         let lease = targets.iter().any(Target::takes_lease).then(LeaseId::random);
@@ -117,14 +128,15 @@ impl Limiter {
         let stand_in = match &self.fallback {
             Some(fallback) => {
                 fallback.release(&calls, &decisions);
-                let stand_in = || fallback.stand_in(rules, self.modes, &targets, &calls, &decisions);
+                let stand_in =
+                    || fallback.stand_in(enforced.companion, rules, self.modes, &targets, &calls, &decisions);
                 (!is_complete).then(stand_in)
             }
             None => None,
         };
         let statuses = self.statuses(&targets, &decisions, stand_in.as_ref());
         // What was charged counts, though another call may have failed.
-        counted::count(rules, descriptors, &targets, &statuses, self.modes);
+        counted::count(enforced.companion, rules, descriptors, &targets, &statuses, self.modes);
         let decision = self.conclude(statuses, listed, &calls, &decisions, stand_in.as_ref());
         let holds = || undo::holds_lease(&calls, &decisions);
         let holds_here = stand_in.as_ref().and_then(StandIn::holding);

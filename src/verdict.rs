@@ -83,7 +83,7 @@ impl<'r> Limited<'r> {
         match self.verdict.retry_after {
             Duration::ZERO => self.verdict.reset_after,
             // A place is free when a request ends, which may be at any time.
-            _ if self.algorithm == Algorithm::Concurrency => Duration::from_secs(1),
+            _ if self.algorithm.holds_permits() => Duration::from_secs(1),
             // It never would. That is to be said in a finite time, so as not to invite the next try at once.
             Duration::MAX if self.verdict.reset_after.is_zero() => {
                 Duration::from_secs(u64::from(self.quota.window.seconds()))

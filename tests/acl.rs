@@ -14,21 +14,23 @@ use tollgate::{
     store::redis::RedisSettings,
 };
 
-use crate::support::{
-    http,
-    redis::{COMMANDS, RULES_COMMANDS, Redis, guarded, settings},
-    tollgate::{Client, Tollgate, command, project, request, rules},
+use crate::{
+    docs::block,
+    support::{
+        http,
+        redis::{COMMANDS, RULES_COMMANDS, Redis, guarded, settings},
+        tollgate::{Client, Tollgate, command, request, rules},
+    },
 };
 
-/// The words of the line that README has for an ACL file.
+/// The words of the documented line for an ACL file.
 fn documented() -> Vec<String> {
-    let readme = fs::read_to_string(project("README.md")).expect("it is there");
-    let (_, rest) = readme.split_once("```text\n  user tollgate ").expect("README has the line");
-    let (line, _) = rest.split_once("```").expect("it ends");
-    line.split_whitespace().map(str::to_owned).collect()
+    let line = block("acl");
+    let rights = line.strip_prefix("user tollgate ").expect("the user");
+    rights.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A server with the user that README documents.
+/// A server with the documented user.
 fn server() -> (Redis, String) {
     let line = documented();
     let user: Vec<&str> = ["--user", "tollgate"].into_iter().chain(line.iter().map(String::as_str)).collect();
@@ -84,7 +86,7 @@ async fn until(client: &mut Client, key: &str, is_right: impl Fn(u32, bool) -> b
 }
 
 #[tokio::test]
-async fn the_acl_that_readme_documents_suffices_for_all_that_it_is_for() {
+async fn the_documented_acl_suffices_for_all_that_it_is_for() {
     let (redis, url) = server();
     let directory = rules(&text(1_000));
     let logs = tempfile::tempdir().expect("a directory");

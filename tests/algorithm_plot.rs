@@ -1,4 +1,4 @@
-//! The README's picture is what the algorithms do by now, and shows what it is said to show.
+//! docs/admitted.svg is what the algorithms do now, and shows what the documentation states.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! README's figures of capacity are those that follow from `benches/RESULTS.md`.
+//! The documented figures of capacity follow from `benches/RESULTS.md`.
 
 use std::{fs, process::Command};
 
@@ -6,10 +6,10 @@ use crate::support::tollgate::project;
 
 #[test]
 fn the_tables_of_capacity_follow_from_the_results() {
-    let readme = fs::read_to_string(project("README.md")).expect("a text");
-    let (_, told) = readme.split_once("\n<!-- capacity: ").expect("where they begin");
-    let (told, _) = told.split_once("\n<!-- end of capacity -->").expect("where they end");
-    let (_, told) = told.split_once('\n').expect("the rest of the first line");
+    let page = fs::read_to_string(project("docs/guides/capacity.md")).expect("a text");
+    let (_, shown) = page.split_once("\n<!-- capacity: ").expect("where they begin");
+    let (shown, _) = shown.split_once("\n<!-- end of capacity -->").expect("where they end");
+    let (_, shown) = shown.split_once('\n').expect("the rest of the first line");
     let awk = Command::new("awk")
         .args(["-f", "benches/compare/capacity.awk", "benches/RESULTS.md"])
         .current_dir(project(""))
@@ -17,5 +17,5 @@ fn the_tables_of_capacity_follow_from_the_results() {
         .expect("awk is installed");
     assert!(awk.status.success(), "{}", String::from_utf8_lossy(&awk.stderr));
     let found = String::from_utf8(awk.stdout).expect("a text");
-    assert_eq!(told, found.trim_end(), "benches/compare/capacity.sh puts them there");
+    assert_eq!(shown, found.trim_end(), "benches/compare/capacity.sh puts them there");
 }

@@ -1,4 +1,4 @@
-//! What counters cost in Redis, as the README tells: bytes, and processor time for each decision.
+//! What counters cost in Redis, as docs/concepts/algorithms.md states: bytes, and processor time for each decision.
 //!
 //! Prints tables; only the bytes are judged, since they don't depend on the machine:
 //! `cargo test --release --test integration -- --ignored --nocapture costs::`

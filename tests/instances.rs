@@ -203,7 +203,7 @@ async fn records_of_an_algorithm_that_is_not_known_are_kept_as_they_are() {
 }
 
 #[tokio::test]
-async fn the_commands_that_readme_names_suffice_for_every_algorithm() {
+async fn the_documented_commands_suffice_for_every_algorithm() {
     let redis = Redis::start_with(&guarded("word", &[]));
     let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
     let store = RedisStore::open(&RedisSettings { key_prefix: "guarded:".into(), ..settings(&url) });

@@ -19,7 +19,7 @@ use std::{
 use tollgate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
 use crate::{
-    readme,
+    docs,
     support::{
         free_port,
         tollgate::{Client, Tollgate, command, project, request, rules},
@@ -585,10 +585,10 @@ async fn requests_that_fail_and_those_of_unknown_domains_are_told_of() {
 }
 
 #[tokio::test]
-async fn the_readmes_example_sends_the_lines_that_it_shows() {
+async fn the_documented_example_sends_the_lines_that_it_shows() {
     let server = Server::udp();
-    let shown = readme::block("statsd");
-    let example = readme::readme();
+    let shown = docs::block("statsd");
+    let example = docs::page("docs/reference/statsd.md").text;
     let example = example.lines().find(|line| line.contains(" --statsd udp://")).expect("an example");
     let words: Vec<String> = example
         .split_whitespace()

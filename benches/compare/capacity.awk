@@ -1,4 +1,4 @@
-# The tables of the README's chapter on capacity, from benches/RESULTS.md:
+# The tables of docs/guides/capacity.md, from benches/RESULTS.md:
 #
 #   awk -f benches/compare/capacity.awk benches/RESULTS.md
 BEGIN {
@@ -37,7 +37,7 @@ function mode(row, at) {
     print ""
 }
 
-# How many times as much it is; where it is next to nothing, a multiple says nothing.
+# The factor between two rows; near zero a factor has no meaning.
 function times(figures, from, to) {
     if (!(from in figures && to in figures)) lack(to)
     return figures[from] < 0.05 ? "–" : sprintf("%.2f ×", figures[to] / figures[from])

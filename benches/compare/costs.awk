@@ -1,4 +1,4 @@
-# The table of costs, from the rows and from what was measured in each round.
+# The table of costs, from the rows and the measurements of each round.
 BEGIN {
     # Idle CPU of Redis, in µs for each of the requests that do not call it.
     STANDBY = 0.02
@@ -28,7 +28,7 @@ FILENAME ~ /rows$/ {
     errors[id] += field[8]
 }
 
-# How many times another row's. Rounds are compared one by one, as the machine changes between them.
+# The factor to another row. Rounds are compared one by one, since the machine changes between them.
 function times(figures, id, base,   round, list) {
     for (round = 1; round <= rounds; round++)
         if (figures[base, round]) list = list " " figures[id, round] / figures[base, round]

@@ -1,4 +1,4 @@
-# The first part: CPU time per decision. Sourced by benches/compare.sh.
+# First part: CPU time per decision. Sourced by benches/compare.sh.
 # shellcheck shell=bash disable=SC2154
 
 measure_costs() {
@@ -23,7 +23,7 @@ measure_costs() {
     stop_clusters
 }
 
-# Starts the servers of a row and makes its counters, so that none is new when it is measured.
+# Starts the servers of a row and creates its counters before the measurement.
 warm_up() { # servers flags
     local server
     for server in $1; do need "$server"; done

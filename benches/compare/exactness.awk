@@ -1,4 +1,4 @@
-# The table of exactness: of each run its mode, its limit, and what came of it.
+# The table of exactness: mode, limit and results of each run.
 BEGIN { FS = "\t" }
 
 {

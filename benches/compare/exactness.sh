@@ -1,8 +1,8 @@
-# The third part: what three instances on one Redis admit of limits that are met. Sourced by benches/compare.sh.
+# Third part: admitted hits of three instances on one Redis. Sourced by benches/compare.sh.
 # shellcheck shell=bash disable=SC2154 # `work` and others are its.
 
-# The rule below `strict` and below `leased` in benches/rules/exact.yaml, how it reads, its limit, its rate per second
-# and what is asked.
+# The rule below `strict` and below `leased` in benches/rules/exact.yaml, its title, its limit, its rate per second
+# and the descriptors.
 LIMITS=(
     "window|fixed_window, 100,000|100000|0|"
     "sliding|sliding_window, 100,000|100000|0|"
@@ -10,12 +10,12 @@ LIMITS=(
     "refill|token_bucket of 2,000, 20,000 per second|2000|20000|"
     "clients|fixed_window, 1,000 for each of 10,000 keys by Zipf 1.1|1000|0|--keys 10000 --zipf 1.1"
 )
-# Long enough to meet them.
+# Long enough to reach the limits.
 EXACT_SECONDS=$((SECONDS_EACH > 6 ? SECONDS_EACH : 6))
 
 measure_exactness() {
     local entry id name limit rate flags mode run report server run_of
-    # Counters of an earlier run are others'.
+    # Counters of an earlier run have other keys.
     run=$(date +%s)
     for server in redis redis-b redis-c; do need "$server"; done
     for round in $(seq "$ROUNDS"); do

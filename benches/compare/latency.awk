@@ -1,4 +1,4 @@
-# The table of latencies: of each round a row and its target, the rate, p50 and p99.
+# The table of latencies: row, target, rate, p50 and p99 of each round.
 {
     if (id == "floor") floor = $5
     rates[id] = rates[id] " " $3

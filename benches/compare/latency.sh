@@ -1,9 +1,9 @@
-# The second part: how long answers take. Sourced by benches/compare.sh.
+# Second part: latency of responses. Sourced by benches/compare.sh.
 # shellcheck shell=bash disable=SC2154 # `work` and others are its.
 
-# A row of costs, and how many times the floor's p99 its own may be.
+# A row of costs, and its target as a multiple of the baseline's p99.
 LATENCIES=("floor " "memory-100k 2" "redis-100k 3")
-# The same for one connection that is asked little.
+# Likewise for one connection with few requests.
 QUIET_RATE=500
 QUIET=("floor 3" "memory-1 3" "redis-1 3")
 

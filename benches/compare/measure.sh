@@ -1,7 +1,7 @@
 # Puts load on servers and measures its cost. Sourced by benches/compare.sh.
 # shellcheck shell=bash disable=SC2154
 
-# Asks servers, which share the connections, and prints the report as one object.
+# Puts load on servers, which share the connections, and prints the report as one object.
 load() { # servers seconds flags...
     local servers=$1 seconds=$2 server targets=()
     shift 2
@@ -35,7 +35,7 @@ cpu_of_redis() { # port...
         awk -F: '$1 == "used_cpu_sys" || $1 == "used_cpu_user" { sum += $2 } END { printf "%d", sum * 1000000 }'
 }
 
-# Measures what servers are asked once, and prints: requests, CPU of the service and of Redis, rate, p99, errors.
+# Measures one load, and prints: requests, CPU of the service and of Redis, rate, p99, errors.
 measure() { # servers flags...
     local servers=$1 before redis_before after redis_after redis report requests answered
     shift

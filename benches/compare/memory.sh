@@ -1,10 +1,10 @@
-# The fourth part: how much memory counters take. Sourced by benches/compare.sh.
+# Fourth part: memory of counters. Sourced by benches/compare.sh.
 # shellcheck shell=bash disable=SC2154 # `work` and others are its.
 MEMORY_KEYS=1000000
 
 measure_memory() {
     local before report
-    # Of their own, so that nothing else is in them.
+    # Separate servers, so that they hold nothing else.
     if [ -n "${PIDS[memory]:-}" ]; then stop memory; fi
     need memory
     # Connections and buffers are allocated before the measurement.
@@ -19,7 +19,7 @@ measure_memory() {
     printf 'Redis\t%s\t%s\n' $(($(used_by_redis) - before)) "$(number seen <<<"$report")" >>"$work/memory"
 }
 
-# Asks until most of the keys were met.
+# Sends requests until most of the keys have occurred.
 fill() { # server
     load "$1" 20 --descriptor 'client={key}' --keys $MEMORY_KEYS
 }

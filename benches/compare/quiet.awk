@@ -1,4 +1,4 @@
-# The table of quiet connections: of each round a row and its target, p99 alone and p99 beside a busy connection.
+# The table of quiet connections: row, target, p99 alone and p99 beside a busy connection, for each round.
 {
     alone[id] = alone[id] " " $3
     beside[id] = beside[id] " " $4

@@ -49,7 +49,7 @@ redis_of() { # server
     esac
 }
 
-# Starts a server, and what it needs. Clusters run only while they are asked: their nodes talk all the time.
+# Starts a server and its dependencies. Clusters run only during their rows: their nodes exchange messages all the time.
 need() { # server
     if [[ $1 != cluster-* || -z ${PIDS[$1]:-} ]]; then stop_clusters; fi
     if [ -n "${PIDS[$1]:-}" ]; then return; fi
@@ -75,7 +75,7 @@ need() { # server
         --top-talkers=$talkers
 }
 
-# One rule for all paths, or one for each that is given.
+# One rule for all paths, or one for each given path.
 write_rules() { # directory number...
     mkdir -p "$1"
     local limit='rate_limit: {unit: hour, requests_per_unit: 4000000000}'

@@ -1,4 +1,4 @@
-# The table of what top talkers cost, from what was measured in each round.
+# The table of the cost of top talkers, from the measurements of each round.
 BEGIN { FS = "\t" }
 
 {

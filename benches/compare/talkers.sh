@@ -1,7 +1,6 @@
-# The fifth part: what it costs to keep track of top talkers. Sourced by benches/compare.sh.
+# Fifth part: cost of top talkers. Sourced by benches/compare.sh.
 #
-# The server with it and the one without take turns, in another order in each round, so that the machine is alike for
-# both.
+# The servers with and without it alternate, in another order in each round, so that other load affects both alike.
 # shellcheck shell=bash disable=SC2034,SC2154 # Others read and make them.
 TALKERS_TARGET=1.03
 TALKERS_ROWS=(

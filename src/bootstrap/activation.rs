@@ -7,10 +7,10 @@ use tokio::task::spawn_blocking;
 use crate::{
     clock::Clock,
     config::{self, Fingerprint, LoadError, Loaded},
+    control::metrics,
     control::{RulesStatus, Version, bounds::shortened},
-    metrics,
+    limiter::ActiveRules,
     readiness::{Phase, Readiness},
-    rules::Snapshot,
     settings::RulesSettings,
     xds::Rejected,
 };
@@ -23,7 +23,7 @@ const RELEASE_POLLS: usize = 50;
 /// Activates valid rules, and keeps the active ones when new ones are invalid.
 #[derive(Clone, Debug)]
 pub(super) struct Activator {
-    pub(super) rules: Arc<Snapshot>,
+    pub(super) rules: Arc<ActiveRules>,
     pub(super) readiness: Readiness,
     pub(super) status: RulesStatus,
     directory: PathBuf,
@@ -158,7 +158,7 @@ impl Activator {
         }
         let rules = Arc::new(loaded.rules);
         let count = rules.rules().count();
-        metrics::rules_in_force(rules.domains().count(), count);
+        metrics::active_rules(rules.domains().count(), count);
         self.rules.replace(rules);
         let (fingerprint, since_ms) =
             (loaded.fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);

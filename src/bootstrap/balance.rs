@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::metrics;
+use crate::net::metrics;
 
 /// Assigns each connection to the worker with the fewest.
 ///

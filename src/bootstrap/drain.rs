@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{
     control::{Control, RulesStatus},
+    limiter::ActiveRules,
     readiness::Readiness,
-    rules::Snapshot,
     settings::{GrpcListen, ProcessSettings},
     tracing::TraceExporter,
 };
@@ -34,7 +34,7 @@ const MIN_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct Running {
     pub(super) grpc_address: GrpcListen,
     pub(super) readiness: Readiness,
-    pub(super) rules: Arc<Snapshot>,
+    pub(super) rules: Arc<ActiveRules>,
     pub(super) control: Control,
     pub(super) status: RulesStatus,
     pub(super) rule_sources: RuleSources,
@@ -82,7 +82,7 @@ impl Running {
     }
 
     /// Snapshot of the active rules.
-    pub const fn rules(&self) -> &Arc<Snapshot> {
+    pub const fn rules(&self) -> &Arc<ActiveRules> {
         &self.rules
     }
 

@@ -4,7 +4,7 @@ use std::{convert::Infallible, time::Duration};
 
 use tokio::time;
 
-use crate::{metrics, store::MemoryStore};
+use crate::store::{MemoryStore, metrics};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 

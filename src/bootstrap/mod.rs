@@ -15,6 +15,7 @@ mod drain;
 mod io;
 mod listener;
 mod memory_gauge;
+mod metrics;
 mod ports;
 mod rlimit;
 mod rule_sources;
@@ -26,6 +27,7 @@ mod workers;
 
 pub use self::{
     drain::Running,
+    metrics::catalogue,
     run::{RunError, run},
     start::{Server, StartError},
     workers::WorkerLost,

@@ -8,6 +8,7 @@ use super::{activation::Activator, start::StartError};
 use crate::{
     config::{Fingerprint, Watcher},
     control::{Control, Follower, Rules, RulesSource},
+    limiter::ActiveRules,
     panics::CancelOnPanic,
     settings::{RulesSettings, Settings, StoreSettings, XdsSettings},
     xds,
@@ -48,8 +49,9 @@ pub(super) async fn load_first(
     activator: &Activator,
     control: &Control,
 ) -> Result<FirstRules, StartError> {
-    let follow =
-        |rules| Follower::begin(control, activator.status.clone(), Arc::clone(&activator.rules), rules);
+    let follow = |rules| {
+        Follower::begin(control, activator.status.clone(), Arc::<ActiveRules>::clone(&activator.rules), rules)
+    };
     if settings.source == RulesSource::Directory {
         // Loading many rules takes a while, during which signals must be handled.
         let (loader, first) = (activator.clone(), settings.clone());

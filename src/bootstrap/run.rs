@@ -9,20 +9,20 @@ use tokio::{
 
 use super::{
     drain::{ComponentFailure, Running},
-    rlimit,
+    metrics, rlimit,
     signals::{Signals, StopSignal},
     start::{Server, StartError},
 };
 use crate::{
-    metrics::{self, Exporter},
+    http::history,
     panics,
     settings::{Settings, StoreSettings},
     statsd::StatsdExporter,
     top,
 };
 
-/// Interval of the exporter's maintenance, which closes an interval of the history.
-const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(metrics::INTERVAL_S);
+/// Interval of the metrics' maintenance, which closes an interval of the history.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(history::INTERVAL_S);
 
 /// Reason that the process exits with an error.
 #[derive(Debug, thiserror::Error)]
@@ -32,9 +32,6 @@ pub enum RunError {
     /// The operating system refused a resource.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
-    /// A metrics recorder is installed already.
-    #[error("cannot start: {0}")]
-    Metrics(String),
     /// An essential component ended.
     #[error(transparent)]
     Component(#[from] ComponentFailure),
@@ -51,7 +48,7 @@ impl RunError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Forced { code } => *code,
-            Self::Start(_) | Self::System(_) | Self::Metrics(_) | Self::Component(_) => 1,
+            Self::Start(_) | Self::System(_) | Self::Component(_) => 1,
         }
     }
 }
@@ -69,8 +66,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     panics::install_hook(metrics::panicked);
     rlimit::raise(settings.grpc.max_connections);
     top::start(settings.top_talkers)?;
-    let exporter = metrics::install(settings.process.metric_names)
-        .map_err(|error| RunError::Metrics(error.to_string()))?;
+    let exporter = metrics::exporter(settings.process.metric_names);
     let statsd = settings.statsd.clone().map(StatsdExporter::start).transpose()?;
     let store = settings.store.clone();
     let workers = settings.process.workers;
@@ -86,7 +82,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
 
     let failure = select! {
         result = serve(&mut running, &mut signals) => result?,
-        never = maintain(&exporter) => match never {},
+        never = maintain() => match never {},
     };
     select! {
         biased;
@@ -142,12 +138,12 @@ fn log_start(running: &Running, store: &StoreSettings, workers: usize) {
     }
 }
 
-/// Keeps the exporter's memory bounded. Never returns.
-async fn maintain(exporter: &Exporter) -> Infallible {
+/// Samples the history and keeps the memory of metrics bounded. Never returns.
+async fn maintain() -> Infallible {
     let mut ticks = time::interval(MAINTENANCE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        exporter.maintain();
+        metrics::maintain();
     }
 }

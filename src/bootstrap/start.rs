@@ -18,12 +18,12 @@ use crate::{
     control::FileError,
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
     http::{self, AdminParts, ApiParts, DescriptorsBroken, TokenError},
+    limiter::ActiveRules,
     metrics::Exporter,
     net::tls::TlsError,
     panics::{self, CancelOnPanic},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
-    rules::Snapshot,
     service::Service,
     settings::{AdminSettings, Port, Settings},
     store::{BackgroundQueue, StoreError},
@@ -101,7 +101,7 @@ impl Server {
             Some(_) => Some(AdminStore::open(&stores, &settings)?),
             None => None,
         };
-        let open = move |rules: &Arc<Snapshot>, later| {
+        let open = move |rules: &Arc<ActiveRules>, later| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, later)?;
             Ok(RateLimitAdapter {
                 service: Service::new(limiter, answers.clone(), bounds),
@@ -125,7 +125,7 @@ pub(super) async fn start_with<T, O>(
 ) -> Result<Running, StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<Snapshot>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     // Before any task on which others depend runs on this thread.
     let panicked = panics::process_token().child_token();

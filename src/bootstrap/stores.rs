@@ -8,14 +8,13 @@ use std::{
     time::Duration,
 };
 
+use super::metrics;
 use super::start::StartError;
 use crate::{
     clock::Clock,
     http::StoreFacts,
-    limiter::{Counters, Fallback, Limiter, Modes, Replicas},
-    metrics,
+    limiter::{ActiveRules, Counters, Fallback, Limiter, Modes, Replicas},
     readiness::Readiness,
-    rules::Snapshot,
     settings::{Settings, StoreSettings},
     store::{BackgroundQueue, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
 };
@@ -55,7 +54,7 @@ impl Stores {
             }
             StoreSettings::Redis { redis, max_counters } => (redis, *max_counters),
         };
-        metrics::redis_in_use();
+        metrics::export_redis();
         let on_store_error = settings.on_store_error;
         let local = MemoryStore::new(max_counters, Clock::System);
         let replicas = on_store_error.replicas.map(Replicas::new).unwrap_or_default();
@@ -91,7 +90,7 @@ impl Stores {
     /// Opens a store handle for a limiter on the current runtime, and updates `readiness` once it connects.
     pub(super) fn limiter(
         &self,
-        rules: Arc<Snapshot>,
+        rules: Arc<ActiveRules>,
         modes: Modes,
         readiness: &Readiness,
         later: BackgroundQueue,

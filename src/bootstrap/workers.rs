@@ -24,11 +24,11 @@ use crate::{
         dispatch::{Dispatch, side_services},
         request_body::MessageLimits,
     },
+    limiter::ActiveRules,
     net::tls::Tls,
     panics::{self, CatchUnwind},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
-    rules::Snapshot,
     settings::{GrpcSettings, ProcessSettings, Settings},
     store::{BackgroundQueue, StoreError},
 };
@@ -168,12 +168,12 @@ pub(super) fn worker_config(
 pub(super) async fn start_workers<T, O>(
     count: NonZeroUsize,
     config: impl FnOnce(UnboundedSender<WorkerLost>) -> WorkerConfig,
-    rules: &Arc<Snapshot>,
+    rules: &Arc<ActiveRules>,
     open: O,
 ) -> Result<(Balancer<Accepted>, UnboundedReceiver<WorkerLost>), StartError>
 where
     T: RateLimitService,
-    O: Fn(&Arc<Snapshot>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
+    O: Fn(&Arc<ActiveRules>, BackgroundQueue) -> Result<T, StoreError> + Clone + Send + 'static,
 {
     let (report, mut failures) = unbounded_channel();
     let config = config(report);

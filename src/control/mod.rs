@@ -20,6 +20,7 @@ mod handle;
 mod instance;
 mod kept;
 mod memory;
+pub mod metrics;
 mod overrides;
 mod redis;
 mod runtime;

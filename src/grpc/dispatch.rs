@@ -20,12 +20,12 @@ use super::{
     unary,
 };
 use crate::{
-    metrics,
     panics::{CatchUnwind, Panicked},
     proto::{
         FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     },
     readiness::Readiness,
+    service::metrics,
 };
 
 /// Error of the embedded service descriptors.

@@ -22,10 +22,10 @@ use super::{
     response_body::ResponseBody,
 };
 use crate::{
-    metrics,
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
+    service::metrics,
 };
 
 /// Path of the method.
@@ -95,7 +95,7 @@ impl Drop for LatencyRecorder {
         if let CallOutcome::Unrecorded = self.outcome {
             metrics::answered(if thread::panicking() { "panic" } else { "cancelled" });
         }
-        metrics::call_took(self.since.elapsed());
+        metrics::REQUEST_DURATION.observe_time(self.since.elapsed());
     }
 }
 

@@ -9,9 +9,10 @@ use super::public::json::JsonCodec;
 use crate::{
     clock::{Clock, Timestamp},
     config::{Options, load_files},
+    limiter::ActiveRules,
     limiter::{Limiter, Modes, Patience, Places},
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
-    rules::{Rules, Snapshot},
+    rules::Rules,
     service::{Answers, Bounds, HeaderStyle, RequestError, Service},
     store::{MemoryStore, Store},
     tracing::Span,
@@ -22,7 +23,7 @@ const RULES: &str = include_str!("fuzzing.yaml");
 static PARTS: LazyLock<Option<(Service, JsonCodec)>> = LazyLock::new(|| {
     let file = ("rules.yaml".to_owned(), RULES.as_bytes().to_vec());
     let loaded = load_files(vec![file], Options { strict: true, ..Options::default() });
-    let rules = Arc::new(Snapshot::default());
+    let rules = Arc::new(ActiveRules::default());
     rules.replace(Arc::new(loaded.map_or_else(|_| Rules::default(), |loaded| loaded.rules)));
     assert!(rules.load()?.rules().count() > 0, "the rules of the fuzz target are invalid");
     let store = MemoryStore::new(1_000, Clock::manual(Timestamp::from_micros(1_700_000_900_500_000)));

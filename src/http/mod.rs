@@ -8,6 +8,7 @@ mod admin;
 mod cached_page;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
+pub mod history;
 mod port;
 mod public;
 mod write_deadline;

@@ -53,7 +53,7 @@ pub(super) fn calls(
 /// A charge of a concurrency limit is one under the lease.
 fn under_lease(hits: Hits, policy: &Policy, lease: Option<LeaseId>) -> Hits {
     match (hits, lease) {
-        (Hits::Charge(amount), Some(lease)) if policy.algorithm() == Algorithm::Concurrency => {
+        (Hits::Charge(amount), Some(lease)) if policy.algorithm().holds_permits() => {
             Hits::Acquire { amount, lease }
         }
         (hits, _) => hits,
@@ -110,9 +110,7 @@ fn cell_of_brought(
     let algorithm = policy.algorithm();
     let seconds = quota.window.seconds();
     match rule {
-        Some(rule) if algorithm == Algorithm::Concurrency => {
-            (cell_of(domain, rule, entries), rule.record_id())
-        }
+        Some(rule) if algorithm.holds_permits() => (cell_of(domain, rule, entries), rule.record_id()),
         Some(rule) if !rule.shares_values(entries) => match &rule.limit {
             Limit::Quota { quota, .. } if quota.window.seconds() == seconds => {
                 (cell_of(domain, rule, entries), rule.record_id())

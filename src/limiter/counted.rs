@@ -1,9 +1,9 @@
 //! What is told of the descriptors of a request.
 
+use super::metrics::RuleCounters;
 use super::{Modes, Target};
 use crate::{
     descriptor::Descriptor,
-    metrics,
     rules::Domain,
     top,
     verdict::{Code, Status},
@@ -11,6 +11,7 @@ use crate::{
 
 /// Counts what each descriptor came to: for the metrics of its limit, and for who asks the most.
 pub(super) fn count(
+    counters: &RuleCounters,
     domain: &Domain,
     descriptors: &[Descriptor<'_>],
     targets: &[Target<'_>],
@@ -21,7 +22,7 @@ pub(super) fn count(
         let is_denied = status.code() == Code::OverLimit;
         top::seen(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
         if let (Status::Limited(limited), Some(hits)) = (status, target.hits()) {
-            metrics::hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
+            counters.hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
         }
     }
 }

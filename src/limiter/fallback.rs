@@ -10,13 +10,17 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{Modes, Requests, Target, Targets, replicas::Replicas, undo};
+use super::{
+    Modes, Requests, Target, Targets,
+    metrics::{self, RuleCounters},
+    replicas::Replicas,
+    undo,
+};
 use crate::{
     SyncMode,
     algorithm::Verdict,
     clock::Timestamp,
     descriptor::Hits,
-    metrics,
     rules::{Domain, OnStoreError, Rule},
     store::{
         Decisions, MemoryStore, Store, StoreError,
@@ -61,6 +65,7 @@ impl Fallback {
     /// Decides what those of `calls` ask that failed.
     pub(super) fn stand_in(
         &self,
+        counters: &RuleCounters,
         domain: &Domain,
         modes: Modes,
         targets: &Targets<'_>,
@@ -69,7 +74,7 @@ impl Fallback {
     ) -> StandIn {
         let mut stand_in = StandIn::default();
         let replicas = self.replicas.known();
-        metrics::request_degraded();
+        metrics::degraded_request();
         for (call, decision) in calls.iter().zip(decisions) {
             let Err(error) = decision else { continue };
             for (cell, ask) in call.checks_with_cells() {
@@ -82,7 +87,7 @@ impl Fallback {
                     policy => policy,
                 };
                 metrics::degraded(policy, error.label());
-                metrics::rule_degraded(domain, target.and_then(Target::counted), ask.hits);
+                counters.degraded(domain, target.and_then(Target::counted), ask.hits);
                 let reason = error.label();
                 stand_in.degraded = stand_in.degraded.or(Some(Degraded { policy, reason }));
                 match policy {

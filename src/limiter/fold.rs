@@ -1,10 +1,8 @@
 //! From what each descriptor came to, to what the request does.
 
 use super::Limiter;
-use crate::{
-    metrics,
-    verdict::{Code, Status},
-};
+use super::metrics;
+use crate::verdict::{Code, Status};
 
 impl Limiter {
     /// Whether a limit denies the request by itself.
@@ -27,7 +25,7 @@ impl Limiter {
         }
         match denied || (quotas > 0 && exhausted == quotas) {
             true if self.modes.shadow => {
-                metrics::shadowed();
+                metrics::shadow_mode_pass();
                 Code::Ok
             }
             true => Code::OverLimit,

@@ -4,11 +4,11 @@ use std::{iter::repeat, time::Duration};
 
 use smallvec::SmallVec;
 
+use super::metrics;
 use super::{Limiter, Statuses, Target, target::Targets};
 use crate::{
     clock::Clock,
     descriptor::Descriptor,
-    metrics,
     rules::{Listing, Overrides},
     verdict::{Decision, Listed},
 };
@@ -84,7 +84,7 @@ impl Limiter {
         let mut targets = descriptors.iter().map(|_| Target::Nothing).collect();
         let listed = decide(overrides, &self.clock, domain, descriptors, &mut targets);
         if let Some(listed) = listed {
-            metrics::listed_elsewhere(listed.list());
+            metrics::listed_without_rules(listed.list());
         }
         let statuses: Statuses<'r> = targets.iter().map(Target::status_without_counter).collect();
         Decision { code: self.overall(&statuses), degraded: None, listed, statuses }

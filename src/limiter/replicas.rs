@@ -17,12 +17,12 @@ use std::{
 use smallvec::smallvec;
 use tokio::time::{Instant, sleep};
 
+use super::metrics;
 use crate::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy},
     descriptor::Hits,
     lease::LeaseId,
-    metrics,
     quota::{Quota, Unit, Window},
     store::{
         RedisStore,

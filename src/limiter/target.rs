@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Algorithm, Parameters, Policy},
+    algorithm::{Parameters, Policy},
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
     quota::Quota,
@@ -75,7 +75,7 @@ impl Target<'_> {
     pub(super) const fn takes_lease(&self) -> bool {
         match self {
             Self::Rule { policy, hits, .. } | Self::Brought { policy, hits, .. } => {
-                matches!(policy, Policy::Concurrency(_)) && hits.charged() > 0
+                policy.algorithm().holds_permits() && hits.charged() > 0
             }
             Self::Nothing | Self::Unlimited(_) | Self::Off { .. } | Self::Denied => false,
         }
@@ -100,7 +100,7 @@ fn target<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'
         let policy = match rule.map(|rule| &rule.limit) {
             Some(Limit::Quota { policy, .. }) => policy.with_quota(quota),
             Some(Limit::Unlimited) | None => {
-                Policy::nearest(without_rule(domain), quota, &Parameters::default())
+                Policy::nearest(domain.default_algorithm.without_rule(), quota, &Parameters::default())
             }
         };
         return Target::Brought { rule, quota, policy, hits };
@@ -112,14 +112,6 @@ fn target<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'
             let is_watched = rule.shadow_mode || mode.is_some();
             Target::Rule { rule, quota: *quota, policy: *policy, hits, depth: entries.len(), is_watched }
         }
-    }
-}
-
-/// The algorithm of limits that are brought along where no rule has one. Places need a rule to be given back by.
-fn without_rule(domain: &Domain) -> Algorithm {
-    match domain.default_algorithm {
-        Algorithm::Concurrency => Algorithm::FixedWindow,
-        other => other,
     }
 }
 

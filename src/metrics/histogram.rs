@@ -1,37 +1,43 @@
-//! Histograms that every call adds to.
+//! Histograms that every request adds to.
 //!
-//! As in `striped`, what one thread adds is kept apart from what others do. It is never taken out again: a page and
-//! the history read the same counts.
+//! Each thread adds to a stripe of its own, as in `striped_counter`. Counts are never taken out of the stripes: every
+//! reader sums up the same ones.
 
 use std::{
     array,
     fmt::{self, Display},
-    sync::atomic::{AtomicU64, Ordering},
+    slice,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use super::{
-    page::{Kind, Page},
-    striped,
+    exposition::{Declared, Kind, Metric, Page},
+    striped_counter,
 };
 
-/// What is observed, and how it reads on a page.
+/// Unit of the observations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
-    /// Nanoseconds, shown as seconds.
+pub enum Unit {
+    /// Nanoseconds, exported as seconds.
     Time,
     /// A number.
     Count,
 }
 
-/// Observations by size: one bucket up to each of `N` bounds, and one above.
-pub(super) struct Histogram<const N: usize> {
+/// Observations by size: one bucket up to each of `N` bounds, and one above. Exported from the start.
+pub struct Histogram<const N: usize> {
+    declared: Declared,
     unit: Unit,
     /// The largest value of each bucket, growing.
     bounds: [u64; N],
-    stripes: Box<[Stripe<N>]>,
+    stripes: OnceLock<Box<[Stripe<N>]>>,
 }
 
-/// What some threads observed; no other thread's is in the same cache line.
+/// Observations of some threads; no other thread's are in the same cache line.
 #[repr(align(64))]
 struct Stripe<const N: usize> {
     buckets: [AtomicU64; N],
@@ -39,9 +45,9 @@ struct Stripe<const N: usize> {
     sum: AtomicU64,
 }
 
-/// What was observed until some moment.
+/// Observations until some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Observed<const N: usize> {
+pub struct Observed<const N: usize> {
     bounds: [u64; N],
     buckets: [u64; N],
     above: u64,
@@ -49,30 +55,44 @@ pub(super) struct Observed<const N: usize> {
 }
 
 impl<const N: usize> Histogram<N> {
-    pub(super) fn new(unit: Unit, bounds: [u64; N]) -> Self {
-        let stripe = |_| Stripe {
-            buckets: array::from_fn(|_| AtomicU64::default()),
-            above: AtomicU64::default(),
-            sum: AtomicU64::default(),
-        };
-        Self { unit, bounds, stripes: (0..striped::stripes()).map(stripe).collect() }
+    /// Declares a histogram with these bounds, in ascending order: in nanoseconds or as numbers.
+    pub const fn new(name: &'static str, help: &'static str, unit: Unit, bounds: [u64; N]) -> Self {
+        let declared = Declared { name, kind: Kind::Histogram, labels: &[], help };
+        Self { declared, unit, bounds, stripes: OnceLock::new() }
     }
 
-    pub(super) fn observe(&self, value: u64) {
-        let Some(stripe) = striped::own(&self.stripes) else { return };
+    fn stripes(&self) -> &[Stripe<N>] {
+        self.stripes.get_or_init(|| {
+            let stripe = |_| Stripe {
+                buckets: array::from_fn(|_| AtomicU64::default()),
+                above: AtomicU64::default(),
+                sum: AtomicU64::default(),
+            };
+            (0..striped_counter::stripes()).map(stripe).collect()
+        })
+    }
+
+    /// Adds an observation, in nanoseconds or as a number.
+    pub fn observe(&self, value: u64) {
+        let Some(stripe) = striped_counter::own(self.stripes()) else { return };
         let bucket = self.bounds.iter().zip(&stripe.buckets).find(|(bound, _)| value <= **bound);
         bucket.map_or(&stripe.above, |(_, count)| count).fetch_add(1, Ordering::Relaxed);
         stripe.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// What was observed until now.
-    pub(super) fn observed(&self) -> Observed<N> {
+    /// Adds an observation of a time.
+    pub fn observe_time(&self, time: Duration) {
+        self.observe(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Observations until now.
+    pub fn observed(&self) -> Observed<N> {
         let sum = |of: &dyn Fn(&Stripe<N>) -> &AtomicU64| {
-            let counts = self.stripes.iter().map(|stripe| of(stripe).load(Ordering::Relaxed));
+            let counts = self.stripes().iter().map(|stripe| of(stripe).load(Ordering::Relaxed));
             counts.fold(0, u64::saturating_add)
         };
         let mut buckets = [0; N];
-        for stripe in &self.stripes {
+        for stripe in self.stripes() {
             for (total, count) in buckets.iter_mut().zip(&stripe.buckets) {
                 *total = u64::saturating_add(*total, count.load(Ordering::Relaxed));
             }
@@ -81,14 +101,14 @@ impl<const N: usize> Histogram<N> {
         Observed { bounds: self.bounds, buckets, above, sum }
     }
 
-    /// Adds it to a page under a name of its own.
-    pub(super) fn write(&self, page: &mut Page, name: &str, help: &str, labels: &[(&str, &str)]) {
-        page.begin(name, Kind::Histogram, help);
-        let observed = self.observed();
-        let (bucket, sum, count) = (format!("{name}_bucket"), format!("{name}_sum"), format!("{name}_count"));
+    /// Adds the observations to a page under another declaration, whose labels have these values.
+    pub fn write_as(&self, page: &mut Page, declared: &Declared, values: &[&str]) {
+        page.begin(declared);
+        let (name, observed) = (declared.name, self.observed());
+        let labels = || declared.labels.iter().copied().zip(values.iter().copied());
+        let bucket = format!("{name}_bucket");
         let with = |bound: String, page: &mut Page, count: u64| {
-            let labels: Vec<_> = labels.iter().copied().chain([("le", &*bound)]).collect();
-            page.sample(&bucket, &labels, count);
+            page.line(&bucket, labels().chain([("le", &*bound)]), count);
         };
         let mut so_far = 0_u64;
         for (bound, count) in observed.bounds.iter().zip(observed.buckets) {
@@ -96,19 +116,35 @@ impl<const N: usize> Histogram<N> {
             with(self.unit.shown(*bound).to_string(), page, so_far);
         }
         with("+Inf".to_owned(), page, observed.count());
-        page.sample(&sum, labels, self.unit.shown(observed.sum));
-        page.sample(&count, labels, observed.count());
+        page.line(&format!("{name}_sum"), labels(), self.unit.shown(observed.sum));
+        page.line(&format!("{name}_count"), labels(), observed.count());
+    }
+}
+
+impl<const N: usize> Metric for Histogram<N> {
+    fn declared(&self) -> &[Declared] {
+        slice::from_ref(&self.declared)
+    }
+
+    fn write(&self, page: &mut Page) {
+        self.write_as(page, &self.declared, &[]);
+    }
+}
+
+impl<const N: usize> fmt::Debug for Histogram<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Histogram").field(&self.declared).finish()
     }
 }
 
 impl<const N: usize> Observed<N> {
-    /// How many observations there were.
-    pub(super) fn count(&self) -> u64 {
+    /// Number of observations.
+    pub fn count(&self) -> u64 {
         self.buckets.iter().copied().fold(self.above, u64::saturating_add)
     }
 
-    /// How many observations each bucket has, with the middle of it; for what lies above the last bound, that bound.
-    pub(super) fn middles(&self) -> impl Iterator<Item = (u64, u64)> {
+    /// Middle and number of observations of each bucket; above the last bound, the bound stands for the middle.
+    pub fn middles(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut lower = 0_u64;
         let middles = self.bounds.into_iter().map(move |bound| {
             let middle = lower.midpoint(bound);
@@ -119,8 +155,8 @@ impl<const N: usize> Observed<N> {
         middles.zip(self.buckets).chain([(last, self.above)])
     }
 
-    /// What was observed since `earlier`.
-    pub(super) fn since(&self, earlier: &Self) -> Self {
+    /// Observations since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
         let mut buckets = self.buckets;
         for (count, before) in buckets.iter_mut().zip(earlier.buckets) {
             *count = count.saturating_sub(before);
@@ -133,9 +169,9 @@ impl<const N: usize> Observed<N> {
         }
     }
 
-    /// The value that so many in a hundred observations don't exceed, as Prometheus estimates it: within its bucket as
-    /// if all in there were spread evenly, and the last bound for what lies above it. None without observations.
-    pub(super) fn percentile(&self, percent: u64) -> Option<u64> {
+    /// The percentile as Prometheus estimates it: within its bucket as if the observations there were spread evenly, and
+    /// the last bound for what lies above it. `None` without observations.
+    pub fn percentile(&self, percent: u64) -> Option<u64> {
         let hundredths = u128::from(self.count()).saturating_mul(u128::from(percent));
         let (mut below, mut lower) = (0_u128, 0_u64);
         for (bound, count) in self.bounds.iter().zip(self.buckets) {
@@ -158,7 +194,7 @@ impl Unit {
     }
 }
 
-/// A value as it stands on a page.
+/// A value as the page has it.
 struct Shown(Unit, u64);
 
 /// Nanoseconds of a second.
@@ -187,8 +223,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn observations_are_counted_once_whoever_makes_them() {
-        let histogram = Histogram::new(Unit::Count, [1, 10, 100]);
+    fn observations_of_all_threads_are_counted_once() {
+        let histogram = Histogram::new("x", "X.", Unit::Count, [1, 10, 100]);
         thread::scope(|scope| {
             for _ in 0..20 {
                 scope.spawn(|| [0, 1, 2, 10, 11, 100, 101, 5_000].map(|value| histogram.observe(value)));
@@ -204,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_that_prometheus_would_show() {
+    fn percentiles_are_those_of_prometheus() {
         let of = |buckets, above| Observed { bounds: [100, 200, 400], buckets, above, sum: 0 };
         assert_eq!(of([0, 0, 0], 0).percentile(99), None);
         assert_eq!(of([100, 0, 0], 0).percentile(50), Some(50));
@@ -216,10 +252,12 @@ mod tests {
 
     #[test]
     fn a_page_has_cumulative_buckets_sum_and_count() {
-        let histogram = Histogram::new(Unit::Time, [50_000, SECOND]);
+        let histogram = Histogram::new("took_seconds", "Time.", Unit::Time, [50_000, SECOND]);
         [1_000, 50_000, 60_000, 2 * SECOND].into_iter().for_each(|value| histogram.observe(value));
-        let mut page = Page::after(String::new());
-        histogram.write(&mut page, "took_seconds", "Time.", &[("a", "b")]);
+        let labels = &["a"];
+        let declared = Declared { labels, ..histogram.declared };
+        let mut page = Page::default();
+        histogram.write_as(&mut page, &declared, &["b"]);
         let expected = "# HELP took_seconds Time.\n# TYPE took_seconds histogram\n\
                         took_seconds_bucket{a=\"b\",le=\"0.00005\"} 2\ntook_seconds_bucket{a=\"b\",le=\"1\"} 3\n\
                         took_seconds_bucket{a=\"b\",le=\"+Inf\"} 4\ntook_seconds_sum{a=\"b\"} 2.000111\n\

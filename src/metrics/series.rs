@@ -1,4 +1,7 @@
-//! Every rule's series, and how many there may be.
+//! Counters by domain and path, with a bound on their number.
+//!
+//! Paths are those of rules, and those of rules with a request's values in them. Values are the caller's to choose, so
+//! that each kind of series has a bound, beyond which decisions are counted under a path that they share.
 
 use std::{
     collections::BTreeMap,
@@ -8,58 +11,61 @@ use std::{
     },
 };
 
-use metrics::Counter;
 use parking_lot::Mutex;
 
-use super::{departed, striped::Striped};
+use super::{
+    evicted_series,
+    striped_counter::{Sink, Striped},
+};
 
-/// Rules that have series of their own at the most.
-pub(crate) const MOST_RULES: usize = 10_000;
+/// Maximum number of rules that have series of their own.
+pub const MAX_RULES: usize = 10_000;
 
-/// Domains at the most whose other rules have series of their own, all of them together.
-const MOST_OTHERS: usize = 1_000;
+/// Maximum number of domains whose further rules share a series of the domain.
+const MAX_OTHERS: usize = 1_000;
 
-/// Paths with a request's values in them that metrics name at the most; what comes later is counted under the
-/// rule's own path. Values are the caller's to choose.
-const MOST_VALUES: usize = 1_000;
+/// Maximum number of paths with a request's values in them; later ones are counted under the rule's own path.
+const MAX_VALUES: usize = 1_000;
 
 /// Bytes of all such paths with their domains: each is exported six times, and all of that is to stay below a megabyte.
-const MOST_BYTES: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
-/// What stands for a rule, and for a domain, beyond that.
-const OTHER: &str = "(other)";
+/// Label value of the rules, and of the domains, beyond the bounds.
+pub const OTHER: &str = "(other)";
 
-/// What is counted of each rule, in this order.
-pub(super) const KINDS: usize = 6;
+/// Number of counters in each series.
+pub const KINDS: usize = 6;
 
-/// What is counted under one path.
+/// Counters of one path.
 #[derive(Debug)]
-pub(super) struct Series {
-    pub(super) domain: Box<str>,
-    pub(super) path: Box<str>,
-    /// The rule's own path, which may be another one than that with values.
-    pub(super) rule: Box<str>,
+pub struct Series {
+    /// The domain.
+    pub domain: Box<str>,
+    /// The path.
+    pub path: Box<str>,
+    /// The rule's own path, which differs from a path with values.
+    pub rule: Box<str>,
     counts: [Arc<AtomicU64>; KINDS],
-    /// What of that was told to who takes changes.
-    told: [AtomicU64; KINDS],
+    /// The part of the counts that was exported as deltas.
+    exported: [AtomicU64; KINDS],
 }
 
-/// What series are of; each has a bound of its own.
+/// Kinds of series; each has a bound of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
+enum SeriesKind {
     /// A rule.
     Rule,
-    /// Rules beyond the most.
+    /// The rules beyond the bound.
     Others,
     /// A rule's path with values in it.
     Values,
 }
 
-/// Domain, path and rule. Two rules may have one path, where it has values of one of them: each counts for itself, and
-/// the page has the sum.
+/// Domain, path and rule. Two rules may have one path, where it has values of one of them: each has a series, and the
+/// page has the sum.
 type Key = (Box<str>, Box<str>, Box<str>);
 
-/// Where the series are found, and how many there are of each.
+/// All series, and their number by kind.
 #[derive(Debug, Default)]
 struct Registry {
     series: BTreeMap<Key, Arc<Series>>,
@@ -73,60 +79,60 @@ struct Registry {
 static ALL: Mutex<Registry> =
     Mutex::new(Registry { series: BTreeMap::new(), rules: 0, others: 0, values: 0, bytes: 0 });
 
-/// Whether a path with values found no room since it was last made.
+/// Whether a path with values found no room since room was last made.
 static IS_FULL: AtomicBool = AtomicBool::new(false);
 
-/// Whether a rule has series of its own.
+/// Whether a rule has a series of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// It has.
+pub enum Room {
+    /// The series is its own.
     Own,
-    /// It shares them with others of its domain, or of all, for want of room.
+    /// The series is shared with other rules of its domain, or of all domains, because there was no room.
     Shared,
 }
 
 impl Series {
     fn new(domain: &str, path: &str, rule: &str) -> Self {
-        let (counts, told) = Default::default();
-        Self { domain: domain.into(), path: path.into(), rule: rule.into(), counts, told }
+        let (counts, exported) = Default::default();
+        Self { domain: domain.into(), path: path.into(), rule: rule.into(), counts, exported }
     }
 
-    /// Something that counts there.
-    pub(super) fn counters(&self) -> Arc<Striped<KINDS>> {
-        Striped::new(self.counts.clone().map(Counter::from_arc))
+    /// Counters that are published to this series.
+    pub fn counters(&self) -> Arc<Striped<KINDS>> {
+        Striped::new(self.counts.clone().map(|count| -> Arc<dyn Sink> { count }))
     }
 
-    /// What was counted there, as far as it was published.
-    pub(super) fn counted(&self) -> [u64; KINDS] {
+    /// The counts, as of the last time that they were published.
+    pub fn counted(&self) -> [u64; KINDS] {
         self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// What was counted there and is not told yet to who takes changes.
-    pub(super) fn untold(&self) -> [u64; KINDS] {
+    /// The part of the counts that was not yet exported as deltas.
+    pub(super) fn not_exported(&self) -> [u64; KINDS] {
         let mut counted = self.counted();
-        for (count, told) in counted.iter_mut().zip(&self.told) {
-            *count = count.saturating_sub(told.load(Ordering::Relaxed));
+        for (count, exported) in counted.iter_mut().zip(&self.exported) {
+            *count = count.saturating_sub(exported.load(Ordering::Relaxed));
         }
         counted
     }
 
-    /// Notes that so much more of one kind was told.
-    pub(super) fn tell(&self, at: usize, amount: u64) {
-        if let Some(told) = self.told.get(at) {
-            told.fetch_add(amount, Ordering::Relaxed);
+    /// Records that so much more of one counter was exported as a delta.
+    pub(super) fn confirm(&self, at: usize, amount: u64) {
+        if let Some(exported) = self.exported.get(at) {
+            exported.fetch_add(amount, Ordering::Relaxed);
         }
     }
 
-    /// Whether anything may still count there, or is about to.
+    /// Whether the series is still counted in, or about to be.
     fn is_used(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1 || self.counts.iter().any(|count| Arc::strong_count(count) > 1)
     }
 
-    fn of(&self) -> Of {
+    fn kind(&self) -> SeriesKind {
         match (&*self.path, &*self.rule) {
-            (OTHER, OTHER) => Of::Others,
-            (path, rule) if path == rule => Of::Rule,
-            _ => Of::Values,
+            (OTHER, OTHER) => SeriesKind::Others,
+            (path, rule) if path == rule => SeriesKind::Rule,
+            _ => SeriesKind::Values,
         }
     }
 
@@ -148,12 +154,12 @@ impl Registry {
         series
     }
 
-    /// Counts one more.
+    /// Adds to the number of series of its kind.
     fn note(&mut self, series: &Series) {
-        let count = match series.of() {
-            Of::Rule => &mut self.rules,
-            Of::Others => &mut self.others,
-            Of::Values => {
+        let count = match series.kind() {
+            SeriesKind::Rule => &mut self.rules,
+            SeriesKind::Others => &mut self.others,
+            SeriesKind::Values => {
                 self.bytes = self.bytes.saturating_add(series.bytes());
                 &mut self.values
             }
@@ -165,13 +171,13 @@ impl Registry {
         if let Some(known) = self.find(domain, path, path) {
             return (known, Room::Own);
         }
-        if self.rules < MOST_RULES {
+        if self.rules < MAX_RULES {
             return (self.add(domain, path, path), Room::Own);
         }
         if let Some(known) = self.find(domain, OTHER, OTHER) {
             return (known, Room::Shared);
         }
-        let domain = if self.others < MOST_OTHERS { domain } else { OTHER };
+        let domain = if self.others < MAX_OTHERS { domain } else { OTHER };
         let found = self.find(domain, OTHER, OTHER);
         (found.unwrap_or_else(|| self.add(domain, OTHER, OTHER)), Room::Shared)
     }
@@ -181,43 +187,43 @@ impl Registry {
             return Some(known);
         }
         let bytes = self.bytes.saturating_add(domain.len()).saturating_add(path.len());
-        (self.values < MOST_VALUES && bytes <= MOST_BYTES).then(|| self.add(domain, path, rule))
+        (self.values < MAX_VALUES && bytes <= MAX_BYTES).then(|| self.add(domain, path, rule))
     }
 
-    /// Makes room, where there is none left, by what those counted that have gone; and says which.
-    fn tidy(&mut self, values_are_full: bool) -> Vec<Arc<Series>> {
-        let (rules_are_full, others_are_full) = (self.rules >= MOST_RULES, self.others >= MOST_OTHERS);
-        let mut gone = Vec::new();
+    /// Evicts series that are no longer in use, of each kind that has no room left. Returns the evicted ones.
+    fn evict_unused(&mut self, values_are_full: bool) -> Vec<Arc<Series>> {
+        let (rules_are_full, others_are_full) = (self.rules >= MAX_RULES, self.others >= MAX_OTHERS);
+        let mut evicted = Vec::new();
         if !(rules_are_full || others_are_full || values_are_full) {
-            return gone;
+            return evicted;
         }
         let mut series = std::mem::take(self).series;
         series.retain(|_, series| {
-            let is_full = match series.of() {
-                Of::Rule => rules_are_full,
-                Of::Others => others_are_full,
-                Of::Values => values_are_full,
+            let is_full = match series.kind() {
+                SeriesKind::Rule => rules_are_full,
+                SeriesKind::Others => others_are_full,
+                SeriesKind::Values => values_are_full,
             };
             let stays = !is_full || series.is_used();
             match stays {
                 true => self.note(series),
-                false => gone.push(Arc::clone(series)),
+                false => evicted.push(Arc::clone(series)),
             }
             stays
         });
         self.series = series;
-        gone
+        evicted
     }
 }
 
-/// The series of a rule, or those that it has to share.
-pub(super) fn of_rule(domain: &str, path: &str) -> (Arc<Series>, Room) {
+/// The series of a rule, or the one that it has to share.
+pub fn of_rule(domain: &str, path: &str) -> (Arc<Series>, Room) {
     ALL.lock().of_rule(domain, path)
 }
 
-/// The series of a rule's path with values, if there is room for it.
-pub(super) fn of_values(domain: &str, path: &str, rule: &str) -> Option<Arc<Series>> {
-    // Callers may send any number of values: those that find no room do not wait for each other.
+/// The series of a rule's path with values, if there is room for one.
+pub fn of_values(domain: &str, path: &str, rule: &str) -> Option<Arc<Series>> {
+    // Callers may send any number of values: those that find no room do not contend for the lock.
     if IS_FULL.load(Ordering::Relaxed) {
         return None;
     }
@@ -228,14 +234,14 @@ pub(super) fn of_values(domain: &str, path: &str, rule: &str) -> Option<Arc<Seri
     found
 }
 
-/// Makes room for new rules and values if there is none left.
-pub(super) fn tidy() {
-    let gone = ALL.lock().tidy(IS_FULL.swap(false, Ordering::Relaxed));
-    departed::note(gone);
+/// Evicts series that are no longer in use if there is no room for new ones. To be called from time to time.
+pub fn evict_unused() {
+    let evicted = ALL.lock().evict_unused(IS_FULL.swap(false, Ordering::Relaxed));
+    evicted_series::keep(evicted);
 }
 
-/// All of them, by domain, path and rule.
-pub(super) fn all() -> Vec<Arc<Series>> {
+/// All series, by domain, path and rule.
+pub fn all() -> Vec<Arc<Series>> {
     ALL.lock().series.values().map(Arc::clone).collect()
 }
 
@@ -243,10 +249,10 @@ pub(super) fn all() -> Vec<Arc<Series>> {
 mod tests {
     use super::*;
 
-    /// One that is full, with what counts in each series.
+    /// A full registry, with the counters of each series.
     fn full() -> (Registry, Vec<Arc<Striped<KINDS>>>) {
         let mut registry = Registry::default();
-        let used = (0..MOST_RULES).map(|number| {
+        let used = (0..MAX_RULES).map(|number| {
             let (series, room) = registry.of_rule("edge", &number.to_string());
             assert_eq!(room, Room::Own);
             series.counters()
@@ -255,84 +261,84 @@ mod tests {
         (registry, used)
     }
 
-    /// Makes room until what has gone has left: who publishes all counts, as another test may, holds each for a moment.
-    fn tidy_until(registry: &mut Registry, values_are_full: bool, has_left: impl Fn(&Registry) -> bool) {
+    /// Evicts until `has_left`: a test that publishes all counts holds each series for a moment.
+    fn evict_until(registry: &mut Registry, values_are_full: bool, has_left: impl Fn(&Registry) -> bool) {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while !has_left(registry) {
             assert!(std::time::Instant::now() < deadline, "it stays");
-            registry.rules = MOST_RULES;
-            registry.tidy(values_are_full);
+            registry.rules = MAX_RULES;
+            registry.evict_unused(values_are_full);
             std::thread::yield_now();
         }
     }
 
     #[test]
-    fn rules_beyond_the_most_share_the_series_of_their_domain() {
+    fn rules_beyond_the_bound_share_the_series_of_their_domain() {
         let (mut registry, _used) = full();
-        assert_eq!(registry.of_rule("edge", "7").1, Room::Own, "it has its place");
+        assert_eq!(registry.of_rule("edge", "7").1, Room::Own, "it has a series");
         for rule in ["new", "newer"] {
             let (series, room) = registry.of_rule("edge", rule);
             assert_eq!((&*series.domain, &*series.path, room), ("edge", OTHER, Room::Shared));
         }
         assert_eq!(&*registry.of_rule("mesh", "new").0.domain, "mesh");
-        for number in 0..2 * MOST_OTHERS {
+        for number in 0..2 * MAX_OTHERS {
             let _ = registry.of_rule(&format!("domain {number}"), "new");
         }
         assert_eq!(&*registry.of_rule("one more", "new").0.domain, OTHER);
         assert_eq!(&*registry.of_rule("edge", "newest").0.domain, "edge");
-        assert_eq!(registry.series.len(), MOST_RULES + MOST_OTHERS + 1);
+        assert_eq!(registry.series.len(), MAX_RULES + MAX_OTHERS + 1);
     }
 
     #[test]
-    fn rules_that_have_gone_make_room_when_there_is_none() {
+    fn unused_rules_are_evicted_when_there_is_no_room() {
         let (mut registry, mut used) = full();
-        registry.tidy(false);
+        registry.evict_unused(false);
         assert_eq!(registry.of_rule("edge", "new").1, Room::Shared, "all are used");
-        used.truncate(MOST_RULES - 2);
-        tidy_until(&mut registry, false, |registry| registry.rules == MOST_RULES - 2);
+        used.truncate(MAX_RULES - 2);
+        evict_until(&mut registry, false, |registry| registry.rules == MAX_RULES - 2);
         assert_eq!(registry.of_rule("edge", "new").1, Room::Own);
         assert_eq!(registry.of_rule("edge", "newer").1, Room::Own);
         assert_eq!(registry.of_rule("edge", "newest").1, Room::Shared);
         used.clear();
         let first = registry.find("edge", "7", "7").expect("known");
         registry.rules = 0;
-        registry.tidy(false);
-        assert!(registry.series.len() > MOST_RULES, "nothing goes while there is room");
-        tidy_until(&mut registry, false, |registry| registry.series.len() == 2);
+        registry.evict_unused(false);
+        assert!(registry.series.len() > MAX_RULES, "nothing is evicted while there is room");
+        evict_until(&mut registry, false, |registry| registry.series.len() == 2);
         let left: Vec<_> = registry.series.values().map(|series| &*series.path).collect();
-        assert_eq!(left, [OTHER, "7"], "that which is about to count stays");
-        assert_eq!((first.of(), registry.rules, registry.others), (Of::Rule, 1, 1));
+        assert_eq!(left, [OTHER, "7"], "a series in use stays");
+        assert_eq!((first.kind(), registry.rules, registry.others), (SeriesKind::Rule, 1, 1));
     }
 
     #[test]
-    fn domains_that_have_gone_make_room_for_the_others_of_new_ones() {
-        let mut registry = Registry { rules: MOST_RULES, ..Registry::default() };
-        for number in 0..=MOST_OTHERS {
+    fn unused_domains_are_evicted_for_new_ones() {
+        let mut registry = Registry { rules: MAX_RULES, ..Registry::default() };
+        for number in 0..=MAX_OTHERS {
             let _ = registry.of_rule(&format!("domain {number}"), "new");
         }
         assert_eq!(&*registry.of_rule("one more", "new").0.domain, OTHER);
-        registry.tidy(false);
-        registry.rules = MOST_RULES;
+        registry.evict_unused(false);
+        registry.rules = MAX_RULES;
         assert_eq!(&*registry.of_rule("one more", "new").0.domain, "one more");
     }
 
     #[test]
-    fn paths_with_values_are_bounded_in_number_and_in_bytes_and_go_with_their_rules() {
+    fn paths_with_values_are_bounded_in_number_and_in_bytes_and_evicted_with_their_rules() {
         let mut registry = Registry::default();
         let of = |registry: &mut Registry, path: &str| registry.of_values("d", path, "a");
-        let used: Vec<_> = (0..MOST_VALUES)
+        let used: Vec<_> = (0..MAX_VALUES)
             .map(|number| of(&mut registry, &format!("a_{number}")).expect("room").counters())
             .collect();
         assert!(of(&mut registry, "a_new").is_none());
-        assert!(of(&mut registry, "a_7").is_some(), "it has its place");
-        registry.tidy(true);
+        assert!(of(&mut registry, "a_7").is_some(), "it has a series");
+        registry.evict_unused(true);
         assert!(of(&mut registry, "a_new").is_none(), "all are used");
         drop(used);
-        registry.tidy(false);
-        assert_eq!(registry.values, MOST_VALUES, "nobody asks for room");
-        tidy_until(&mut registry, true, |registry| registry.series.is_empty());
+        registry.evict_unused(false);
+        assert_eq!(registry.values, MAX_VALUES, "no room is needed");
+        evict_until(&mut registry, true, |registry| registry.series.is_empty());
         assert_eq!(registry.bytes, 0);
-        assert!(of(&mut registry, &"a".repeat(MOST_BYTES)).is_none());
+        assert!(of(&mut registry, &"a".repeat(MAX_BYTES)).is_none());
         assert!(of(&mut registry, "a_new").is_some());
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::sleep;
 
-use crate::{metrics, settings::Port};
+use crate::{net::metrics, settings::Port};
 
 /// Delay before the next accept after one failed.
 const RETRY_DELAY: Duration = Duration::from_millis(50);

@@ -8,5 +8,6 @@
 pub(crate) mod accept_limit;
 pub(crate) mod bind;
 mod http2_preface;
+pub mod metrics;
 pub(crate) mod stall_timeout;
 pub mod tls;

@@ -127,7 +127,7 @@ impl Level {
         entries: &'e [Entry<'a>],
     ) -> Option<(&Arc<Rule>, &'e [Entry<'a>], &'a str)> {
         let (last, path) = entries.split_last().filter(|(last, _)| last.key == lease::KEY)?;
-        let rule = self.rule(path).filter(|rule| rule.algorithm() == Some(Algorithm::Concurrency))?;
+        let rule = self.rule(path).filter(|rule| rule.algorithm().is_some_and(Algorithm::holds_permits))?;
         self.rule(entries).is_none().then_some((rule, path, last.value))
     }
 

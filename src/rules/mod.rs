@@ -27,14 +27,13 @@ pub use self::{
     on_store_error::OnStoreError,
     overrides::{List, Listing, ListingError, Overrides, SwitchMode, Switched},
     regex::{Regex, RegexError},
-    rule::{Derived, Limit, Rule, Segment, Value},
-    snapshot::{Enforced, InForce, Snapshot},
+    rule::{Derived, Limit, Rule, RuleIndex, Segment, Value},
+    snapshot::{BesideRules, Enforced, InForce, OverrideTarget, Snapshot},
     wildcard::Wildcard,
 };
 use crate::{
     SyncMode,
     algorithm::{Algorithm, Charging},
-    metrics::DomainCounters,
 };
 
 /// Every domain's rules, as one version of the configuration states them.
@@ -61,8 +60,19 @@ pub struct Domain {
     /// The keys whose values make the hash tag of a request that has any of them; when there are none, it is made
     /// of the values that a rule leaves open.
     pub hash_tag: Box<[Box<str>]>,
-    /// The domain's metrics.
-    pub counted: DomainCounters,
+    /// Index among all domains of one version, set by [`Rules::new`].
+    pub index: DomainIndex,
+}
+
+/// Index of a domain among all domains of one version of the rules, dense from zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DomainIndex(u32);
+
+impl DomainIndex {
+    /// The index into a table.
+    pub const fn as_usize(self) -> usize {
+        self.0 as usize
+    }
 }
 
 impl Domain {
@@ -79,9 +89,16 @@ impl Domain {
 impl Rules {
     /// The rules of `domains`, whose names are distinct (the last one of a name stays).
     pub fn new(domains: impl IntoIterator<Item = Domain>) -> Self {
-        let domains: HashMap<_, Domain, _> =
+        let mut domains: HashMap<_, Domain, _> =
             domains.into_iter().map(|domain| (domain.name.clone(), domain)).collect();
-        let rule_count = domains.values().map(|domain| domain.root.rules().count()).sum();
+        for (domain, index) in domains.values_mut().zip(0..) {
+            domain.index = DomainIndex(index);
+        }
+        let mut rule_count = 0_usize;
+        for rule in domains.values().flat_map(|domain| domain.root.rules()) {
+            rule.set_index(RuleIndex::new(rule_count));
+            rule_count = rule_count.saturating_add(1);
+        }
         Self { domains, rule_count }
     }
 

@@ -7,7 +7,6 @@ use crate::{
     PathStep, RecordId, SyncMode,
     algorithm::{Algorithm, Policy},
     descriptor::Entry,
-    metrics::{RuleCounters, ValueCounters},
     quota::Quota,
 };
 
@@ -80,14 +79,29 @@ pub struct Rule {
     pub derived: Derived,
 }
 
-/// What follows from a rule and is worked out once, when it is first needed.
+/// Values that follow from a rule and its place among the rules, each set once.
 #[derive(Debug, Default)]
 pub struct Derived {
     record_id: OnceLock<RecordId>,
-    /// The rule's metrics.
-    pub(crate) counters: OnceLock<RuleCounters>,
-    /// Those of its paths that metrics name with a request's values.
-    pub(crate) values: ValueCounters,
+    index: OnceLock<RuleIndex>,
+}
+
+/// Index of a rule among all rules of one version, dense from zero. Tables beside the rules are plain vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleIndex(u32);
+
+impl RuleIndex {
+    /// Index of a rule that is not part of any [`Rules`](super::Rules); no table has it.
+    const OUTSIDE: Self = Self(u32::MAX);
+
+    pub(super) fn new(at: usize) -> Self {
+        u32::try_from(at).map_or(Self::OUTSIDE, Self)
+    }
+
+    /// The index into a table.
+    pub const fn as_usize(self) -> usize {
+        self.0 as usize
+    }
 }
 
 impl Segment {
@@ -157,6 +171,17 @@ impl Rule {
             Value::Stated | Value::Shared => PathStep::Closed(&segment.stated),
         });
         RecordId::of(steps, self.algorithm().unwrap_or_default())
+    }
+
+    /// The rule's index in its version of the rules.
+    pub fn index(&self) -> RuleIndex {
+        self.derived.index.get().copied().unwrap_or(RuleIndex::OUTSIDE)
+    }
+
+    /// Makes the rule part of a version of the rules. A rule is part of one version only.
+    pub(super) fn set_index(&self, index: RuleIndex) {
+        let set = self.derived.index.set(index);
+        debug_assert!(set.is_ok(), "the rule is part of another version");
     }
 
     /// The rule's place in the tree: its keys and values joined by `.`, without the domain.

@@ -1,112 +1,146 @@
-//! The rules in force, and what operators set over them.
+//! The active rules, the lists and switches over them, and a companion such as their counters.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
 use super::{Overrides, Rules, Switched};
 
-/// Holds what is in force: a version of the rules, or none before the first one is loaded, and the lists and switches
-/// over it.
+/// Companion of one version of the rules, such as its counters: made, activated and dropped with it.
+pub trait BesideRules: Default + fmt::Debug + Send + Sync + 'static {
+    /// The companion of `rules`.
+    fn beside(rules: &Rules) -> Self;
+}
+
+impl BesideRules for () {
+    fn beside(_: &Rules) -> Self {}
+}
+
+/// Target of changed lists and switches.
+pub trait OverrideTarget: fmt::Debug + Send + Sync {
+    /// Activates lists and switches for every request from now on, over the active rules.
+    fn override_with(&self, overrides: Arc<Overrides>);
+}
+
+/// Holds what is active: a version of the rules, or none before the first one is loaded, its companion, and the lists and
+/// switches over it.
 ///
 /// A request loads it once and sees that version to its end.
 #[derive(Debug, Default)]
-pub struct Snapshot {
-    current: ArcSwap<Version>,
-    /// Held by who puts something in force, so that nobody puts back what another one replaced.
-    retired: Mutex<Retired>,
+pub struct Snapshot<C = ()> {
+    current: ArcSwap<Version<C>>,
+    /// Held while something is activated, so that no activation reverts another one.
+    retired: Mutex<Retired<C>>,
 }
 
-/// Rules and overrides that are in force together.
+/// Rules and overrides that are active together.
 #[derive(Debug, Default)]
-struct Version {
+struct Version<C> {
     rules: Option<Arc<Rules>>,
+    companion: Arc<C>,
     overrides: Arc<Overrides>,
-    /// What the overrides make of these rules.
+    /// The switches of these rules.
     switched: Switched,
 }
 
-/// What was in force before and may still be in use. It is dropped by whoever replaces it: a large tree takes too long
-/// to take apart for a request to do it.
+/// What was active before and may still be in use. It is dropped by the task that replaces it: dropping a large tree takes
+/// too long for a request.
 #[derive(Debug, Default)]
-struct Retired {
-    versions: Vec<Arc<Version>>,
+struct Retired<C> {
+    versions: Vec<Arc<Version<C>>>,
     /// Rules that no current version has.
     rules: Vec<Arc<Rules>>,
 }
 
-/// What was in force when a request came, kept for as long as it needs it.
+/// What was active when a request came, kept for as long as it needs it.
 ///
 /// Unlike a clone of the [`Arc`], it is made without writing to memory that all workers share, but for the ninth and
 /// further ones of a thread.
 #[derive(Debug)]
-pub struct InForce(Guard<Arc<Version>>);
+pub struct InForce<C = ()>(Guard<Arc<Version<C>>>);
 
-/// What a request is decided by.
+/// Rules, lists and switches that decide a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Enforced<'r> {
+pub struct Enforced<'r, C = ()> {
     /// The rules.
     pub rules: &'r Rules,
     /// The lists over them.
     pub overrides: &'r Overrides,
     /// The switches of these rules.
     pub switched: &'r Switched,
+    /// The companion of these rules.
+    pub companion: &'r C,
 }
 
-impl InForce {
-    /// What a request is decided by, if any rules were loaded.
-    pub fn get(&self) -> Option<Enforced<'_>> {
-        let Version { rules, overrides, switched } = &**self.0;
-        rules.as_deref().map(|rules| Enforced { rules, overrides, switched })
+impl<C> InForce<C> {
+    /// What decides a request, if any rules were loaded.
+    pub fn get(&self) -> Option<Enforced<'_, C>> {
+        let Version { rules, companion, overrides, switched } = &**self.0;
+        rules.as_deref().map(|rules| Enforced { rules, overrides, switched, companion: &**companion })
     }
 }
 
-impl Snapshot {
-    /// What is in force now, to be held for the time of a request.
-    pub fn in_force(&self) -> InForce {
+impl<C: BesideRules> OverrideTarget for Snapshot<C> {
+    fn override_with(&self, overrides: Arc<Overrides>) {
+        Self::override_with(self, overrides);
+    }
+}
+
+impl<C: BesideRules> Snapshot<C> {
+    /// What is active now, to be held for the time of a request.
+    pub fn in_force(&self) -> InForce<C> {
         InForce(self.current.load())
     }
 
-    /// The rules in force now.
+    /// The active rules.
     pub fn load(&self) -> Option<Arc<Rules>> {
         self.current.load().rules.clone()
     }
 
-    /// The lists and switches in force now.
+    /// The active lists and switches.
     pub fn overrides(&self) -> Arc<Overrides> {
         Arc::clone(&self.current.load().overrides)
     }
 
-    /// Puts `rules` in force for every request from now on, under the lists and switches that are.
+    /// Activates `rules` for every request from now on, under the active lists and switches.
     pub fn replace(&self, rules: Arc<Rules>) {
+        let companion = Arc::new(C::beside(&rules));
         let mut retired = self.retired.lock();
-        let before = self.put_in_force(Some(rules), self.overrides());
+        let before = self.activate(Some(rules), companion, self.overrides());
         retired.rules.extend(before.rules.clone());
         retired.versions.push(before);
         drop(retired);
         self.drop_unused();
     }
 
-    /// Puts lists and switches in force for every request from now on, over the rules that are.
+    /// Activates lists and switches for every request from now on, over the active rules.
     pub fn override_with(&self, overrides: Arc<Overrides>) {
         let mut retired = self.retired.lock();
-        retired.versions.push(self.put_in_force(self.load(), overrides));
+        let current = self.current.load_full();
+        let before = self.activate(current.rules.clone(), Arc::clone(&current.companion), overrides);
+        drop(current);
+        retired.versions.push(before);
         drop(retired);
         self.drop_unused();
     }
 
-    /// Gives back what was in force before.
-    fn put_in_force(&self, rules: Option<Arc<Rules>>, overrides: Arc<Overrides>) -> Arc<Version> {
+    /// Returns what was active before.
+    fn activate(
+        &self,
+        rules: Option<Arc<Rules>>,
+        companion: Arc<C>,
+        overrides: Arc<Overrides>,
+    ) -> Arc<Version<C>> {
         let switched = rules.as_deref().map(|rules| Switched::new(rules, &overrides)).unwrap_or_default();
-        self.current.swap(Arc::new(Version { rules, overrides, switched }))
+        self.current.swap(Arc::new(Version { rules, companion, overrides, switched }))
     }
 
-    /// Drops what was in force before and no request uses any more, and says whether that was all.
+    /// Drops what was active before and no request uses any more. Returns whether that was all.
     pub fn drop_unused(&self) -> bool {
         let mut retired = self.retired.lock();
         let versions = take_unused(&mut retired.versions);
-        // What these hold is held by the list too, where it is not in force still.
+        // The rules that these hold are active, or held by the list too.
         drop(versions);
         let rules = take_unused(&mut retired.rules);
         let was_all = retired.versions.is_empty() && retired.rules.is_empty();
@@ -116,7 +150,7 @@ impl Snapshot {
     }
 }
 
-/// Takes out what only this list holds: nobody can get hold of it any more, so it is held by nobody.
+/// Takes out what only this list holds: no request can get hold of it any more.
 fn take_unused<T>(retired: &mut Vec<Arc<T>>) -> Vec<Arc<T>> {
     let (in_use, unused) = retired.drain(..).partition(|version| Arc::strong_count(version) > 1);
     *retired = in_use;
@@ -135,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_version_that_a_request_still_uses_is_not_left_to_it_to_drop() {
-        let snapshot = Snapshot::default();
+        let snapshot = Snapshot::<()>::default();
         let first = Arc::new(Rules::default());
         let count = Arc::downgrade(&first);
         snapshot.replace(first);
@@ -148,27 +182,27 @@ mod tests {
         drop(in_use);
         assert!(count.strong_count() > 0, "the request dropped it");
         assert!(snapshot.drop_unused());
-        assert_eq!(count.strong_count(), 0, "it is kept for ever");
+        assert_eq!(count.strong_count(), 0, "it leaks");
     }
 
     #[test]
     fn rules_and_overrides_are_replaced_each_without_the_other() {
-        let snapshot = Snapshot::default();
+        let snapshot = Snapshot::<()>::default();
         snapshot.override_with(generation(1));
         assert!(snapshot.in_force().get().is_none(), "there are no rules yet");
         let rules = Arc::new(Rules::default());
         snapshot.replace(Arc::clone(&rules));
         assert_eq!(snapshot.in_force().get().map(|enforced| enforced.overrides.generation()), Some(1));
         snapshot.override_with(generation(2));
-        assert!(Arc::ptr_eq(&snapshot.load().expect("in force"), &rules));
+        assert!(Arc::ptr_eq(&snapshot.load().expect("active"), &rules));
         assert_eq!(snapshot.overrides().generation(), 2);
         drop(rules);
-        assert!(snapshot.drop_unused(), "rules in force are not kept as if they were not");
+        assert!(snapshot.drop_unused(), "active rules are not kept as retired ones");
     }
 
     #[test]
-    fn who_replaces_rules_does_not_put_back_the_overrides_before() {
-        let snapshot = Snapshot::default();
+    fn replacing_rules_does_not_revert_overrides() {
+        let snapshot = Snapshot::<()>::default();
         let last = 500;
         thread::scope(|scope| {
             scope.spawn(|| (1..=last).for_each(|number| snapshot.override_with(generation(number))));

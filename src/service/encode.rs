@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::{
-    algorithm::Algorithm,
     proto::envoy::service::ratelimit::v3::{
         RateLimitResponse,
         rate_limit_response::{self as wire, DescriptorStatus, rate_limit::Unit as WireUnit},
@@ -41,7 +40,7 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
 fn current_limit(limited: &Limited<'_>) -> wire::RateLimit {
     let Quota { limit: requests_per_unit, window } = limited.quota;
     let name = limited.name().into();
-    if limited.algorithm == Algorithm::Concurrency {
+    if limited.algorithm.holds_permits() {
         return wire::RateLimit { requests_per_unit, name, ..Default::default() };
     }
     let multiplier = window.multiplier().get();

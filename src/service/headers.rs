@@ -2,7 +2,6 @@
 
 use super::{Answers, HeaderNames, HeaderStyle, encode::whole_seconds};
 use crate::{
-    algorithm::Algorithm,
     proto::envoy::{config::core::v3::HeaderValue, service::ratelimit::v3::RateLimitResponse},
     verdict::{Code, Decision, Limited, Status},
 };
@@ -57,9 +56,10 @@ fn add_ietf(headers: &mut Vec<HeaderValue>, decision: &Decision<'_>) {
     let Some(governing) = governing(decision) else { return };
     let policy = |limited: &Limited<'_>| {
         let (name, quota) = (policy_name(limited), limited.quota);
-        match limited.algorithm {
-            Algorithm::Concurrency => format!("{name};q={};qu=\"concurrent-requests\"", quota.limit),
-            _ => format!("{name};q={};w={}", quota.limit, quota.window.seconds()),
+        if limited.algorithm.holds_permits() {
+            format!("{name};q={};qu=\"concurrent-requests\"", quota.limit)
+        } else {
+            format!("{name};q={};w={}", quota.limit, quota.window.seconds())
         }
     };
     let mut policies: Vec<String> = Vec::new();

@@ -4,6 +4,7 @@ mod decode;
 mod encode;
 mod headers;
 mod metadata;
+pub mod metrics;
 mod problem;
 mod settings;
 #[cfg(test)]
@@ -14,7 +15,6 @@ use futures_util::FutureExt as _;
 pub use self::settings::{Answers, Bounds, HeaderNames, HeaderStyle};
 use crate::{
     limiter::{Limiter, Patience, Places},
-    metrics,
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_response as wire,
     },

@@ -4,7 +4,6 @@ use serde_json::json;
 
 use super::{encode::whole_seconds, headers::header};
 use crate::{
-    algorithm::Algorithm,
     proto::envoy::service::ratelimit::v3::RateLimitResponse,
     verdict::{Code, Decision, Limited, Status},
 };
@@ -22,10 +21,10 @@ pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>) {
         .iter()
         .map(|limited| {
             let (name, limit) = (limited.label(), limited.quota.limit);
-            match limited.algorithm {
-                // Places that are held have no window.
-                Algorithm::Concurrency => json!({"name": name, "limit": limit}),
-                _ => json!({"name": name, "limit": limit, "window": limited.quota.window.seconds()}),
+            if limited.algorithm.holds_permits() {
+                json!({"name": name, "limit": limit})
+            } else {
+                json!({"name": name, "limit": limit, "window": limited.quota.window.seconds()})
             }
         })
         .collect();

@@ -10,6 +10,7 @@ use super::*;
 use crate::{
     clock::{Clock, Timestamp},
     config,
+    limiter::ActiveRules,
     limiter::Modes,
     proto::envoy::{
         extensions::common::ratelimit::v3::{
@@ -18,7 +19,6 @@ use crate::{
         },
         service::ratelimit::v3::rate_limit_response::{Code::*, rate_limit::Unit},
     },
-    rules::Snapshot,
     store::{MemoryStore, Store},
     tracing::Span,
 };
@@ -49,7 +49,7 @@ const NOW: Timestamp = Timestamp::from_micros(1_700_000_900_500_000);
 struct Asked {
     service: Service,
     clock: Clock,
-    rules: Arc<Snapshot>,
+    rules: Arc<ActiveRules>,
 }
 
 impl Asked {
@@ -62,7 +62,7 @@ impl Asked {
         fs::write(directory.path().join("rules.yaml"), rules).expect("written");
         let options = config::Options { merge_domains: false, strict: true };
         let loaded = config::load(directory.path(), &options).expect("valid rules");
-        let rules = Arc::new(Snapshot::default());
+        let rules = Arc::new(ActiveRules::default());
         rules.replace(Arc::new(loaded.rules));
         let clock = Clock::manual(NOW);
         let store = Store::Memory(MemoryStore::new(1_000, clock.clone()));

@@ -46,7 +46,7 @@ pub use self::{
         OperatorSettings, Output, Rollback, RulesTask, SwitchTask, Task, Which,
     },
     parsers::DescriptorWords,
-    process::{HttpSettings, LogFormat, LogSettings, ProcessSettings},
+    process::{HttpSettings, LogFormat, LogSettings, MetricNames, ProcessSettings},
     reference::catalogue::{Mapping, ValueType, Variable, all as reference_variables},
     rules::RulesSettings,
     store::StoreSettings,

@@ -10,7 +10,6 @@ use super::{
     parsers::{address, boolean, duration, level, positive_duration},
     tls::{HttpTlsFlags, TlsSettings},
 };
-use crate::metrics::Names;
 
 /// Settings of the process. The flags, the values and their resolution are all here: another one needs this file and its
 /// use.
@@ -28,7 +27,7 @@ pub struct ProcessSettings {
     /// Level and format of the log.
     pub log: LogSettings,
     /// Names of the metrics on `/metrics`.
-    pub metric_names: Names,
+    pub metric_names: MetricNames,
 }
 
 /// HTTP port with `/json`, `/healthcheck` and `/metrics`.
@@ -92,6 +91,16 @@ pub(super) struct ProcessFlags {
     reference_metrics: bool,
 }
 
+/// Names of the metrics for Prometheus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricNames {
+    /// Our own.
+    #[default]
+    Own,
+    /// Those of envoyproxy/ratelimit as well.
+    WithLegacy,
+}
+
 impl ProcessFlags {
     pub(super) fn resolve(self) -> Result<(HttpSettings, ProcessSettings), Problem> {
         let http = HttpSettings { address: self.http_address, tls: self.http_tls.resolve()? };
@@ -102,7 +111,7 @@ impl ProcessFlags {
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             log: LogSettings { level: self.log_level, format: self.log_format },
-            metric_names: if self.reference_metrics { Names::AlsoReference } else { Names::Own },
+            metric_names: if self.reference_metrics { MetricNames::WithLegacy } else { MetricNames::Own },
         };
         Ok((http, process))
     }

@@ -11,7 +11,7 @@ use tokio::{sync::oneshot, time::timeout};
 use tollgate_runtime::outage::OutageLog;
 
 use super::{lines::Lines, packets::Packets, settings::StatsdSettings, socket::Socket, target::Target};
-use crate::metrics::Changes;
+use crate::{legacy_stats, metrics::Deltas};
 
 /// Time limit for all packets of an interval.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ struct ExportLoop {
     target: Target,
     interval: Duration,
     lines: Lines,
-    changes: Changes,
+    deltas: Deltas,
     /// The open connection, with TCP.
     socket: Option<Socket>,
     outage: OutageLog,
@@ -69,7 +69,7 @@ impl ExportLoop {
     fn new(settings: StatsdSettings) -> Self {
         Self {
             lines: Lines::new(&settings),
-            changes: Changes::begin(),
+            deltas: Deltas::new(&legacy_stats::DELTAS),
             target: settings.target,
             interval: settings.interval,
             socket: None,
@@ -127,9 +127,9 @@ impl ExportLoop {
         let kept = self.socket.take().filter(Socket::is_reusable);
         let mut socket = kept.map_or_else(|| Socket::open(&self.target, self.failures, until), Ok)?;
         let mut packets = Packets::new(&mut socket, until);
-        for change in self.changes.read() {
-            let line = self.lines.of(&change);
-            packets.push(&line, change.told)?;
+        for delta in self.deltas.read() {
+            let line = self.lines.of(&delta);
+            packets.push(&line, delta.receipt)?;
         }
         let too_long = packets.finish()?;
         self.socket = Some(socket);

@@ -11,7 +11,7 @@ use super::{
     rewrite::Rewrite,
     settings::{StatsdFormat, StatsdSettings},
 };
-use crate::metrics::{Change, Measure};
+use crate::metrics::{Delta, Measure};
 
 /// Nanoseconds in a millisecond.
 const NANOS_PER_MILLI: f64 = 1_000_000.0;
@@ -55,16 +55,16 @@ impl Lines {
     }
 
     /// The line for a delta, without a line feed.
-    pub(super) fn of(&self, change: &Change) -> String {
+    pub(super) fn of(&self, delta: &Delta) -> String {
         match &self.style {
-            Style::Plain { tags } => self.write(&format!("{}{tags}", change.name), change.measure, &[]),
+            Style::Plain { tags } => self.write(&format!("{}{tags}", delta.name), delta.measure, &[]),
             Style::Dogstatsd { tags, rewrites } => {
-                match rewrites.iter().find_map(|rewrite| rewrite.apply(&change.name)) {
-                    None => self.write(&change.name, change.measure, tags),
+                match rewrites.iter().find_map(|rewrite| rewrite.apply(&delta.name)) {
+                    None => self.write(&delta.name, delta.measure, tags),
                     Some((name, made)) => {
                         let made = made.into_iter().map(|(key, value)| (key, value.replace([',', '|'], "_")));
                         let tags: Vec<_> = tags.iter().cloned().chain(made).collect();
-                        self.write(&name, change.measure, &tags)
+                        self.write(&name, delta.measure, &tags)
                     }
                 }
             }
@@ -119,7 +119,7 @@ fn rate(calls: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Changes;
+    use crate::{legacy_stats, metrics::Deltas};
 
     fn settings(format: StatsdFormat, rewrites: &[&str]) -> StatsdSettings {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
@@ -132,9 +132,9 @@ mod tests {
         }
     }
 
-    fn change(name: &str, measure: Measure) -> Change {
-        let any = Changes::begin().read().last().expect("the gauge");
-        Change { name: name.to_owned(), measure, ..any }
+    fn change(name: &str, measure: Measure) -> Delta {
+        let any = Deltas::new(&legacy_stats::DELTAS).read().last().expect("the gauge");
+        Delta { name: name.to_owned(), measure, ..any }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{io, time::Instant};
 
 use super::socket::{SendError, Socket};
-use crate::metrics::Told;
+use crate::metrics::Receipt;
 
 /// A packet being filled. Its deltas are confirmed once it is sent.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(super) struct Packets<'a> {
     until: Instant,
     text: Vec<u8>,
     /// End of each line in the text, without its line feed.
-    lines: Vec<(usize, Told)>,
+    lines: Vec<(usize, Receipt)>,
     too_long: usize,
 }
 
@@ -26,11 +26,11 @@ impl<'a> Packets<'a> {
     ///
     /// # Errors
     /// If sending fails. No further line may be added.
-    pub(super) fn push(&mut self, line: &str, told: Told) -> io::Result<()> {
+    pub(super) fn push(&mut self, line: &str, receipt: Receipt) -> io::Result<()> {
         let length = line.len().saturating_add(1);
         if length > self.socket.max_packet_bytes() {
             // It would never fit.
-            told.confirm();
+            receipt.confirm();
             self.too_long = self.too_long.saturating_add(1);
             return Ok(());
         }
@@ -38,7 +38,7 @@ impl<'a> Packets<'a> {
             self.send()?;
         }
         self.text.extend_from_slice(line.as_bytes());
-        self.lines.push((self.text.len(), told));
+        self.lines.push((self.text.len(), receipt));
         self.text.push(b'\n');
         Ok(())
     }
@@ -58,8 +58,8 @@ impl<'a> Packets<'a> {
         let sent = self.socket.send(&self.text, self.until);
         let accepted = sent.as_ref().map_or_else(|error| error.accepted, |()| self.text.len());
         // The server ignores a line that it received in part.
-        for (_, told) in self.lines.drain(..).take_while(|(end, _)| *end <= accepted) {
-            told.confirm();
+        for (_, receipt) in self.lines.drain(..).take_while(|(end, _)| *end <= accepted) {
+            receipt.confirm();
         }
         self.text.clear();
         sent.map_err(|SendError { error, .. }| error)
@@ -94,7 +94,7 @@ mod tests {
             (Socket::open(&target, 0, until).expect("it listens"), Arc::<AtomicU64>::default());
         let mut packets = Packets::new(&mut socket, until);
         // Until the buffers of the server, which reads nothing, are full.
-        let pushed = (0..).find(|number| packets.push(&line(*number), Told::counted_by(&told)).is_err());
+        let pushed = (0..).find(|number| packets.push(&line(*number), Receipt::counted_by(&told)).is_err());
         drop(socket);
         let mut text = String::new();
         listener.accept().expect("a connection").0.read_to_string(&mut text).expect("a text");
@@ -112,7 +112,7 @@ mod tests {
             (Socket::open(&target, 0, until).expect("a socket"), Arc::<AtomicU64>::default());
         let mut packets = Packets::new(&mut socket, until);
         for line in ["a:1|c".to_owned(), "x".repeat(1_432), "y".repeat(1_431), "b:2|c".to_owned()] {
-            packets.push(&line, Told::counted_by(&told)).expect("sent");
+            packets.push(&line, Receipt::counted_by(&told)).expect("sent");
         }
         assert_eq!(packets.finish().expect("sent"), 1);
         let mut buffer = [0; 2_000];

@@ -4,6 +4,7 @@ pub mod request;
 pub mod key;
 mod background;
 pub mod memory;
+pub mod metrics;
 pub mod redis;
 
 use std::time::Duration;
@@ -18,7 +19,7 @@ use tokio::{
 
 use self::request::{Requests, TagRequest, Verdicts};
 pub use self::{background::BackgroundQueue, memory::MemoryStore, redis::RedisStore};
-use crate::{descriptor::Hits, metrics};
+use crate::descriptor::Hits;
 
 /// A store, as one worker uses it. A clone is a handle on the same counters.
 #[derive(Clone, Debug)]
@@ -175,7 +176,7 @@ impl Store {
             (Self::Memory(store), _) => {
                 for call in &calls {
                     store.decide(call);
-                    metrics::given_back(true);
+                    metrics::refund(true);
                 }
             }
             (Self::Redis(store), Ok(runtime)) => match store.later().begin(calls.len()) {
@@ -186,10 +187,10 @@ impl Store {
                         drop(turn);
                     });
                 }
-                None => calls.iter().for_each(|_| metrics::given_back(false)),
+                None => calls.iter().for_each(|_| metrics::refund(false)),
             },
             // The process is ending.
-            (Self::Redis(_), Err(_)) => calls.iter().for_each(|_| metrics::given_back(false)),
+            (Self::Redis(_), Err(_)) => calls.iter().for_each(|_| metrics::refund(false)),
         }
     }
 }
@@ -201,9 +202,9 @@ async fn give_back(store: &Store, mut calls: Requests) {
         let mut left = Requests::new();
         for (call, decision) in calls.into_iter().zip(decisions) {
             match decision {
-                Ok(_) => metrics::given_back(true),
+                Ok(_) => metrics::refund(true),
                 Err(error) if pause.is_some() && may_repeat(&call, &error) => left.push(call),
-                Err(_) => metrics::given_back(false),
+                Err(_) => metrics::refund(false),
             }
         }
         calls = left;

@@ -13,6 +13,7 @@ use std::{
 
 use parking_lot::Mutex;
 
+use super::metrics;
 use super::{
     DomainTop,
     active::Active,
@@ -23,7 +24,6 @@ use super::{
 };
 use crate::{
     descriptor::Entry,
-    metrics,
     panics::{self, CancelOnPanic},
 };
 
@@ -116,8 +116,8 @@ impl Collector {
             let window = passed.as_secs().checked_div(WINDOW_SECONDS).unwrap_or_default();
             self.sketches.lock().turn(window);
             self.active.expire(now);
-            metrics::top_samples_dropped(self.collect(&mut spare));
-            metrics::top_sketches(self.sketches.lock().bytes());
+            metrics::samples_dropped(self.collect(&mut spare));
+            metrics::sketch_bytes(self.sketches.lock().bytes());
         }
     }
 

@@ -18,6 +18,7 @@
 mod active;
 mod collector;
 mod ear;
+pub mod metrics;
 mod minute;
 mod samples;
 mod sketches;

@@ -17,12 +17,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::outage::OutageLog;
 
+use super::metrics;
 use super::{
     record::Record,
     tracer::{FINAL_EXPORT_TIMEOUT, TracingError},
 };
 use crate::{
-    metrics,
     panics::{self, CancelOnPanic},
     settings::TraceSettings,
 };
@@ -161,8 +161,8 @@ impl ExportWorker {
         let result = timeout(EXPORT_TIMEOUT, self.exporter.export(spans)).await;
         let result = result.unwrap_or(Err(OTelSdkError::Timeout(EXPORT_TIMEOUT)));
         match &result {
-            Ok(()) => metrics::trace_spans_delivered(count),
-            Err(_) => metrics::trace_spans_dropped(count),
+            Ok(()) => metrics::spans_delivered(count as u64),
+            Err(_) => metrics::spans_dropped(count as u64),
         }
         match &result {
             Err(error) if self.outage.failed() => tracing::warn!(%error, "trace export failed"),

@@ -7,6 +7,7 @@
 mod context;
 mod exporter;
 mod log;
+pub mod metrics;
 mod record;
 mod span;
 mod tracer;

@@ -2,10 +2,12 @@
 
 use tokio::sync::mpsc::Sender;
 
-use super::record::{CallResult, Record};
+use super::{
+    metrics,
+    record::{CallResult, Record},
+};
 use crate::{
     clock::{Clock, Timestamp},
-    metrics,
     verdict::Degraded,
 };
 
@@ -67,7 +69,7 @@ impl Drop for Span {
             record.ended = Clock::System.now();
             let spans = if record.decision.is_some() { 2 } else { 1 };
             if finished.try_send(record).is_err() {
-                metrics::trace_spans_dropped_at_once(spans);
+                metrics::spans_dropped(spans);
             }
         }
     }

@@ -18,6 +18,7 @@
 mod client;
 mod codec;
 mod connect;
+pub(crate) mod metrics;
 mod resource;
 mod response;
 mod session;

@@ -1,10 +1,10 @@
 //! State of the connection to the control plane, for the log, the metrics and the admin API. An outage is logged once for
 //! each reason, not once for each attempt.
 
+use super::metrics;
 use crate::{
     clock::Clock,
     control::{ControlPlane, Link, RulesStatus, bounds::shortened},
-    metrics,
 };
 
 /// State of the connection.
@@ -20,7 +20,7 @@ pub(super) struct ConnectionStatus {
 impl ConnectionStatus {
     /// Not connected yet.
     pub(super) fn new(server: String, status: RulesStatus) -> Self {
-        metrics::xds_connected(false);
+        metrics::connected(false);
         let since_ms = now_ms();
         status.update(|state| {
             state.control_plane = Some(ControlPlane { since_ms, ..ControlPlane::default() });
@@ -31,7 +31,7 @@ impl ConnectionStatus {
     /// Records a failed attempt to connect, or a lost stream.
     pub(super) fn disconnected(&mut self, reason: String) {
         let reason = shortened(reason);
-        metrics::xds_connected(false);
+        metrics::connected(false);
         if self.logged.as_ref() == Some(&reason) {
             tracing::debug!(server = %self.server, %reason, "control plane still unreachable");
         } else {
@@ -49,7 +49,7 @@ impl ConnectionStatus {
     /// Records that the control plane is connected.
     pub(super) fn connected(&mut self) {
         if !self.is_connected {
-            metrics::xds_connected(true);
+            metrics::connected(true);
             tracing::info!(server = %self.server, "control plane connected");
             self.set_link(Link::Connected, None);
             (self.is_connected, self.logged) = (true, None);
@@ -60,7 +60,7 @@ impl ConnectionStatus {
     pub(super) fn received(&mut self) {
         self.connected();
         let now_ms = now_ms();
-        metrics::xds_heard(now_ms);
+        metrics::response(now_ms);
         self.update(|plane| plane.heard_ms = Some(now_ms));
     }
 

@@ -23,7 +23,7 @@ use super::{
     connect::{Connection, with_sources},
     response::{self, Previous, Processed, ResponseDecodeError, ResponseOutcome},
 };
-use crate::{config::Fingerprint, metrics, proto::envoy::service::discovery::v3::DiscoveryRequest};
+use crate::{config::Fingerprint, control::metrics, proto::envoy::service::discovery::v3::DiscoveryRequest};
 
 /// gRPC method.
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

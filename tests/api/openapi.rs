@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use super::{Admin, limit};
 use crate::{
-    readme::block,
+    docs::block,
     support::tollgate::{Tollgate, project, rules},
 };
 
@@ -38,7 +38,7 @@ fn answers_are_as_the_description_says() {
 }
 
 #[test]
-fn the_examples_of_the_readme_do_what_they_say() {
+fn documented_examples_do_what_they_say() {
     let tokens = tempfile::NamedTempFile::new().expect("a file");
     fs::write(tokens.path(), block("tokens")).expect("written");
     let path = tokens.path().display().to_string();

@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    readme,
+    docs,
     support::{
         certificates::Authority,
         envoy::Envoy,
@@ -151,7 +151,7 @@ fn edits_while_requests_flow_cause_no_error() {
 }
 
 #[test]
-fn envoy_shows_its_certificate_as_the_readme_tells() {
+fn envoy_shows_its_certificate_as_documented() {
     let authority = Authority::new("mesh");
     let [server, client] = ["localhost", "spiffe://mesh/ns/edge/sa/envoy"].map(|name| {
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -170,7 +170,7 @@ fn envoy_shows_its_certificate_as_the_readme_tells() {
             "--grpc-tls-client-san=spiffe://mesh/ns/edge/sa/envoy",
         ],
     );
-    let shown = readme::block("yaml envoy tls");
+    let shown = docs::block("yaml envoy tls");
     let moved = shown.replace("/etc/envoy/tls", &client.path().display().to_string());
     assert_ne!(shown, moved);
     let envoy = Envoy::edge_with(tollgate.grpc_port, &moved);

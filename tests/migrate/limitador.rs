@@ -1,11 +1,11 @@
-//! What the README says of Limitador's limits: its side, read as Limitador reads it, and ours decide alike.
+//! The documented translations of Limitador's limits: its side, parsed as Limitador does, and ours decide alike.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use crate::{
-    readme::section_with_blocks,
+    docs::page,
     support::{
         http,
         tollgate::{Tollgate, rules},
@@ -65,7 +65,7 @@ fn condition(text: &str) -> (String, Test) {
     (key, test)
 }
 
-/// Limits in the form that the README has them: one key a line, and lists in lines of their own or empty.
+/// Limits in the form that the documentation has them: one key a line, and lists in lines of their own or empty.
 fn limits(yaml: &str) -> Vec<Limit> {
     let mut limits: Vec<Limit> = Vec::new();
     let mut list = "";
@@ -178,13 +178,10 @@ fn requests() -> Vec<Attributes> {
 
 /// Pairs of Limitador's side and ours.
 fn rows() -> Vec<(String, String)> {
-    let blocks: Vec<_> = section_with_blocks("## Migrating from Limitador")
-        .into_iter()
-        .filter(|(info, _)| info.starts_with("yaml"))
-        .collect();
+    let blocks = page("docs/migrate/from-limitador.md").blocks();
     let pairs = blocks.chunks(2).map(|pair| match pair {
-        [(their_kind, theirs), (our_kind, ours)] if their_kind == "yaml limitador" && our_kind == "yaml" => {
-            (theirs.clone(), ours.clone())
+        [theirs, ours] if theirs.info == "yaml limitador" && ours.info == "yaml" => {
+            (theirs.text.clone(), ours.text.clone())
         }
         _ => panic!("no pair: {pair:?}"),
     });
@@ -220,7 +217,7 @@ fn difference(theirs: &[Limit], ours: &str) -> Option<String> {
 }
 
 #[test]
-fn limits_of_limitador_and_what_the_readme_makes_of_them_decide_alike() {
+fn limits_of_limitador_and_their_documented_translations_decide_alike() {
     let rows = rows();
     assert!(rows.len() >= 4, "{}", rows.len());
     for (theirs, ours) in rows {

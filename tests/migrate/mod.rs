@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tollgate::settings;
 
 use crate::{
-    readme,
+    docs,
     support::{
         envoy::{Bootstrap, Envoy},
         free_port, http,
@@ -242,14 +242,14 @@ fn a_tollgate_with_the_flags_that_are_told_goes_on_where_one_with_the_environmen
     }
 }
 
-/// An Envoy that asks as the README has it for a trial, and obeys a share of the answers.
+/// An Envoy that asks as documented for a trial, and obeys a share of the answers.
 fn on_trial(tollgate: &Tollgate, obeyed: u32) -> Envoy {
     let bootstrap = Bootstrap::read("edge", tollgate.grpc_port, None);
     let (_, rest) =
         bootstrap.yaml.split_once("          - name: envoy.filters.http.ratelimit\n").expect("its filter");
     let (filter, _) = rest.split_once("              # One descriptor each").expect("its actions");
     let filter = format!("          - name: envoy.filters.http.ratelimit\n{filter}");
-    let shown = readme::block("yaml envoy beside").replace("0.02s", "5s");
+    let shown = docs::block("yaml envoy beside").replace("0.02s", "5s");
     let shown: String = shown.lines().map(|line| format!("          {line}\n")).collect();
     let stated = "filter_enforced: {default_value: {numerator: 0}";
     assert!(shown.contains(stated));

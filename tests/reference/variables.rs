@@ -1,4 +1,4 @@
-//! No variable of the reference is forgotten, nor is what README says of it.
+//! No variable of the reference is forgotten.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,10 +7,7 @@ use std::{
 
 use tollgate::settings::{self, Command, Mapping, reference_variables};
 
-use crate::{
-    readme::{rows, section},
-    support::tollgate::{command, project},
-};
+use crate::support::tollgate::{command, project};
 
 /// The variables and their defaults, as they were found there.
 fn found() -> BTreeMap<String, String> {
@@ -145,19 +142,4 @@ fn rules_in_a_file_of_another_name_stop_the_start_and_it_is_named() {
     let text = String::from_utf8(output.stderr).expect("a text");
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("limits: no file here ends in .yaml or .yml"), "{text}");
-}
-
-#[test]
-fn readme_says_what_becomes_of_each() {
-    let text = section("### Its variables");
-    let told = rows(&text).into_iter().filter(|row| row[0].starts_with('`'));
-    let told: Vec<Vec<String>> = told.map(|row| row.into_iter().map(str::to_owned).collect()).collect();
-    let known = reference_variables().map(|known| {
-        let default = match known.default {
-            "" => "none".to_owned(),
-            default => format!("`{default}`"),
-        };
-        vec![format!("`{}`", known.name), default, known.mapping.to_string()]
-    });
-    assert_eq!(told, known.collect::<Vec<_>>());
 }

@@ -13,7 +13,7 @@ use tollgate::store::{RedisStore, redis::RedisSettings};
 
 use super::{Process, free_port};
 
-/// The commands that a user needs wherever Redis runs, as README has them.
+/// The commands that a user needs wherever Redis runs, as docs/guides/redis.md has them.
 pub(crate) const COMMANDS: [&str; 25] = [
     "evalsha",
     "script|load",

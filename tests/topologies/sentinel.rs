@@ -48,7 +48,7 @@ fn decides(server: &mut redis::Connection) -> bool {
     told.is_ok_and(|told| told.contains("cmdstat_evalsha:"))
 }
 
-/// What README says that the users need, and not one thing more.
+/// The documented rights of the users, and not one more.
 static GUARDED: LazyLock<Options> = LazyLock::new(|| Options {
     server: guarded("app-redis", &["role"]).leak(),
     sentinel: "user app on >app-sentinel -@all +sentinel|get-master-addr-by-name +sentinel|master\n\

@@ -158,7 +158,7 @@ async fn a_panic_of_a_worker_is_reported() {
 
 #[tokio::test]
 async fn a_panic_in_one_call_is_an_internal_error_of_that_call_only() {
-    panics::install_hook(crate::metrics::panicked);
+    panics::install_hook(metrics::panicked);
     let mut stage = stage(GOOD, "", 0).await;
     let waiting = tokio::spawn(ask(stage.connect().await));
     stage.begun.recv().await.expect("the call begins");
@@ -182,7 +182,7 @@ async fn a_panic_in_one_call_is_an_internal_error_of_that_call_only() {
 /// For example in a task that drives a connection to the store.
 #[tokio::test]
 async fn a_panic_in_a_shared_task_is_reported() {
-    panics::install_hook(crate::metrics::panicked);
+    panics::install_hook(metrics::panicked);
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
     let (begin, _begun) = mpsc::unbounded_channel();
@@ -218,7 +218,7 @@ async fn a_panic_in_a_shared_task_is_reported() {
 /// For example in a task that reloads rules, spawned before all others.
 #[tokio::test]
 async fn a_panic_during_startup_is_reported_after_it() {
-    panics::install_hook(crate::metrics::panicked);
+    panics::install_hook(metrics::panicked);
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), GOOD);
     let (begin, _begun) = mpsc::unbounded_channel();

@@ -1,10 +1,7 @@
 //! What to do, in which order: only what applies.
 
 use super::{Difference, Report, Verdict};
-use crate::{
-    metrics::Names,
-    settings::{Settings, StoreSettings, VariableOutcome},
-};
+use crate::settings::{MetricNames, Settings, StoreSettings, VariableOutcome};
 
 /// The steps of a plan.
 pub(super) fn of(report: &Report, settings: Option<&Settings>) -> Vec<String> {
@@ -140,7 +137,7 @@ fn switch(report: &Report, settings: Option<&Settings>) -> Vec<String> {
     }
     steps.push(anew);
     let names = match settings.map(|settings| settings.process.metric_names) {
-        Some(Names::AlsoReference) => "; the reference's names for Prometheus are there too",
+        Some(MetricNames::WithLegacy) => "; the reference's names for Prometheus are there too",
         _ => "",
     };
     steps.push(format!(

@@ -95,7 +95,7 @@ impl Compiler<'_> {
                 None
             }
         };
-        if rule.as_ref().and_then(|rule| rule.algorithm()) == Some(Algorithm::Concurrency) {
+        if rule.as_ref().and_then(|rule| rule.algorithm()).is_some_and(Algorithm::holds_permits) {
             self.warn_of_hidden_leases(&raw.descriptors, path);
         }
         let mut children = LevelBuilder::default();

@@ -14,8 +14,7 @@ use crate::{
         problem::{Path, Problems},
         raw::{RawFile, Stated},
     },
-    metrics::DomainCounters,
-    rules::{Domain, Limit, OnStoreError, Rule, Value},
+    rules::{Domain, DomainIndex, Limit, OnStoreError, Rule, Value},
 };
 
 /// A domain to which files add.
@@ -145,7 +144,7 @@ impl DomainBuilder {
                 Some((false, _)) | None => Charging::EachForItself,
             },
             hash_tag: hash_tag.map(|(key, _)| (*key).into()).collect(),
-            counted: DomainCounters::default(),
+            index: DomainIndex::default(),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     SyncMode,
-    algorithm::{Algorithm, Policy, PolicyError},
+    algorithm::{Policy, PolicyError},
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
@@ -116,7 +116,7 @@ impl Compiler<'_> {
         let parameters =
             chosen.and_then(|chosen| reporter.parameters(chosen, stated, &defaults.particulars, path));
         let window = match chosen {
-            Some(Algorithm::Concurrency) => {
+            Some(algorithm) if algorithm.holds_permits() => {
                 let has_none = reporter.has_no_window(stated, path);
                 parameters.filter(|_| has_none).map(|parameters| window_of_leases(parameters.lease_ttl))
             }

@@ -10,14 +10,14 @@ use tokio::{
 use tollgate_runtime::task_slot::TaskSlot;
 
 use crate::{
+    control::metrics,
     control::{
         Action, AuditEntry, Control, ControlError, RulesStatus,
         bounds::shortened,
         compile_overrides,
         kept::{Head, KeptRuntime, PutBack, Reach, now_ms},
     },
-    metrics,
-    rules::Snapshot,
+    rules::OverrideTarget,
 };
 
 /// The longest wait for an end: one that is further away is looked at again then.
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Lists {
     control: Control,
     status: RulesStatus,
-    snapshot: Arc<Snapshot>,
+    snapshot: Arc<dyn OverrideTarget>,
     /// What is enforced.
     known: Arc<KeptRuntime>,
     /// What had ended by then was left out.
@@ -55,7 +55,7 @@ pub(super) struct Done {
 }
 
 impl Lists {
-    pub(super) fn new(control: Control, status: RulesStatus, snapshot: Arc<Snapshot>) -> Self {
+    pub(super) fn new(control: Control, status: RulesStatus, snapshot: Arc<dyn OverrideTarget>) -> Self {
         Self {
             control,
             status,
@@ -166,7 +166,7 @@ impl Lists {
 
 /// Puts back what the store has lost, unless somebody went on without it: then what is there is taken.
 async fn put_back(control: &Control, lost: &KeptRuntime, reach: Reach) -> Result<(), ControlError> {
-    metrics::rules_store_error("lost");
+    metrics::store_error("lost");
     let subject = format!("lists and switches after {} changes", lost.runtime.generation);
     let audit = AuditEntry::put_back(Action::AddEntry, subject);
     match control.store().put_runtime_back(lost, audit, reach).await? {
@@ -181,7 +181,7 @@ async fn put_back(control: &Control, lost: &KeptRuntime, reach: Reach) -> Result
 async fn enforce(
     kept: Arc<KeptRuntime>,
     status: RulesStatus,
-    snapshot: Arc<Snapshot>,
+    snapshot: Arc<dyn OverrideTarget>,
 ) -> Result<Done, ControlError> {
     let at_ms = now_ms();
     let compiled = spawn_blocking(move || {

@@ -7,11 +7,11 @@ use tokio::{task::spawn_blocking, time::sleep};
 use super::rules::Rules;
 use crate::{
     config,
+    control::metrics,
     control::{
         Action, AuditEntry, Control, ControlError, Draft, Files,
         kept::{Current, Kept, OURSELVES, PutBack, Reach},
     },
-    metrics,
 };
 
 /// Bytes of a version from which on instances do not fetch it all at once, and how long they may wait.
@@ -124,14 +124,14 @@ pub(super) async fn put_back(
     let audit = AuditEntry::put_back(Action::Apply, format!("version {number}"));
     match control.store().put_back(enforced, audit, reach).await {
         Ok(PutBack::Made) => {
-            metrics::rules_store_error("lost");
+            metrics::store_error("lost");
             tracing::error!("the store had lost version {number} of the rules: it was put back");
             Outcome::Changed
         }
         // Somebody else did.
         Ok(PutBack::Kept) => Outcome::Changed,
         Ok(PutBack::Other) => {
-            metrics::rules_store_error("lost");
+            metrics::store_error("lost");
             tracing::error!("the store has gone on without version {number} of the rules: it is given up");
             Outcome::Stands(current)
         }

@@ -33,7 +33,7 @@ use super::{
     Control, ControlError, RulesSource, RulesStatus,
     kept::{Enforced, Head},
 };
-use crate::{metrics, rules::Snapshot};
+use crate::{control::metrics, rules::OverrideTarget};
 
 /// Between two beats, if nothing happens.
 const ROUND: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ impl Follower {
     pub(crate) fn begin(
         control: &Control,
         status: RulesStatus,
-        snapshot: Arc<Snapshot>,
+        snapshot: Arc<dyn OverrideTarget>,
         rules: Option<Rules>,
     ) -> Self {
         let (tell, looked) = oneshot::channel();
@@ -212,7 +212,7 @@ impl Following {
     fn measure(&self, head: &Head) {
         // In memory each instance numbers its own, which would look like a skew.
         if self.control.source() == RulesSource::Redis {
-            metrics::latest_rules_version(head.current.as_ref().map_or(0, |current| current.number));
+            metrics::latest_version(head.current.as_ref().map_or(0, |current| current.number));
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
+    control::metrics,
     control::{ControlError, kept::Reach},
-    metrics,
 };
 
 /// From so long on without an answer, others may have gone on without this instance.
@@ -24,7 +24,7 @@ pub(super) struct Outage {
 
 impl Outage {
     pub(super) fn begin(&mut self, error: &ControlError) {
-        metrics::rules_store_up(false);
+        metrics::store_up(false);
         if self.problem.is_none() {
             tracing::error!("what was enforced stays, whatever is changed meanwhile: {error}");
         }
@@ -32,7 +32,7 @@ impl Outage {
     }
 
     pub(super) fn end(&mut self) {
-        metrics::rules_store_up(true);
+        metrics::store_up(true);
         if self.problem.take().is_some() {
             tracing::info!("the store of the rules answers again");
         }

@@ -7,8 +7,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{Redis, keys::Keys};
 use crate::{
+    control::metrics,
     control::{AuditEntry, ControlError, Instance},
-    metrics,
     store::{StoreError, redis::Reply},
 };
 
@@ -83,7 +83,7 @@ impl Redis {
         let begun = Instant::now();
         loop {
             let read = self.store.read_hash(Keys::slot(), key, fields, READ).await;
-            let error = match read.inspect_err(|error| metrics::rules_store_error(error.label())) {
+            let error = match read.inspect_err(|error| metrics::store_error(error.label())) {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
@@ -105,7 +105,7 @@ impl Redis {
         let arguments: Vec<&[u8]> =
             start.into_iter().chain(operation.arguments.iter().map(Vec::as_slice)).collect();
         let ran = self.store.run(&self.script, Keys::slot(), &keys, &arguments, within).await;
-        ran.inspect_err(|error| metrics::rules_store_error(error.label()))
+        ran.inspect_err(|error| metrics::store_error(error.label()))
     }
 
     pub(in crate::control) async fn audit(
@@ -160,7 +160,7 @@ fn told(error: &StoreError) -> ControlError {
 
 /// What the store holds makes no sense, which is counted.
 pub(super) fn garbled(what: impl fmt::Display) -> ControlError {
-    metrics::rules_store_error("malformed_reply");
+    metrics::store_error("malformed_reply");
     ControlError::Garbled(what.to_string())
 }
 

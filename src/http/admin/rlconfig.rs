@@ -4,13 +4,14 @@ use std::{fmt::Write as _, sync::Arc};
 
 use crate::{
     SyncMode,
-    algorithm::{Algorithm, Charging, Policy},
+    algorithm::{Algorithm, Charging},
     http::cached_page::CachedPage,
-    rules::{Domain, Limit, Rule, Rules, Snapshot},
+    limiter::ActiveRules,
+    rules::{Domain, Limit, Rule, Rules},
 };
 
 /// Page of the active rules; empty without rules.
-pub(super) fn page(rules: Arc<Snapshot>) -> CachedPage {
+pub(super) fn page(rules: Arc<ActiveRules>) -> CachedPage {
     CachedPage::new(move || rules.load().map(|rules| list(&rules)).unwrap_or_default())
 }
 
@@ -26,7 +27,9 @@ fn list(rules: &Rules) -> String {
 fn line(domain: &Domain, rule: &Rule) -> String {
     let (limit, unit) = match &rule.limit {
         Limit::Unlimited => (0, "UNKNOWN".to_owned()),
-        Limit::Quota { quota, policy: Policy::Concurrency(_) } => (quota.limit, "UNKNOWN".to_owned()),
+        Limit::Quota { quota, policy } if policy.algorithm().holds_permits() => {
+            (quota.limit, "UNKNOWN".to_owned())
+        }
         Limit::Quota { quota, .. } => (quota.limit, quota.window.unit().name().to_ascii_uppercase()),
     };
     let mut line = format!(
@@ -41,14 +44,14 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if policy.algorithm() != Algorithm::default() {
             let _ = write!(line, ", algorithm: {}", policy.algorithm().name());
         }
-        match policy {
-            Policy::Concurrency(permits) => {
-                let _ = write!(line, ", lease_ttl: {:?}", permits.lease_ttl());
+        match policy.lease_ttl() {
+            Some(lease_ttl) => {
+                let _ = write!(line, ", lease_ttl: {lease_ttl:?}");
             }
-            _ if quota.window.multiplier().get() != 1 => {
+            None if quota.window.multiplier().get() != 1 => {
                 let _ = write!(line, ", window: {}s", quota.window.seconds());
             }
-            _ => {}
+            None => {}
         }
         if !policy.min_interval().is_zero() {
             let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
@@ -77,10 +80,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        algorithm::Parameters,
-        metrics::DomainCounters,
+        algorithm::{Parameters, Policy},
         quota::{Quota, Unit, Window},
-        rules::{Derived, Level, Matcher, Node, Segment, Value},
+        rules::{Derived, DomainIndex, Level, Matcher, Node, Segment, Value},
     };
 
     fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
@@ -118,7 +120,7 @@ mod tests {
             default_on_store_error: None,
             charging,
             hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
-            counted: DomainCounters::default(),
+            index: DomainIndex::default(),
         }
     }
 
@@ -146,7 +148,7 @@ mod tests {
             false,
         );
         let api = domain("api", root, Charging::AllOrNone, &["user", "slot"]);
-        let rules = Arc::new(Snapshot::default());
+        let rules = Arc::new(ActiveRules::default());
         let page = page(Arc::clone(&rules));
         assert_eq!(page.get().await.expect("a page"), "");
         rules.replace(Arc::new(Rules::new([web, api])));

@@ -14,6 +14,7 @@ use crate::{
         cached_page::{CachedPage, plain_text},
         public,
     },
+    legacy_stats,
     metrics::Exporter,
 };
 
@@ -36,8 +37,8 @@ pub fn router(parts: AdminParts) -> Router {
     let AdminParts { api: parts, exporter, tokens, requires_client_certificate } = parts;
     let auth = Authenticator { tokens, requires_client_certificate };
     let (rules, readiness) = (Arc::clone(&parts.rules), parts.readiness.clone());
-    let stats_exporter = exporter.clone();
-    let stats = CachedPage::new(move || stats_exporter.as_ref().map(Exporter::stats).unwrap_or_default());
+    let is_counting = exporter.is_some();
+    let stats = CachedPage::new(move || if is_counting { legacy_stats::text() } else { String::new() });
     // Scrapers of `/metrics` may use any host name, so that path has no origin check.
     let [rlconfig, stats] = [rlconfig::page(rules), stats].map(|page| {
         get(plain_text).with_state(page).layer(from_fn_with_state(auth.clone(), api::refuse_other_origins))

@@ -23,14 +23,12 @@ pub(crate) fn limit_text(domain: &Domain, rule: &Rule) -> String {
 
 fn quota_text(quota: Quota, policy: &Policy) -> String {
     let name = policy.algorithm().name();
-    match policy {
-        Policy::Concurrency(places) => {
-            format!("{} at a time, {name}, lease_ttl {:?}", quota.limit, places.lease_ttl())
-        }
-        policy if !policy.min_interval().is_zero() => {
+    match policy.lease_ttl() {
+        Some(lease_ttl) => format!("{} at a time, {name}, lease_ttl {lease_ttl:?}", quota.limit),
+        None if !policy.min_interval().is_zero() => {
             format!("{quota}, {name}, min_interval {:?}", policy.min_interval())
         }
-        _ => format!("{quota}, {name}"),
+        None => format!("{quota}, {name}"),
     }
 }
 

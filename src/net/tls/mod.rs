@@ -17,7 +17,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 pub use self::files::TlsError;
 use self::{files::TlsFiles, reload::Reloader};
 use crate::{
-    metrics::{self, Handshake},
+    net::metrics::{self, Handshake},
     settings::{Port, TlsSettings},
 };
 

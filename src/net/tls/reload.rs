@@ -13,7 +13,7 @@ use super::{
     Protocol,
     files::{Fingerprint, TlsFiles},
 };
-use crate::{metrics, settings::TlsSettings};
+use crate::{net::metrics, settings::TlsSettings};
 
 /// Interval between two polls of the files. Their contents are compared: a mounted secret changes by a symlink in a parent
 /// directory, which a watch on the file does not report.

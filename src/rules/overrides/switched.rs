@@ -1,27 +1,26 @@
-//! The switches of the rules that are there.
-
-use std::{collections::HashMap, sync::Arc};
-
-use foldhash::quality::RandomState;
+//! The switches of one version of the rules.
 
 use super::{Overrides, SwitchMode};
 use crate::rules::{Rule, Rules};
 
-/// The modes of the rules of one version, looked up without asking for a rule's path. To be kept with these rules.
+/// Modes of the rules of one version, by the index of the rule.
 #[derive(Debug, Default)]
 pub struct Switched {
-    /// By the address of the rule, which is its own as long as the rules are there.
-    modes: HashMap<usize, SwitchMode, RandomState>,
+    /// Empty without switches.
+    modes: Vec<Option<SwitchMode>>,
 }
 
 impl Switched {
-    /// What `overrides` make of `rules`. A switch of a rule that is not there does nothing.
+    /// The switches of `overrides` for `rules`. A switch of a rule that does not exist has no effect.
     pub(in crate::rules) fn new(rules: &Rules, overrides: &Overrides) -> Self {
-        let mut modes = HashMap::default();
+        if overrides.switches.is_empty() {
+            return Self::default();
+        }
+        let mut modes = vec![None; rules.rule_count()];
         for (name, switches) in &overrides.switches {
             for rule in rules.domain(name).into_iter().flat_map(|domain| domain.root.rules()) {
-                if let Some(mode) = switches.get(&*rule.path()) {
-                    modes.insert(address(rule), *mode);
+                if let Some(mode) = modes.get_mut(rule.index().as_usize()) {
+                    *mode = switches.get(&*rule.path()).copied();
                 }
             }
         }
@@ -29,14 +28,7 @@ impl Switched {
     }
 
     /// The mode of a rule, if an operator set one.
-    pub fn mode_of(&self, rule: &Arc<Rule>) -> Option<SwitchMode> {
-        if self.modes.is_empty() {
-            return None;
-        }
-        self.modes.get(&address(rule)).copied()
+    pub fn mode_of(&self, rule: &Rule) -> Option<SwitchMode> {
+        self.modes.get(rule.index().as_usize()).copied().flatten()
     }
-}
-
-fn address(rule: &Arc<Rule>) -> usize {
-    Arc::as_ptr(rule).addr()
 }

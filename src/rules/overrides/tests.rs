@@ -5,7 +5,7 @@ use proptest::{prelude::*, sample::select};
 use super::*;
 use crate::{
     SyncMode,
-    rules::{Derived, Domain, Level, Limit, Matcher, Node, Rule, Rules, Segment, Value},
+    rules::{Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rule, Rules, Segment, Value},
 };
 
 /// What an entry says: its domain, its pairs, and when it ends.
@@ -131,7 +131,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         default_on_store_error: None,
         charging: crate::algorithm::Charging::EachForItself,
         hash_tag: [].into(),
-        counted: crate::metrics::DomainCounters::default(),
+        index: DomainIndex::default(),
     }])
 }
 

@@ -153,3 +153,54 @@ async fn composed_limits_are_one_call_on_one_shard() {
         .collect();
     assert_eq!(tags, vec!["{example_composed|app=shop}"; 4]);
 }
+
+#[tokio::test]
+async fn logins_are_few_per_account_and_address() {
+    let login = Example::new("login.yaml", "example_login");
+    assert!(login.limits_to(5, &[("account", "ann")]).await);
+    assert!(login.limits_to(30, &[("remote_address", "192.0.2.1")]).await);
+    assert!(login.limits_to(1, &[("phone", "+1")]).await, "not two messages within 30 seconds");
+}
+
+#[tokio::test]
+async fn a_payment_denied_for_its_card_charges_no_merchant() {
+    let payments = Example::new("payments.yaml", "example_payments");
+    let (merchant, card) = ([("merchant", "m")], [("merchant", "m"), ("card", "c")]);
+    assert!(payments.passes(3, &[&merchant, &card]).await);
+    assert_eq!(codes(&payments.ask(1, &[&merchant, &card]).await), (OverLimit, vec![Ok, OverLimit]));
+    assert_eq!(payments.left(&[&merchant, &card]).await, [37, 0]);
+}
+
+#[tokio::test]
+async fn public_reads_have_bursts_per_address_and_a_total() {
+    let reads = Example::new("public_reads.yaml", "example_public_reads");
+    assert!(reads.limits_to(100, &[("remote_address", "192.0.2.1")]).await);
+    assert!(reads.passes(100, &[&[("remote_address", "192.0.2.2")]]).await, "each address has its own");
+    assert!(reads.limits_to(10_000, &[("generic_key", "origin")]).await);
+}
+
+#[tokio::test]
+async fn internal_callers_are_limited_by_service() {
+    let internal = Example::new("internal_calls.yaml", "example_internal_calls");
+    assert!(internal.limits_to(1_000, &[("service", "cart")]).await);
+    assert!(internal.limits_to(50, &[("service", "batch")]).await);
+}
+
+#[tokio::test]
+async fn the_rate_of_the_free_tier_does_not_use_up_its_quota() {
+    let free = Example::new("free_tier.yaml", "example_free_tier");
+    let (rate, quota) = ([("api_key", "k")], [("api_key", "k"), ("quota", "daily")]);
+    assert!(free.passes(20, &[&rate, &quota]).await);
+    assert_eq!(codes(&free.ask(1, &[&rate, &quota]).await), (OverLimit, vec![OverLimit, Ok]));
+    assert_eq!(free.left(&[&rate, &quota]).await, [0, 980]);
+    assert!(free.limits_to(980, &quota).await);
+}
+
+#[tokio::test]
+async fn uploads_and_queries_are_limited_while_they_run() {
+    let uploads = Example::new("uploads.yaml", "example_uploads");
+    assert!(uploads.limits_to(3, &[("user", "ann")]).await);
+    let queries = Example::new("expensive_queries.yaml", "example_expensive_queries");
+    assert!(queries.limits_to(4, &[("tenant", "t")]).await);
+    assert!(queries.limits_to(1_000, &[("tenant", "t"), ("budget", "cost")]).await);
+}

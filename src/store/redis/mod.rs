@@ -17,6 +17,7 @@ mod connection;
 mod reconnect;
 mod subscriber;
 mod local;
+pub mod metrics;
 mod error;
 mod script;
 mod sentinel;

@@ -14,8 +14,8 @@ use tokio::{
 
 use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
 
+use super::metrics::{ConnectionGauge, LinkState};
 use super::{connection::State, target::Target};
-use crate::metrics::{Link, RedisConnection};
 
 /// Pause after a first failed attempt to connect.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
@@ -41,12 +41,12 @@ pub(super) struct Keeper {
     /// How many connections there were.
     number: u64,
     outage: OutageLog,
-    counted: RedisConnection,
+    counted: ConnectionGauge,
 }
 
 impl Keeper {
     pub(super) fn new(target: Target, report: watch::Sender<State>, breaks: watch::Receiver<u64>) -> Self {
-        let counted = RedisConnection::begin();
+        let counted = ConnectionGauge::connecting();
         Self { target, report, breaks, number: 0, outage: OutageLog::default(), counted }
     }
 
@@ -76,7 +76,7 @@ impl Keeper {
                     self.report.send_replace(State::Down(error.to_string()));
                 }
             }
-            self.counted.becomes(Link::Down);
+            self.counted.set(LinkState::Down);
             tokio::select! {
                 () = sleep(backoff.pause()) => {}
                 // Ends when no handle is left.
@@ -90,7 +90,7 @@ impl Keeper {
     async fn stay(&mut self, mut connection: MultiplexedConnection) -> Result<(), watch::error::RecvError> {
         loop {
             let server = self.target.to_string();
-            self.counted.becomes(Link::Up);
+            self.counted.set(LinkState::Up);
             let Self { target, report, breaks, number, outage, .. } = &mut *self;
             *number = number.saturating_add(1);
             report.send_replace(State::Up(connection.clone(), *number));

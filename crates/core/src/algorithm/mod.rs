@@ -89,6 +89,22 @@ impl Algorithm {
         }
     }
 
+    /// Whether a hit is a permit that its request holds until it ends, in place of a count in a window. Such a limit has
+    /// no window to report, and its permits are returned by their lease.
+    pub const fn holds_permits(self) -> bool {
+        match self {
+            Self::Concurrency => true,
+            Self::FixedWindow | Self::SlidingWindow | Self::SlidingWindowLog | Self::TokenBucket => false,
+        }
+    }
+
+    /// The algorithm of a limit override that no rule matches, where this is the domain's default: permits need a
+    /// rule by which they are returned.
+    #[must_use]
+    pub const fn without_rule(self) -> Self {
+        if self.holds_permits() { Self::FixedWindow } else { self }
+    }
+
     /// Whether an instance may charge a counter ahead and decide from what it holds. A log needs the time of every
     /// hit, and a place is taken for as long as its request lasts.
     pub const fn can_be_leased(self) -> bool {

@@ -143,6 +143,17 @@ impl Policy {
         }
     }
 
+    /// How long a permit is held at most when it is not returned; `None` where there are no permits.
+    pub const fn lease_ttl(&self) -> Option<Duration> {
+        match self {
+            Self::Concurrency(policy) => Some(policy.lease_ttl()),
+            Self::FixedWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::SlidingWindowLog(_)
+            | Self::TokenBucket(_) => None,
+        }
+    }
+
     /// The least time between two requests that pass.
     pub const fn min_interval(&self) -> Duration {
         match self {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{super::yaml::documents, files::Passed, names, texts};
 use crate::{
     config::{Options, is_of_reference},
-    metrics::MOST_RULES,
+    metrics::series::MAX_RULES,
     rules::{Rule, Rules},
 };
 
@@ -111,7 +111,7 @@ fn of_metrics(rules: &Rules) -> [Option<Difference>; 2] {
         Difference::new(
             "many_rules",
             "metrics have a series for each of 10,000 rules at most, and count the rest as `(other)`",
-            if rules.rule_count() > MOST_RULES {
+            if rules.rule_count() > MAX_RULES {
                 vec![format!("{} rules", rules.rule_count())]
             } else {
                 Vec::new()

@@ -14,8 +14,10 @@ use super::{
 };
 use crate::{
     http::admin::auth::Caller,
-    limiter::explain::limit_text,
-    metrics::{self, RuleTotal, RuleTotals},
+    limiter::{
+        explain::limit_text,
+        metrics::{self, RuleTotal, RuleTotals},
+    },
     rules::{Domain, Limit, Overrides, Rule, Rules, SwitchMode},
 };
 

@@ -6,9 +6,9 @@ use super::{error::ApiError, limits::ApiLimits};
 use crate::{
     config::Options,
     control::{Control, ControlError, RulesStatus},
+    limiter::ActiveRules,
     limiter::{Counters, Replicas},
     readiness::Readiness,
-    rules::Snapshot,
     store::MemoryStore,
 };
 
@@ -20,7 +20,7 @@ pub struct ApiParts {
     /// Source and version of the active rules.
     pub status: RulesStatus,
     /// Active rules and overrides.
-    pub rules: Arc<Snapshot>,
+    pub rules: Arc<ActiveRules>,
     /// Options for loading rules.
     pub options: Options,
     /// Directory of rules that have no versions.

@@ -10,7 +10,7 @@ use super::{
     state::Api,
     timeouts,
 };
-use crate::{metrics, readiness::Phase};
+use crate::{readiness::Phase, store::redis::metrics};
 
 /// Returns the status of this instance, and of the others if the control store responds.
 pub(super) async fn show(State(api): State<Arc<Api>>) -> ApiResult {
@@ -47,7 +47,7 @@ fn store(api: &Api) -> Value {
     json!({
         "kind": facts.kind,
         "address": facts.address,
-        "breakers_open": metrics::redis_breakers_open(),
+        "breakers_open": metrics::breakers_open(),
         "replicas": facts.replicas.as_ref().map_or(1, |replicas| replicas.known().get()),
         "counters": facts.memory.occupancy().counters,
     })

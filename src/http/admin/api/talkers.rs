@@ -9,7 +9,7 @@ use super::{
     extract::{QueryParams, page_size},
     response::{self, ApiResult},
 };
-use crate::{metrics, top};
+use crate::{http::history, top};
 
 const DEFAULT_KEYS: usize = 10;
 /// Maximum keys of each domain in a response.
@@ -27,7 +27,7 @@ pub(super) struct TalkersQuery {
 
 /// Returns the decisions of the last 15 minutes.
 pub(super) async fn history() -> ApiResult {
-    response::json(&metrics::history())
+    response::json(&history::history())
 }
 
 /// Returns the keys with the most hits and the most denied hits.

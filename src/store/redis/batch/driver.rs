@@ -17,7 +17,7 @@ use super::{
     responses::InFlight,
 };
 use crate::{
-    metrics,
+    store::redis::metrics,
     store::redis::{
         ScriptClock,
         connection::{Connection, Current, SendError},
@@ -159,7 +159,7 @@ impl Driver {
         }
         let callers = commands.iter().flatten().map(|group| group.waiters.len()).sum::<usize>();
         let calls = commands.iter().map(Vec::len).sum::<usize>();
-        metrics::redis_sent(commands.iter().map(Vec::len), callers.saturating_sub(calls));
+        metrics::sent(commands.iter().map(Vec::len), callers.saturating_sub(calls));
         self.shared.queue.lock().latency.sent(calls);
         self.sent = self.sent.wrapping_add(1);
         let (number, connection) = (self.sent, self.connection);

@@ -45,7 +45,7 @@ use super::{
     target::Target,
 };
 use crate::{
-    metrics,
+    store::{self, redis::metrics},
     store::{
         BackgroundQueue,
         request::{TagRequest, Verdicts},
@@ -146,7 +146,7 @@ impl Batcher {
             is_closed: AtomicBool::new(false),
         });
         let queues: Weak<Shared> = Arc::downgrade(&shared);
-        metrics::redis_queues(queues);
+        metrics::add_queues(queues);
         let local = Arc::new(Local::new(terms.later.clone()));
         let timeout = terms.timeout;
         let driver = Driver::new(server, Arc::clone(&shared), terms, Arc::clone(&local));
@@ -169,7 +169,7 @@ impl Batcher {
             return Err(SendError::Unsent);
         }
         let answer = self.submit(request)?.await;
-        metrics::store_took(request.made_at.elapsed());
+        store::metrics::DURATION.observe_time(request.made_at.elapsed());
         // The driver ends after the last handle.
         answer.unwrap_or_else(|_| Err(SendError::NotConnected("closing".into())))
     }

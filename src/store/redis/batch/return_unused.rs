@@ -9,10 +9,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::{Batcher, Handle, Local, ScriptClock, Submission};
-use crate::{
-    metrics,
-    store::{background::Turn, request::Requests},
-};
+use crate::store::{background::Turn, metrics, request::Requests};
 
 /// How long after its time what is left over may be held.
 const EVERY: Duration = Duration::from_millis(10);
@@ -42,7 +39,7 @@ async fn send(server: Batcher, calls: Requests, timeout: Duration, turn: Option<
     let requests =
         calls.iter().map(|call| Submission { call, clock: ScriptClock::Server, made_at, deadline });
     for answer in join_all(requests.map(|request| server.decide(request))).await {
-        metrics::given_back(answer.is_ok());
+        metrics::refund(answer.is_ok());
     }
     drop(turn);
 }

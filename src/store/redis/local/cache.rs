@@ -13,7 +13,7 @@ use crate::{
     SyncMode,
     algorithm::{Charging, Policy, Prefetch, Verdict},
     descriptor::Hits,
-    metrics::{self, Way},
+    store::redis::metrics::{self, Source},
     store::request::{Cell, Check, Requests, TagRequest, Verdicts},
 };
 
@@ -43,16 +43,16 @@ impl CacheEntry {
     }
 
     /// Decides an ask, if it can.
-    fn decide(&mut self, ask: &Check, now: Instant) -> Option<(Verdict, Way)> {
+    fn decide(&mut self, ask: &Check, now: Instant) -> Option<(Verdict, Source)> {
         if self.policy != ask.policy {
             return None;
         }
         let reserve = self.reserve.as_mut().filter(|_| ask.sync == SyncMode::Leased);
         if let Some(verdict) = reserve.and_then(|reserve| reserve.spend(ask.hits, now)) {
-            return Some((verdict, Way::Lease));
+            return Some((verdict, Source::Lease));
         }
         let denial = self.denial.as_ref()?;
-        Some((denial.of(ask.hits, now)?, Way::Denial))
+        Some((denial.of(ask.hits, now)?, Source::DenialCache))
     }
 }
 
@@ -90,9 +90,9 @@ impl CounterCache {
         }
         let (verdicts, way) = match call.charging {
             Charging::EachForItself => self.each(call, now)?,
-            Charging::AllOrNone => (self.all_or_none(call, now)?, Way::Denial),
+            Charging::AllOrNone => (self.all_or_none(call, now)?, Source::DenialCache),
         };
-        metrics::redis_saved(way);
+        metrics::decided_locally(way);
         Some(verdicts)
     }
 
@@ -115,14 +115,14 @@ impl CounterCache {
     }
 
     /// Decides counters each for itself, or none of them.
-    fn each(&mut self, call: &TagRequest, now: Instant) -> Option<(Verdicts, Way)> {
-        let (mut verdicts, mut all_denied) = (Verdicts::new(), Way::Denial);
+    fn each(&mut self, call: &TagRequest, now: Instant) -> Option<(Verdicts, Source)> {
+        let (mut verdicts, mut all_denied) = (Verdicts::new(), Source::DenialCache);
         for (cell, ask) in call.checks_with_cells() {
             let account = self.accounts.get(&cell.key, ask.record);
             match account.and_then(|account| account.decide(ask, now)) {
                 Some((verdict, way)) => {
                     verdicts.push((ask.descriptor, verdict));
-                    if way == Way::Lease {
+                    if way == Source::Lease {
                         all_denied = way;
                     }
                 }

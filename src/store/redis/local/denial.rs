@@ -4,12 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{
-    SyncMode,
-    algorithm::{Algorithm, Verdict},
-    descriptor::Hits,
-    store::request::Check,
-};
+use crate::{SyncMode, algorithm::Verdict, descriptor::Hits, store::request::Check};
 
 /// How long a denial is believed at the most: how late it may be noticed that hits were given back.
 const LONGEST: Duration = Duration::from_millis(500);
@@ -39,7 +34,7 @@ impl Denial {
         };
         let stands = if verdict.admitted { longest } else { longest.min(verdict.retry_after) };
         let until = sent_at.checked_add(stands)?;
-        let is_lasting = ask.policy.algorithm() != Algorithm::Concurrency;
+        let is_lasting = !ask.policy.algorithm().holds_permits();
         is_lasting.then_some(Self { hits: hits.get(), verdict: *verdict, noted_at: sent_at, until })
     }
 

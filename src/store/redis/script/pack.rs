@@ -7,7 +7,7 @@ use ::redis::{Cmd, cmd};
 use super::{DIGEST, Run};
 use crate::{
     SyncMode,
-    algorithm::{Algorithm, Charging, Prefetch},
+    algorithm::{Charging, Prefetch},
     descriptor::Hits,
     store::{
         redis::ScriptClock,
@@ -89,14 +89,14 @@ fn signed(ask: &Check) -> f64 {
         Hits::Peek => 0.0,
         Hits::Charge(amount) | Hits::Acquire { amount, .. } => amount.get() as f64,
         Hits::Refund(amount) | Hits::Undo { amount, .. } => -(amount.get() as f64),
-        Hits::Release(_) if ask.policy.algorithm() == Algorithm::Concurrency => -1.0,
+        Hits::Release(_) if ask.policy.algorithm().holds_permits() => -1.0,
         Hits::Release(_) => 0.0,
     }
 }
 
 /// What the ask says beside hits and parameters.
 fn extra(ask: &Check) -> [u8; 8] {
-    let is_lease = ask.policy.algorithm() == Algorithm::Concurrency;
+    let is_lease = ask.policy.algorithm().holds_permits();
     match ask.hits {
         Hits::Acquire { lease, .. } | Hits::Release(lease) if is_lease => lease.to_bytes(),
         // Zeros would say that it is no undo.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::metrics::{self, OpenBreaker};
+use crate::store::redis::metrics::{self, OpenBreaker};
 
 /// The shortest silence that is taken for an outage. Servers fork, evict and run slow commands.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(100);
@@ -156,7 +156,7 @@ impl Breaker {
     fn open(&mut self, cause: Cause) {
         let counted = match std::mem::replace(&mut self.state, State::Closed(Silence::default())) {
             State::Open { counted, .. } => counted,
-            State::Closed(_) => metrics::redis_breaker_opened(),
+            State::Closed(_) => metrics::breaker_opened(),
         };
         self.state = State::Open { cause, counted };
     }

@@ -1,0 +1,189 @@
+//! History of the last minutes of the whole process, for the dashboard.
+
+use std::{collections::VecDeque, time::Instant};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::{
+    clock::Clock,
+    limiter,
+    metrics::publish,
+    service::metrics::{Answered, REQUEST_DURATION, Times},
+    store,
+};
+
+/// Seconds between two samples.
+pub const INTERVAL_S: u64 = 5;
+
+/// Number of samples that are kept: 15 minutes.
+const MAX_SAMPLES: usize = 180;
+
+/// Totals of one interval. Requests, not descriptors; amounts, not rates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sample {
+    /// The interval's end, in milliseconds since 1970; never before that of the sample before it.
+    pub at_ms: u64,
+    /// Its length in milliseconds: more than [`INTERVAL_S`] if the process was busy.
+    pub elapsed_ms: u64,
+    /// Answered requests, errors included.
+    pub decisions: u64,
+    /// Requests over a limit.
+    pub over_limit: u64,
+    /// Failed requests.
+    pub errors: u64,
+    /// Requests in which the store did not decide everything.
+    pub degraded: u64,
+    /// Requests that a deny list denied.
+    pub list_denied: u64,
+    /// Requests that an allow list let pass.
+    pub list_allowed: u64,
+    /// Median time of gRPC requests, in microseconds; `None` without requests.
+    pub call_p50_us: Option<u64>,
+    /// 99th percentile of the times of gRPC requests, in microseconds.
+    pub call_p99_us: Option<u64>,
+    /// Median time of decisions that waited for Redis, in microseconds.
+    pub store_p50_us: Option<u64>,
+    /// 99th percentile of the times of decisions that waited for Redis, in microseconds.
+    pub store_p99_us: Option<u64>,
+}
+
+/// The samples, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct History {
+    /// Seconds between two samples.
+    pub interval_s: u64,
+    /// The samples.
+    pub samples: Vec<Sample>,
+}
+
+/// Totals at a moment, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    at_ms: u64,
+    at: Instant,
+    answered: Answered,
+    /// Requests that lists allowed, and denied.
+    listed: [u64; 2],
+    calls: Times,
+    store: Times,
+}
+
+/// Samples of the last minutes.
+#[derive(Debug)]
+struct Ring {
+    latest: Option<Reading>,
+    samples: VecDeque<Sample>,
+}
+
+static RING: Mutex<Ring> = Mutex::new(Ring { latest: None, samples: VecDeque::new() });
+
+/// The last 15 minutes.
+pub fn history() -> History {
+    History { interval_s: INTERVAL_S, samples: RING.lock().samples.iter().copied().collect() }
+}
+
+/// Ends an interval; to be called every [`INTERVAL_S`].
+pub(crate) fn sample() {
+    publish();
+    let reading = Reading {
+        at_ms: Clock::System.now().as_micros() / 1_000,
+        at: Instant::now(),
+        answered: Answered::so_far(),
+        listed: limiter::metrics::listed_requests(),
+        calls: REQUEST_DURATION.observed(),
+        store: store::metrics::DURATION.observed(),
+    };
+    RING.lock().note(reading);
+}
+
+impl Ring {
+    /// Adds the interval that ends with this reading.
+    fn note(&mut self, mut now: Reading) {
+        // Clocks may be set back.
+        now.at_ms = now.at_ms.max(self.latest.map_or(0, |before| before.at_ms));
+        let Some(before) = self.latest.replace(now) else { return };
+        if self.samples.len() >= MAX_SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(now.since(&before));
+    }
+}
+
+impl Reading {
+    fn since(&self, before: &Self) -> Sample {
+        let requests = |of: fn(&Answered) -> u64| of(&self.answered).saturating_sub(of(&before.answered));
+        let [allowed, denied] = self.listed;
+        let [allowed_before, denied_before] = before.listed;
+        let (calls, store) = (self.calls.since(&before.calls), self.store.since(&before.store));
+        let micros =
+            |times: &Times, percent| times.percentile(percent).map(|nanoseconds| nanoseconds / 1_000);
+        Sample {
+            at_ms: self.at_ms,
+            elapsed_ms: u64::try_from(self.at.saturating_duration_since(before.at).as_millis())
+                .unwrap_or(u64::MAX),
+            decisions: requests(|answered| answered.all),
+            over_limit: requests(|answered| answered.over_limit),
+            errors: requests(|answered| answered.store_errors.saturating_add(answered.other_errors)),
+            degraded: requests(|answered| answered.degraded),
+            list_denied: denied.saturating_sub(denied_before),
+            list_allowed: allowed.saturating_sub(allowed_before),
+            call_p50_us: micros(&calls, 50),
+            call_p99_us: micros(&calls, 99),
+            store_p50_us: micros(&store, 50),
+            store_p99_us: micros(&store, 99),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::LazyLock, time::Duration};
+
+    use super::*;
+
+    static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+    fn reading(at_ms: u64, all: u64, listed: [u64; 2]) -> Reading {
+        let answered =
+            Answered { all, over_limit: all / 2, store_errors: all / 10, other_errors: 1, degraded: all / 5 };
+        // Time goes on, whatever the clock is set to.
+        let at = *BEGUN + Duration::from_millis(all);
+        Reading {
+            at_ms,
+            at,
+            answered,
+            listed,
+            calls: REQUEST_DURATION.observed(),
+            store: store::metrics::DURATION.observed(),
+        }
+    }
+
+    #[test]
+    fn a_sample_has_the_increase_since_the_one_before() {
+        let mut ring = Ring { latest: None, samples: VecDeque::new() };
+        ring.note(reading(5_000, 100, [1, 2]));
+        assert!(ring.samples.is_empty(), "of the time before it nothing is known");
+        (0..100).for_each(|_| store::metrics::DURATION.observe_time(Duration::from_micros(75)));
+        ring.note(reading(10_000, 150, [1, 5]));
+        let sample = ring.samples.back().expect("one");
+        let counted = (sample.decisions, sample.over_limit, sample.errors, sample.degraded);
+        assert_eq!((sample.at_ms, counted), (10_000, (50, 25, 5, 10)));
+        assert_eq!((sample.list_denied, sample.list_allowed, sample.elapsed_ms), (3, 0, 50));
+        ring.note(reading(9_000, 160, [1, 5]));
+        let later = ring.samples.back().expect("one");
+        assert_eq!((later.at_ms, later.elapsed_ms), (10_000, 10), "the clock was set back");
+        let sample = ring.samples.front().expect("the first");
+        // Between 50 and 100 µs, whatever other tests do.
+        assert!(sample.store_p50_us.is_some_and(|micros| (50..=100).contains(&micros)), "{sample:?}");
+    }
+
+    #[test]
+    fn only_the_last_minutes_are_kept() {
+        let mut ring = Ring { latest: None, samples: VecDeque::new() };
+        (0..1_000).for_each(|round| ring.note(reading(round * 5_000, round, [0, 0])));
+        assert_eq!(ring.samples.len(), MAX_SAMPLES);
+        assert_eq!(ring.samples.front().expect("the oldest").at_ms, 820 * 5_000);
+        assert!(ring.samples.iter().all(|sample| sample.decisions == 1));
+    }
+}

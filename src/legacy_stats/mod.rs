@@ -1,0 +1,70 @@
+//! Statistics under the names of envoyproxy/ratelimit, so that its dashboards and alerts keep working.
+//!
+//! Nothing is counted for them: they are other names of what the `metrics` modules count.
+//!
+//! - On the page for Prometheus ([`METRICS`]), with the names and labels of its default endpoint.
+//! - As text ([`text`]), as its debug port has them.
+//! - For StatsD ([`DELTAS`]).
+
+mod page;
+mod stat_name;
+mod text;
+
+pub use self::{page::METRICS, text::text};
+use crate::{
+    control, limiter,
+    metrics::{DeltaSources, series::KINDS},
+    rules::List,
+    service::metrics::{Answered, REQUEST_DURATION},
+    store::redis,
+};
+
+/// Prefix and suffix of the name of a rule, in the order of the counters of its series.
+const RULES: [(&str, &str); KINDS] = {
+    let [hits, within, near, over, shadow, degraded] = limiter::metrics::RULE_KINDS;
+    let known = "ratelimit.service.rate_limit";
+    [
+        (known, hits),
+        (known, within),
+        (known, near),
+        (known, over),
+        (known, shadow),
+        ("ratelimit.tollgate.rate_limit", degraded),
+    ]
+};
+
+/// Counters of the whole service. Those of `ratelimit.tollgate` have no equivalent there.
+const COUNTERS: [(&str, fn() -> u64); 11] = [
+    ("ratelimit.service.call.should_rate_limit.redis_error", || Answered::so_far().store_errors),
+    ("ratelimit.service.call.should_rate_limit.service_error", || Answered::so_far().other_errors),
+    ("ratelimit.service.config_load_success", || loads().0),
+    ("ratelimit.service.config_load_error", || loads().1),
+    ("ratelimit.service.global_shadow_mode", limiter::metrics::shadow_mode_passes),
+    ("ratelimit_server.ShouldRateLimit.total_requests", || REQUEST_DURATION.observed().count()),
+    ("ratelimit.tollgate.over_limit_requests", || Answered::so_far().over_limit),
+    ("ratelimit.tollgate.degraded_requests", limiter::metrics::degraded_requests),
+    ("ratelimit.tollgate.unknown_domain_requests", limiter::metrics::unknown_domains),
+    ("ratelimit.tollgate.list_allowed_requests", || listed(List::Allow)),
+    ("ratelimit.tollgate.list_denied_requests", || listed(List::Deny)),
+];
+
+/// Sources of the deltas for StatsD.
+pub static DELTAS: DeltaSources = DeltaSources {
+    series: RULES,
+    series_name: stat_name::of,
+    counters: &COUNTERS,
+    times: ("ratelimit_server.ShouldRateLimit.response_time", || {
+        REQUEST_DURATION.observed().middles().collect()
+    }),
+    gauge: ("ratelimit.tollgate.redis_breakers_open", redis::metrics::breakers_open),
+};
+
+/// Loads of rules that succeeded, and that failed.
+fn loads() -> (u64, u64) {
+    control::metrics::config_loads().into()
+}
+
+fn listed(list: List) -> u64 {
+    let counts = List::ALL.into_iter().zip(limiter::metrics::listed_requests());
+    counts.filter(|(each, _)| *each == list).map(|(_, count)| count).sum()
+}

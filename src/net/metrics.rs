@@ -1,0 +1,91 @@
+//! Metrics of ports and connections.
+
+use crate::metrics::{CounterFamily, Gauge, GaugeFamily, Metric};
+
+/// Metrics of ports and connections.
+pub static METRICS: &[&dyn Metric] =
+    &[&GRPC_CONNECTIONS, &CONNECTIONS_REFUSED, &TLS_HANDSHAKES, &TLS_RELOADS, &CERTIFICATE_EXPIRY];
+
+static GRPC_CONNECTIONS: Gauge = Gauge::at_zero("tollgate_grpc_connections", "Open gRPC connections.");
+
+static CONNECTIONS_REFUSED: CounterFamily<1> = CounterFamily::starting_with(
+    "tollgate_connections_refused_total",
+    &["port"],
+    "Connections closed at once because the port had its maximum.",
+    &[["grpc"], ["http"], ["admin"]],
+);
+
+static TLS_HANDSHAKES: CounterFamily<2> =
+    CounterFamily::new("tollgate_tls_handshakes_total", &["port", "result"], "TLS handshakes by result.");
+
+static TLS_RELOADS: CounterFamily<2> = CounterFamily::new(
+    "tollgate_tls_reloads_total",
+    &["port", "result"],
+    "Reloads of changed TLS files by result.",
+);
+
+static CERTIFICATE_EXPIRY: GaugeFamily<1> = GaugeFamily::new(
+    "tollgate_tls_certificate_expiry_timestamp_seconds",
+    &["port"],
+    "Time when the first of a port's certificates expires, in seconds since 1970.",
+    &[],
+);
+
+/// Result of a TLS handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handshake {
+    /// The connection is established.
+    Done,
+    /// One side refused the other.
+    Refused,
+    /// The time limit passed.
+    TimedOut,
+}
+
+impl Handshake {
+    const ALL: [Self; 3] = [Self::Done, Self::Refused, Self::TimedOut];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Done => "success",
+            Self::Refused => "refused",
+            Self::TimedOut => "timeout",
+        }
+    }
+}
+
+/// Counts a gRPC connection that opened.
+pub(crate) fn connection_opened() {
+    GRPC_CONNECTIONS.add(1.0);
+}
+
+/// Counts a gRPC connection that closed.
+pub(crate) fn connection_closed() {
+    GRPC_CONNECTIONS.add(-1.0);
+}
+
+/// Counts a connection that was closed at once, because its port has its maximum.
+pub(super) fn connection_refused(port: &'static str) {
+    CONNECTIONS_REFUSED.increment([port]);
+}
+
+/// Counts a TLS handshake.
+pub(super) fn handshake(port: &'static str, result: Handshake) {
+    TLS_HANDSHAKES.increment([port, result.name()]);
+}
+
+/// Records that a port uses TLS, and when the first of its certificates expires, in seconds since 1970, if that can be
+/// read.
+pub(super) fn tls_in_use(port: &'static str, expiry: Option<i64>) {
+    Handshake::ALL.into_iter().for_each(|result| TLS_HANDSHAKES.export([port, result.name()]));
+    ["success", "error"].into_iter().for_each(|result| TLS_RELOADS.export([port, result]));
+    if let Some(expiry) = expiry {
+        // Exact up to 2^53.
+        CERTIFICATE_EXPIRY.set([port], expiry as f64);
+    }
+}
+
+/// Counts a reload of a port's TLS files.
+pub(super) fn tls_reload(port: &'static str, succeeded: bool) {
+    TLS_RELOADS.increment([port, if succeeded { "success" } else { "error" }]);
+}
