@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     // Reflection and the JSON twin of the call read the same descriptors at run time.
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    // What a control plane is asked is of no concern to those who ask us.
+    // Reflection does not offer the client's side of xDS.
     let asked = ["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
     let all = protox::compile([served].into_iter().chain(asked), ["proto"])?;
     tonic_prost_build::configure().build_transport(false).compile_fds(all)?;

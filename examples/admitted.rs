@@ -1,8 +1,8 @@
-//! Draws what each algorithm admits of the same traffic: `cargo run --example admitted` writes `docs/admitted.svg`.
+//! Draws the requests that each algorithm admits of the same traffic: `cargo run --example admitted` writes `docs/admitted.svg`.
 //!
 //! The limit is 10 per 10 seconds. A burst of 20 requests comes just before an edge of the fixed window, another
-//! one right after it, and later a steady flow of four times the limit. The algorithms are the ones that decide in
-//! the memory store, under times that are made up here.
+//! one right after it, and later a steady flow of four times the limit. The algorithms are those of the
+//! memory store, with simulated times.
 
 #![allow(
     clippy::arithmetic_side_effects,
@@ -21,32 +21,32 @@ use tollgate::{
     quota::{Quota, Window},
 };
 
-/// The picture's place in the project.
+/// Path of the picture within the project.
 pub(crate) const FILE: &str = "docs/admitted.svg";
 
-/// Requests in a window, tokens in a bucket, or places.
+/// Requests in a window, tokens in a bucket, or permits.
 pub(crate) const LIMIT: usize = 10;
 
-/// The window, in milliseconds, as all times here.
+/// The window in milliseconds, the unit of all times here.
 pub(crate) const WINDOW: u64 = 10_000;
 
-/// How long a request takes.
+/// Duration of a request.
 const LASTS: u64 = 2_000;
 
-/// The whole time, from an edge of the fixed window.
+/// Length of the picture, from an edge of the fixed window.
 const END: u64 = 40_000;
 
-/// What one bar stands for.
+/// Time span of one bar.
 const BAR: u64 = 250;
 
-/// When requests come.
+/// Arrival times of requests.
 fn arrivals() -> Vec<u64> {
     let burst = |start: u64| (0..20).map(move |number| start + number * 10);
     let steady = (14_000..END).step_by(250);
     burst(9_500).chain(burst(10_000)).chain(steady).collect()
 }
 
-/// When the requests that an algorithm admits come.
+/// Arrival times of the requests that an algorithm admits.
 pub(crate) fn admitted(algorithm: Algorithm) -> Vec<u64> {
     let quota = Quota { limit: LIMIT as u32, window: Window::from_seconds(10).expect("in range") };
     let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
@@ -68,12 +68,12 @@ pub(crate) fn admitted(algorithm: Algorithm) -> Vec<u64> {
     admitted
 }
 
-/// How many of the times lie within.
+/// Number of times within a range.
 fn count(times: &[u64], within: Range<u64>) -> usize {
     times.iter().filter(|time| within.contains(time)).count()
 }
 
-/// The most of the times that lie within any stretch of that length.
+/// Maximum number of times within any range of that length.
 pub(crate) fn most_within(times: &[u64], length: u64) -> usize {
     times.iter().map(|start| count(times, *start..start + length)).max().unwrap_or(0)
 }
@@ -107,7 +107,7 @@ fn x(millis: u64) -> u64 {
     LEFT + millis / BAR * BAR_WIDTH
 }
 
-/// The height at which so many hits stand in a panel that begins there.
+/// Height of a number of hits in a panel that begins at `panel`.
 fn y(panel: u64, hits: usize) -> u64 {
     panel + PLOT_HEIGHT - (hits * HIT_HEIGHT) as u64
 }
@@ -122,7 +122,7 @@ fn text(class: &str, (x, y): (u64, u64), anchor: &str, text: &str) -> String {
     format!("<text class=\"{class}\" x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>\n")
 }
 
-/// A bar for each stretch in which some of the times lie.
+/// A bar for each range that contains times.
 fn bars(class: &str, panel: u64, times: &[u64]) -> String {
     let mut path = String::new();
     for start in (0..END).step_by(BAR as usize) {
@@ -136,7 +136,7 @@ fn bars(class: &str, panel: u64, times: &[u64]) -> String {
     format!("<path class=\"{class}\" d=\"{path}\"/>\n")
 }
 
-/// How many of the times lie within the last `length`, at the end of each bar.
+/// Number of times within the last `length`, at the end of each bar.
 fn line(panel: u64, times: &[u64], length: u64) -> String {
     let mut path = format!("M{} {}", x(0), y(panel, 0));
     let mut last = 0;
@@ -150,10 +150,10 @@ fn line(panel: u64, times: &[u64], length: u64) -> String {
     format!("<path class=\"line\" d=\"{path}H{}\"/>\n", x(END))
 }
 
-/// What one algorithm admits.
+/// The panel of one algorithm.
 fn panel(top: u64, algorithm: Algorithm) -> String {
     let admitted = admitted(algorithm);
-    let (length, told) = match algorithm {
+    let (length, note) = match algorithm {
         Algorithm::Concurrency => (LASTS, format!("at most {} in progress", most_within(&admitted, LASTS))),
         _ => (
             WINDOW,
@@ -166,7 +166,7 @@ fn panel(top: u64, algorithm: Algorithm) -> String {
     };
     let (right, bottom) = (LEFT + PLOT_WIDTH, y(top, 0));
     let mut svg = text("name", (LEFT, top - 8), "start", algorithm.name());
-    svg += &text("", (right, top - 8), "end", &told);
+    svg += &text("", (right, top - 8), "end", &note);
     for edge in (WINDOW..END).step_by(WINDOW as usize) {
         svg += &rule("edge", (x(edge), top), (x(edge), bottom));
     }

@@ -1,4 +1,4 @@
-//! The command line of tollgate: reads it, runs what it asks for, and exits with a code that says how it went.
+//! Entry point: parses the command line, runs the subcommand, and returns its exit status.
 
 use std::{
     env,
@@ -20,17 +20,17 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 fn main() -> ExitCode {
     match settings::parse(env::args_os(), env::vars_os()) {
         Ok(Command::Serve(settings)) => serve(*settings),
-        Ok(Command::Check(flags)) => ended(&check::run(&flags, &mut io::stdout(), &mut io::stderr())),
-        Ok(Command::Explain(flags)) => ended(&explain::run(&flags, &mut io::stdout(), &mut io::stderr())),
+        Ok(Command::Check(flags)) => exit_code(&check::run(&flags, &mut io::stdout(), &mut io::stderr())),
+        Ok(Command::Explain(flags)) => exit_code(&explain::run(&flags, &mut io::stdout(), &mut io::stderr())),
         Ok(Command::Migrate(settings)) => {
-            ended(&migrate::run(&settings, &mut io::stdout(), &mut io::stderr()))
+            exit_code(&migrate::run(&settings, &mut io::stdout(), &mut io::stderr()))
         }
         Ok(Command::Load(settings)) => {
-            ended(&tollgate_load::run(&settings, &mut io::stdout(), &mut io::stderr()))
+            exit_code(&tollgate_load::run(&settings, &mut io::stdout(), &mut io::stderr()))
         }
-        Ok(Command::Docs(page)) => ended(&docs::run(page, &mut io::stdout())),
+        Ok(Command::Docs(page)) => exit_code(&docs::run(page, &mut io::stdout())),
         Ok(Command::Operate(settings)) => {
-            ended(&admin_client::run(&settings, &mut io::stdout(), &mut io::stderr()))
+            exit_code(&admin_client::run(&settings, &mut io::stdout(), &mut io::stderr()))
         }
         Err(error) => {
             error.print();
@@ -39,37 +39,37 @@ fn main() -> ExitCode {
     }
 }
 
-/// Exits with 0 after an orderly stop, else as [`bootstrap::RunError`] says.
+/// Runs the server. Exits with 0 after a graceful shutdown, else with [`bootstrap::RunError::exit_code`].
 fn serve(settings: Settings) -> ExitCode {
     if let Err(error) = tollgate::tracing::install(settings.process.log) {
-        // There is no other way to tell.
-        let _ = writeln!(io::stderr(), "cannot log: {error}");
+        // Logging is not available yet.
+        let _ = writeln!(io::stderr(), "cannot install the logger: {error}");
         return ExitCode::FAILURE;
     }
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!("cannot start a runtime: {error}");
+            tracing::error!(%error, "cannot start the runtime");
             return ExitCode::FAILURE;
         }
     };
-    let ended = runtime.block_on(bootstrap::run(settings));
-    // What still runs after an orderly stop, or a second signal, is not waited for.
+    let result = runtime.block_on(bootstrap::run(settings));
+    // Remaining tasks are not awaited, after a graceful shutdown or a second signal.
     runtime.shutdown_background();
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error}");
+            tracing::error!(%error, "tollgate stopped with an error");
             error.exit_code().into()
         }
     }
 }
 
-/// Exits with 0 when all is as it should be, else with 1.
-fn ended(is_good: &io::Result<bool>) -> ExitCode {
-    match is_good {
+/// Returns 0 if a subcommand succeeded without findings, else 1.
+fn exit_code(succeeded: &io::Result<bool>) -> ExitCode {
+    match succeeded {
         Ok(true) => ExitCode::SUCCESS,
-        // An error means that nobody reads the report.
+        // An error means that the reader of the report closed the pipe.
         Ok(false) | Err(_) => ExitCode::FAILURE,
     }
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{listener::Listener, start::StartError};
 use crate::{
-    http::{HttpPort, Limits, Tokens},
+    http::{ConnectionLimits, HttpPort, Tokens},
     net::tls::{Protocol, Tls},
     settings::{AdminSettings, Port, Settings, TlsSettings},
 };
@@ -105,7 +105,8 @@ async fn http_port(
     tls: Option<Tls>,
     settings: &Settings,
 ) -> Result<HttpPort, StartError> {
-    let bound = HttpPort::bind(port, address, tls, Limits::new(settings.process.handshake_timeout)).await;
+    let bound =
+        HttpPort::bind(port, address, tls, ConnectionLimits::new(settings.process.handshake_timeout)).await;
     bound.map_err(|error| listen_error(port, &address, error))
 }
 

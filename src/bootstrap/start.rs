@@ -17,7 +17,7 @@ use crate::{
     config::LoadError,
     control::FileError,
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
-    http::{self, AdminParts, ApiParts, DescriptorsBroken, TokenError},
+    http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     limiter::ActiveRules,
     metrics::Exporter,
     net::tls::TlsError,
@@ -69,7 +69,7 @@ pub enum StartError {
     Worker(#[from] WorkerLost),
     /// The embedded message descriptors are broken.
     #[error(transparent)]
-    Descriptors(#[from] DescriptorsBroken),
+    Descriptors(#[from] DescriptorError),
     /// Tracing cannot be started.
     #[error(transparent)]
     Traces(#[from] TracingError),
@@ -87,7 +87,7 @@ impl Server {
     /// # Errors
     /// [`StartError`]; components started by then end by themselves.
     pub async fn start(settings: Settings, exporter: Option<Exporter>) -> Result<Running, StartError> {
-        let later = BackgroundQueue::default();
+        let background = BackgroundQueue::default();
         let stores = Stores::new(&settings);
         let memory_gauge =
             AbortOnDropHandle::new(tokio::spawn(memory_gauge::report(stores.memory().clone())));
@@ -101,14 +101,14 @@ impl Server {
             Some(_) => Some(AdminStore::open(&stores, &settings)?),
             None => None,
         };
-        let open = move |rules: &Arc<ActiveRules>, later| {
-            let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, later)?;
+        let open = move |rules: &Arc<ActiveRules>, background| {
+            let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
             Ok(RateLimitAdapter {
                 service: Service::new(limiter, answers.clone(), bounds),
                 tracer: tracer.clone(),
             })
         };
-        let running = start_with(settings, exporter, readiness, later, admin_store, open).await?;
+        let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;
         Ok(Running { memory_gauge: Some(memory_gauge), tracing, ..running })
     }
 }
@@ -119,7 +119,7 @@ pub(super) async fn start_with<T, O>(
     settings: Settings,
     exporter: Option<Exporter>,
     readiness: Readiness,
-    later: BackgroundQueue,
+    background: BackgroundQueue,
     admin_store: Option<AdminStore>,
     open: O,
 ) -> Result<Running, StartError>
@@ -140,7 +140,7 @@ where
 
     let ports = Ports::open(&settings).await?;
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
-    let router = http::router(http::Parts {
+    let router = http::public_router(http::PublicParts {
         // A background queue of its own: HTTP outlives the workers, so its pending refunds must not delay them.
         rate_limit: open(&rules, BackgroundQueue::default())?,
         readiness: readiness.clone(),
@@ -165,7 +165,7 @@ where
         let requires_client_certificate = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
         (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
-    let config = worker_config(&settings, ports.grpc_tls, &readiness, later)?;
+    let config = worker_config(&settings, ports.grpc_tls, &readiness, background)?;
     let (workers, failures) = start_workers(settings.process.workers, config, &rules, open).await?;
     let rule_sources = first_rules
         .follow(&settings.rules, activator, CancelOnPanic(panicked.clone()))

@@ -93,13 +93,13 @@ impl Stores {
         rules: Arc<ActiveRules>,
         modes: Modes,
         readiness: &Readiness,
-        later: BackgroundQueue,
+        background: BackgroundQueue,
     ) -> Result<Limiter, StoreError> {
         let (settings, fallback, replica_count) = match self {
             Self::Memory(store) => return Ok(Limiter::new(rules, Store::Memory(store.clone()), modes)),
             Self::Redis { settings, fallback, replica_count, .. } => (settings, fallback, replica_count),
         };
-        let store = RedisStore::open_with(settings, later)?;
+        let store = RedisStore::open_with(settings, background)?;
         let (connected, readiness) = (store.connected(), readiness.clone());
         tokio::spawn(async move {
             if connected.await {

@@ -41,7 +41,7 @@ pub(super) struct WorkerConfig {
     pub(super) tls: Option<Tls>,
     pub(super) side_services: Routes,
     /// Queue of background refunds, flushed at shutdown.
-    pub(super) later: BackgroundQueue,
+    pub(super) background: BackgroundQueue,
     /// Receives the workers that failed; closed once all have ended.
     pub(super) failures: UnboundedSender<WorkerLost>,
 }
@@ -107,7 +107,8 @@ where
         let draining = CancellationToken::new();
         let served =
             Connections::new(&config.grpc, config.tls, config.process.handshake_timeout, draining.clone());
-        serve(services, connections, &served, config.process.drain_timeout, draining, &config.later).await;
+        serve(services, connections, &served, config.process.drain_timeout, draining, &config.background)
+            .await;
     };
     let guard = FailureGuard { worker, failures: config.failures, is_disarmed: false };
     thread::Builder::new().name(format!("worker-{worker}")).spawn(move || {
@@ -130,7 +131,7 @@ async fn serve<T: RateLimitService>(
     connections: &Connections,
     drain_timeout: Duration,
     draining: CancellationToken,
-    later: &BackgroundQueue,
+    background: &BackgroundQueue,
 ) {
     let tasks = TaskTracker::new();
     while let Some((accepted, permit)) = incoming.recv().await {
@@ -147,7 +148,7 @@ async fn serve<T: RateLimitService>(
     if timeout(drain_timeout, tasks.wait()).await.is_err() {
         tracing::warn!(connections = tasks.len(), "drain timed out; closing connections");
     }
-    if timeout(drain_timeout.saturating_sub(begun.elapsed()), later.settled()).await.is_err() {
+    if timeout(drain_timeout.saturating_sub(begun.elapsed()), background.settled()).await.is_err() {
         tracing::warn!("drain timed out flushing refunds to the store");
     }
 }
@@ -157,11 +158,11 @@ pub(super) fn worker_config(
     settings: &Settings,
     tls: Option<Tls>,
     readiness: &Readiness,
-    later: BackgroundQueue,
+    background: BackgroundQueue,
 ) -> Result<impl FnOnce(UnboundedSender<WorkerLost>) -> WorkerConfig, StartError> {
     let side_services = side_services(readiness.clone())?;
     let (grpc, process) = (settings.grpc.clone(), settings.process);
-    Ok(move |failures| WorkerConfig { grpc, process, tls, side_services, later, failures })
+    Ok(move |failures| WorkerConfig { grpc, process, tls, side_services, background, failures })
 }
 
 /// Starts the workers and waits until each is ready.
@@ -180,9 +181,9 @@ where
     let mut balancer = Balancer::new();
     let mut starting = Vec::with_capacity(count.get());
     for worker in 0..count.get() {
-        let (open, rules, later) = (open.clone(), Arc::clone(rules), config.later.clone());
+        let (open, rules, background) = (open.clone(), Arc::clone(rules), config.background.clone());
         let connections = balancer.add_worker();
-        let ready = start(worker, config.clone(), move || open(&rules, later), connections);
+        let ready = start(worker, config.clone(), move || open(&rules, background), connections);
         starting.push(ready.map_err(StartError::System)?);
     }
     // The workers keep the only senders, so that the channel closes when the last worker ends.

@@ -9,7 +9,7 @@ use crate::{
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
-    service::{Answer, RequestError, Service},
+    service::{RequestError, Service, ServiceResponse},
     tracing::{Span, Tracer},
 };
 
@@ -38,23 +38,23 @@ impl RateLimitService for RateLimitAdapter {
         Self: 'a,
     {
         let mut span = self.span(&request);
-        match self.service.answer_at_once(request.get_ref(), &mut span) {
-            Some(answer) => Box::pin(ready(response(answer))),
+        match self.service.respond_immediately(request.get_ref(), &mut span) {
+            Some(result) => Box::pin(ready(response(result))),
             None => {
                 let deadline = deadline::store_deadline(request.metadata(), request.extensions());
                 Box::pin(async move {
-                    response(self.service.answer(request.get_ref(), deadline, &mut span).await)
+                    response(self.service.respond(request.get_ref(), deadline, &mut span).await)
                 })
             }
         }
     }
 }
 
-fn response(answer: Result<Answer, RequestError>) -> Result<Response<RateLimitResponse>, Status> {
-    let Answer { response, places } = answer.map_err(|error| status(&error))?;
-    let mut response = Response::new(response);
-    if let Some(places) = places {
-        response.extensions_mut().insert(places);
+fn response(result: Result<ServiceResponse, RequestError>) -> Result<Response<RateLimitResponse>, Status> {
+    let ServiceResponse { message, permits } = result.map_err(|error| status(&error))?;
+    let mut response = Response::new(message);
+    if let Some(permits) = permits {
+        response.extensions_mut().insert(permits);
     }
     Ok(response)
 }

@@ -13,7 +13,7 @@ use crate::{
     limiter::{Limiter, Modes, Patience, Places},
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
     rules::Rules,
-    service::{Answers, Bounds, HeaderStyle, RequestError, Service},
+    service::{HeaderStyle, RequestBounds, RequestError, ResponseOptions, Service},
     store::{MemoryStore, Store},
     tracing::Span,
 };
@@ -27,14 +27,14 @@ static PARTS: LazyLock<Option<(Service, JsonCodec)>> = LazyLock::new(|| {
     rules.replace(Arc::new(loaded.map_or_else(|_| Rules::default(), |loaded| loaded.rules)));
     assert!(rules.load()?.rules().count() > 0, "the rules of the fuzz target are invalid");
     let store = MemoryStore::new(1_000, Clock::manual(Timestamp::from_micros(1_700_000_900_500_000)));
-    let answers = Answers {
+    let answers = ResponseOptions {
         headers: HeaderStyle::Ietf,
         problem_body: true,
         degraded_header: true,
         dynamic_metadata: true,
     };
     let limiter = Limiter::new(rules, Store::Memory(store), Modes::default());
-    Some((Service::new(limiter, answers, Bounds::default()), JsonCodec::new().ok()?))
+    Some((Service::new(limiter, answers, RequestBounds::default()), JsonCodec::new().ok()?))
 });
 
 /// Decodes the bytes and handles the request, if they are one.
@@ -50,17 +50,17 @@ pub fn request(bytes: &[u8]) {
         _ => RateLimitRequest::decode(bytes).ok(),
     };
     let Some(request) = request else { return };
-    match service.answer(&request, Patience::UNKNOWN, &mut Span::off()).now_or_never() {
+    match service.respond(&request, Patience::UNKNOWN, &mut Span::off()).now_or_never() {
         Some(Ok(answer)) => {
-            assert_eq!(answer.response.statuses.len(), request.descriptors.len());
-            assert_ne!(answer.response.overall_code(), Code::Unknown);
-            answer.places.inspect(Places::handed_over);
-            assert!(codec.encode(&answer.response).is_ok());
+            assert_eq!(answer.message.statuses.len(), request.descriptors.len());
+            assert_ne!(answer.message.overall_code(), Code::Unknown);
+            answer.permits.inspect(Places::handed_over);
+            assert!(codec.encode(&answer.message).is_ok());
         }
         Some(Err(error)) => assert!(matches!(error, RequestError::Invalid(_)), "{error}"),
         None => {
             assert!(
-                service.answer_at_once(&request, &mut Span::off()).is_none(),
+                service.respond_immediately(&request, &mut Span::off()).is_none(),
                 "the memory store responds without waiting"
             );
         }

@@ -13,8 +13,8 @@ mod port;
 mod public;
 mod write_deadline;
 
-pub(crate) use self::port::{HttpPort, Limits};
+pub(crate) use self::port::{ConnectionLimits, HttpPort};
 pub use self::{
     admin::{AdminParts, ApiParts, StoreFacts, TokenError, Tokens, router as admin_router},
-    public::{DescriptorsBroken, Parts, metrics_router, router},
+    public::{DescriptorError, PublicParts, metrics_router, router as public_router},
 };

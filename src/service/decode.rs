@@ -1,8 +1,8 @@
-//! From the request's message to descriptors, or the reason why not.
+//! Decoding and validation of a request message.
 
 use smallvec::SmallVec;
 
-use super::{Bounds, RequestError};
+use super::{RequestBounds, RequestError};
 use crate::{
     descriptor::{Descriptor, Entry, Hits},
     proto::envoy::{
@@ -14,10 +14,10 @@ use crate::{
 
 type Descriptors<'a> = SmallVec<[Descriptor<'a>; 2]>;
 
-/// The descriptors of a request that is well formed and within the bounds.
+/// Returns the descriptors of a request that is well formed and within the bounds.
 pub(super) fn descriptors<'a>(
     request: &'a RateLimitRequest,
-    bounds: &Bounds,
+    bounds: &RequestBounds,
 ) -> Result<Descriptors<'a>, RequestError> {
     let invalid = |text: String| Err(RequestError::Invalid(text));
     if request.domain.is_empty() {
@@ -26,11 +26,11 @@ pub(super) fn descriptors<'a>(
     if request.descriptors.is_empty() {
         return invalid("rate limit descriptor list must not be empty".into());
     }
-    if request.domain.len() > bounds.text {
-        return invalid(format!("the domain is longer than {} bytes", bounds.text));
+    if request.domain.len() > bounds.max_text_bytes {
+        return invalid(format!("the domain is longer than {} bytes", bounds.max_text_bytes));
     }
-    if request.descriptors.len() > bounds.descriptors {
-        return invalid(format!("more than {} descriptors", bounds.descriptors));
+    if request.descriptors.len() > bounds.max_descriptors {
+        return invalid(format!("more than {} descriptors", bounds.max_descriptors));
     }
     let addend = u64::from(request.hits_addend.max(1));
     let numbered = request.descriptors.iter().enumerate();
@@ -45,13 +45,13 @@ pub(super) fn descriptors<'a>(
 fn descriptor<'a>(
     message: &'a RateLimitDescriptor,
     addend: u64,
-    bounds: &Bounds,
+    bounds: &RequestBounds,
 ) -> Result<Descriptor<'a>, String> {
-    if message.entries.len() > bounds.entries {
-        return Err(format!("more than {} entries", bounds.entries));
+    if message.entries.len() > bounds.max_entries {
+        return Err(format!("more than {} entries", bounds.max_entries));
     }
-    if message.entries.iter().any(|entry| entry.key.len().max(entry.value.len()) > bounds.text) {
-        return Err(format!("a key or value longer than {} bytes", bounds.text));
+    if message.entries.iter().any(|entry| entry.key.len().max(entry.value.len()) > bounds.max_text_bytes) {
+        return Err(format!("a key or value longer than {} bytes", bounds.max_text_bytes));
     }
     let amount = message.hits_addend.unwrap_or(addend);
     Ok(Descriptor {
@@ -61,7 +61,7 @@ fn descriptor<'a>(
     })
 }
 
-/// The quota that a request brings along.
+/// Quota of a limit override.
 fn quota(limit: &RateLimitOverride) -> Result<Quota, String> {
     let unit = match limit.unit {
         1 => Unit::Second,
@@ -70,9 +70,9 @@ fn quota(limit: &RateLimitOverride) -> Result<Quota, String> {
         4 => Unit::Day,
         5 => Unit::Month,
         6 => Unit::Year,
-        // The enumeration of overrides has no week, but that of answers has this number for it.
+        // The enumeration of overrides has no week; that of responses has this number for it.
         7 => Unit::Week,
-        other => return Err(format!("unit {other} of its limit is none of second to year")),
+        other => return Err(format!("unit {other} of its limit is unknown; expected second to year")),
     };
     let window = Window::new(unit, limit.unit_multiplier.unwrap_or(1))
         .map_err(|error| format!("the window of its limit: {error}"))?;
@@ -94,18 +94,18 @@ mod tests {
     }
 
     fn reason(request: &RateLimitRequest) -> String {
-        let bounds = Bounds { descriptors: 2, entries: 2, text: 4 };
-        descriptors(request, &bounds).expect_err("is refused").to_string()
+        let bounds = RequestBounds { max_descriptors: 2, max_entries: 2, max_text_bytes: 4 };
+        descriptors(request, &bounds).expect_err("rejected").to_string()
     }
 
     #[test]
-    fn a_request_without_domain_or_descriptors_is_refused_domain_first() {
+    fn a_request_without_domain_or_descriptors_is_rejected_domain_first() {
         assert_eq!(reason(&RateLimitRequest::default()), "rate limit domain must not be empty");
         assert_eq!(reason(&request(vec![])), "rate limit descriptor list must not be empty");
     }
 
     #[test]
-    fn what_is_over_a_bound_is_refused() {
+    fn a_request_over_a_bound_is_rejected() {
         let entry = with_entry("k", "v");
         let mut wide = entry.clone();
         wide.entries = vec![entry.entries[0].clone(); 3];
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_without_a_known_unit_or_with_an_empty_window_is_refused() {
+    fn a_limit_override_with_an_unknown_unit_or_an_invalid_window_is_rejected() {
         let with_limit = |unit, unit_multiplier| {
             let limit = RateLimitOverride { requests_per_unit: 1, unit, unit_multiplier };
             request(vec![RateLimitDescriptor { limit: Some(limit), ..with_entry("k", "v") }])
@@ -128,17 +128,18 @@ mod tests {
             assert!(reason(&with_limit(unit, multiplier)).starts_with("descriptor 0: "));
         }
         let week = with_limit(7, None);
-        let quota = descriptors(&week, &Bounds::default()).expect("accepted")[0].limit.expect("present");
+        let quota =
+            descriptors(&week, &RequestBounds::default()).expect("accepted")[0].limit.expect("present");
         assert_eq!(quota.window, Window::of(Unit::Week));
     }
 
     #[test]
-    fn hits_are_the_descriptors_own_else_the_requests_and_at_least_one_of_those() {
+    fn hits_of_the_descriptor_take_precedence_over_those_of_the_request() {
         let hits = |request_addend, own, is_negative_hits| {
             let descriptor =
                 RateLimitDescriptor { hits_addend: own, is_negative_hits, ..with_entry("k", "v") };
             let request = RateLimitRequest { hits_addend: request_addend, ..request(vec![descriptor]) };
-            descriptors(&request, &Bounds::default()).expect("accepted")[0].hits
+            descriptors(&request, &RequestBounds::default()).expect("accepted")[0].hits
         };
         assert_eq!(hits(0, None, false), Hits::ONE);
         assert_eq!(hits(7, None, false), Hits::charge(7));

@@ -1,4 +1,4 @@
-//! From a decision to the answer's message.
+//! Encoding of a decision as a response message.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     verdict::{Code, Decision, Limited, Status},
 };
 
-/// The answer without headers, body and metadata.
+/// Returns the response without headers, body and metadata.
 pub(super) fn response(decision: &Decision<'_>) -> RateLimitResponse {
     RateLimitResponse {
         overall_code: code(decision.code).into(),
@@ -36,7 +36,7 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
     }
 }
 
-/// The limit as it is reported; places that are held have no unit of time, so Envoy's headers name no window.
+/// Limit as reported to Envoy. A concurrency limit has no unit of time, so that Envoy's headers name no window.
 fn current_limit(limited: &Limited<'_>) -> wire::RateLimit {
     let Quota { limit: requests_per_unit, window } = limited.quota;
     let name = limited.name().into();
@@ -52,14 +52,14 @@ fn current_limit(limited: &Limited<'_>) -> wire::RateLimit {
     }
 }
 
-/// In whole seconds, as the reference sends it. Envoy cuts fractions off, which would have clients come back
-/// too early; so they are rounded up here.
+/// Time until reset in whole seconds, as envoyproxy/ratelimit sends it. Rounded up: Envoy truncates fractions, and clients
+/// would retry too early.
 fn duration_until_reset(limited: &Limited<'_>) -> prost_types::Duration {
     let seconds = whole_seconds(limited.until_reset());
     prost_types::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
 }
 
-/// A duration in seconds, rounded up.
+/// Returns `duration` in seconds, rounded up.
 pub(super) fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
 }

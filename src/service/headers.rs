@@ -1,18 +1,18 @@
-//! The headers that an answer has Envoy add to the response.
+//! Headers that Envoy adds to the HTTP response.
 
-use super::{Answers, HeaderNames, HeaderStyle, encode::whole_seconds};
+use super::{HeaderNames, HeaderStyle, ResponseOptions, encode::whole_seconds};
 use crate::{
     proto::envoy::{config::core::v3::HeaderValue, service::ratelimit::v3::RateLimitResponse},
     verdict::{Code, Decision, Limited, Status},
 };
 
-/// Says that the store did not decide.
-const DEGRADED: (&str, &str) = ("x-ratelimit-policy", "degraded");
+/// Mark of a response decided without the store.
+const DEGRADED_HEADER: (&str, &str) = ("x-ratelimit-policy", "degraded");
 
-/// Adds the headers of the chosen style, `Retry-After` on a denial, and a mark where the store did not decide.
-pub(super) fn add(response: &mut RateLimitResponse, answers: &Answers, decision: &Decision<'_>) {
+/// Adds the headers of the configured style, `Retry-After` on a denial, and the mark of a degraded response.
+pub(super) fn add(response: &mut RateLimitResponse, options: &ResponseOptions, decision: &Decision<'_>) {
     let headers = &mut response.response_headers_to_add;
-    match &answers.headers {
+    match &options.headers {
         HeaderStyle::Off => {}
         HeaderStyle::Triple(names) => add_triple(headers, names, decision),
         HeaderStyle::Ietf => add_ietf(headers, decision),
@@ -20,8 +20,8 @@ pub(super) fn add(response: &mut RateLimitResponse, answers: &Answers, decision:
     if let Some(retry_after) = decision.retry_after() {
         headers.push(header("Retry-After", whole_seconds(retry_after).max(1).to_string()));
     }
-    if answers.degraded_header && decision.degraded.is_some() {
-        let (name, value) = DEGRADED;
+    if options.degraded_header && decision.degraded.is_some() {
+        let (name, value) = DEGRADED_HEADER;
         headers.push(header(name, value.into()));
     }
 }
@@ -30,12 +30,12 @@ pub(super) fn header(name: &str, value: String) -> HeaderValue {
     HeaderValue { key: name.into(), value, raw_value: Vec::new() }
 }
 
-/// The status that headers speak of, as the reference picks it: the last one that denies the request, else the
-/// first of those with the least remaining.
+/// Returns the status that the headers report, chosen as in envoyproxy/ratelimit: the last one that denies the request,
+/// else the first one with the least remaining.
 fn governing<'a>(decision: &'a Decision<'_>) -> Option<&'a Limited<'a>> {
     let limited = || decision.statuses.iter().filter_map(Status::limited);
     let denying = limited().rfind(|limited| limited.code() == Code::OverLimit && !limited.is_quota);
-    // As in the reference, what remains in full of the largest limit there can be is no news.
+    // As in envoyproxy/ratelimit, an untouched limit of the largest possible size is not reported.
     let least = || {
         limited()
             .filter(|limited| limited.verdict.remaining < u32::MAX)
@@ -51,7 +51,7 @@ fn add_triple(headers: &mut Vec<HeaderValue>, names: &HeaderNames, decision: &De
     headers.push(header(&names.reset, whole_seconds(limited.until_reset()).to_string()));
 }
 
-/// `RateLimit-Policy` lists every limit of the request, `RateLimit` tells where the governing one stands.
+/// Adds `RateLimit-Policy` with every limit of the request, and `RateLimit` with the state of the governing one.
 fn add_ietf(headers: &mut Vec<HeaderValue>, decision: &Decision<'_>) {
     let Some(governing) = governing(decision) else { return };
     let policy = |limited: &Limited<'_>| {
@@ -75,7 +75,7 @@ fn add_ietf(headers: &mut Vec<HeaderValue>, decision: &Decision<'_>) {
     headers.push(header("RateLimit", format!("{};r={remaining};t={until}", policy_name(governing))));
 }
 
-/// The limit's label as a string of a structured field (RFC 9651).
+/// Label of the limit as a structured-field string (RFC 9651).
 fn policy_name(limited: &Limited<'_>) -> String {
     let mut quoted = String::from("\"");
     for character in limited.label().chars() {

@@ -1,5 +1,5 @@
-//! The answer's dynamic metadata, in the reference's shape: the request as it was understood, and the metadata
-//! of the rules that let it pass.
+//! Dynamic metadata of a response, in the format of envoyproxy/ratelimit: the decoded request, and the metadata of the
+//! rules that let it pass.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{
     verdict::{Code, Decision, Degraded, Status},
 };
 
-/// The metadata of an answer to `request`.
+/// Returns the metadata of a response to `request`.
 pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct {
     let mut fields = BTreeMap::from([
         ("domain".to_owned(), text(&request.domain)),
@@ -26,7 +26,7 @@ pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct 
         fields.insert("hitsAddend".to_owned(), number(f64::from(request.hits_addend)));
     }
     if let Some(listed) = decision.listed {
-        // Why and by whom is the operators' own.
+        // Reason and author are visible to operators only.
         fields.insert("list".to_owned(), text(listed.list().name()));
     }
     let passed = of_passed_rules(decision);
@@ -36,14 +36,14 @@ pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct 
     Struct { fields }
 }
 
-/// Tells that the store did not decide, why, and what was done about it.
+/// Adds the policy that replaced the store, and the reason of its failure.
 pub(super) fn add_degraded(metadata: &mut Struct, Degraded { policy, reason }: Degraded) {
     let fields = [("policy", policy.name()), ("reason", reason)];
     let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), text(value))).collect();
     metadata.fields.insert("degraded".to_owned(), value(Kind::StructValue(Struct { fields })));
 }
 
-/// Tells the caller under which name it holds its places, to be given back in a `lease` entry.
+/// Adds the id of the lease, which releases its permits when sent back in a `lease` entry.
 pub(super) fn add_lease(metadata: &mut Struct, lease: LeaseId) {
     metadata.fields.insert(lease::KEY.to_owned(), text(&lease.to_string()));
 }
@@ -62,7 +62,7 @@ fn descriptor(descriptor: &RateLimitDescriptor) -> Value {
     value(Kind::StructValue(Struct { fields }))
 }
 
-/// A limit that a request brings along, in protobuf's text format: what is zero is left out.
+/// Formats a limit override in protobuf's text format, which omits zeros.
 fn limit_text(limit: &RateLimitOverride) -> String {
     let mut parts = Vec::new();
     if limit.requests_per_unit != 0 {
@@ -79,8 +79,8 @@ fn limit_text(limit: &RateLimitOverride) -> String {
     parts.join(" ")
 }
 
-/// What the rules of passing descriptors say, merged in the request's order: the first value of a key wins,
-/// objects are merged within.
+/// Merges the metadata of the rules of passing descriptors in the order of the request: the first value of a key wins,
+/// objects are merged recursively.
 fn of_passed_rules(decision: &Decision<'_>) -> Map<String, Json> {
     let mut merged = Map::new();
     for limited in decision.statuses.iter().filter_map(Status::limited) {
@@ -100,7 +100,7 @@ fn merge(into: &mut Map<String, Json>, from: &Map<String, Json>) {
             (None, value) => {
                 into.insert(key.clone(), value.clone());
             }
-            (Some(Json::Object(known)), Json::Object(more)) => merge(known, more),
+            (Some(Json::Object(existing)), Json::Object(more)) => merge(existing, more),
             (Some(_), _) => {}
         }
     }

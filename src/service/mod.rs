@@ -1,4 +1,4 @@
-//! The edge between the protobuf messages and the limiter.
+//! The rate-limit service: decodes protobuf requests, calls the limiter, and encodes its decision.
 
 mod decode;
 mod encode;
@@ -12,7 +12,7 @@ mod tests;
 
 use futures_util::FutureExt as _;
 
-pub use self::settings::{Answers, Bounds, HeaderNames, HeaderStyle};
+pub use self::settings::{HeaderNames, HeaderStyle, RequestBounds, ResponseOptions};
 use crate::{
     limiter::{Limiter, Patience, Places},
     proto::envoy::service::ratelimit::v3::{
@@ -23,39 +23,39 @@ use crate::{
     verdict::Code,
 };
 
-/// Answers rate-limit requests; one for each worker.
+/// Rate-limit service; one for each worker.
 #[derive(Clone, Debug)]
 pub struct Service {
     limiter: Limiter,
-    answers: Answers,
-    bounds: Bounds,
+    options: ResponseOptions,
+    bounds: RequestBounds,
 }
 
-/// What a request is answered.
+/// Response to a request.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ServiceResponse {
     /// The message.
-    pub response: RateLimitResponse,
-    /// The places whose lease the message tells. They are given up unless it is said that the caller has it.
-    pub places: Option<Places>,
+    pub message: RateLimitResponse,
+    /// Permits of the lease that the message names. Dropping them releases them, unless they are marked as handed over.
+    pub permits: Option<Places>,
 }
 
-/// Why a request got no answer.
+/// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The request is malformed or too large; the text says how.
+    /// The request is malformed or too large; contains the reason.
     #[error("{0}")]
     Invalid(String),
-    /// No version of the rules was loaded yet.
+    /// No rules are loaded yet.
     #[error("no rate limit configuration loaded")]
     NoRules,
-    /// The store did not decide.
-    #[error("the store did not decide: {0}")]
+    /// The store failed, and a limit has `on_store_error: error`.
+    #[error("store unavailable: {0}")]
     Store(#[from] StoreError),
 }
 
 impl RequestError {
-    /// The error's name in metrics.
+    /// Label of the error in metrics.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Invalid(_) => "invalid",
@@ -66,79 +66,79 @@ impl RequestError {
 }
 
 impl Service {
-    /// A service that decides with `limiter`.
-    pub const fn new(limiter: Limiter, answers: Answers, bounds: Bounds) -> Self {
-        Self { limiter, answers, bounds }
+    /// Creates a service that decides with `limiter`.
+    pub const fn new(limiter: Limiter, options: ResponseOptions, bounds: RequestBounds) -> Self {
+        Self { limiter, options, bounds }
     }
 
-    /// Decides `request`, for a caller of such patience, and notes in `span` how that went.
+    /// Decides `request` before the deadline, and records the outcome in `span` and in metrics.
     ///
     /// # Errors
-    /// See [`RequestError`]. Being over the limit is no error.
-    pub async fn answer(
+    /// See [`RequestError`]. Being over the limit is not an error.
+    pub async fn respond(
         &self,
         request: &RateLimitRequest,
-        patience: Patience,
+        deadline: Patience,
         span: &mut Span,
-    ) -> Result<Answer, RequestError> {
-        let answer = self.decide(request, patience, span).await;
-        let result = match &answer {
-            Ok(answer) if answer.response.overall_code() == wire::Code::OverLimit => "over_limit",
+    ) -> Result<ServiceResponse, RequestError> {
+        let response = self.decide(request, deadline, span).await;
+        let result = match &response {
+            Ok(response) if response.message.overall_code() == wire::Code::OverLimit => "over_limit",
             Ok(_) => "ok",
             Err(error) => error.label(),
         };
         metrics::answered(result);
-        if answer.is_ok() {
+        if response.is_ok() {
             span.answered(result);
         } else {
             span.failed(result);
         }
-        answer
+        response
     }
 
-    /// Decides `request`, if its counters can be asked without waiting for anyone. It is the same as [`Self::answer`],
-    /// but for a future that need not be kept, which is large.
-    pub fn answer_at_once(
+    /// Decides `request` synchronously, if the store never waits; otherwise returns `None`. Equivalent to
+    /// [`Self::respond`] without allocating its large future.
+    pub fn respond_immediately(
         &self,
         request: &RateLimitRequest,
         span: &mut Span,
-    ) -> Option<Result<Answer, RequestError>> {
+    ) -> Option<Result<ServiceResponse, RequestError>> {
         if !self.limiter.decides_at_once() {
             return None;
         }
-        let answer = self.answer(request, Patience::UNKNOWN, span).now_or_never();
-        debug_assert!(answer.is_some(), "nobody is waited for");
-        // What was begun may have charged, and must not be begun again.
-        Some(answer.unwrap_or(Err(RequestError::Store(StoreError::Garbled))))
+        let response = self.respond(request, Patience::UNKNOWN, span).now_or_never();
+        debug_assert!(response.is_some(), "the memory store never waits");
+        // The dropped attempt may have charged, and must not be repeated.
+        Some(response.unwrap_or(Err(RequestError::Store(StoreError::Garbled))))
     }
 
     async fn decide(
         &self,
         request: &RateLimitRequest,
-        patience: Patience,
+        deadline: Patience,
         span: &mut Span,
-    ) -> Result<Answer, RequestError> {
+    ) -> Result<ServiceResponse, RequestError> {
         let descriptors = decode::descriptors(request, &self.bounds)?;
         let rules = self.limiter.rules();
         let rules = rules.get().ok_or(RequestError::NoRules)?;
         span.decision_started();
-        let decided = self.limiter.decide(rules, &request.domain, &descriptors, patience).await;
+        let decided = self.limiter.decide(rules, &request.domain, &descriptors, deadline).await;
         span.decided(decided.as_ref().ok().and_then(|(decision, _)| decision.degraded));
-        let (decision, places) = decided?;
-        let mut response = encode::response(&decision);
-        headers::add(&mut response, &self.answers, &decision);
-        if self.answers.problem_body && decision.code == Code::OverLimit {
-            problem::add(&mut response, &decision);
+        let (decision, permits) = decided?;
+        let mut message = encode::response(&decision);
+        headers::add(&mut message, &self.options, &decision);
+        if self.options.problem_body && decision.code == Code::OverLimit {
+            problem::add(&mut message, &decision);
         }
-        if self.answers.dynamic_metadata {
-            response.dynamic_metadata = Some(metadata::of(request, &decision));
+        if self.options.dynamic_metadata {
+            message.dynamic_metadata = Some(metadata::of(request, &decision));
         }
         if let Some(degraded) = decision.degraded {
-            metadata::add_degraded(response.dynamic_metadata.get_or_insert_default(), degraded);
+            metadata::add_degraded(message.dynamic_metadata.get_or_insert_default(), degraded);
         }
-        if let Some(places) = &places {
-            metadata::add_lease(response.dynamic_metadata.get_or_insert_default(), places.lease());
+        if let Some(permits) = &permits {
+            metadata::add_lease(message.dynamic_metadata.get_or_insert_default(), permits.lease());
         }
-        Ok(Answer { response, places })
+        Ok(ServiceResponse { message, permits })
     }
 }

@@ -1,4 +1,4 @@
-//! The body of a denial: problem details as of RFC 9457.
+//! Body of a denial: problem details (RFC 9457).
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::{
     verdict::{Code, Decision, Limited, Status},
 };
 
-/// Adds the body and its content type.
+/// Adds the body and its content type to a denial.
 pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>) {
     let violated: Vec<&Limited<'_>> = decision
         .statuses
@@ -22,6 +22,7 @@ pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>) {
         .map(|limited| {
             let (name, limit) = (limited.label(), limited.quota.limit);
             if limited.algorithm.holds_permits() {
+                // A concurrency limit has no window.
                 json!({"name": name, "limit": limit})
             } else {
                 json!({"name": name, "limit": limit, "window": limited.quota.window.seconds()})
@@ -29,7 +30,7 @@ pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>) {
         })
         .collect();
     let body = match decision.listed {
-        // No quota was exceeded.
+        // Denied by a list: no quota was exceeded.
         Some(_) => json!({
             "type": "about:blank",
             "title": "Too many requests",

@@ -1,48 +1,47 @@
-//! What an operator can choose about answers.
+//! Configurable parts of responses, and bounds of requests.
 
-/// How answers look.
+/// Optional parts of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answers {
-    /// Which headers tell the caller's client about its limits.
+pub struct ResponseOptions {
+    /// Headers that inform clients about their limits.
     pub headers: HeaderStyle,
     /// Whether a denial carries an `application/problem+json` body.
     pub problem_body: bool,
-    /// Whether a header marks answers that were made without the store.
+    /// Whether a header marks degraded responses.
     pub degraded_header: bool,
-    /// Whether answers carry dynamic metadata: the request as it was understood, and the metadata of the rules
-    /// that let it pass.
+    /// Whether responses carry dynamic metadata: the decoded request, and the metadata of the rules that let it pass.
     pub dynamic_metadata: bool,
 }
 
-/// The headers that answers add to the response.
+/// Limit headers that Envoy adds to the HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderStyle {
-    /// None but `Retry-After` on a denial.
+    /// No headers except `Retry-After` on a denial.
     Off,
-    /// Limit, remaining and seconds to reset, under three names.
+    /// Limit, remaining hits and seconds until reset, in three headers.
     Triple(HeaderNames),
-    /// `RateLimit` and `RateLimit-Policy`, as draft-ietf-httpapi-ratelimit-headers-10 has them.
+    /// `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10.
     Ietf,
 }
 
-/// The names of the three headers of [`HeaderStyle::Triple`].
+/// Names of the headers of [`HeaderStyle::Triple`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderNames {
-    /// Carries the limit.
+    /// Header with the limit.
     pub limit: String,
-    /// Carries what remains.
+    /// Header with the remaining hits.
     pub remaining: String,
-    /// Carries the seconds to the reset.
+    /// Header with the seconds until reset.
     pub reset: String,
 }
 
 impl HeaderNames {
-    /// The reference's names.
+    /// `RateLimit-*`, the names of envoyproxy/ratelimit.
     pub fn ratelimit() -> Self {
         Self::with_prefix("RateLimit-")
     }
 
-    /// The names most clients know.
+    /// `X-RateLimit-*`, the most widespread names.
     pub fn x_ratelimit() -> Self {
         Self::with_prefix("X-RateLimit-")
     }
@@ -53,21 +52,21 @@ impl HeaderNames {
     }
 }
 
-/// The largest request that is looked at. What is larger is refused with `INVALID_ARGUMENT`.
+/// Size limits of a request. Larger ones are rejected with `INVALID_ARGUMENT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct RequestBounds {
     /// Descriptors in a request.
-    pub descriptors: usize,
+    pub max_descriptors: usize,
     /// Entries in a descriptor.
-    pub entries: usize,
+    pub max_entries: usize,
     /// Bytes of a key, a value or a domain.
-    pub text: usize,
+    pub max_text_bytes: usize,
 }
 
-impl Default for Bounds {
+impl Default for RequestBounds {
     fn default() -> Self {
-        // Texts come from a proxy's clients, and a refused request is one that a proxy may let pass: the bound has
-        // to be above what a proxy takes, which is 60 KiB of headers in Envoy.
-        Self { descriptors: 64, entries: 16, text: 128 << 10 }
+        // Texts come from a proxy's clients, and a proxy may let a request pass that is rejected here: the bound must
+        // exceed what a proxy accepts, which is 60 KiB of headers in Envoy.
+        Self { max_descriptors: 64, max_entries: 16, max_text_bytes: 128 << 10 }
     }
 }

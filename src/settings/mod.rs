@@ -56,7 +56,7 @@ pub use self::{
 };
 use crate::{
     limiter::Modes,
-    service::{Answers, Bounds},
+    service::{RequestBounds, ResponseOptions},
     statsd::StatsdSettings,
 };
 
@@ -101,9 +101,9 @@ pub struct Settings {
     /// Threads, shutdown, log and metric names.
     pub process: ProcessSettings,
     /// Content of responses.
-    pub answers: Answers,
+    pub answers: ResponseOptions,
     /// Bounds of a request.
-    pub bounds: Bounds,
+    pub bounds: RequestBounds,
     /// Global modes of the limiter.
     pub modes: Modes,
     /// Exporter of traces.

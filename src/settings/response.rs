@@ -5,7 +5,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use super::parsers::{boolean, count, header_name, ratio};
 use crate::{
     limiter::Modes,
-    service::{Answers, Bounds, HeaderNames, HeaderStyle},
+    service::{HeaderNames, HeaderStyle, RequestBounds, ResponseOptions},
 };
 
 #[derive(Args, Debug)]
@@ -53,13 +53,13 @@ pub(super) struct ResponseFlags {
 #[command(next_help_heading = "Bounds of a request (what is larger is refused with INVALID_ARGUMENT)")]
 pub(super) struct BoundFlags {
     /// Descriptors in a request, 65,535 at the most.
-    #[arg(long, value_name = "COUNT", default_value_t = Bounds::default().descriptors, value_parser = descriptors)]
+    #[arg(long, value_name = "COUNT", default_value_t = RequestBounds::default().max_descriptors, value_parser = descriptors)]
     max_descriptors: usize,
     /// Entries in a descriptor.
-    #[arg(long, value_name = "COUNT", default_value_t = Bounds::default().entries, value_parser = count)]
+    #[arg(long, value_name = "COUNT", default_value_t = RequestBounds::default().max_entries, value_parser = count)]
     max_entries: usize,
     /// Size of a key, a value or a domain, in bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = Bounds::default().text, value_parser = count)]
+    #[arg(long, value_name = "BYTES", default_value_t = RequestBounds::default().max_text_bytes, value_parser = count)]
     max_text_bytes: usize,
 }
 
@@ -76,13 +76,13 @@ impl ResponseFlags {
         Modes { shadow: self.shadow_mode, quota: self.quota_mode, near_limit_ratio: self.near_limit_ratio }
     }
 
-    pub(super) fn resolve(self) -> Answers {
+    pub(super) fn resolve(self) -> ResponseOptions {
         let renamed = |names: HeaderNames| HeaderNames {
             limit: self.limit_header.unwrap_or(names.limit),
             remaining: self.remaining_header.unwrap_or(names.remaining),
             reset: self.reset_header.unwrap_or(names.reset),
         };
-        Answers {
+        ResponseOptions {
             headers: match self.response_headers {
                 Style::Off => HeaderStyle::Off,
                 Style::Ratelimit => HeaderStyle::Triple(renamed(HeaderNames::ratelimit())),
@@ -97,8 +97,12 @@ impl ResponseFlags {
 }
 
 impl BoundFlags {
-    pub(super) const fn resolve(&self) -> Bounds {
-        Bounds { descriptors: self.max_descriptors, entries: self.max_entries, text: self.max_text_bytes }
+    pub(super) const fn resolve(&self) -> RequestBounds {
+        RequestBounds {
+            max_descriptors: self.max_descriptors,
+            max_entries: self.max_entries,
+            max_text_bytes: self.max_text_bytes,
+        }
     }
 }
 

@@ -22,7 +22,7 @@ def invalid(browser, instance):
     assert "many" in text[line - 1], f"{problem}: line {line} is {text[line - 1]!r}"
     assert browser.named("Review and apply…").get_attribute("aria-disabled") == "true"
     browser.press("Review and apply…")
-    browser.sees("problems to be solved first", "#messages")
+    browser.sees("Solve the problems first", "#messages")
     assert not browser.all("dialog[open]")
     browser.press(f"plans.yaml:{line}")
     start = browser.script("return document.activeElement.selectionStart")
@@ -32,7 +32,7 @@ def invalid(browser, instance):
     # What was typed outlives the page; it ends when it is discarded.
     browser.driver.refresh()
     browser.sees("many", ".code .ink")
-    browser.press("Discard edit…")
+    browser.press("Discard edits…")
     browser.press("Discard")
     browser.does_not_see("many", ".code .ink")
 
@@ -58,7 +58,7 @@ def stale(browser, instance):
     browser.sees("3000", "dialog .changes")
     assert browser.field("Comment").get_attribute("value") == "Silver to 3000", "the comment is lost"
     browser.press("Apply")
-    browser.sees("is in force", ".notice")
+    browser.sees("is active on", ".notice")
     assert instance.limit("api", "plan_silver") == 3000
     assert instance.limit("api", "plan_gold") == 30000, "what the other one changed is lost"
 
@@ -83,7 +83,7 @@ def conflict(browser, instance):
     browser.press("Review and apply…")
     browser.sees("41000", "dialog .changes")
     browser.press("Apply")
-    browser.sees("is in force", ".notice")
+    browser.sees("is active on", ".notice")
     assert instance.limit("api", "plan_gold") == 41000
 
 
@@ -102,9 +102,9 @@ def forced(browser, instance):
     browser.sees("Confirm above", "dialog")
     browser.picture("forced")
     assert instance.limit("small", "k") == before, "nothing may be applied"
-    browser.fill("To do it all the same, type the domain's name: small", "small")
+    browser.fill("To apply anyway, type the name of the domain: small", "small")
     browser.press("Apply")
-    browser.sees("is in force", ".notice")
+    browser.sees("is active on", ".notice")
     assert instance.limit("small", "k") == 0
 
 
@@ -124,7 +124,7 @@ def unforced(browser, instance):
     sent = browser.until("the apply", lambda: browser.script("return window.held.map((one) => one.body)"))
     assert [one.get("force") for one in sent] == [None], sent
     browser.script("window.held[0].go()")
-    browser.sees("is in force", ".notice")
+    browser.sees("is active on", ".notice")
     assert instance.limit("small", "k") == 6
 
 

@@ -34,7 +34,7 @@ def newcomer(browser, instance):
     browser.type("Free tier to 250")
     browser.picture("newcomer-review")
     browser.press("Apply")
-    browser.sees("is in force", ".notice")
+    browser.sees("is active on", ".notice")
     took, did = time.monotonic() - start, browser.interactions - before
     browser.pause = 0.0
     browser.picture("newcomer-done")
@@ -74,5 +74,5 @@ def keyboard(browser, instance):
         assert inside, "Tab leaves the dialog"
     browser.tab_to("Apply", backwards=True)
     browser.key(Keys.ENTER)
-    browser.sees("is in force", ".notice")
+    browser.sees("is active on", ".notice")
     assert instance.limit("api", "plan_silver") == 2400

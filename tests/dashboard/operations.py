@@ -47,7 +47,7 @@ def entry(browser, instance):
     browser.fill("Key", "remote_address")
     browser.fill("Value or pattern", "10.66.0.0/16")
     browser.fill("Reason", "Health checks")
-    browser.choose("For", "Until it is removed")
+    browser.choose("For", "Until removed")
     browser.press("Add")
     row = browser.row("10.66.0.0/16")
     assert "every domain" in row.text and "never" in row.text and "allow" in row.text, row.text
@@ -110,7 +110,7 @@ def away(browser, instance):
     offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
     browser.driver.execute_cdp_cmd("Network.enable", {})
     browser.driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
-    browser.sees("Not reachable since", "#banner")
+    browser.sees("Unreachable since", "#banner")
     browser.picture("away")
     online = {**offline, "offline": False, "downloadThroughput": -1, "uploadThroughput": -1}
     browser.driver.execute_cdp_cmd("Network.emulateNetworkConditions", online)
@@ -154,7 +154,7 @@ def slow(browser, instance):
                   lambda: len([one for one in asked(browser) if one[0].endswith("/status")]) > before + 1)
     assert browser.script("return window.held.length") == 1, "what is under way is asked for again"
     browser.script("window.held[0].late()")
-    browser.sees("The audit log: no answer in 15 s", "main .notice")
+    browser.sees("The audit log: no response within 15 s", "main .notice")
     assert not browser.all("#banner .notice"), "one that is late is taken for an instance that is away"
 
 

@@ -8,7 +8,7 @@ def sign_in(browser, instance, tokens):
     browser.picture("sign-in")
     browser.fill("Token", "not-a-token-at-all")
     browser.press("Sign in")
-    browser.sees("not known here")
+    browser.sees("Unknown token")
     browser.fill("Token", tokens["operator"])
     browser.press("Sign in")
     browser.sees("Overview", "h1")
@@ -65,7 +65,7 @@ def directory(browser, instance):
     browser.sees("valid", ".checked")
     assert browser.named("Review and apply…").get_attribute("aria-disabled") == "true"
     browser.press("Review and apply…")
-    browser.sees("changed there", "#messages")
+    browser.sees("change them there", "#messages")
     browser.picture("directory")
     browser.open("versions")
     browser.sees("--rules redis")
@@ -75,7 +75,7 @@ def by_name(browser, instance):
     """Who asks by a name where no token is wanted is refused, as any page from elsewhere could do that; it is said why."""
     own = browser.url
     browser.driver.get(own.replace("127.0.0.1", "tollgate.localhost"))
-    browser.sees("The instance refuses to answer", "#banner")
+    browser.sees("The instance refuses requests", "#banner")
     browser.sees("localhost", "#banner")
     browser.driver.get("about:blank")
     browser.driver.get_log("performance")

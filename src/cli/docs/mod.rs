@@ -3,6 +3,7 @@
 mod argument;
 mod cli;
 mod environment;
+mod metrics;
 mod settings;
 
 use std::io::{self, Write};
@@ -24,6 +25,7 @@ fn text(page: DocsPage) -> String {
         DocsPage::Settings => ("settings", settings::page()),
         DocsPage::Environment => ("environment", environment::page()),
         DocsPage::Cli => ("cli", cli::page()),
+        DocsPage::Metrics => ("metrics", metrics::page()),
     };
     format!("<!-- Generated: tollgate docs {name} > docs/reference/{name}.md -->\n\n{body}")
 }

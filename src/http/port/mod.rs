@@ -38,9 +38,9 @@ use crate::{
 /// Maximum bytes of a request's head and of a buffered part of its body.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Limits of a port's connections.
+/// ConnectionLimits of a port's connections.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct ConnectionLimits {
     /// Maximum number of open connections; further ones are closed.
     connections: usize,
     /// Timeout of the TLS handshake, and of the first request's head.
@@ -56,7 +56,7 @@ pub(crate) struct Limits {
     stall: Duration,
 }
 
-impl Limits {
+impl ConnectionLimits {
     /// The default limits, with this handshake timeout.
     pub(crate) const fn new(handshake: Duration) -> Self {
         Self {
@@ -76,7 +76,7 @@ pub(crate) struct HttpPort {
     port: Port,
     listener: TcpListener,
     tls: Option<Tls>,
-    limits: Limits,
+    limits: ConnectionLimits,
 }
 
 impl HttpPort {
@@ -85,7 +85,7 @@ impl HttpPort {
         port: Port,
         address: SocketAddr,
         tls: Option<Tls>,
-        limits: Limits,
+        limits: ConnectionLimits,
     ) -> io::Result<Self> {
         let listener = bind::listen(address).await?;
         Ok(Self { port, listener, tls, limits })
@@ -132,7 +132,7 @@ struct ConnectionHandler {
     http1: http1::Builder,
     router: Router,
     tls: Option<Tls>,
-    limits: Limits,
+    limits: ConnectionLimits,
     stop: CancellationToken,
 }
 

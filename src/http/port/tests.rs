@@ -22,7 +22,7 @@ struct TestServer {
     serving: tokio::task::JoinHandle<()>,
 }
 
-async fn serve(limits: Limits) -> TestServer {
+async fn serve(limits: ConnectionLimits) -> TestServer {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     let port = HttpPort::bind(Port::Http, loopback, None, limits).await.expect("a free port");
     let [begun, release] = [(); 2].map(|()| Arc::new(Notify::new()));
@@ -43,8 +43,15 @@ async fn serve(limits: Limits) -> TestServer {
     TestServer { address, begun, release, stop, serving }
 }
 
-fn limits() -> Limits {
-    Limits { connections: 8, handshake: LONG, idle: LONG, max_age: LONG, request: LONG, stall: LONG }
+fn limits() -> ConnectionLimits {
+    ConnectionLimits {
+        connections: 8,
+        handshake: LONG,
+        idle: LONG,
+        max_age: LONG,
+        request: LONG,
+        stall: LONG,
+    }
 }
 
 /// Sends `text` and returns all that the server sends until it closes the connection.
@@ -62,7 +69,7 @@ async fn send(address: SocketAddr, text: &'static str) -> String {
 
 #[tokio::test]
 async fn a_connection_without_a_request_head_is_closed() {
-    let server = serve(Limits { handshake: SHORT, ..limits() }).await;
+    let server = serve(ConnectionLimits { handshake: SHORT, ..limits() }).await;
     assert_eq!(send(server.address, "").await, "");
     assert!(!send(server.address, "GET /echo HTTP/1.1\r\nHost").await.contains("200"));
 }
@@ -72,9 +79,11 @@ async fn connections_are_closed_by_idle_timeout_and_maximum_age() {
     const WHOLE: &str = "GET /echo HTTP/1.1\r\nHost: t\r\n\r\n";
     // Long enough for a busy machine to receive the head.
     const HANDSHAKE: Duration = Duration::from_millis(500);
-    for limits in [Limits { idle: HANDSHAKE * 2, ..limits() }, Limits { max_age: HANDSHAKE * 2, ..limits() }]
-    {
-        let server = serve(Limits { handshake: HANDSHAKE, ..limits }).await;
+    for limits in [
+        ConnectionLimits { idle: HANDSHAKE * 2, ..limits() },
+        ConnectionLimits { max_age: HANDSHAKE * 2, ..limits() },
+    ] {
+        let server = serve(ConnectionLimits { handshake: HANDSHAKE, ..limits }).await;
         let begun = Instant::now();
         let response = send(server.address, WHOLE).await;
         assert!(response.starts_with("HTTP/1.1 200"), "{response}");
@@ -84,7 +93,7 @@ async fn connections_are_closed_by_idle_timeout_and_maximum_age() {
 
 #[tokio::test]
 async fn a_request_whose_body_does_not_arrive_gets_408() {
-    let server = serve(Limits { request: SHORT, ..limits() }).await;
+    let server = serve(ConnectionLimits { request: SHORT, ..limits() }).await;
     let begun = "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhalf";
     let response = send(server.address, begun).await;
     assert!(response.starts_with("HTTP/1.1 408"), "{response}");
@@ -92,7 +101,7 @@ async fn a_request_whose_body_does_not_arrive_gets_408() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_disconnected() {
-    let server = serve(Limits { stall: SHORT, connections: 1, ..limits() }).await;
+    let server = serve(ConnectionLimits { stall: SHORT, connections: 1, ..limits() }).await;
     let mut client = Client::connect(server.address).expect("connected");
     client.write_all(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n").expect("sent");
     // The server frees its slot, although the client did not disconnect.
@@ -105,7 +114,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
 
 #[tokio::test]
 async fn a_slow_reader_is_disconnected_at_the_deadline() {
-    let server = serve(Limits { request: SHORT, ..limits() }).await;
+    let server = serve(ConnectionLimits { request: SHORT, ..limits() }).await;
     let read = spawn_blocking(move || {
         let mut client = Client::connect(server.address).expect("connected");
         client.write_all(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n").expect("sent");
@@ -134,7 +143,7 @@ async fn try_send(address: SocketAddr, text: &'static str) -> String {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed() {
-    let server = serve(Limits { connections: 2, ..limits() }).await;
+    let server = serve(ConnectionLimits { connections: 2, ..limits() }).await;
     let waiting = spawn_blocking(move || {
         let mut client = Client::connect(server.address).expect("connected");
         client.write_all(b"GET /wait HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").expect("sent");

@@ -13,7 +13,7 @@ use axum::{
 };
 
 pub(super) use self::{health::health_route, metrics_page::metrics_route};
-pub use self::{json::DescriptorsBroken, metrics_page::metrics_router};
+pub use self::{json::DescriptorError, metrics_page::metrics_router};
 use crate::{
     metrics::Exporter, proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
@@ -21,7 +21,7 @@ use crate::{
 
 /// Dependencies of the public port.
 #[derive(Debug)]
-pub struct Parts<T> {
+pub struct PublicParts<T> {
     /// Service behind `/json`.
     pub rate_limit: T,
     /// Phase reported by the health checks.
@@ -36,7 +36,7 @@ pub struct Parts<T> {
 ///
 /// # Errors
 /// If the embedded protobuf descriptors are broken, which the tests of a build exclude.
-pub fn router<T: RateLimitService>(parts: Parts<T>) -> Result<Router, DescriptorsBroken> {
+pub fn router<T: RateLimitService>(parts: PublicParts<T>) -> Result<Router, DescriptorError> {
     let endpoint = json::JsonEndpoint { rate_limit: parts.rate_limit, codec: json::JsonCodec::new()? };
     let json = any(json::should_rate_limit::<T>);
     Ok(Router::new()

@@ -1,11 +1,11 @@
-//! What the examples of the configuration decide, not only that they load.
+//! Verdicts of the example configurations.
 
 use super::*;
 use crate::{descriptor, limiter::cell_of};
 
-/// The service with the rules of one example, and the name of its domain.
+/// Service with the rules of one example.
 struct Example {
-    asked: Asked,
+    service: TestService,
     domain: &'static str,
 }
 
@@ -13,11 +13,11 @@ impl Example {
     fn new(file: &str, domain: &'static str) -> Self {
         let path = format!("{}/config/examples/{file}", env!("CARGO_MANIFEST_DIR"));
         let rules = fs::read_to_string(path).expect("an example");
-        Self { asked: Asked::by(&rules, Modes::default(), answers(HeaderStyle::Off)), domain }
+        Self { service: TestService::with_rules(&rules, Modes::default(), options(HeaderStyle::Off)), domain }
     }
 
-    /// Asks for so many hits of each descriptor.
-    async fn ask(&self, hits: u32, descriptors: &[&[(&str, &str)]]) -> RateLimitResponse {
+    /// Charges `hits` to each descriptor.
+    async fn call(&self, hits: u32, descriptors: &[&[(&str, &str)]]) -> RateLimitResponse {
         let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
         let descriptors = descriptors.iter().map(|entries| RateLimitDescriptor {
             entries: entries.iter().map(entry).collect(),
@@ -29,31 +29,31 @@ impl Example {
             descriptors: descriptors.collect(),
             hits_addend: 0,
         };
-        self.asked
-            .service
-            .answer(&request, Patience::UNKNOWN, &mut Span::off())
+        self.service
+            .inner
+            .respond(&request, Patience::UNKNOWN, &mut Span::off())
             .await
-            .expect("an answer")
-            .response
+            .expect("a response")
+            .message
     }
 
     async fn passes(&self, hits: u32, descriptors: &[&[(&str, &str)]]) -> bool {
-        self.ask(hits, descriptors).await.overall_code() == Ok
+        self.call(hits, descriptors).await.overall_code() == Ok
     }
 
-    /// Whether so many hits pass at once, and one more does not.
+    /// Whether exactly `limit` hits pass.
     async fn limits_to(&self, limit: u32, entries: &[(&str, &str)]) -> bool {
         self.passes(limit, &[entries]).await && !self.passes(1, &[entries]).await
     }
 
-    /// What is left for each descriptor.
-    async fn left(&self, descriptors: &[&[(&str, &str)]]) -> Vec<u32> {
-        self.ask(0, descriptors).await.statuses.iter().map(|status| status.limit_remaining).collect()
+    /// Remaining hits of each descriptor.
+    async fn remaining(&self, descriptors: &[&[(&str, &str)]]) -> Vec<u32> {
+        self.call(0, descriptors).await.statuses.iter().map(|status| status.limit_remaining).collect()
     }
 }
 
 #[tokio::test]
-async fn tiers_limit_each_key_by_what_it_pays_for() {
+async fn tiers_limit_each_key_by_its_tier() {
     let tiers = Example::new("tiers.yaml", "example_tiers");
     let of = |tier, key| [("tier", tier), ("api_key", key)];
     assert!(tiers.limits_to(60, &of("free", "one")).await);
@@ -61,11 +61,11 @@ async fn tiers_limit_each_key_by_what_it_pays_for() {
     assert!(tiers.passes(61, &[&of("pro", "one")]).await, "pro passes where free is denied");
     assert!(tiers.limits_to(539, &of("pro", "one")).await);
     assert!(tiers.limits_to(500, &of("enterprise", "one")).await);
-    assert!(tiers.limits_to(60, &of("platinum", "one")).await, "a tier that is not listed is as free");
+    assert!(tiers.limits_to(60, &of("platinum", "one")).await, "an unknown tier has the free limit");
 }
 
 #[tokio::test]
-async fn a_key_with_a_limit_of_its_own_has_it_in_its_tier_alone() {
+async fn a_key_with_its_own_limit_has_it_only_in_its_tier() {
     let tiers = Example::new("tiers.yaml", "example_tiers");
     let of = |tier, key| [("tier", tier), ("api_key", key)];
     assert!(tiers.limits_to(1500, &of("pro", "acme")).await);
@@ -75,7 +75,7 @@ async fn a_key_with_a_limit_of_its_own_has_it_in_its_tier_alone() {
 }
 
 #[tokio::test]
-async fn lists_go_by_value_pattern_and_range() {
+async fn lists_match_by_value_pattern_and_range() {
     let lists = Example::new("allow_and_deny_lists.yaml", "example_lists");
     for key in ["monitoring", "internal", "partner-7"] {
         assert!(lists.passes(1_000, &[&[("api_key", key)]]).await, "{key}");
@@ -88,22 +88,25 @@ async fn lists_go_by_value_pattern_and_range() {
     for address in ["203.0.113.1", "203.0.113.80", "::ffff:203.0.113.1"] {
         assert!(!lists.passes(1, &[&[("remote_address", address)]]).await, "{address}");
     }
-    assert!(lists.limits_to(50, &[("remote_address", "203.0.113.64")]).await, "a longer prefix goes first");
+    assert!(
+        lists.limits_to(50, &[("remote_address", "203.0.113.64")]).await,
+        "a longer prefix has precedence"
+    );
     assert!(lists.limits_to(50, &[("remote_address", "198.51.100.1")]).await);
 }
 
 #[tokio::test]
-async fn an_allowed_key_passes_from_a_blocked_network_only_where_its_rule_replaces_that() {
+async fn an_allowed_key_passes_from_a_blocked_network_only_if_its_rule_replaces_the_block() {
     let lists = Example::new("allow_and_deny_lists.yaml", "example_lists");
-    let from_there = |key| [[("api_key", key)], [("remote_address", "203.0.113.1")]];
+    let from_blocked = |key| [[("api_key", key)], [("remote_address", "203.0.113.1")]];
     for (key, passes) in [("monitoring", true), ("internal", false), ("partner-7", false)] {
-        let [key_entry, address] = from_there(key);
+        let [key_entry, address] = from_blocked(key);
         assert_eq!(lists.passes(1, &[&key_entry, &address]).await, passes, "{key}");
     }
 }
 
 #[tokio::test]
-async fn endpoints_are_limited_by_operation_whatever_identifiers_their_paths_have() {
+async fn endpoints_are_limited_by_operation_regardless_of_identifiers_in_paths() {
     let endpoints = Example::new("per_endpoint_regex.yaml", "example_per_endpoint");
     let of = |key, method, path| [("api_key", key), ("method", method), ("path", path)];
     assert!(endpoints.passes(5, &[&of("a", "POST", "/v1/orders")]).await);
@@ -113,7 +116,7 @@ async fn endpoints_are_limited_by_operation_whatever_identifiers_their_paths_hav
     assert!(endpoints.limits_to(150, &of("a", "GET", "/v1/orders/2?full=1")).await);
     assert!(endpoints.passes(10, &[&of("a", "GET", "/v1/search?q=x")]).await);
     assert!(endpoints.limits_to(10, &of("a", "GET", "/v1/reports/june")).await);
-    assert!(endpoints.limits_to(600, &of("a", "GET", "/v1/orders")).await, "what is left");
+    assert!(endpoints.limits_to(600, &of("a", "GET", "/v1/orders")).await, "the catch-all limit");
     assert!(endpoints.limits_to(120, &of("a", "POST", "/v1/search")).await);
 }
 
@@ -124,24 +127,24 @@ async fn composed_limits_are_charged_all_or_none() {
     let (everyone, user, path) = ([app], [app, ("user", "u")], [app, ("path", "/checkout/7?x")]);
     let all: [&[_]; 3] = [&everyone, &user, &path];
     assert!(composed.passes(40, &all).await);
-    assert_eq!(composed.left(&all).await, [960, 60, 10]);
-    // The endpoint denies: neither the user nor everyone pays for it.
-    assert_eq!(codes(&composed.ask(11, &all).await), (OverLimit, vec![Ok, Ok, OverLimit]));
-    assert_eq!(composed.left(&all).await, [960, 60, 10]);
-    // The user denies: neither the endpoint nor everyone pays for it.
+    assert_eq!(composed.remaining(&all).await, [960, 60, 10]);
+    // The endpoint denies: neither the user nor the global limit is charged.
+    assert_eq!(codes(&composed.call(11, &all).await), (OverLimit, vec![Ok, Ok, OverLimit]));
+    assert_eq!(composed.remaining(&all).await, [960, 60, 10]);
+    // The user denies: neither the endpoint nor the global limit is charged.
     assert!(composed.passes(55, &[&user]).await);
-    assert_eq!(codes(&composed.ask(6, &all).await), (OverLimit, vec![Ok, OverLimit, Ok]));
-    assert_eq!(composed.left(&all).await, [960, 5, 10]);
+    assert_eq!(codes(&composed.call(6, &all).await), (OverLimit, vec![Ok, OverLimit, Ok]));
+    assert_eq!(composed.remaining(&all).await, [960, 5, 10]);
     assert!(composed.passes(5, &all).await);
-    assert_eq!(composed.left(&all).await, [955, 0, 5]);
+    assert_eq!(composed.remaining(&all).await, [955, 0, 5]);
     assert!(composed.passes(500, &[&everyone, &[app, ("path", "/")]]).await, "another endpoint has its own");
 }
 
 #[tokio::test]
-async fn composed_limits_are_one_call_on_one_shard() {
+async fn composed_limits_share_one_hash_tag() {
     let composed = Example::new("composed_atomic.yaml", "example_composed");
-    let rules = composed.asked.rules.load().expect("in force");
-    let domain = rules.domain(composed.domain).expect("is there");
+    let rules = composed.service.rules.load().expect("active");
+    let domain = rules.domain(composed.domain).expect("present");
     let tags: Vec<String> = [None, Some(("user", "u")), Some(("path", "/checkout")), Some(("path", "/"))]
         .into_iter()
         .map(|last| {
@@ -167,8 +170,8 @@ async fn a_payment_denied_for_its_card_charges_no_merchant() {
     let payments = Example::new("payments.yaml", "example_payments");
     let (merchant, card) = ([("merchant", "m")], [("merchant", "m"), ("card", "c")]);
     assert!(payments.passes(3, &[&merchant, &card]).await);
-    assert_eq!(codes(&payments.ask(1, &[&merchant, &card]).await), (OverLimit, vec![Ok, OverLimit]));
-    assert_eq!(payments.left(&[&merchant, &card]).await, [37, 0]);
+    assert_eq!(codes(&payments.call(1, &[&merchant, &card]).await), (OverLimit, vec![Ok, OverLimit]));
+    assert_eq!(payments.remaining(&[&merchant, &card]).await, [37, 0]);
 }
 
 #[tokio::test]
@@ -191,8 +194,8 @@ async fn the_rate_of_the_free_tier_does_not_use_up_its_quota() {
     let free = Example::new("free_tier.yaml", "example_free_tier");
     let (rate, quota) = ([("api_key", "k")], [("api_key", "k"), ("quota", "daily")]);
     assert!(free.passes(20, &[&rate, &quota]).await);
-    assert_eq!(codes(&free.ask(1, &[&rate, &quota]).await), (OverLimit, vec![OverLimit, Ok]));
-    assert_eq!(free.left(&[&rate, &quota]).await, [0, 980]);
+    assert_eq!(codes(&free.call(1, &[&rate, &quota]).await), (OverLimit, vec![OverLimit, Ok]));
+    assert_eq!(free.remaining(&[&rate, &quota]).await, [0, 980]);
     assert!(free.limits_to(980, &quota).await);
 }
 

@@ -139,6 +139,8 @@ pub enum DocsPage {
     Environment,
     /// Subcommands.
     Cli,
+    /// Metrics.
+    Metrics,
 }
 
 impl CheckFlags {

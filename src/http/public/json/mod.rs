@@ -27,7 +27,7 @@ use crate::{
 /// The embedded protobuf descriptors are unusable.
 #[derive(Debug, thiserror::Error)]
 #[error("unusable protobuf descriptors: {0}")]
-pub struct DescriptorsBroken(String);
+pub struct DescriptorError(String);
 
 /// State of `/json`.
 #[derive(Debug)]
@@ -44,12 +44,12 @@ pub(in crate::http) struct JsonCodec {
 }
 
 impl JsonCodec {
-    pub(in crate::http) fn new() -> Result<Self, DescriptorsBroken> {
+    pub(in crate::http) fn new() -> Result<Self, DescriptorError> {
         let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET);
-        let pool = pool.map_err(|error| DescriptorsBroken(error.to_string()))?;
+        let pool = pool.map_err(|error| DescriptorError(error.to_string()))?;
         let find = |name: &str| {
             let name = format!("envoy.service.ratelimit.v3.{name}");
-            pool.get_message_by_name(&name).ok_or_else(|| DescriptorsBroken(format!("{name} is missing")))
+            pool.get_message_by_name(&name).ok_or_else(|| DescriptorError(format!("{name} is missing")))
         };
         Ok(Self { request: find("RateLimitRequest")?, response: find("RateLimitResponse")? })
     }

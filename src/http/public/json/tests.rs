@@ -5,7 +5,7 @@ use tonic::{async_trait, codegen::Service as _};
 
 use super::*;
 use crate::{
-    http::{Parts, router},
+    http::{PublicParts, public_router},
     proto::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus,
     readiness::Readiness,
 };
@@ -44,10 +44,10 @@ impl RateLimitService for Stub {
 }
 
 async fn call(method: &str, body: &str) -> (StatusCode, Json) {
-    let parts = Parts { rate_limit: Stub, readiness: Readiness::new(), exporter: None, max_body: 1000 };
+    let parts = PublicParts { rate_limit: Stub, readiness: Readiness::new(), exporter: None, max_body: 1000 };
     let request = http::Request::builder().method(method).uri("/json").body(Body::from(body.to_owned()));
     let response =
-        router(parts).expect("descriptors").call(request.expect("a request")).await.expect("answered");
+        public_router(parts).expect("descriptors").call(request.expect("a request")).await.expect("answered");
     assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
     let status = response.status();
     let body = to_bytes(response.into_body(), usize::MAX).await.expect("a body");

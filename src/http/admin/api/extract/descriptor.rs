@@ -6,7 +6,7 @@ use crate::{
     control::Pair,
     descriptor::{Descriptor, Entry, Hits},
     http::admin::api::error::ApiError,
-    service::Bounds,
+    service::RequestBounds,
 };
 
 /// Maximum bytes of keys and values of all descriptors of a request: each may be matched against thousands of regular
@@ -21,7 +21,7 @@ pub(in crate::http::admin::api) struct ApiDescriptor(Vec<Pair>);
 impl<'de> Deserialize<'de> for ApiDescriptor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let pairs = Vec::<Pair>::deserialize(deserializer)?;
-        let Bounds { entries, text, .. } = Bounds::default();
+        let RequestBounds { max_entries: entries, max_text_bytes: text, .. } = RequestBounds::default();
         if pairs.is_empty() || pairs.len() > entries {
             return Err(D::Error::custom(format!("expected a descriptor of 1 to {entries} entries")));
         }
@@ -48,7 +48,7 @@ impl ApiDescriptor {
 
 /// Checks the number of descriptors, from 1 to the maximum of a gRPC request, and their total size.
 pub(in crate::http::admin::api) fn check_descriptors(descriptors: &[ApiDescriptor]) -> Result<(), ApiError> {
-    let max = Bounds::default().descriptors;
+    let max = RequestBounds::default().max_descriptors;
     if !(1..=max).contains(&descriptors.len()) {
         return Err(ApiError::BadRequest(format!("descriptors: expected 1 to {max}")));
     }

@@ -1,10 +1,10 @@
-// The name that changes are made in where nobody needs a token: the instance writes it down, and can't check it.
+// The author of changes where no token is required. The instance records the name and cannot verify it.
 
 const NAME = 'tollgate.author';
 
 export const author = {
   get: () => localStorage.getItem(NAME) ?? '',
   set: (name) => (name ? localStorage.setItem(NAME, name) : localStorage.removeItem(NAME)),
-  /** As a header holds it: the bytes of UTF-8. */
+  /** As a header value: the bytes of UTF-8. */
   header: () => String.fromCharCode(...new TextEncoder().encode(author.get())),
 };

@@ -1,4 +1,4 @@
-// Which lines differ, for the marks beside them: roughly, and fast.
+// Approximate and fast comparison of lines, for the marks beside them.
 
 /** The lines (from 1) of a text that are not in the old one. */
 export function changedLines(old, text) {

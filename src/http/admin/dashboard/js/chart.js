@@ -1,4 +1,4 @@
-// A chart over time: areas upon each other, or lines. It is read by pointer, by arrow keys, or as a table.
+// A chart over time: stacked areas, or lines. It can be read by pointer, by arrow keys, or as a table.
 
 import { h, redraw, svg, text } from './dom.js';
 import { clock, minute } from './format.js';
@@ -10,12 +10,12 @@ const SIDE = 46;
 const MARK_MS = 5 * 60_000;
 
 /**
- * A series has a `name`, a `kind` (its style) and `value(sample)`, null where there is none. `span` is the time shown, in
- * milliseconds; `isStacked` puts series upon each other.
+ * A series has a `name`, a `kind` (its style) and `value(sample)`, which may return null. `span` is the time shown, in
+ * milliseconds; `isStacked` stacks the series.
  */
 export function chart({ name, series, show, span, isStacked = false }) {
   const drawing = h('div', { class: 'drawing', tabindex: '0', role: 'img' });
-  const nothing = h('p', { class: 'empty' }, 'Nothing has been measured yet.');
+  const nothing = h('p', { class: 'empty' }, 'No data yet.');
   const values = series.map(() => h('b'));
   const when = h('li', { class: 'when number' });
   const legend = h('ul', { class: 'legend', 'aria-hidden': 'true' },
@@ -40,11 +40,11 @@ export function chart({ name, series, show, span, isStacked = false }) {
 
   function read() {
     const at = cursor ?? samples.length - 1;
-    series.forEach((one, number) => text(values[number], spoken(one.value(samples[at]))));
+    series.forEach((one, number) => text(values[number], format(one.value(samples[at]))));
     text(when, cursor === null ? 'now' : clock(samples[at].at_ms));
   }
 
-  const spoken = (value) => (value === null ? '–' : show(value));
+  const format = (value) => (value === null ? '–' : show(value));
 
   function point(event) {
     if (samples.length === 0) return;
@@ -61,13 +61,13 @@ export function chart({ name, series, show, span, isStacked = false }) {
     event.preventDefault();
     cursor = Math.min(samples.length - 1, Math.max(0, (cursor ?? samples.length - 1) + by));
     draw();
-    const said = series.map((one) => `${one.name} ${spoken(one.value(samples[cursor]))}`);
-    drawing.setAttribute('aria-label', `${clock(samples[cursor].at_ms)}: ${said.join(', ')}`);
+    const values = series.map((one) => `${one.name} ${format(one.value(samples[cursor]))}`);
+    drawing.setAttribute('aria-label', `${clock(samples[cursor].at_ms)}: ${values.join(', ')}`);
   }
 
   const leave = () => { cursor = null; draw(); };
-  for (const [event, hear] of [['pointermove', point], ['pointerleave', leave], ['keydown', step], ['blur', leave]]) {
-    drawing.addEventListener(event, hear);
+  for (const [event, handle] of [['pointermove', point], ['pointerleave', leave], ['keydown', step], ['blur', leave]]) {
+    drawing.addEventListener(event, handle);
   }
   const size = new ResizeObserver(draw);
   size.observe(drawing);
@@ -75,13 +75,13 @@ export function chart({ name, series, show, span, isStacked = false }) {
   return {
     node: h('div', { class: 'chart' }, legend, drawing, table),
     stop: () => size.disconnect(),
-    /** Shows these samples, and says in words what they show. */
-    update(next, words) {
+    /** Shows samples; `summary` is the description for screen readers. */
+    update(next, summary) {
       samples = next;
       if (cursor !== null) cursor = Math.min(cursor, samples.length - 1);
-      if (cursor === null) drawing.setAttribute('aria-label', `${name}. ${words}`);
+      if (cursor === null) drawing.setAttribute('aria-label', `${name}. ${summary}`);
       draw();
-      if (table.open || rows.childElementCount === 0) fill(rows, samples, series, spoken);
+      if (table.open || rows.childElementCount === 0) fill(rows, samples, series, format);
     },
   };
 }
@@ -89,12 +89,12 @@ export function chart({ name, series, show, span, isStacked = false }) {
 const nearest = (samples, at) =>
   samples.reduce((best, one, here) => (Math.abs(one.at_ms - at) < Math.abs(samples[best].at_ms - at) ? here : best), 0);
 
-function fill(rows, samples, series, spoken) {
+function fill(rows, samples, series, format) {
   const each = samples.filter((_, at) => (samples.length - 1 - at) % 12 === 0).reverse();
   const mark = String(each[0]?.at_ms);
   redraw(rows, mark, () => each.map((one) => h('tr', {},
     h('th', { scope: 'row', class: 'number' }, minute(one.at_ms)),
-    series.map((line) => h('td', { class: 'number' }, spoken(line.value(one)))))));
+    series.map((line) => h('td', { class: 'number' }, format(line.value(one)))))));
 }
 
 function sample(one, isStacked) {
@@ -130,7 +130,7 @@ function picture(plot, { series, show, cursor, isStacked }) {
       times.push(svg('text', { x: x(at), y: height - 4, 'text-anchor': 'middle' }, minute(at)));
     }
   }
-  // What is stacked higher is drawn first, so that each covers the part of it that is not its own.
+  // Higher areas are drawn first; the lower ones cover the rest of them.
   const shapes = series.map((one, at) => shape(plot, one, at, isStacked));
   const mark = cursor === null ? null
     : svg('line', { class: 'cursor', x1: x(plot.samples[cursor].at_ms), x2: x(plot.samples[cursor].at_ms), y1: HEAD, y2: height - FOOT });

@@ -1,19 +1,19 @@
-// Small parts that every view has.
+// Components of all views.
 
 import { h, redraw, unique } from './dom.js';
 import { say } from './messages.js';
 import { data, trouble } from './poll.js';
 import { WHY_NOT, mayWrite } from './session.js';
 
-/** A state, as a sign, a word and a colour: `ok`, `warn`, `bad`, `accent` or nothing. */
+/** A state, as a sign, a word and a colour: `ok`, `warn`, `bad`, `accent` or none. */
 export const badge = (word, kind = '') => h('span', { class: `badge ${kind}` }, word);
 
 export const button = (label, press, kind = '', props = {}) =>
   h('button', { type: 'button', class: kind, on: { click: press }, ...props }, label);
 
 /**
- * A button that changes something. For a viewer it is there, can be reached, and says why it does nothing;
- * `describe` tells screen readers what it is about.
+ * A button that changes something. For viewers it is focusable but disabled, and explains why;
+ * `describe` is its object, for screen readers.
  */
 export function writeButton(label, press, kind = '', describe = '') {
   const name = describe ? [label, h('span', { class: 'unseen' }, ` ${describe}`)] : label;
@@ -31,7 +31,7 @@ function permit(made) {
 
 data.me.subscribe(() => document.querySelectorAll('[data-writes]').forEach(permit));
 
-/** The head of a view: what it is, what it is for, and what can be done. */
+/** The head of a view: title, description and actions. */
 export function head(title, about, ...tools) {
   const heading = h('h1', { tabindex: '-1' }, title);
   return h('div', { class: 'head' }, h('div', {}, heading, about && h('p', {}, about)), h('div', { class: 'row' }, tools));
@@ -43,7 +43,7 @@ export function panel(title, note, ...inside) {
   return h('section', { class: 'panel', 'aria-labelledby': heading.id }, top, inside);
 }
 
-/** A field with its label, and a hint that is read out with it. */
+/** A field with its label, and a hint for screen readers too. */
 export function field(label, input, hint = '') {
   input.id ||= unique('field');
   const below = hint && h('p', { class: 'hint', id: `${input.id}-hint` }, hint);
@@ -51,14 +51,14 @@ export function field(label, input, hint = '') {
   return h('div', { class: 'field' }, h('label', { for: input.id }, label), input, below);
 }
 
-/** A choice among values; options are `[value, label]`. */
+/** A select element; options are `[value, label]`. */
 export const select = (options, chosen, props = {}) =>
   h('select', { ...props, value: chosen }, options.map(([value, label]) => h('option', { value }, label)));
 
 const LIFETIMES = [['900', '15 minutes'], ['3600', '1 hour'], ['21600', '6 hours'], ['86400', '1 day'], ['604800', '7 days'],
-  ['', 'Until it is removed']];
+  ['', 'Until removed']];
 
-/** For how long; `seconds()` gives undefined for good. */
+/** A lifetime field; `seconds()` returns undefined for an unlimited one. */
 export function lifetime(chosen = '3600') {
   const node = select(LIFETIMES, chosen);
   return { node, seconds: () => (node.value === '' ? undefined : Number(node.value)) };
@@ -66,19 +66,19 @@ export function lifetime(chosen = '3600') {
 
 export const notice = (kind, ...inside) => h('div', { class: `notice ${kind}` }, inside);
 
-/** Notices that no newer answer can be had of these, while that is so. Gives the node and what ends it. */
+/** Notices for resources that fail to load. Returns the node and a function that unsubscribes. */
 export function troubles(...names) {
   const node = h('div', { class: 'stack', hidden: true });
-  const look = () => {
-    const said = [...new Set(names.map((name) => trouble[name].get()).filter((message) => message))];
-    node.hidden = said.length === 0;
-    redraw(node, said.join('\n'), () => said.map((message) => notice('warn', h('p', {}, message))));
+  const update = () => {
+    const messages = [...new Set(names.map((name) => trouble[name].get()).filter((message) => message))];
+    node.hidden = messages.length === 0;
+    redraw(node, messages.join('\n'), () => messages.map((message) => notice('warn', h('p', {}, message))));
   };
-  const ends = names.map((name) => trouble[name].subscribe(look));
+  const ends = names.map((name) => trouble[name].subscribe(update));
   return { node, stop: () => ends.forEach((end) => end()) };
 }
 
-/** Says why nothing can be changed, to those who may not. */
+/** Explains to viewers why changes are disabled. */
 export function viewerNotice() {
   const node = notice('', h('p', {}, WHY_NOT));
   const stop = data.me.subscribe(() => (node.hidden = mayWrite() !== false));

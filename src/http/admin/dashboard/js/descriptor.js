@@ -1,7 +1,7 @@
 // Descriptors as text: `key=value,key=value`.
 
 /**
- * Reads one line. A comma that no `key=` follows belongs to the value before it. Throws what is wrong.
+ * Parses one line. A comma without a following `key=` is part of the value before it. Throws on errors.
  */
 export function readDescriptor(line) {
   const pairs = [];
@@ -9,7 +9,7 @@ export function readDescriptor(line) {
     const at = part.indexOf('=');
     const isKey = at > 0 && /^[^<>"'\s/]+$/.test(part.slice(0, at).trim());
     if (isKey || pairs.length === 0) {
-      if (part.trim() === '') throw new Error('a descriptor is key=value, or more of these with commas between them');
+      if (part.trim() === '') throw new Error('invalid descriptor; expected key=value pairs, separated by commas');
       pairs.push(at < 0 ? { key: part.trim(), value: '' } : { key: part.slice(0, at).trim(), value: part.slice(at + 1) });
     } else {
       pairs.at(-1).value += `,${part}`;

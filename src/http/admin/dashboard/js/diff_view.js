@@ -1,17 +1,17 @@
-// What differs between versions: first the rules, then the lines.
+// Differences between versions: first rules, then lines.
 
 import { badge } from './controls.js';
 import { h } from './dom.js';
 
 const KINDS = { added: 'ok', removed: 'bad', changed: 'accent' };
 
-/** An answer of the API's `diff`. */
+/** Renders a response of the API's `diff`. */
 export function diffView({ rules, files, problem }) {
-  if (files.length === 0) return h('p', { class: 'empty' }, 'There is no difference.');
+  if (files.length === 0) return h('p', { class: 'empty' }, 'No differences.');
   return h('div', { class: 'stack' },
-    rules.length > 0 && h('ul', { class: 'changes', 'aria-label': 'Rules that change' }, rules.map(ruleChange)),
-    problem && h('p', { class: 'bad' }, `The rules can't be compared: ${problem}`),
-    rules.length === 0 && !problem && h('p', { class: 'muted' }, 'No rule changes its limit: only the text differs.'),
+    rules.length > 0 && h('ul', { class: 'changes', 'aria-label': 'Changed rules' }, rules.map(ruleChange)),
+    problem && h('p', { class: 'bad' }, `Cannot compare the rules: ${problem}`),
+    rules.length === 0 && !problem && h('p', { class: 'muted' }, 'No limit changes; only the text differs.'),
     files.map((file) => h('section', { class: 'stack' },
       h('h3', { class: 'row' }, h('code', {}, file.name), badge(file.change, KINDS[file.change])), patch(file))));
 }
@@ -25,14 +25,14 @@ function ruleChange({ domain, rule, change, before, after }) {
     same && h('span', { class: 'muted' }, same));
 }
 
-/** What differs between two limits, and what does not: `60 per minute`, `250 per minute` and `fixed_window, name free`. */
+/** Splits two limits into different and equal parts: `60 per minute`, `250 per minute` and `fixed_window, name free`. */
 export function apart(before, after) {
   const [old, now] = [before.split(', '), after.split(', ')];
   const without = (these, others) => these.filter((part) => !others.includes(part)).join(', ');
-  const [gone, come] = [without(old, now), without(now, old)];
-  // Where one of them has nothing of its own, both are told as they are.
-  if (!gone || !come) return { old: before, now: after, same: '' };
-  return { old: gone, now: come, same: now.filter((part) => old.includes(part)).join(', ') };
+  const [removed, added] = [without(old, now), without(now, old)];
+  // If one has no part of its own, both are shown whole.
+  if (!removed || !added) return { old: before, now: after, same: '' };
+  return { old: removed, now: added, same: now.filter((part) => old.includes(part)).join(', ') };
 }
 
 function patch(file) {
@@ -50,6 +50,6 @@ function patch(file) {
         h('td', { class: 'sign' }, line[0]), h('td', {}, line.slice(1))));
     }
   }
-  return h('div', { class: 'diff', tabindex: '0', role: 'region', 'aria-label': `Lines of ${file.name} that differ` },
+  return h('div', { class: 'diff', tabindex: '0', role: 'region', 'aria-label': `Changed lines of ${file.name}` },
     h('table', {}, h('tbody', {}, rows)));
 }

@@ -1,18 +1,18 @@
-// Elements, made by hand: what comes from traffic goes in as text and is never read as markup.
+// Creates elements. Text from traffic is inserted as text and never parsed as markup.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** An element: `on` has its listeners, `data` its data attributes, all else are attributes. */
+/** Creates an HTML element: `on` has its listeners, `data` its data attributes, all else are attributes. */
 export function h(tag, props, ...children) {
-  return furnish(document.createElement(tag), props, children);
+  return build(document.createElement(tag), props, children);
 }
 
-/** The same, of a drawing. */
+/** Creates an SVG element. */
 export function svg(tag, props, ...children) {
-  return furnish(document.createElementNS(SVG, tag), props, children);
+  return build(document.createElementNS(SVG, tag), props, children);
 }
 
-function furnish(node, props, children) {
+function build(node, props, children) {
   node.append(...children.flat(2).filter(isShown));
   for (const [name, value] of Object.entries(props ?? {})) {
     if (!isShown(value)) continue;
@@ -27,15 +27,15 @@ function furnish(node, props, children) {
 const isShown = (value) => value !== undefined && value !== null && value !== false;
 
 function listen(node, listeners) {
-  for (const [event, hear] of Object.entries(listeners)) node.addEventListener(event, hear);
+  for (const [event, handle] of Object.entries(listeners)) node.addEventListener(event, handle);
 }
 
-/** Changes a text only where it differs, so that what is selected or announced stays. */
+/** Sets a text only if it differs, which keeps selections and avoids repeated announcements. */
 export function text(node, value) {
   if (node.textContent !== value) node.textContent = value;
 }
 
-/** Replaces what is in a node when its mark has changed since the last time. */
+/** Replaces the content of a node if its mark has changed. */
 export function redraw(node, mark, draw) {
   if (node.dataset.mark === mark) return;
   node.dataset.mark = mark;
@@ -44,5 +44,5 @@ export function redraw(node, mark, draw) {
 
 let made = 0;
 
-/** A name for an element that no other has. */
+/** A unique element id. */
 export const unique = (stem) => `${stem}-${++made}`;

@@ -1,20 +1,20 @@
-// The files as somebody edits them. They stay until they are applied or discarded, also when the page is loaded again.
+// The edited files. They are kept until applied or discarded, across page reloads.
 
 import { call } from './api.js';
-import { Cell } from './cell.js';
+import { Observable } from './observable.js';
 
 const NAME = 'tollgate.draft';
 
 class Draft {
-  /** Counts up with every change. */
-  changed = new Cell(0);
-  /** The version that is edited; null when the rules have none, undefined before they are known. */
+  /** Incremented by every change. */
+  changed = new Observable(0);
+  /** The version that is edited; null without versions, undefined before it is loaded. */
   base;
-  /** Its files, as they were. */
+  /** The files of that version. */
   origin = {};
-  /** The files as they are to be. */
+  /** The edited files. */
   files = {};
-  /** Why, as far as it was said. */
+  /** The comment of the change. */
   comment = '';
 
   constructor() {
@@ -34,12 +34,12 @@ class Draft {
     return this.files[name] !== this.origin[name];
   }
 
-  /** Every file, those that are to go included. */
+  /** Every file, deleted ones included. */
   names() {
     return [...new Set([...Object.keys(this.origin), ...Object.keys(this.files)])].sort();
   }
 
-  /** Takes the files that are current, unless there is an edit already. */
+  /** Loads the current files, unless there is an edit already. */
   async load() {
     if (this.isChanged()) return;
     const { version, files } = await call('GET', 'versions/current');
@@ -48,30 +48,30 @@ class Draft {
 
   edit(name, text) {
     this.files = { ...this.files, [name]: text };
-    this.#tell();
+    this.#notify();
   }
 
   remove(name) {
     const { [name]: _, ...rest } = this.files;
     this.files = rest;
-    this.#tell();
+    this.#notify();
   }
 
-  /** Puts one file, or all of them, back to what they were. */
+  /** Restores one file, or all of them. */
   discard(name) {
     if (name === undefined) this.files = { ...this.origin };
     else if (name in this.origin) this.files = { ...this.files, [name]: this.origin[name] };
     else return this.remove(name);
-    this.#tell();
+    this.#notify();
   }
 
-  /** Starts from other files, with an edit of them if there is one. */
+  /** Starts from other files, with an optional edit of them. */
   restart(base, origin, files = origin) {
     Object.assign(this, { base, origin: { ...origin }, files: { ...files } });
-    this.#tell();
+    this.#notify();
   }
 
-  #tell() {
+  #notify() {
     keep(this);
     this.changed.set(this.changed.get() + 1);
   }
@@ -86,7 +86,7 @@ function keep(draft) {
       sessionStorage.removeItem(NAME);
     }
   } catch {
-    // More than the browser keeps: it is there until the page is left.
+    // Too large for the session storage: kept until the page is left.
     sessionStorage.removeItem(NAME);
   }
 }

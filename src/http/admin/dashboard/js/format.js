@@ -1,6 +1,6 @@
-// Numbers and times, for people.
+// Formats of numbers and times.
 
-import { now } from './time.js';
+import { now } from './server_clock.js';
 
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
@@ -13,17 +13,17 @@ const clockTime = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2
 const minuteTime = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' });
 const dayTime = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
 
-/** `1,234`, and `1.23M` where it is long. */
+/** `1,234`, and `1.23M` for large numbers. */
 export const count = (value) => (value < 100_000 ? whole.format(value) : short.format(value));
 
-/** In a second: `0`, `0.4`, `12`, `3.4K`. */
+/** Events per second: `0`, `0.4`, `12`, `3.4K`. */
 export function rate(value) {
   if (value === 0) return '0';
   if (value < 0.1) return '<0.1';
   return value < 10 ? String(Number(value.toFixed(1))) : value < 10_000 ? whole.format(value) : short.format(value);
 }
 
-/** Of a part of one: `0 %`, `0.4 %`, `31 %`. */
+/** A fraction: `0 %`, `0.4 %`, `31 %`. */
 export function percent(part) {
   const value = part * 100;
   if (value === 0) return '0 %';
@@ -31,7 +31,7 @@ export function percent(part) {
   return `${value < 10 ? Number(value.toFixed(1)) : Math.round(value)} %`;
 }
 
-/** Of microseconds, in two parts: the number and its unit. */
+/** Microseconds, as a number and its unit. */
 export function latency(micros) {
   if (micros === null || micros === undefined) return ['–', ''];
   if (micros < 1000) return [whole.format(micros), 'µs'];

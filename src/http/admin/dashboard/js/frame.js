@@ -1,9 +1,9 @@
-// What stands around every view: the instance's facts, who looks, and whether the instance answers.
+// The frame around every view: facts of the instance, the caller, and outages.
 
 import { badge, button, notice } from './controls.js';
 import { h, redraw, text } from './dom.js';
 import { ago, clock, plural } from './format.js';
-import { askNow, away, data, isTokenWanted, trouble } from './poll.js';
+import { data, isTokenRequired, outage, pollNow, trouble } from './poll.js';
 import { signOut } from './session.js';
 import { themeButton } from './theme.js';
 import { token } from './token.js';
@@ -14,78 +14,78 @@ const PHASES = { ready: 'ok', starting: 'warn', stopping: 'warn' };
 /** Draws the frame and keeps it up to date. */
 export function startFrame() {
   const facts = document.getElementById('facts');
-  data.status.subscribe((status) => status && redraw(facts, markOf(status), () => tell(status)));
+  data.status.subscribe((status) => status && redraw(facts, markOf(status), () => factNodes(status)));
   setInterval(() => document.querySelectorAll('[data-since]').forEach(tick), 1000);
   const who = document.getElementById('who');
   const theme = themeButton();
-  const identity = () => redraw(who, JSON.stringify([data.me.get(), isTokenWanted.get()]), () => tellWho(theme));
+  const identity = () => redraw(who, JSON.stringify([data.me.get(), isTokenRequired.get()]), () => identityNodes(theme));
   data.me.subscribe(identity);
-  isTokenWanted.subscribe(identity);
+  isTokenRequired.subscribe(identity);
   const banner = document.getElementById('banner');
-  const look = () => {
-    const [held, refused] = [away.get(), trouble.me.get()];
-    redraw(banner, held ? `${held.since}${held.why}` : refused ?? '', () => (held ? gone(held) : refused ? no(refused) : []));
+  const update = () => {
+    const [held, refused] = [outage.get(), trouble.me.get()];
+    redraw(banner, held ? `${held.since}${held.why}` : refused ?? '', () => (held ? outageNotice(held) : refused ? refusalNotice(refused) : []));
   };
-  away.subscribe(look);
-  trouble.me.subscribe(look);
+  outage.subscribe(update);
+  trouble.me.subscribe(update);
   setInterval(() => countdown(banner), 1000);
 }
 
 const fact = (name, ...value) => h('div', {}, h('dt', {}, name), h('dd', {}, value));
 
-/** A time that counts up by itself. */
+/** An elapsed time that is updated every second. */
 const since = (at) => h('span', { class: 'muted number', data: { since: at } }, ago(at));
 const tick = (node) => text(node, ago(Number(node.dataset.since)));
 
 const markOf = ({ instance, phase, rules, store, rule_count }) => JSON.stringify([instance, phase, rules, rule_count, store]);
 
-/** Where rules without a version come from. */
-const FROM = { directory: 'from a directory', xds: 'from a control plane' };
+/** Sources of rules without versions. */
+const SOURCES = { directory: 'from a directory', xds: 'from a control plane' };
 
-function tell({ instance, phase, rules, rule_count, store }) {
-  const version = rules.version === null ? FROM[rules.source] : `version ${rules.version}`;
+function factNodes({ instance, phase, rules, rule_count, store }) {
+  const version = rules.version === null ? SOURCES[rules.source] : `version ${rules.version}`;
   return [
     fact('Instance', h('span', { class: 'row' }, h('code', {}, instance), badge(phase, PHASES[phase] ?? 'warn'))),
     fact('Rules', h('span', { class: 'row' }, h('span', { class: 'strong' }, `${version}, ${plural(rule_count, 'rule', 'rules')}`),
-      since(rules.since_ms), rules.problem && badge('newer ones are not in force', 'bad'),
-      rules.control_plane?.problem && badge('the control plane is away', 'warn'))),
+      since(rules.since_ms), rules.problem && badge('newer rules not active', 'bad'),
+      rules.control_plane?.problem && badge('control plane unreachable', 'warn'))),
     fact('Store', h('span', { class: 'row' }, h('span', { class: 'strong' }, store.kind === 'redis' ? 'Redis' : 'embedded'),
       store.kind === 'redis' && h('code', { class: 'muted' }, store.address), storeBadge(store))),
   ];
 }
 
-/** Whether the store works, as far as its breakers tell. */
+/** Health of the store, by its circuit breakers. */
 function storeBadge(store) {
   const open = Number(store.breakers_open ?? 0);
   return open > 0 ? badge(`${plural(open, 'breaker', 'breakers')} open`, 'bad') : badge('healthy', 'ok');
 }
 
-function tellWho(theme) {
+function identityNodes(theme) {
   const me = data.me.get();
-  if (isTokenWanted.get() || !me) return [h('div', { class: 'who-buttons' }, theme)];
+  if (isTokenRequired.get() || !me) return [h('div', { class: 'who-buttons' }, theme)];
   const leave = token.get() && button('Sign out', signOut, 'small');
   const name = !me.is_token_required && button('Your name…', nameDialog, 'small');
   return [h('p', {}, h('span', { class: 'strong' }, me.name), h('span', { class: 'muted' }, ` · ${me.role}`)),
     h('div', { class: 'who-buttons' }, theme, name, leave)];
 }
 
-function gone(held) {
-  const line = h('p', {}, h('span', { class: 'strong' }, `Not reachable since ${clock(held.since)}`), ` (${held.why}). `,
-    'What is shown is from before. ', h('span', { 'aria-hidden': 'true', data: { countdown: '' } }));
-  const box = notice('bad', line, button('Try now', askNow, 'small'));
+function outageNotice(held) {
+  const line = h('p', {}, h('span', { class: 'strong' }, `Unreachable since ${clock(held.since)}`), ` (${held.why}). `,
+    'The page shows earlier data. ', h('span', { 'aria-hidden': 'true', data: { countdown: '' } }));
+  const box = notice('bad', line, button('Retry now', pollNow, 'small'));
   box.classList.add('banner');
   return box;
 }
 
-/** The instance answers, but not to this browser: as when the page is asked for by a name, without a token. */
-function no(why) {
-  const box = notice('bad', h('p', {}, h('span', { class: 'strong' }, 'The instance refuses to answer: '), why));
+/** The instance refuses requests of this browser, for example by a host name without a token. */
+function refusalNotice(why) {
+  const box = notice('bad', h('p', {}, h('span', { class: 'strong' }, 'The instance refuses requests: '), why));
   box.classList.add('banner');
   return box;
 }
 
 function countdown(banner) {
   const place = banner.querySelector('[data-countdown]');
-  const held = away.get();
-  if (place && held) text(place, `Next try in ${Math.max(0, Math.ceil((held.again - Date.now()) / 1000))} s.`);
+  const held = outage.get();
+  if (place && held) text(place, `Retrying in ${Math.max(0, Math.ceil((held.again - Date.now()) / 1000))} s.`);
 }

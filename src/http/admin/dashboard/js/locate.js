@@ -1,9 +1,9 @@
-// Finds where a rule's limit is written, from the line that the rule begins at.
+// Locates the limit of a rule, from the rule's first line.
 
 const LIMIT = /requests_per_unit["']?\s*:\s*["']?(\d[\d_]*)/;
 const ALIAS = /(?:rate_limit|<<)\s*:\s*\*([\w-]+)/;
 
-/** The number of the rule that begins at a line (from 1): `{line, from, to, isShared}`, or null when it is not there. */
+/** Position of the limit of the rule that begins at a line (from 1): `{line, from, to, isShared}`, or null. */
 export function findLimit(text, line) {
   const lines = text.split('\n');
   const own = block(lines, line - 1);
@@ -15,7 +15,7 @@ export function findLimit(text, line) {
   return alias ? findShared(lines, alias) : null;
 }
 
-/** Where what several rules share is written. */
+/** Position of a limit that several rules share through a YAML anchor. */
 function findShared(lines, name) {
   const start = lines.findIndex((line) => new RegExp(`&${name}(?![\\w-])`).test(line));
   if (start < 0) return null;
@@ -33,7 +33,7 @@ function number(line, at) {
 const indent = (line) => line.search(/\S/);
 const isBlank = (line) => /^\s*(#|$)/.test(line);
 
-/** The lines of the block that begins at one, without those of descriptors inside of it. */
+/** The lines of the block that begins at `start`, without its nested descriptors. */
 function block(lines, start) {
   if (start < 0 || start >= lines.length) return [];
   const outer = indent(lines[start]);

@@ -1,12 +1,12 @@
 // Starts the page.
 
-import { startCounts } from './counts.js';
+import { startNavCounts } from './nav_counts.js';
 import { startFrame } from './frame.js';
 import { watch } from './poll.js';
 import { startRoutes } from './routes.js';
 
 startFrame();
-startCounts();
+startNavCounts();
 startRoutes();
 watch('me', 'status', 'lists');
 

@@ -1,8 +1,8 @@
-// Brings an edit and a newer version together: by lines, from the version that both began with.
+// Three-way merge of an edit and a newer version, by lines.
 
-const MOST_CELLS = 4_000_000;
+const MAX_CELLS = 4_000_000;
 
-/** Merges files. Gives them and the names of those where both changed the same lines. */
+/** Merges files. Returns them and the names of those with conflicts. */
 export function mergeFiles(base, mine, theirs, theirName) {
   const names = [...new Set([...Object.keys(base), ...Object.keys(mine), ...Object.keys(theirs)])];
   const files = {};
@@ -18,12 +18,12 @@ export function mergeFiles(base, mine, theirs, theirName) {
 function mergeFile(base, mine, theirs, theirName) {
   if (mine === base || mine === theirs) return { text: theirs };
   if (theirs === base) return { text: mine };
-  // One removed what the other changed: what is written stays, and is looked at.
+  // One side deleted the file and the other changed it: keeps the text, as a conflict.
   if (mine === undefined || theirs === undefined) return { text: mine ?? theirs, hasConflict: true };
   return mergeText(base ?? '', mine, theirs, theirName);
 }
 
-/** Merges one text; where both changed the same lines it has both, between marks. */
+/** Merges one text; conflicting lines are both kept, between conflict markers. */
 export function mergeText(base, mine, theirs, theirName) {
   const [old, ours, other] = [base, mine, theirs].map((text) => text.split('\n'));
   const [inOurs, inOther] = [matches(old, ours), matches(old, other)];
@@ -53,7 +53,7 @@ const isSame = (a, b) => a.length === b.length && a.every((line, at) => line ===
 
 const marked = (ours, other, theirName) => ['<<<<<<< yours', ...ours, '=======', ...other, `>>>>>>> ${theirName}`];
 
-/** Where each line of the old text is in the new one: -1 where it is no more. */
+/** The index of each old line in the new text, or -1. */
 export function matches(old, other) {
   const found = new Array(old.length).fill(-1);
   let start = 0;
@@ -61,8 +61,8 @@ export function matches(old, other) {
   let [end, otherEnd] = [old.length, other.length];
   while (end > start && otherEnd > start && old[end - 1] === other[otherEnd - 1]) found[--end] = --otherEnd;
   const [height, width] = [end - start, otherEnd - start];
-  // What differs too much to compare is taken as changed as a whole.
-  if (height * width > MOST_CELLS) return found;
+  // Texts that differ too much are treated as changed as a whole.
+  if (height * width > MAX_CELLS) return found;
   const longest = lengths(old, other, start, height, width);
   let [i, j] = [0, 0];
   while (i < height && j < width) {
@@ -73,7 +73,7 @@ export function matches(old, other) {
   return found;
 }
 
-/** The longest common subsequence of what follows each pair of lines. */
+/** Length of the longest common subsequence after each pair of lines. */
 function lengths(old, other, start, height, width) {
   const longest = Array.from({ length: height + 1 }, () => new Uint32Array(width + 1));
   for (let i = height - 1; i >= 0; i -= 1) {

@@ -1,14 +1,15 @@
-// Asks again and again for what is shown: never twice at once, not while nobody looks, and less while nobody answers.
+// Polls the resources that are shown: one request for each at a time, none while the page is hidden, and with backoff during
+// outages.
 
-import { Away, Late, Refused, call } from './api.js';
-import { Cell } from './cell.js';
+import { Refused, TimedOut, Unreachable, call } from './api.js';
+import { Observable } from './observable.js';
 
-const WAITS_MS = [1000, 2000, 4000, 8000, 15_000];
+const RETRY_DELAYS_MS = [1000, 2000, 4000, 8000, 15_000];
 
-/** What can be asked for, and how often while it is shown. */
+/** Resources and their polling intervals in milliseconds. */
 const RESOURCES = {
-  me: { name: 'Who you are', path: 'me', every: 15_000 },
-  status: { name: 'The state', path: 'status', every: 2000 },
+  me: { name: 'The caller', path: 'me', every: 15_000 },
+  status: { name: 'The status', path: 'status', every: 2000 },
   history: { name: 'The history', path: 'history', every: 5000 },
   rules: { name: 'The rules', path: 'rules?limit=1000', every: 3000 },
   top: { name: 'Top talkers', path: 'top?limit=20', every: 4000 },
@@ -18,35 +19,35 @@ const RESOURCES = {
 };
 
 const names = Object.keys(RESOURCES);
-const states = new Map(names.map((name) => [name, { wanted: 0, due: 0, underway: null }]));
+const states = new Map(names.map((name) => [name, { wanted: 0, due: 0, inFlight: null }]));
 
-/** The latest answers. */
-export const data = Object.fromEntries(names.map((name) => [name, new Cell()]));
-/** Why there is no newer answer: a message, or null. */
-export const trouble = Object.fromEntries(names.map((name) => [name, new Cell(null)]));
-/** Whether the instance answers: null, or since when it does not and when it is asked again. */
-export const away = new Cell(null);
-/** Set when the API wants a token, or another one. */
-export const isTokenWanted = new Cell(false);
+/** The latest responses. */
+export const data = Object.fromEntries(names.map((name) => [name, new Observable()]));
+/** Error of the last request of each resource, or null. */
+export const trouble = Object.fromEntries(names.map((name) => [name, new Observable(null)]));
+/** The current outage: its start, the time of the next attempt and its cause; null without one. */
+export const outage = new Observable(null);
+/** Set when the API requires a token, or another one. */
+export const isTokenRequired = new Observable(false);
 
 let timer = null;
-let misses = 0;
-let answeredAt = 0;
+let failures = 0;
+let succeededAt = 0;
 
-/** Keeps these fresh until the function that is given back is called. */
+/** Polls these resources until the returned function is called. */
 export function watch(...wanted) {
   for (const name of wanted) states.get(name).wanted += 1;
-  turn();
+  poll();
   return () => wanted.forEach((name) => (states.get(name).wanted -= 1));
 }
 
-/** Asks for these now, and anew if an answer is under way that may be older. */
+/** Requests these now, after requests in flight whose response may be outdated. */
 export async function refresh(...wanted) {
-  await Promise.all(wanted.map((name) => states.get(name).underway));
+  await Promise.all(wanted.map((name) => states.get(name).inFlight));
   await Promise.all(wanted.map(load));
 }
 
-/** Forgets what was told, as whoever comes next may not see it. */
+/** Clears all responses, as the next user may not be permitted to see them. */
 export function forget() {
   for (const name of names) {
     data[name].set(undefined);
@@ -54,86 +55,86 @@ export function forget() {
   }
 }
 
-/** Asks for all that is due, and sees to the next time. None waits for another one's answer. */
-export function turn() {
+/** Requests all resources that are due, concurrently, and schedules the next poll. */
+export function poll() {
   clearTimeout(timer);
-  if (document.hidden || isTokenWanted.get()) return;
-  const held = away.get();
-  if (held && held.again > Date.now()) return plan();
-  // While nobody answers, or nobody knows who asks, one question is enough.
-  const asked = held || !data.me.get() ? ['me'] : names.filter((name) => isDue(states.get(name)));
-  asked.forEach(load);
-  plan();
+  if (document.hidden || isTokenRequired.get()) return;
+  const held = outage.get();
+  if (held && held.again > Date.now()) return schedule();
+  // During an outage, or before the caller is known, one request suffices.
+  const due = held || !data.me.get() ? ['me'] : names.filter((name) => isDue(states.get(name)));
+  due.forEach(load);
+  schedule();
 }
 
-const isDue = (state) => state.wanted > 0 && !state.underway && state.due <= Date.now();
+const isDue = (state) => state.wanted > 0 && !state.inFlight && state.due <= Date.now();
 
-/** What is under way plans anew at its end. */
-function plan() {
+/** Schedules the next poll. Requests in flight schedule it again when they end. */
+function schedule() {
   clearTimeout(timer);
-  if (document.hidden || isTokenWanted.get()) return;
+  if (document.hidden || isTokenRequired.get()) return;
   const at = nextDue();
-  if (at !== Infinity) timer = setTimeout(turn, Math.max(20, at - Date.now()));
+  if (at !== Infinity) timer = setTimeout(poll, Math.max(20, at - Date.now()));
 }
 
 function nextDue() {
-  const held = away.get();
-  if (held || !data.me.get()) return states.get('me').underway ? Infinity : held?.again ?? Date.now() + 2000;
-  const idle = [...states.values()].filter((state) => state.wanted > 0 && !state.underway);
+  const held = outage.get();
+  if (held || !data.me.get()) return states.get('me').inFlight ? Infinity : held?.again ?? Date.now() + 2000;
+  const idle = [...states.values()].filter((state) => state.wanted > 0 && !state.inFlight);
   return Math.min(...idle.map((state) => state.due));
 }
 
 function load(name) {
   const state = states.get(name);
-  state.underway ??= ask(name).finally(() => {
-    state.underway = null;
+  state.inFlight ??= request(name).finally(() => {
+    state.inFlight = null;
     state.due = Date.now() + RESOURCES[name].every;
-    plan();
+    schedule();
   });
-  return state.underway;
+  return state.inFlight;
 }
 
-async function ask(name) {
+async function request(name) {
   const start = Date.now();
   try {
-    const answer = await call('GET', RESOURCES[name].path);
-    answered();
+    const response = await call('GET', RESOURCES[name].path);
+    succeeded();
     trouble[name].set(null);
-    data[name].set(answer);
+    data[name].set(response);
   } catch (error) {
-    // Late alone, while others are answered: it is about this one.
-    if (error instanceof Late && answeredAt > start) return lateAlone(name, error);
-    if (error instanceof Away) return missed(error);
+    // Others succeeded meanwhile: the problem is this resource.
+    if (error instanceof TimedOut && succeededAt > start) return timedOutAlone(name, error);
+    if (error instanceof Unreachable) return failed(error);
     if (!(error instanceof Refused)) throw error;
-    answered();
-    if (error.status === 401) isTokenWanted.set(true);
+    succeeded();
+    if (error.status === 401) isTokenRequired.set(true);
     else trouble[name].set(error.message);
   }
 }
 
-const lateAlone = (name, error) => name === 'me' || trouble[name].set(`${RESOURCES[name].name}: ${error.message}`);
+const timedOutAlone = (name, error) => name === 'me' || trouble[name].set(`${RESOURCES[name].name}: ${error.message}`);
 
-function answered() {
-  answeredAt = Date.now();
-  misses = 0;
-  if (away.get()) away.set(null);
+function succeeded() {
+  succeededAt = Date.now();
+  failures = 0;
+  if (outage.get()) outage.set(null);
 }
 
-function missed(error) {
-  const held = away.get();
-  // Several that were under way together are one miss.
+function failed(error) {
+  const held = outage.get();
+  // Several concurrent requests are one failed attempt.
   if (held && held.again > Date.now()) return;
-  const wait = WAITS_MS[Math.min(misses, WAITS_MS.length - 1)];
-  misses += 1;
-  away.set({ since: held?.since ?? Date.now(), again: Date.now() + wait, why: error.message });
+  const wait = RETRY_DELAYS_MS[Math.min(failures, RETRY_DELAYS_MS.length - 1)];
+  failures += 1;
+  outage.set({ since: held?.since ?? Date.now(), again: Date.now() + wait, why: error.message });
 }
 
-/** Asks at once, whatever was waited for. */
-export function askNow() {
-  const held = away.get();
-  if (held) away.set({ ...held, again: Date.now() });
-  turn();
+/** Polls immediately. */
+export function pollNow() {
+  const held = outage.get();
+  if (held) outage.set({ ...held, again: Date.now() });
+  poll();
 }
 
-document.addEventListener('visibilitychange', () => (document.hidden ? clearTimeout(timer) : turn()));
-addEventListener('online', askNow);
+document.addEventListener('visibilitychange', () => (document.hidden ? clearTimeout(timer) : poll()));
+addEventListener('online', pollNow);

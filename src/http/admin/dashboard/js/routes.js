@@ -1,6 +1,6 @@
-// Which view is shown: what stands behind the `#` names it.
+// Router: the fragment of the URL names the view.
 
-import { isTokenWanted } from './poll.js';
+import { isTokenRequired } from './poll.js';
 import { audit } from './views/audit.js';
 import { editor } from './views/editor.js';
 import { lists } from './views/lists.js';
@@ -8,24 +8,24 @@ import { overview } from './views/overview.js';
 import { rules } from './views/rules.js';
 import { signInForm } from './views/sign_in.js';
 import { talkers } from './views/talkers.js';
-import { tryBox } from './views/try.js';
+import { dryRun } from './views/dry_run.js';
 import { versions } from './views/versions.js';
 
-/** Each gives its title, its node and what ends it. */
-const VIEWS = { overview, rules, talkers, lists, editor, versions, try: tryBox, audit };
+/** Each returns its title, its node and a function that stops it. */
+const VIEWS = { overview, rules, talkers, lists, editor, versions, try: dryRun, audit };
 
 let stop = () => {};
 let isFirst = true;
 
 export function startRoutes() {
   addEventListener('hashchange', show);
-  isTokenWanted.subscribe(show);
+  isTokenRequired.subscribe(show);
 }
 
 function show() {
   const [name, rest] = location.hash.replace(/^#\//, '').split('?');
   const view = Object.hasOwn(VIEWS, name) ? name : 'overview';
-  const make = isTokenWanted.get() ? signInForm : VIEWS[view];
+  const make = isTokenRequired.get() ? signInForm : VIEWS[view];
   stop();
   const main = document.getElementById('main');
   const made = make(new URLSearchParams(rest));
@@ -36,7 +36,7 @@ function show() {
     if (link.getAttribute('href') === `#/${view}`) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
-  document.querySelector('.nav').hidden = isTokenWanted.get();
+  document.querySelector('.nav').hidden = isTokenRequired.get();
   if (!isFirst) settle(main, made);
   made.ready?.();
   isFirst = false;

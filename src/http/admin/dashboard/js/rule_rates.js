@@ -1,12 +1,12 @@
-// What each rule does a second, from how its counters grow while this page looks.
+// Rates of each rule, from the growth of its counters while the page is open.
 
-import { Cell } from './cell.js';
+import { Observable } from './observable.js';
 import { data } from './poll.js';
 
 const WINDOW_MS = 20_000;
 
-/** The rules, each with `hitsRate` and `overRate`, null until two answers were seen. */
-export const ratedRules = new Cell();
+/** The rules, each with `hitsRate` and `overRate`, null before the second response. */
+export const ratedRules = new Observable();
 
 export const keyOf = (rule) => `${rule.domain}\n${rule.rule}`;
 
@@ -27,7 +27,7 @@ data.rules.subscribe((answer) => {
 function rated(rule, first, at) {
   const before = first?.counters.get(keyOf(rule));
   const seconds = (at - (first?.at ?? at)) / 1000;
-  // Counters that are lower than before are those of an instance that started anew.
+  // Lower counters than before mean that the instance was restarted.
   if (!before || seconds < 1 || before.hits > rule.hits) return { ...rule, hitsRate: null, overRate: null };
   return { ...rule, hitsRate: (rule.hits - before.hits) / seconds, overRate: (rule.over - before.over) / seconds };
 }

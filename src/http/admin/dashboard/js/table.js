@@ -1,13 +1,13 @@
-// Tables that change while they are looked at: rows keep their elements, and stay where they are while they are pointed at.
+// Tables with live updates: rows keep their elements, and their order while the pointer or the focus is on them.
 
 import { h, text } from './dom.js';
 
 /**
- * A table. A column has a `label`, and either `text(item)` or `node(get)`, which is made anew when `mark(item)` changes and
- * whose `get` gives the item as it is now; `sort(item)` where it can be sorted by; `kind` are its classes. `isHead` names the
- * row, `isBare` needs no label, and `isWhole` takes a line of its own where it is narrow.
+ * A table. A column has a `label`, and either `text(item)` or `node(get)`, which is rendered again when `mark(item)` changes
+ * and whose `get` returns the latest item; `sort(item)` if it is sortable; `kind` are its classes. `isHead` is the row's
+ * header, `isBare` hides the label, and `isWhole` takes a line of its own on narrow screens.
  */
-export function table({ caption, columns, keyOf, order = null, most = 200, empty = 'Nothing.', holds = order !== null }) {
+export function table({ caption, columns, keyOf, order = null, max = 200, empty = 'No entries.', holds = order !== null }) {
   const rows = new Map();
   const body = h('tbody');
   const heads = columns.map((column) => header(column, choose));
@@ -25,16 +25,16 @@ export function table({ caption, columns, keyOf, order = null, most = 200, empty
   }
 
   function draw(isHeld) {
-    heads.forEach((head, at) => tellOrder(head, columns[at], order));
+    heads.forEach((head, at) => markOrder(head, columns[at], order));
     const sorted = isHeld ? asBefore(items, rows, keyOf) : inOrder(items, columns, order);
-    const shown = sorted.slice(0, most);
+    const shown = sorted.slice(0, max);
     const keys = new Set(shown.map(keyOf));
     for (const [key, row] of rows) if (!keys.has(key)) { row.node.remove(); rows.delete(key); }
     place(body, shown.map((item) => rowOf(item)));
     node.hidden = shown.length === 0;
     nothing.hidden = shown.length > 0;
-    more.hidden = sorted.length <= most;
-    text(more, `The first ${most} of ${sorted.length}. Filter to find the others.`);
+    more.hidden = sorted.length <= max;
+    text(more, `The first ${max} of ${sorted.length}. Filter to see the others.`);
   }
 
   function rowOf(item) {
@@ -63,7 +63,7 @@ function header(column, choose) {
   return h('th', { scope: 'col', class: column.kind }, inside);
 }
 
-function tellOrder(head, column, order) {
+function markOrder(head, column, order) {
   if (order?.id === column.id) head.setAttribute('aria-sort', order.isDescending ? 'descending' : 'ascending');
   else head.removeAttribute('aria-sort');
 }
@@ -77,7 +77,7 @@ function inOrder(items, columns, order) {
 
 const compare = (a, b) => (typeof a === 'number' ? a - b : String(a).localeCompare(String(b), 'en', { numeric: true }));
 
-/** Those that are there where they are, and new ones behind them. */
+/** Existing items in their present order, new ones after them. */
 function asBefore(items, rows, keyOf) {
   const places = new Map([...rows.keys()].map((key, at) => [key, at]));
   const at = (item) => places.get(keyOf(item)) ?? Infinity;

@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, until somebody says otherwise.
+// Light or dark theme: the system's, until the user chooses one.
 
 import { h } from './dom.js';
 
@@ -7,7 +7,7 @@ const system = matchMedia('(prefers-color-scheme: dark)');
 const current = () => document.documentElement.dataset.theme ?? (system.matches ? 'dark' : 'light');
 const other = () => (current() === 'dark' ? 'light' : 'dark');
 
-/** The button that changes it. */
+/** Button that toggles the theme. */
 export function themeButton() {
   const label = () => [other() === 'dark' ? 'Dark' : 'Light', h('span', { class: 'unseen' }, ' theme')];
   const button = h('button', { type: 'button', class: 'small', on: { click: change } }, label());

@@ -1,4 +1,4 @@
-// The token that calls show. It lives as long as the tab does, and nowhere else.
+// The token of requests. Kept for the lifetime of the tab only.
 
 const NAME = 'tollgate.token';
 

@@ -1,25 +1,25 @@
-// Asks what is wrong with files while they are typed: a moment after the last key, and only the newest answer counts.
+// Validates files while they are edited: shortly after the last key, and only the newest response counts.
 
 import { call } from './api.js';
-import { Cell } from './cell.js';
+import { Observable } from './observable.js';
 
-const PAUSE_MS = 250;
+const DEBOUNCE_MS = 250;
 
-/** Gives a `result` cell, `{state: 'checking' | 'checked' | 'failed', answer, message}`, and `check(files)`. */
+/** Returns an observable `result`, `{state: 'checking' | 'checked' | 'failed', answer, message}`, and `check(files)`. */
 export function validator() {
-  const result = new Cell(null);
+  const result = new Observable(null);
   let timer = null;
-  let underway = new AbortController();
+  let inFlight = new AbortController();
 
   function check(files) {
     clearTimeout(timer);
-    underway.abort();
-    underway = new AbortController();
-    const { signal } = underway;
-    // What was wrong stays to be seen; what an apply would have to confirm was said of other files.
+    inFlight.abort();
+    inFlight = new AbortController();
+    const { signal } = inFlight;
+    // Problems stay visible while checking; guardrails that an apply must confirm are dropped, as they are of other files.
     const last = result.get()?.answer;
     result.set({ state: 'checking', answer: last && { ...last, reasons: [] } });
-    timer = setTimeout(() => ask(files, signal), PAUSE_MS);
+    timer = setTimeout(() => ask(files, signal), DEBOUNCE_MS);
   }
 
   async function ask(files, signal) {
@@ -31,5 +31,5 @@ export function validator() {
     }
   }
 
-  return { result, check, stop: () => { clearTimeout(timer); underway.abort(); } };
+  return { result, check, stop: () => { clearTimeout(timer); inFlight.abort(); } };
 }

@@ -1,4 +1,4 @@
-// The way from a draft to rules in force, and why it is closed when it is.
+// Buttons to apply or discard a draft, and the reason if applying is disabled.
 
 import { button } from '../controls.js';
 import { openDialog } from '../dialog.js';
@@ -10,14 +10,14 @@ import { isEditable } from './source_notice.js';
 
 export function applyBar({ checks, apply, discard, show }) {
   const forward = button('Review and apply…', press, 'primary');
-  const back = button('Discard edit…', ask);
+  const back = button('Discard edits…', ask);
 
   function closed() {
     const result = checks.result.get();
     if (mayWrite() === false) return WHY_NOT;
-    if (isEditable() === false) return 'The rules come from elsewhere, and are changed there.';
+    if (isEditable() === false) return 'The rules come from another source; change them there.';
     if (!draft.isChanged()) return 'Nothing has been changed yet.';
-    if (result?.state === 'checked' && !result.answer.is_valid) return 'There are problems to be solved first.';
+    if (result?.state === 'checked' && !result.answer.is_valid) return 'Solve the problems first.';
     return null;
   }
 
@@ -29,10 +29,10 @@ export function applyBar({ checks, apply, discard, show }) {
   }
 
   function ask() {
-    if (!draft.isChanged()) return say('There is no edit to discard.');
+    if (!draft.isChanged()) return say('There are no edits to discard.');
     openDialog({
-      title: 'Discard your edit?',
-      content: h('p', {}, 'What you typed is lost, and the files are as they are in force.'),
+      title: 'Discard your edits?',
+      content: h('p', {}, 'Your changes are lost, and the files are those of the current version.'),
       label: 'Discard',
       danger: true,
       submit: () => {

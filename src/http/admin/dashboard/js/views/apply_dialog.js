@@ -1,4 +1,4 @@
-// The last look before a draft is applied: what changes, why, and what stands against it.
+// Review of a draft before it is applied: its changes, a comment, and violated guardrails.
 
 import { Refused, call } from '../api.js';
 import { button, field, notice } from '../controls.js';
@@ -13,12 +13,12 @@ import { forceGate } from './force.js';
 import { versionDiff } from './version_dialogs.js';
 import { rebase } from './rebase.js';
 
-/** Opens it. `reasons` are those that validation told already; `done(outcome)` hears what became of it. */
+/** Opens the dialog. `reasons` are the guardrails that validation reported; `done(outcome)` is called at the end. */
 export async function applyDialog(reasons, done) {
-  // What is shown is what is sent.
+  // The files that are shown are sent, whatever is typed meanwhile.
   const { base, files } = draft;
   const changes = h('div', {}, h('p', { class: 'muted' }, 'Comparing…'));
-  const comment = h('input', { type: 'text', maxlength: 500, placeholder: 'Why, for those who come after',
+  const comment = h('input', { type: 'text', maxlength: 500, placeholder: 'Reason of the change',
     value: draft.comment, on: { input: () => (draft.comment = comment.value) } });
   const gate = forceGate();
   const dialog = openDialog({
@@ -51,7 +51,7 @@ async function showChanges(changes, dialog, asked) {
   }
 }
 
-/** What was sent is current; what was typed since is an edit of it. */
+/** The sent files are current; anything typed since is an edit of them. */
 function applied(version, files, handle, done) {
   draft.restart(version.number, files, draft.files);
   draft.comment = '';
@@ -60,7 +60,7 @@ function applied(version, files, handle, done) {
   done({ applied: version });
 }
 
-/** Whether the dialog is to close: what is refused can mostly be answered in it. */
+/** Returns whether the dialog closes: most refusals can be resolved in it. */
 function refused(error, { handle, against, done }) {
   if (!(error instanceof Refused) || !handle.isOpen()) throw error;
   if (error.code === 'stale') {
@@ -76,12 +76,12 @@ function refused(error, { handle, against, done }) {
   throw error;
 }
 
-/** Somebody else was faster: says who, and offers the ways on. Nothing is lost in any of them. */
+/** Another operator was faster: shows the newer version and offers to rebase. Nothing is lost. */
 function staleNotice(current, handle, done) {
   const about = current.comment ? `“${current.comment}”` : 'without a comment';
   const box = notice('warn', h('div', { class: 'stack' },
     h('p', { class: 'strong', role: 'alert' }, `${current.author} made version ${current.number} ${ago(current.created_at_ms)}, ${about}.`),
-    h('p', {}, `Your edit is of version ${draft.base ?? 'none'}, so nothing was applied. Your text is kept.`)),
+    h('p', {}, `Your edit is of version ${draft.base ?? 'none'}, so nothing was applied. Your edits are kept.`)),
   h('div', { class: 'row' },
     button('See what they changed', () => versionDiff(current.number, draft.base ?? undefined)),
     button('Rebase my edit on it', async () => {

@@ -1,7 +1,7 @@
-// Who changed what.
+// The audit log.
 
 import { call, query } from '../api.js';
-import { all } from '../cell.js';
+import { all } from '../observable.js';
 import { button, head, panel, troubles } from '../controls.js';
 import { busy } from '../dialog.js';
 import { h } from '../dom.js';
@@ -13,7 +13,7 @@ import { table } from '../table.js';
 const ACTIONS = {
   apply: 'applied rules', rollback: 'rolled back', add_entry: 'added to a list', remove_entry: 'removed from a list',
   set_switch: 'switched a rule', remove_switch: 'removed a switch', reset_counter: 'reset a counter',
-  refund_counter: 'gave hits back',
+  refund_counter: 'refunded hits',
 };
 
 export function audit() {
@@ -22,16 +22,16 @@ export function audit() {
     caption: 'Changes, newest first',
     keyOf: (entry) => entry.id,
     most: 2000,
-    empty: 'Nothing has been changed yet.',
+    empty: 'No changes yet.',
     columns: [
       { id: 'at', label: 'When', kind: 'tight', text: (entry) => date(entry.at_ms) },
-      { id: 'who', label: 'Who', text: (entry) => entry.author },
-      { id: 'what', label: 'Did', text: (entry) => ACTIONS[entry.action] ?? entry.action },
-      { id: 'subject', label: 'To what', isHead: true, node: (get) => h('code', {}, get().subject) },
-      { id: 'why', label: 'Why', text: (entry) => entry.comment || '–' },
+      { id: 'who', label: 'Author', text: (entry) => entry.author },
+      { id: 'what', label: 'Action', text: (entry) => ACTIONS[entry.action] ?? entry.action },
+      { id: 'subject', label: 'Object', isHead: true, node: (get) => h('code', {}, get().subject) },
+      { id: 'why', label: 'Reason', text: (entry) => entry.comment || '–' },
     ],
   });
-  const more = button('Show older ones', load);
+  const more = button('Show older entries', load);
   const trouble = troubles('audit');
   const shown = () => {
     const newest = data.audit.get()?.entries ?? [];
@@ -54,7 +54,7 @@ export function audit() {
     busy(more, false);
   }
 
-  const node = h('div', { class: 'view' }, head('Audit', 'Every change that was made here, by the API or from the command line.'),
+  const node = h('div', { class: 'view' }, head('Audit', 'Every change made through the API or the command line.'),
     trouble.node, panel('Changes', '', list.node), h('div', { class: 'row' }, more));
   return { title: 'Audit', node, stop };
 }

@@ -1,8 +1,8 @@
-// The editor of rules: files, one of them open, and what is wrong with them.
+// The editor of rules: files, one of them open, and their problems.
 
-import { all } from '../cell.js';
+import { all } from '../observable.js';
 import { head, notice, viewerNotice } from '../controls.js';
-import { codeField } from '../code.js';
+import { codeField } from '../code_field.js';
 import { h } from '../dom.js';
 import { draft } from '../draft.js';
 import { data } from '../poll.js';
@@ -12,9 +12,9 @@ import { applyBar } from './apply_bar.js';
 import { applyDialog } from './apply_dialog.js';
 import { checkedLine, problemList } from './problems.js';
 import { fileList } from './editor_files.js';
-import { enforcedNotice } from './enforced.js';
-import { lookFor } from './look_for.js';
-import { newerNotice, rebasedNotice } from './newer.js';
+import { rolloutNotice } from './rollout_notice.js';
+import { locateNotice } from './locate_notice.js';
+import { newerNotice, rebasedNotice } from './rebase_notice.js';
 import { sourceNotice } from './source_notice.js';
 
 export function editor(parameters) {
@@ -24,18 +24,18 @@ export function editor(parameters) {
   const files = fileList({ open: openFile });
   const checked = checkedLine();
   const problems = problemList(({ file, line }) => { openFile(file); code.choose(Math.max(1, line)); });
-  const told = h('div', { class: 'stack', 'aria-live': 'polite' });
+  const notices = h('div', { class: 'stack', 'aria-live': 'polite' });
   const bar = applyBar({ checks, apply: () => applyDialog(reasons(), done), discard, show: problems.focus });
   const newer = newerNotice(done);
   const [source, viewer] = [sourceNotice(), viewerNotice()];
 
-  /** Of the files as they are now: while they are checked, none is known. */
+  /** Guardrails that the present files violate; unknown while they are checked. */
   const reasons = () => (checks.result.get()?.state === 'checked' ? checks.result.get().answer.reasons : []);
 
   function openFile(name) {
     open = name;
-    const isGone = !(name in draft.files);
-    code.area.readOnly = isGone;
+    const isDeleted = !(name in draft.files);
+    code.area.readOnly = isDeleted;
     code.area.setAttribute('aria-label', `Rules in ${name}`);
     code.load(draft.files[name] ?? draft.origin[name] ?? '');
     mark();
@@ -73,16 +73,16 @@ export function editor(parameters) {
 
   function discard() {
     draft.discard();
-    told.replaceChildren();
+    notices.replaceChildren();
     openFile(draft.names().includes(open) ? open : draft.names()[0]);
   }
 
-  /** What became of applying or rebasing. */
+  /** Shows the outcome of applying or rebasing. */
   function done({ applied, problems: wrong, rebased }) {
-    told.replaceChildren();
+    notices.replaceChildren();
     if (wrong) checks.result.set({ state: 'checked', answer: { is_valid: false, problems: wrong, reasons: [] } });
-    if (applied) told.append(enforcedNotice(applied));
-    if (rebased) told.append(rebasedNotice(rebased, draft));
+    if (applied) notices.append(rolloutNotice(applied));
+    if (rebased) notices.append(rebasedNotice(rebased, draft));
     const conflict = rebased?.conflicts[0];
     openFile(conflict ?? open);
     if (conflict) code.choose(code.area.value.split('\n').findIndex((line) => line.startsWith('<<<<<<<')) + 1);
@@ -93,15 +93,15 @@ export function editor(parameters) {
     try {
       await draft.load();
     } catch (error) {
-      return told.replaceChildren(notice('bad', h('p', {}, `The rules can't be shown: ${error.message}`)));
+      return notices.replaceChildren(notice('bad', h('p', {}, `Cannot load the rules: ${error.message}`)));
     }
     const wanted = parameters.get('file');
     openFile(draft.names().includes(wanted) ? wanted : draft.names()[0] ?? null);
     checks.check(draft.files);
-    if (parameters.has('line')) told.replaceChildren(...lookFor(parameters, code));
+    if (parameters.has('line')) notices.replaceChildren(...locateNotice(parameters, code));
   }
 
-  /** An editor in which nothing was typed follows what is current. */
+  /** Loads the current version into an editor without edits. */
   async function follow(status) {
     const isBehind = draft.isLoaded() && status?.rules.version > (draft.base ?? 0);
     if (!isBehind || draft.isChanged()) return;
@@ -111,8 +111,8 @@ export function editor(parameters) {
 
   const stop = all(checks.stop, source.stop, viewer.stop, newer.stop, checks.result.subscribe((result) => result && draw(result)),
     draft.changed.subscribe(changed), data.status.subscribe(follow), data.me.subscribe(() => bar.update()));
-  const node = h('div', { class: 'view' }, head('Editor', 'Change rules here; they are checked as you type, and nothing is in force before you apply it.'),
-    source.node, viewer.node, newer.node, told,
+  const node = h('div', { class: 'view' }, head('Editor', 'Edit rules. They are validated as you type, and become active when you apply them.'),
+    source.node, viewer.node, newer.node, notices,
     h('section', { class: 'panel', 'aria-label': 'Rule files' },
       h('div', { class: 'editor' }, files.node, code.node), problems.node,
       h('div', { class: 'checked' }, checked.node, bar.node)));

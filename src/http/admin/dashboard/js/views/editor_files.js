@@ -1,4 +1,4 @@
-// The files of a draft.
+// The list of a draft's files.
 
 import { button, field } from '../controls.js';
 import { openDialog } from '../dialog.js';
@@ -18,7 +18,7 @@ export function fileList({ open }) {
         h('span', { class: 'marks' }, errors > 0 && h('span', { class: 'bad' }, `✕ ${errors}`, h('span', { class: 'unseen' }, ' problems')),
           how && h('span', { class: 'muted' }, ` ${how}`))))));
     if (focused !== null) [...list.querySelectorAll('button')].find((one) => one.dataset.file === focused)?.focus();
-    drop.textContent = name in draft.files ? 'Delete' : 'Bring back';
+    drop.textContent = name in draft.files ? 'Delete' : 'Restore';
     drop.hidden = name === null;
   }
 
@@ -26,11 +26,11 @@ export function fileList({ open }) {
     const name = h('input', { type: 'text', required: true, placeholder: 'teams/search.yaml', pattern: '[^\\s]+\\.ya?ml' });
     openDialog({
       title: 'New file',
-      content: field('Name', name, 'It ends in .yaml, and may be in a folder.'),
+      content: field('Name', name, 'A path that ends in .yaml or .yml.'),
       label: 'Add',
       submit: () => {
         const file = name.value.trim();
-        if (draft.names().includes(file)) throw new Error('There is a file of this name.');
+        if (draft.names().includes(file)) throw new Error('A file with this name exists.');
         draft.edit(file, 'domain: \ndescriptors:\n  - key: \n    rate_limit:\n      unit: minute\n      requests_per_unit: 100\n');
         open(file);
         return true;

@@ -1,12 +1,12 @@
-// What is asked of those who want what the API advises against.
+// Confirmation of changes that violate guardrails.
 
 import { Refused } from '../api.js';
 import { field, notice } from '../controls.js';
 import { h } from '../dom.js';
 
 /**
- * The place where reasons against a change are shown and confirmed. `ask(reasons)` shows them; `send(attempt)` calls
- * `attempt(isForced)`, with force only where all that the API has against it at that moment was confirmed.
+ * Shows the guardrails that a change violates and asks for confirmation. `ask(reasons)` shows them; `send(attempt)` calls
+ * `attempt(isForced)`, with force only if all guardrails that the API reports were confirmed.
  */
 export function forceGate() {
   const node = h('div', { class: 'stack' });
@@ -20,7 +20,7 @@ export function forceGate() {
   async function send(attempt) {
     if (asked && !asked.isGiven()) {
       asked.focus();
-      throw new Error('Confirm above that this is what you want.');
+      throw new Error('Confirm above to apply anyway.');
     }
     try {
       return await attempt(false);
@@ -28,36 +28,36 @@ export function forceGate() {
       if (!(error instanceof Refused) || error.code !== 'needs_force') throw error;
       if (asked && covers(asked.reasons, error.details.reasons)) return attempt(true);
       ask(error.details.reasons);
-      throw new Error('Nothing has been changed yet.');
+      throw new Error('Nothing has been changed; confirm above to apply anyway.');
     }
   }
 
   return { node, ask, send };
 }
 
-/** Whether each of these reasons is among the confirmed ones. */
+/** Whether every reason was confirmed. */
 export const covers = (confirmed, reasons) =>
   reasons.every((reason) => confirmed.some((one) => one.code === reason.code && one.domain === reason.domain));
 
-/** Reasons, with a field for the name of the one domain that they are about, or a tick for each of several. */
+/** Reasons, with a field for the name of the only domain affected, or a checkbox for each of several. */
 function forceFields(reasons) {
-  const told = notice('bad', h('div', { class: 'stack' },
+  const violated = notice('bad', h('div', { class: 'stack' },
     h('p', { class: 'strong' }, 'This would hurt traffic:'),
     h('ul', { class: 'changes' }, reasons.map((reason) => h('li', {}, h('code', { class: 'strong' }, reason.domain), h('span', {}, reason.message))))));
   const domains = [...new Set(reasons.map((reason) => reason.domain))];
   const asked = domains.length === 1 ? typed(domains[0]) : ticks(domains);
-  return { reasons, node: h('div', { class: 'stack' }, told, asked.node), isGiven: asked.isGiven, focus: asked.focus };
+  return { reasons, node: h('div', { class: 'stack' }, violated, asked.node), isGiven: asked.isGiven, focus: asked.focus };
 }
 
 function typed(domain) {
   const input = h('input', { type: 'text', autocomplete: 'off', spellcheck: 'false' });
-  return { node: field(`To do it all the same, type the domain's name: ${domain}`, input),
+  return { node: field(`To apply anyway, type the name of the domain: ${domain}`, input),
     isGiven: () => input.value.trim() === domain, focus: () => input.focus() };
 }
 
 function ticks(domains) {
   const boxes = domains.map((domain) => h('input', { type: 'checkbox', data: { domain } }));
-  const node = h('fieldset', {}, h('legend', { class: 'label' }, 'To do it all the same, tick each domain'),
+  const node = h('fieldset', {}, h('legend', { class: 'label' }, 'To apply anyway, tick each domain'),
     boxes.map((box) => h('label', { class: 'choice' }, box, h('span', {}, `${box.dataset.domain} may lose this traffic`))));
   return { node, isGiven: () => boxes.every((box) => box.checked), focus: () => boxes[0].focus() };
 }

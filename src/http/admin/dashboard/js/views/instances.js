@@ -1,4 +1,4 @@
-// Every instance, and which version it enforces.
+// The instances and their active versions.
 
 import { badge, notice, panel } from '../controls.js';
 import { h, redraw } from '../dom.js';
@@ -8,17 +8,17 @@ import { table } from '../table.js';
 
 export function instances() {
   const list = table({
-    caption: 'Instances and the versions that they enforce',
+    caption: 'Instances and their active versions',
     keyOf: (instance) => instance.id,
-    empty: 'No instance has told of itself. Instances that share their rules through Redis do.',
+    empty: 'No instance has reported itself. Only instances that share rules through Redis do.',
     columns: [
       { id: 'id', label: 'Instance', isHead: true, mark: (instance) => isThis(instance),
         node: (get) => h('div', { class: 'row' }, h('code', {}, get().id), isThis(get()) && h('span', { class: 'muted' }, 'this one')) },
-      { id: 'version', label: 'Enforces', mark: (instance) => JSON.stringify([instance.version, instance.problem, ours()]),
+      { id: 'version', label: 'Active version', mark: (instance) => JSON.stringify([instance.version, instance.problem, ours()]),
         node: (get) => enforced(get()) },
-      { id: 'program', label: 'Program', text: (instance) => instance.program },
+      { id: 'program', label: 'Release', text: (instance) => instance.program },
       { id: 'started', label: 'Started', text: (instance) => ago(instance.started_at_ms) },
-      { id: 'seen', label: 'Last heard', text: (instance) => ago(instance.seen_at_ms) },
+      { id: 'seen', label: 'Last heartbeat', text: (instance) => ago(instance.seen_at_ms) },
     ],
   });
   const wrong = h('div', { class: 'inside', hidden: true });
@@ -28,7 +28,7 @@ export function instances() {
     wrong.hidden = !status.problem;
     redraw(wrong, status.problem ?? '', () => notice('warn', h('p', {}, status.problem)));
   });
-  return { node: panel('Instances', 'and what they enforce', wrong, list.node), stop };
+  return { node: panel('Instances', 'and their active versions', wrong, list.node), stop };
 }
 
 const isThis = (instance) => instance.id === data.status.get()?.instance;

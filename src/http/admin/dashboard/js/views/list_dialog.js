@@ -1,4 +1,4 @@
-// The form of an entry of the allow or the deny list.
+// Form for an entry of the allow or deny list.
 
 import { call } from '../api.js';
 import { button, field, lifetime, select } from '../controls.js';
@@ -10,7 +10,7 @@ import { data, refresh } from '../poll.js';
 
 const LISTS = [['deny', 'Deny'], ['allow', 'Allow']];
 
-/** Opens it; `given` is what is filled in already. */
+/** Opens the form; `given` has initial values. */
 export function listDialog(given = {}) {
   const list = select(LISTS, given.list ?? 'deny');
   const names = [...new Set((data.rules.get()?.rules ?? []).map((rule) => rule.domain))];
@@ -22,9 +22,9 @@ export function listDialog(given = {}) {
   const dialog = openDialog({
     title: given.descriptor ? 'Ban a key' : 'Add to a list',
     content: [
-      h('div', { class: 'two' }, field('List', list, 'What is denied is over the limit. What is allowed passes and is not counted.'), field('Domain', domain, '* is every domain'), options),
+      h('div', { class: 'two' }, field('List', list, 'Denied requests are over the limit. Allowed requests pass and are not counted.'), field('Domain', domain, '* matches every domain'), options),
       pairs.node,
-      h('div', { class: 'two' }, field('Reason', reason, 'It is shown in the list and in the audit log.'), field('For', life.node)),
+      h('div', { class: 'two' }, field('Reason', reason, 'Shown in the list and in the audit log.'), field('For', life.node)),
     ],
     label: given.list === 'deny' ? 'Ban' : 'Add',
     danger: given.list === 'deny',
@@ -41,7 +41,7 @@ export function listDialog(given = {}) {
   return dialog;
 }
 
-/** Rows of a key and a value each. */
+/** Rows of a key and a value. */
 function pairFields(given) {
   const rows = h('div', { class: 'pairs' });
   const add = ({ key, value }) => {
@@ -59,7 +59,7 @@ function pairFields(given) {
   const more = button('Add another key', () => add({ key: '', value: '' }).focus(), 'quiet');
   const node = h('fieldset', { class: 'stack' }, h('legend', { class: 'label' }, 'Matches requests with'), rows,
     h('div', { class: 'row' }, more),
-    h('p', { class: 'hint' }, 'All of these keys must be in one descriptor. A value is exact, has *, or is an address range.'));
+    h('p', { class: 'hint' }, 'All of these keys must be in one descriptor. A value is exact, a pattern with *, or a CIDR range.'));
   const read = () => [...rows.children].map((row) => {
     const [key, value] = row.querySelectorAll('input');
     return { key: key.value.trim(), value: value.value };

@@ -1,7 +1,7 @@
-// Who is allowed always, and who is denied always.
+// The allow and deny lists.
 
 import { call } from '../api.js';
-import { all } from '../cell.js';
+import { all } from '../observable.js';
 import { badge, head, panel, troubles, viewerNotice, writeButton } from '../controls.js';
 import { writeDescriptor } from '../descriptor.js';
 import { openDialog } from '../dialog.js';
@@ -14,9 +14,9 @@ import { listDialog } from './list_dialog.js';
 
 export function lists() {
   const list = table({
-    caption: 'Entries of the allow and the deny list',
+    caption: 'Entries of the allow and deny lists',
     keyOf: (entry) => entry.id,
-    empty: 'Both lists are empty. What is added takes effect on every instance within 2 seconds.',
+    empty: 'Both lists are empty. Entries take effect on every instance within 2 seconds.',
     columns: [
       { id: 'list', label: 'List', kind: 'tight', sort: (entry) => entry.list,
         node: (get) => (get().list === 'deny' ? badge('deny', 'bad') : badge('allow', 'ok')) },
@@ -26,7 +26,7 @@ export function lists() {
       { id: 'why', label: 'Reason', text: (entry) => entry.reason || '–' },
       { id: 'who', label: 'Added', sort: (entry) => entry.created_at_ms,
         text: (entry) => `${entry.author}, ${date(entry.created_at_ms)}` },
-      { id: 'end', label: 'Ends', sort: (entry) => entry.expires_at_ms ?? Infinity,
+      { id: 'end', label: 'Expires', sort: (entry) => entry.expires_at_ms ?? Infinity,
         text: (entry) => (entry.expires_at_ms ? until(entry.expires_at_ms) : 'never') },
       { id: 'do', label: 'Actions', isBare: true, node: (get) => h('div', { class: 'tools' },
         writeButton('Remove…', () => remove(get()), 'small', writeDescriptor(get().descriptor))) },
@@ -38,7 +38,7 @@ export function lists() {
   const stop = all(viewer.stop, trouble.stop, watch('lists', 'rules'),
     data.lists.subscribe((answer) => answer && list.update(answer.entries)));
   const node = h('div', { class: 'view' },
-    head('Lists', 'What matches the deny list is over the limit, what matches the allow list passes. Allow wins.',
+    head('Lists', 'Requests on the deny list are over the limit; requests on the allow list pass. Allow takes precedence.',
       writeButton('Add to a list…', () => listDialog(), 'primary')),
     viewer.node, trouble.node, panel('Entries', '', list.node));
   return { title: 'Lists', node, stop };
@@ -48,12 +48,12 @@ function remove(entry) {
   openDialog({
     title: `Remove from the ${entry.list} list?`,
     content: [h('p', {}, h('code', {}, writeDescriptor(entry.descriptor)), ` in ${entry.domain === '*' ? 'every domain' : entry.domain}.`),
-      h('p', { class: 'muted' }, 'Its requests are limited by the rules again, on every instance within 2 seconds.')],
+      h('p', { class: 'muted' }, 'The rules apply to its requests again, on every instance within 2 seconds.')],
     label: 'Remove',
     danger: true,
     submit: async () => {
       await call('DELETE', `lists/${encodeURIComponent(entry.id)}`);
-      say('The entry is removed.');
+      say('Entry removed.');
       refresh('lists', 'audit');
       return true;
     },

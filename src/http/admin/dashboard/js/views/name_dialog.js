@@ -1,4 +1,4 @@
-// Asks in whose name changes are made, where no token tells.
+// Dialog for the author's name where no token is required.
 
 import { author } from '../author.js';
 import { field } from '../controls.js';
@@ -10,7 +10,7 @@ export function nameDialog() {
   const name = h('input', { type: 'text', maxlength: 60, autocomplete: 'username', value: author.get() });
   openDialog({
     title: 'Your name',
-    content: field('Name', name, 'It stands in the audit log beside what you change. Without a token nobody can check it.'),
+    content: field('Name', name, 'The audit log records it with your changes. Without a token it cannot be verified.'),
     label: 'Save',
     submit: async () => {
       author.set(name.value.trim());

@@ -1,15 +1,15 @@
-// What is going on, at a glance.
+// Overview of traffic, latency, rules, keys and instances.
 
-import { all } from '../cell.js';
+import { all } from '../observable.js';
 import { chart } from '../chart.js';
 import { head, notice, panel, troubles } from '../controls.js';
 import { h, redraw } from '../dom.js';
 import { micros, percent, rate } from '../format.js';
-import { figures } from '../figures.js';
+import { statistics } from '../statistics.js';
 import { data, watch } from '../poll.js';
 import { instances } from './instances.js';
-import { busiest } from './busiest.js';
-import { loudest } from './loudest.js';
+import { topRules } from './top_rules.js';
+import { topKeys } from './top_keys.js';
 
 const SPAN_MS = 15 * 60_000;
 
@@ -18,26 +18,26 @@ export function overview() {
   const warnings = h('div', { class: 'stack', role: 'status' });
   const decisions = decisionChart();
   const latency = latencyChart();
-  const rulesNow = busiest();
-  const keysNow = loudest();
+  const rulesNow = topRules();
+  const keysNow = topKeys();
   const fleet = instances();
   const trouble = troubles('history', 'status');
   const stop = all(trouble.stop, rulesNow.stop, keysNow.stop, fleet.stop, decisions.stop, latency.stop,
     watch('history'),
     data.status.subscribe((status) => warn(warnings, status)),
-    data.history.subscribe((history) => history && tell(history)));
+    data.history.subscribe((history) => history && show(history)));
 
-  function tell(history) {
-    const now = figures(history.samples.slice(-12), history.interval_s);
+  function show(history) {
+    const now = statistics(history.samples.slice(-12), history.interval_s);
     redraw(headlines, JSON.stringify(now), () => headline(now));
-    const whole = figures(history.samples, history.interval_s);
+    const whole = statistics(history.samples, history.interval_s);
     decisions.update(history.samples, `Within 15 minutes ${rate(whole.rate)} a second, ${percent(whole.denied)} of them
       denied; now ${rate(now.rate)} a second, ${percent(now.denied)} of them denied.`);
     latency.update(history.samples, `Now the 99th percentile of a gRPC call is ${micros(now.call_p99)}, that of the store
       ${micros(now.store_p99)}.`);
   }
 
-  const node = h('div', { class: 'view' }, head('Overview', 'What this instance decides: the numbers are of the last minute, the charts of the last 15.'), warnings, trouble.node, headlines,
+  const node = h('div', { class: 'view' }, head('Overview', 'Decisions of this instance: numbers of the last minute, charts of the last 15 minutes.'), warnings, trouble.node, headlines,
     h('div', { class: 'split' },
       panel('Decisions', 'requests per second', decisions.node),
       panel('Latency', 'of gRPC calls and of the store', latency.node)),
@@ -46,10 +46,10 @@ export function overview() {
 }
 
 function decisionChart() {
-  // Samples are of an interval, and are shown as a rate.
+  // Samples cover an interval and are shown as rates.
   const each = (value) => (sample) => value(sample) / (data.history.get().interval_s || 1);
   const denied = (sample) => sample.over_limit;
-  // Descriptors that the store did not decide, of which a request may have several: no more than there were requests.
+  // Counts degraded descriptors, of which a request may have several: capped at the number of requests.
   const unhealthy = (sample) => Math.min(sample.degraded + sample.errors, sample.decisions - denied(sample));
   return chart({
     name: 'Decisions per second',
@@ -66,7 +66,7 @@ function decisionChart() {
 }
 
 function latencyChart() {
-  // Where nothing was asked nothing took any time.
+  // Without requests there is no latency.
   const given = (name) => (sample) => sample[name] || null;
   return chart({
     name: 'Latency',
@@ -92,25 +92,25 @@ function headline(now) {
   return [
     one('Decisions', [rate(now.rate), '/s'], now.rate > 0 ? 'over the last minute' : 'none in the last minute'),
     one('Denied', parts(percent(now.denied)), `${rate(now.deniedRate)} a second${now.listRate > 0 ? `, ${rate(now.listRate)} by list` : ''}`, now.denied > 0.5 ? 'warn' : ''),
-    one('Degraded', [rate(now.degradedRate), '/s'], now.degradedRate > 0 ? 'decided without the store' : 'the store decides all',
+    one('Degraded', [rate(now.degradedRate), '/s'], now.degradedRate > 0 ? 'decided without the store' : 'all decided by the store',
       now.degradedRate > 0 ? 'bad' : ''),
-    one('Errors', parts(percent(now.errors)), now.errors > 0 ? 'calls that failed' : 'no call failed', now.errors > 0 ? 'bad' : ''),
+    one('Errors', parts(percent(now.errors)), now.errors > 0 ? 'failed calls' : 'no failed calls', now.errors > 0 ? 'bad' : ''),
     one('gRPC p99', micros(now.call_p99).split(' '), now.call_p50 === null ? 'no gRPC calls' : `p50 ${micros(now.call_p50)}`),
-    one('Store p99', micros(now.store_p99).split(' '), isEmbedded() ? 'embedded: no wait' : now.store_p50 === null ? 'not asked' : `p50 ${micros(now.store_p50)}`),
+    one('Store p99', micros(now.store_p99).split(' '), isEmbedded() ? 'embedded' : now.store_p50 === null ? 'no requests' : `p50 ${micros(now.store_p50)}`),
   ];
 }
 
 function warn(node, status) {
   if (!status) return;
   const { rules, phase, store } = status;
-  const said = [
-    rules.problem && ['bad', 'Newer rules are not in force', rules.problem],
-    phase === 'starting' && ['warn', 'Starting', 'This instance does not take calls yet.'],
-    phase === 'stopping' && ['warn', 'Stopping', 'This instance takes no new connections.'],
-    Number(store.breakers_open) > 0 && ['bad', 'The store does not answer',
-      'Requests are answered as on_store_error says, without counting, until it does.'],
+  const warnings = [
+    rules.problem && ['bad', 'Newer rules are not active', rules.problem],
+    phase === 'starting' && ['warn', 'Starting', 'This instance does not accept calls yet.'],
+    phase === 'stopping' && ['warn', 'Stopping', 'This instance accepts no new connections.'],
+    Number(store.breakers_open) > 0 && ['bad', 'The store is unavailable',
+      'Requests are decided by their on_store_error policies, without counting, until it recovers.'],
   ].filter(Boolean);
-  redraw(node, JSON.stringify(said), () => said.map(([kind, what, why]) =>
+  redraw(node, JSON.stringify(warnings), () => warnings.map(([kind, what, why]) =>
     notice(kind, h('p', {}, h('span', { class: 'strong' }, `${what}. `), why))));
-  node.hidden = said.length === 0;
+  node.hidden = warnings.length === 0;
 }

@@ -1,13 +1,13 @@
-// What is wrong with the files of a draft.
+// Problems of a draft's files.
 
 import { badge } from '../controls.js';
 import { h, redraw } from '../dom.js';
 import { plural } from '../format.js';
 
-/** One line that says whether the files are valid. */
+/** One line with the validation state. */
 export function checkedLine() {
   const node = h('div', { role: 'status', 'aria-live': 'polite', class: 'row' });
-  return { node, update: (result) => redraw(node, JSON.stringify([result.state, result.message, sum(result.answer)]), () => say(result)) };
+  return { node, update: (result) => redraw(node, JSON.stringify([result.state, result.message, sum(result.answer)]), () => status(result)) };
 }
 
 const count = (problems, severity) => problems.filter((problem) => problem.severity === severity).length;
@@ -18,11 +18,11 @@ function sum(answer) {
   return { is_valid, errors: count(problems, 'error'), warnings: count(problems, 'warning'), domains, rules, reasons };
 }
 
-function say({ state, answer, message }) {
+function status({ state, answer, message }) {
   if (state === 'failed') return [badge('not checked', 'warn'), h('span', {}, message)];
   if (state === 'checking' || !answer) return [badge('checking'), h('span', { class: 'muted' }, 'Checking…')];
   const { is_valid, errors, warnings, domains, rules, reasons } = sum(answer);
-  if (!is_valid) return [badge(plural(errors, 'problem', 'problems'), 'bad'), h('span', {}, 'It can be applied when these are solved.')];
+  if (!is_valid) return [badge(plural(errors, 'problem', 'problems'), 'bad'), h('span', {}, 'Solve them to apply the files.')];
   const amount = `${plural(domains, 'domain', 'domains')}, ${plural(rules, 'rule', 'rules')}`;
   return [
     badge('valid', 'ok'), h('span', { class: 'muted number' }, amount),
@@ -31,7 +31,7 @@ function say({ state, answer, message }) {
   ];
 }
 
-/** The problems, each with the way to its line. */
+/** The problems, with links to their lines. */
 export function problemList(open) {
   const node = h('ul', { class: 'problems', 'aria-label': 'Problems' });
   const update = (problems) => redraw(node, JSON.stringify(problems), () => problems.map((problem) => h('li', {},

@@ -1,10 +1,10 @@
-// Moves an edit to the version that is current by now.
+// Rebases an edit on the current version.
 
 import { call } from '../api.js';
 import { draft } from '../draft.js';
 import { mergeFiles } from '../merge.js';
 
-/** Gives the version that it is based on now, and the files where both changed the same lines. */
+/** Returns the new base version and the files with conflicts. */
 export async function rebase() {
   const { version, files } = await call('GET', 'versions/current');
   const name = `version ${version.number} by ${version.author}`;

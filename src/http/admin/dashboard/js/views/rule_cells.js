@@ -4,7 +4,7 @@ import { badge } from '../controls.js';
 import { h } from '../dom.js';
 import { count, percent, rate } from '../format.js';
 
-/** A rule's name and where it stands. */
+/** The name and location of a rule. */
 export function ruleName(get) {
   const rule = get();
   const below = [rule.domain, rule.name, rule.line ? `${rule.file}:${rule.line}` : rule.file].filter(Boolean).join(' · ');
@@ -13,7 +13,7 @@ export function ruleName(get) {
 
 const STATES = { off: ['off', 'bad'], shadow: ['shadow', 'warn'] };
 
-/** A limit in two lines: how much, and how it is counted. */
+/** A limit in two lines: its amount and its options. */
 export function limitCell(get) {
   const [amount, ...rest] = get().limit.split(', ');
   const grouped = amount.replace(/^\d+/, (digits) => BigInt(digits).toLocaleString('en'));
@@ -22,7 +22,7 @@ export function limitCell(get) {
 
 export const limitMark = (rule) => rule.limit;
 
-/** What becomes of requests that are over the limit. */
+/** The enforcement state of a rule. */
 export function ruleState(rule) {
   if (rule.switch) return badge(`switched ${STATES[rule.switch][0]}`, STATES[rule.switch][1]);
   if (rule.shadow_mode) return badge('shadow mode', 'warn');

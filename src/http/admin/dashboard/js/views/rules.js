@@ -1,10 +1,10 @@
-// Every rule: what it limits, what it does now, and what can be done about it.
+// The active rules, their counts, and actions on them.
 
-import { all } from '../cell.js';
+import { all } from '../observable.js';
 import { button, field, head, notice, panel, select, troubles, viewerNotice, writeButton } from '../controls.js';
 import { h, redraw } from '../dom.js';
 import { data, watch } from '../poll.js';
-import { go } from '../places.js';
+import { go } from '../links.js';
 import { keyOf, ratedRules } from '../rule_rates.js';
 import { table } from '../table.js';
 import { limitCell, limitMark, numbers, ruleName, ruleState, stateMark } from './rule_cells.js';
@@ -18,7 +18,7 @@ export function rules(parameters) {
     { on: { change: draw } });
   const cut = h('div');
   const list = table({
-    caption: 'Rules in force, with what they counted since this instance started',
+    caption: 'Active rules and their counts since this instance started',
     keyOf,
     empty: 'No rule matches this filter.',
     columns: [
@@ -33,22 +33,22 @@ export function rules(parameters) {
   });
   const viewer = viewerNotice();
   const trouble = troubles('rules');
-  const stop = all(viewer.stop, trouble.stop, watch('rules'), ratedRules.subscribe((all) => all && tell(all)));
+  const stop = all(viewer.stop, trouble.stop, watch('rules'), ratedRules.subscribe((all) => all && update(all)));
 
-  function tell(all) {
+  function update(all) {
     const domains = [...new Set(all.map((rule) => rule.domain))].sort();
     redraw(domain, domains.join('\n'), () => [h('option', { value: '' }, 'All domains'),
       ...domains.map((name) => h('option', { value: name }, name))]);
     redraw(cut, String(data.rules.get().is_truncated), () => data.rules.get().is_truncated
-      && notice('warn', h('p', {}, `Only the first ${all.length} rules are shown: there are more than that.`)));
+      && notice('warn', h('p', {}, `Only the first ${all.length} rules are shown.`)));
     draw();
   }
 
   function draw() {
     const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = (rule) => {
-      const said = `${rule.domain} ${rule.rule} ${rule.name ?? ''} ${rule.limit} ${rule.file}`.toLowerCase();
-      return wanted.every((word) => said.includes(word));
+      const text = `${rule.domain} ${rule.rule} ${rule.name ?? ''} ${rule.limit} ${rule.file}`.toLowerCase();
+      return wanted.every((word) => text.includes(word));
     };
     const kinds = { hit: (rule) => rule.hits > 0, over: (rule) => rule.over > 0, switched: (rule) => rule.switch !== null };
     const is = kinds[only.value] ?? (() => true);
@@ -58,8 +58,8 @@ export function rules(parameters) {
 
   const filters = h('div', { class: 'row end' },
     h('div', { class: 'grow' }, field('Find a rule', words)), field('Domain', domain), field('Show', only));
-  const node = h('div', { class: 'view' }, head('Rules', 'What is limited, and what each rule has counted since this instance started.'),
-    viewer.node, trouble.node, filters, cut, panel('Rules in force', '', list.node));
+  const node = h('div', { class: 'view' }, head('Rules', 'The active rules and their counts since this instance started.'),
+    viewer.node, trouble.node, filters, cut, panel('Active rules', '', list.node));
   return { title: 'Rules', node, stop };
 }
 

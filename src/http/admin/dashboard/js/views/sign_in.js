@@ -1,4 +1,4 @@
-// What is shown to those who have shown no token.
+// Sign-in form.
 
 import { field, notice } from '../controls.js';
 import { busy } from '../dialog.js';
@@ -11,8 +11,8 @@ export function signInForm() {
   const send = h('button', { type: 'submit', class: 'primary' }, 'Sign in');
   const form = h('form', { class: 'panel sign-in', on: { submit: sent } },
     h('h1', { tabindex: '-1' }, 'Sign in'),
-    notice('', h('p', {}, 'This instance wants a token.')),
-    field('Token', input, 'It stays in this tab, and is gone when the tab is closed.'), wrong, send);
+    notice('', h('p', {}, 'This instance requires a token.')),
+    field('Token', input, 'Kept in this tab until it is closed.'), wrong, send);
 
   async function sent(event) {
     event.preventDefault();

@@ -1,4 +1,4 @@
-// A table of keys that ask much, or are denied much, each with the way to ban it.
+// A table of top talkers, with a button to ban each.
 
 import { writeButton } from '../controls.js';
 import { readDescriptor } from '../descriptor.js';
@@ -7,12 +7,12 @@ import { count } from '../format.js';
 import { table } from '../table.js';
 import { listDialog } from './list_dialog.js';
 
-/** `unit` is what is counted: `hits` or `denied`. Talkers have a `domain`, which is shown where `isMixed`. */
+/** `unit` is `hits` or `denied`. `isMixed` shows the domain of each talker. */
 export function talkerTable(caption, unit, isMixed = false) {
   const list = table({
     caption,
     keyOf: (talker) => `${talker.domain}\n${talker.key}`,
-    empty: 'None within the last minute.',
+    empty: 'No keys within the last minute.',
     holds: true,
     columns: [
       { id: 'key', label: 'Key', isHead: true, kind: 'most', mark: (talker) => Math.round(talker.part * 100),
@@ -27,7 +27,7 @@ export function talkerTable(caption, unit, isMixed = false) {
   return { node: list.node, update };
 }
 
-/** The key before a bar that is as long as its part of the first one. */
+/** The key in front of a bar, whose length is relative to the first one. */
 const share = (talker, unit, isMixed) => h('div', {},
   h('span', { class: `share ${unit === 'hits' ? '' : 'bad-share'}` },
     svg('svg', { 'aria-hidden': 'true', preserveAspectRatio: 'none', viewBox: '0 0 100 1' },

@@ -1,6 +1,6 @@
-// Which keys ask the most, and which are denied the most.
+// Top talkers by domain.
 
-import { all } from '../cell.js';
+import { all } from '../observable.js';
 import { field, head, panel, select, troubles, viewerNotice } from '../controls.js';
 import { h, redraw } from '../dom.js';
 import { data, watch } from '../poll.js';
@@ -10,7 +10,7 @@ export function talkers() {
   const wanted = select([['', 'All domains']], '', { on: { change: draw } });
   const places = h('div', { class: 'stack' });
   const held = new Map();
-  const nothing = h('p', { class: 'panel empty' }, 'Nobody has asked within the last minute.');
+  const nothing = h('p', { class: 'panel empty' }, 'No requests within the last minute.');
   const viewer = viewerNotice();
   const trouble = troubles('top');
   const stop = all(viewer.stop, trouble.stop, watch('top'), data.top.subscribe((top) => top && draw()));
@@ -30,7 +30,7 @@ export function talkers() {
   }
 
   const node = h('div', { class: 'view' },
-    head('Top talkers', 'The keys that asked for the most, and those that were denied the most, within the last minute.',
+    head('Top talkers', 'The keys with the most hits and the most denied hits within the last minute.',
       field('Domain', wanted)), viewer.node, trouble.node, places);
   return { title: 'Top talkers', node, stop };
 }

@@ -1,4 +1,4 @@
-// What is looked at, and confirmed, of one version.
+// Dialogs that compare a version and roll back to it.
 
 import { Refused, call, query } from '../api.js';
 import { field, select } from '../controls.js';
@@ -9,7 +9,7 @@ import { say } from '../messages.js';
 import { data, refresh } from '../poll.js';
 import { forceGate } from './force.js';
 
-/** Shows what a version changed, against the one that it is based on or another one. */
+/** Compares a version with another one, by default the one that it is based on. */
 export async function versionDiff(number, against) {
   const others = (data.versions.get()?.versions ?? []).map((one) => one.number).filter((other) => other !== number);
   const known = against === undefined || others.includes(against) ? others : [against, ...others];
@@ -17,7 +17,7 @@ export async function versionDiff(number, against) {
   const options = [['', 'nothing'], ...known.map((other) => [String(other), `version ${other}`])];
   const choice = select(base === '' ? options : options.slice(1), String(base), { on: { change: draw } });
   const changes = h('div', { 'aria-live': 'polite' }, 'Comparing…');
-  openDialog({ title: `What version ${number} changes`, wide: true,
+  openDialog({ title: `Changes of version ${number}`, wide: true,
     content: [h('div', { class: 'two' }, field('Against', choice)), changes] });
   await draw();
 
@@ -31,10 +31,10 @@ export async function versionDiff(number, against) {
   }
 }
 
-/** Asks whether to roll back to a version, shows what that changes, and does it. */
+/** Shows the changes of a rollback, and performs it when confirmed. */
 export async function rollbackDialog(version, current) {
   const changes = h('div', {}, h('p', { class: 'muted' }, 'Comparing…'));
-  const comment = h('input', { type: 'text', maxlength: 500, placeholder: 'Why, for those who come after' });
+  const comment = h('input', { type: 'text', maxlength: 500, placeholder: 'Reason of the change' });
   const gate = forceGate();
   const dialog = openDialog({
     title: `Roll back to version ${version.number}?`,

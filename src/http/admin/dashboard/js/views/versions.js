@@ -1,14 +1,14 @@
-// Every version of the rules: who made it, why, who enforces it, and the way back to it.
+// The versions of the rules: author, reason, instances, and rollback.
 
 import { call, query } from '../api.js';
-import { all } from '../cell.js';
+import { all } from '../observable.js';
 import { badge, button, head, panel, troubles, viewerNotice, writeButton } from '../controls.js';
 import { busy } from '../dialog.js';
 import { h } from '../dom.js';
 import { ago, date } from '../format.js';
 import { say } from '../messages.js';
 import { data, watch } from '../poll.js';
-import { go } from '../places.js';
+import { go } from '../links.js';
 import { table } from '../table.js';
 import { sourceNotice } from './source_notice.js';
 import { rollbackDialog, versionDiff } from './version_dialogs.js';
@@ -20,17 +20,17 @@ export function versions() {
     caption: 'Versions of the rules, newest first',
     keyOf: (version) => version.number,
     most: 2000,
-    empty: 'There is no version yet. The first one is made when rules are applied.',
+    empty: 'No versions yet. Applying rules makes the first one.',
     columns: [
       { id: 'number', label: 'Version', isHead: true, mark: (version) => version.number === current(),
         node: (get) => h('div', { class: 'row' }, h('span', { class: 'strong number' }, `Version ${get().number}`),
           get().number === current() && badge('current', 'accent')) },
-      { id: 'who', label: 'Made by', text: (version) => version.author },
+      { id: 'who', label: 'Author', text: (version) => version.author },
       { id: 'when', label: 'When', mark: (version) => ago(version.created_at_ms),
         node: (get) => h('time', { datetime: new Date(get().created_at_ms).toISOString(), title: date(get().created_at_ms) },
           ago(get().created_at_ms)) },
-      { id: 'why', label: 'Why', text: why },
-      { id: 'by', label: 'Enforced by', mark: (version) => enforcing(version).join(), node: (get) => enforcers(get()) },
+      { id: 'why', label: 'Reason', text: why },
+      { id: 'by', label: 'Active on', mark: (version) => enforcing(version).join(), node: (get) => enforcers(get()) },
       { id: 'do', label: 'Actions', isBare: true, isWhole: true, mark: (version) => version.number === current(), node: tools },
     ],
   });
@@ -41,7 +41,7 @@ export function versions() {
       button(['Diff', h('span', { class: 'unseen' }, ` ${about}`)], () => versionDiff(get().number), 'small'));
   }
 
-  const more = button('Show older ones', load);
+  const more = button('Show older versions', load);
   const viewer = viewerNotice();
   const trouble = troubles('versions');
   const shown = () => {
@@ -71,15 +71,15 @@ export function versions() {
   }
 
   const node = h('div', { class: 'view' },
-    head('Versions', 'Every change of the rules is a version, which never changes. Rolling back makes a new one.',
+    head('Versions', 'Every change of the rules makes an immutable version. Rolling back makes a new one.',
       button('Edit rules', () => go('editor'), 'primary')),
     source.node, viewer.node, trouble.node, panel('History', '', list.node), h('div', { class: 'row' }, more));
   return { title: 'Versions', node, stop };
 }
 
 function why({ comment, rollback_to: to }) {
-  const said = comment || '–';
-  return to === null || to === undefined ? said : `Back to version ${to}${comment ? `: ${comment}` : ''}`;
+  const text = comment || '–';
+  return to === null || to === undefined ? text : `Back to version ${to}${comment ? `: ${comment}` : ''}`;
 }
 
 const enforcing = (version) =>

@@ -1,9 +1,9 @@
-// The instance's clock, as far as its answers tell it: what it says to have been long ago was long ago by it.
+// The instance's clock, estimated from the dates of its responses: times of the API are relative to it.
 
 let ahead = 0;
 
-/** Learns from an answer's date, whose seconds are whole. */
-export function learn(date) {
+/** Adjusts the estimate to the date of a response, which has a resolution of a second. */
+export function adjustClock(date) {
   const theirs = Date.parse(date ?? '');
   const difference = theirs + 500 - Date.now();
   if (Number.isFinite(difference)) ahead = Math.abs(difference) < 2000 ? 0 : difference;

@@ -1,13 +1,13 @@
-// The field that files are edited in: a textarea, with numbers and marks beside it and colours behind it.
+// Text field for files: a textarea with line numbers and marks beside it and highlighting behind it.
 
 import { h, text as put } from './dom.js';
-import { inked } from './ink.js';
+import { highlightLine } from './highlight.js';
 
-const MOST_INKED = 3000;
+const MAX_HIGHLIGHTED_LINES = 3000;
 const LINE_REM = 1.25;
 const HEAD_REM = 0.5;
 
-/** `changed(text)` is called for every change that is typed. */
+/** `changed(text)` is called on every edit. */
 export function codeField({ label, changed }) {
   const area = h('textarea', { 'aria-label': label, spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off',
     wrap: 'off', on: { input: typed, scroll: follow, keydown: indent } });
@@ -25,8 +25,8 @@ export function codeField({ label, changed }) {
   function draw() {
     const lines = area.value.split('\n');
     put(numbers, lines.map((_, at) => at + 1).join('\n'));
-    area.classList.toggle('plain', lines.length > MOST_INKED);
-    drawn = repaint(ink, drawn, lines.length > MOST_INKED ? [] : lines);
+    area.classList.toggle('plain', lines.length > MAX_HIGHLIGHTED_LINES);
+    drawn = repaint(ink, drawn, lines.length > MAX_HIGHLIGHTED_LINES ? [] : lines);
     follow();
   }
 
@@ -43,7 +43,7 @@ export function codeField({ label, changed }) {
     draw();
   }
 
-  /** Selects a part of a line (from 1), and brings it to where it is seen. */
+  /** Selects a part of a line (from 1), and scrolls to it. */
   function choose(line, from = 0, to = from) {
     const lines = area.value.split('\n');
     const start = lines.slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0);
@@ -70,7 +70,7 @@ function markNode({ line, kind }) {
   return node;
 }
 
-/** Colours the lines that differ from what was coloured before. */
+/** Highlights the lines that have changed. */
 function repaint(ink, before, lines) {
   let start = 0;
   while (start < before.length && start < lines.length && before[start] === lines[start]) start += 1;
@@ -79,17 +79,17 @@ function repaint(ink, before, lines) {
   for (let at = end; at > start; at -= 1) ink.children[at - 1].remove();
   const rest = ink.children[start] ?? null;
   const added = document.createDocumentFragment();
-  added.append(...lines.slice(start, to).map(inked));
+  added.append(...lines.slice(start, to).map(highlightLine));
   ink.insertBefore(added, rest);
   return lines;
 }
 
-/** A new line begins where the one before it does. */
+/** Indents a new line like the previous one. */
 function indent(event) {
   const area = event.currentTarget;
   if (event.key !== 'Enter' || event.shiftKey || event.ctrlKey || event.metaKey || event.isComposing || area.readOnly) return;
   event.preventDefault();
   const line = area.value.slice(0, area.selectionStart).split('\n').at(-1);
-  // The old way in, but the only one that can be undone.
+  // Deprecated, but the only way to insert text that keeps undo.
   document.execCommand('insertText', false, `\n${/^ */.exec(line)[0]}`);
 }

@@ -1,4 +1,4 @@
-// The numbers beside the names of views.
+// The counts in the navigation.
 
 import { text } from './dom.js';
 import { draft } from './draft.js';
@@ -7,7 +7,7 @@ import { data } from './poll.js';
 
 const put = (name, value) => text(document.querySelector(`[data-count="${name}"]`), value);
 
-export function startCounts() {
+export function startNavCounts() {
   data.status.subscribe((status) => put('rules', status ? count(status.rule_count) : ''));
   data.lists.subscribe((answer) => put('lists', answer?.entries.length ? count(answer.entries.length) : ''));
   draft.changed.subscribe(() => put('draft', draft.isChanged() ? 'draft' : ''));

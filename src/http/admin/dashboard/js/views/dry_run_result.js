@@ -1,4 +1,4 @@
-// The outcome of a try: the walk through the rules, and the counter at its end.
+// Result of a dry run: the path through the rules, and the counter.
 
 import { call } from '../api.js';
 import { badge, field, notice, writeButton } from '../controls.js';
@@ -7,12 +7,12 @@ import { openDialog } from '../dialog.js';
 import { h, svg } from '../dom.js';
 import { count, span } from '../format.js';
 import { say } from '../messages.js';
-import { place } from '../places.js';
+import { link } from '../links.js';
 import { refresh } from '../poll.js';
 
-export function tried(answer, asked) {
+export function dryRunResult(answer, asked) {
   const { is_over_limit: isOver, descriptors } = answer;
-  const verdict = isOver === null || isOver === undefined ? badge('not known', 'warn')
+  const verdict = isOver === null || isOver === undefined ? badge('unknown', 'warn')
     : isOver ? badge('over limit: denied', 'bad') : badge('within limits: passes', 'ok');
   return h('div', { class: 'stack' }, h('p', { class: 'row' }, 'The request would be', verdict),
     answer.problem && notice('warn', h('p', {}, answer.problem)),
@@ -25,7 +25,7 @@ function descriptor(one, asked) {
     h('h3', {}, h('code', {}, writeDescriptor(one.descriptor))),
     one.listed && listed(one.listed),
     h('ol', { class: 'walk' }, one.steps.map(step)),
-    one.rule ? rule(one.rule, asked) : h('p', {}, badge('no limit'), ' No rule limits this.'),
+    one.rule ? rule(one.rule, asked) : h('p', {}, badge('no limit'), ' No rule matches.'),
     one.counter && counter(one, asked));
 }
 
@@ -43,7 +43,7 @@ function step({ key, value, taken, passed_over: others, note }) {
 
 function rule({ rule, name, file, line, limit, switch: mode, replaced_by: other }, { domain, isDraft }) {
   const at = isDraft ? h('span', {}, `${file}:${line}`)
-    : h('a', { href: place('editor', { file, line, domain, rule }) }, `${file}:${line}`);
+    : h('a', { href: link('editor', { file, line, domain, rule }) }, `${file}:${line}`);
   return h('p', { class: 'row' }, h('code', { class: 'strong' }, rule), name && h('span', { class: 'muted' }, name),
     h('span', {}, limit), mode && badge(`switched ${mode}`, 'warn'),
     other && h('span', { class: 'muted' }, `replaced by ${other}`), at);
@@ -51,7 +51,7 @@ function rule({ rule, name, file, line, limit, switch: mode, replaced_by: other 
 
 function counter(one, asked) {
   const { used, remaining, would_pass: passes, reset_after_ms: reset, cell, slot } = one.counter;
-  if (used === null) return h('p', {}, badge('not known', 'warn'), ' The store does not tell what is used.');
+  if (used === null) return h('p', {}, badge('unknown', 'warn'), ' The store does not respond.');
   const total = used + remaining;
   const part = total === 0 ? 1 : used / total;
   return h('div', { class: 'stack' },
@@ -64,9 +64,9 @@ function counter(one, asked) {
     !asked.isDraft && h('div', { class: 'row' }, writeButton('Reset counter…', () => resetDialog(one, asked), 'small')));
 }
 
-/** Where a minimum interval is kept, only asking tells. */
+/** The outcome is unknown with a minimum interval, as a dry run does not charge. */
 function outcome(passes) {
-  if (passes === null) return badge('not known', 'warn');
+  if (passes === null) return badge('unknown', 'warn');
   return passes ? badge('passes', 'ok') : badge('over limit', 'bad');
 }
 
@@ -74,12 +74,12 @@ function resetDialog(one, { domain, again }) {
   const reason = h('input', { type: 'text', maxlength: 500 });
   openDialog({
     title: 'Reset this counter?',
-    content: [h('p', {}, h('code', {}, writeDescriptor(one.descriptor)), ' starts from nothing again.'), field('Reason', reason)],
+    content: [h('p', {}, h('code', {}, writeDescriptor(one.descriptor)), ' is reset to unused.'), field('Reason', reason)],
     label: 'Reset',
     danger: true,
     submit: async () => {
       await call('POST', 'counters/reset', { domain, descriptor: one.descriptor, reason: reason.value.trim() || undefined });
-      say('The counter is reset.');
+      say('Counter reset.');
       refresh('audit');
       again();
       return true;

@@ -1,8 +1,8 @@
-// Sums over samples: what a second and what a part of all it was.
+// Aggregates of samples: rates and fractions.
 
 const sum = (samples, name) => samples.reduce((total, sample) => total + (sample[name] ?? 0), 0);
 
-/** The worst interval tells a high percentile, the middle one a median. */
+/** The worst interval represents a high percentile, the middle one a median. */
 function worst(samples, name) {
   const values = samples.map((sample) => sample[name]).filter((value) => value > 0);
   return values.length === 0 ? null : Math.max(...values);
@@ -13,8 +13,8 @@ function middle(samples, name) {
   return values.length === 0 ? null : values[Math.floor(values.length / 2)];
 }
 
-/** What these samples come to. Parts are of one, times are microseconds. */
-export function figures(samples, interval) {
+/** Aggregates samples. Fractions are from 0 to 1, times are in microseconds. */
+export function statistics(samples, interval) {
   const seconds = Math.max(1, samples.length * interval);
   const decisions = sum(samples, 'decisions');
   const denied = sum(samples, 'over_limit');
@@ -24,7 +24,7 @@ export function figures(samples, interval) {
     denied: part(denied),
     deniedRate: denied / seconds,
     listRate: sum(samples, 'list_denied') / seconds,
-    // Descriptors, of which a request may have several.
+    // Counts descriptors; a request may have several.
     degradedRate: sum(samples, 'degraded') / seconds,
     errors: part(sum(samples, 'errors')),
     call_p50: middle(samples, 'call_p50_us'),

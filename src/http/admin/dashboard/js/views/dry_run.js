@@ -1,30 +1,30 @@
-// What a request would meet, without charging it.
+// Dry run of a request.
 
 import { call } from '../api.js';
-import { all } from '../cell.js';
+import { all } from '../observable.js';
 import { field, head, panel, select } from '../controls.js';
 import { readDescriptor } from '../descriptor.js';
 import { busy } from '../dialog.js';
 import { h, redraw, text, unique } from '../dom.js';
 import { draft } from '../draft.js';
 import { data, watch } from '../poll.js';
-import { tried } from './tried.js';
+import { dryRunResult } from './dry_run_result.js';
 
-/** What was asked last, for those who come back to it. */
+/** The last input, restored when the view is opened again. */
 const last = { domain: '', lines: '' };
 
-export function tryBox(parameters) {
+export function dryRun(parameters) {
   const options = h('datalist', { id: unique('domains') });
   const domain = h('input', { type: 'text', required: true, list: options.id, autocomplete: 'off',
     value: parameters.get('domain') ?? last.domain });
   const lines = h('textarea', { rows: 4, required: true, spellcheck: 'false', class: 'mono',
     placeholder: 'api_key=abc\nremote_address=10.1.2.3', value: parameters.get('descriptors') ?? last.lines });
-  const which = select([['', 'The rules in force'], ['draft', 'The draft in the editor']], '');
+  const which = select([['', 'The active rules'], ['draft', 'The draft in the editor']], '');
   const whichField = field('Against', which);
   const wrong = h('p', { class: 'bad', role: 'alert' });
   const send = h('button', { type: 'submit', class: 'primary' }, 'Try');
   const outcome = h('div', { 'aria-live': 'polite' }, h('p', { class: 'empty' },
-    'Tells which rule each descriptor meets, why, and what its counter is at. Nothing is charged.'));
+    'Shows the rule and the counter of each descriptor. Nothing is charged.'));
 
   async function ask(event) {
     event?.preventDefault();
@@ -36,7 +36,7 @@ export function tryBox(parameters) {
       const given = lines.value.split('\n').map((line) => line.trim()).filter(Boolean).map(readDescriptor);
       const isDraft = which.value === 'draft';
       const answer = await call('POST', 'try', { domain: last.domain, descriptors: given, files: isDraft ? draft.files : undefined });
-      outcome.replaceChildren(tried(answer, { domain: last.domain, isDraft, again: ask }));
+      outcome.replaceChildren(dryRunResult(answer, { domain: last.domain, isDraft, again: ask }));
     } catch (error) {
       text(wrong, error.message);
     }
@@ -54,10 +54,10 @@ export function tryBox(parameters) {
 
   const form = h('form', { class: 'stack', on: { submit: ask } },
     h('div', { class: 'two' }, field('Domain', domain), whichField), options,
-    field('Descriptors', lines, 'One on each line: key=value,key=value. The request is over the limit when one of them is.'),
+    field('Descriptors', lines, 'One per line: key=value,key=value. The request is over the limit if one of them is.'),
     wrong, h('div', { class: 'row' }, send));
   const node = h('div', { class: 'view' },
-    head('Try', 'Ask as Envoy would ask, without charging anything.'),
+    head('Try', 'Evaluate a request as from Envoy, without charging it.'),
     h('div', { class: 'split' }, panel('Request', '', h('div', { class: 'inside' }, form)),
       panel('Outcome', '', h('div', { class: 'inside' }, outcome))));
   return { title: 'Try', node, stop };

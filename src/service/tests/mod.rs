@@ -1,0 +1,302 @@
+//! Responses to whole requests, compatible with envoyproxy/ratelimit.
+
+mod examples;
+mod leases;
+mod overrides;
+
+use std::{fs, sync::Arc};
+
+use super::*;
+use crate::{
+    clock::{Clock, Timestamp},
+    config,
+    limiter::{ActiveRules, Modes},
+    proto::envoy::{
+        extensions::common::ratelimit::v3::{
+            RateLimitDescriptor,
+            rate_limit_descriptor::{Entry, RateLimitOverride},
+        },
+        service::ratelimit::v3::rate_limit_response::{Code::*, rate_limit::Unit},
+    },
+    store::{MemoryStore, Store},
+    tracing::Span,
+};
+
+const RULES: &str = "
+domain: d
+descriptors:
+- {key: two, rate_limit: {unit: hour, requests_per_unit: 2, name: two}}
+- {key: day, rate_limit: {unit: day, requests_per_unit: 1, name: day}}
+- {key: none, rate_limit: {unit: hour, requests_per_unit: 0}}
+- {key: bucket, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 6}}
+- {key: banned, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 0}}
+- {key: free, rate_limit: {unlimited: true}}
+- {key: shadow, shadow_mode: true, metadata: {from: shadow, n: {a: 1}}, rate_limit: {unit: hour, requests_per_unit: 1}}
+- {key: quota, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+- {key: other_quota, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+- {key: better, metadata: {from: better, n: {a: 2, b: 3}}, rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{name: two}]}}
+- {key: generous, rate_limit: {unlimited: true, replaces: [{name: day}]}}
+- {key: multiple, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 3}}
+- {key: shared, value: 'f*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+- {key: stated, value: b, rate_limit: {unit: hour, requests_per_unit: 2}}
+- {key: shared, value: 'g*', rate_limit: {unit: hour, requests_per_unit: 2}}
+";
+
+/// 28 minutes and 20.5 seconds past an hour.
+const NOW: Timestamp = Timestamp::from_micros(1_700_000_900_500_000);
+
+struct TestService {
+    inner: Service,
+    clock: Clock,
+    rules: Arc<ActiveRules>,
+}
+
+impl TestService {
+    fn with(modes: Modes, options: ResponseOptions) -> Self {
+        Self::with_rules(RULES, modes, options)
+    }
+
+    fn with_rules(rules: &str, modes: Modes, options: ResponseOptions) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::write(directory.path().join("rules.yaml"), rules).expect("written");
+        let load_options = config::Options { merge_domains: false, strict: true };
+        let loaded = config::load(directory.path(), &load_options).expect("valid rules");
+        let rules = Arc::new(ActiveRules::default());
+        rules.replace(Arc::new(loaded.rules));
+        let clock = Clock::manual(NOW);
+        let store = Store::Memory(MemoryStore::new(1_000, clock.clone()));
+        let limiter = Limiter::new(Arc::clone(&rules), store, modes).with_clock(clock.clone());
+        Self { inner: Service::new(limiter, options, RequestBounds::default()), clock, rules }
+    }
+
+    fn plain() -> Self {
+        Self::with(Modes::default(), options(HeaderStyle::Triple(HeaderNames::ratelimit())))
+    }
+
+    async fn call(&self, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
+        let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
+        let response =
+            self.inner.respond(&request, Patience::UNKNOWN, &mut Span::off()).await.expect("a response");
+        response.permits.inspect(Places::handed_over);
+        response.message
+    }
+
+    /// Calls `times` times with one hit on each key, and returns the last response.
+    async fn call_times(&self, times: usize, keys: &[&str]) -> RateLimitResponse {
+        let mut response = self.call(keys.iter().map(|key| descriptor(key, "x")).collect()).await;
+        for _ in 1..times {
+            response = self.call(keys.iter().map(|key| descriptor(key, "x")).collect()).await;
+        }
+        response
+    }
+}
+
+const fn options(headers: HeaderStyle) -> ResponseOptions {
+    ResponseOptions { headers, problem_body: false, degraded_header: true, dynamic_metadata: true }
+}
+
+fn descriptor(key: &str, value: &str) -> RateLimitDescriptor {
+    let entry = Entry { key: key.into(), value: value.into() };
+    RateLimitDescriptor { entries: vec![entry], ..Default::default() }
+}
+
+fn codes(response: &RateLimitResponse) -> (wire::Code, Vec<wire::Code>) {
+    (response.overall_code(), response.statuses.iter().map(wire::DescriptorStatus::code).collect())
+}
+
+fn header<'a>(response: &'a RateLimitResponse, name: &str) -> Option<&'a str> {
+    let mut headers = response.response_headers_to_add.iter();
+    headers.find(|header| header.key == name).map(|header| &*header.value)
+}
+
+#[tokio::test]
+async fn a_status_has_limit_remaining_and_reset() {
+    let response = TestService::plain().call_times(1, &["two"]).await;
+    let status = &response.statuses[0];
+    let limit = status.current_limit.as_ref().expect("a limit");
+    assert_eq!((limit.requests_per_unit, limit.unit(), &*limit.name), (2, Unit::Hour, "two"));
+    assert_eq!((limit.unit_multiplier, status.limit_remaining), (None, 1));
+    // The hour ends in 1,899.5 s; whole seconds are rounded up.
+    assert_eq!(status.duration_until_reset.expect("a reset").seconds, 1_900);
+}
+
+#[tokio::test]
+async fn a_window_of_several_units_has_a_multiplier() {
+    let response = TestService::plain().call_times(1, &["multiple"]).await;
+    let limit = response.statuses[0].current_limit.as_ref().expect("a limit");
+    assert_eq!((limit.unit(), limit.unit_multiplier), (Unit::Minute, Some(5)));
+}
+
+#[tokio::test]
+async fn one_descriptor_over_its_limit_denies_the_request_and_all_are_charged() {
+    let service = TestService::plain();
+    assert_eq!(codes(&service.call_times(2, &["two", "day"]).await), (OverLimit, vec![Ok, OverLimit]));
+    assert_eq!(codes(&service.call_times(1, &["two"]).await), (OverLimit, vec![OverLimit]));
+}
+
+#[tokio::test]
+async fn unlimited_descriptors_pass_with_a_bare_status() {
+    let service = TestService::plain();
+    let response = service.call_times(1, &["unknown", "free", "none"]).await;
+    assert_eq!(codes(&response), (OverLimit, vec![Ok, Ok, OverLimit]));
+    assert_eq!(response.statuses[0].limit_remaining, 0);
+    assert_eq!(response.statuses[1].limit_remaining, u32::MAX);
+    assert!(response.statuses[..2].iter().all(|status| status.current_limit.is_none()));
+    let request =
+        RateLimitRequest { domain: "e".into(), descriptors: vec![descriptor("none", "x")], hits_addend: 0 };
+    let other_domain = service
+        .inner
+        .respond(&request, Patience::UNKNOWN, &mut Span::off())
+        .await
+        .expect("a response")
+        .message;
+    assert_eq!(codes(&other_domain), (Ok, vec![Ok]));
+    assert!(other_domain.response_headers_to_add.is_empty());
+}
+
+#[tokio::test]
+async fn shadow_mode_counts_and_lets_pass() {
+    let response = TestService::plain().call_times(3, &["shadow"]).await;
+    assert_eq!(codes(&response), (Ok, vec![Ok]));
+    assert_eq!(response.statuses[0].limit_remaining, 0);
+    assert_eq!(header(&response, "Retry-After"), None);
+}
+
+#[tokio::test]
+async fn quotas_deny_when_the_last_of_them_is_exhausted() {
+    let service = TestService::plain();
+    service.call_times(1, &["quota"]).await;
+    assert_eq!(codes(&service.call_times(1, &["quota", "other_quota"]).await), (Ok, vec![OverLimit, Ok]));
+    assert_eq!(
+        codes(&service.call_times(1, &["quota", "other_quota"]).await),
+        (OverLimit, vec![OverLimit, OverLimit])
+    );
+    assert_eq!(codes(&service.call_times(1, &["quota", "free"]).await).0, OverLimit);
+}
+
+#[tokio::test]
+async fn the_global_modes_apply_to_every_rule() {
+    let shadow = TestService::with(Modes { shadow: true, ..Modes::default() }, options(HeaderStyle::Off));
+    let response = shadow.call_times(2, &["day"]).await;
+    assert_eq!(codes(&response), (Ok, vec![OverLimit]));
+    assert_eq!(header(&response, "Retry-After"), None);
+
+    let quota = TestService::with(Modes { quota: true, ..Modes::default() }, options(HeaderStyle::Off));
+    quota.call_times(1, &["day"]).await;
+    assert_eq!(codes(&quota.call_times(1, &["day", "unknown"]).await), (Ok, vec![OverLimit, Ok]));
+    assert_eq!(codes(&quota.call_times(1, &["day", "free"]).await), (OverLimit, vec![OverLimit, Ok]));
+    // Two exhausted quotas: the hour's ends first.
+    quota.call_times(2, &["two"]).await;
+    let both = quota.call_times(1, &["day", "two"]).await;
+    assert_eq!((both.overall_code(), header(&both, "Retry-After")), (OverLimit, Some("1900")));
+}
+
+#[tokio::test]
+async fn a_replaced_limit_is_neither_charged_nor_reported() {
+    let service = TestService::plain();
+    let response = service.call_times(3, &["two", "better"]).await;
+    assert_eq!(codes(&response), (Ok, vec![Ok, Ok]));
+    assert!(response.statuses[0].current_limit.is_none());
+    assert_eq!(service.call_times(1, &["two"]).await.statuses[0].limit_remaining, 1);
+    assert_eq!(codes(&service.call_times(2, &["day", "generous"]).await).0, Ok);
+}
+
+#[tokio::test]
+async fn a_limit_override_shares_the_counter_of_the_rule_if_the_window_is_equal() {
+    let service = TestService::plain();
+    let overridden = |key, requests_per_unit, unit| RateLimitDescriptor {
+        limit: Some(RateLimitOverride { requests_per_unit, unit, unit_multiplier: None }),
+        ..descriptor(key, "x")
+    };
+    service.call_times(1, &["two"]).await;
+    let hour = service.call(vec![overridden("two", 5, 3)]).await;
+    assert_eq!(
+        (hour.statuses[0].limit_remaining, hour.statuses[0].current_limit.as_ref().unwrap().name.as_str()),
+        (3, "")
+    );
+    assert_eq!(service.call(vec![overridden("two", 5, 4)]).await.statuses[0].limit_remaining, 4);
+    assert_eq!(service.call_times(1, &["two"]).await.overall_code(), OverLimit);
+    assert_eq!(service.call(vec![overridden("unknown", 1, 3)]).await.overall_code(), Ok);
+    assert_eq!(service.call(vec![overridden("unknown", 1, 3)]).await.overall_code(), OverLimit);
+    assert_eq!(service.call(vec![overridden("free", 0, 3)]).await.overall_code(), OverLimit);
+}
+
+#[tokio::test]
+async fn values_of_a_pattern_share_a_counter_only_with_share_threshold() {
+    let service = TestService::plain();
+    for (value, remaining) in [("f1", 1), ("f2", 0), ("g1", 1), ("g2", 1)] {
+        let response = service.call(vec![descriptor("shared", value)]).await;
+        assert_eq!(response.statuses[0].limit_remaining, remaining, "{value}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_equal_to_the_joined_key_and_value_of_a_rule_has_a_counter_for_each_value() {
+    let service = TestService::plain();
+    // The rule `key: stated, value: b` is found under `stated_b`, by either split of it and by the key alone.
+    for (key, value, remaining) in [
+        ("stated", "b", 1),
+        ("stated", "b", 0),
+        ("stated_b", "x", 1),
+        ("stated_b", "y", 1),
+        ("stated_b", "x", 0),
+    ] {
+        let response = service.call(vec![descriptor(key, value)]).await;
+        assert_eq!(response.statuses[0].limit_remaining, remaining, "{key}={value}");
+    }
+}
+
+#[tokio::test]
+async fn headers_show_the_last_limit_that_denies_else_the_one_with_the_least_remaining() {
+    let service = TestService::plain();
+    let response = service.call_times(1, &["two", "better", "multiple"]).await;
+    assert_eq!(
+        (header(&response, "RateLimit-Limit"), header(&response, "RateLimit-Remaining")),
+        (Some("3"), Some("2"))
+    );
+    let denied = service.call_times(1, &["none", "multiple"]).await;
+    assert_eq!(
+        (header(&denied, "RateLimit-Limit"), header(&denied, "RateLimit-Reset")),
+        (Some("0"), Some("1900"))
+    );
+    assert_eq!(header(&denied, "Retry-After"), Some("1900"));
+}
+
+#[tokio::test]
+async fn retry_after_is_the_longest_wait_of_the_denying_limits() {
+    let service = TestService::plain();
+    let denied = service.call_times(7, &["bucket"]).await;
+    assert_eq!(
+        (header(&denied, "Retry-After"), header(&denied, "RateLimit-Reset")),
+        (Some("10"), Some("10"))
+    );
+    service.clock.set(Timestamp::from_micros(NOW.as_micros() + 9_999_999));
+    assert_eq!(header(&service.call_times(1, &["bucket"]).await, "Retry-After"), Some("1"));
+    let slower = service.call_times(3, &["bucket", "two"]).await;
+    assert_eq!(header(&slower, "Retry-After"), Some("1890"));
+    // A limit of 0 never admits a hit; its window is reported instead.
+    assert_eq!(header(&service.call_times(1, &["banned"]).await, "Retry-After"), Some("60"));
+}
+
+#[tokio::test]
+async fn ietf_headers_list_every_limit_once_and_quote_names() {
+    let service = TestService::with(Modes::default(), options(HeaderStyle::Ietf));
+    let response = service.call_times(1, &["two", "two", "multiple"]).await;
+    assert_eq!(header(&response, "RateLimit-Policy"), Some("\"two\";q=2;w=3600, \"multiple\";q=3;w=300"));
+    assert_eq!(header(&response, "RateLimit"), Some("\"two\";r=0;t=1900"));
+}
+
+#[tokio::test]
+async fn metadata_contains_the_request_and_merges_that_of_passing_rules() {
+    let service = TestService::plain();
+    let mut peek = descriptor("two", "x");
+    peek.hits_addend = Some(0);
+    let response = service.call(vec![descriptor("shadow", "x"), descriptor("better", "x"), peek]).await;
+    let metadata = format!("{:?}", response.dynamic_metadata.expect("metadata"));
+    for part in
+        ["StringValue(\"shadow=x\")", "StringValue(\"shadow\")", "\"b\": Value", "\"hitsAddend\": Value"]
+    {
+        assert!(metadata.contains(part), "no {part} in {metadata}");
+    }
+    assert!(!metadata.contains("StringValue(\"better\")"), "the first value of a key stays: {metadata}");
+}
