@@ -1,4 +1,4 @@
-//! What the user of the Redis has to be allowed.
+//! Permissions that the Redis user needs.
 
 use std::{
     collections::BTreeSet,
@@ -39,10 +39,10 @@ fn server() -> (Redis, String) {
     (redis, url)
 }
 
-/// What the server has refused, as it tells.
+/// The commands that the server refused, by its log.
 fn refused(redis: &Redis) -> Vec<String> {
     let log: Vec<redis::Value> =
-        redis::cmd("ACL").arg("LOG").query(&mut redis.connect()).expect("the server tells");
+        redis::cmd("ACL").arg("LOG").query(&mut redis.connect()).expect("the server reports");
     log.iter().map(|entry| format!("{entry:?}")).collect()
 }
 
@@ -55,7 +55,7 @@ fn instance(directory: &TempDir, log: &Path, arguments: &[&str]) -> Tollgate {
     tollgate
 }
 
-/// Rules with each kind of counters, under a limit that tells their version.
+/// Rules with each kind of counter, under a limit that shows their version.
 fn text(limit: u32) -> String {
     let rule = |algorithm: &str| {
         format!(
@@ -86,7 +86,7 @@ async fn until(client: &mut Client, key: &str, is_right: impl Fn(u32, bool) -> b
 }
 
 #[tokio::test]
-async fn the_documented_acl_suffices_for_all_that_it_is_for() {
+async fn the_documented_acl_suffices_for_every_feature() {
     let (redis, url) = server();
     let directory = rules(&text(1_000));
     let logs = tempfile::tempdir().expect("a directory");
@@ -97,7 +97,7 @@ async fn the_documented_acl_suffices_for_all_that_it_is_for() {
         until(&mut client, key, |limit, passes| limit == 1_000 && passes, key).await;
     }
 
-    // Whoever is told needs no poll.
+    // A notified instance needs no poll.
     let channel = "p:{tollgate-rules}:changes";
     let begun = Instant::now();
     let hearers = || -> usize {
@@ -160,9 +160,9 @@ async fn the_documented_acl_suffices_for_all_that_it_is_for() {
     }
 }
 
-/// Each command that is tested elsewhere, and no more than those by which changes are heard of beside.
+/// Each command covered by other tests, plus only those that receive notifications.
 #[test]
-fn the_documented_acl_names_what_is_tested() {
+fn the_documented_acl_names_every_tested_command() {
     let line = documented();
     let named: BTreeSet<&str> = line.iter().filter_map(|word| word.strip_prefix('+')).collect();
     let known = COMMANDS.into_iter().chain(RULES_COMMANDS).chain(["publish", "subscribe"]);
@@ -170,7 +170,7 @@ fn the_documented_acl_names_what_is_tested() {
 }
 
 #[tokio::test]
-async fn a_user_for_limits_alone_is_no_failure_where_rules_come_from_a_directory() {
+async fn a_user_for_limits_alone_suffices_with_rules_from_a_directory() {
     let redis = Redis::start_with(&guarded("word", &[]));
     let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
     let directory = rules(&text(1_000));

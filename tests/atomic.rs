@@ -47,7 +47,7 @@ fn start(redis: &Redis, rules: &tempfile::TempDir) -> Tollgate {
     Tollgate::start(rules.path(), &[&["--store", &redis.url()], &ARGUMENTS[..]].concat())
 }
 
-/// How much remains of each descriptor, without charging any.
+/// The remaining quota of each descriptor, without charging any.
 async fn remaining(client: &mut Client, request: &RateLimitRequest) -> Vec<u32> {
     let mut look = request.clone();
     for descriptor in &mut look.descriptors {
@@ -77,10 +77,10 @@ impl Monitor {
         thread::spawn(move || {
             let mut line = Vec::new();
             while !stop.load(Ordering::Relaxed) {
-                // What a script does itself is told with `lua` in place of an address.
+                // MONITOR shows commands of a script with `lua` in place of an address.
                 if lines.read_until(b'\n', &mut line).is_ok() {
                     let has = |text: &[u8]| line.windows(text.len()).any(|part| part == text);
-                    // Instances also tell of themselves each second.
+                    // Instances also send heartbeats each second.
                     let is_call = has(b"\"EVALSHA\"") && !has(b"{tollgate-rules}");
                     calls.fetch_add(usize::from(is_call), Ordering::Relaxed);
                     line.clear();
@@ -90,7 +90,7 @@ impl Monitor {
         monitor
     }
 
-    /// Waits until so many calls were seen, and a moment for more.
+    /// Waits until this many calls were seen, and a moment for more.
     async fn settle(&self, expected: usize) -> usize {
         let deadline = Instant::now() + Duration::from_secs(30);
         while self.calls.load(Ordering::Relaxed) < expected && Instant::now() < deadline {
@@ -108,10 +108,10 @@ impl Drop for Monitor {
 }
 
 const TASKS: usize = 25;
-const EACH: usize = 40;
+const REQUESTS_PER_TASK: usize = 40;
 
 #[tokio::test]
-async fn one_exhausted_limit_of_three_leaves_the_others_untouched_in_a_thousand_requests_of_no_more_calls() {
+async fn one_exhausted_limit_of_three_leaves_the_others_unchanged_without_extra_calls() {
     let (redis, rules) = (Redis::start(), rules(RULES));
     let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
     let three = request(
@@ -125,10 +125,10 @@ async fn one_exhausted_limit_of_three_leaves_the_others_untouched_in_a_thousand_
 
     let monitor = Monitor::start(&redis);
     let another = request("d", &[&[("client", "another"), ("window", "w")], &[("client", "another")]]);
-    for _ in 0..EACH {
+    for _ in 0..REQUESTS_PER_TASK {
         assert_eq!(client.call(another.clone()).await.expect("an answer").overall_code(), Code::Ok);
     }
-    assert_eq!(monitor.settle(EACH).await, EACH, "one call for each decision");
+    assert_eq!(monitor.settle(REQUESTS_PER_TASK).await, REQUESTS_PER_TASK, "one call for each decision");
 
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -137,7 +137,7 @@ async fn one_exhausted_limit_of_three_leaves_the_others_untouched_in_a_thousand_
             let mut client = instances[task % 2].client().await;
             // Another request of the same client, which passes, between the denied ones.
             let other = request("d", &[&[("client", "c"), ("window", "w")]]);
-            for _ in 0..EACH {
+            for _ in 0..REQUESTS_PER_TASK {
                 let denied = client.call(three.clone()).await.expect("an answer");
                 let codes: Vec<_> = denied.statuses.iter().map(|status| status.code()).collect();
                 assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
@@ -149,14 +149,14 @@ async fn one_exhausted_limit_of_three_leaves_the_others_untouched_in_a_thousand_
         task.expect("all as expected");
     }
     // Those at the same time share calls, and what is known to be denied needs none.
-    assert!(monitor.settle(EACH).await <= EACH + 2 * TASKS * EACH);
+    assert!(monitor.settle(REQUESTS_PER_TASK).await <= REQUESTS_PER_TASK + 2 * TASKS * REQUESTS_PER_TASK);
     assert_eq!(remaining(&mut client, &three).await, before);
     let window = remaining(&mut client, &request("d", &[&[("client", "c"), ("window", "w")]])).await;
-    assert_eq!(window, [5_000 - (TASKS * EACH) as u32]);
+    assert_eq!(window, [5_000 - (TASKS * REQUESTS_PER_TASK) as u32]);
 }
 
 #[tokio::test]
-async fn what_one_tag_charged_is_taken_back_when_another_denies() {
+async fn charges_of_one_tag_are_refunded_when_another_denies() {
     let (redis, rules) = (Redis::start(), rules(RULES));
     let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
     // A tag for the client, with a counter of each algorithm, and one for the team.
@@ -177,7 +177,7 @@ async fn what_one_tag_charged_is_taken_back_when_another_denies() {
         tasks.spawn(async move {
             let mut client = instances[task % 2].client().await;
             let mut admitted = 0;
-            for _ in 0..EACH {
+            for _ in 0..REQUESTS_PER_TASK {
                 let answer = client.call(spanning.clone()).await.expect("an answer");
                 admitted += u32::from(answer.overall_code() == Code::Ok);
             }
@@ -201,7 +201,7 @@ async fn what_one_tag_charged_is_taken_back_when_another_denies() {
 }
 
 #[tokio::test]
-async fn requests_that_do_not_pass_take_nothing_from_a_bucket_of_another_tag() {
+async fn denied_requests_take_nothing_from_a_bucket_of_another_tag() {
     let (redis, rules) = (Redis::start(), rules(RULES));
     let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
     let exhausted = request("d", &[&[("everybody", "e")], &[("client", "c"), ("exhausted", "x")]]);
@@ -213,7 +213,7 @@ async fn requests_that_do_not_pass_take_nothing_from_a_bucket_of_another_tag() {
         let (instances, exhausted) = (Arc::clone(&instances), exhausted.clone());
         tasks.spawn(async move {
             let mut client = instances[task % 2].client().await;
-            for _ in 0..EACH {
+            for _ in 0..REQUESTS_PER_TASK {
                 let denied = client.call(exhausted.clone()).await.expect("an answer");
                 let codes: Vec<_> = denied.statuses.iter().map(|status| status.code()).collect();
                 assert_eq!(codes, [Code::Ok, Code::OverLimit]);
@@ -229,7 +229,7 @@ async fn requests_that_do_not_pass_take_nothing_from_a_bucket_of_another_tag() {
 }
 
 #[tokio::test]
-async fn what_passes_is_charged_in_every_tag_though_room_comes_while_it_is_looked_for() {
+async fn passing_requests_are_charged_in_every_tag_even_if_quota_frees_up_meanwhile() {
     let (redis, rules) = (Redis::start(), rules(RULES));
     let instances = Arc::new([start(&redis, &rules), start(&redis, &rules)]);
     let both = request("d", &[&[("trickle", "t")], &[("client", "c")]]);
@@ -239,7 +239,7 @@ async fn what_passes_is_charged_in_every_tag_though_room_comes_while_it_is_looke
         tasks.spawn(async move {
             let mut client = instances[task % 2].client().await;
             let mut admitted = 0;
-            for _ in 0..2 * EACH {
+            for _ in 0..2 * REQUESTS_PER_TASK {
                 let answer = client.call(both.clone()).await.expect("an answer");
                 admitted += u32::from(answer.overall_code() == Code::Ok);
             }
@@ -261,7 +261,7 @@ async fn what_passes_is_charged_in_every_tag_though_room_comes_while_it_is_looke
 }
 
 #[tokio::test]
-async fn a_denied_request_gives_its_lease_back_all_the_same() {
+async fn a_denied_request_still_releases_its_lease() {
     let (redis, rules) = (Redis::start(), rules(RULES));
     let instance = start(&redis, &rules);
     let mut client = instance.client().await;

@@ -90,7 +90,7 @@ fn ttl(redis: &Redis, call: &TagRequest) -> i64 {
 }
 
 #[tokio::test]
-async fn a_key_lives_until_its_end_however_often_it_is_charged() {
+async fn a_key_keeps_its_expiry_however_often_it_is_charged() {
     const DAY: u32 = 86_400;
     let redis = Redis::start();
     let store = redis.store();
@@ -125,7 +125,7 @@ async fn a_key_that_lost_its_expiry_gets_one() {
 }
 
 #[tokio::test]
-async fn an_end_that_changes_changes_the_expiry() {
+async fn a_changed_end_updates_the_expiry() {
     let redis = Redis::start();
     let store = redis.store();
     let day = call("a", &[(0, policy(Algorithm::FixedWindow, 1_000, 31_536_000), Hits::ONE)]);
@@ -164,7 +164,7 @@ fn connections(redis: &Redis) -> u64 {
 }
 
 #[tokio::test]
-async fn a_server_that_was_demoted_is_left_for_another_connection() {
+async fn a_demoted_server_is_replaced_by_a_new_connection() {
     let redis = Redis::start();
     let store = redis.store();
     let calls = ["a", "b"].map(|name| charge(name, Algorithm::FixedWindow, 31_536_000));

@@ -67,7 +67,7 @@ descriptors:
 }
 
 #[test]
-fn check_accepts_what_the_project_ships() {
+fn check_accepts_the_shipped_rules() {
     for directory in ["config/default", "config/examples"] {
         let output = run(&["check", "--strict", &project(directory).display().to_string()]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -76,7 +76,7 @@ fn check_accepts_what_the_project_ships() {
 }
 
 #[test]
-fn explain_tells_the_rule_the_reason_and_the_counter() {
+fn explain_shows_the_rule_the_reason_and_the_counter() {
     let config = rules(
         "domain: edge
 descriptors:
@@ -133,7 +133,7 @@ descriptor plan=free
 }
 
 #[test]
-fn explain_tells_what_an_algorithm_takes_and_what_a_lease_gives_back() {
+fn explain_shows_the_cost_per_algorithm_and_the_release_of_a_lease() {
     let config = rules(
         "domain: edge
 hash_tag: [user]
@@ -180,7 +180,7 @@ a request is charged to all of its limits, or to none if one denies
 }
 
 #[test]
-fn explain_tells_what_is_leased_and_what_is_not_all_the_same() {
+fn explain_shows_which_counters_are_leased() {
     let limits = "descriptors:
 - key: user
   shadow_mode: true

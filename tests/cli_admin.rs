@@ -25,8 +25,8 @@ descriptors:
   rate_limit: {unit: year, requests_per_unit: 2}
 ";
 
-/// How long a change is waited for on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The maximum wait for a change on a busy machine.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server whose rules have versions.
 struct Served {
@@ -60,7 +60,7 @@ impl Served {
         run(&self.tollgate.admin_url(""), words)
     }
 
-    /// What is said when it is done.
+    /// Output of a successful command.
     fn done(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
@@ -68,12 +68,12 @@ impl Served {
         text(&output.stdout)
     }
 
-    /// What is said for machines when it is done.
+    /// JSON output of a successful command.
     fn json(&self, words: &[&str]) -> Value {
         serde_json::from_str(&self.done(&[words, &["--json"]].concat())).expect("JSON")
     }
 
-    /// What is said when it is refused.
+    /// Error output of a refused command.
     fn refused(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert_eq!(output.status.code(), Some(1), "{words:?}: {}", text(&output.stdout));
@@ -81,7 +81,7 @@ impl Served {
         text(&output.stderr)
     }
 
-    /// The status of a request of so many hits for `user`.
+    /// The status of a request with these hits for `user`.
     fn ask(&self, user: &str, hits: u64) -> u16 {
         let entries = json!([{ "key": "user", "value": user }]);
         let descriptor = json!({ "entries": entries, "hitsAddend": hits.to_string() });
@@ -89,10 +89,10 @@ impl Served {
         http::post(&self.tollgate.url("/json"), &body.to_string()).status
     }
 
-    /// Waits until that is what so many hits of any user come to whose name begins like this: each time another one's, so
-    /// that no counter stands in the way.
+    /// Waits until requests with these hits have the expected status; each attempt uses another user with this
+    /// prefix, so that no counter interferes.
     fn becomes(&self, user: &str, hits: u64, status: u16) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CHANGE_TIMEOUT;
         let mut users = (0..).map(|number| format!("{user}{number}"));
         while self.ask(&users.next().expect("endless"), hits) != status {
             assert!(Instant::now() < deadline, "{hits} hits of {user} do not become {status}");
@@ -102,7 +102,7 @@ impl Served {
 
     /// Waits until that is what a look of one user comes to.
     fn look_becomes(&self, user: &str, status: u16) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CHANGE_TIMEOUT;
         while self.ask(user, 0) != status {
             assert!(Instant::now() < deadline, "a look of {user} does not become {status}");
             thread::sleep(Duration::from_millis(20));
@@ -194,7 +194,7 @@ fn the_files_of_a_version_are_shown_or_written() {
 }
 
 #[test]
-fn a_stale_or_a_wrong_change_is_refused_and_changes_nothing() {
+fn a_stale_or_invalid_change_is_refused_and_changes_nothing() {
     let served = Served::new();
     let draft = served.draft("draft", &RULES.replace("requests_per_unit: 2", "requests_per_unit: 9"));
     served.done(&["rules", "apply", &draft, "--comment", "nine", "--based-on", "1"]);
@@ -215,7 +215,7 @@ fn a_stale_or_a_wrong_change_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn what_is_likely_a_mistake_takes_force() {
+fn likely_mistakes_require_force() {
     let served = Served::new();
     let closed = served.draft("closed", &RULES.replace("requests_per_unit: 2", "requests_per_unit: 0"));
     let apply = ["rules", "apply", &closed, "--comment", "closed"];
@@ -308,7 +308,7 @@ fn rules_are_switched_off_and_on() {
 }
 
 #[test]
-fn who_may_not_is_told_so_and_no_token_is_shown() {
+fn missing_permission_is_reported_and_no_token_is_shown() {
     let files = tempfile::tempdir().expect("a directory");
     let tokens = write(files.path(), "tokens", TOKENS);
     let served = Served::with(&["--admin-token-file", &tokens]);
@@ -333,7 +333,7 @@ fn who_may_not_is_told_so_and_no_token_is_shown() {
 }
 
 #[test]
-fn a_port_with_tls_is_asked_by_its_authority_and_with_a_certificate() {
+fn a_tls_port_is_verified_by_its_authority_and_gets_a_client_certificate() {
     let files = tempfile::tempdir().expect("a directory");
     let authority = Authority::new("operators");
     let server = authority.sign(&["127.0.0.1"]);
@@ -356,7 +356,7 @@ fn a_port_with_tls_is_asked_by_its_authority_and_with_a_certificate() {
     let good = asked(&[&["--ca", &ca], &identity[..]].concat());
     assert_eq!(good.status.code(), Some(0), "{}", text(&good.stderr));
     for (words, why) in [
-        (&identity[..], "an authority that nobody knows"),
+        (&identity[..], "an unknown authority"),
         (&["--ca", &ca], "without a certificate"),
         (&["--ca", &key], "no authority"),
     ] {
@@ -365,7 +365,7 @@ fn a_port_with_tls_is_asked_by_its_authority_and_with_a_certificate() {
 }
 
 #[test]
-fn nobody_there_is_a_failure_and_a_wrong_word_is_usage() {
+fn an_unreachable_server_is_a_failure_and_a_wrong_argument_is_usage() {
     let port = crate::support::free_port();
     let url = format!("http://127.0.0.1:{port}");
     let gone = run(&url, &["rules", "list"]);

@@ -1,4 +1,4 @@
-//! What every store promises, run against each of them.
+//! The contract of every store, run against each of them.
 
 use std::{num::NonZeroU64, time::Duration};
 
@@ -51,28 +51,28 @@ promises!(
     a_bucket_admits_its_burst_at_once_then_its_rate,
     a_bucket_admits_at_retry_after_and_not_a_microsecond_earlier,
     a_bucket_does_not_count_hits_that_it_denies,
-    a_look_charges_nothing,
-    a_refund_gives_back_and_never_below_zero,
+    a_check_charges_nothing,
+    a_refund_never_goes_below_zero,
     more_hits_than_the_limit_never_pass,
     a_limit_of_zero_denies_every_hit,
-    counters_of_one_tag_are_apart,
-    one_counter_asked_twice_in_a_call_is_charged_twice,
+    counters_of_one_tag_are_independent,
+    a_counter_checked_twice_in_a_call_is_charged_twice,
     a_limit_that_changes_keeps_the_usage,
     a_window_that_changes_keeps_the_usage_until_its_next_edge,
     a_clock_that_steps_back_grants_nothing_twice,
     amounts_beyond_any_limit_are_exact_enough,
-    a_sliding_window_counts_the_window_before_in_part,
+    a_sliding_window_weights_the_previous_window,
     a_count_that_grows_large_leaves_its_neighbours_alone,
     a_log_frees_each_hit_when_a_window_has_passed,
-    a_log_keeps_requests_apart,
-    a_place_is_held_until_its_lease_is_released,
-    a_lease_that_nobody_releases_ends,
+    a_log_enforces_the_minimum_interval,
+    a_permit_is_held_until_its_lease_is_released,
+    an_unreleased_lease_expires,
     a_reset_frees_everything,
     one_denial_leaves_all_counters_untouched,
-    what_is_watched_keeps_nobody_from_being_charged,
-    a_denied_hit_counts_nowhere_where_all_or_none_are_charged,
-    a_charge_that_is_undone_was_never_made,
-    an_undo_that_comes_too_late_takes_nothing_from_others,
+    shadow_checks_block_no_charge,
+    a_denied_hit_counts_nowhere_if_all_or_none_are_charged,
+    a_refunded_charge_leaves_no_trace,
+    a_late_refund_takes_nothing_from_other_charges,
     a_lowered_limit_denies_until_the_usage_is_below_it,
     a_window_that_is_made_longer_grants_nothing_anew,
     another_algorithm_has_a_counter_of_its_own,
@@ -156,7 +156,7 @@ async fn a_bucket_does_not_count_hits_that_it_denies(store: &Subject) {
     assert_eq!(first.retry_after.as_secs(), 20);
 }
 
-async fn a_look_charges_nothing(store: &Subject) {
+async fn a_check_charges_nothing(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let policy = limited(algorithm);
         store.decide_one(at(0), "a", policy, Hits::charge(2)).await;
@@ -169,7 +169,7 @@ async fn a_look_charges_nothing(store: &Subject) {
     }
 }
 
-async fn a_refund_gives_back_and_never_below_zero(store: &Subject) {
+async fn a_refund_never_goes_below_zero(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let policy = limited(algorithm);
         store.decide_one(at(0), "a", policy, Hits::charge(3)).await;
@@ -201,7 +201,7 @@ async fn a_limit_of_zero_denies_every_hit(store: &Subject) {
     }
 }
 
-async fn counters_of_one_tag_are_apart(store: &Subject) {
+async fn counters_of_one_tag_are_independent(store: &Subject) {
     let (window, bucket) = (limited(Algorithm::FixedWindow), limited(Algorithm::TokenBucket));
     let asks = [(1, window, Hits::charge(3)), (2, window, Hits::ONE), (1, bucket, Hits::charge(2))];
     let remaining = |verdicts: Vec<Verdict>| -> Vec<u32> {
@@ -214,7 +214,7 @@ async fn counters_of_one_tag_are_apart(store: &Subject) {
     assert_eq!(remaining(store.decide(at(0), &call("b", &[(1, window, Hits::ONE)])).await), [2]);
 }
 
-async fn one_counter_asked_twice_in_a_call_is_charged_twice(store: &Subject) {
+async fn a_counter_checked_twice_in_a_call_is_charged_twice(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let ask = (1, limited(algorithm), Hits::charge(2));
         let verdicts = store.decide(at(0), &call("a", &[ask, ask])).await;
@@ -272,7 +272,7 @@ async fn amounts_beyond_any_limit_are_exact_enough(store: &Subject) {
     assert!(!store.decide_one(at(0), "b", bucket, Hits::charge(u64::MAX)).await.admitted);
 }
 
-async fn a_sliding_window_counts_the_window_before_in_part(store: &Subject) {
+async fn a_sliding_window_weights_the_previous_window(store: &Subject) {
     let policy = policy(Algorithm::SlidingWindow, 10, 60);
     store.decide_one(at(59 * SECOND), "a", policy, Hits::charge(10)).await;
     let used = async |micros| store.decide_one(at(micros), "a", policy, Hits::Peek).await.used;
@@ -318,7 +318,7 @@ async fn a_log_frees_each_hit_when_a_window_has_passed(store: &Subject) {
     assert_eq!((two.admitted, two.retry_after.as_secs()), (false, 19), "hits of 60, 70 and 110 s");
 }
 
-async fn a_log_keeps_requests_apart(store: &Subject) {
+async fn a_log_enforces_the_minimum_interval(store: &Subject) {
     let quota = Quota { limit: 100, window: Window::from_seconds(60).expect("in range") };
     let parameters = Parameters { min_interval: Duration::from_millis(50), ..Parameters::default() };
     let policy = Policy::new(Algorithm::SlidingWindowLog, quota, &parameters).expect("valid");
@@ -339,7 +339,7 @@ fn release(lease: u64) -> Hits {
     Hits::Release(LeaseId::new(NonZeroU64::new(lease).expect("not 0")))
 }
 
-async fn a_place_is_held_until_its_lease_is_released(store: &Subject) {
+async fn a_permit_is_held_until_its_lease_is_released(store: &Subject) {
     let policy = limited(Algorithm::Concurrency);
     let decide = async |hits| store.decide_one(at(0), "a", policy, hits).await;
     assert_eq!(decide(acquire(1, 1)).await.remaining, 2);
@@ -354,7 +354,7 @@ async fn a_place_is_held_until_its_lease_is_released(store: &Subject) {
     assert!(decide(acquire(1, 3)).await.admitted);
 }
 
-async fn a_lease_that_nobody_releases_ends(store: &Subject) {
+async fn an_unreleased_lease_expires(store: &Subject) {
     let policy = limited(Algorithm::Concurrency);
     store.decide_one(at(0), "a", policy, acquire(1, 1)).await;
     store.decide_one(at(30 * SECOND), "a", policy, acquire(2, 2)).await;
@@ -385,7 +385,7 @@ async fn all_or_none(
     store.decide(at(micros), &charging(Charging::AllOrNone, name, &numbered.collect::<Vec<_>>())).await
 }
 
-/// What counters of these policies, numbered in order, hold.
+/// The state of counters of these policies, numbered in order.
 async fn used(store: &Subject, micros: u64, name: &str, policies: &[Policy]) -> Vec<u64> {
     let looks: Vec<_> = policies.iter().map(|policy| (*policy, Hits::Peek, false)).collect();
     all_or_none(store, micros, name, &looks).await.iter().map(|verdict| verdict.used).collect()
@@ -411,7 +411,7 @@ async fn one_denial_leaves_all_counters_untouched(store: &Subject) {
     }
 }
 
-async fn what_is_watched_keeps_nobody_from_being_charged(store: &Subject) {
+async fn shadow_checks_block_no_charge(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let (watched, enforced) = (policy(algorithm, 1, 60), policy(Algorithm::TokenBucket, 5, 60));
         let asks = [(watched, Hits::charge(2), false), (enforced, Hits::charge(2), true)];
@@ -421,7 +421,7 @@ async fn what_is_watched_keeps_nobody_from_being_charged(store: &Subject) {
     }
 }
 
-async fn a_denied_hit_counts_nowhere_where_all_or_none_are_charged(store: &Subject) {
+async fn a_denied_hit_counts_nowhere_if_all_or_none_are_charged(store: &Subject) {
     let policy = limited(Algorithm::FixedWindow);
     for _ in 0..5 {
         let denied = all_or_none(store, 0, "a", &[(policy, Hits::charge(4), true)]).await;
@@ -429,7 +429,7 @@ async fn a_denied_hit_counts_nowhere_where_all_or_none_are_charged(store: &Subje
     }
 }
 
-async fn a_charge_that_is_undone_was_never_made(store: &Subject) {
+async fn a_refunded_charge_leaves_no_trace(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let policy = policy(algorithm, 5, 60);
         let name = algorithm.name();
@@ -447,7 +447,7 @@ async fn a_charge_that_is_undone_was_never_made(store: &Subject) {
     }
 }
 
-async fn an_undo_that_comes_too_late_takes_nothing_from_others(store: &Subject) {
+async fn a_late_refund_takes_nothing_from_other_charges(store: &Subject) {
     for algorithm in [
         Algorithm::FixedWindow,
         Algorithm::SlidingWindow,
@@ -483,7 +483,7 @@ async fn a_window_that_is_made_longer_grants_nothing_anew(store: &Subject) {
             let verdict = store.decide_one(at(second * SECOND), name, long, Hits::ONE).await;
             assert!(!verdict.admitted, "{name} at {second} s");
         }
-        // And back: nobody waits for longer than three of the short windows.
+        // And back: no wait exceeds three of the short windows.
         let verdict = store.decide_one(at(601 * SECOND), name, short, Hits::ONE).await;
         assert!(verdict.retry_after <= Duration::from_secs(180), "{name}: {verdict:?}");
     }

@@ -1,6 +1,6 @@
-//! What counters cost in Redis, as docs/concepts/algorithms.md states: bytes, and processor time for each decision.
+//! Cost of counters in Redis, as docs/concepts/algorithms.md states: bytes, and processor time for each decision.
 //!
-//! Prints tables; only the bytes are judged, since they don't depend on the machine:
+//! Prints tables; only the bytes are checked, since they do not depend on the machine:
 //! `cargo test --release --test integration -- --ignored --nocapture costs::`
 
 use std::{num::NonZeroU64, time::Duration};
@@ -30,7 +30,7 @@ const IN_FLIGHT: usize = 200;
 const HOUR: u64 = 3_600_000_000;
 
 /// Limits so high that they deny nothing.
-const PLENTY: u32 = 1_000_000;
+const UNREACHED_LIMIT: u32 = 1_000_000;
 
 /// Some ten characters that no other client has.
 fn client_id(number: u32) -> String {
@@ -46,7 +46,7 @@ fn hourly(algorithm: Algorithm, limit: u32) -> Policy {
     Policy::new(algorithm, Quota { limit, window }, &parameters).expect("valid")
 }
 
-/// So many hits; of a concurrency limit, places under a lease of their own.
+/// A number of hits; for a concurrency limit, permits under a lease of their own.
 fn charge(algorithm: Algorithm, hits: u32) -> Hits {
     match (algorithm, NonZeroU64::new(u64::from(hits))) {
         (Algorithm::Concurrency, Some(amount)) => Hits::Acquire { amount, lease: LeaseId::random() },
@@ -54,7 +54,7 @@ fn charge(algorithm: Algorithm, hits: u32) -> Hits {
     }
 }
 
-/// A client's request, which asks for the same of so many counters.
+/// A client's request with the same hits on this many counters.
 fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> TagRequest {
     let algorithm = policy.algorithm();
     let entry = Entry { key: "api_key", value: &client_id(client) };
@@ -104,7 +104,7 @@ async fn used_memory(redis: &Redis) -> f64 {
     }
 }
 
-/// What fills a server, for its memory to be weighed.
+/// Content that fills a server, to measure its memory.
 struct Filling {
     what: &'static str,
     algorithm: Algorithm,
@@ -113,7 +113,7 @@ struct Filling {
     counters: u8,
     /// Calls of a client, evenly over the hour.
     calls: u32,
-    /// What is counted: counters, requests or places of a client.
+    /// The unit of counting: counters, requests or permits of a client.
     units: u32,
     /// The most bytes that one may take, where that is promised.
     promised: Option<f64>,
@@ -254,7 +254,7 @@ struct Together {
 impl Together {
     /// Microseconds that the server computes for each run; the clients are apart from others.
     async fn cost(&self, redis: &Redis, store: &RedisStore, first_client: u32) -> f64 {
-        let policy = hourly(self.algorithm, PLENTY);
+        let policy = hourly(self.algorithm, UNREACHED_LIMIT);
         let client = |number: u32| first_client + (number * 7_919) % CLIENTS;
         let calls: Vec<_> =
             (0..CLIENTS).map(|number| request(client(number), self.counters, policy, Hits::ONE)).collect();
@@ -313,7 +313,7 @@ fn all_decisions() -> Vec<Decisions> {
                     (Algorithm::SlidingWindowLog, false) => (20, 20),
                     (Algorithm::Concurrency, true) => (5, 100),
                     (Algorithm::Concurrency, false) => (5, 5),
-                    (_, true) => (1, PLENTY),
+                    (_, true) => (1, UNREACHED_LIMIT),
                     (_, false) => (1, 1),
                 };
                 let what = format!(

@@ -1,4 +1,4 @@
-//! What is answered while Redis does not decide.
+//! Responses in degraded mode.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ async fn code(client: &mut Client, keys: &[&str]) -> Code {
     ask(client, keys).await.expect("an answer").overall_code()
 }
 
-/// How many of 20 requests pass.
+/// The number of 20 requests that pass.
 async fn passing(client: &mut Client, key: &str) -> usize {
     let mut passing = 0;
     for _ in 0..20 {
@@ -46,7 +46,7 @@ async fn passing(client: &mut Client, key: &str) -> usize {
     passing
 }
 
-/// What an answer says of itself where the store did not decide: policy and reason.
+/// The policy and the reason in the headers of a degraded response.
 fn mark(answer: &RateLimitResponse) -> Option<(String, String)> {
     let text = |kind: &Option<Kind>| match kind {
         Some(Kind::StringValue(text)) => text.clone(),
@@ -64,7 +64,7 @@ fn mark(answer: &RateLimitResponse) -> Option<(String, String)> {
     }
 }
 
-/// The lease that an answer tells.
+/// The lease in the headers of a response.
 fn lease(answer: &RateLimitResponse) -> String {
     match &answer.dynamic_metadata.as_ref().expect("metadata").fields["lease"].kind {
         Some(Kind::StringValue(lease)) => lease.clone(),
@@ -73,7 +73,7 @@ fn lease(answer: &RateLimitResponse) -> String {
 }
 
 #[tokio::test]
-async fn each_limit_is_decided_in_its_own_way_while_redis_is_gone() {
+async fn each_limit_follows_its_on_store_error_policy_while_redis_is_down() {
     let (config, redis) = (rules(RULES), Redis::start());
     let arguments = [
         "--store",
@@ -116,7 +116,7 @@ async fn each_limit_is_decided_in_its_own_way_while_redis_is_gone() {
 }
 
 #[tokio::test]
-async fn places_that_were_taken_here_are_given_up_here() {
+async fn local_permits_are_released_locally() {
     let (config, redis) = (rules(RULES), Redis::start());
     let url = redis.url();
     let arguments = ["--store", &url, "--on-store-error", "local", "--replicas-hint", "2"];
@@ -134,12 +134,12 @@ async fn places_that_were_taken_here_are_given_up_here() {
     let release = request("d", &[&[("place", "me"), ("lease", &leases[0])]]);
     client.call(release).await.expect("an answer");
     assert_eq!(code(&mut client, &["place", "waits"]).await, Code::OverLimit);
-    assert_eq!(code(&mut client, &["place"]).await, Code::Ok, "one was given up");
+    assert_eq!(code(&mut client, &["place"]).await, Code::Ok, "one permit was released");
     assert_eq!(code(&mut client, &["place"]).await, Code::OverLimit);
 }
 
 #[tokio::test]
-async fn a_place_that_was_taken_here_is_free_for_the_next_outage_once_redis_heard_that_it_is_given_up() {
+async fn a_local_permit_is_free_in_the_next_outage_once_redis_confirmed_its_release() {
     let config = rules(RULES);
     let port = free_port();
     let mut redis = Some(Redis::start_on(port, &[]));
@@ -183,7 +183,7 @@ async fn instances_count_each_other_while_redis_works() {
 }
 
 #[tokio::test]
-async fn without_redis_at_the_start_the_policy_holds_and_the_instance_is_ready_as_it_was_told() {
+async fn without_redis_at_the_start_the_policy_applies_and_readiness_follows_its_setting() {
     let config = rules(RULES);
     let url = format!("redis://127.0.0.1:{}", free_port());
     let arguments = ["--store", &url, "--on-store-error", "local", "--ready-without-store"];
@@ -192,7 +192,7 @@ async fn without_redis_at_the_start_the_policy_holds_and_the_instance_is_ready_a
 }
 
 #[tokio::test]
-async fn a_decision_takes_no_longer_than_its_caller_waits() {
+async fn a_decision_meets_the_deadline_of_its_caller() {
     let (config, redis) = (rules(RULES), Redis::start());
     let arguments = ["--store", &redis.url(), "--store-timeout", "5s", "--on-store-error", "local"];
     let tollgate = Tollgate::start(config.path(), &arguments);

@@ -37,7 +37,7 @@ descriptors:
 const WINDOW: u64 = 3_000_000;
 const LIMIT: u64 = 300;
 const BURST: u64 = 50;
-const PLACES: i64 = 5;
+const PERMITS: i64 = 5;
 const TOTAL: usize = 1_000;
 
 /// Counters of each algorithm, so that every shard has some.
@@ -72,8 +72,8 @@ fn lease(answer: &RateLimitResponse) -> String {
     }
 }
 
-/// Takes a place, holds it for a moment, gives it back; gives the most that were held at once, as known by those who
-/// hold them, and how often one was taken.
+/// Takes a permit, holds it for a moment, releases it; returns the maximum number held at once, as counted by the
+/// holders, and how often one was taken.
 async fn hold(mut client: Client, name: &str, held: &AtomicI64, end: Instant) -> (i64, usize) {
     let (mut most, mut taken) = (0, 0);
     while Instant::now() < end {
@@ -112,7 +112,7 @@ fn assert_aligned(passed: &[Passed], what: &str) {
     assert!(windows.values().all(|count| *count <= LIMIT), "{what}: {windows:?}");
 }
 
-/// What passes of a limit that is met in a minute, and not in seconds where the machine is busy.
+/// The admitted hits of a limit that is reached in a minute, and not in seconds if the machine is busy.
 const fn least_of(expected: usize, seconds: u64) -> usize {
     if seconds < 60 { expected / 10 } else { expected }
 }
@@ -189,7 +189,7 @@ async fn run(clients: usize, seconds: u64) {
         most = most.max(most_of_one);
         taken += taken_by_one;
     }
-    assert_eq!(most, PLACES, "places held at once");
+    assert_eq!(most, PERMITS, "places held at once");
     println!(
         "{clients} clients, {seconds} s: {passed} passed, {taken} places taken, at most {most} at once; none over a limit"
     );
@@ -203,6 +203,6 @@ async fn no_algorithm_admits_more_than_its_limit_on_a_cluster() {
 /// `cargo test --release --test integration -- --ignored --nocapture exactness::`
 #[tokio::test]
 #[ignore = "takes a minute"]
-async fn no_algorithm_admits_more_than_its_limit_in_a_minute_of_two_hundred_clients() {
+async fn no_algorithm_admits_more_than_its_limit_to_two_hundred_clients_in_a_minute() {
     run(200, 60).await;
 }

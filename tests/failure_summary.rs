@@ -1,11 +1,11 @@
-//! What a run of the tests that fails says last.
+//! Summary at the end of a failed test run.
 
 use std::{fs, process::Command};
 
 use crate::support::tollgate::project;
 
-/// What `cargo test` says of two tests that fail, one of which panics twice, and of a program that can't be built.
-const SAID: &str = "\
+/// Output of `cargo test` for two failing tests, one of which panics twice, and a crate that does not compile.
+const CARGO_OUTPUT: &str = "\
 test a::works ... ok
 test a::fails ... FAILED
 thread 'not::captured' (7) panicked at tests/early.rs:1:1:
@@ -41,10 +41,10 @@ error: 1 target failed:
 ";
 
 #[test]
-fn each_test_that_failed_is_told_with_its_panics() {
+fn each_failed_test_is_listed_with_its_panics() {
     let directory = tempfile::tempdir().expect("a directory");
     let log = directory.path().join("log");
-    fs::write(&log, SAID).expect("written");
+    fs::write(&log, CARGO_OUTPUT).expect("written");
     let output = Command::new(project("tests/failure_summary.sh")).arg(&log).output().expect("it runs");
     assert!(output.status.success(), "{output:?}");
     let expected = "

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tells the tests that failed, from what `cargo test` said, and why each did: where it panicked, and the first lines of
-# its message. For logs of which only the end is kept.
+# Lists the failed tests from the output of `cargo test`: for each, the places of its panics and the first lines of their
+# messages. For logs of which only the end is retained.
 set -euo pipefail
 
 printf '\n== what failed\n'

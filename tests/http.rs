@@ -24,7 +24,7 @@ fn ask(tollgate: &Tollgate, json: &str) -> http::Answer {
 }
 
 #[test]
-fn the_json_twin_answers_with_the_codes_of_the_call() {
+fn the_json_endpoint_answers_with_matching_status_codes() {
     let config = rules(RULES);
     let tollgate = Tollgate::start(config.path(), &[]);
     let request = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
@@ -87,7 +87,7 @@ fn metrics_and_rules_can_be_read() {
 }
 
 #[test]
-fn the_admin_port_wants_the_token_that_its_file_holds_now() {
+fn the_admin_port_requires_the_current_token_of_its_file() {
     let config = rules(RULES);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let token = directory.path().join("token");

@@ -134,7 +134,7 @@ async fn an_instance_that_never_reached_redis_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_redis_that_was_demoted_is_left_for_another_connection() {
+async fn a_demoted_redis_is_replaced_by_a_new_connection() {
     let config = rules(ONE_RULE);
     let (redis, master) = (Redis::start(), Redis::start());
     let arguments = ["--store", &redis.url(), "--store-timeout", "2s", "--workers", "1"];
@@ -162,7 +162,7 @@ async fn a_redis_that_was_demoted_is_left_for_another_connection() {
 }
 
 #[tokio::test]
-async fn a_redis_that_falls_silent_fails_calls_in_time_and_is_found_when_it_is_back() {
+async fn a_silent_redis_fails_calls_within_the_timeout_and_is_used_after_recovery() {
     let config = rules(ONE_RULE);
     let redis = Redis::start();
     let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "50ms"]);
@@ -180,7 +180,7 @@ async fn a_redis_that_falls_silent_fails_calls_in_time_and_is_found_when_it_is_b
 }
 
 #[tokio::test]
-async fn records_of_an_algorithm_that_is_not_known_are_kept_as_they_are() {
+async fn records_of_an_unknown_algorithm_are_retained() {
     let redis = Redis::start();
     let subject = Subject::Redis(redis.store());
     let policy = policy(Algorithm::FixedWindow, 10, 3_600);

@@ -1,4 +1,4 @@
-//! Leases when calls are given up and stores fail, with Redis.
+//! Leases of cancelled calls and with failing stores, with Redis.
 
 use std::time::Duration;
 
@@ -71,29 +71,29 @@ impl Subject {
 }
 
 #[tokio::test]
-async fn a_call_that_its_caller_cancels_gives_back_what_it_took() {
+async fn a_cancelled_call_refunds_its_charges() {
     let mut subject = Subject::start("5s").await;
     assert_eq!(subject.held(USER).await, 0);
     subject.redis.signal("STOP");
     let cancelled = timeout(Duration::from_millis(700), subject.take(&[USER, TENANT])).await;
-    assert!(cancelled.is_err(), "nobody decides while Redis sleeps");
+    assert!(cancelled.is_err(), "no decision while Redis sleeps");
     // The cancellation is on its way.
     sleep(Duration::from_millis(300)).await;
     subject.redis.signal("CONT");
     subject.has_given_back("success").await;
     assert_eq!((subject.held(USER).await, subject.held(TENANT).await), (0, 0));
-    // What was taken had been: the keys were there and are gone.
+    // The permit had been taken: its key existed, and is deleted.
     let info: String =
         redis::cmd("INFO").arg("commandstats").query(&mut subject.redis.connect()).expect("statistics");
     assert!(info.contains("cmdstat_zadd:calls=2"), "{info}");
 }
 
 #[tokio::test]
-async fn a_call_that_redis_answers_too_late_gives_back_what_it_took() {
+async fn a_call_with_a_late_reply_refunds_its_charges() {
     let mut subject = Subject::start("700ms").await;
     assert_eq!(subject.held(USER).await, 0);
     subject.redis.signal("STOP");
-    let error = subject.take(&[USER]).await.expect_err("nobody decides in time");
+    let error = subject.take(&[USER]).await.expect_err("no decision in time");
     assert_eq!(error.code(), tonic::Code::Unavailable);
     subject.redis.signal("CONT");
     subject.has_given_back("success").await;
@@ -104,7 +104,7 @@ async fn a_call_that_redis_answers_too_late_gives_back_what_it_took() {
 }
 
 #[tokio::test]
-async fn a_failure_of_one_tag_gives_back_what_the_others_took() {
+async fn a_failure_of_one_tag_refunds_the_others() {
     let mut subject = Subject::start("5s").await;
     subject.take(&[TENANT]).await.expect("a place");
     let mut connection = subject.redis.connect();
@@ -118,7 +118,7 @@ async fn a_failure_of_one_tag_gives_back_what_the_others_took() {
 }
 
 #[tokio::test]
-async fn what_gives_back_is_no_hit() {
+async fn a_release_is_not_counted_as_a_hit() {
     let config = rules(RULES);
     let tollgate = Tollgate::start(config.path(), &[]);
     let mut client = tollgate.client().await;
@@ -162,7 +162,7 @@ fn call_without_window(message: &RateLimitRequest) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_answer_that_its_caller_does_not_read_gives_back_what_it_took() {
+async fn an_unread_response_refunds_its_charges() {
     let config = rules(RULES);
     let tollgate = Tollgate::start(config.path(), &[]);
     let held = async || {
@@ -198,7 +198,7 @@ async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_lease_that_could_not_be_given_back_is_when_redis_answers_again() {
+async fn a_failed_release_is_repeated_when_redis_recovers() {
     let mut subject = Subject::start("700ms").await;
     let answer = subject.take(&[USER]).await.expect("an answer");
     let metadata = answer.dynamic_metadata.expect("a lease");
@@ -209,7 +209,7 @@ async fn a_lease_that_could_not_be_given_back_is_when_redis_answers_again() {
     let released = subject.client.call(request("d", &[&[USER, ("lease", lease)]])).await;
     assert!(released.is_err(), "Redis sleeps");
     subject.redis.signal("CONT");
-    // Nobody asks for it again.
+    // No client requests it again.
     subject.has_given_back("success").await;
     assert_eq!(subject.held(USER).await, 0);
 }

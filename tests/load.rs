@@ -69,7 +69,7 @@ fn every_key_is_admitted_exactly_its_limit() {
 }
 
 #[test]
-fn what_instances_that_share_nothing_admit_too_much_is_counted() {
+fn over_admission_by_instances_without_a_shared_store_is_counted() {
     let config = rules(RULES);
     let (one, other) = (Tollgate::start(config.path(), &[]), Tollgate::start(config.path(), &[]));
     let second = format!("--target http://127.0.0.1:{}", other.grpc_port);
@@ -82,7 +82,7 @@ fn what_instances_that_share_nothing_admit_too_much_is_counted() {
 }
 
 #[test]
-fn hits_and_descriptors_are_those_asked_for() {
+fn hits_and_descriptors_match_the_flags() {
     let config = rules(RULES);
     let tollgate = Tollgate::start(config.path(), &[]);
     let line = "--descriptor client=a{key} --descriptor client=b --hits 30 --keys 5 --zipf 1.1 \
@@ -99,7 +99,7 @@ fn hits_and_descriptors_are_those_asked_for() {
 }
 
 #[test]
-fn an_open_loop_tells_how_long_requests_waited_that_were_not_sent() {
+fn an_open_loop_reports_how_long_unsent_requests_waited() {
     let config = rules(RULES);
     let tollgate = Tollgate::start(config.path(), &[]);
     let line = "--descriptor open={key} --connections 1 --streams 4 --duration 2s --warmup 0 --json";
@@ -117,7 +117,7 @@ fn an_open_loop_tells_how_long_requests_waited_that_were_not_sent() {
 }
 
 #[test]
-fn a_request_that_is_given_up_counts_with_the_time_that_it_waited() {
+fn a_timed_out_request_counts_with_its_waiting_time() {
     let config = rules(RULES);
     let tollgate = Tollgate::start(config.path(), &[]);
     let line =
@@ -130,7 +130,7 @@ fn a_request_that_is_given_up_counts_with_the_time_that_it_waited() {
 }
 
 #[test]
-fn a_load_that_is_interrupted_has_counted_all_that_it_sent() {
+fn an_interrupted_load_has_counted_all_sent_requests() {
     let config = rules(RULES);
     let tollgate = Tollgate::start(config.path(), &[]);
     for rate in ["", " --rate 2000"] {
@@ -169,7 +169,7 @@ fn during_a_pause(tollgate: &Tollgate, line: &str) -> Output {
 }
 
 #[test]
-fn a_server_that_fails_is_told_by_its_codes() {
+fn a_failing_server_is_reported_by_its_status_codes() {
     let config = rules(RULES);
     let port = free_port();
     let store = format!("redis://127.0.0.1:{port}");
@@ -184,7 +184,7 @@ fn a_server_that_fails_is_told_by_its_codes() {
 }
 
 #[test]
-fn a_server_that_comes_back_is_asked_again() {
+fn a_recovered_server_is_called_again() {
     let config = rules(RULES);
     let tollgate = Tollgate::start(config.path(), &["--grpc-max-connection-age", "300ms"]);
     let line = "--descriptor open={key} --connections 2 --streams 2 --rate 200 --duration 1500ms --json";

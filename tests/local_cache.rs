@@ -1,4 +1,4 @@
-//! What instances know of counters and so don't ask Redis: it must not be wrong for long.
+//! Local cache of counters: stale entries must not persist.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ descriptors:
 
 const KEYS: [&str; 7] = ["fixed", "sliding", "log", "bucket", "leased", "leased_sliding", "leased_bucket"];
 
-/// A request that gives so many hits back.
+/// A request that refunds this many hits.
 fn refund(key: &str, hits: u64) -> RateLimitRequest {
     let mut request = request("d", &[&[(key, "")]]);
     let descriptor = &mut request.descriptors[0];
@@ -37,7 +37,7 @@ fn refund(key: &str, hits: u64) -> RateLimitRequest {
     request
 }
 
-/// How long it takes until a request passes that keeps being made.
+/// The time until a repeated request passes.
 async fn until_passes(client: &mut Client, key: &str) -> Duration {
     let begun = Instant::now();
     while !client.passes("d", &[(key, "")]).await {
@@ -57,7 +57,7 @@ async fn a_refund_and_a_reset_are_seen_by_every_instance_within_a_second() {
         for instance in &instances {
             clients.push(instance.client().await);
         }
-        // Everybody knows that it is denied.
+        // Every instance has cached the denial.
         for client in &mut clients {
             while client.passes("d", &[(key, "")]).await {}
         }
@@ -81,9 +81,9 @@ async fn a_refund_and_a_reset_are_seen_by_every_instance_within_a_second() {
     assert!(count > 0, "there was nothing to be seen late");
 }
 
-/// The same on the other way round would have usage forgotten.
+/// A refund in the opposite order would lose usage.
 #[tokio::test]
-async fn what_takes_back_a_charge_of_another_window_leaves_the_counter_alone() {
+async fn a_refund_of_another_windows_charge_leaves_the_counter_alone() {
     let redis = Redis::start();
     for subject in [Subject::memory(), Subject::Redis(redis.store())] {
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {

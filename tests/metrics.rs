@@ -1,5 +1,5 @@
-//! What operators see: the page of metrics, the dashboard for Grafana, the alerts and their runbooks, all held to what real
-//! instances tell.
+//! Observability: the metrics page, the Grafana dashboard, the alerts and their runbooks, all checked against running
+//! instances.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -135,7 +135,7 @@ fn expressions(dashboard: &Value) -> Vec<(String, String)> {
     panels(dashboard).into_iter().flat_map(of_panel).collect()
 }
 
-/// Those of a dashboard's metrics that no page has.
+/// The metrics of a dashboard that no page exports.
 fn unknown(dashboard: &Value, pages: &str) -> Vec<String> {
     let known: BTreeSet<String> = samples(pages)
         .into_keys()
@@ -155,13 +155,13 @@ fn alerts() -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn what_grafana_and_the_alerts_ask_for_is_there() {
+async fn grafana_and_the_alerts_use_existing_metrics() {
     let instances = Instances::start();
     instances.ask().await;
     let pages: String = instances.all().map(page).concat();
     let dashboard = dashboard();
     assert_eq!(unknown(&dashboard, &pages), Vec::<String>::new());
-    // A name that nobody has is noticed, wherever it stands.
+    // An unknown name is detected, wherever it stands.
     for (_, expression) in expressions(&dashboard) {
         let name = names(&expression).into_iter().next().expect("a metric");
         let renamed = read(DASHBOARD).replace(&name, &format!("{name}x"));
@@ -193,7 +193,7 @@ fn filled_in(expression: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_page_is_as_promtool_wants_it_but_for_the_names_of_the_reference() {
+async fn promtool_accepts_the_page_except_for_the_references_names() {
     let instances = Instances::start();
     instances.ask().await;
     for tollgate in instances.all() {
@@ -248,14 +248,14 @@ async fn the_reference_counts_the_same_under_its_names() {
 }
 
 #[tokio::test]
-async fn times_degraded_hits_and_certificates_are_told() {
+async fn durations_degraded_hits_and_certificates_are_exported() {
     let instances = Instances::start();
     instances.ask().await;
     wait_for(&instances.redis, "tollgate_redis_connections{state=\"down\"} 0").await;
     let [redis, degraded, memory, _] = instances.all().map(|tollgate| samples(&page(tollgate)));
     assert_eq!(redis["tollgate_request_duration_seconds_count"], 7.0);
     assert_eq!(redis["tollgate_request_duration_seconds_bucket{le=\"+Inf\"}"], 7.0);
-    // One of an unknown domain and one that is malformed ask nobody.
+    // Requests of an unknown domain and malformed ones do not reach the store.
     assert!(redis["tollgate_store_duration_seconds_count"] >= 3.0);
     assert!(redis["tollgate_request_duration_seconds_sum"] < 7.0);
     assert!(redis["tollgate_redis_batch_calls_sum"] >= redis["tollgate_redis_batch_calls_count"]);
@@ -278,7 +278,7 @@ async fn wait_for(tollgate: &Tollgate, line: &str) {
 }
 
 #[tokio::test]
-async fn rules_that_are_no_good_are_told_of_from_the_first_and_until_they_are_mended() {
+async fn invalid_rules_are_reported_from_the_start_until_they_are_fixed() {
     let config = rules("domain: [");
     let tollgate = Tollgate::spawn(config.path(), &["--start-without-rules"]);
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -295,7 +295,7 @@ async fn rules_that_are_no_good_are_told_of_from_the_first_and_until_they_are_me
 }
 
 #[tokio::test]
-async fn versions_that_are_an_instances_own_are_none_that_others_could_be_behind() {
+async fn instance_local_versions_do_not_count_as_lag_of_others() {
     let config = rules(RULES);
     let tollgate = Tollgate::start(config.path(), &["--rules", "memory"]);
     wait_for(&tollgate, "tollgate_rules_version 1").await;
@@ -303,7 +303,7 @@ async fn versions_that_are_an_instances_own_are_none_that_others_could_be_behind
 }
 
 #[tokio::test]
-async fn calls_that_are_reset_and_those_that_are_none_are_counted_too() {
+async fn reset_and_malformed_calls_are_counted_too() {
     let (config, server) = (rules(RULES), Redis::start());
     let tollgate = Tollgate::start(config.path(), &["--store", &server.url(), "--store-timeout", "20s"]);
     let mut client = tollgate.client().await;
@@ -382,7 +382,7 @@ fn assert_runbook(name: &str, page: &str) {
 }
 
 #[test]
-fn the_dashboard_is_one_that_grafana_shows() {
+fn the_dashboard_is_valid_for_grafana() {
     let dashboard = dashboard();
     let panels = panels(&dashboard);
     let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().expect("a number")).collect();

@@ -21,13 +21,13 @@ const RULES: &str =
 
 /// Every hit that was charged was answered: the count in Redis is that of the clients.
 #[tokio::test]
-async fn a_first_signal_loses_no_answer_and_ends_with_success() {
+async fn a_first_signal_loses_no_response_and_exits_with_success() {
     stop_under_load(RULES).await;
 }
 
 /// And what was charged ahead is given back.
 #[tokio::test]
-async fn a_first_signal_gives_back_what_was_charged_ahead() {
+async fn a_first_signal_refunds_reserved_tokens() {
     let leased = RULES.replace("{unit", "{sync: leased, unit");
     stop_under_load(&leased).await;
 }
@@ -81,7 +81,7 @@ async fn a_second_signal_ends_at_once() {
 
 /// While health checks fail already, callers that did not notice yet are served, new ones too.
 #[tokio::test]
-async fn a_delay_of_the_end_serves_on_until_a_second_signal_ends_it() {
+async fn a_drain_delay_serves_until_a_second_signal() {
     let config = rules(RULES);
     let mut tollgate = Tollgate::start(config.path(), &["--drain-delay", "60s"]);
     tollgate.signal("TERM");
@@ -117,9 +117,9 @@ fn a_signal_during_the_start_ends_it() {
     assert!(text.contains("SIGTERM") && !text.contains("tollgate started"), "{text}");
 }
 
-/// A port that is in use, a token that is none, and a port that anyone could ask.
+/// A port in use, an invalid token, and a port open to every client.
 #[test]
-fn what_the_admin_port_cannot_do_stops_the_start_with_the_flag() {
+fn unsupported_admin_settings_stop_the_start_and_name_the_flag() {
     let config = rules(RULES);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("bound").to_string();
@@ -140,7 +140,7 @@ fn what_the_admin_port_cannot_do_stops_the_start_with_the_flag() {
 
 /// Out of file descriptors, it neither ends nor fills the log, serves those that it has, and goes on later.
 #[tokio::test]
-async fn without_file_descriptors_it_waits_for_some() {
+async fn accepting_waits_when_file_descriptors_run_out() {
     let config = rules(RULES);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let log = directory.path().join("log");
@@ -173,7 +173,7 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[test]
-fn bad_rules_stop_the_start_with_the_report() {
+fn bad_rules_stop_the_start_with_a_report() {
     let config =
         rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: fortnight, requests_per_unit: 1}\n");
     let output = command().arg("serve").arg("--config").arg(config.path()).output().expect("it runs");
@@ -202,7 +202,7 @@ fn without_rules_it_can_start_and_becomes_ready_with_them() {
 }
 
 #[test]
-fn an_unknown_variable_of_ours_stops_the_start_with_its_name() {
+fn an_unknown_tollgate_variable_stops_the_start_and_is_named() {
     let output = command().env("TOLLGATE_GRPC_ADRESS", "1").arg("serve").output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("TOLLGATE_GRPC_ADRESS"));

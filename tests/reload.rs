@@ -20,7 +20,7 @@ use crate::support::tollgate::{Client, Tollgate, request};
 const DOMAINS: usize = 50;
 const RULES_PER_DOMAIN: usize = 20;
 
-/// Writes a thousand rules whose limits tell their version.
+/// Writes a thousand rules whose limits show their version.
 fn write(directory: &Path, version: u32) {
     for domain in 0..DOMAINS {
         let mut yaml = format!("domain: domain-{domain}\ndescriptors:\n");
@@ -39,7 +39,7 @@ async fn version(client: &mut Client) -> u32 {
     answer.statuses[0].current_limit.as_ref().expect("a limit").requests_per_unit
 }
 
-/// Sends requests at a steady rate until told to stop; gives how long each took.
+/// Sends requests at a steady rate until stopped; returns the latency of each.
 fn flow(client: Client, per_millisecond: u64, stop: Arc<AtomicBool>) -> JoinHandle<Vec<Duration>> {
     tokio::spawn(async move {
         let (mut calls, mut tick, mut sent) = (JoinSet::new(), interval(Duration::from_millis(1)), 0_u64);

@@ -22,7 +22,7 @@ const RULES: &str = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: yea
 /// A program that runs, and everything that it has shown so far.
 struct Watched {
     process: Process,
-    /// Away from the rules, whose directory is watched: each line would be a change to tell of.
+    /// Outside the rules directory, which is watched: each log line would be a change to report.
     directory: TempDir,
     http_port: u16,
     admin_port: u16,
@@ -91,7 +91,7 @@ fn assert_kept(what: &str, text: &str) {
 }
 
 #[test]
-fn no_store_and_no_port_tells_its_secret() {
+fn no_store_and_no_port_reveals_its_secret() {
     let guarded = Redis::start_with(&["--requirepass", "another"]);
     let (dead, guarded) = (free_port(), guarded.port());
     let single = |port| format!("redis://me:{SECRET}@127.0.0.1:{port}/0");
@@ -119,7 +119,7 @@ fn no_store_and_no_port_tells_its_secret() {
 }
 
 #[test]
-fn neither_help_nor_an_error_shows_what_was_set() {
+fn neither_help_nor_an_error_shows_a_set_value() {
     let shown = |prepare: &dyn Fn(&mut Command) -> &mut Command| {
         let mut command = command();
         prepare(&mut command);
@@ -158,7 +158,7 @@ fn neither_help_nor_an_error_shows_what_was_set() {
 }
 
 #[test]
-fn what_stands_in_place_of_a_path_is_not_shown() {
+fn a_secret_given_in_place_of_a_path_is_not_shown() {
     let config = rules(RULES);
     let key = format!("-----BEGIN PRIVATE KEY-----\nMIGH/{SECRET}\n-----END PRIVATE KEY-----\n");
     let good = config.path().join("rules.yaml").display().to_string();

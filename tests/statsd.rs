@@ -37,7 +37,7 @@ descriptors:
   - {key: path, rate_limit: {unit: year, requests_per_unit: 1000000}}
 ";
 
-/// How a server is reached.
+/// The transport to a server.
 enum Way {
     Udp(UdpSocket),
     Unix(UnixDatagram),
@@ -52,7 +52,7 @@ struct Server {
     reader: Option<JoinHandle<()>>,
 }
 
-/// What came.
+/// The received data.
 #[derive(Clone, Debug, Default)]
 struct Received {
     /// Bytes of each datagram.
@@ -120,17 +120,17 @@ impl Server {
         self.url.rsplit_once(':').expect("a port").1
     }
 
-    /// What was added up so far, by name and tags.
+    /// The sums so far, by name and tags.
     fn sums(&self) -> BTreeMap<String, u64> {
         self.received.lock().expect("lines as they should be").sums()
     }
 
-    /// Waits until something was told.
+    /// Waits until something was received.
     fn wait_for(&self, name: &str, sum: u64) {
         self.wait_until(|sums| sums.get(name) == Some(&sum));
     }
 
-    /// Waits until all that was told is as it should be.
+    /// Waits until the received sums are as expected.
     fn wait_until(&self, is_there: impl Fn(&BTreeMap<String, u64>) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !is_there(&self.sums()) {
@@ -263,7 +263,7 @@ impl Line {
     }
 }
 
-/// A tollgate that tells a server every so often.
+/// A tollgate that exports to a server at an interval.
 fn tollgate(config: &Path, server: &Server, arguments: &[&str]) -> Tollgate {
     Tollgate::start(config, &[&["--statsd", &server.url, "--statsd-interval", "100ms"], arguments].concat())
 }
@@ -278,7 +278,7 @@ async fn ask(client: &mut Client, count: usize) {
     }
 }
 
-/// Has it stop, while connections hear of it.
+/// Stops it, while connections are being closed.
 async fn end(mut tollgate: Tollgate) {
     tollgate.signal("TERM");
     let code = tokio::task::spawn_blocking(move || tollgate.wait()).await;
@@ -287,7 +287,7 @@ async fn end(mut tollgate: Tollgate) {
 
 const CALL: &str = "ratelimit_server.ShouldRateLimit.";
 
-/// What so many rounds of [`ask`] come to.
+/// The expected sums of this many rounds of [`ask`].
 fn expected(rounds: u64) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     let address = "remote_address_10_0_0_1_x_1_c";
@@ -318,7 +318,7 @@ fn expected(rounds: u64) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test]
-async fn what_was_decided_is_told_exactly_whatever_the_way() {
+async fn decisions_are_exported_exactly_over_every_transport() {
     let config = rules(RULES);
     let directory = tempfile::tempdir().expect("a temporary directory");
     for server in [Server::udp(), Server::unix(directory.path()), Server::tcp(free_port())] {
@@ -329,7 +329,7 @@ async fn what_was_decided_is_told_exactly_whatever_the_way() {
             ask(&mut client, 20).await;
             server.wait_for(&format!("{CALL}total_requests"), rounds);
         }
-        // And what comes last is told at the end.
+        // The last counts are exported at shutdown.
         ask(&mut client, 17).await;
         drop(client);
         end(tollgate).await;
@@ -345,7 +345,7 @@ async fn what_was_decided_is_told_exactly_whatever_the_way() {
 }
 
 #[tokio::test]
-async fn more_than_a_packet_goes_in_several_and_no_line_is_split() {
+async fn large_batches_use_several_packets_and_split_no_line() {
     let descriptors: String = (0..300)
         .map(|number| format!("- {{key: a_rule_of_a_rather_long_name_{number}, rate_limit: {{unit: year, requests_per_unit: 9}}}}\n"))
         .collect();
@@ -387,7 +387,7 @@ fn lines_with(log: &Path, text: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_is_told_what_it_missed_and_nothing_twice() {
+async fn a_recovered_server_gets_missed_counts_once() {
     let (config, logs) = (rules(RULES), tempfile::tempdir().expect("a temporary directory"));
     let (log, port) = (logs.path().join("log"), free_port());
     let first = Server::tcp(port);
@@ -405,7 +405,7 @@ async fn a_server_that_comes_back_is_told_what_it_missed_and_nothing_twice() {
         assert!(Instant::now() < deadline, "nobody notices");
         thread::sleep(Duration::from_millis(5));
     }
-    // Several intervals of nobody.
+    // Several intervals without a server.
     thread::sleep(Duration::from_millis(400));
     let second = Server::tcp(port);
     second.wait_for(&format!("{CALL}total_requests"), 30);
@@ -421,7 +421,7 @@ async fn a_server_that_comes_back_is_told_what_it_missed_and_nothing_twice() {
 }
 
 #[tokio::test]
-async fn an_agent_on_the_same_machine_that_starts_later_is_told_all_of_it() {
+async fn a_local_agent_that_starts_later_gets_all_counts() {
     let (config, directory) = (rules(RULES), tempfile::tempdir().expect("a temporary directory"));
     let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
     let socket = directory.path().join("statsd.socket");
@@ -438,7 +438,7 @@ async fn an_agent_on_the_same_machine_that_starts_later_is_told_all_of_it() {
             thread::sleep(Duration::from_millis(5));
         }
         let server = if url.starts_with("udp") {
-            let socket = UdpSocket::bind(("127.0.0.1", port)).expect("nobody took it");
+            let socket = UdpSocket::bind(("127.0.0.1", port)).expect("no server received it");
             socket.set_nonblocking(true).expect("a socket");
             Server::begin(url.clone(), Way::Udp(socket))
         } else {
@@ -453,7 +453,7 @@ async fn an_agent_on_the_same_machine_that_starts_later_is_told_all_of_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_reads_nothing_delays_no_answer_and_no_end() {
+async fn a_stalled_server_delays_neither_responses_nor_shutdown() {
     let (config, directory) = (rules(RULES), tempfile::tempdir().expect("a temporary directory"));
     let path = directory.path().join("statsd.socket");
     let socket = UnixDatagram::bind(&path).expect("a socket");
@@ -469,16 +469,16 @@ async fn a_server_that_reads_nothing_delays_no_answer_and_no_end() {
     let begun = Instant::now();
     ask(&mut client, 500).await;
     drop(client);
-    // An interval is waited for up to five seconds, and so many would be minutes.
+    // The exporter waits up to five seconds per interval; this many intervals would take minutes.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     end(tollgate).await;
-    // Logged at shutdown, by the exporter thread, or by both if both time out at once.
+    // Logged by the waiting task or by the sender; by both if both time out at once.
     assert!((1..=2).contains(&lines_with(&log, "the last counts")), "it is waited for too long");
     drop(socket);
 }
 
 #[tokio::test]
-async fn counts_that_are_not_sent_at_the_end_are_logged() {
+async fn undelivered_counts_at_shutdown_are_logged() {
     let (config, directory) = (rules(RULES), tempfile::tempdir().expect("a temporary directory"));
     let (url, log) = (format!("tcp://127.0.0.1:{}", free_port()), directory.path().join("log"));
     let tollgate = Tollgate::spawn_by(logging(&log), config.path(), &["--statsd", &url]);
@@ -488,7 +488,7 @@ async fn counts_that_are_not_sent_at_the_end_are_logged() {
     assert_eq!(lines_with(&log, "failed to send the last counts server=tcp://127.0.0.1:"), 1);
 }
 
-/// Starts as an environment of the reference says, with a rule that is met so many times.
+/// Starts with an environment of the reference, and a rule that is matched this many times.
 async fn as_there(variables: &[(&str, &str)], calls: usize) {
     let config = rules(RULES);
     let mut program = command();
@@ -545,7 +545,7 @@ async fn an_environment_of_the_reference_sends_datadogs_lines_as_its_mogrifiers_
 }
 
 #[tokio::test]
-async fn nothing_is_sent_where_it_is_switched_off_or_nobody_said_where() {
+async fn nothing_is_sent_if_switched_off_or_without_an_address() {
     let server = Server::tcp(free_port());
     let to = [("STATSD_HOST", "127.0.0.1"), ("STATSD_PORT", server.port())];
     for off in [("USE_STATSD", "false"), ("DISABLE_STATS", "true")] {
@@ -555,7 +555,7 @@ async fn nothing_is_sent_where_it_is_switched_off_or_nobody_said_where() {
 }
 
 #[tokio::test]
-async fn requests_that_fail_and_those_of_unknown_domains_are_told_of() {
+async fn failed_requests_and_unknown_domains_are_exported() {
     let (config, server) = (rules(RULES), Server::udp());
     let tollgate =
         tollgate(config.path(), &server, &["--store", "redis://127.0.0.1:1", "--ready-without-store"]);
@@ -585,7 +585,7 @@ async fn requests_that_fail_and_those_of_unknown_domains_are_told_of() {
 }
 
 #[tokio::test]
-async fn the_documented_example_sends_the_lines_that_it_shows() {
+async fn the_documented_example_sends_the_documented_lines() {
     let server = Server::udp();
     let shown = docs::block("statsd");
     let example = docs::page("docs/reference/statsd.md").text;

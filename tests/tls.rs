@@ -155,7 +155,7 @@ async fn changed_certificates_are_used_for_new_connections_and_bad_ones_are_not(
 
 /// A mounted secret changes by a link that is put in place of another one.
 #[tokio::test]
-async fn a_secret_that_is_swapped_by_its_link_is_noticed() {
+async fn a_secret_swapped_by_symlink_is_noticed() {
     let authority = Authority::new("ours");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let pairs = [authority.sign(&["localhost"]), authority.sign(&["localhost"])];
@@ -185,7 +185,7 @@ async fn a_secret_that_is_swapped_by_its_link_is_noticed() {
 }
 
 #[tokio::test]
-async fn http_and_admin_speak_tls_too() {
+async fn http_and_admin_ports_support_tls() {
     let authority = Authority::new("ours");
     let directory = files(&authority, &authority.sign(&["localhost"]));
     let config = rules(RULES);
@@ -219,7 +219,7 @@ async fn http_and_admin_speak_tls_too() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_go_on_is_given_up_and_holds_up_no_other() {
+async fn a_stalled_handshake_times_out_and_delays_no_other() {
     let authority = Authority::new("ours");
     let directory = files(&authority, &authority.sign(&["localhost"]));
     let config = rules(RULES);
@@ -247,7 +247,7 @@ fn hello(client: &TlsConnector) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn handshakes_that_stop_halfway_hold_up_no_other() {
+async fn incomplete_handshakes_delay_no_other() {
     let authority = Authority::new("ours");
     let directory = files(&authority, &authority.sign(&["localhost"]));
     let config = rules(RULES);
@@ -281,7 +281,7 @@ fn raw_health_check() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn who_connected_before_a_stop_is_served_inside_tls_too() {
+async fn clients_connected_before_a_stop_are_served_over_tls_too() {
     let authority = Authority::new("ours");
     let directory = files(&authority, &authority.sign(&["localhost"]));
     let config = rules(RULES);
@@ -316,7 +316,7 @@ fn refused(flags: &[String]) -> Output {
 }
 
 #[test]
-fn files_that_cannot_be_used_stop_the_start_with_flag_and_path_and_without_what_is_in_them() {
+fn unusable_files_stop_the_start_with_flag_and_path_but_not_their_content() {
     let authority = Authority::new("ours");
     let (pair, other) = (authority.sign(&["localhost"]), authority.sign(&["localhost"]));
     let secret = pair.key.lines().nth(1).expect("a line").to_owned();

@@ -34,7 +34,7 @@ const RULES: &str = "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: year
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// What a collector was sent.
+/// The spans that a collector received.
 #[derive(Clone, Debug, Default)]
 struct Received(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -57,7 +57,7 @@ impl Received {
         scopes.flat_map(|spans| spans.spans.clone()).collect()
     }
 
-    /// Waits for so many spans.
+    /// Waits for this many spans.
     async fn wait_for(&self, count: usize) -> Vec<Span> {
         let deadline = Instant::now() + Duration::from_secs(30);
         while self.spans().len() < count {
@@ -109,7 +109,7 @@ async fn a_collector_behind_tls_is_trusted_by_its_authority_and_by_no_other() {
 }
 
 #[tokio::test]
-async fn variables_of_a_whole_cluster_stop_no_start() {
+async fn cluster_wide_otel_variables_do_not_stop_the_start() {
     let (config, (received, url)) = (rules(RULES), collector().await);
     for (endpoint, enabled) in [("host:4317", "true"), (&*url, "false")] {
         let mut program = command();
@@ -212,7 +212,7 @@ async fn a_call_is_a_span_of_its_callers_trace_and_holds_no_value_of_a_descripto
 }
 
 #[tokio::test]
-async fn what_is_not_sampled_is_not_sent_and_what_no_caller_traces_is_by_chance() {
+async fn unsampled_spans_are_not_sent_and_untraced_calls_are_sampled_by_ratio() {
     let (config, (received, url)) = (rules(RULES), collector().await);
     let always = Tollgate::start(config.path(), &["--otlp-endpoint", &url, "--trace-sample-ratio", "1"]);
     let never = Tollgate::start(config.path(), &["--otlp-endpoint", &url, "--trace-sample-ratio", "0"]);
@@ -244,7 +244,7 @@ async fn what_is_not_sampled_is_not_sent_and_what_no_caller_traces_is_by_chance(
 }
 
 #[tokio::test]
-async fn what_is_left_at_the_end_is_delivered() {
+async fn buffered_spans_are_delivered_at_shutdown() {
     let (config, (received, url)) = (rules(RULES), collector().await);
     let mut tollgate =
         Tollgate::start(config.path(), &["--otlp-endpoint", &url, "--trace-sample-ratio", "1"]);
@@ -259,7 +259,7 @@ async fn what_is_left_at_the_end_is_delivered() {
     assert_eq!(received.spans().len(), 20);
 }
 
-/// How long it takes to stop with a collector that does not work.
+/// The time to stop with a collector that does not work.
 async fn without_collector(url: &str) -> Duration {
     let config = rules(RULES);
     let mut tollgate = Tollgate::start(config.path(), &["--otlp-endpoint", url, "--trace-sample-ratio", "1"]);
@@ -278,14 +278,14 @@ async fn without_collector(url: &str) -> Duration {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_down_costs_spans_and_nothing_else() {
+async fn a_collector_that_is_down_loses_spans_and_nothing_else() {
     let url = format!("http://127.0.0.1:{}", free_port());
     keeps_to_async(Duration::from_secs(3), "the end", async || without_collector(&url).await).await;
 }
 
 #[tokio::test]
-async fn a_collector_that_never_answers_costs_spans_and_nothing_else() {
-    // Connections are accepted by the system, and by nobody else.
+async fn a_collector_that_never_answers_loses_spans_and_nothing_else() {
+    // The kernel accepts connections, but no process does.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", silent.local_addr().expect("a port"));
     keeps_to_async(Duration::from_secs(3), "the end", async || without_collector(&url).await).await;

@@ -1,4 +1,4 @@
-//! Who may do what, and what nobody is told.
+//! Roles, and protection of secrets.
 
 use std::fs;
 
@@ -77,7 +77,7 @@ fn tokens_have_names_and_roles() {
 }
 
 #[test]
-fn without_tokens_operators_name_themselves_and_pages_from_elsewhere_are_kept_out() {
+fn without_tokens_operators_name_themselves_and_foreign_pages_are_refused() {
     let config = rules(&limit(5));
     let tollgate = Tollgate::start(config.path(), &["--rules", "memory"]);
     let admin = Admin::of(&tollgate);
@@ -105,7 +105,7 @@ fn without_tokens_operators_name_themselves_and_pages_from_elsewhere_are_kept_ou
 }
 
 #[test]
-fn a_token_file_that_is_no_good_stops_the_start_without_a_word_of_it() {
+fn an_invalid_token_file_stops_the_start_and_is_not_shown() {
     let config = rules(&limit(5));
     let file = tempfile::NamedTempFile::new().expect("a file");
     fs::write(file.path(), format!("{}eve operator {VIEWER}\n", tokens())).expect("written");
@@ -124,7 +124,7 @@ fn a_token_file_that_is_no_good_stops_the_start_without_a_word_of_it() {
 }
 
 #[test]
-fn every_change_is_in_the_audit_log_and_no_secret_is_told() {
+fn every_change_is_audited_without_secrets() {
     let redis = Redis::start_with(&["--requirepass", "redis-secret"]);
     let url = format!("redis://:redis-secret@127.0.0.1:{}", redis.port());
     let config = rules(&limit(5));

@@ -15,7 +15,7 @@ fn hit(tollgate: &Tollgate) -> u16 {
 }
 
 #[test]
-fn counters_are_read_reset_and_given_back() {
+fn counters_are_read_reset_and_refunded() {
     let config = rules(&format!("{}- key: free\n  rate_limit: {{unlimited: true}}\n", limit(3)));
     let tollgate = Tollgate::start(config.path(), &[]);
     let admin = Admin::of(&tollgate);
@@ -63,7 +63,7 @@ fn counters_are_read_reset_and_given_back() {
 }
 
 #[test]
-fn a_request_is_tried_by_the_rules_in_force_or_by_others_and_charges_nothing() {
+fn a_dry_run_uses_the_active_or_other_rules_and_charges_nothing() {
     let config = rules(&limit(2));
     let tollgate = Tollgate::start(config.path(), &[]);
     let admin = Admin::of(&tollgate);
@@ -125,7 +125,7 @@ fn a_request_is_tried_by_the_rules_in_force_or_by_others_and_charges_nothing() {
     }
 }
 
-/// What takes a place of the concurrency limit `slow`, and gives a lease back.
+/// A request that takes a permit of the concurrency limit `slow`, and one that releases a lease.
 fn slow(hits: u64, lease: Option<&str>) -> String {
     let mut entries = vec![json!({"key": "slow", "value": "v"})];
     entries.extend(lease.map(|lease| json!({"key": "lease", "value": lease})));
@@ -134,7 +134,7 @@ fn slow(hits: u64, lease: Option<&str>) -> String {
 }
 
 #[test]
-fn nobody_who_looks_or_gives_back_hits_gives_up_the_places_of_a_lease() {
+fn reads_and_refunds_of_hits_leave_the_permits_of_a_lease_alone() {
     let places = "- key: slow\n  rate_limit: {algorithm: concurrency, requests_per_unit: 1}\n";
     let config = rules(&format!("{}{places}", limit(3)));
     let tollgate = Tollgate::start(config.path(), &[]);
@@ -148,7 +148,7 @@ fn nobody_who_looks_or_gives_back_hits_gives_up_the_places_of_a_lease() {
 
     let tried = admin.done("POST", "/try", &json!({"domain": "web", "descriptors": [descriptor]}), 200);
     assert_eq!(tried["descriptors"][0]["counter"]["used"], 1, "{tried}");
-    assert_eq!(tried["is_over_limit"], false, "nobody is denied who gives back");
+    assert_eq!(tried["is_over_limit"], false, "refunds are never denied");
     assert_eq!(admin.done("POST", "/counters/read", &one, 200)["used"], 1);
     assert_eq!(code(&admin.post("/counters/reset", &one)), (400, "bad_request"));
     let refund = json!({"domain": "web", "descriptor": descriptor, "hits": 1});
@@ -162,7 +162,7 @@ fn nobody_who_looks_or_gives_back_hits_gives_up_the_places_of_a_lease() {
 }
 
 #[test]
-fn what_a_look_says_of_the_next_hit_is_what_it_comes_to_by_every_algorithm() {
+fn the_predicted_verdict_matches_the_next_hit_for_every_algorithm() {
     let limits = [
         ("fixed_window", "unit: year"),
         ("sliding_window", "unit: year"),

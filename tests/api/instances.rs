@@ -1,4 +1,4 @@
-//! Three instances that share a Redis Cluster: what one is told, all enforce.
+//! Three instances that share a Redis Cluster: a change on one is enforced by all.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 /// By when a change is to be enforced everywhere.
-const SOON: Duration = Duration::from_secs(2);
+const MAX_PROPAGATION: Duration = Duration::from_secs(2);
 
 struct Fleet {
     instances: Vec<(Tollgate, Admin)>,
@@ -48,7 +48,8 @@ impl Fleet {
         (answer.status, body["statuses"][0]["currentLimit"]["requestsPerUnit"].clone())
     }
 
-    /// Waits until it is so on every instance, and tells how long that is after the beginning; nothing if before it.
+    /// Waits until a condition holds on every instance, and returns the time since the beginning; zero if it held
+    /// before.
     fn everywhere(&self, begun: Instant, what: &str, is_so: impl Fn(usize) -> bool) -> Duration {
         for number in 0..self.instances.len() {
             until(what, || is_so(number));
@@ -67,7 +68,7 @@ fn tell(what: &str, mut took: Vec<Duration>) {
         took.len(),
         took.len()
     );
-    mostly_keep_to(SOON, what, &took);
+    mostly_keep_to(MAX_PROPAGATION, what, &took);
 }
 
 /// As often as `API_ROUNDS` says.
@@ -94,7 +95,7 @@ fn changes_and_rollbacks_by_any_instance_are_enforced_by_all_within_two_seconds(
     }
     tell("a change", changes);
     tell("a rollback", rollbacks);
-    until("every instance tells its version", || {
+    until("every instance reports its version", || {
         let status = fleet.admin(0).get("/status");
         let instances = status["instances"].as_array().expect("instances");
         instances.len() == 3
@@ -110,7 +111,7 @@ descriptors:
 ";
 
 #[test]
-fn lists_take_effect_everywhere_within_two_seconds_and_end_by_themselves() {
+fn lists_take_effect_on_all_instances_within_two_seconds_and_expire() {
     let fleet = Fleet::start("api-lists:", MET_AND_ENDLESS);
     let is_denied = |number: usize| fleet.ask(number, "endless", "bad").0 == 429;
     let passes = |number: usize| fleet.ask(number, "endless", "bad").0 == 200;
@@ -120,7 +121,7 @@ fn lists_take_effect_everywhere_within_two_seconds_and_end_by_themselves() {
         let entry = json!({"list": "deny", "domain": "*", "descriptor": descriptor, "reason": "abuse", "expires_in_s": lasts});
         fleet.admin(0).done("POST", "/lists", &entry, 201)["id"].as_str().expect("an id").to_owned()
     };
-    keeps_to(SOON, "an entry", || {
+    keeps_to(MAX_PROPAGATION, "an entry", || {
         let begun = Instant::now();
         let id = put(Value::Null);
         let took = fleet.everywhere(begun, "the entry", is_denied);
@@ -129,7 +130,7 @@ fn lists_take_effect_everywhere_within_two_seconds_and_end_by_themselves() {
         assert_eq!(fleet.admin(2).ask("DELETE", &format!("/lists/{id}"), None).0, 204);
         took.max(fleet.everywhere(begun, "its removal", passes))
     });
-    keeps_to(SOON, "an entry's end", || {
+    keeps_to(MAX_PROPAGATION, "an entry's end", || {
         let end = Instant::now() + Duration::from_secs(3);
         put(json!(3));
         // If the machine stalls for as long as that, it can't be seen.
@@ -144,7 +145,7 @@ fn lists_take_effect_everywhere_within_two_seconds_and_end_by_themselves() {
 }
 
 #[test]
-fn switches_and_resets_take_effect_everywhere_within_two_seconds() {
+fn switches_and_resets_take_effect_on_all_instances_within_two_seconds() {
     let fleet = Fleet::start("api-switches:", MET_AND_ENDLESS);
     let status = |number: usize| fleet.ask(number, "k", "v").0;
     let passes = |number: usize| status(number) == 200;
@@ -154,7 +155,7 @@ fn switches_and_resets_take_effect_everywhere_within_two_seconds() {
     // Shadow lets pass what is over the limit; so does a reset, and a rule that is off has no limit at all.
     let set = |mode: &str| json!({"domain": "web", "rule": "k", "mode": mode, "reason": "to see"});
     for mode in ["shadow", "off"] {
-        keeps_to(SOON, mode, || {
+        keeps_to(MAX_PROPAGATION, mode, || {
             let begun = Instant::now();
             fleet.admin(1).done("PUT", "/switches", &set(mode), 200);
             let took = fleet.everywhere(begun, mode, passes);
@@ -163,7 +164,7 @@ fn switches_and_resets_take_effect_everywhere_within_two_seconds() {
             took.max(fleet.everywhere(begun, "it is back", is_denied))
         });
     }
-    keeps_to(SOON, "a reset", || {
+    keeps_to(MAX_PROPAGATION, "a reset", || {
         let begun = Instant::now();
         let counter = json!({"domain": "web", "descriptor": k("v")});
         fleet.admin(2).done("POST", "/counters/reset", &counter, 200);
@@ -173,7 +174,7 @@ fn switches_and_resets_take_effect_everywhere_within_two_seconds() {
 }
 
 #[test]
-fn a_draft_that_another_instance_made_stale_changes_nothing() {
+fn a_stale_draft_on_another_instance_changes_nothing() {
     let fleet = Fleet::start("api-stale:", &limit(5));
     assert_eq!(fleet.admin(0).post("/versions", &draft(1, &limit(6))).0, 201);
     let stale = fleet.admin(1).post("/versions", &draft(1, &limit(7)));

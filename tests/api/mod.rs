@@ -94,7 +94,7 @@ fn k(value: &str) -> Value {
     json!([{ "key": "k", "value": value }])
 }
 
-/// Waits until it is so, and tells for how long.
+/// Waits until a condition holds, and returns how long that took.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
     while !is_so() {

@@ -13,7 +13,7 @@ const TOKEN: &str = "operators-token-0123456789";
 /// Some examples of each operation, wrong ones too, by Schemathesis: no answer is a failure of the server, each is one that
 /// is described, and what the description forbids is refused.
 #[test]
-fn answers_are_as_the_description_says() {
+fn responses_match_the_openapi_document() {
     let config = rules(&limit(5));
     let tokens = tempfile::NamedTempFile::new().expect("a file");
     fs::write(tokens.path(), format!("ann operator {TOKEN}\n")).expect("written");
@@ -38,7 +38,7 @@ fn answers_are_as_the_description_says() {
 }
 
 #[test]
-fn documented_examples_do_what_they_say() {
+fn documented_api_examples_work() {
     let tokens = tempfile::NamedTempFile::new().expect("a file");
     fs::write(tokens.path(), block("tokens")).expect("written");
     let path = tokens.path().display().to_string();

@@ -1,4 +1,4 @@
-//! While Redis does not answer, operators are told what is known, and soon.
+//! Admin API while Redis does not respond: local state is reported promptly.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 #[test]
-fn what_is_known_here_is_told_within_a_moment_and_the_rest_is_unavailable() {
+fn local_state_is_reported_promptly_and_the_rest_is_unavailable() {
     let (redis, config) = (Redis::start(), rules(&limit(5)));
     let tollgate = Tollgate::start(config.path(), &["--rules", "redis", "--store", &redis.url()]);
     let admin = Admin::of(&tollgate);

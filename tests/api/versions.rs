@@ -17,7 +17,7 @@ fn start(config: &tempfile::TempDir) -> (Tollgate, Admin) {
 }
 
 #[test]
-fn of_two_operators_who_race_one_wins_and_the_other_changes_nothing() {
+fn of_two_racing_operators_one_wins_and_the_other_changes_nothing() {
     let (_tollgate, admin) = start(&rules(&limit(5)));
     for round in 1..=20_u64 {
         let barrier = Barrier::new(2);
@@ -51,7 +51,7 @@ fn of_two_operators_who_race_one_wins_and_the_other_changes_nothing() {
 }
 
 #[test]
-fn what_is_not_valid_is_refused_with_the_report_of_check() {
+fn invalid_rules_are_refused_with_the_report_of_check() {
     let (_tollgate, admin) = start(&rules(&limit(5)));
     let broken =
         "domain: web\ndescriptors:\n- key: k\n  rate_limit: {unit: fortnight, requests_per_unit: 1}\n";
@@ -77,7 +77,7 @@ fn what_is_not_valid_is_refused_with_the_report_of_check() {
         ),
         ("a text for a number", json!({"files": {}, "comment": "", "based_on": "1"}), (400, "bad_request")),
         (
-            "a name that leads elsewhere",
+            "a name that leads outside the directory",
             json!({"files": {"../a.yaml": ""}, "comment": "", "based_on": 1}),
             (422, "invalid"),
         ),
@@ -102,7 +102,7 @@ fn what_is_not_valid_is_refused_with_the_report_of_check() {
 }
 
 #[test]
-fn what_would_deny_all_or_drop_a_domain_with_traffic_takes_force() {
+fn denying_all_or_dropping_an_active_domain_requires_force() {
     let two = format!("{}\n", limit(5));
     let directory = rules(&two);
     fs::write(directory.path().join("other.yaml"), limit(5).replace("web", "other")).expect("written");
@@ -118,9 +118,9 @@ fn what_would_deny_all_or_drop_a_domain_with_traffic_takes_force() {
     assert_eq!(reasons(&refused), [("denies_all".to_owned(), "web".to_owned())]);
 
     let empty = admin.post("/versions", &json!({"based_on": 1, "comment": "", "files": {}}));
-    assert_eq!((code(&empty), reasons(&empty).len()), ((422, "needs_force"), 2), "nobody asks, and yet");
+    assert_eq!((code(&empty), reasons(&empty).len()), ((422, "needs_force"), 2), "without any request");
 
-    // Nobody asks about it yet.
+    // No confirmation is required yet.
     assert_eq!(admin.post("/versions", &draft(1, &limit(5))).0, 201);
     admin.done("POST", "/versions/1/rollback", &json!({}), 201);
     let request = r#"{"domain": "other", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
@@ -169,7 +169,7 @@ fn versions_are_compared_with_each_other_and_with_drafts() {
 }
 
 #[test]
-fn rules_of_a_directory_are_shown_and_not_changed_here() {
+fn rules_from_a_directory_are_shown_and_read_only() {
     let config = rules(&limit(5));
     let tollgate = Tollgate::start(config.path(), &[]);
     let admin = Admin::of(&tollgate);

@@ -1,4 +1,4 @@
-//! What every store promises, run against each of them.
+//! The contract of every control-plane store, run against each of them.
 
 use std::time::Duration;
 
@@ -49,12 +49,12 @@ macro_rules! promises {
 
 promises!(
     versions_count_up_and_never_change,
-    of_two_writers_one_wins_and_the_other_changes_nothing,
+    of_two_racing_writers_one_wins_and_the_other_changes_nothing,
     a_rollback_is_a_version_of_its_own,
-    more_than_is_kept_is_refused_and_the_oldest_versions_make_room,
-    the_audit_log_has_every_change_in_its_order,
+    too_large_versions_are_refused_and_the_oldest_versions_make_room,
+    the_audit_log_has_every_change_in_order,
     lists_and_switches_are_set_replaced_and_removed,
-    what_has_ended_makes_room_for_others,
+    expired_entries_make_room_for_others,
     the_oldest_files_make_room_for_others,
 );
 
@@ -108,7 +108,7 @@ async fn versions_count_up_and_never_change(control: &Control) {
     assert_ne!(made[0].fingerprint, made[1].fingerprint);
 }
 
-async fn of_two_writers_one_wins_and_the_other_changes_nothing(control: &Control) {
+async fn of_two_racing_writers_one_wins_and_the_other_changes_nothing(control: &Control) {
     let mut current = control.apply(draft(None, "# first")).await.expect("made");
     for round in 0..200 {
         let of = |author: &str| Draft {
@@ -144,7 +144,7 @@ async fn a_rollback_is_a_version_of_its_own(control: &Control) {
     assert_eq!(audit[0].action, Action::Rollback);
 }
 
-async fn more_than_is_kept_is_refused_and_the_oldest_versions_make_room(control: &Control) {
+async fn too_large_versions_are_refused_and_the_oldest_versions_make_room(control: &Control) {
     let large = Files::from([("a.yaml".into(), "#".repeat(bounds::MOST_BYTES))]);
     let refused = control.apply(Draft { files: large, ..draft(None, "") }).await;
     assert!(matches!(refused, Err(ControlError::TooLarge { .. })));
@@ -163,7 +163,7 @@ async fn more_than_is_kept_is_refused_and_the_oldest_versions_make_room(control:
     assert_eq!(control.version(2).await, Ok(None));
 }
 
-async fn the_audit_log_has_every_change_in_its_order(control: &Control) {
+async fn the_audit_log_has_every_change_in_order(control: &Control) {
     control.apply(draft(None, "# a")).await.expect("made");
     control.put_entry(entry("abc", None)).await.expect("put");
     control.put_switch(switch("k.v", SwitchMode::Off)).await.expect("put");
@@ -221,7 +221,7 @@ async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
     assert_eq!((left.generation, left.entries.len(), left.switches.len()), (8, 1, 1));
 }
 
-async fn what_has_ended_makes_room_for_others(control: &Control) {
+async fn expired_entries_make_room_for_others(control: &Control) {
     for number in 0..bounds::MOST_ENTRIES - 1 {
         control.put_entry(entry(&number.to_string(), None)).await.expect("put");
     }
@@ -258,7 +258,7 @@ async fn the_oldest_files_make_room_for_others(control: &Control) {
 }
 
 #[tokio::test]
-async fn an_apply_whose_answer_is_lost_makes_one_version() {
+async fn an_apply_with_a_lost_response_makes_one_version() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
     let control = redis_control(&format!("redis://127.0.0.1:{}", proxy.port()), "");
@@ -280,7 +280,7 @@ async fn an_apply_whose_answer_is_lost_makes_one_version() {
 }
 
 #[tokio::test]
-async fn a_change_of_a_list_whose_answer_is_lost_is_audited_once() {
+async fn a_list_change_with_a_lost_response_is_audited_once() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
     let control = redis_control(&format!("redis://127.0.0.1:{}", proxy.port()), "");

@@ -88,7 +88,7 @@ impl Follower {
 }
 
 #[tokio::test]
-async fn lists_of_as_many_changes_that_are_others_are_enforced() {
+async fn different_lists_with_the_same_number_of_changes_are_enforced() {
     let follower = Follower::start();
     follower.control.put_entry(ban("before")).await.expect("put");
     follower.follows().await;
@@ -110,7 +110,7 @@ async fn lists_of_as_many_changes_that_are_others_are_enforced() {
 }
 
 #[tokio::test]
-async fn an_instance_that_was_away_takes_what_others_made_of_an_empty_store() {
+async fn a_disconnected_instance_adopts_changes_made_to_an_emptied_store() {
     let follower = Follower::start();
     for version in 2..=5 {
         follower.apply(version, &limit(u32::try_from(version).expect("small"))).await;
@@ -137,7 +137,7 @@ async fn an_instance_that_was_away_takes_what_others_made_of_an_empty_store() {
 }
 
 #[tokio::test]
-async fn what_a_failover_lost_comes_back_unless_somebody_went_on_without_it() {
+async fn state_lost_in_a_failover_is_restored_unless_changed_since() {
     let follower = Follower::start();
     follower.apply(2, &limit(2)).await;
     follower.control.put_entry(ban("before")).await.expect("put");

@@ -21,8 +21,8 @@ use crate::support::{
     tollgate::{Client, Tollgate, rules},
 };
 
-/// How late a change may take effect.
-const SOON: Duration = Duration::from_secs(2);
+/// The maximum time until a change takes effect.
+const MAX_PROPAGATION: Duration = Duration::from_secs(2);
 
 /// Three instances on the cluster that tests share, each with a client.
 struct Fleet {
@@ -82,8 +82,8 @@ async fn a_change_and_a_rollback_are_enforced_by_all_instances_soon() {
     let mut fleet = fleet(cluster::shared(), "fleet:").await;
     let times = fleet.change(10).await;
     eprintln!("slowest: {:?}", times.iter().max());
-    mostly_keep_to(SOON, "a change", &times);
-    // They tell it with their next beat.
+    mostly_keep_to(MAX_PROPAGATION, "a change", &times);
+    // Instances report it with their next heartbeat.
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let instances = fleet.control.instances().await.expect("told");
@@ -97,8 +97,8 @@ async fn a_change_and_a_rollback_are_enforced_by_all_instances_soon() {
 }
 
 #[tokio::test]
-async fn changes_are_enforced_as_soon_while_nothing_can_be_heard_of_them() {
-    // Of its own: others are to hear of what they share.
+async fn changes_are_enforced_by_polling_without_notifications() {
+    // A proxy of its own: other instances still receive notifications.
     let cluster = Arc::new(Cluster::start(3, 0, &[], ""));
     let mut fleet = fleet(&cluster, "deaf:").await;
     let is_over = Arc::new(AtomicBool::new(false));
@@ -123,16 +123,16 @@ async fn changes_are_enforced_as_soon_while_nothing_can_be_heard_of_them() {
     is_over.store(true, Ordering::Relaxed);
     let killed = killer.join().expect("no panic");
     eprintln!("slowest: {:?}, {killed} killed", times.iter().max());
-    // Each instance lost what it hears by more than once.
+    // Each instance lost its subscription more than once.
     assert!(killed > 5, "{killed}");
-    mostly_keep_to(SOON, "a change", &times);
+    mostly_keep_to(MAX_PROPAGATION, "a change", &times);
 }
 
 #[tokio::test]
-async fn a_bad_version_stays_out_of_force_and_every_instance_says_why() {
+async fn a_bad_version_is_not_activated_and_every_instance_reports_why() {
     let mut fleet = fleet(cluster::shared(), "bad:").await;
     let (mut good, mut in_force) = (1, 1);
-    keeps_to_async(SOON, "the change after a bad one", async || {
+    keeps_to_async(MAX_PROPAGATION, "the change after a bad one", async || {
         let bad = fleet.control.apply(draft(Some(good), "domain: [")).await.expect("made").number;
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -158,7 +158,7 @@ async fn a_bad_version_stays_out_of_force_and_every_instance_says_why() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_publish_nor_subscribe_is_polled_for_soon_enough() {
+async fn without_permission_to_publish_or_subscribe_polling_is_fast_enough() {
     let redis = Redis::start_with(&guarded("word", &RULES_COMMANDS));
     let url = format!("redis://app:word@127.0.0.1:{}", redis.port());
     let directory = rules(&limit(1));
@@ -166,7 +166,7 @@ async fn a_user_who_may_not_publish_nor_subscribe_is_polled_for_soon_enough() {
     let tollgate = Tollgate::start(directory.path(), &arguments);
     let control = redis_control(&url, "guarded:");
     let mut fleet = Fleet { clients: vec![tollgate.client().await], _instances: vec![tollgate], control };
-    keeps_to_async(SOON, "a change", async || {
+    keeps_to_async(MAX_PROPAGATION, "a change", async || {
         // After a change, the next poll comes sooner than usual.
         sleep(Duration::from_millis(300)).await;
         fleet.change(1).await.into_iter().max().expect("some")

@@ -1,4 +1,4 @@
-//! What one bad part does not take down, and what many changes do not cost.
+//! Isolation of bad versions and foreign records, and the cost of many changes.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::support::{
     tollgate::{Tollgate, rules},
 };
 
-/// How often the server has run a command.
+/// The number of times that the server has run a command.
 fn calls(redis: &Redis, command: &str) -> u64 {
     let stats: String =
         cmd("INFO").arg("commandstats").query(&mut redis.connect()).expect("it has statistics");
@@ -21,7 +21,7 @@ fn calls(redis: &Redis, command: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn what_another_release_wrote_is_told_and_hides_nothing_else() {
+async fn records_of_another_release_are_reported_and_hide_nothing_else() {
     let redis = Redis::start();
     let directory = rules(&limit(1));
     // Rules of a directory too.
@@ -43,7 +43,7 @@ async fn what_another_release_wrote_is_told_and_hides_nothing_else() {
         assert!(begun.elapsed() < Duration::from_secs(20), "the ban has no effect");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    until("it is told", async || {
+    until("the problem is reported", async || {
         let told = control.instances().await.expect("one is readable");
         let problem = told.first().and_then(|told| told.problem.clone()).unwrap_or_default();
         told.len() == 1 && problem.contains("an entry of a list is left out") && problem.contains("greylist")
@@ -55,7 +55,7 @@ async fn what_another_release_wrote_is_told_and_hides_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_instance_that_starts_with_a_bad_or_lost_version_enforces_one_before() {
+async fn an_instance_that_starts_with_a_bad_or_lost_version_enforces_an_earlier_one() {
     let redis = Redis::start();
     let control = redis_control(&redis.url(), "");
     control.apply(draft(None, &limit(1))).await.expect("made");
@@ -80,7 +80,7 @@ async fn an_instance_that_starts_with_a_bad_or_lost_version_enforces_one_before(
         control.apply(draft(Some(3), &limit(4))).await.expect("made");
         enforced(&mut client, 4, Instant::now()).await;
     }
-    // Nobody has it any more.
+    // No instance has it any more.
     cmd("DEL").arg("{tollgate-rules}:version:4").exec(&mut redis.connect()).expect("removed");
     let tollgate = Tollgate::start(directory.path(), &arguments);
     let mut client = tollgate.client().await;
@@ -91,7 +91,7 @@ async fn an_instance_that_starts_with_a_bad_or_lost_version_enforces_one_before(
 }
 
 #[tokio::test]
-async fn many_changes_of_lists_are_fetched_seldom_and_notes_not_at_all() {
+async fn many_list_changes_are_fetched_rarely_and_notes_never() {
     let redis = Redis::start();
     let directory = rules(&limit(1));
     let _tollgate = Tollgate::start(directory.path(), &["--store", &redis.url(), "--log-level", "error"]);

@@ -1,4 +1,4 @@
-//! What operators change: what every store of it promises, and how it takes effect.
+//! Changes by operators: the contract of each store, and how changes take effect.
 
 mod contract;
 mod divergence;
@@ -20,7 +20,7 @@ use crate::support::{
     tollgate::{Client, request},
 };
 
-/// What lives in a Redis.
+/// A control plane on a Redis.
 fn redis_control(url: &str, prefix: &str) -> Control {
     let settings = tollgate::store::redis::RedisSettings { key_prefix: prefix.into(), ..settings(url) };
     Control::redis(RulesSource::Redis, &settings).expect("valid settings")
@@ -31,7 +31,7 @@ fn now_ms() -> u64 {
     Clock::System.now().as_micros() / 1_000
 }
 
-/// Rules whose limit tells their version.
+/// Rules whose limit shows their version.
 fn limit(limit: u32) -> String {
     format!("domain: web\ndescriptors:\n- key: k\n  rate_limit: {{unit: year, requests_per_unit: {limit}}}\n")
 }

@@ -26,7 +26,7 @@ fn strs(arguments: &[String]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn the_last_good_rules_stay_while_redis_is_silent_and_newer_ones_come_with_it() {
+async fn the_last_good_rules_stay_while_redis_is_silent_and_newer_ones_follow_its_recovery() {
     let redis = Redis::start();
     let directory = rules(&limit(1));
     let tollgate = Tollgate::start(directory.path(), &strs(&arguments(&redis.url())));
@@ -50,7 +50,7 @@ async fn the_last_good_rules_stay_while_redis_is_silent_and_newer_ones_come_with
 }
 
 #[tokio::test]
-async fn what_redis_has_lost_is_put_back_under_its_number() {
+async fn a_version_lost_by_redis_is_restored_under_its_number() {
     let redis = Redis::start();
     let directory = rules(&limit(1));
     let url = redis.url();
@@ -93,7 +93,7 @@ async fn what_redis_has_lost_is_put_back_under_its_number() {
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(control.version(5).await, Ok(kept.clone()));
-    // Once each, whoever did it.
+    // Once each, whichever instance did it.
     let audit = control.audit(None, 10).await.expect("told");
     assert!(audit.len() == 2 && audit.iter().all(|entry| entry.author == "tollgate"), "{audit:?}");
 
@@ -128,7 +128,7 @@ async fn an_instance_that_starts_without_redis_waits_for_its_rules() {
 }
 
 #[tokio::test]
-async fn versions_and_no_directory_are_enough_to_start() {
+async fn versions_without_a_directory_suffice_to_start() {
     let redis = Redis::start();
     let control = redis_control(&redis.url(), "");
     control.apply(draft(None, &limit(4))).await.expect("made");

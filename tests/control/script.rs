@@ -1,4 +1,4 @@
-//! What the script answers in times that take too long to wait for.
+//! Replies of the script in situations that take too long to wait for.
 
 use redis::{Value, cmd};
 
@@ -38,7 +38,7 @@ fn confirmed_ago(redis: &Redis, field: &str, ms: u64) {
 }
 
 #[test]
-fn whoever_was_cut_off_does_not_replace_what_others_enforce() {
+fn a_disconnected_instance_does_not_replace_rules_that_others_enforce() {
     let redis = Redis::start();
     apply(&redis, 1, "first");
     let put_back = |trail: &str, reach: &str| {
@@ -49,14 +49,14 @@ fn whoever_was_cut_off_does_not_replace_what_others_enforce() {
     assert_eq!(put_back("second other ", "steady"), "other");
     confirmed_ago(&redis, "confirmed", 1_000);
     assert_eq!(put_back("second first ", "cut off"), "other");
-    // Nobody is there who enforces it, as after an outage of all.
+    // No instance enforces it, as after an outage of all.
     confirmed_ago(&redis, "confirmed", 40_000);
     assert_eq!(put_back("second first ", "cut off"), "made");
     assert_eq!(put_back("second first ", "cut off"), "kept");
 }
 
 #[test]
-fn lists_of_whoever_was_cut_off_do_not_replace_those_that_others_enforce() {
+fn a_disconnected_instance_does_not_replace_lists_that_others_enforce() {
     let redis = Redis::start();
     assert_eq!(put(&redis, "first", "first", "a"), "made");
     let put_back = |trail: &str, reach: &str| {
@@ -76,7 +76,7 @@ fn lists_of_whoever_was_cut_off_do_not_replace_those_that_others_enforce() {
 }
 
 #[test]
-fn a_change_that_is_asked_for_again_is_known_after_many_others() {
+fn a_repeated_change_is_recognized_after_many_others() {
     let redis = Redis::start();
     for number in 0..300 {
         assert_eq!(put(&redis, "first", &format!("token {number}"), &number.to_string()), "made");
@@ -96,7 +96,7 @@ fn a_change_that_is_asked_for_again_is_known_after_many_others() {
 }
 
 #[test]
-fn a_change_waits_for_what_an_empty_store_has_lost() {
+fn a_change_waits_for_the_lost_state_of_an_empty_store() {
     let redis = Redis::start();
     let put = |known| {
         said(run(&redis, &[], &["change", "first", "a", "{}", "put", "3", "a", "0\n{}", "1000", known]))

@@ -1,4 +1,4 @@
-"""How the page looks to those who see it small, dark, not at all, or not moving."""
+"""Appearance: small screens, the dark theme, screen readers, and reduced motion."""
 
 import importlib.util
 import pathlib
@@ -30,7 +30,7 @@ def looks(browser, instance):
 
 
 def still(browser, instance):
-    """Nothing moves for those who asked for that; the theme can be chosen, and stays."""
+    """Reduced motion disables transitions; the theme can be chosen, and persists."""
     browser.size(1280, 800, motion="reduce")
     browser.open()
     browser.sees("Overview", "h1")

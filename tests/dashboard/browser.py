@@ -1,5 +1,5 @@
-"""Chromium, as somebody uses it: what they do is counted, what they wait for has a deadline, and what the page asks for and
-complains about is looked at."""
+"""Chromium, driven like a user: interactions are counted, waits have a deadline, and requests and console messages of the
+page are checked."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-r
 --disable-component-update --disable-sync --disable-dev-shm-usage --lang=en"""
 
 # A machine that tests many things at once is slow.
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 # What is shown, in the page's own words.
 SHOWN = """
@@ -45,7 +45,7 @@ class Browser:
         self.pictures = pathlib.Path(pictures)
         self.pictures.mkdir(parents=True, exist_ok=True)
         self.interactions = 0
-        # Seconds between two interactions, where somebody is imitated who looks before they act.
+        # Seconds between two interactions, to simulate a user who looks before acting.
         self.pause = 0.0
         self.profile = tempfile.TemporaryDirectory(prefix="tollgate-chromium-", ignore_cleanup_errors=True)
         options = Options()
@@ -85,7 +85,7 @@ class Browser:
 
     def until(self, what, condition):
         """Waits until a condition gives something, and gives that."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:
                 found = condition()
@@ -95,15 +95,15 @@ class Browser:
                 pass
             if time.monotonic() > deadline:
                 self.picture("failed")
-                raise AssertionError(f"after {PATIENCE_S} s there is still not: {what}")
+                raise AssertionError(f"after {TIMEOUT_S} s there is still not: {what}")
             time.sleep(0.03)
 
     def all(self, css, words="", within=None):
-        """What is shown of these, and has these words in it. Asked of the page at once, as each question takes a while."""
+        """The visible elements with this text. One script call, as each round trip takes a while."""
         return self.script(SHOWN, within, css, words)
 
     def candidates(self, css, name, within=None):
-        """What may have that name, in the dialog that is open or in the page. The browser's own word on it is asked for next."""
+        """Elements that may have that name, in the open dialog or the page; the browser's accessible name decides next."""
         return self.script(CALLED, within or self.top(), css, name)
 
     def text(self, css="body"):
@@ -144,7 +144,7 @@ class Browser:
     def focused(self):
         return self.driver.switch_to.active_element
 
-    # What somebody does.
+    # Interactions.
 
     def did(self):
         self.interactions += 1
@@ -204,13 +204,13 @@ class Browser:
         (self.pictures / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
     def complaints(self):
-        """What stands in the console, but for answers that say no: the browser notes each of those there."""
+        """Console messages, except those that the browser logs for each 4xx response."""
         lines = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
         expected = re.compile(r"/api/v1/\S+ - Failed to load resource: the server responded with a status of 4\d\d ")
         return [line for line in lines if not expected.search(line)]
 
-    def asked_elsewhere(self):
-        """Whatever was fetched from another place than the instance."""
+    def foreign_requests(self):
+        """URLs fetched from other hosts than the instance."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         asked = [message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"]
         assert asked, "nothing was fetched at all"

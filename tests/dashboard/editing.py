@@ -1,4 +1,4 @@
-"""What may go wrong while somebody edits, and the way back."""
+"""Errors and conflicts while editing, and rollback."""
 
 from browser import hold
 from selenium.webdriver.common.keys import Keys
@@ -13,7 +13,7 @@ def edit(browser, rule, words):
 
 
 def invalid(browser, instance):
-    """What is wrong is said with its line, and the line is one press away."""
+    """Each problem is shown with its line, which is one press away."""
     version = instance.get("versions")["current"]
     edit(browser, "plan_bronze", "many")
     problem = browser.sees("plans.yaml:", ".problems li").text
@@ -38,7 +38,7 @@ def invalid(browser, instance):
 
 
 def stale(browser, instance):
-    """Two operators at once: the second one is told, and loses nothing."""
+    """Two operators at once: the second one is notified, and loses nothing."""
     edit(browser, "plan_silver", "3000")
     browser.sees("valid", ".checked")
     browser.press("Review and apply…")
@@ -64,7 +64,7 @@ def stale(browser, instance):
 
 
 def conflict(browser, instance):
-    """Two operators on the same line: both texts are there, and nothing is applied before somebody decides."""
+    """Two operators on the same line: both texts are shown, and nothing is applied before the operator decides."""
     edit(browser, "plan_gold", "41000")
     browser.sees("valid", ".checked")
     number = instance.change("plans.yaml", "requests_per_unit: 30000", "requests_per_unit: 42000", "Gold to 42000")
@@ -88,7 +88,7 @@ def conflict(browser, instance):
 
 
 def forced(browser, instance):
-    """What would deny all traffic of a domain wants to be confirmed by its name."""
+    """Denying all traffic of a domain must be confirmed by its name."""
     before = instance.limit("small", "k")
     browser.open("rules?filter=small")
     browser.press("Edit limit", within=browser.row("small"))
@@ -109,7 +109,7 @@ def forced(browser, instance):
 
 
 def unforced(browser, instance):
-    """What stood against an earlier text is neither asked for nor forced for the text that came after it."""
+    """Objections to an earlier text are neither shown nor forced for a later one."""
     edit(browser, "small", "0")
     browser.sees("small", ".checked .badge.warn")
     hold(browser, "POST", "api/v1/validate")
@@ -139,7 +139,7 @@ def late(browser, instance):
     browser.until("the apply", lambda: browser.script("return window.held.length"))
     browser.key(Keys.ESCAPE)
     browser.press("Cancel")
-    assert browser.all("dialog[open]"), "the dialog is gone before the answer"
+    assert browser.all("dialog[open]"), "the dialog was closed before the response"
     browser.script("document.querySelector('dialog').close()")
     area = browser.field("Rules in small.yaml")
     browser.type(Keys.END + "# typed since", area)

@@ -1,4 +1,4 @@
-"""Somebody who has never seen the page raises the limit of the tier `free`."""
+"""A new user raises the limit of the tier `free`."""
 
 import time
 
@@ -44,7 +44,7 @@ def newcomer(browser, instance):
 
 
 def keyboard(browser, instance):
-    """The same by the keyboard alone: nothing is clicked."""
+    """Raises the limit by the keyboard alone, without a click."""
     browser.open()
     browser.sees("Overview", "h1")
     browser.key(Keys.TAB)

@@ -6,7 +6,7 @@ import urllib.request
 
 
 class Instance:
-    """One instance: its API, by the token of somebody else than who looks at the page, and its calls."""
+    """One instance: its API, with another user's token than that of the page, and its calls."""
 
     def __init__(self, url, calls, token=None):
         self.url = url

@@ -70,14 +70,14 @@ fn a_newcomer_raises_the_limit_of_a_tier_within_a_minute() {
 }
 
 #[test]
-fn the_dashboard_is_used_by_the_keyboard_alone_and_reads_at_every_size_and_theme() {
+fn the_dashboard_works_by_keyboard_and_at_every_size_and_theme() {
     let config = config();
     let tollgate = Tollgate::start(config.path(), EDITABLE);
     walk(&tollgate, &["keyboard", "looks", "still", "parts"]);
 }
 
 #[test]
-fn edits_that_are_wrong_late_or_dangerous_are_told_and_none_is_lost() {
+fn wrong_late_or_dangerous_edits_are_reported_and_none_is_lost() {
     let config = config();
     let tollgate = Tollgate::start(config.path(), EDITABLE);
     walk(&tollgate, &["invalid", "stale", "conflict", "unforced", "late", "forced", "rollback"]);
@@ -91,7 +91,7 @@ fn keys_are_banned_and_rules_switched_from_the_dashboard() {
 }
 
 #[test]
-fn who_has_no_token_signs_in_and_who_only_looks_changes_nothing() {
+fn a_token_signs_in_and_a_viewer_changes_nothing() {
     let config = config();
     let tokens = tempfile::NamedTempFile::new().expect("a file");
     let (operator, viewer) = ("an-operator-s-token-4711", "a-viewer-s-token-0815");
@@ -100,13 +100,13 @@ fn who_has_no_token_signs_in_and_who_only_looks_changes_nothing() {
     let file = tokens.path().to_str().expect("UTF-8");
     let arguments = [EDITABLE, &["--admin-token-file", file]].concat();
     let tollgate = Tollgate::start(config.path(), &arguments);
-    assert_eq!(http::get(&tollgate.admin_url("/")).status, 200, "the page itself tells nothing");
+    assert_eq!(http::get(&tollgate.admin_url("/")).status, 200, "the page itself reveals nothing");
     assert_eq!(http::get(&tollgate.admin_url("/api/v1/status")).status, 401);
     walk(&tollgate, &["--operator", operator, "--viewer", viewer, "sign_in", "viewer"]);
 }
 
 #[test]
-fn rules_from_a_directory_can_be_seen_and_tried_and_it_is_said_how_to_change_them() {
+fn rules_from_a_directory_are_shown_with_a_hint_how_to_change_them() {
     let config = config();
     let tollgate = Tollgate::start(config.path(), &["--store", "memory"]);
     walk(&tollgate, &["directory", "by_name"]);

@@ -2,7 +2,7 @@
 
 
 def ask(browser, module, expression):
-    """What an expression comes to, in which `it` is a module of the page."""
+    """The value of an expression in which `it` is a module of the page."""
     return browser.driver.execute_async_script(
         "const done = arguments[1]; import(`./assets/js/${arguments[0]}`).then((it) => done("
         + expression + "), (error) => done(String(error)))", module)
@@ -106,7 +106,7 @@ def forcing(browser):
 
 
 def comparing(browser):
-    """What differs between two limits."""
+    """Differences between two limits."""
 
     def apart(before, after):
         return ask(browser, "diff_view.js", f"((found) => [found.old, found.now, found.same])(it.apart({before!r}, {after!r}))")

@@ -1,4 +1,4 @@
-"""What is done at night: who is it, keep them out, let a rule be, ask what a request would meet."""
+"""Operations during an incident: find a talker, ban it, switch a rule, dry-run a request."""
 
 import itertools
 import time
@@ -74,7 +74,7 @@ def switch(browser, instance):
 
 
 def trial(browser, instance):
-    """What a request would meet, under the rules in force and under a draft."""
+    """Dry run of a request, with the active rules and with a draft."""
     browser.open("try")
     browser.fill("Domain", "api")
     browser.fill("Descriptors", "plan=bronze\nnobody=knows")
@@ -104,7 +104,7 @@ def trial(browser, instance):
 
 
 def away(browser, instance):
-    """An instance that does not answer is told, with since when; and that it does again."""
+    """An unreachable instance is shown with the time since when, and so is its recovery."""
     browser.open()
     browser.sees("ready", ".facts")
     offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
@@ -114,13 +114,13 @@ def away(browser, instance):
     browser.picture("away")
     online = {**offline, "offline": False, "downloadThroughput": -1, "uploadThroughput": -1}
     browser.driver.execute_cdp_cmd("Network.emulateNetworkConditions", online)
-    browser.until("the banner is gone", lambda: not browser.all("#banner .notice"))
+    browser.until("the banner disappears", lambda: not browser.all("#banner .notice"))
     # That there was no connection stands in the console, as it should.
     browser.driver.get_log("browser")
 
 
 def quiet(browser, instance):
-    """Nothing is asked twice at once, and nothing at all while nobody looks."""
+    """No request is sent twice at once, and none while the page is hidden."""
     browser.open()
     browser.until("some answers", lambda: len(asked(browser)) > 8)
     by_path = {}
@@ -129,21 +129,21 @@ def quiet(browser, instance):
     for path, times in by_path.items():
         overlaps = [(one, next) for one, next in itertools.pairwise(times) if next[0] < one[1]]
         assert not overlaps, f"{path} was asked again before it was answered: {overlaps}"
-    # Chromium without a screen hides no page, so it is told that it is hidden.
+    # Headless Chromium never hides a page, so the script pretends that it is hidden.
     seen = "Object.defineProperty(document, 'hidden', {configurable: true, value: arguments[0]});" \
            "document.dispatchEvent(new Event('visibilitychange'))"
     browser.script(seen, True)
     time.sleep(0.5)
     before = len(asked(browser))
-    # The status is asked for every 2 s, while somebody looks.
+    # A visible page polls the status every 2 s.
     time.sleep(2.5)
-    assert len(asked(browser)) == before, "it asks although nobody looks"
+    assert len(asked(browser)) == before, "the page polls although it is hidden"
     browser.script(seen, False)
     browser.until("it asks again", lambda: len(asked(browser)) > before)
 
 
 def slow(browser, instance):
-    """What is not answered for long holds up nothing else, and does not make the instance unreachable."""
+    """A slow response delays nothing else, and does not make the instance unreachable."""
     browser.open()
     browser.sees("ready", ".facts")
     hold(browser, "GET", "api/v1/audit")
@@ -159,7 +159,7 @@ def slow(browser, instance):
 
 
 def asked(browser):
-    """What the page has asked the API for: the path, and from when to when."""
+    """The API requests of the page: path, start and end."""
     return browser.script("""
         return performance.getEntriesByType('resource').filter((one) => one.name.includes('/api/v1/'))
             .map((one) => [new URL(one.name).pathname, one.startTime, one.responseEnd]);

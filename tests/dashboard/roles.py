@@ -1,8 +1,8 @@
-"""Who may do what, and who has to say who they are."""
+"""Roles and signing in."""
 
 
 def sign_in(browser, instance, tokens):
-    """Without a token there is a form; a wrong one is told; the right one opens the page, for this tab alone."""
+    """Without a token there is a form; a wrong token is reported; the right one opens the page, for this tab alone."""
     browser.open()
     browser.sees("Sign in", "h1")
     browser.picture("sign-in")
@@ -46,7 +46,7 @@ def viewer(browser, instance, tokens):
     browser.press("Review and apply…")
     assert not browser.all("dialog[open]")
     browser.picture("viewer")
-    # Whoever gets around the page is refused by the instance.
+    # A request that bypasses the page is refused by the instance.
     status = browser.script("""
         const headers = {authorization: `Bearer ${sessionStorage.getItem('tollgate.token')}`, 'content-type': 'application/json'};
         return fetch('api/v1/versions', {method: 'POST', headers, body: JSON.stringify({based_on: 1, files: {}, comment: ''})})
@@ -72,7 +72,7 @@ def directory(browser, instance):
 
 
 def by_name(browser, instance):
-    """Who asks by a name where no token is wanted is refused, as any page from elsewhere could do that; it is said why."""
+    """Without tokens, requests to a host name are refused, as any foreign page could send them; the page shows why."""
     own = browser.url
     browser.driver.get(own.replace("127.0.0.1", "tollgate.localhost"))
     browser.sees("The instance refuses requests", "#banner")

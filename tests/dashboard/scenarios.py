@@ -1,6 +1,6 @@
-"""Walks through the dashboard of an instance that runs. `walk.py --help` tells what it wants.
+"""Walks through the dashboard of an instance that runs. `scenarios.py --help` lists its arguments.
 
-Each scenario is a function that is given the browser and the instance; what it can't do, or finds wrong, is an error."""
+Each scenario is a function of the browser and the instance; a step that fails is an error."""
 
 import argparse
 import sys
@@ -69,8 +69,8 @@ def passes(name, browser, instance, tokens):
         walk(browser, instance, tokens) if name in ("sign_in", "viewer") else walk(browser, instance)
         complaints = browser.complaints()
         assert not complaints, "the console says: " + "\n".join(complaints)
-        elsewhere = browser.asked_elsewhere()
-        assert not elsewhere, f"asked elsewhere: {elsewhere}"
+        foreign = browser.foreign_requests()
+        assert not foreign, f"requests to other hosts: {foreign}"
     except Exception:  # noqa: BLE001 - Any failure is reported, and the next scenario runs.
         browser.picture(f"failed-{name}")
         print(f"{name}: failed", traceback.format_exc(limit=-3), sep="\n", flush=True)

@@ -8,13 +8,13 @@ use tollgate::settings;
 use super::yaml;
 use crate::support::{envoy, tollgate::project};
 
-const PLACE: &str = "deploy/compose";
+const FOLDER: &str = "deploy/compose";
 
 fn strings(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// What a service waits for, in either of the two forms.
+/// The dependencies of a service, in either of the two forms.
 fn awaited(service: &Value) -> Vec<&str> {
     match &service["depends_on"] {
         Value::Object(conditions) => conditions.keys().map(String::as_str).collect(),
@@ -23,7 +23,7 @@ fn awaited(service: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn services_refer_to_what_is_there() {
+fn services_refer_to_existing_things() {
     // What the specification calls them; a word that it does not know is a mistake.
     let words = [
         "build",
@@ -55,7 +55,7 @@ fn services_refer_to_what_is_there() {
         }
         for volume in strings(&service["volumes"]) {
             let (from, to) = volume.strip_suffix(":ro").and_then(|it| it.split_once(':')).expect("read only");
-            assert!(project(PLACE).join(from).exists(), "{name}: there is no {from}");
+            assert!(project(FOLDER).join(from).exists(), "{name}: there is no {from}");
             assert!(to.starts_with('/'));
         }
         for port in strings(&service["ports"]) {
@@ -63,7 +63,7 @@ fn services_refer_to_what_is_there() {
         }
     }
     let build = &services["tollgate"]["build"];
-    let context = project(PLACE).join(build["context"].as_str().expect("a directory"));
+    let context = project(FOLDER).join(build["context"].as_str().expect("a directory"));
     assert!(context.join(build["dockerfile"].as_str().expect("a path")).exists());
 
     let nodes: BTreeSet<String> = services
@@ -84,7 +84,7 @@ fn services_refer_to_what_is_there() {
 }
 
 #[test]
-fn tollgate_understands_its_settings_and_is_where_others_look() {
+fn tollgate_accepts_its_settings_and_listens_where_others_connect() {
     let compose = yaml("deploy/compose/compose.yaml");
     let tollgate = &compose["services"]["tollgate"];
     let variables = tollgate["environment"].as_object().expect("a mapping").iter();
@@ -111,7 +111,7 @@ fn tollgate_understands_its_settings_and_is_where_others_look() {
     );
 }
 
-/// It is edge.yaml, which is run, with other addresses.
+/// A copy of edge.yaml, which another test runs, with other addresses.
 #[test]
 fn envoy_is_the_one_at_the_edge() {
     let read = |path: &str| fs::read_to_string(project(path)).expect("readable");
@@ -138,12 +138,12 @@ fn envoy_is_the_one_at_the_edge() {
 }
 
 #[test]
-fn prometheus_and_grafana_find_what_is_mounted() {
+fn prometheus_and_grafana_find_their_mounted_files() {
     let compose = yaml("deploy/compose/compose.yaml");
     let mounted = |service: &str| {
         let volumes = strings(&compose["services"][service]["volumes"]);
         let mounts = volumes.iter().map(|it| it.trim_end_matches(":ro").split_once(':').expect("two paths"));
-        mounts.map(|(from, to)| (to.to_owned(), project(PLACE).join(from))).collect::<Vec<_>>()
+        mounts.map(|(from, to)| (to.to_owned(), project(FOLDER).join(from))).collect::<Vec<_>>()
     };
     let directory = tempfile::tempdir().expect("a temporary directory");
     for (to, from) in mounted("prometheus") {

@@ -27,7 +27,7 @@ fn files() -> Vec<String> {
     names
 }
 
-/// Those that are run elsewhere are `concurrency` and `edge`, in `tests/envoy.rs` and below it.
+/// Other tests run `concurrency` and `edge`: see `tests/envoy`.
 #[test]
 fn every_file_is_valid_and_run_by_a_test() {
     assert_eq!(files(), ["concurrency", "edge", "fail_closed", "response_cost", "tcp"]);
@@ -42,7 +42,7 @@ fn every_file_is_valid_and_run_by_a_test() {
     }
 }
 
-/// What all files say of the cluster `tollgate` is the same, so that what one of them shows holds for all.
+/// All files define the cluster `tollgate` alike, so that results for one hold for all.
 #[test]
 fn every_file_reaches_tollgate_alike() {
     let cluster = |name: &str| {
@@ -65,7 +65,7 @@ fn pair(name: &str) -> (TempDir, Tollgate, Envoy) {
     (rules, tollgate, envoy)
 }
 
-/// What a connection of its own gets from the upstream; nothing if it is closed before.
+/// The response of the upstream to a new connection; nothing if it is closed before.
 fn over_tcp(envoy: &Envoy) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", envoy.port)).expect("Envoy listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
@@ -82,7 +82,7 @@ fn over_tcp(envoy: &Envoy) -> Option<String> {
 }
 
 #[test]
-fn connections_over_the_limit_are_closed_before_a_byte() {
+fn connections_over_the_limit_are_closed_before_the_first_byte() {
     let (_rules, tollgate, envoy) = pair("tcp");
     for connection in 1..=5 {
         let answer = over_tcp(&envoy).unwrap_or_else(|| panic!("connection {connection} was closed"));
@@ -97,7 +97,7 @@ fn connections_over_the_limit_are_closed_before_a_byte() {
 }
 
 #[test]
-fn routes_fail_closed_where_they_say_so_and_open_elsewhere() {
+fn routes_fail_closed_where_configured_and_open_otherwise() {
     let (_rules, tollgate, envoy) = pair("fail_closed");
     let statuses: Vec<_> = (0..12).map(|_| envoy.get("/login").status).collect();
     assert_eq!(statuses, [[200; 10].as_slice(), &[429; 2]].concat());
@@ -110,7 +110,7 @@ fn routes_fail_closed_where_they_say_so_and_open_elsewhere() {
 }
 
 #[test]
-fn a_response_is_charged_what_it_says_when_its_stream_ends() {
+fn a_response_is_charged_its_reported_cost_when_its_stream_ends() {
     let (_rules, _tollgate, envoy) = pair("response_cost");
     let url = format!("http://127.0.0.1:{}/", envoy.port);
     let ask = || http::get_as(&url, &[("x-user", "me")]);
@@ -123,6 +123,6 @@ fn a_response_is_charged_what_it_says_when_its_stream_ends() {
     assert_eq!(statuses, [200, 200, 200, 200, 429]);
     let left: Vec<_> = answers.iter().map(remaining).collect();
     assert_eq!(left, [17, 12, 7, 2, 0]);
-    // Whoever names no user meets no rule.
+    // A request without a user matches no rule.
     assert_eq!(envoy.get("/").status, 200);
 }

@@ -31,7 +31,7 @@ fn instruction<'a>(dockerfile: &'a str, name: &str) -> &'a str {
 }
 
 #[test]
-fn the_image_is_what_manifests_and_program_expect() {
+fn the_image_matches_the_manifests_and_the_program() {
     let dockerfile = read("deploy/docker/Dockerfile");
     let deployment = read("deploy/kubernetes/base/deployment.yaml");
     let user = instruction(&dockerfile, "USER").split(':').next().unwrap_or_default();
@@ -79,7 +79,7 @@ fn workdir(dockerfile: &str) -> &str {
 
 /// The compiler's own list of what the program is made of.
 #[test]
-fn the_builder_is_sent_what_the_program_is_made_of() {
+fn the_builder_gets_every_source_of_the_program() {
     let ignored = read(".dockerignore");
     let sent: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
     for each in &sent {
@@ -102,7 +102,7 @@ fn the_builder_is_sent_what_the_program_is_made_of() {
     }
 }
 
-/// What the compiler has read for the library, as it says itself; in part perhaps for an older one.
+/// The files that the compiler read for the library, by its own record; some perhaps for an older build.
 fn compiled() -> BTreeSet<String> {
     let directory = Path::new(command().get_program()).with_file_name("deps");
     let made = files(&directory).into_iter().filter(|path| {
@@ -180,7 +180,7 @@ fn image() -> TempDir {
     directory
 }
 
-/// What `deploy/docker/try.sh` says of that command, run in an image.
+/// The output of `deploy/docker/try.sh` for that command, run in an image.
 fn tried(image: &TempDir, command: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
     let port = free_port().to_string();
     // A port of its own in place of 8080, as if it were the only one on its address.
@@ -204,7 +204,7 @@ fn tried(image: &TempDir, command: &[&str], variables: &[(&str, &str)]) -> Vec<S
 const ASK: &str = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "path", "value": "/"}]}]}"#;
 
 #[test]
-fn the_program_runs_as_nobody_where_nothing_can_be_written() {
+fn the_program_runs_unprivileged_on_a_read_only_file_system() {
     let image = image();
     let arguments = ["--http-address=127.0.0.1:8080", "--grpc-address=127.0.0.1:0", "--admin-address=off"];
     let command = [&["/usr/bin/tollgate"], arguments.as_slice()].concat();
@@ -220,7 +220,7 @@ fn the_program_runs_as_nobody_where_nothing_can_be_written() {
 
 /// A deployment of envoyproxy/ratelimit, or of Envoy Gateway, with another image.
 #[test]
-fn the_program_runs_by_the_references_name_with_its_environment_and_its_files() {
+fn the_program_runs_under_the_references_name_with_its_environment_and_files() {
     let image = image();
     let rules = image.path().join("data/ratelimit/config");
     fs::create_dir_all(&rules).expect("writable");

@@ -47,13 +47,13 @@ fn apply(context: &str, shape: &str, filters: &[&str]) -> String {
     python(&arguments, bootstrap).to_string()
 }
 
-/// The statuses of so many requests, one after the other.
+/// The statuses of this many sequential requests.
 fn statuses(envoy: &Envoy, path: &str, count: usize) -> Vec<u16> {
     (0..count).map(|_| envoy.get(path).status).collect()
 }
 
 #[tokio::test]
-async fn a_gateway_limits_each_client_and_a_route_besides() {
+async fn a_gateway_limits_each_client_and_one_route() {
     let upstream = Upstream::between(Duration::ZERO, Duration::from_micros(1)).await.port;
     let story = move || {
         let (_rules, tollgate, envoy) = proxy("GATEWAY", "gateway", &["gateway", "cluster"], upstream);
@@ -62,7 +62,7 @@ async fn a_gateway_limits_each_client_and_a_route_besides() {
         let first = envoy.get("/");
         assert_eq!((first.status, first.header("x-ratelimit-limit")), (200, Some("10, 10;w=3600")));
         assert_eq!(statuses(&envoy, "/", 6), [200, 200, 200, 200, 200, 429]);
-        // The health check of cluster.yaml tells, although nobody asks. Then it fails open.
+        // The health check of cluster.yaml marks the host unhealthy without any request; then Envoy fails open.
         tollgate.signal("STOP");
         envoy.wait_for("health_flags::/failed_active_hc");
         tollgate.signal("CONT");
@@ -73,7 +73,7 @@ async fn a_gateway_limits_each_client_and_a_route_besides() {
 }
 
 #[tokio::test]
-async fn a_sidecar_limits_what_reaches_its_workload() {
+async fn a_sidecar_limits_requests_to_its_workload() {
     let upstream = Upstream::between(Duration::ZERO, Duration::from_micros(1)).await.port;
     let story = move || {
         let (_rules, tollgate, envoy) = proxy("SIDECAR_INBOUND", "sidecar", &["sidecar"], upstream);
@@ -88,7 +88,7 @@ async fn a_sidecar_limits_what_reaches_its_workload() {
 }
 
 #[tokio::test]
-async fn a_sidecar_holds_places_until_streams_end_and_fails_closed() {
+async fn a_sidecar_holds_permits_until_streams_end_and_fails_closed() {
     let upstream = Upstream::closed().await;
     let port = upstream.port;
     let proxy = move || proxy("SIDECAR_INBOUND", "sidecar", &["concurrency"], port);
@@ -116,7 +116,7 @@ async fn a_sidecar_holds_places_until_streams_end_and_fails_closed() {
 
 /// With TLS it is the same, and the certificate that the component makes has the name that is looked for.
 #[test]
-fn with_tls_gateways_go_the_same_way() {
+fn with_tls_gateways_behave_alike() {
     let plain = documents("deploy/istio/cluster.yaml").remove(0);
     let mut rule = documents("deploy/istio/cluster_tls.yaml").remove(0);
     let policy = rule["spec"]["trafficPolicy"].as_object_mut().expect("a mapping");

@@ -1,4 +1,4 @@
-//! What stands in `deploy/` works: each file is run, or held to the program that it is for.
+//! Checks of `deploy/`: each file is run, or checked against the program that it configures.
 
 mod compose;
 mod envoy;
@@ -41,7 +41,7 @@ fn installed(path: &str) -> PathBuf {
     program
 }
 
-/// What python makes of `input`, which is JSON, with the packages that `tests/run.sh` installs.
+/// The JSON output of a Python script for `input`, with the packages that `tests/run.sh` installs.
 fn python(arguments: &[&str], input: Vec<u8>) -> Value {
     let mut script = Command::new(installed("target/tools/bin/python"))
         .args(arguments)

@@ -130,24 +130,24 @@ MUTATIONS = [
     ("deploy/kubernetes/components/redis-sentinel/kustomization.yaml", "redis-sentinel-2.redis-sentinel:26379/", "redis-sentinel-3.redis-sentinel:26379/", "sentinels_know"),
     ("deploy/kubernetes/components/redis-sentinel/redis.yaml", "redis-sentinel-2.redis-sentinel:26379", "redis-sentinel-2.redis:26379", "sentinels_know"),
     ("deploy/kubernetes/components/redis-sentinel/redis.yaml", "capabilities: {drop: [ALL]}", "", "every_overlay"),
-    ("deploy/envoy-gateway/values.yaml", "failClosed: false", "failClose: false", "envoy_gateway_makes"),
-    ("deploy/envoy-gateway/values.yaml", "tollgate:0.1.0", "tollgate", "envoy_gateway_makes"),
-    ("deploy/envoy-gateway/values.yaml", "TOLLGATE_DRAIN_DELAY", "TOLLGATE_DRAIN_DELAYS", "envoy_gateway_makes"),
-    ("deploy/envoy-gateway/values.yaml", "value: /certs/ca.crt", "value: /certs/tls.crt", "envoy_gateway_makes"),
-    ("deploy/envoy-gateway/values.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "envoy_gateway_makes"),
-    ("deploy/envoy-gateway/values.yaml", "enableServiceLinks: false", "enableServiceLinks: true", "envoy_gateway_makes"),
+    ("deploy/envoy-gateway/values.yaml", "failClosed: false", "failClose: false", "envoy_gateway_generates"),
+    ("deploy/envoy-gateway/values.yaml", "tollgate:0.1.0", "tollgate", "envoy_gateway_generates"),
+    ("deploy/envoy-gateway/values.yaml", "TOLLGATE_DRAIN_DELAY", "TOLLGATE_DRAIN_DELAYS", "envoy_gateway_generates"),
+    ("deploy/envoy-gateway/values.yaml", "value: /certs/ca.crt", "value: /certs/tls.crt", "envoy_gateway_generates"),
+    ("deploy/envoy-gateway/values.yaml", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "envoy_gateway_generates"),
+    ("deploy/envoy-gateway/values.yaml", "enableServiceLinks: false", "enableServiceLinks: true", "envoy_gateway_generates"),
     ("deploy/envoy-gateway/policy.yaml", "unit: Minute", "unit: minute", "the_policy_for_envoy_gateway"),
     ("deploy/envoy-gateway/policy.yaml", "clientSelectors", "clientSelector", "the_policy_for_envoy_gateway"),
     ("deploy/envoy-gateway/network-policy.yaml", "port: 18001", "port: 18000", "the_network_policy"),
     ("deploy/envoy-gateway/network-policy.yaml", "component: ratelimit", "component: proxy", "the_network_policy"),
     ("deploy/envoy-gateway/pod-monitor.yaml", "name: envoy-ratelimit, app", "name: tollgate, app", "prometheus_sees"),
     ("deploy/envoy-gateway/pod-monitor.yaml", "port: metrics", "port: http", "prometheus_sees"),
-    ("deploy/grafana/tollgate.json", "tollgate_requests_total", "tollgate_request_total", "what_grafana"),
+    ("deploy/grafana/tollgate.json", "tollgate_requests_total", "tollgate_request_total", "grafana_and_the_alerts"),
     ("deploy/grafana/kustomization.yaml", "grafana_dashboard", "grafana_dashboards", "grafanas_sidecar"),
     ("deploy/prometheus/alerts_test.yaml", "alertname: TollgateErrors", "alertname: TollgateError", "every_alert_is_tested"),
     ("deploy/docker/compile.sh", "+crt-static", "-crt-static", "image::the_image"),
     ("deploy/docker/layout.sh", "install -m 644", "install -m 640", "image::the_program"),
-    ("deploy/docker/layout.sh", "/bin/ratelimit", "/bin/rate-limit", "image::the_program_runs_by"),
+    ("deploy/docker/layout.sh", "/bin/ratelimit", "/bin/rate-limit", "image::the_program_runs_under"),
     ("deploy/docker/layout.sh", "config/default", "config/defaults", "image::"),
     ("deploy/docker/build.sh", "sh deploy/docker/compile.sh", "sh deploy/docker/compiled.sh", "image::the_image"),
     ("deploy/docker/build.sh", "/bin/ratelimit", "/bin/rate-limit", "image::the_image"),
@@ -179,7 +179,7 @@ def main():
         json.dump(MUTATIONS, sys.stdout)
         return
     tests, noticed_all, missed = program(), 0, 0
-    # What fails without a mutation tells nothing of one.
+    # A test that fails without a mutation proves nothing.
     for names in sorted({names for file, _, _, names in MUTATIONS if wanted in file}):
         if run(tests, names).returncode != 0:
             sys.exit(f"{names} fails by itself")

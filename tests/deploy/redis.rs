@@ -75,7 +75,7 @@ fn are_together(nodes: &[Server]) -> bool {
 }
 
 #[test]
-fn six_nodes_become_a_cluster_once_and_find_each_other_again() {
+fn six_nodes_form_a_cluster_once_and_find_each_other_again() {
     let nodes_of = nodes;
     // A node of another cluster, at an address that one of these had before.
     let stranger = tempfile::tempdir().expect("a temporary directory");
@@ -150,7 +150,7 @@ fn sentinels_find_a_new_master_and_the_old_one_follows_it() {
     let tollgate = Tollgate::start(config.path(), &["--store", &url, "--store-timeout", "1s"]);
     assert!(decides(&tollgate));
     drop(servers.remove(0));
-    wait("nobody decides after the master's end", || decides(&tollgate));
+    wait("no server decides after the master's end", || decides(&tollgate));
     let masters =
         |servers: &[Server]| servers.iter().filter(|it| it.ask(&["role"]).starts_with("master")).count();
     assert_eq!(masters(&servers), 1);

@@ -36,7 +36,7 @@ descriptors:
 /// Callers, each with a connection of its own.
 const CALLERS: u32 = 16;
 
-/// What a variable says, for a run at full length.
+/// The value of a variable, for a run at full length.
 fn stated<T: FromStr>(variable: &str, short: T) -> T {
     env::var(variable).ok().map_or(short, |text| text.parse().ok().expect("a number"))
 }
@@ -132,7 +132,7 @@ async fn get(stream: &mut TcpStream) -> u16 {
     }
 }
 
-/// What callers see while each instance is replaced `rounds` times.
+/// Results of callers while each instance is replaced `rounds` times.
 async fn replaced(flags: &[&str], rounds: usize, rate: u32) -> BTreeMap<u16, u64> {
     let flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
     let words = flags.clone();
@@ -172,7 +172,7 @@ async fn a_rolling_restart_is_not_noticed() {
     is_not_noticed(&["--drain-delay", "1500ms"]).await;
 }
 
-/// The same, with counters that outlive each instance.
+/// A rolling restart with counters that outlive each instance.
 #[tokio::test]
 async fn a_rolling_restart_before_a_redis_is_not_noticed() {
     let redis = Redis::start();
@@ -188,17 +188,17 @@ async fn is_not_noticed(flags: &[&str]) {
     assert!(statuses.len() == 2, "no limit was met: {statuses:?}");
 }
 
-/// What the delay is for; and that the test above would see it.
+/// The purpose of the delay; and evidence that the test above would detect its absence.
 #[tokio::test]
 async fn without_a_delay_callers_notice() {
     let statuses = replaced(&[], 1, 600).await;
     assert!(statuses.get(&503).is_some_and(|lost| *lost > 0), "{statuses:?}");
 }
 
-/// Why the autoscaler takes one pod at a time: where less than half of those that Envoy knows are healthy, it asks those that
-/// are gone, too.
+/// The reason why the autoscaler removes one pod at a time: with less than half of the known hosts healthy, Envoy's
+/// panic mode also uses removed ones.
 #[test]
-fn callers_notice_when_more_than_half_are_gone() {
+fn callers_notice_when_more_than_half_are_replaced_at_once() {
     let (front, [mut first, _second]) = Front::start(&["--drain-delay", "1500ms"]);
     let lost = || (0..60).filter(|_| front.envoy.get("/login").status == 503).count();
     assert_eq!(lost(), 0, "one of three is missing");

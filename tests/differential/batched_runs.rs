@@ -17,7 +17,7 @@ const HISTORIES_OF_COMMANDS: u64 = 640;
 /// Tags that the runs of a history share.
 const TAGS: u8 = 4;
 
-/// What one run asks of one tag: more than once where it may be.
+/// The checks of one run on one tag; repeated if the run allows it.
 #[derive(Clone, Debug)]
 struct Asking {
     tag: u8,
@@ -80,7 +80,7 @@ fn commands() -> impl Strategy<Value = Vec<(i64, Vec<Asking>)>> {
 }
 
 impl Model {
-    /// Decides a run as the definition says: the call so many times, then what is reserved beside it.
+    /// Decides a run by its definition: the repeated call, then the reservation.
     fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
         let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.call)).collect();
         let admitted = |ask: &Check| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
@@ -114,7 +114,7 @@ fn possible(call: &TagRequest, prefetches: &[Prefetch]) -> Vec<Prefetch> {
     call.checks().zip(prefetches).map(wish).collect()
 }
 
-/// What was compared.
+/// Numbers of compared outcomes.
 #[derive(Debug, Default)]
 struct Compared {
     operations: usize,
@@ -162,13 +162,13 @@ async fn replay_commands(store: &RedisStore, number: u64, history: Vec<(i64, Vec
 }
 
 #[tokio::test]
-async fn several_runs_in_one_command_decide_as_one_after_the_other() {
+async fn batched_runs_decide_like_sequential_ones() {
     let redis = Redis::start();
     let store = redis.store();
     let mut runner = TestRunner::deterministic();
     let mut all = Compared::default();
-    for first in (0..HISTORIES_OF_COMMANDS).step_by(AT_ONCE) {
-        let replays = (first..first + AT_ONCE as u64).map(|number| {
+    for first in (0..HISTORIES_OF_COMMANDS).step_by(CONCURRENT_HISTORIES) {
+        let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
             let history = commands().new_tree(&mut runner).expect("generates").current();
             replay_commands(&store, number, history)
         });

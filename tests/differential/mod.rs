@@ -29,7 +29,7 @@ use crate::support::{
 const HISTORIES: u64 = 6_720;
 
 /// Histories that are replayed at the same time.
-const AT_ONCE: usize = 32;
+const CONCURRENT_HISTORIES: usize = 32;
 
 fn policy() -> impl Strategy<Value = Policy> {
     let limit = prop_oneof![0..=3_u32, 1..=20_u32, Just(1_000_003), Just(u32::MAX)];
@@ -74,7 +74,7 @@ fn hits() -> impl Strategy<Value = Hits> {
     ]
 }
 
-/// How far the clock moves before a call, in microseconds; sometimes backwards.
+/// Clock steps before a call, in microseconds; sometimes backwards.
 fn step() -> impl Strategy<Value = i64> {
     prop_oneof![
         4 => Just(0),
@@ -85,7 +85,7 @@ fn step() -> impl Strategy<Value = i64> {
     ]
 }
 
-/// How far the clock moves, how the counters are charged, and what is asked of them: each ask says whether it vetoes.
+/// The clock step, how the counters are charged, and the checks on them, each with its role.
 type Step = (i64, Charging, Vec<(Asked, bool)>);
 
 fn history() -> impl Strategy<Value = Vec<Step>> {
@@ -181,7 +181,7 @@ impl Model {
                         .get(before)
                         .map_or(Hits::Peek, |made_at| Hits::Undo { amount, made_at: *made_at })
                 }
-                // Nobody gives a lease back to what is no concurrency limit.
+                // A lease is only released on a concurrency limit.
                 Hits::Release(_) if policy.algorithm() != Algorithm::Concurrency => Hits::Peek,
                 hits => hits,
             };
@@ -196,9 +196,9 @@ impl Model {
     }
 }
 
-/// The same histories each time, so that a failure can be met again.
+/// Fixed seeds, so that a failure is reproducible.
 #[tokio::test]
-async fn the_scripts_decide_as_their_rust_twins() {
+async fn the_scripts_decide_like_their_rust_twins() {
     let operations = compare(TestRunner::deterministic(), HISTORIES).await;
     for algorithm in Algorithm::ALL {
         let count = operations.get(algorithm.name()).copied().unwrap_or_default();
@@ -220,8 +220,8 @@ async fn compare(mut runner: TestRunner, histories: u64) -> HashMap<&'static str
     let redis = Redis::start();
     let lua = Subject::Redis(redis.store());
     let mut operations = HashMap::new();
-    for first in (0..histories).step_by(AT_ONCE) {
-        let replays = (first..first + AT_ONCE as u64).map(|number| {
+    for first in (0..histories).step_by(CONCURRENT_HISTORIES) {
+        let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
             let history = history().new_tree(&mut runner).expect("generates").current();
             replay(&lua, number, history)
         });

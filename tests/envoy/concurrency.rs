@@ -25,7 +25,7 @@ use crate::support::{
     upstream::Upstream,
 };
 
-/// What the client of a request saw.
+/// The outcome of a request at its client.
 #[derive(Debug)]
 struct Answer(String);
 
@@ -50,7 +50,7 @@ async fn get(port: u16, user: Option<&str>) -> Answer {
     Answer(answer)
 }
 
-/// Sends so many requests at once; gives their answers in the order in which they came.
+/// Sends this many concurrent requests; returns the responses in the order of arrival.
 fn burst(port: u16, user: Option<&'static str>, count: usize) -> JoinSet<Answer> {
     (0..count).map(|_| get(port, user)).collect()
 }
@@ -59,7 +59,7 @@ fn statuses(answers: &[Answer]) -> Vec<u16> {
     answers.iter().map(Answer::status).collect()
 }
 
-/// How many places of a limit are held, by tollgate's word.
+/// The number of held permits of a limit, as tollgate reports it.
 async fn held(client: &mut Client, limit: u32, entries: &[(&str, &str)]) -> u32 {
     let mut look = request("concurrency", &[entries]);
     look.descriptors[0].hits_addend = Some(0);
@@ -75,14 +75,14 @@ async fn eventually(mut condition: impl AsyncFnMut() -> bool) {
 }
 
 #[test]
-fn envoy_takes_the_file() {
+fn envoy_accepts_the_file() {
     let path = project("deploy/envoy/concurrency.yaml").display().to_string();
     let output = Command::new(program()).args(["--mode", "validate", "-c", &path]).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[tokio::test]
-async fn three_at_once_go_as_the_file_tells() {
+async fn three_concurrent_requests_behave_as_the_file_documents() {
     let tollgate = Tollgate::start(&project("config/default"), &[]);
     let envoy = Envoy::concurrency(tollgate.grpc_port, None);
     let mut seen = statuses(&burst(envoy.port, Some("me"), 3).join_all().await);
@@ -119,7 +119,7 @@ async fn requests_beyond_the_limit_are_denied_until_others_end() {
 }
 
 #[tokio::test]
-async fn without_an_answer_there_is_no_place() {
+async fn a_request_without_an_answer_holds_no_permit() {
     let tollgate = Tollgate::start(&project("config/default"), &[]);
     let upstream = Upstream::between(Duration::ZERO, Duration::from_millis(1)).await;
     let envoy = Envoy::concurrency(tollgate.grpc_port, Some(upstream.port));
@@ -131,24 +131,24 @@ async fn without_an_answer_there_is_no_place() {
 
 /// Requests of the soak.
 const REQUESTS: usize = 2_000;
-/// How many clients send them, one after the other.
+/// The number of clients, each of which sends sequentially.
 const CLIENTS: usize = 14;
-/// Of a hundred requests, so many are left by their client at a random moment.
-const IMPATIENT: u32 = 60;
-/// And at the latest after so many microseconds, which is when the upstream begins to answer.
-const PATIENCE: u64 = 40_000;
+/// The percentage of requests that their client cancels at a random moment.
+const CANCELLED_PERCENT: u32 = 60;
+/// The latest moment of a cancellation, in microseconds, which is when the upstream begins to answer.
+const MAX_WAIT_US: u64 = 40_000;
 const LIMIT: u32 = 10;
 const LEASE_TTL: Duration = Duration::from_secs(5);
 
-/// How long a client waits before it goes away.
+/// The time after which a client cancels its request.
 fn patience(random: &mut Rng) -> Duration {
-    match random.u32(..100) < IMPATIENT {
-        true => Duration::from_micros(random.u64(..PATIENCE)),
+    match random.u32(..100) < CANCELLED_PERCENT {
+        true => Duration::from_micros(random.u64(..MAX_WAIT_US)),
         false => Duration::from_secs(30),
     }
 }
 
-/// What the soak's clients saw.
+/// Outcomes at the clients of the soak test.
 #[derive(Debug, Default)]
 struct Seen {
     begun: AtomicUsize,
@@ -193,7 +193,8 @@ async fn soak_with(store: &str, arguments: &[&str]) {
     ));
     let tollgate = Tollgate::start(config.path(), arguments);
     let upstream =
-        Upstream::between(Duration::from_micros(PATIENCE), Duration::from_micros(PATIENCE + 20_000)).await;
+        Upstream::between(Duration::from_micros(MAX_WAIT_US), Duration::from_micros(MAX_WAIT_US + 20_000))
+            .await;
     let envoy = Envoy::concurrency(tollgate.grpc_port, Some(upstream.port));
     let mut client = tollgate.client().await;
 
@@ -236,12 +237,12 @@ async fn soak_with(store: &str, arguments: &[&str]) {
 }
 
 #[tokio::test]
-async fn no_more_than_the_limit_are_under_way_whoever_goes_away_with_the_memory_store() {
+async fn cancelled_requests_never_exceed_the_limit_with_the_memory_store() {
     soak_with("memory", &[]).await;
 }
 
 #[tokio::test]
-async fn no_more_than_the_limit_are_under_way_whoever_goes_away_with_redis() {
+async fn cancelled_requests_never_exceed_the_limit_with_redis() {
     let redis = Redis::start();
     soak_with("redis", &["--store", &redis.url(), "--store-timeout", "5s"]).await;
 }

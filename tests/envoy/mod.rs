@@ -79,7 +79,7 @@ fn envoy_passes_until_the_limit_then_answers_429_before_and_after_an_edit() {
 }
 
 #[test]
-fn a_denial_carries_the_headers_and_the_body_that_were_asked_for() {
+fn a_denial_has_the_configured_headers_and_body() {
     let config = rules(&per_path(1));
     for (style, names) in [
         ("ratelimit", ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"]),
@@ -107,7 +107,7 @@ fn a_denial_carries_the_headers_and_the_body_that_were_asked_for() {
 }
 
 #[test]
-fn envoy_lets_requests_pass_when_tollgate_is_gone() {
+fn envoy_lets_requests_pass_when_tollgate_is_down() {
     let config = rules(&per_path(1));
     let tollgate = Tollgate::start(config.path(), &[]);
     let envoy = Envoy::edge(tollgate.grpc_port);
@@ -151,7 +151,7 @@ fn edits_while_requests_flow_cause_no_error() {
 }
 
 #[test]
-fn envoy_shows_its_certificate_as_documented() {
+fn envoy_presents_its_certificate_as_documented() {
     let authority = Authority::new("mesh");
     let [server, client] = ["localhost", "spiffe://mesh/ns/edge/sa/envoy"].map(|name| {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,24 +1,24 @@
-//! Whether each counter admitted no more in a second than it may.
+//! Checks that each counter admitted at most its limit in each second.
 
 use std::{collections::HashMap, ops::Range, time::Duration};
 
 use super::samples::{Outcome, Samples};
 
-/// What a counter may have in a second; it is asked for more.
+/// The limit of a counter per second; the load exceeds it.
 const LIMIT: usize = 20;
 
-/// What windows of counters admitted.
+/// Admissions per window of the counters.
 #[derive(Debug, Default)]
 pub(super) struct Admissions {
-    /// Those in which no fault was, and Redis gave every answer.
+    /// Windows without a fault in which Redis decided every request.
     pub(super) whole: usize,
-    /// Hits that these admitted beyond the limit.
+    /// Hits admitted beyond the limit in these windows.
     pub(super) beyond: usize,
-    /// Those in which no fault was, and Redis was too slow for some answers nevertheless.
+    /// Windows without a fault in which Redis was nevertheless too slow for some requests.
     pub(super) mixed: usize,
 }
 
-/// Looks at the windows that none of `touched` touches; samples go by a time that began at `origin`.
+/// Examines the windows that do not overlap `touched`; samples are relative to `origin`.
 pub(super) fn admissions(samples: &Samples, origin: Duration, touched: &[Range<Duration>]) -> Admissions {
     let mut admitted = HashMap::<(usize, u64), (usize, bool)>::new();
     for sample in samples.iter() {
@@ -26,7 +26,7 @@ pub(super) fn admissions(samples: &Samples, origin: Duration, touched: &[Range<D
         for second in sent.as_secs()..=answered.as_secs() {
             let (count, is_mixed) = admitted.entry((sample.key, second)).or_default();
             *is_mixed |= !sample.is_normal();
-            // One that was under way at a window's end may belong to either.
+            // A request in flight at a window's end may belong to either.
             *count += usize::from(sent.as_secs() == answered.as_secs() && sample.outcome == Outcome::Ok);
         }
     }

@@ -1,8 +1,8 @@
-//! Whether Redis has counted what callers were told, and nothing twice.
+//! Compares the charges in Redis with the responses to callers: none lost, none doubled.
 //!
 //! No limit is reached and no window ends, so a counter in Redis is the number of charges that were made there. It has
 //! to be that of the answers which were the store's; beside these it may have those requests whose outcome callers
-//! don't know: the ones that the policy answered, or nobody, for their charges may have arrived all the same.
+//! do not know: degraded ones and unanswered ones, as their charges may have arrived nevertheless.
 
 use redis::cmd;
 
@@ -22,7 +22,7 @@ struct Charges {
 /// Whether charges may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Losses {
-    /// What a master had not told its replica goes with it.
+    /// Charges that a master had not replicated are lost with it.
     WithTheMaster,
     Never,
 }

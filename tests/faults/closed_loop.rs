@@ -1,4 +1,4 @@
-//! A closed loop: so many requests are under way at any time, as fast as answers come.
+//! Closed-loop load: a fixed number of requests in flight, as fast as responses arrive.
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,20 +15,20 @@ use super::{
     samples::{By, Outcome},
 };
 
-/// How a flood goes.
+/// Parameters of a closed loop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClosedLoop {
     pub(super) connections: usize,
     /// Requests under way on each.
     pub(super) streams: usize,
     pub(super) deadline: Duration,
-    /// It ends after so many requests,
+    /// The number of requests after which it ends,
     pub(super) requests: u64,
     /// or after this time.
     pub(super) time: Duration,
 }
 
-/// What came of it.
+/// Results of a closed loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) asked: u64,

@@ -44,7 +44,7 @@ pub(super) fn names(cluster: &Cluster, begin: &str, count: usize) -> Vec<String>
     (0..count).map(|number| next(number % 3)).collect()
 }
 
-/// Those that were asked of one master, or of the other two.
+/// Samples of one master, or of the other two.
 fn of_first(samples: &Samples) -> Samples {
     samples.such(|sample| sample.key % 3 == 0)
 }
@@ -53,7 +53,7 @@ fn of_others(samples: &Samples) -> Samples {
     samples.such(|sample| sample.key % 3 != 0)
 }
 
-/// What the shards that are well notice.
+/// Effects on the healthy shards.
 fn judge_others(row: &mut ReportRow, samples: &Samples, times: Times) {
     let others = of_others(samples);
     let before = others.between(Duration::ZERO, times.fault).p99();
@@ -191,7 +191,7 @@ pub(super) fn slots_move(profile: &Profile, cluster: &mut Cluster) -> ReportRow 
 
 /// On one cluster, which the last one leaves with a node less.
 #[test]
-fn a_cluster_whose_nodes_fail_and_change_costs_no_error_and_charges_nothing_twice() {
+fn failing_cluster_nodes_cause_no_error_and_no_double_charge() {
     let mut cluster = start();
     for scenario in [shard_is_cut_off, replica_takes_over, slots_move, master_dies] {
         scenario(&Profile::SHORT, &mut cluster).judge();

@@ -19,14 +19,14 @@ use super::{
 };
 use crate::support::redis::Redis;
 
-/// How a client begins in HTTP/2, with settings that change nothing.
+/// HTTP/2 preface of a client, with settings that change nothing.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// With the setting that no stream has room for an answer.
-const NO_ROOM: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
+const PREFACE_WITHOUT_WINDOW: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
 
 /// Requests that each connection which does not read asks at first: more than may be under way on one.
-const AT_FIRST: u32 = 1_200;
+const INITIAL_REQUESTS: u32 = 1_200;
 
 const PATH: &[u8] = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -107,31 +107,32 @@ impl Deaf {
 }
 
 /// Many of them.
-struct Crowd {
+struct StalledClients {
     all: Vec<Deaf>,
     body: Bytes,
 }
 
-impl Crowd {
+impl StalledClients {
     /// Has each ask for a lot, one after the other.
     fn gather(port: u16, count: usize, profile: &Profile) -> Self {
-        let preface = |number: usize| if number.is_multiple_of(2) { PREFACE } else { NO_ROOM };
+        let preface = |number: usize| if number.is_multiple_of(2) { PREFACE } else { PREFACE_WITHOUT_WINDOW };
         let all = (0..count).map(|number| Deaf::open(port, preface(number))).collect();
-        let mut crowd = Self { all, body: for_names(&["deaf".to_owned()]).remove(0) };
-        for _ in 0..AT_FIRST {
-            crowd.ask();
-            // Ten thousand a second, which by itself hinders nobody, or fewer where others have the machine.
+        let mut clients = Self { all, body: for_names(&["deaf".to_owned()]).remove(0) };
+        for _ in 0..INITIAL_REQUESTS {
+            clients.ask();
+            // Ten thousand a second, which by itself delays no other request, or fewer on a shared machine.
             let pause = Duration::from_micros(if profile.is_timed() { 100 } else { 400 });
             thread::sleep(pause * u32::try_from(count).expect("few"));
         }
-        crowd
+        clients
     }
 
     fn ask(&mut self) {
         self.all.iter_mut().for_each(|one| one.ask(&self.body));
     }
 
-    /// Has each ask a little, until it is told to stop. Gives requests, and connections that are left.
+    /// Sends a few requests on each connection until stopped. Returns the number of requests, and of open
+    /// connections.
     fn go_on(mut self, stop: &AtomicBool) -> (u32, usize) {
         while !stop.load(Ordering::Relaxed) {
             self.ask();
@@ -151,12 +152,12 @@ pub(super) fn others_are_served(profile: &Profile) -> ReportRow {
     thread::sleep(profile.before.max(profile.fault));
     let (memory, before) = (harness.tollgate.resident(), harness.load.now());
     let held = idle(port, silent);
-    let crowd = Crowd::gather(port, slow, profile);
+    let clients = StalledClients::gather(port, slow, profile);
     thread::sleep(profile.before);
     let stop = AtomicBool::new(false);
     let fault = harness.load.now();
     let (asked, open) = thread::scope(|scope| {
-        let deaf = scope.spawn(|| crowd.go_on(&stop));
+        let deaf = scope.spawn(|| clients.go_on(&stop));
         thread::sleep(profile.fault);
         stop.store(true, Ordering::Relaxed);
         deaf.join().expect("no panic")
@@ -172,13 +173,13 @@ pub(super) fn others_are_served(profile: &Profile) -> ReportRow {
     let during = samples.between(fault, healed).p99();
     let measured = format!("{} before, {} during", millis(before), millis(during));
     row.timed("p99 of the others <= 1.5 x", measured, during <= before.mul_f64(1.5));
-    let least = AT_FIRST * u32::try_from(slow).expect("few") / 2;
+    let least = INITIAL_REQUESTS * u32::try_from(slow).expect("few") / 2;
     row.must("they send requests", format!("{asked} requests"), asked > least);
     row.note(format!("{open} of the stalled readers are still connected; RSS + {} MB", more >> 20));
     row
 }
 
 #[test]
-fn connections_that_idle_or_do_not_read_hinder_no_other() {
+fn idle_or_stalled_connections_do_not_hinder_others() {
     others_are_served(&Profile::SHORT).judge();
 }

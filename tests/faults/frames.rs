@@ -26,7 +26,7 @@ const WINDOW: u32 = 1 << 20;
 pub(super) struct Connection {
     port: u16,
     requests: Rc<RefCell<SendRequest<Bytes>>>,
-    /// Whether somebody opens it again.
+    /// Whether a task is already reconnecting.
     opening: Rc<Cell<bool>>,
     head: Request<()>,
     deadline: Duration,
@@ -99,7 +99,7 @@ async fn connect(port: u16) -> SendRequest<Bytes> {
     stream.set_nodelay(true).expect("a socket");
     let mut builder = client::Builder::new();
     builder.enable_push(false).initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
-    // Answers may come to calls that were given up, as many as there are: that is no fault of the server.
+    // Responses to cancelled calls may still arrive, however many: that is not a fault of the server.
     builder.max_concurrent_reset_streams(100_000).max_local_error_reset_streams(None);
     let (requests, connection) = builder.handshake(stream).await.expect("HTTP/2");
     tokio::spawn(async move {

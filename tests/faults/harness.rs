@@ -1,4 +1,4 @@
-//! A tollgate under load, for a fault to come over.
+//! A tollgate under load, to inject a fault into.
 
 use std::{thread, time::Duration};
 

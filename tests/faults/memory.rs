@@ -34,7 +34,7 @@ descriptors:
   rate_limit: {unit: minute, requests_per_unit: 2, sync: leased}
 ";
 
-/// The same, with metrics of every value.
+/// The memory scenario with metrics for every value.
 fn detailed() -> String {
     RULES.replace("  rate_limit", "  value_to_metric: true\n  rate_limit")
 }
@@ -132,7 +132,7 @@ pub(super) fn metrics_of_values(profile: &Profile) -> ReportRow {
 }
 
 #[test]
-fn requests_that_never_repeat_are_not_kept() {
+fn memory_is_bounded_for_requests_that_never_repeat() {
     for scenario in [memory_store, redis_store, metrics_of_values] {
         scenario(&Profile::SHORT).judge();
     }

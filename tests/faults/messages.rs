@@ -24,18 +24,18 @@ pub(super) fn for_names(names: &[String]) -> Vec<Bytes> {
     names.iter().map(|name| framed(&request("d", &[&[("k", name)]]))).collect()
 }
 
-/// What matters of an answer; the rest is skipped without being read, so that callers cost little.
+/// The relevant fields of a response; the rest is skipped without decoding, so that callers use little CPU.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Answer {
+struct Response {
     #[prost(enumeration = "Code", tag = "1")]
     overall_code: i32,
     #[prost(message, repeated, tag = "3")]
     response_headers_to_add: Vec<HeaderValue>,
 }
 
-/// What an answer says, and who decided.
+/// The outcome in a response, and whether the store or a policy decided it.
 pub(super) fn told(answer: &[u8]) -> (Outcome, By) {
-    let Some(Ok(answer)) = answer.get(5..).map(Answer::decode) else {
+    let Some(Ok(answer)) = answer.get(5..).map(Response::decode) else {
         return (Outcome::Error(tonic::Code::Internal), By::Store);
     };
     let outcome = match answer.overall_code() {

@@ -1,6 +1,6 @@
-//! What callers notice of faults: of Redis, of the way to it, and of too much load.
+//! Effects of faults on callers: faults of Redis, of the network to it, and overload.
 //!
-//! Each scenario is run in a short form by a test of its own, which judges outcomes and no times. `tests/faults/run.sh`
+//! Each scenario is run in a short form by a test of its own, which checks outcomes but no times. `tests/faults/run.sh`
 //! runs all of them at full length, and writes `tests/faults/RESULTS.md`.
 
 mod cluster;

@@ -1,4 +1,4 @@
-//! Faults of the way to Redis.
+//! Faults of the network to Redis.
 
 use std::{thread, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::support::{
     redis::Redis,
 };
 
-/// What is done to the way, for the time of the fault.
+/// The fault of the network, for its duration.
 fn disturb(fault: &str, profile: &Profile, disturb: impl FnOnce(&Proxy)) -> ReportRow {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.port());
@@ -59,21 +59,21 @@ pub(super) fn is_half_closed(profile: &Profile) -> ReportRow {
 }
 
 #[test]
-fn a_way_that_passes_nothing_costs_no_error() {
+fn a_network_that_drops_everything_causes_no_error() {
     is_black(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_slow_way_costs_no_error() {
+fn a_slow_network_causes_no_error() {
     is_slow(&Profile::SHORT).judge();
 }
 
 #[test]
-fn answers_that_are_cut_cost_no_error() {
+fn truncated_replies_cause_no_error() {
     cuts_answers(&Profile::SHORT).judge();
 }
 
 #[test]
-fn connections_that_are_half_closed_cost_no_error() {
+fn half_closed_connections_cause_no_error() {
     is_half_closed(&Profile::SHORT).judge();
 }

@@ -1,4 +1,4 @@
-//! An open loop: requests are sent when they are due, whatever became of earlier ones.
+//! Open-loop load: requests are sent when due, whatever the outcome of earlier ones.
 
 use std::{
     cell::RefCell,
@@ -22,7 +22,7 @@ use super::{
     samples::{Sample, Samples},
 };
 
-/// What is asked.
+/// The load to generate.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     /// Requests per second, at equal distances.
@@ -100,7 +100,7 @@ fn due(number: u64, rate: u32) -> Duration {
     Duration::from_nanos(number * 1_000_000_000 / u64::from(rate))
 }
 
-/// Tells how many requests are due, each time that there are more.
+/// Sends the number of due requests, each time that it grows.
 fn pace(began: Instant, rate: u32, stop: &AtomicBool, tell: impl Fn(u64) -> bool) {
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {

@@ -96,6 +96,6 @@ fn peak(tollgate: &Tollgate, profile: &Profile) -> f64 {
 }
 
 #[test]
-fn more_load_than_can_be_done_does_not_keep_all_from_being_done() {
+fn overload_does_not_reduce_goodput() {
     four_times(&Profile::SHORT).judge();
 }

@@ -1,4 +1,4 @@
-//! How long a scenario takes, and how strictly it is judged.
+//! Duration and strictness of a scenario.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ pub(super) struct Profile {
     pub(super) rate: u32,
     pub(super) before: Duration,
     pub(super) fault: Duration,
-    /// How long to look on after the fault is healed.
+    /// The observation time after the fault is healed.
     pub(super) after: Duration,
     /// When callers give up.
     pub(super) deadline: Duration,
-    /// What tollgate is told about its own patience.
+    /// The store timeout given to tollgate as a flag.
     pub(super) store_timeout: &'static str,
-    /// The same.
+    /// The store timeout as a duration.
     pub(super) patience: Duration,
     /// The p99 at which things are called normal.
     pub(super) normal_p99: Duration,

@@ -29,7 +29,7 @@ const NODES: usize = 6;
 const RULES: &str =
     "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: second, requests_per_unit: 20}\n";
 
-/// How long things may take after the cluster has healed, by the table.
+/// The maximum recovery time after the cluster has healed, as in the table.
 const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +132,7 @@ impl Scene {
     }
 }
 
-/// What a time of faults was like.
+/// Statistics of a period with faults.
 #[derive(Debug, Default)]
 struct Course {
     faults: usize,
@@ -222,6 +222,6 @@ pub(super) fn everything(profile: &Profile) -> ReportRow {
 }
 
 #[test]
-fn faults_at_random_cost_no_error_and_no_limit_when_they_are_over() {
+fn random_faults_cause_no_error_and_limits_hold_afterwards() {
     everything(&Profile::SHORT).judge();
 }

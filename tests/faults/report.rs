@@ -1,4 +1,4 @@
-//! A row of the table: a fault, what is required, what was measured.
+//! A row of the report: a fault, the requirements, the measurements.
 
 use std::{
     fmt::{self, Display},
@@ -18,7 +18,7 @@ struct Check {
     is_met: bool,
 }
 
-/// What one scenario found.
+/// Findings of one scenario.
 #[derive(Clone, Debug)]
 pub(super) struct ReportRow {
     fault: String,
@@ -32,17 +32,17 @@ impl ReportRow {
         Self { fault: fault.to_string(), profile: *profile, checks: Vec::new(), notes: Vec::new() }
     }
 
-    /// What has to be so on any machine.
+    /// A requirement on any machine.
     pub(super) fn must(&mut self, required: &str, measured: impl Display, is_met: bool) {
         self.checks.push(Check { required: required.into(), measured: measured.to_string(), is_met });
     }
 
-    /// What has to be so, but depends on time, and is not judged on a machine that has others to serve.
+    /// A requirement that depends on time, and is not checked on a shared machine.
     pub(super) fn timed(&mut self, required: &str, measured: impl Display, is_met: bool) {
         self.must(required, measured, is_met || !self.profile.is_timed());
     }
 
-    /// What was measured besides.
+    /// An additional measurement.
     pub(super) fn note(&mut self, text: impl Display) {
         self.notes.push(text.to_string());
     }

@@ -1,4 +1,4 @@
-//! What became of every request of a load.
+//! Outcomes of all requests of a load.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,9 +9,9 @@ use tonic::Code;
 pub(super) struct Sample {
     /// When it was to be sent, since the load began.
     pub(super) due: Duration,
-    /// How late it was sent, for its caller had too much to do.
+    /// Send delay, when the load generator was too busy.
     pub(super) lag: Duration,
-    /// Until it was answered or given up, since it was due.
+    /// Time from when it was due until its response or timeout.
     pub(super) latency: Duration,
     /// The number of its body.
     pub(super) key: usize,
@@ -19,7 +19,7 @@ pub(super) struct Sample {
     pub(super) by: By,
 }
 
-/// What the caller was told.
+/// Outcome at the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Ok,
@@ -70,7 +70,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// Those that were due from one time to another.
+    /// Samples due within a range of time.
     pub(super) fn between(&self, from: Duration, to: Duration) -> Self {
         self.such(|sample| (from..to).contains(&sample.due))
     }
@@ -109,14 +109,14 @@ impl Samples {
         quantile(self.iter().map(|sample| sample.latency), 0.999)
     }
 
-    /// How late 99 % of the requests were sent at most.
+    /// The 99th percentile of the send delay.
     pub(super) fn lag(&self) -> Duration {
         quantile(self.iter().map(|sample| sample.lag), 0.99)
     }
 
-    /// How long after `healed` everything was as `before` the fault: of the answers from then on, one in a thousand at
-    /// the most is by policy or an error, or as many as before, and their p99 is no more than `bound`, or half as much
-    /// again as before, if the machine is as slow as that. Nothing if that time did not come.
+    /// The time after `healed` until everything was as `before` the fault: of the responses from then on, at most one
+    /// in a thousand is degraded or an error, or as many as before, and their p99 is at most `bound`, or 1.5 times
+    /// that of before, if the machine is that slow. None if that time did not come.
     pub(super) fn normal_after(&self, healed: Duration, before: &Self, bound: Duration) -> Option<Duration> {
         let abnormal =
             |samples: &Self| samples.count(|sample| !sample.is_normal()) as f64 / samples.len().max(1) as f64;
@@ -131,7 +131,7 @@ impl Samples {
         times.take_while(|from| *from < last).find(is_normal).map(|from| from - healed)
     }
 
-    /// How long after `fault` answers came at once: for a while from then on, the p99 is no more than `bound`.
+    /// The time after `fault` until responses were prompt: for a while from then on, the p99 is at most `bound`.
     pub(super) fn quick_after(&self, fault: Duration, bound: Duration) -> Option<Duration> {
         let step = Duration::from_millis(5);
         (0..400).map(|number| step * number).find(|after| {

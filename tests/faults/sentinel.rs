@@ -62,11 +62,11 @@ pub(super) fn is_ordered(profile: &Profile) -> ReportRow {
 }
 
 #[test]
-fn a_master_that_dies_costs_no_error_and_its_replica_is_used() {
+fn a_dying_master_causes_no_error_and_its_replica_is_used() {
     master_dies(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_failover_by_order_costs_no_error() {
+fn a_manual_failover_causes_no_error() {
     is_ordered(&Profile::SHORT).judge();
 }

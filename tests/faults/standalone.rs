@@ -28,7 +28,7 @@ fn config(redis: &Redis, name: &str, value: &str) {
     tell(redis, cmd("CONFIG").arg("SET").arg(name).arg(value));
 }
 
-/// What holds for every fault that keeps the server from deciding.
+/// Requirements for every fault that keeps the server from deciding.
 fn judge(mut row: ReportRow, samples: &Samples, times: Times) -> ReportRow {
     let during = samples.between(times.fault, times.healed);
     row.no_errors(samples);
@@ -101,7 +101,7 @@ pub(super) fn takes_no_writes(profile: &Profile) -> ReportRow {
     row
 }
 
-/// A server that obeys nobody, but lives.
+/// A server that executes no command, but is alive.
 pub(super) fn is_paused(profile: &Profile) -> ReportRow {
     let redis = Redis::start();
     let harness = Harness::start(&redis.url(), profile, &names());
@@ -121,7 +121,7 @@ pub(super) fn is_busy(profile: &Profile) -> ReportRow {
         local till = now() + ARGV[1]; while now() < till do end; return 1";
     harness.calm(profile, profile.before);
     let fault = harness.load.now();
-    // Longer than that, and it would be told to be busy.
+    // A longer script makes the server reply that it is busy.
     let time = profile.fault.min(Duration::from_millis(4_500));
     let millis = i64::try_from(time.as_millis()).expect("not that long");
     tell(&redis, cmd("EVAL").arg(script).arg(0).arg(millis));
@@ -161,36 +161,36 @@ pub(super) fn forgets_the_script(profile: &Profile) -> ReportRow {
 }
 
 #[test]
-fn a_server_that_falls_silent_costs_no_error() {
+fn a_silent_server_causes_no_error() {
     falls_silent(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_server_that_dies_costs_no_error_and_is_used_when_it_is_back() {
+fn a_killed_server_causes_no_error_and_is_used_after_its_restart() {
     dies_and_comes_back(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_full_server_costs_no_error() {
+fn a_full_server_causes_no_error() {
     is_full(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_server_that_takes_no_writes_costs_no_error() {
+fn a_read_only_server_causes_no_error() {
     takes_no_writes(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_paused_server_costs_no_error() {
+fn a_paused_server_causes_no_error() {
     is_paused(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_busy_server_costs_no_error() {
+fn a_busy_server_causes_no_error() {
     is_busy(&Profile::SHORT).judge();
 }
 
 #[test]
-fn a_script_that_is_forgotten_again_and_again_costs_no_error() {
+fn repeatedly_flushed_scripts_cause_no_error() {
     forgets_the_script(&Profile::SHORT).judge();
 }

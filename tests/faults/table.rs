@@ -44,7 +44,7 @@ const SCENARIOS: [(&str, Scenario); 23] = [
 
 const HEAD: &str = "| fault | required | measured | verdict |\n|---|---|---|---|\n";
 
-/// What runs the scenarios, shortly.
+/// A short description of the machine.
 fn machine() -> String {
     let output = Command::new("redis-server").arg("--version").output().expect("it is installed");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -53,7 +53,7 @@ fn machine() -> String {
     format!("{cores} cores, shared by tollgate, Redis and the callers; Redis {version}")
 }
 
-/// Those that `FAULTS_ONLY` names, with commas; all without it.
+/// The scenarios that `FAULTS_ONLY` lists, separated by commas; all without it.
 #[test]
 #[ignore = "takes half an hour; run by tests/faults/run.sh"]
 fn table() {

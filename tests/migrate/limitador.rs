@@ -1,4 +1,4 @@
-//! The documented translations of Limitador's limits: its side, parsed as Limitador does, and ours decide alike.
+//! Documented translation of Limitador's limits: both sides, evaluated by their own semantics, decide alike.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::{
     },
 };
 
-/// What a request has, by key.
+/// The attributes of a request, by key.
 type Attributes = BTreeMap<&'static str, &'static str>;
 
-/// What a condition asks of a value.
+/// The requirement of a condition on a value.
 #[derive(Debug)]
 enum Test {
     Is(String),
@@ -24,8 +24,8 @@ enum Test {
     OneOf(Vec<String>),
 }
 
-/// A limit as Limitador has it: it counts what meets all conditions and has all variables, and tells counters apart by
-/// these alone.
+/// A limit in Limitador's terms: it counts requests that meet all conditions and have all variables, with one counter
+/// for each combination of the variables.
 #[derive(Debug, Default)]
 struct Limit {
     namespace: String,
@@ -217,7 +217,7 @@ fn difference(theirs: &[Limit], ours: &str) -> Option<String> {
 }
 
 #[test]
-fn limits_of_limitador_and_their_documented_translations_decide_alike() {
+fn limits_of_limitador_and_their_documented_translation_decide_alike() {
     let rows = rows();
     assert!(rows.len() >= 4, "{}", rows.len());
     for (theirs, ours) in rows {

@@ -1,6 +1,6 @@
-//! How deployments of envoyproxy/ratelimit are run here: what `tollgate migrate` tells of them, and that it is true.
+//! Migration of envoyproxy/ratelimit deployments: the report of `tollgate migrate`, and that it is true.
 //!
-//! Each deployment is a directory of `tests/migrate`, and `expected.txt` in it is what is told. `GOLDEN=write` writes
+//! Each deployment is a directory of `tests/migrate`, and its `expected.txt` is the report. `GOLDEN=write` writes
 //! these anew, to be read before they are committed.
 
 mod limitador;
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// The deployments, what tells of their variables, where their rules are, and the exit code.
+/// The deployments, the source of their variables, the folder of their rules, and the exit code.
 const DEPLOYMENTS: [(&str, &str, Option<&str>, i32); 9] = [
     ("compose", "--manifest=compose/compose.yaml", Some("config"), 0),
     ("istio", "--manifest=istio/deployment.yaml", Some("config"), 0),
@@ -51,7 +51,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_told_of_each_deployment_is_as_expected() {
+fn the_report_of_each_deployment_is_as_expected() {
     for (name, source, config, code) in DEPLOYMENTS {
         let output = migrate(&arguments(name, source, config));
         let told = text(&output.stdout);
@@ -64,13 +64,13 @@ fn what_is_told_of_each_deployment_is_as_expected() {
         assert_eq!(told, expected, "{name}");
         assert_eq!(output.status.code(), Some(code), "{name}");
         for secret in ["sesame", "open%40"] {
-            assert!(!told.contains(secret), "{name} tells a secret");
+            assert!(!told.contains(secret), "{name} reveals a secret");
         }
     }
 }
 
 #[test]
-fn the_flags_are_what_a_shell_makes_a_start_of() {
+fn the_flags_start_the_program_from_a_shell() {
     let mut starts = 0;
     for (name, source, config, _) in DEPLOYMENTS {
         let told = text(&migrate(&arguments(name, source, config)).stdout);
@@ -87,7 +87,7 @@ fn the_flags_are_what_a_shell_makes_a_start_of() {
 }
 
 #[test]
-fn programs_get_the_same_as_people() {
+fn the_json_report_matches_the_text() {
     for (name, source, config, code) in DEPLOYMENTS {
         let mut arguments = arguments(name, source, config);
         let told = text(&migrate(&arguments).stdout);
@@ -117,7 +117,7 @@ fn programs_get_the_same_as_people() {
 }
 
 #[test]
-fn without_a_file_it_reads_its_own_environment_and_nothing_of_it_where_there_is_one() {
+fn migrate_reads_its_own_environment_only_without_a_file() {
     let own = |arguments: &[&str]| {
         let mut command = command();
         command.arg("migrate").args(arguments).current_dir(project("tests/migrate"));
@@ -135,7 +135,7 @@ fn without_a_file_it_reads_its_own_environment_and_nothing_of_it_where_there_is_
 }
 
 #[test]
-fn what_shows_no_variable_is_not_said_to_work() {
+fn an_input_without_variables_is_not_reported_as_working() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for (manifest, reason) in [
         ("services: {a: {image: ratelimit, env_file: x.env}}\n", "all variables of `env_file`"),
@@ -152,7 +152,7 @@ fn what_shows_no_variable_is_not_said_to_work() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_in_one_line() {
+fn an_unreadable_input_is_reported_in_one_line() {
     for (arguments, expected) in [
         (["--env-file", "nowhere"], "nowhere can't be read: "),
         (
@@ -172,9 +172,9 @@ fn what_cannot_be_read_is_told_in_one_line() {
 }
 
 /// On a machine that is busy with tests, Redis may take its time.
-const PATIENT: &str = "--store-timeout=5s";
+const LONG_STORE_TIMEOUT: &str = "--store-timeout=5s";
 
-/// How the rules of the compose deployment answer a request, and what remains.
+/// The responses of the compose deployment's rules to a request, and the remaining quota.
 fn ask(tollgate: &Tollgate, key: &str, value: &str) -> (u16, Value) {
     let entries = json!([{ "key": key, "value": value }]);
     let body = json!({ "domain": "shop", "descriptors": [{ "entries": entries }] });
@@ -184,7 +184,7 @@ fn ask(tollgate: &Tollgate, key: &str, value: &str) -> (u16, Value) {
 }
 
 #[test]
-fn a_tollgate_with_the_flags_that_are_told_goes_on_where_one_with_the_environment_stopped() {
+fn an_instance_with_the_printed_flags_continues_the_counters_of_one_with_the_environment() {
     let redis = Redis::start();
     let directory = tempfile::tempdir().expect("a directory");
     let rules = project("tests/migrate/compose/config");
@@ -214,14 +214,14 @@ fn a_tollgate_with_the_flags_that_are_told_goes_on_where_one_with_the_environmen
     let by_environment = {
         let mut command = command();
         command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
-        let tollgate = Tollgate::spawn_by(command, &rules, &[PATIENT]);
+        let tollgate = Tollgate::spawn_by(command, &rules, &[LONG_STORE_TIMEOUT]);
         tollgate.wait_until_ready();
         tollgate
     };
     let by_flags = {
         let mut command = command();
         command.env_clear();
-        let flags: Vec<&str> = flags.iter().map(|flag| &**flag).chain([PATIENT]).collect();
+        let flags: Vec<&str> = flags.iter().map(|flag| &**flag).chain([LONG_STORE_TIMEOUT]).collect();
         let tollgate = Tollgate::spawn_at(free_port(), command, Path::new(&rules), &flags);
         tollgate.wait_until_ready();
         tollgate
@@ -258,7 +258,7 @@ fn on_trial(tollgate: &Tollgate, obeyed: u32) -> Envoy {
 }
 
 #[test]
-fn an_envoy_that_has_tollgate_on_trial_asks_it_and_denies_nothing() {
+fn an_envoy_that_mirrors_to_tollgate_denies_nothing() {
     let tollgate = Tollgate::start(&project("config/default"), &[]);
     let over_limit = || {
         let page = http::get(&tollgate.url("/metrics")).body;

@@ -15,10 +15,8 @@ use crate::{
 };
 
 /// Names of constants that lack a noun and a unit.
-const BARE: [&str; 14] = [
-    "PATIENCE", "MOST", "LONGEST", "EVERY", "WAY", "WAIT", "PAUSE", "QUIET", "CALM", "LOOK", "SOON", "LONG",
-    "SHORT", "OFTEN",
-];
+const BARE: [&str; 12] =
+    ["PATIENCE", "MOST", "LONGEST", "EVERY", "WAY", "WAIT", "PAUSE", "QUIET", "CALM", "LOOK", "SOON", "LONG"];
 
 /// The number of words that a log message may have.
 const MAX_LOG_WORDS: usize = 8;

@@ -24,7 +24,7 @@ use crate::{
     topologies::tls::Certificates,
 };
 
-/// What an environment needs around it; it ends with the test.
+/// The surroundings that an environment needs; they end with the test.
 struct World {
     root: TempDir,
     redis: Redis,

@@ -1,7 +1,7 @@
-//! What is expected of rules, in lines:
+//! Expectations for rules, in lines:
 //!
 //! - `env NAME=VALUE`: a variable to start with.
-//! - `[COUNT x] DOMAIN k=v,k=v | k=v [+HITS] -> CODE: STATUS | STATUS`: so many requests, and the answer to the last one.
+//! - `[COUNT x] DOMAIN k=v,k=v | k=v [+HITS] -> CODE: STATUS | STATUS`: this many requests, and the response to the last one.
 //!   A STATUS is `CODE`, `CODE unlimited`, or `CODE LIMIT/UNIT REMAINING [NAME]`.
 //! - `header NAME=VALUE`, `metadata JSON`: what that answer has beside.
 //! - `metric SERIES VALUE`: a line of the metrics in the end.

@@ -1,4 +1,4 @@
-//! What replaces envoyproxy/ratelimit: its variables, its kinds of rules, and its environments, as they are.
+//! Compatibility with envoyproxy/ratelimit: its variables, kinds of rules, and environments, unchanged.
 
 mod environments;
 mod expected;

@@ -1,4 +1,4 @@
-//! The reference's ports and paths, and the signals that it hears.
+//! The reference's ports, paths and signals.
 
 use tonic::transport::Endpoint;
 use tonic_health::pb::{
@@ -23,7 +23,7 @@ fn start(directory: &tempfile::TempDir, others: &[(&str, &str)]) -> Running {
 }
 
 #[test]
-fn what_the_debug_port_has_not_it_says_where_to_find() {
+fn the_debug_port_points_to_what_it_lacks() {
     let config = rules(RULES);
     let running = start(&config, &[]);
     assert_eq!(http::get(&running.url("DEBUG_PORT", "/")).status, 200);
@@ -60,7 +60,7 @@ fn counts_have_lines_on_the_debug_port() {
 }
 
 #[test]
-fn the_port_for_metrics_has_them_at_its_path_and_nothing_else() {
+fn the_metrics_port_serves_only_its_path() {
     let config = rules(RULES);
     let address = format!("127.0.0.1:{}", free_port());
     let variables = [("TOLLGATE_METRICS_ADDRESS", &*address), ("TOLLGATE_METRICS_PATH", "/a/b")];
@@ -79,7 +79,7 @@ fn the_port_for_metrics_has_them_at_its_path_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn health_goes_by_the_name_that_it_has_there() {
+async fn the_health_service_uses_the_references_name() {
     let config = rules(RULES);
     let running = start(&config, &[]);
     let endpoint = Endpoint::from_shared(running.url("GRPC_PORT", "")).expect("a URL");
@@ -89,7 +89,7 @@ async fn health_goes_by_the_name_that_it_has_there() {
 }
 
 #[test]
-fn every_signal_that_ends_it_there_ends_it_in_order() {
+fn every_stop_signal_of_the_reference_stops_gracefully() {
     let config = rules(RULES);
     for signal in ["HUP", "TERM", "INT"] {
         let mut running = start(&config, &[]);

@@ -17,7 +17,7 @@ use tonic::transport::Endpoint;
 
 use crate::support::{Process, free_port, http, tollgate::command};
 
-/// What an environment says, by name.
+/// The variables of an environment, by name.
 pub(super) type Variables = BTreeMap<String, String>;
 
 /// A program that runs, and what it wrote.
@@ -60,7 +60,7 @@ impl Running {
         format!("http://127.0.0.1:{}{path}", self.variables[port])
     }
 
-    /// What it wrote so far.
+    /// The output so far.
     pub(super) fn output(&self) -> String {
         fs::read_to_string(self.directory.path().join("output")).expect("a text")
     }
@@ -98,7 +98,7 @@ impl Running {
     }
 }
 
-/// The variables of a file: `NAME=VALUE` in lines, `#` before what is none.
+/// The variables of a file: lines of `NAME=VALUE`, and comments that begin with `#`.
 pub(super) fn read(path: &Path) -> Variables {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -23,7 +23,7 @@ fn every_variable_of_the_reference_is_known_with_its_default() {
     assert_eq!(known.collect::<BTreeMap<_, _>>(), found());
 }
 
-/// Where the help tells of a flag.
+/// The line of the help that describes a flag.
 fn told_of<'a>(help: &'a str, flag: &str) -> Option<&'a str> {
     let begins = [format!("\n      --{flag} "), format!("\n      --{flag}[")];
     let (_, rest) = begins.iter().find_map(|begin| help.split_once(begin))?;
@@ -31,7 +31,7 @@ fn told_of<'a>(help: &'a str, flag: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn every_flag_of_a_variable_is_one_and_its_help_names_the_variable() {
+fn every_flag_for_a_variable_exists_and_its_help_names_the_variable() {
     let help = String::from_utf8(command().arg("--help").output().expect("it runs").stdout).expect("a text");
     for variable in reference_variables() {
         if let Some(flag) = variable.flag() {
@@ -48,7 +48,7 @@ fn every_flag_of_a_variable_is_one_and_its_help_names_the_variable() {
 }
 
 #[test]
-fn defaults_of_the_reference_start_without_a_word() {
+fn the_references_defaults_start_without_warnings() {
     let defaults = reference_variables().filter(|variable| !variable.default.is_empty());
     // Each alone says nothing where it does nothing, and is good for the flag that it sets where it does.
     for variable in defaults {
@@ -66,7 +66,7 @@ fn defaults_of_the_reference_start_without_a_word() {
 }
 
 #[test]
-fn what_has_no_effect_is_told_once_by_its_name() {
+fn variables_without_effect_are_logged_once_by_name() {
     for variable in reference_variables() {
         let Mapping::NoEffect(reason) = variable.mapping else { continue };
         let other = ["true", "7s", "7"].into_iter().find(|value| variable.is_default(value) == Ok(false));
@@ -82,7 +82,7 @@ fn what_has_no_effect_is_told_once_by_its_name() {
 }
 
 #[test]
-fn what_is_refused_starts_once_its_flag_is_given() {
+fn refused_variables_start_once_their_flag_is_set() {
     let mut refused = BTreeSet::new();
     for variable in reference_variables() {
         let Mapping::Refused { unless, reason } = variable.mapping else { continue };
@@ -98,7 +98,7 @@ fn what_is_refused_starts_once_its_flag_is_given() {
 }
 
 #[test]
-fn a_value_that_cannot_be_read_is_named_and_not_shown() {
+fn an_invalid_value_is_named_and_not_shown() {
     for (name, bad) in [
         ("PORT", "http"),
         ("GRPC_PORT", "70000"),
@@ -130,7 +130,7 @@ fn a_value_that_cannot_be_read_is_named_and_not_shown() {
 }
 
 #[test]
-fn rules_in_a_file_of_another_name_stop_the_start_and_it_is_named() {
+fn rules_in_a_misnamed_file_stop_the_start_and_name_the_file() {
     let root = tempfile::tempdir().expect("a temporary directory");
     let folder = root.path().join("config");
     fs::create_dir(&folder).expect("created");

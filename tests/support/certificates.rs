@@ -85,7 +85,7 @@ impl Pair {
 /// A connection of HTTP/2 inside TLS.
 pub(crate) struct Connection {
     requests: SendRequest<Bytes>,
-    /// What the server showed.
+    /// The certificate that the server presented.
     pub(crate) certificate: Vec<u8>,
 }
 

@@ -45,7 +45,7 @@ impl Cluster {
         let ports: Vec<u16> = (0..masters + replicas).map(|_| free_port()).collect();
         let nodes = ports.iter().map(|port| {
             let text = port.to_string();
-            // The time-out is also the measure of how often nodes tell each other what they know.
+            // The node timeout also determines how often nodes exchange gossip.
             let mut all = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
             // A replica that has got nothing yet, not even this, does not count.
             all.extend(["--repl-ping-replica-period", "1"]);
@@ -105,7 +105,7 @@ impl Cluster {
         }
     }
 
-    /// How many masters have a node's trust that they own their slots, replicas and all.
+    /// The number of masters that a node knows as owners of their slots, with all replicas.
     fn masters_known(&self, node: usize) -> usize {
         let told: Vec<redis::Value> = cmd("CLUSTER").arg("SLOTS").query(&mut self.node(node)).expect("told");
         let with_replicas = self.nodes.len() / self.masters + 3 - 1;
@@ -119,7 +119,7 @@ impl Cluster {
         cmd("CONFIG").arg("SET").arg(name).arg(value).exec(&mut self.node(node)).expect("set");
     }
 
-    /// A section of what a node tells about itself.
+    /// A section of a node's INFO.
     pub(crate) fn info(&self, node: usize, section: &str) -> String {
         cmd("INFO").arg(section).query(&mut self.node(node)).expect("the node answers")
     }
@@ -168,7 +168,7 @@ impl Cluster {
         self.nodes[number].as_ref().expect("it runs").signal("CONT");
     }
 
-    /// Has a node tell clients, and its replicas, to come to another port.
+    /// Makes a node announce another port to clients and replicas.
     pub(crate) fn announce(&self, number: usize, port: u16) {
         self.set(number, "cluster-announce-port", &port.to_string());
     }
@@ -222,7 +222,7 @@ impl Cluster {
         migrate.exec(&mut self.node(from)).expect("migrated");
     }
 
-    /// Moves what is left in a slot, and tells every master.
+    /// Migrates the remaining keys of a slot, and notifies every master.
     pub(crate) fn end_move(&self, slot: u16, from: usize, to: usize) {
         loop {
             let keys: Vec<Vec<u8>> = cmd("CLUSTER")

@@ -54,7 +54,7 @@ impl Bootstrap {
         Self { yaml, admin, port }
     }
 
-    /// The same, with something else in place of `from`, which has to be there.
+    /// Starts with `from`, which must occur, replaced by another text.
     pub(crate) fn with(mut self, from: &str, to: &str) -> Self {
         assert!(self.yaml.contains(from), "there is no {from}");
         self.yaml = self.yaml.replace(from, to);
@@ -81,7 +81,7 @@ impl Envoy {
         Self::edge_with(grpc_port, "")
     }
 
-    /// The same, with more to say of the cluster `tollgate`.
+    /// Starts with additional settings of the cluster `tollgate`.
     pub(crate) fn edge_with(grpc_port: u16, cluster: &str) -> Self {
         let mut bootstrap = Bootstrap::read("edge", grpc_port, None);
         // The cluster of tollgate comes last.
@@ -94,8 +94,8 @@ impl Envoy {
         Bootstrap::read("concurrency", grpc_port, upstream).run(&[grpc_port])
     }
 
-    /// Runs `yaml`, which listens on `port` and tells of itself on `admin`, until it is ready and `healthy` stand in its
-    /// list of endpoints as such.
+    /// Runs `yaml`, which listens on `port` and has its admin interface on `admin`, until it is ready and its list of
+    /// endpoints shows `healthy` as such.
     pub(crate) fn run(yaml: &str, admin: u16, port: u16, healthy: &[String]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("envoy.yaml");

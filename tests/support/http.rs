@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ureq::Agent;
 
-/// What a server answered.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -33,7 +33,7 @@ fn answer(response: http::Response<ureq::Body>) -> Answer {
     Answer { status: parts.status.as_u16(), headers: parts.headers, body }
 }
 
-/// Asks for a page; nothing when nobody answers.
+/// Requests a page; none if no server answers.
 pub(crate) fn try_get(url: &str) -> Option<Answer> {
     agent().get(url).call().ok().map(answer)
 }

@@ -57,7 +57,7 @@ impl Prometheus {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// How many series an expression has now.
+    /// The number of series that an expression has now.
     pub(crate) fn series(&self, expression: &str) -> usize {
         let mut query = String::new();
         for byte in expression.bytes() {
@@ -84,7 +84,7 @@ impl Prometheus {
     }
 }
 
-/// What `promtool` has to say, and whether it is content.
+/// The output of `promtool`, and whether it succeeded.
 pub(crate) fn promtool(arguments: &[&str], input: &str) -> (bool, String) {
     let mut tool = Command::new("promtool")
         .args(arguments)

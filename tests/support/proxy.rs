@@ -1,4 +1,4 @@
-//! A connection's way to a server, which tests can disturb while it is used.
+//! A proxy in front of a server, which tests can disturb while it is used.
 
 use std::{
     io::{self, Read, Write},
@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often a direction looks what it is to do.
-const LOOK: Duration = Duration::from_millis(2);
+/// The interval at which a direction reads its mode.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What one direction does with what comes.
+/// The mode of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Hands it on.
@@ -20,7 +20,7 @@ pub(crate) enum Way {
     Slow(Duration),
     /// Keeps it, and the connection open, until the way is another one.
     Silent,
-    /// Hands on so many bytes, and then ends the connection, with an answer half told.
+    /// Forwards this many bytes, and then closes the connection in the middle of a reply.
     CutAfter(usize),
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Direction {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     ways: Mutex<[Way; 2]>,
     /// The connections that may be there, each by its client's end and its server's.
     pairs: Mutex<Vec<[TcpStream; 2]>>,
@@ -42,7 +42,7 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) struct Proxy {
     port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 }
 
 impl Proxy {
@@ -51,7 +51,7 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let ways = Mutex::new([Way::Open; 2]);
-        let shared = Arc::new(Shared { ways, pairs: Mutex::default() });
+        let shared = Arc::new(ProxyState { ways, pairs: Mutex::default() });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming() {
@@ -100,7 +100,7 @@ fn connect(server: u16) -> io::Result<TcpStream> {
     TcpStream::connect((Ipv4Addr::LOCALHOST, server))
 }
 
-impl Shared {
+impl ProxyState {
     fn carry(self: &Arc<Self>, [client, server]: [TcpStream; 2]) -> io::Result<()> {
         for end in [&client, &server] {
             end.set_nodelay(true)?;
@@ -138,7 +138,7 @@ impl Shared {
                 Way::Slow(delay) => came.elapsed() < delay,
                 Way::Open | Way::CutAfter(_) => false,
             } {
-                thread::sleep(LOOK);
+                thread::sleep(POLL_INTERVAL);
             }
             match self.way(direction) {
                 Way::CutAfter(rest) if rest < length => {

@@ -42,7 +42,7 @@ pub(crate) const COMMANDS: [&str; 25] = [
     "zremrangebyscore",
 ];
 
-/// The commands that it needs beside for versions, lists and switches, but for those by which it hears of changes.
+/// The additional commands for versions, lists and switches, except those of the subscription.
 pub(crate) const RULES_COMMANDS: [&str; 11] =
     ["hset", "hget", "hmget", "hgetall", "hvals", "hlen", "hexists", "hdel", "hincrby", "xadd", "xrevrange"];
 
@@ -99,7 +99,7 @@ fn run(port: u16, arguments: &[String], directory: &TempDir) -> Process {
         .spawn()
         .expect("redis-server is installed; `tests/run.sh` installs it");
     let mut process = Process::of(child, Some(directory.path()));
-    // Its own socket, which nobody else can answer on; it comes after the port.
+    // A private socket, on which no other server can answer; it opens after the port.
     let socket = directory.path().join("redis.sock");
     let deadline = Instant::now() + Duration::from_secs(30);
     while UnixStream::connect(&socket).is_err() {

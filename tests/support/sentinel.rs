@@ -21,7 +21,7 @@ pub(crate) struct Sentinel {
     options: Options,
 }
 
-/// What differs between groups.
+/// Options of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     /// Arguments of the servers.
@@ -83,7 +83,7 @@ impl Sentinel {
         let connect = |sentinel: &Redis| sentinel.connect_as("default", self.options.sentinel_password);
         let mut connections: Vec<_> = self.sentinels.iter().flatten().map(connect).collect();
         for connection in &mut connections {
-            // They tell of themselves every two seconds, which is long for a test. Before 7.0 this is an error.
+            // Sentinels announce themselves every two seconds, which is long for a test. Before 7.0 this is an error.
             let mut hurry = redis::cmd("SENTINEL");
             let _ = hurry.arg("DEBUG").arg("PUBLISH-PERIOD").arg(100).exec(connection);
         }
@@ -133,7 +133,7 @@ impl Sentinel {
         matches!(&told, Ok(redis::Value::Array(parts)) if parts[0] == redis::Value::BulkString(b"master".into()))
     }
 
-    /// How often a server was asked to decide.
+    /// The number of decisions of a server.
     pub(crate) fn decisions(&self, number: usize) -> u64 {
         let mut question = redis::cmd("INFO");
         let told: String = question.arg("commandstats").query(&mut self.server(number)).expect("told");

@@ -48,7 +48,7 @@ impl Subject {
     }
 }
 
-/// A point in time, so many microseconds after an hour began.
+/// A point in time, in microseconds after the start of an hour.
 pub(crate) fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(1_700_000_400_000_000 / 3_600_000_000 * 3_600_000_000 + micros)
 }
@@ -59,7 +59,7 @@ pub(crate) fn policy(algorithm: Algorithm, limit: u32, seconds: u32) -> Policy {
     Policy::new(algorithm, Quota { limit, window }, &Parameters::default()).expect("valid")
 }
 
-/// What is asked of one counter, known by a number.
+/// A check of one counter, identified by a number.
 pub(crate) type Asked = (u8, Policy, Hits);
 
 /// A call on the tag of `name`, in which each counter is charged for itself. Those of one number share it if their
@@ -69,7 +69,7 @@ pub(crate) fn call(name: &str, checks: &[Asked]) -> TagRequest {
     charging(Charging::EachForItself, name, &checks)
 }
 
-/// Such a call in which all counters are charged or none; the ask tells whether it can keep the others from it.
+/// A call that charges all counters or none; each check says whether it can veto.
 pub(crate) fn charging(charging: Charging, name: &str, checks: &[(Asked, bool)]) -> TagRequest {
     let shared = CellKey::open("test", [Entry { key: "name", value: name }].into_iter());
     let mut calls = Requests::new();

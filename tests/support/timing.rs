@@ -1,8 +1,8 @@
-//! Bounds of time, judged on machines that may have other things to do for a while.
+//! Time bounds, checked on machines that may stall for a while.
 
 use std::time::Duration;
 
-/// How many rounds have to agree.
+/// The number of rounds that must agree.
 const MAJORITY: usize = 3;
 
 /// Measures a few rounds, most of which have to take less than `bound`. What is too slow by itself is so in most rounds,
@@ -14,7 +14,7 @@ pub(crate) fn keeps_to(bound: Duration, what: &str, mut measure: impl FnMut() ->
     }
 }
 
-/// The same, where it takes awaiting.
+/// Async variant of [`keeps_to`].
 pub(crate) async fn keeps_to_async(bound: Duration, what: &str, mut measure: impl AsyncFnMut() -> Duration) {
     let mut rounds = Rounds::new(bound);
     while !rounds.are_decided(what) {
@@ -61,7 +61,7 @@ impl Rounds {
 }
 
 #[test]
-fn a_stall_is_forgiven_and_slowness_is_not() {
+fn a_single_stall_is_tolerated_and_slowness_is_not() {
     let judge = |millis: &[u64]| {
         let mut millis = millis.iter();
         keeps_to(Duration::from_millis(10), "it", || Duration::from_millis(*millis.next().expect("decided")));

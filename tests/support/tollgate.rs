@@ -51,12 +51,12 @@ impl Tollgate {
         Self::spawn_by(command(), config, arguments)
     }
 
-    /// The same, by a command that becomes the program.
+    /// Starts by a command that replaces itself with the program.
     pub(crate) fn spawn_by(program: Command, config: &Path, arguments: &[&str]) -> Self {
         Self::spawn_at(free_port(), program, config, arguments)
     }
 
-    /// The same, with a gRPC port that was chosen before.
+    /// Starts with a given gRPC port.
     pub(crate) fn spawn_at(grpc_port: u16, mut program: Command, config: &Path, arguments: &[&str]) -> Self {
         let (http_port, admin_port) = (free_port(), free_port());
         let child = program

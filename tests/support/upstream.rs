@@ -27,7 +27,7 @@ struct Shared {
     served: AtomicUsize,
 }
 
-/// How long a request is held.
+/// The time for which a request is held.
 #[derive(Debug)]
 enum Hold {
     /// For a random time of the range, in microseconds.
@@ -70,7 +70,7 @@ impl Upstream {
         Self::start(Hold::Between(micros(from), micros(to))).await
     }
 
-    /// Holds all requests until it is told to let them go.
+    /// Holds all requests until they are released.
     pub(crate) async fn closed() -> Self {
         Self::start(Hold::Closed(watch::channel(false).0)).await
     }
@@ -92,17 +92,17 @@ impl Upstream {
         }
     }
 
-    /// How many requests are inside.
+    /// The number of requests in flight.
     pub(crate) fn inside(&self) -> usize {
         self.shared.inside.load(SeqCst)
     }
 
-    /// How many were inside at the same time, at the most.
+    /// The maximum number of requests in flight at once.
     pub(crate) fn most(&self) -> usize {
         self.shared.most.load(SeqCst)
     }
 
-    /// How many came in.
+    /// The number of received requests.
     pub(crate) fn served(&self) -> usize {
         self.shared.served.load(SeqCst)
     }

@@ -46,7 +46,7 @@ async fn a_dead_seed_does_not_matter_and_no_seed_at_all_is_an_error() {
 
     let settings = settings("redis+cluster://127.0.0.1:1,127.0.0.1:2");
     let store = RedisStore::open(&settings).expect("valid settings");
-    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("there is nobody");
+    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("there is no server");
     assert!(matches!(error, StoreError::Unreachable(_)), "{error}");
 }
 
@@ -92,7 +92,7 @@ fn a_name_has_the_slot_that_redis_finds_whatever_is_in_it() {
 }
 
 #[tokio::test]
-async fn failovers_are_followed_by_a_user_that_may_do_the_least() {
+async fn failovers_are_followed_with_minimal_permissions() {
     let guarded = guarded("app:p@ss", &["asking", "cluster|slots"]);
     let arguments = [&["--cluster-require-full-coverage", "no"], &guarded[..]].concat();
     let mut cluster = Cluster::start(3, 3, &arguments, "admin");
@@ -109,7 +109,7 @@ async fn failovers_are_followed_by_a_user_that_may_do_the_least() {
     cluster.begin_move(slot, 0, 2);
     cluster.end_move(slot, 0, 2);
 
-    // Whoever asks a node that is silent waits for his time-out.
+    // A call to a silent node waits for its timeout.
     let brief = RedisSettings {
         timeout: Duration::from_millis(300),
         key_prefix: "guarded:".into(),

@@ -26,11 +26,11 @@ type Script = dyn Fn(usize) -> Option<String> + Send + Sync;
 /// A node that claims every slot.
 struct Node {
     port: u16,
-    /// How often it was told to evaluate the script.
+    /// The number of script evaluations.
     evaluated: Arc<AtomicUsize>,
-    /// How often it was asked for the slots.
+    /// The number of slot requests.
     asked: Arc<AtomicUsize>,
-    /// How many connections there are.
+    /// The number of open connections.
     clients: Arc<AtomicUsize>,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn read(reader: &mut impl BufRead) -> Option<Vec<String>> {
 }
 
 #[tokio::test]
-async fn a_charge_whose_outcome_is_unknown_is_not_sent_again() {
+async fn a_charge_with_unknown_outcome_is_not_resent() {
     let nodes = nodes(vec![listen()], |_| None);
     let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no answer");
@@ -112,7 +112,7 @@ async fn a_charge_whose_outcome_is_unknown_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn nodes_that_send_a_call_to_each_other_are_not_asked_for_ever() {
+async fn redirection_loops_end() {
     let listeners = vec![listen(), listen()];
     let ports: Vec<u16> =
         listeners.iter().map(|listener| listener.local_addr().expect("an address").port()).collect();
@@ -143,7 +143,7 @@ async fn nodes_that_send_a_call_to_each_other_are_not_asked_for_ever() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_down_or_starting_charges_nothing_and_says_so() {
+async fn a_cluster_that_is_down_or_starting_charges_nothing_and_reports_it() {
     for error in ["CLUSTERDOWN The cluster is down", "LOADING Redis is loading", "MASTERDOWN Link is down"] {
         let nodes = nodes(vec![listen()], move |_| Some(format!("-{error}\r\n")));
         let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
@@ -154,7 +154,7 @@ async fn a_cluster_that_is_down_or_starting_charges_nothing_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_slot_that_does_not_arrive_in_time_charged_nothing_and_its_error_says_so() {
+async fn a_slot_that_does_not_arrive_in_time_charges_nothing_and_reports_it() {
     for (answer, most) in [("TRYAGAIN Multiple keys", 40), ("OOM no memory", 1)] {
         let nodes = nodes(vec![listen()], move |_| Some(format!("-{answer}\r\n")));
         let url = format!("redis+cluster://127.0.0.1:{}", nodes[0].port);
@@ -184,7 +184,7 @@ async fn a_slot_that_does_not_arrive_in_time_charged_nothing_and_its_error_says_
 }
 
 #[tokio::test]
-async fn an_owner_without_an_address_is_waited_for_but_not_for_ever() {
+async fn waiting_for_an_owner_without_an_address_is_bounded() {
     let slot = one("a", Hits::ONE).cells[0].key.slot();
     let nodes = nodes(vec![listen()], move |_| Some(format!("-MOVED {slot} ?:7000\r\n")));
     let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
@@ -195,7 +195,7 @@ async fn an_owner_without_an_address_is_waited_for_but_not_for_ever() {
 }
 
 #[tokio::test]
-async fn an_answer_that_can_not_be_read_may_have_charged() {
+async fn a_malformed_reply_may_have_charged() {
     let nodes = nodes(vec![listen()], |_| Some("?what\r\n".to_owned()));
     let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no answer");
@@ -203,7 +203,7 @@ async fn an_answer_that_can_not_be_read_may_have_charged() {
 }
 
 #[tokio::test]
-async fn slots_are_read_ever_more_rarely_while_that_changes_nothing() {
+async fn slot_refreshes_back_off_while_they_change_nothing() {
     for (answer, most) in [("CLUSTERDOWN The cluster is down", 9), ("MISCONF no disk", 1)] {
         let nodes = nodes(vec![listen()], move |_| Some(format!("-{answer}\r\n")));
         let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
@@ -218,7 +218,7 @@ async fn slots_are_read_ever_more_rarely_while_that_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_knows_the_script_before_the_first_call() {
+async fn the_script_is_loaded_before_the_first_call() {
     let redis = Redis::start();
     let store = redis.store();
     assert!(store.connected().await);
@@ -240,7 +240,7 @@ async fn a_server_knows_the_script_before_the_first_call() {
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
 }
 
-/// What is logged on this thread, where a test's tasks are.
+/// The log of this thread, which runs the test's tasks.
 #[derive(Clone, Default)]
 pub(super) struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -253,7 +253,7 @@ impl Lines {
         (lines, tracing::subscriber::set_default(subscriber))
     }
 
-    /// How many there are with a text.
+    /// The number of lines with a text.
     pub(super) fn count(&self, text: &str) -> usize {
         self.text().matches(text).count()
     }
@@ -274,7 +274,7 @@ impl Write for Lines {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_writes_is_told_of_once() {
+async fn a_read_only_server_is_logged_once() {
     let (lines, _guard) = Lines::keep();
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
     let store = replica.store();

@@ -48,7 +48,7 @@ async fn charge(store: &RedisStore, call: &TagRequest) -> Result<Verdict, StoreE
     store.decide(call).await.map(|verdicts| verdicts[0].1)
 }
 
-/// How many hits the counter of a name has.
+/// The number of hits in the counter of a name.
 async fn used(store: &RedisStore, name: &str) -> u64 {
     charge(store, &one(name, Hits::Peek)).await.expect("an answer").used
 }
@@ -82,8 +82,8 @@ impl Requests {
     }
 }
 
-/// Checks that every charge that was answered is counted, but for so many at most that went with a master, and that
-/// none is counted twice.
+/// Checks that every acknowledged charge is counted, except for at most this many that were lost with a master, and
+/// that none is counted twice.
 async fn assert_counted(store: &RedisStore, name: &str, results: &[Result<(), StoreError>], lost: u64) {
     let is_unknown = |result: &&Result<(), StoreError>| {
         matches!(result, Err(StoreError::Timeout(_) | StoreError::Disconnected(_)))

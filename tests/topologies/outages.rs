@@ -1,4 +1,4 @@
-//! Servers that are silent, gone or full: no caller pays more than its time for it, few pay that, and it heals at once.
+//! Outages of servers: no call waits longer than its timeout, few wait that long, and recovery is immediate.
 
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,11 @@ use crate::support::{
     tollgate::{Tollgate, request, rules},
 };
 
-/// How long a decision may take here: what is usual.
+/// The store timeout of these tests: the default.
 const TIMEOUT: Duration = Duration::from_millis(10);
 
-/// What a call that is refused at once may take on a busy machine.
-const AT_ONCE: Duration = Duration::from_millis(5);
+/// The maximum latency of an immediately refused call on a busy machine.
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// A store with the usual time-out, once it is connected.
 async fn brief(url: &str) -> RedisStore {
@@ -33,7 +33,7 @@ async fn brief(url: &str) -> RedisStore {
     store
 }
 
-/// What came of a call: when it began, how long it took, and its result.
+/// A finished call: its start, its latency and its result.
 #[derive(Debug)]
 struct Done {
     begun: Instant,
@@ -46,7 +46,7 @@ impl Done {
         self.result == Err(StoreError::BreakerOpen)
     }
 
-    /// Whether nobody was waited for.
+    /// Whether the call returned without waiting.
     fn is_refused(&self) -> bool {
         matches!(self.result, Err(StoreError::BreakerOpen | StoreError::Unreachable(_)))
     }
@@ -59,7 +59,7 @@ async fn timed(store: &RedisStore, name: &str) -> Done {
     Done { begun, took: begun.elapsed(), result }
 }
 
-/// Callers that ask for counters of their own, one call after the other with a pause, until they are told to stop.
+/// Callers with counters of their own, which send sequential calls with a pause until stopped.
 struct Load {
     stop: CancellationToken,
     callers: Vec<JoinHandle<Vec<Done>>>,
@@ -106,23 +106,23 @@ fn assert_at_once(all: &[Done], from: Instant, to: Instant) {
     for done in &during {
         assert!(done.is_refused(), "{:?} after it began: {done:?}", done.begun - from);
     }
-    assert_most(&during, |done| done.took < AT_ONCE);
+    assert_most(&during, |done| done.took < REFUSAL_TIMEOUT);
 }
 
-/// How soon a silent server is found: 100 ms, or some more looks where a busy machine makes these late.
+/// The detection time of a silent server: 100 ms, or some more checks if a busy machine delays these.
 const OPENS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How soon a server that decides again is asked again.
+/// The time until a recovered server is used again.
 const HEALS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a busy machine is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The maximum wait on a busy machine.
+const HEAL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits until a counter is decided again, and then for as long as to see that it stays so.
 async fn until_fine(store: &RedisStore) {
     let begun = Instant::now();
     while charge(store, &one("fine", Hits::ONE)).await.is_err() {
-        assert!(begun.elapsed() < PATIENCE, "it does not recover");
+        assert!(begun.elapsed() < HEAL_TIMEOUT, "it does not recover");
         sleep(Duration::from_millis(5)).await;
     }
     sleep(Duration::from_millis(500)).await;
@@ -134,8 +134,8 @@ fn assert_most(all: &[&Done], is_so: impl Fn(&Done) -> bool) {
     assert!(others.len() <= all.len() / 4, "{} of {}, as {:?}", others.len(), all.len(), others[0]);
 }
 
-/// What became of the outage that began at `stopped`: when it was over, nobody had to wait any more. How long it took
-/// until the breaker was open, and until the server was asked again.
+/// Course of the outage that began at `stopped`: after its end no call waits any more. Returns the time until the
+/// breaker opened, and until the server was used again.
 fn assert_opened_and_healed(all: &[Done], stopped: Instant, healed: Instant) -> (Duration, Duration) {
     let opened = all.iter().find(|done| done.is_open()).expect("the breaker opens").begun;
     println!("open {:?} after the last answer", opened - stopped);
@@ -160,8 +160,8 @@ fn assert_times(times: &[(Duration, Duration)]) {
 }
 
 #[tokio::test]
-async fn a_server_that_stands_still_costs_few_calls_their_time_and_is_asked_again_at_once() {
-    // The second time, its connection is given up meanwhile; the third, attempts for another one have failed.
+async fn a_stalled_server_delays_few_calls_and_is_used_again_at_once() {
+    // In the second round, its connection is dropped meanwhile; in the third, reconnects have failed.
     let mut times = Vec::new();
     for lasts in [500, 2_000, 3_500] {
         let redis = Redis::start();
@@ -180,7 +180,7 @@ async fn a_server_that_stands_still_costs_few_calls_their_time_and_is_asked_agai
 }
 
 #[tokio::test]
-async fn a_caller_now_and_then_pays_for_a_silent_server_once() {
+async fn an_occasional_caller_waits_for_a_silent_server_once() {
     let redis = Redis::start();
     let store = brief(&redis.url()).await;
     recovered(&store, "a", Instant::now()).await;
@@ -198,7 +198,7 @@ async fn a_caller_now_and_then_pays_for_a_silent_server_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_holds_calls_up_is_asked_again_when_it_decides() {
+async fn a_server_that_delays_calls_is_used_again_when_it_recovers() {
     let redis = Redis::start_with(&["--enable-debug-command", "yes"]);
     let store = brief(&redis.url()).await;
     let mut times = Vec::new();
@@ -228,7 +228,7 @@ async fn a_server_that_holds_calls_up_is_asked_again_when_it_decides() {
 }
 
 #[tokio::test]
-async fn a_slow_command_of_somebody_else_is_no_outage() {
+async fn a_slow_command_of_another_client_is_not_an_outage() {
     let redis = Redis::start_with(&["--enable-debug-command", "yes"]);
     let store = brief(&redis.url()).await;
     let load = Load::start(&store, some_names());
@@ -249,7 +249,7 @@ async fn a_slow_command_of_somebody_else_is_no_outage() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_fails_calls_at_once_and_decides_once_it_is_back() {
+async fn a_killed_server_fails_calls_at_once_and_decides_after_its_restart() {
     let port = free_port();
     let redis = Redis::start_on(port, &[]);
     let store = brief(&redis.url()).await;
@@ -271,7 +271,7 @@ async fn a_server_that_is_killed_fails_calls_at_once_and_decides_once_it_is_back
 }
 
 #[tokio::test]
-async fn nobody_waits_for_long_for_a_server_that_was_never_there() {
+async fn calls_do_not_wait_long_for_an_absent_server() {
     let redis = Redis::start();
     redis.signal("STOP");
     for url in [redis.url(), format!("redis+cluster://127.0.0.1:{}", redis.port())] {
@@ -280,7 +280,7 @@ async fn nobody_waits_for_long_for_a_server_that_was_never_there() {
         let (begun, mut all) = (Instant::now(), Vec::new());
         // It is known once it was tried for some time.
         while begun.elapsed() < Duration::from_millis(400) || !all.last().is_some_and(Done::is_refused) {
-            assert!(begun.elapsed() < PATIENCE, "calls wait: {:?}", all.last());
+            assert!(begun.elapsed() < HEAL_TIMEOUT, "calls wait: {:?}", all.last());
             let done = timed(&store, "a").await;
             assert!(done.result.as_ref().is_err_and(StoreError::did_nothing));
             all.push(done);
@@ -291,7 +291,7 @@ async fn nobody_waits_for_long_for_a_server_that_was_never_there() {
     // One that is there but refuses.
     let absent = RedisSettings { timeout: TIMEOUT, ..settings("redis://127.0.0.1:1") };
     let store = RedisStore::open(&absent).expect("valid settings");
-    timed(&store, "a").await.result.expect_err("nobody is there");
+    timed(&store, "a").await.result.expect_err("no server is there");
     for _ in 0..20 {
         let done = timed(&store, "a").await;
         assert!(matches!(done.result, Err(StoreError::Unreachable(_))), "{done:?}");
@@ -299,7 +299,7 @@ async fn nobody_waits_for_long_for_a_server_that_was_never_there() {
 }
 
 #[tokio::test]
-async fn a_full_server_charges_nothing_and_says_so_until_it_has_room() {
+async fn a_full_server_charges_nothing_and_reports_it_until_it_has_room() {
     let redis = Redis::start_with(&["--maxmemory-policy", "noeviction"]);
     let store = redis.store();
     assert!(store.connected().await);
@@ -329,7 +329,7 @@ async fn a_full_server_charges_nothing_and_says_so_until_it_has_room() {
 }
 
 #[tokio::test]
-async fn one_shard_that_stands_still_slows_no_call_to_the_others() {
+async fn a_stalled_shard_slows_no_call_to_the_others() {
     let cluster = Cluster::start(3, 0, &[], "");
     let store = brief(&cluster.url()).await;
     let name_on = |master: usize| {
@@ -346,14 +346,14 @@ async fn one_shard_that_stands_still_slows_no_call_to_the_others() {
     let all = fine.end().await;
     let during: Vec<_> = all.iter().filter(|done| done.begun > stopped).collect();
     assert!(during.len() > 200, "{}", during.len());
-    assert_most(&during, |done| done.result.is_ok() && done.took < AT_ONCE);
+    assert_most(&during, |done| done.result.is_ok() && done.took < REFUSAL_TIMEOUT);
     let all = sick.end().await;
     let opened = all.iter().find(|done| done.is_open()).expect("the breaker opens").begun;
     assert!(opened - stopped < OPENS_WITHIN, "{:?}", opened - stopped);
 }
 
 #[tokio::test]
-async fn more_calls_than_a_server_can_decide_in_time_are_refused_at_once() {
+async fn excess_calls_to_an_overloaded_server_are_refused_at_once() {
     let redis = Redis::start();
     let store = redis.store();
     assert!(store.connected().await);
@@ -376,7 +376,7 @@ async fn more_calls_than_a_server_can_decide_in_time_are_refused_at_once() {
 }
 
 #[tokio::test]
-async fn an_outage_is_told_once_however_often_the_server_falters() {
+async fn an_outage_is_logged_once_however_often_the_server_fails() {
     let (lines, _guard) = Lines::keep();
     let redis = Redis::start();
     let store = brief(&redis.url()).await;
@@ -406,7 +406,7 @@ async fn an_outage_is_told_once_however_often_the_server_falters() {
 }
 
 #[tokio::test]
-async fn a_server_that_answers_nothing_but_errors_is_told_of_once() {
+async fn a_server_that_replies_only_with_errors_is_logged_once() {
     let (lines, _guard) = Lines::keep();
     let redis = Redis::start_with(&["--maxmemory-policy", "noeviction", "--maxmemory", "1000"]);
     let store = brief(&redis.url()).await;
@@ -415,12 +415,12 @@ async fn a_server_that_answers_nothing_but_errors_is_told_of_once() {
     let all = load.end().await;
     assert!(all.len() > 100 && all.iter().all(|done| done.result.is_err()));
     assert_eq!(lines.count("Redis does not decide"), 1, "{}", lines.text());
-    // On a busy machine it may be found silent besides, and that be told.
+    // On a busy machine it may also be detected as silent, which is logged too.
     assert!(lines.count("\n") <= 3, "{}", lines.text());
 }
 
 #[tokio::test]
-async fn a_call_has_its_own_time_and_is_not_made_when_that_is_over() {
+async fn a_call_has_its_own_deadline_and_is_not_sent_after_it() {
     let redis = Redis::start();
     let store = redis.store();
     assert!(store.connected().await);
@@ -445,7 +445,7 @@ async fn a_call_has_its_own_time_and_is_not_made_when_that_is_over() {
 }
 
 #[tokio::test]
-async fn a_call_whose_caller_has_gone_before_its_turn_is_not_made() {
+async fn a_queued_call_of_a_cancelled_request_is_not_sent() {
     let redis = Redis::start();
     let store = redis.store();
     assert!(store.connected().await);
@@ -475,7 +475,7 @@ async fn a_call_whose_caller_has_gone_before_its_turn_is_not_made() {
 }
 
 #[tokio::test]
-async fn metrics_tell_of_an_outage_for_as_long_as_it_lasts() {
+async fn metrics_report_an_outage_for_as_long_as_it_lasts() {
     let redis = Redis::start();
     let config =
         rules("domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: year, requests_per_unit: 1000}\n");
@@ -489,14 +489,14 @@ async fn metrics_tell_of_an_outage_for_as_long_as_it_lasts() {
     assert!(client.passes("d", &[("k", "v")]).await);
     redis.signal("STOP");
     let call = || request("d", &[&[("k", "v")]]);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + HEAL_TIMEOUT;
     while metric("tollgate_redis_breakers_open").is_none_or(|open| open < 1.0) {
         assert!(Instant::now() < deadline, "the breaker does not open");
         client.call(call()).await.expect_err("no answer");
     }
     assert!(metric("tollgate_redis_breaker_opened_total") >= Some(1.0));
     redis.signal("CONT");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + HEAL_TIMEOUT;
     while metric("tollgate_redis_breakers_open") != Some(0.0) {
         assert!(Instant::now() < deadline, "the breaker does not close");
         sleep(Duration::from_millis(5)).await;

@@ -1,4 +1,4 @@
-//! Logs and leases whose slot is on its way: a script must not touch a key again that it emptied.
+//! Queues of a migrating slot: a script must not touch a key again after emptying it.
 
 use std::num::NonZeroU64;
 
@@ -22,7 +22,7 @@ async fn decide(store: &RedisStore, now: Timestamp, algorithm: Algorithm, hits: 
 }
 
 #[tokio::test]
-async fn a_queue_that_is_emptied_while_its_slot_moves_is_no_error() {
+async fn a_queue_emptied_while_its_slot_migrates_causes_no_error() {
     let cluster = Cluster::start(2, 0, &[], "");
     let store = cluster.store("moving:");
     let lease = LeaseId::random();
@@ -44,7 +44,7 @@ async fn a_queue_that_is_emptied_while_its_slot_moves_is_no_error() {
             decide(&store, at(0), algorithm, acquire).await;
             cluster.begin_move(slot, from, 1 - from);
             decide(&store, now, algorithm, hits).await;
-            // Gone or not, what comes next is decided here or there.
+            // Whether migrated or not, the next call is decided by either node.
             decide(&store, now, algorithm, Hits::ONE).await;
             cluster.end_move(slot, from, 1 - from);
             decide(&store, now, algorithm, Hits::reset()).await;

@@ -21,7 +21,7 @@ use super::{charge, one, used};
 use crate::support::{cluster, stores::policy};
 
 /// Tests take turns: a cluster is to move its slots at one's order.
-static TURN: Mutex<()> = Mutex::const_new(());
+static EXCLUSIVE: Mutex<()> = Mutex::const_new(());
 
 /// A call for two cells of one tag: those that `one` knows, and another.
 fn two(name: &str) -> TagRequest {
@@ -45,8 +45,8 @@ async fn answered(store: &RedisStore, call: &TagRequest) {
 }
 
 #[tokio::test]
-async fn a_slot_on_its_way_costs_no_error_and_no_count() {
-    let _turn = TURN.lock().await;
+async fn a_migrating_slot_causes_no_error_and_loses_no_count() {
+    let _turn = EXCLUSIVE.lock().await;
     let cluster = cluster::shared();
     let store = cluster.store("on_its_way:");
     let name = (0..).map(|number| format!("way{number}"));
@@ -82,7 +82,7 @@ async fn a_slot_on_its_way_costs_no_error_and_no_count() {
     // The table may still have the old owner.
     answered(&store, &single).await;
     assert_eq!(used(&store, &name).await, 6);
-    // A store that begins now asks nobody else.
+    // A store that starts now contacts no other node.
     assert_eq!(used(&cluster.store("on_its_way:"), &name).await, 6);
 
     cluster.begin_move(slot, 0, 2);
@@ -91,10 +91,10 @@ async fn a_slot_on_its_way_costs_no_error_and_no_count() {
     assert_eq!(used(&store, &name).await, 7);
 }
 
-const MOVING: usize = 50;
+const MIGRATING_SLOTS: usize = 50;
 
-/// How many hits a counter has, once nodes agree on who has its slot: they tell each other of the last moves in their own
-/// time, and a look is none of the calls that must not fail.
+/// The hits of a counter, once the nodes agree on the owner of its slot: gossip about the last migrations takes time,
+/// and this read is not one of the calls that must not fail.
 async fn counted(store: &RedisStore, name: &str) -> u64 {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -107,17 +107,17 @@ async fn counted(store: &RedisStore, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn resharding_under_load_loses_no_call_and_charges_none_twice() {
-    let _turn = TURN.lock().await;
+async fn resharding_under_load_loses_no_call_and_double_charges_none() {
+    let _turn = EXCLUSIVE.lock().await;
     let cluster = cluster::shared();
     let store = cluster.store("reshard:");
-    let slots: Vec<u16> = cluster.slots(0).step_by(100).take(MOVING).collect();
+    let slots: Vec<u16> = cluster.slots(0).step_by(100).take(MIGRATING_SLOTS).collect();
     let mut by_slot: HashMap<u16, String> = HashMap::new();
     for name in (0..).map(|number| format!("reshard{number}")) {
         if slots.contains(&slot(&name)) {
             by_slot.entry(slot(&name)).or_insert(name);
         }
-        if by_slot.len() == MOVING {
+        if by_slot.len() == MIGRATING_SLOTS {
             break;
         }
     }
@@ -166,9 +166,9 @@ async fn resharding_under_load_loses_no_call_and_charges_none_twice() {
     }
     println!("{moves} moves of a slot, {} calls", answered.iter().sum::<u64>());
     for answer in ["MOVED", "ASK", "TRYAGAIN"] {
-        let told = [0, 1].map(|node| cluster.info(node, "errorstats"));
-        let was_met = told.iter().any(|told| told.contains(&format!("errorstat_{answer}:")));
-        assert!(was_met, "{answer} was not met: {told:?}");
+        let stats = [0, 1].map(|node| cluster.info(node, "errorstats"));
+        let was_met = stats.iter().any(|stats| stats.contains(&format!("errorstat_{answer}:")));
+        assert!(was_met, "{answer} was not met: {stats:?}");
     }
     for (at, name) in names.iter().enumerate() {
         let before = u64::from(at % 2 == 0);

@@ -23,11 +23,11 @@ async fn a_dead_sentinel_does_not_matter_and_an_unknown_master_is_an_error() {
     let keys: usize = cmd("EXISTS").arg("dead_sentinel:{test|name=a}").query(&mut other).expect("told");
     assert_eq!(keys, 1, "the database is not the one that was asked for");
 
-    let url = format!("redis+sentinel://{}/nobody", group.addresses());
+    let url = format!("redis+sentinel://{}/unknown", group.addresses());
     let settings = crate::support::redis::settings(&url);
     let store = tollgate::store::RedisStore::open(&settings).expect("valid settings");
     let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("there is no such master");
-    assert!(error.to_string().contains("no master named nobody"), "{error}");
+    assert!(error.to_string().contains("no master named unknown"), "{error}");
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ fn decides(server: &mut redis::Connection) -> bool {
     told.is_ok_and(|told| told.contains("cmdstat_evalsha:"))
 }
 
-/// The documented rights of the users, and not one more.
+/// Exactly the permissions that the documentation lists for the users.
 static GUARDED: LazyLock<Options> = LazyLock::new(|| Options {
     server: guarded("app-redis", &["role"]).leak(),
     sentinel: "user app on >app-sentinel -@all +sentinel|get-master-addr-by-name +sentinel|master\n\
@@ -58,7 +58,7 @@ static GUARDED: LazyLock<Options> = LazyLock::new(|| Options {
 });
 
 #[tokio::test]
-async fn failovers_are_followed_by_users_that_may_do_the_least() {
+async fn failovers_are_followed_with_minimal_permissions() {
     let mut group = Sentinel::start(*GUARDED);
     let url = format!(
         "redis+sentinel://app:app-redis@{}/{MASTER}?sentinel_username=app&sentinel_password=app-sentinel",
@@ -72,9 +72,9 @@ async fn failovers_are_followed_by_users_that_may_do_the_least() {
         begun.is_ok() || begun.is_err_and(|error| error.to_string().contains("INPROG"))
     })
     .await;
-    let promoted = wait("nobody is promoted", || group.is_master(1)).await;
+    let promoted = wait("no replica is promoted", || group.is_master(1)).await;
     // Until the sentinels demote the old master, it decides as before.
-    let took = wait("nobody checks the new master", || decides(&mut group.server(1))).await - promoted;
+    let took = wait("the new master is not verified", || decides(&mut group.server(1))).await - promoted;
     recovered(&store, "b", promoted).await;
     println!("SENTINEL FAILOVER: decides again {took:?} after the promotion");
     wait("the old master does not follow", || {
@@ -91,7 +91,7 @@ async fn failovers_are_followed_by_users_that_may_do_the_least() {
 
     group.kill_sentinel(2);
     group.kill(1);
-    let promoted = wait("nobody is promoted", || group.is_master(0)).await;
+    let promoted = wait("no replica is promoted", || group.is_master(0)).await;
     let took = recovered(&store, "b", promoted).await;
     println!("Sentinel, master killed: decides again {took:?} after the promotion");
     let results = calls.end().await;

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::support::redis::{Redis, settings};
 
-/// What a sentinel says: the master's port, and the epoch if the user may know it; or nothing at all.
+/// The reply of a sentinel: the master's port, and the epoch if the user may read it; or nothing at all.
 type Word = Option<(u16, Option<u64>)>;
 
 struct Sentinel {
@@ -76,7 +76,7 @@ fn url(sentinels: &[Sentinel]) -> String {
     format!("redis+sentinel://{}/main", each.join(","))
 }
 
-/// How many keys a server has.
+/// The number of keys of a server.
 fn keys(server: &Redis) -> usize {
     redis::cmd("DBSIZE").query(&mut server.connect()).expect("a number")
 }
@@ -91,7 +91,7 @@ async fn goes_on(store: &RedisStore) {
 }
 
 #[tokio::test]
-async fn a_stale_sentinel_moves_nobody_to_an_old_master() {
+async fn a_stale_sentinel_does_not_redirect_to_a_former_master() {
     for has_epochs in [true, false] {
         let epoch = |number| has_epochs.then_some(number);
         let [old, new] = [Redis::start(), Redis::start()];
@@ -119,7 +119,7 @@ async fn a_stale_sentinel_moves_nobody_to_an_old_master() {
 }
 
 #[tokio::test]
-async fn a_master_that_works_is_not_left_for_an_address_where_nobody_is() {
+async fn a_working_master_is_not_left_for_an_unreachable_address() {
     let master = Redis::start();
     let sentinels = [1, 0, 1].map(|epoch| Sentinel::start(&master, Some(epoch)));
     sentinels[1].say(1, Some(0));
@@ -128,14 +128,14 @@ async fn a_master_that_works_is_not_left_for_an_address_where_nobody_is() {
     // Even if it is the latest word.
     sentinels[1].say(1, Some(9));
     goes_on(&store).await;
-    // And a server that is no master is none.
+    // A replica is not accepted as a master.
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
     sentinels[1].say(replica.port(), Some(10));
     goes_on(&store).await;
 }
 
 #[tokio::test]
-async fn after_the_master_is_lost_a_word_of_former_times_is_not_followed() {
+async fn after_losing_the_master_stale_addresses_are_not_followed() {
     let old = Redis::start();
     let new = Redis::start();
     let sentinels = [2, 1, 2].map(|epoch| Sentinel::start(&new, Some(epoch)));
@@ -156,7 +156,7 @@ async fn after_the_master_is_lost_a_word_of_former_times_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_server_is_left_when_it_is_not_the_master_that_is_named() {
+async fn a_server_that_is_not_the_named_master_is_left() {
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
     let masters = [Redis::start(), Redis::start()];
     let sentinels = [Sentinel::start(&replica, None)];

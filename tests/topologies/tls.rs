@@ -103,7 +103,7 @@ async fn a_cluster_with_tls_between_all_and_redirections_through_it() {
     charge(&store, &call).await.expect("asked");
     cluster.end_move(slot, from, 1 - from);
     assert_eq!(charge(&store, &call).await.expect("moved").used, 2);
-    // Nodes that don't tell where they are, and nodes that tell it by name.
+    // Nodes that announce no address, and nodes that announce a host name.
     for node in [0, 1] {
         cluster.set(node, "cluster-announce-hostname", "localhost");
     }

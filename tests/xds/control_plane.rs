@@ -1,4 +1,4 @@
-//! A control plane that answers as go-control-plane does, and by what tests tell it otherwise.
+//! A control plane that responds like go-control-plane, and misbehaves as tests request.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -42,10 +42,10 @@ use crate::support::{
 
 pub(crate) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
-/// How long something may take that is to happen.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// The maximum wait for an expected event.
+pub(crate) const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What it does with streams.
+/// The handling of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// Sends what there is, and what comes.
@@ -120,7 +120,7 @@ impl ControlPlane {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Sends rules to all who are there, and to those who come.
+    /// Sends rules to all present and future clients.
     pub(crate) fn push(&self, version: &str, configs: &[RateLimitConfig]) {
         let resources = configs.iter().map(any).collect();
         self.push_all(version, TYPE_URL, resources);
@@ -183,7 +183,7 @@ impl Drop for ControlPlane {
 
 /// Waits for something.
 pub(crate) fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + EVENT_TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;
@@ -197,7 +197,7 @@ pub(crate) fn any(config: &RateLimitConfig) -> Any {
     Any { type_url: TYPE_URL.to_owned(), value: config.encode_to_vec() }
 }
 
-/// A domain in which a key has so many requests an hour.
+/// A domain that allows a key this many requests an hour.
 pub(crate) fn config(domain: &str, key: &str, requests_per_unit: u32) -> RateLimitConfig {
     let unit = RateLimitUnit::Hour.into();
     let rate_limit = Some(RateLimitPolicy { unit, requests_per_unit, ..Default::default() });

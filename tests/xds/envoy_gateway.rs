@@ -129,13 +129,13 @@ async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_imag
     assert!(!keys.is_empty(), "counters are in Redis");
     assert!(!container.log().contains("ERROR"), "{}", container.log());
 
-    // Somebody else in the cluster.
+    // Another client in the cluster.
     let other = Authority::new("other").sign(&["envoy"]);
     let mut stranger = RateLimitServiceClient::new(container.endpoint(&authority, &other).connect_lazy());
     let asked = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
     stranger.should_rate_limit(asked).await.expect_err("it is refused");
 
-    // The last policy is gone.
+    // The last policy is deleted.
     plane.push("2", &[]);
     plane.wait_for_ack("2");
     let asked = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
@@ -151,7 +151,7 @@ fn a_gateway_without_a_policy_lets_its_rate_limit_deployment_become_ready() {
     let container =
         Container::start(plane.port, redis.port(), &authority, &authority.sign(&["envoy-ratelimit"]));
     plane.wait_for(|_| true);
-    // It never hears a word, as from a control plane that knows nothing of this node.
+    // The control plane never sends a response, like one that does not know this node.
     until("readiness", || container.is_ready().then_some(()));
     assert!(container.log().contains("control plane sent no rules for this node"), "{}", container.log());
 }

@@ -1,4 +1,4 @@
-//! What is large.
+//! Large responses.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use tollgate::proto::ratelimit::config::ratelimit::v3::RateLimitDescriptor;
 
 use super::{
     Asking,
-    control_plane::{ControlPlane, SOON, config},
+    control_plane::{ControlPlane, EVENT_TIMEOUT, config},
 };
 
-/// A domain of so many rules for values of a key.
+/// A domain with this many rules for values of a key.
 fn many(
     count: usize,
     requests_per_unit: u32,
@@ -23,7 +23,7 @@ fn many(
 }
 
 #[tokio::test]
-async fn fifty_thousand_rules_are_taken_while_requests_are_answered() {
+async fn fifty_thousand_rules_are_accepted_while_serving() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("other", "key", 1_000_000)]);
     let asking = Asking::start(&plane.url(), &[]);
@@ -40,7 +40,7 @@ async fn fifty_thousand_rules_are_taken_while_requests_are_answered() {
         if !client.passes("web", &[("key", "value-49999")]).await {
             break;
         }
-        assert!(begun.elapsed() < SOON * 3, "what was pushed is not enforced");
+        assert!(begun.elapsed() < EVENT_TIMEOUT * 3, "what was pushed is not enforced");
     }
     println!(
         "50,000 rules were enforced {:?} after the push; meanwhile an answer took {longest:?} at most",
@@ -51,7 +51,7 @@ async fn fifty_thousand_rules_are_taken_while_requests_are_answered() {
 }
 
 #[tokio::test]
-async fn a_message_above_the_limit_is_told_and_the_rules_stay() {
+async fn a_message_above_the_size_limit_is_logged_and_the_rules_stay() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("web", "key", 0)]);
     let flags = ["--xds-max-message-bytes", "10000", "--xds-backoff-max", "500ms"];

@@ -57,7 +57,7 @@ impl Asking {
         until(part, || Some(self.log()).filter(|log| log.contains(part)))
     }
 
-    /// What `/api/v1/status` says of the rules.
+    /// The rules section of `/api/v1/status`.
     fn rules(&self) -> Value {
         let answer = http::get(&self.tollgate.admin_url("/api/v1/status"));
         assert_eq!(answer.status, 200, "{}", answer.body);

@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn rules_stay_while_the_control_plane_is_away_and_what_changed_counts_once_it_is_back() {
+async fn rules_stay_while_the_control_plane_is_down_and_changes_apply_once_it_recovers() {
     let plane = ControlPlane::start();
     let port = plane.port;
     plane.push("7", &[config("web", "key", 0)]);
@@ -31,7 +31,7 @@ async fn rules_stay_while_the_control_plane_is_away_and_what_changed_counts_once
     assert!(!client.passes("web", &[("key", "a")]).await);
     assert!(asking.is_ready());
     let told = asking.log().matches("control plane unreachable").count();
-    assert!((1..=3).contains(&told), "that it was lost, and that nobody is there: {}", asking.log());
+    assert!((1..=3).contains(&told), "the loss, and failed reconnects: {}", asking.log());
 
     // Its versions begin anew.
     let plane = ControlPlane::start_as(port, Manner::Serves, None);
@@ -47,7 +47,7 @@ async fn rules_stay_while_the_control_plane_is_away_and_what_changed_counts_once
 }
 
 #[tokio::test]
-async fn other_rules_under_a_version_that_was_there_before_are_taken_after_an_outage() {
+async fn different_rules_under_a_known_version_are_adopted_after_an_outage() {
     let plane = ControlPlane::start();
     let port = plane.port;
     plane.push("1", &[config("web", "key", 0)]);
@@ -64,7 +64,7 @@ async fn other_rules_under_a_version_that_was_there_before_are_taken_after_an_ou
 }
 
 #[test]
-fn what_is_unchanged_after_an_outage_stays_as_it_is() {
+fn unchanged_rules_stay_active_after_an_outage() {
     let plane = ControlPlane::start();
     let port = plane.port;
     plane.push("1", &[config("web", "key", 5)]);
@@ -95,7 +95,7 @@ fn a_control_plane_that_ends_each_stream_is_not_flooded() {
 }
 
 #[test]
-fn a_control_plane_that_vanished_without_a_word_is_noticed() {
+fn a_silently_lost_control_plane_is_noticed() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("web", "key", 5)]);
     let proxy = Proxy::to(plane.port);

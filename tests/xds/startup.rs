@@ -1,4 +1,4 @@
-//! Starts: before there are rules, before there is a control plane, and with one that says nothing.
+//! Startup: before there are rules, before there is a control plane, and with one that sends nothing.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -59,7 +59,7 @@ async fn ports_that_open_without_rules_are_ready_once_there_are_some() {
 }
 
 #[tokio::test]
-async fn a_control_plane_that_says_nothing_has_no_rules() {
+async fn a_control_plane_that_sends_nothing_has_no_rules() {
     let plane = ControlPlane::start();
     let begun = Instant::now();
     let patience = Duration::from_secs(1);
@@ -77,8 +77,8 @@ async fn a_control_plane_that_says_nothing_has_no_rules() {
 }
 
 #[test]
-fn a_control_plane_that_hangs_is_none_that_says_nothing() {
-    // Its kernel takes connections, and nobody else does.
+fn a_hanging_control_plane_differs_from_one_without_rules() {
+    // The kernel accepts connections, but no process does.
     let hanging = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let url = format!("http://{}", hanging.local_addr().expect("an address"));
     let flags =
@@ -92,7 +92,7 @@ fn a_control_plane_that_hangs_is_none_that_says_nothing() {
 }
 
 #[test]
-fn a_control_plane_whose_rules_were_refused_has_some_though_it_says_nothing_later() {
+fn a_control_plane_with_rejected_rules_has_rules_even_if_silent_later() {
     let plane = ControlPlane::start();
     let port = plane.port;
     plane.push("bad", &[config("", "key", 0)]);

@@ -37,7 +37,7 @@ fn ask(port: u16, directory: &Path, flags: &[&str]) -> Asking {
 }
 
 #[test]
-fn a_control_plane_that_no_known_authority_vouches_for_gets_nothing_until_the_file_is_mended() {
+fn an_untrusted_control_plane_gets_nothing_until_the_ca_file_is_fixed() {
     let (good, other) = (Authority::new("good"), Authority::new("other"));
     let tls = mutual_tls(&good.sign(&["localhost"]), &good);
     let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
@@ -54,7 +54,7 @@ fn a_control_plane_that_no_known_authority_vouches_for_gets_nothing_until_the_fi
 }
 
 #[test]
-fn a_control_plane_sees_the_certificate_of_the_moment() {
+fn a_control_plane_gets_the_current_client_certificate() {
     let (servers, clients, others) =
         (Authority::new("servers"), Authority::new("clients"), Authority::new("others"));
     let tls = mutual_tls(&servers.sign(&["localhost"]), &clients);
@@ -89,7 +89,7 @@ fn free_port_of(asking: &Asking) -> u16 {
 }
 
 #[test]
-fn a_certificate_may_have_another_name_if_that_is_said() {
+fn the_expected_name_of_a_certificate_can_be_configured() {
     let authority = Authority::new("one");
     let tls = mutual_tls(&authority.sign(&["envoy-gateway"]), &authority);
     let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));
@@ -103,7 +103,7 @@ fn a_certificate_may_have_another_name_if_that_is_said() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_named_and_read_again() {
+fn an_unusable_file_is_named_and_reread() {
     let authority = Authority::new("one");
     let tls = mutual_tls(&authority.sign(&["localhost"]), &authority);
     let plane = ControlPlane::start_as(free_port(), Manner::Serves, Some(tls));

@@ -1,4 +1,4 @@
-//! What is sent while all is well, and what is sent and can't be used.
+//! Valid updates, and invalid ones.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tollgate::proto::ratelimit::config::ratelimit::v3::{RateLimitConfig, RateLim
 
 use super::{
     Asking,
-    control_plane::{ControlPlane, SOON, TYPE_URL, any, config},
+    control_plane::{ControlPlane, EVENT_TIMEOUT, TYPE_URL, any, config},
 };
 use crate::support::{http, tollgate::Client};
 
@@ -15,14 +15,14 @@ use crate::support::{http, tollgate::Client};
 async fn wait_until_it_passes(client: &mut Client, passes: bool) -> Duration {
     let begun = Instant::now();
     while client.passes("web", &[("key", "a")]).await != passes {
-        assert!(begun.elapsed() < SOON, "what was pushed is not enforced");
+        assert!(begun.elapsed() < EVENT_TIMEOUT, "what was pushed is not enforced");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     begun.elapsed()
 }
 
 #[tokio::test]
-async fn what_is_pushed_is_enforced_within_a_second() {
+async fn pushed_rules_are_enforced_within_a_second() {
     let plane = ControlPlane::start();
     plane.push("first", &[config("web", "key", 0)]);
     let asking = Asking::start(&plane.url(), &[]);
@@ -42,7 +42,7 @@ async fn what_is_pushed_is_enforced_within_a_second() {
 }
 
 #[tokio::test]
-async fn a_bad_push_is_refused_with_its_reasons_and_the_rules_before_stay() {
+async fn a_bad_push_is_rejected_with_reasons_and_the_previous_rules_stay() {
     let plane = ControlPlane::start();
     plane.push("good", &[config("web", "key", 0)]);
     let asking = Asking::start(&plane.url(), &[]);
@@ -95,7 +95,7 @@ async fn a_bad_push_is_refused_with_its_reasons_and_the_rules_before_stay() {
 }
 
 #[test]
-fn going_back_from_a_bad_version_to_the_one_in_force_mends_it() {
+fn returning_from_a_bad_version_to_the_active_one_fixes_it() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("web", "key", 5)]);
     let asking = Asking::start(&plane.url(), &[]);
@@ -112,7 +112,7 @@ fn going_back_from_a_bad_version_to_the_one_in_force_mends_it() {
 }
 
 #[test]
-fn what_is_refused_and_sent_again_at_once_is_not_answered_as_fast() {
+fn repeated_rejected_pushes_are_answered_more_slowly() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("", "key", 5)]);
     let asking = Asking::spawn(&plane.url(), &["--start-without-rules"]);
@@ -125,7 +125,7 @@ fn what_is_refused_and_sent_again_at_once_is_not_answered_as_fast() {
 }
 
 #[test]
-fn the_same_rules_under_another_version_change_nothing_but_that() {
+fn the_same_rules_under_another_version_change_only_the_version() {
     let plane = ControlPlane::start();
     let (a, b) = (config("a", "key", 5), config("b", "key", 5));
     plane.push("1", &[a.clone(), b.clone()]);
@@ -141,7 +141,7 @@ fn the_same_rules_under_another_version_change_nothing_but_that() {
 }
 
 #[tokio::test]
-async fn no_resources_at_all_are_no_rules_at_all() {
+async fn an_empty_set_of_resources_is_an_empty_set_of_rules() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("web", "key", 0)]);
     let asking = Asking::start(&plane.url(), &[]);
@@ -156,7 +156,7 @@ async fn no_resources_at_all_are_no_rules_at_all() {
 }
 
 #[test]
-fn rules_of_a_control_plane_can_be_seen_and_not_changed_here() {
+fn rules_from_a_control_plane_are_shown_and_read_only() {
     let plane = ControlPlane::start();
     plane.push("1", &[config("web", "key", 5)]);
     let asking = Asking::start(&plane.url(), &[]);
@@ -174,7 +174,7 @@ fn rules_of_a_control_plane_can_be_seen_and_not_changed_here() {
 }
 
 #[test]
-fn a_control_plane_hears_who_asks() {
+fn a_control_plane_receives_the_node_identity() {
     let plane = ControlPlane::start();
     plane.push("1", &[]);
     let flags = [

@@ -1,12 +1,11 @@
-//! Whether a set of manifests is sound in itself: what refers to something refers to what is there, and pods may do no
-//! more than they need.
+//! Consistency of a set of manifests: references resolve, and pods have minimal privileges.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 /// Objects that are made apart, as the files say where they refer to them.
-const APART: [&str; 4] =
+const EXTERNAL_OBJECTS: [&str; 4] =
     ["Secret/tollgate-operators", "Secret/tollgate-redis-ca", "Secret/tollgate-store", "Secret/tollgate-tls"];
 
 /// The end of a name that kustomize makes of its content.
@@ -59,7 +58,7 @@ pub(super) fn problems(documents: &[Value]) -> Vec<String> {
     problems
 }
 
-/// What is wrong with pods by themselves.
+/// Problems of pods by themselves.
 pub(super) fn of_pods(documents: &[Value]) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, pod) in pods(documents) {
@@ -176,7 +175,8 @@ fn references(documents: &[Value]) -> Vec<String> {
             }
         });
     }
-    let missing = wanted.iter().filter(|name| !there.contains(*name) && !APART.contains(&name.as_str()));
+    let missing =
+        wanted.iter().filter(|name| !there.contains(*name) && !EXTERNAL_OBJECTS.contains(&name.as_str()));
     missing.map(|name| format!("there is no {name}")).collect()
 }
 

@@ -14,8 +14,8 @@ fn checked(name: &str) -> Value {
     python(&["tests/deploy/envoy-gateway/check.py", name], input)
 }
 
-/// What Envoy Gateway 1.9 sets by itself, as far as tollgate minds it without a control plane; for that there are tests
-/// of the protocol.
+/// Variables that Envoy Gateway 1.9 sets, as far as they matter to tollgate without a control plane; the protocol has
+/// tests of its own.
 const VARIABLES: [(&str, &str); 10] = [
     ("RUNTIME_ROOT", "/data"),
     ("RUNTIME_SUBDIRECTORY", "ratelimit"),
@@ -64,7 +64,7 @@ fn made(values: &Value) -> Value {
                         "ports": [
                             {"name": "grpc", "containerPort": 8081},
                             {"name": "metrics", "containerPort": 19001},
-                            // Not told by Envoy Gateway, and open all the same.
+                            // Not declared by Envoy Gateway, but open nevertheless.
                             {"name": "http", "containerPort": 8080},
                         ],
                         "resources": spec["container"]["resources"],
@@ -101,7 +101,7 @@ fn merge(into: &mut Value, patch: &Value) {
 }
 
 #[test]
-fn envoy_gateway_makes_a_sound_deployment() {
+fn envoy_gateway_generates_a_consistent_deployment() {
     let values = checked("values.yaml");
     let deployment = made(&values);
     let documents = python(&["tests/deploy/manifests.py"], deployment.to_string().into_bytes());
@@ -140,7 +140,7 @@ fn envoy_gateway_makes_a_sound_deployment() {
     // Its certificates are not here.
     variables.remove("GRPC_SERVER_USE_TLS");
     let authority = variables.remove("TOLLGATE_GRPC_TLS_CLIENT_CA");
-    assert_eq!(authority.as_deref(), Some("/certs/ca.crt"), "whoever reaches it may ask");
+    assert_eq!(authority.as_deref(), Some("/certs/ca.crt"), "without a token any client may ask");
     let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
     let Ok(settings::Command::Serve(settings)) = settings::parse(["ratelimit".into()], variables) else {
         panic!("its variables are not understood");
@@ -168,7 +168,7 @@ fn the_policy_for_envoy_gateway_states_limits() {
     );
 }
 
-/// It is for the pods that Envoy Gateway makes, and lets through what they need.
+/// The policy selects the pods that Envoy Gateway creates, and lets the needed traffic through.
 #[test]
 fn the_network_policy_is_for_envoy_gateways_pods() {
     let policy = python(
@@ -207,7 +207,7 @@ fn the_network_policy_is_for_envoy_gateways_pods() {
     assert!(url.is_some_and(|url| url.contains(".redis-system.svc") && url.ends_with(":6379")));
 }
 
-/// It finds those pods, at a port that they have, and names them as the alerts do.
+/// The monitor selects those pods, at an existing port, and labels them as the alerts expect.
 #[test]
 fn prometheus_sees_the_pods_of_envoy_gateway() {
     let monitor = yaml("deploy/envoy-gateway/pod-monitor.yaml");

@@ -1,4 +1,4 @@
-//! What `deploy/kubernetes` builds: valid to Kubernetes, sound in itself, and as the program really is.
+//! Output of `deploy/kubernetes`: valid for Kubernetes, consistent, and in agreement with the program.
 
 mod envoy_gateway;
 mod consistency_check;
@@ -34,7 +34,7 @@ pub(crate) const OVERLAYS: [&str; 4] = [
     "tests/deploy/overlays/sentinel",
 ];
 
-/// What kustomize makes of one of them.
+/// The output of kustomize for an overlay.
 fn built(overlay: &str) -> &'static [Value] {
     static BUILT: LazyLock<Vec<Vec<Value>>> = LazyLock::new(|| OVERLAYS.map(build).into());
     let index = OVERLAYS.iter().position(|known| *known == overlay).expect("one of them");
@@ -78,7 +78,7 @@ fn environment(documents: &[Value], store: &str) -> BTreeMap<String, String> {
     all
 }
 
-/// What the program makes of them; a misspelt variable is an error to it.
+/// The program's settings from these variables; a misspelt variable is an error.
 fn settings(environment: &BTreeMap<String, String>) -> Settings {
     let variables = environment.iter().map(|(name, value)| (name.into(), value.into()));
     match settings::parse(["tollgate".into()], variables) {
@@ -88,7 +88,7 @@ fn settings(environment: &BTreeMap<String, String>) -> Settings {
 }
 
 #[test]
-fn every_overlay_is_valid_and_sound() {
+fn every_overlay_is_valid_and_consistent() {
     for overlay in OVERLAYS {
         let problems = consistency_check::problems(built(overlay));
         assert!(problems.is_empty(), "{overlay}: {problems:#?}");
@@ -113,7 +113,7 @@ fn the_program_understands_its_settings() {
         assert_eq!(u64::from(grpc.port()), port("grpc"));
         assert_eq!(u64::from(settings.http.address.port()), port("http"));
         assert!(grpc.ip().is_unspecified() && settings.http.address.ip().is_unspecified());
-        // Nobody else's, unless it wants a token.
+        // No other address, unless a token is required.
         let admin = settings.admin.as_ref().expect("an admin port").address;
         let is_open = overlay.ends_with("operators");
         assert_eq!(admin.ip().is_loopback(), !is_open);
@@ -156,7 +156,7 @@ fn sidecar_drains(documents: &[Value]) -> u64 {
 }
 
 #[test]
-fn the_rules_load_and_none_is_forgotten() {
+fn the_rules_load_and_none_is_missing() {
     for overlay in OVERLAYS {
         let documents = built(overlay);
         let rules = find(documents, "ConfigMap", "tollgate-rules").expect("rules");
@@ -229,9 +229,9 @@ async fn probes_are_answered() {
     assert_eq!(http::get(&tollgate.url(path)).status, 200);
 }
 
-/// What the autoscaler asks for is what the adapter makes of a metric that there is.
+/// The autoscaler's metric is one that the adapter derives from an exported metric.
 #[test]
-fn the_autoscalers_metric_is_made_of_one_that_there_is() {
+fn the_autoscalers_metric_derives_from_an_existing_one() {
     let documents = built(OVERLAYS[1]);
     let scaler = find(documents, "HorizontalPodAutoscaler", "tollgate").expect("an autoscaler");
     let metrics = scaler.pointer("/spec/metrics").and_then(Value::as_array).expect("a list");

@@ -1,4 +1,4 @@
-//! A judge that finds no fault with anything is none: one field at a time is broken, and it has to tell.
+//! Mutation test of the consistency check: one field at a time is broken, and the check must report it.
 
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ fn mutate(document: &mut Value, place: &str, value: Option<Value>) {
 }
 
 #[test]
-fn every_broken_field_is_told() {
+fn every_broken_field_is_reported() {
     let sound = built(OVERLAYS[0]);
     assert_eq!(consistency_check::problems(sound), [""; 0]);
     for (kind, name, place, value) in mutations() {
@@ -80,6 +80,9 @@ fn every_broken_field_is_told() {
             .find(|document| document["kind"] == kind && consistency_check::plain_name(document) == name)
             .expect("found before");
         mutate(document, place, value);
-        assert!(!consistency_check::problems(&broken).is_empty(), "nobody tells of {kind}/{name}{place}");
+        assert!(
+            !consistency_check::problems(&broken).is_empty(),
+            "no problem is reported for {kind}/{name}{place}"
+        );
     }
 }

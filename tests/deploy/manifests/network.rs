@@ -1,4 +1,4 @@
-//! What the network policies let through is what tollgate, Redis and those who ask them need.
+//! Network policies let through exactly the traffic of tollgate, Redis and their clients.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::support::{
 pub(super) fn passes(rules: &Value, side: &str) -> BTreeSet<String> {
     let rules = rules.as_array().into_iter().flatten();
     let pairs = rules.flat_map(|rule| {
-        let peers = rule[side].as_array().expect("nobody is meant by everyone").iter();
+        let peers = rule[side].as_array().expect("an empty selector would match everyone").iter();
         let ports = rule["ports"].as_array().expect("no port is meant by every one");
         peers.flat_map(move |peer| ports.iter().map(move |port| format!("{}: {}", who(peer), at(port))))
     });
@@ -48,7 +48,7 @@ fn who(peer: &Value) -> String {
 }
 
 #[test]
-fn the_policy_lets_through_what_is_needed_and_no_more() {
+fn the_policy_lets_through_the_needed_traffic_and_no_more() {
     for overlay in OVERLAYS.into_iter().filter(|overlay| !overlay.ends_with("dev")) {
         let policy = find(built(overlay), "NetworkPolicy", "tollgate").expect("a policy");
         assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
@@ -77,7 +77,7 @@ fn the_policy_lets_through_what_is_needed_and_no_more() {
     }
 }
 
-/// Those that are let in are pods that there are, with all their ports: Redis' own bus has another one.
+/// The admitted peers are existing pods, with all their ports: Redis' cluster bus has a port of its own.
 #[test]
 fn redis_is_for_tollgate_and_for_redis() {
     for overlay in ["deploy/kubernetes/overlays/production", "tests/deploy/overlays/sentinel"] {
@@ -96,7 +96,7 @@ fn redis_is_for_tollgate_and_for_redis() {
 
 /// Names in certificates are those by which it is reached.
 #[test]
-fn the_certificate_is_of_the_services_names() {
+fn the_certificate_is_valid_for_the_services_names() {
     let documents = built(OVERLAYS[1]);
     let certificate = find(documents, "Certificate", "tollgate").expect("a certificate");
     for name in certificate["spec"]["dnsNames"].as_array().expect("a list") {

@@ -30,7 +30,7 @@ fn instance(url: &str, tokens: &str) -> Tollgate {
 }
 
 #[test]
-fn operators_change_the_rules_of_all_pods_by_any_of_them() {
+fn operators_change_the_rules_of_all_pods_through_any_pod() {
     let redis = Redis::start();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let tokens = directory.path().join("tokens");
@@ -65,7 +65,7 @@ fn operators_change_the_rules_of_all_pods_by_any_of_them() {
     });
 }
 
-/// What the Service and the pod call the port is the port of the settings, and the Secret is for the pod's group alone.
+/// The port of the Service and the pod is the port of the settings, and only the pod's group can read the Secret.
 #[test]
 fn the_admin_port_has_a_service_and_tokens_are_for_the_pod_alone() {
     let documents = built(OVERLAY);
@@ -73,7 +73,7 @@ fn the_admin_port_has_a_service_and_tokens_are_for_the_pod_alone() {
     let port = &service["spec"]["ports"][0];
     assert_eq!((port["port"].as_u64(), port["targetPort"].as_str()), (Some(6070), Some("admin")));
     assert_eq!(service["spec"]["sessionAffinity"], "ClientIP");
-    assert_eq!(service["spec"].get("type"), None, "nobody outside of the cluster");
+    assert_eq!(service["spec"].get("type"), None, "no access from outside the cluster");
     let pod = find(documents, "Deployment", "tollgate").and_then(|it| it.pointer("/spec/template/spec"));
     let pod = pod.expect("a pod");
     let volumes = pod["volumes"].as_array().expect("a list").iter();

@@ -27,7 +27,7 @@ fn stated<'a>(documents: &'a [Value], variable: &str) -> Vec<&'a str> {
     variables.filter(|each| each["name"] == variable).filter_map(|each| each["value"].as_str()).collect()
 }
 
-/// What the Secret of a component says.
+/// The content of a component's Secret.
 fn url(documents: &[Value]) -> String {
     let secret = find(documents, "Secret", "tollgate-store").expect("a Secret");
     let encoded = secret["data"]["url"].as_str().expect("a text");

@@ -1,4 +1,4 @@
-//! How pods come and go, and what keeps others from doing harm meanwhile.
+//! Checks of rollouts, and of isolation from other workloads.
 
 use serde_json::Value;
 
@@ -38,11 +38,11 @@ pub(super) fn problems(documents: &[Value]) -> Vec<String> {
     problems
 }
 
-/// What keeps others from doing harm.
+/// Isolation from other workloads.
 pub(super) fn guards(documents: &[Value]) -> Vec<String> {
     let mut problems = Vec::new();
     for scaler in documents.iter().filter(|document| document["kind"] == "HorizontalPodAutoscaler") {
-        // So long may an Envoy believe in a pod that is gone.
+        // The time for which an Envoy may still use the address of a removed pod.
         let slow = |policy: &Value| policy["value"] == 1 && policy["periodSeconds"].as_u64() >= Some(40);
         let policies: Vec<_> = list(scaler, "/spec/behavior/scaleDown/policies").collect();
         if policies.is_empty() || !policies.into_iter().all(|it| it["type"] == "Pods" && slow(it)) {
