@@ -50,7 +50,14 @@ pub(super) async fn load_first(
     control: &Control,
 ) -> Result<FirstRules, StartError> {
     let follow = |rules| {
-        Follower::begin(control, activator.status.clone(), Arc::<ActiveRules>::clone(&activator.rules), rules)
+        let rules_target = Arc::<ActiveRules>::clone(&activator.rules);
+        Follower::begin(
+            control,
+            activator.status.clone(),
+            rules_target,
+            rules,
+            tollgate_limiter::talkers::active_domains,
+        )
     };
     if settings.source == RulesSource::Directory {
         // Loading many rules takes a while, during which signals must be handled.
