@@ -28,24 +28,21 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 pub use tollgate_core::{PathStep, RecordId, SyncMode, algorithm, clock, descriptor, duration, lease, quota};
-pub mod rules;
-pub mod config;
-pub mod store;
-pub mod verdict;
-pub mod top;
-pub mod limiter;
 pub mod proto;
 pub mod service;
-pub mod control;
 mod xds;
+pub use tollgate_control as control;
+pub use tollgate_limiter::{self as limiter, talkers as top, verdict};
+pub use tollgate_metrics as metrics;
+pub use tollgate_rules::{self as rules, config};
 pub use tollgate_runtime::{panics, redact};
+pub use tollgate_store as store;
 pub mod net;
 pub mod readiness;
 pub mod grpc;
 pub mod http;
 pub mod settings;
 pub mod cli;
-pub mod metrics;
 pub mod legacy_stats;
 pub mod statsd;
 pub mod tracing;

@@ -1,11 +1,9 @@
 //! What the fuzzer of `fuzz/` calls, and what tests call with its corpus: each takes any bytes, and panics where something
 //! is wrong. Compiled for them alone.
 
-mod piecemeal;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::piecemeal::Piecemeal;
 pub use crate::{
     config::fuzzing::configuration,
     grpc::fuzzing::framing,

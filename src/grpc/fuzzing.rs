@@ -3,7 +3,7 @@
 use hyper::body::Bytes;
 
 use super::{deadline::parse_timeout, unary::MessageBuffer};
-use crate::fuzzing::Piecemeal;
+use tollgate_runtime::byte_reader::ByteReader;
 
 /// Size limit of a message in this target.
 const MAX_BYTES: usize = 300;
@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 300;
 /// # Panics
 /// On a defect.
 pub fn framing(bytes: &[u8]) {
-    let mut input = Piecemeal(bytes);
+    let mut input = ByteReader(bytes);
     let (cut, length) = (input.byte(), input.byte());
     let header = input.bytes(usize::from(length % 16));
     if let Some(timeout) = parse_timeout(header) {

@@ -9,6 +9,8 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 pub mod backoff;
+#[doc(hidden)]
+pub mod byte_reader;
 pub mod outage;
 pub mod panics;
 pub mod redact;

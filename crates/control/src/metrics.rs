@@ -1,0 +1,162 @@
+//! Metrics of the rules, of lists and switches, and of the store that holds them.
+
+use std::{
+    sync::atomic::{AtomicU8, AtomicU64, Ordering},
+    time::Duration,
+};
+
+use super::{List, Runtime, SwitchMode};
+use tollgate_metrics::{Computed, CounterFamily, Gauge, GaugeFamily, Metric};
+use tollgate_store::StoreError;
+
+/// Metrics of rules, lists and switches.
+pub static METRICS: &[&dyn Metric] = &[
+    &DOMAINS,
+    &RULES,
+    &CONFIG_LOADS,
+    &LAST_LOAD_SUCCESSFUL,
+    &RULES_VERSION,
+    &LATEST_VERSION,
+    &RULES_LOADED,
+    &STORE_UP,
+    &STORE_ERRORS,
+    &OVERRIDES_GENERATION,
+    &LIST_ENTRIES,
+    &RULE_SWITCHES,
+];
+
+static DOMAINS: Gauge = Gauge::new("tollgate_domains", "Active domains.");
+
+static RULES: Gauge = Gauge::new("tollgate_rules", "Active rules.");
+
+static CONFIG_LOADS: Computed<1> = Computed::counter(
+    "tollgate_config_loads_total",
+    &["result"],
+    "Attempts to load rules.",
+    |[declared], page| {
+        page.begin(declared);
+        for (result, count) in ["success", "error"].into_iter().zip(config_loads()) {
+            page.sample(declared, &[result], count);
+        }
+    },
+);
+
+static LAST_LOAD_SUCCESSFUL: Computed<1> = Computed::gauge(
+    "tollgate_config_last_load_successful",
+    "1 if the last attempt to load rules succeeded, else 0.",
+    |[declared], page| {
+        // Where there is no version yet, none is bad.
+        let latest = LATEST_LOAD.load(Ordering::Relaxed);
+        if latest != NO_LOAD {
+            page.single(declared, latest);
+        }
+    },
+);
+
+static RULES_VERSION: Gauge =
+    Gauge::new("tollgate_rules_version", "Active version of the rules; 0 where versions have no numbers.");
+
+static LATEST_VERSION: Gauge =
+    Gauge::new("tollgate_rules_latest_version", "Current version of the rules in their store; 0 for none.");
+
+static RULES_LOADED: Gauge = Gauge::new(
+    "tollgate_rules_loaded_timestamp_seconds",
+    "Time when the active rules were loaded, in seconds since 1970.",
+);
+
+static STORE_UP: Gauge = Gauge::new(
+    "tollgate_rules_store_up",
+    "1 while the store of versions, lists and switches answers, else 0.",
+);
+
+static STORE_ERRORS: CounterFamily<1> = CounterFamily::new(
+    "tollgate_rules_store_errors_total",
+    &["kind"],
+    "Errors of the store of versions, lists and switches.",
+);
+
+static OVERRIDES_GENERATION: Gauge =
+    Gauge::at_zero("tollgate_overrides_generation", "Generation of the active lists and switches.");
+
+static LIST_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
+    "tollgate_list_entries",
+    &["list"],
+    "Active entries of a list.",
+    &[[List::Allow.name()], [List::Deny.name()]],
+);
+
+static RULE_SWITCHES: GaugeFamily<1> = GaugeFamily::new(
+    "tollgate_rule_switches",
+    &["mode"],
+    "Active switches of rules.",
+    &[[SwitchMode::Off.name()], [SwitchMode::Shadow.name()]],
+);
+
+static LOADS_SUCCEEDED: AtomicU64 = AtomicU64::new(0);
+static LOADS_FAILED: AtomicU64 = AtomicU64::new(0);
+
+/// Result of the last attempt.
+static LATEST_LOAD: AtomicU8 = AtomicU8::new(NO_LOAD);
+
+const NO_LOAD: u8 = u8::MAX;
+
+/// Counts an attempt to load rules.
+pub fn config_load(succeeded: bool) {
+    let count = if succeeded { &LOADS_SUCCEEDED } else { &LOADS_FAILED };
+    count.fetch_add(1, Ordering::Relaxed);
+    LATEST_LOAD.store(u8::from(succeeded), Ordering::Relaxed);
+}
+
+/// Attempts to load rules so far: successful ones and failed ones.
+pub fn config_loads() -> [u64; 2] {
+    [&LOADS_SUCCEEDED, &LOADS_FAILED].map(|count| count.load(Ordering::Relaxed))
+}
+
+/// Records the number of active domains and rules.
+pub fn active_rules(domains: usize, rules: usize) {
+    // Exact up to 2^53.
+    DOMAINS.set(domains as f64);
+    RULES.set(rules as f64);
+}
+
+/// Records the active version, 0 where versions have no numbers, and when it was loaded, in milliseconds since 1970.
+pub fn rules_version(version: Option<u64>, since_ms: u64) {
+    RULES_VERSION.set(version.unwrap_or_default() as f64);
+    RULES_LOADED.set(Duration::from_millis(since_ms).as_secs_f64());
+}
+
+/// Records the current version in the store, 0 for none.
+pub(super) fn latest_version(version: u64) {
+    LATEST_VERSION.set(version as f64);
+}
+
+/// Records whether the store answers.
+pub(super) fn store_up(is_up: bool) {
+    STORE_UP.set(if is_up { 1.0 } else { 0.0 });
+}
+
+/// Counts an error of the store, by its label.
+pub(super) fn store_error(kind: &'static str) {
+    STORE_ERRORS.increment([kind]);
+}
+
+/// Exports the errors of a store at zero, so that a first one is seen as a change.
+pub fn export_store_errors() {
+    StoreError::LABELS.into_iter().chain(["lost"]).for_each(|kind| STORE_ERRORS.export([kind]));
+}
+
+/// Records the lists and switches that are active at `now_ms`, in milliseconds since 1970.
+pub(super) fn overrides(runtime: &Runtime, now_ms: u64) {
+    OVERRIDES_GENERATION.set(runtime.generation as f64);
+    let is_active = |end: Option<u64>| end.is_none_or(|end| end > now_ms);
+    for list in List::ALL {
+        let entries = runtime.entries.iter();
+        let entries = entries.filter(|entry| entry.list == list && is_active(entry.expires_at_ms));
+        LIST_ENTRIES.set([list.name()], entries.count() as f64);
+    }
+    for mode in SwitchMode::ALL {
+        let switches = runtime.switches.iter();
+        let switches = switches.filter(|switch| switch.mode == mode && is_active(switch.expires_at_ms));
+        RULE_SWITCHES.set([mode.name()], switches.count() as f64);
+    }
+}

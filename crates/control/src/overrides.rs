@@ -1,0 +1,118 @@
+//! From what operators wrote to what is enforced.
+
+use super::{ListEntry, Runtime, Switch};
+use tollgate_rules::{Listing, ListingError, Overrides};
+
+/// Why something can't be the switch of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SwitchError {
+    /// It is for no domain.
+    #[error("the domain is missing")]
+    NoDomain,
+    /// It is for no rule.
+    #[error("the rule is missing")]
+    NoRule,
+}
+
+/// Whether an entry makes sense. To be asked before it is added.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_entry(entry: &ListEntry) -> Result<(), ListingError> {
+    listing(entry).map(|_| ())
+}
+
+/// Whether a switch makes sense. To be asked before it is set.
+///
+/// # Errors
+/// What is wrong with it.
+pub const fn check_switch(switch: &Switch) -> Result<(), SwitchError> {
+    match (switch.domain.is_empty(), switch.rule.is_empty()) {
+        (true, _) => Err(SwitchError::NoDomain),
+        (false, true) => Err(SwitchError::NoRule),
+        (false, false) => Ok(()),
+    }
+}
+
+/// What is enforced at `now_ms`, in milliseconds since 1970: what ended before is not in it. What makes no sense, which
+/// nothing that was checked before does, is left out and told.
+pub fn compile(runtime: &Runtime, now_ms: u64) -> (Overrides, Vec<String>) {
+    let holds = |end: Option<u64>| end.is_none_or(|end| now_ms < end);
+    let mut problems = Vec::new();
+    let mut listings = Vec::new();
+    for entry in runtime.entries.iter().filter(|entry| holds(entry.expires_at_ms)) {
+        match listing(entry) {
+            Ok(listing) => listings.push(listing),
+            Err(error) => {
+                problems.push(format!("entry {} of the {} list: {error}", entry.id, entry.list.name()));
+            }
+        }
+    }
+    let mut switches = Vec::new();
+    for switch in runtime.switches.iter().filter(|switch| holds(switch.expires_at_ms)) {
+        match check_switch(switch) {
+            Ok(()) => {
+                switches.push((switch.domain.as_str().into(), switch.rule.as_str().into(), switch.mode));
+            }
+            Err(error) => problems.push(format!("switch of {}.{}: {error}", switch.domain, switch.rule)),
+        }
+    }
+    (Overrides::new(runtime.generation, listings, switches), problems)
+}
+
+fn listing(entry: &ListEntry) -> Result<Listing, ListingError> {
+    let pairs = entry.descriptor.iter().map(|pair| (&*pair.key, &*pair.value));
+    Listing::new(&entry.id, entry.list, &entry.domain, pairs, entry.expires_at_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Pair, SwitchMode};
+    use tollgate_core::descriptor::Entry;
+    use tollgate_rules::List;
+
+    fn entry(id: &str, key: &str, expires_at_ms: Option<u64>) -> ListEntry {
+        ListEntry {
+            id: id.into(),
+            list: List::Deny,
+            domain: "d".into(),
+            descriptor: vec![Pair { key: key.into(), value: "x".into() }],
+            reason: String::new(),
+            author: String::new(),
+            created_at_ms: 0,
+            expires_at_ms,
+        }
+    }
+
+    fn switch(rule: &str, expires_at_ms: Option<u64>) -> Switch {
+        Switch {
+            domain: "d".into(),
+            rule: rule.into(),
+            mode: SwitchMode::Off,
+            reason: String::new(),
+            author: String::new(),
+            created_at_ms: 0,
+            expires_at_ms,
+        }
+    }
+
+    #[test]
+    fn what_ended_is_left_out_and_what_makes_no_sense_is_told() {
+        let runtime = Runtime {
+            generation: 7,
+            entries: vec![entry("a", "ended", Some(10)), entry("b", "", None), entry("c", "holds", Some(11))],
+            switches: vec![switch("ended", Some(10)), switch("", None), switch("holds", Some(11))],
+        };
+        let (overrides, problems) = compile(&runtime, 10);
+        assert_eq!(overrides.generation(), 7);
+        let denies = |key| overrides.denying("d", &[Entry { key, value: "x" }], 0).is_some();
+        assert!(denies("holds") && !denies("ended"));
+        assert_eq!(overrides.mode_of("d", "holds"), Some(SwitchMode::Off));
+        assert_eq!(overrides.mode_of("d", "ended"), None);
+        assert_eq!(
+            problems,
+            ["entry b of the deny list: a key is empty", "switch of d.: the rule is missing"]
+        );
+    }
+}

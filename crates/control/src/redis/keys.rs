@@ -1,0 +1,42 @@
+//! The names of keys.
+
+use tollgate_store::key::slot_of;
+
+/// The hash tag that all keys have.
+const TAG: &str = "tollgate-rules";
+
+/// The keys of one installation.
+#[derive(Debug)]
+pub(super) struct Keys {
+    /// What all of them begin with.
+    start: String,
+    /// Those that every operation is given.
+    fixed: [Vec<u8>; 6],
+    channel: Vec<u8>,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str) -> Self {
+        let start = format!("{prefix}{{{TAG}}}:");
+        let named = |name: &str| format!("{start}{name}").into_bytes();
+        let fixed = ["head", "audit", "entries", "switches", "instances", "seen"].map(named);
+        Self { fixed, channel: named("changes"), start }
+    }
+
+    pub(super) const fn fixed(&self) -> &[Vec<u8>; 6] {
+        &self.fixed
+    }
+
+    pub(super) fn channel(&self) -> &[u8] {
+        &self.channel
+    }
+
+    pub(super) fn version(&self, number: u64) -> Vec<u8> {
+        format!("{}version:{number}", self.start).into_bytes()
+    }
+
+    /// The slot of all of them in a cluster.
+    pub(super) const fn slot() -> u16 {
+        slot_of(TAG.as_bytes())
+    }
+}

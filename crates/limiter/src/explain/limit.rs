@@ -1,0 +1,38 @@
+//! What a limit says, in words.
+
+use tollgate_core::{SyncMode, algorithm::Policy, quota::Quota};
+use tollgate_rules::{Domain, Limit, Rule};
+
+/// What a rule's limit says: the quota, its algorithm with the parameters that it has, and the rule's modes.
+pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
+    match rule.limit {
+        Limit::Unlimited => "unlimited".to_owned(),
+        Limit::Quota { quota, policy } => {
+            let sync = match domain.sync_of(rule) {
+                SyncMode::Strict => "",
+                SyncMode::Leased => ", leased",
+            };
+            format!("{}{sync}{}", quota_text(quota, &policy), modes(rule))
+        }
+    }
+}
+
+fn quota_text(quota: Quota, policy: &Policy) -> String {
+    let name = policy.algorithm().name();
+    match policy.lease_ttl() {
+        Some(lease_ttl) => format!("{} at a time, {name}, lease_ttl {lease_ttl:?}", quota.limit),
+        None if !policy.min_interval().is_zero() => {
+            format!("{quota}, {name}, min_interval {:?}", policy.min_interval())
+        }
+        None => format!("{quota}, {name}"),
+    }
+}
+
+fn modes(rule: &Rule) -> &'static str {
+    match (rule.shadow_mode, rule.quota_mode) {
+        (false, false) => "",
+        (true, false) => ", shadow mode",
+        (false, true) => ", quota mode",
+        (true, true) => ", shadow mode, quota mode",
+    }
+}

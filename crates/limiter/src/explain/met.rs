@@ -1,0 +1,97 @@
+//! The rule that a descriptor meets, and its counter.
+
+use super::limit_text;
+use crate::cell_of;
+use tollgate_core::descriptor::Entry;
+use tollgate_rules::{Domain, Limit, Rule};
+
+/// A rule that a descriptor meets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetRule {
+    /// Its domain.
+    pub domain: String,
+    /// Its place in the tree.
+    pub path: String,
+    /// Its name, empty when it has none.
+    pub name: String,
+    /// The file that states it.
+    pub file: String,
+    /// The line that does.
+    pub line: usize,
+    /// What its limit says.
+    pub limit: String,
+    /// Whether its hits have to keep a distance.
+    pub is_spaced: bool,
+    /// How its counter is decided when the store does not, where the rule says.
+    pub on_store_error: Option<&'static str>,
+    /// Whether it is only watched.
+    pub is_watched: bool,
+    /// Whether it is a quota.
+    pub is_quota: bool,
+    /// The place of the rule of the same request that replaces it.
+    pub replaced_by: Option<String>,
+}
+
+/// The counter that a descriptor meets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetCounter {
+    /// Its name in the cell.
+    pub record: String,
+    /// The cell's name.
+    pub cell: String,
+    /// The cell's hash tag.
+    pub tag: String,
+    /// The tag's slot in a Redis Cluster.
+    pub slot: u16,
+}
+
+impl MetRule {
+    /// The rule, in a request that meets the `matched` ones.
+    pub(super) fn new(domain: &Domain, rule: &Rule, matched: &[&Rule]) -> Self {
+        let (file, line) = &rule.origin;
+        let replaces = |other: &&&Rule| !rule.name.is_empty() && other.replaces.contains(&rule.name);
+        let (on_store_error, replaced_by) = match rule.limit {
+            // It has nothing to decide or to replace.
+            Limit::Unlimited => (None, None),
+            Limit::Quota { .. } => {
+                let replacing = matched.iter().find(replaces).map(|other| other.path());
+                (rule.on_store_error.map(|way| way.name()), replacing)
+            }
+        };
+        Self {
+            domain: domain.name.to_string(),
+            path: rule.path(),
+            name: rule.name.to_string(),
+            file: file.to_string(),
+            line: *line,
+            limit: limit_text(domain, rule),
+            is_spaced: is_spaced(rule),
+            on_store_error,
+            is_watched: rule.shadow_mode,
+            is_quota: rule.quota_mode,
+            replaced_by,
+        }
+    }
+}
+
+/// Whether the hits of a rule have to keep a distance from each other.
+pub fn is_spaced(rule: &Rule) -> bool {
+    match rule.limit {
+        Limit::Unlimited => false,
+        Limit::Quota { policy, .. } => !policy.min_interval().is_zero(),
+    }
+}
+
+impl MetCounter {
+    /// The rule's counter for these entries, if it keeps one.
+    pub(super) fn new(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> Option<Self> {
+        rule.algorithm()?;
+        let cell = cell_of(domain, rule, entries);
+        Some(Self {
+            record: rule.record_id().to_string(),
+            tag: String::from_utf8_lossy(cell.tag()).into_owned(),
+            slot: cell.slot(),
+            cell: cell.to_string(),
+        })
+    }
+}

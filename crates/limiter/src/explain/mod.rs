@@ -1,0 +1,86 @@
+//! Tells which rule a request would meet, and why that one.
+
+mod limit;
+mod met;
+mod text;
+mod walk;
+
+pub use self::{
+    limit::limit_text,
+    met::{MetCounter, MetRule, is_spaced},
+    walk::Step,
+};
+use tollgate_core::{algorithm::Charging, descriptor::Descriptor};
+use tollgate_rules::{Domain, Rule, Rules};
+
+/// What a request would meet, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Explanation {
+    /// Nothing: its domain has no rules.
+    NoDomain {
+        /// The domain.
+        domain: String,
+        /// Those that have rules, sorted.
+        known: Vec<String>,
+    },
+    /// What its domain says.
+    Domain {
+        /// Whether its counters are charged each for itself, or all or none.
+        charging: Charging,
+        /// Each descriptor, in order.
+        descriptors: Vec<Explained>,
+    },
+}
+
+/// What one descriptor would meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// Its entries, `key=value`, joined by commas.
+    pub shown: String,
+    /// How it went down the tree, as far as something matched.
+    pub steps: Vec<Step>,
+    /// The rule at the end, if there is one.
+    pub rule: Option<MetRule>,
+    /// The rule's counter, if it has one.
+    pub counter: Option<MetCounter>,
+    /// Whether it gives a lease back, which nothing denies.
+    pub gives_back: bool,
+}
+
+/// What a request with these descriptors would meet.
+pub fn explain(rules: &Rules, domain: &str, requests: &[Descriptor<'_>]) -> Explanation {
+    match rules.domain(domain) {
+        Some(domain) => {
+            let matched: Vec<&Rule> =
+                requests.iter().filter_map(|request| Some(&**domain.root.rule(&request.entries)?)).collect();
+            let explained = requests.iter().map(|request| explain_one(domain, request, &matched));
+            Explanation::Domain { charging: domain.charging, descriptors: explained.collect() }
+        }
+        None => {
+            let mut known: Vec<String> = rules.domains().map(|domain| domain.name.to_string()).collect();
+            known.sort_unstable();
+            Explanation::NoDomain { domain: domain.to_owned(), known }
+        }
+    }
+}
+
+fn explain_one(domain: &Domain, request: &Descriptor<'_>, matched: &[&Rule]) -> Explained {
+    let entries = &*request.entries;
+    let pairs: Vec<String> = entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
+    let lease = domain.root.rule_of_lease(entries);
+    let gives_back = lease.is_some();
+    let (steps, found) = match lease {
+        Some((rule, taken, lease)) => {
+            let mut steps = walk::steps(&domain.root, taken);
+            steps.push(walk::lease_step(lease));
+            (steps, Some((rule, taken)))
+        }
+        None => {
+            let rule = domain.root.rule(entries).map(|rule| (rule, entries));
+            (walk::steps(&domain.root, entries), rule)
+        }
+    };
+    let rule = found.map(|(rule, _)| MetRule::new(domain, rule, matched));
+    let counter = found.and_then(|(rule, entries)| MetCounter::new(domain, rule, entries));
+    Explained { shown: pairs.join(","), steps, rule, counter, gives_back }
+}

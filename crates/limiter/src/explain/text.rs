@@ -1,0 +1,73 @@
+//! An explanation, for people.
+
+use std::fmt;
+
+use super::{Explained, Explanation, MetCounter, MetRule, Step};
+use tollgate_core::algorithm::Charging;
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDomain { domain, known } => writeln!(
+                f,
+                "domain {domain} has no rules, so nothing is limited; those that have: {}",
+                known.join(", ")
+            ),
+            Self::Domain { charging, descriptors } => {
+                descriptors.iter().try_for_each(|explained| explained.fmt(f))?;
+                match charging {
+                    Charging::EachForItself => Ok(()),
+                    Charging::AllOrNone => {
+                        writeln!(f, "a request is charged to all of its limits, or to none if one denies")
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "descriptor {}", self.shown)?;
+        self.steps.iter().try_for_each(|step| step.fmt(f))?;
+        match &self.rule {
+            Some(rule) => rule.fmt(f)?,
+            None => writeln!(f, "  => no limit")?,
+        }
+        self.counter.iter().try_for_each(|counter| counter.fmt(f))
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  {}={}", self.key, self.value)?;
+        if let Some(taken) = &self.taken {
+            writeln!(f, "    taken: {taken}")?;
+        }
+        for other in &self.passed_over {
+            writeln!(f, "    passed over: {other}, which comes after")?;
+        }
+        self.note.iter().try_for_each(|note| writeln!(f, "    {note}"))
+    }
+}
+
+impl fmt::Display for MetRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  => rule {}.{} ({}:{})", self.domain, self.path, self.file, self.line)?;
+        writeln!(f, "     limit    {}", self.limit)?;
+        if let Some(way) = self.on_store_error {
+            writeln!(f, "     on_store_error {way}")?;
+        }
+        if let Some(other) = &self.replaced_by {
+            writeln!(f, "     replaced by {}.{other}: not charged, and passes", self.domain)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for MetCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "     counter  {} in {}", self.record, self.cell)?;
+        writeln!(f, "     hash tag {}, slot {}", self.tag, self.slot)
+    }
+}

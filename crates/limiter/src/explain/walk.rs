@@ -1,0 +1,91 @@
+//! Down the tree: what each entry took, and what else would have matched.
+
+use tollgate_core::{
+    descriptor::Entry,
+    lease::{self, LeaseId},
+};
+use tollgate_rules::{Branch, Level};
+
+/// How many of a level's descriptors are listed where none matches.
+const LISTED: usize = 10;
+
+/// What one entry came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The entry's key.
+    pub key: String,
+    /// The entry's value.
+    pub value: String,
+    /// What it took, if anything matched.
+    pub taken: Option<String>,
+    /// What would have matched as well.
+    pub passed_over: Vec<String>,
+    /// What else there is to say: why nothing matched, or why nothing limits.
+    pub note: Option<String>,
+}
+
+/// What each entry came to, until one matched nothing.
+pub(super) fn steps(root: &Level, entries: &[Entry<'_>]) -> Vec<Step> {
+    let mut level = root;
+    let mut steps = Vec::with_capacity(entries.len());
+    for (depth, entry) in entries.iter().enumerate() {
+        let mut step = Step {
+            key: entry.key.to_owned(),
+            value: entry.value.to_owned(),
+            taken: None,
+            passed_over: Vec::new(),
+            note: None,
+        };
+        let branches = level.branches(*entry);
+        let Some(((taken, node), others)) = branches.split_first() else {
+            step.note = Some(miss(level));
+            steps.push(step);
+            return steps;
+        };
+        step.taken = Some(describe(taken, *entry));
+        step.passed_over = others.iter().map(|(other, _)| describe(other, *entry)).collect();
+        let is_last = depth.saturating_add(1) == entries.len();
+        if is_last && node.rule.is_none() {
+            let note = "it states no rate_limit, and no other descriptor is tried in its place";
+            step.note = Some(note.to_owned());
+        }
+        steps.push(step);
+        level = &node.children;
+    }
+    steps
+}
+
+/// The entry that gives a lease back.
+pub(super) fn lease_step(lease: &str) -> Step {
+    let note = match LeaseId::parse(lease) {
+        Ok(_) => "gives this lease back: its places are free, and nothing is charged".to_owned(),
+        Err(error) => format!("would give a lease back, but is none: {error}"),
+    };
+    Step {
+        key: lease::KEY.to_owned(),
+        value: lease.to_owned(),
+        taken: None,
+        passed_over: Vec::new(),
+        note: Some(note),
+    }
+}
+
+fn miss(level: &Level) -> String {
+    let stated = level.stated(LISTED.saturating_add(1));
+    if stated.is_empty() {
+        return "nothing matches: no descriptors are stated below here".to_owned();
+    }
+    let listed: Vec<&str> = stated.iter().take(LISTED).map(String::as_str).collect();
+    let more = if stated.len() > LISTED { ", …" } else { "" };
+    format!("nothing matches; stated here: {}{more}", listed.join(", "))
+}
+
+fn describe(branch: &Branch, entry: Entry<'_>) -> String {
+    match branch {
+        Branch::Exact => format!("the exact value {}_{}", entry.key, entry.value),
+        Branch::Wildcard(stated) => format!("the wildcard {stated}"),
+        Branch::Cidr(range) => format!("the range {range}"),
+        Branch::Regex(regex) => format!("the expression {regex}"),
+        Branch::Key => format!("the key {} with any value", entry.key),
+    }
+}

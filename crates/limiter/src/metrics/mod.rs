@@ -1,0 +1,118 @@
+//! Metrics of decisions: of rules, of lists, and of decisions without the store.
+
+mod lists;
+mod rules;
+
+use std::{
+    array,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+pub use self::rules::{RuleCounters, RuleTotal, RuleTotals, rule_totals};
+pub use self::{
+    lists::{evict_unused_domains, listed_requests, listed_without_rules},
+    rules::RULE_KINDS,
+};
+use tollgate_metrics::{Gauge, Metric, Sink, Striped, StripedCounter, StripedFamily};
+use tollgate_rules::OnStoreError;
+use tollgate_store::StoreError;
+
+/// Metrics of decisions.
+pub static METRICS: &[&dyn Metric] = &[
+    &rules::RULE_METRICS,
+    &rules::SERIES_DROPPED,
+    &lists::LIST_REQUESTS,
+    &DEGRADED,
+    &UNKNOWN_DOMAIN,
+    &SHADOW_MODE_PASSES,
+    &REPLICAS,
+];
+
+const POLICIES: usize = OnStoreError::ALL.len();
+const REASONS: usize = StoreError::LABELS.len();
+
+/// One series for each policy and reason, the reasons of a policy together.
+static DEGRADED: StripedFamily<{ POLICIES * REASONS }, 2> = StripedFamily::with_series(
+    "tollgate_degraded_total",
+    &["policy", "reason"],
+    "Descriptors decided without the store (degraded mode).",
+    || {
+        let policies = OnStoreError::ALL.iter();
+        let mut pairs = policies.flat_map(|policy| StoreError::LABELS.map(|reason| [policy.name(), reason]));
+        array::from_fn(|_| pairs.next().unwrap_or_default())
+    },
+);
+
+static UNKNOWN_DOMAIN: StripedCounter =
+    StripedCounter::new("tollgate_unknown_domain_requests_total", "Requests for a domain without rules.")
+        .at_zero();
+
+static SHADOW_MODE_PASSES: StripedCounter = StripedCounter::new(
+    "tollgate_shadow_mode_passes_total",
+    "Requests that passed only because of the process's shadow mode.",
+)
+.at_zero();
+
+static REPLICAS: Gauge = Gauge::new("tollgate_replicas", "Instances that share the limits.");
+
+/// Requests in which the store did not decide everything. Other metrics show them under other names.
+static DEGRADED_REQUESTS: LazyLock<(Arc<Striped<1>>, Arc<AtomicU64>)> = LazyLock::new(|| {
+    let published = Arc::<AtomicU64>::default();
+    let sink: Arc<dyn Sink> = Arc::<AtomicU64>::clone(&published);
+    (Striped::new([sink]), published)
+});
+
+/// Counts a descriptor that was decided without the store: the policy, and the label of the store's error.
+pub(super) fn degraded(policy: OnStoreError, reason: &'static str) {
+    let policy = OnStoreError::ALL.iter().position(|known| *known == policy);
+    let reason = StoreError::LABELS.iter().position(|known| *known == reason);
+    debug_assert!(reason.is_some(), "a reason without a series");
+    if let Some((policy, reason)) = policy.zip(reason) {
+        DEGRADED.increment(policy.saturating_mul(REASONS).saturating_add(reason));
+    }
+}
+
+/// Exports degraded decisions at zero, so that a first one is seen as a change.
+pub fn export_degraded() {
+    DEGRADED.export();
+}
+
+/// Counts a request for a domain without rules. The name is the caller's, so it is no label.
+pub(super) fn unknown_domain() {
+    UNKNOWN_DOMAIN.increment(0);
+}
+
+/// Requests for domains without rules so far.
+pub fn unknown_domains() -> u64 {
+    let [total] = UNKNOWN_DOMAIN.totals();
+    total
+}
+
+/// Counts a request that passed only because of the process's shadow mode.
+pub(super) fn shadow_mode_pass() {
+    SHADOW_MODE_PASSES.increment(0);
+}
+
+/// Requests that passed so far only because of the process's shadow mode.
+pub fn shadow_mode_passes() -> u64 {
+    let [total] = SHADOW_MODE_PASSES.totals();
+    total
+}
+
+/// Counts a request in which the store did not decide everything.
+pub(super) fn degraded_request() {
+    DEGRADED_REQUESTS.0.increment(0);
+}
+
+/// Requests so far in which the store did not decide everything.
+pub fn degraded_requests() -> u64 {
+    DEGRADED_REQUESTS.1.load(Ordering::Relaxed)
+}
+
+/// Records how many instances share the limits, as counted in Redis.
+pub(super) fn replicas(count: u32) {
+    REPLICAS.set(f64::from(count));
+}

@@ -1,0 +1,346 @@
+//! Hits of each rule, with the meanings of envoyproxy/ratelimit.
+//!
+//! The counters of the active rules stand beside the rules, by their index: [`RuleCounters`] is made for one version of the
+//! rules and activated and dropped with it. The series outlive it, so that a rule of the next version continues them.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use parking_lot::RwLock;
+
+use super::lists::ListCounters;
+use crate::verdict::Limited;
+use tollgate_core::{
+    algorithm::Verdict,
+    descriptor::{Entry, Hits},
+};
+use tollgate_metrics::{
+    Computed, Declared, Kind, Striped, StripedCounter, publish,
+    series::{self, KINDS, Room, Series},
+};
+use tollgate_rules::{BesideRules, Domain, List, Rule, Rules};
+
+/// Path of the limit overrides of requests.
+const LIMIT_OVERRIDE: &str = "(request)";
+
+/// Maximum length in bytes of a path with a request's values: values are the caller's to choose.
+const MAX_PATH_BYTES: usize = 256;
+
+/// Kinds of hits, in the order of the counters of a series.
+pub const RULE_KINDS: [&str; KINDS] =
+    ["total_hits", "within_limit", "near_limit", "over_limit", "shadow_mode", "degraded"];
+
+const fn declare(name: &'static str, help: &'static str) -> Declared {
+    Declared { name, kind: Kind::Counter, labels: &["domain", "rule"], help }
+}
+
+/// The metrics of a rule, in the order of [`RULE_KINDS`].
+pub(super) static RULE_METRICS: Computed<KINDS> = Computed::group(
+    [
+        declare("tollgate_rule_hits_total", "Hits decided by the rule."),
+        declare("tollgate_rule_within_limit_total", "Hits that the rule let pass."),
+        declare("tollgate_rule_near_limit_total", "Hits within the limit and above its near-limit ratio."),
+        declare("tollgate_rule_over_limit_total", "Hits over the limit."),
+        declare(
+            "tollgate_rule_shadow_mode_total",
+            "Hits over the limit that the rule's shadow mode let pass.",
+        ),
+        declare("tollgate_rule_degraded_total", "Hits decided without the store (degraded mode)."),
+    ],
+    |declared, page| write(declared, page, &series::all()),
+);
+
+pub(super) static SERIES_DROPPED: StripedCounter = StripedCounter::new(
+    "tollgate_series_dropped_total",
+    "Decisions not counted under a path of their own, because there was no room for its series.",
+)
+.at_zero();
+
+fn write(declared: &[Declared; KINDS], page: &mut tollgate_metrics::Page, all: &[Arc<Series>]) {
+    for (at, declared) in declared.iter().enumerate() {
+        page.begin(declared);
+        // In order, so that series with the same labels are next to each other.
+        for alike in all.chunk_by(|one, next| (&one.domain, &one.path) == (&next.domain, &next.path)) {
+            let Some(first) = alike.first() else { continue };
+            let counts = alike.iter().map(|series| series.counted().get(at).copied().unwrap_or_default());
+            let sum = counts.fold(0, u64::saturating_add);
+            page.sample(declared, &[&first.domain, &first.path], sum);
+        }
+    }
+}
+
+/// Counters of one version of the rules, by the indexes of its rules and domains. Each is made when it is first used.
+#[derive(Debug, Default)]
+pub struct RuleCounters {
+    rules: Vec<OfRule>,
+    domains: Vec<OfDomain>,
+}
+
+#[derive(Debug, Default)]
+struct OfRule {
+    own: OnceLock<PathCounters>,
+    /// By path with a request's values; the number of paths of all rules is bounded where their series are.
+    values: RwLock<HashMap<Box<str>, PathCounters>>,
+}
+
+#[derive(Default)]
+struct OfDomain {
+    lists: OnceLock<ListCounters>,
+    limit_overrides: OnceLock<PathCounters>,
+}
+
+impl fmt::Debug for OfDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OfDomain")
+    }
+}
+
+impl BesideRules for RuleCounters {
+    fn beside(rules: &Rules) -> Self {
+        let domains = rules.domains().count();
+        Self {
+            rules: (0..rules.rule_count()).map(|_| OfRule::default()).collect(),
+            domains: (0..domains).map(|_| OfDomain::default()).collect(),
+        }
+    }
+}
+
+impl RuleCounters {
+    /// Counts a request that a list decided.
+    pub(crate) fn listed(&self, domain: &Domain, list: List) {
+        if let Some(counters) = self.domains.get(domain.index.as_usize()) {
+            counters.lists.get_or_init(|| ListCounters::of(&domain.name)).count(list);
+        }
+    }
+
+    /// Counts the decision of one descriptor.
+    pub(crate) fn hits(
+        &self,
+        domain: &Domain,
+        entries: &[Entry<'_>],
+        limited: &Limited<'_>,
+        hits: Hits,
+        near_limit_ratio: f64,
+    ) {
+        let near = near_limit(limited.quota.limit, near_limit_ratio);
+        let record = |counters: &PathCounters| {
+            counters.record(limited.quota.limit, near, limited.is_shadow, hits, &limited.verdict);
+        };
+        match limited.rule {
+            None => {
+                self.limit_overrides(domain).inspect(|counters| record(counters));
+            }
+            Some(rule) => {
+                let Some(counters) = self.rules.get(rule.index().as_usize()) else { return };
+                let with_values =
+                    || counters.of_values(&domain.name, &rule.metric_path(entries), || rule.path());
+                let of_values = rule.has_metric_of_values().then(with_values).flatten();
+                record(of_values.as_ref().unwrap_or_else(|| counters.own(domain, rule)));
+            }
+        }
+    }
+
+    /// Counts the hits of a descriptor that the store did not decide, under the path of its rule, if it has one.
+    pub(crate) fn degraded(&self, domain: &Domain, rule: Option<&Rule>, hits: Hits) {
+        let counters = match rule {
+            None => self.limit_overrides(domain),
+            Some(rule) => self.rules.get(rule.index().as_usize()).map(|counters| counters.own(domain, rule)),
+        };
+        counters.inspect(|counters| counters.add([0, 0, 0, 0, 0, hits.charged()]));
+    }
+
+    fn limit_overrides(&self, domain: &Domain) -> Option<&PathCounters> {
+        let counters = self.domains.get(domain.index.as_usize())?;
+        Some(counters.limit_overrides.get_or_init(|| PathCounters::of_rule(&domain.name, LIMIT_OVERRIDE)))
+    }
+}
+
+impl OfRule {
+    fn own(&self, domain: &Domain, rule: &Rule) -> &PathCounters {
+        self.own.get_or_init(|| PathCounters::of_rule(&domain.name, &rule.path()))
+    }
+
+    /// The counters of a path with values, unless there are too many such paths, or it is too long.
+    fn of_values(&self, domain: &str, path: &str, rule: impl FnOnce() -> String) -> Option<PathCounters> {
+        if path.len() > MAX_PATH_BYTES {
+            SERIES_DROPPED.increment(0);
+            return None;
+        }
+        if let Some(known) = self.values.read().get(path) {
+            return Some(known.clone());
+        }
+        let Some(made) = PathCounters::of_values(domain, path, &rule()) else {
+            SERIES_DROPPED.increment(0);
+            return None;
+        };
+        // Another worker may have made them meanwhile; both count in the same place.
+        Some(self.values.write().entry(path.into()).or_insert(made).clone())
+    }
+}
+
+/// Counters of one path.
+#[derive(Clone, Debug)]
+struct PathCounters {
+    /// In the order of [`RULE_KINDS`].
+    series: Arc<Striped<KINDS>>,
+    room: Room,
+}
+
+impl PathCounters {
+    fn of_rule(domain: &str, path: &str) -> Self {
+        let (series, room) = series::of_rule(domain, path);
+        Self { series: series.counters(), room }
+    }
+
+    /// The counters of a path with a request's values in it, if there is room for it.
+    fn of_values(domain: &str, path: &str, rule: &str) -> Option<Self> {
+        if path == rule {
+            return Some(Self::of_rule(domain, path));
+        }
+        series::of_values(domain, path, rule)
+            .map(|series| Self { series: series.counters(), room: Room::Own })
+    }
+
+    fn add(&self, amounts: [u64; KINDS]) {
+        if self.room == Room::Shared {
+            SERIES_DROPPED.increment(0);
+        }
+        self.series.add(amounts);
+    }
+
+    /// Counts a decision. Hits that straddle a threshold are counted in parts on either side.
+    fn record(&self, limit: u32, near: u64, is_shadow: bool, hits: Hits, verdict: &Verdict) {
+        let charged = hits.charged();
+        if charged == 0 {
+            return;
+        }
+        // Those of the hits that had room, and the part of them that lies above the threshold.
+        let fitting = charged.saturating_sub(verdict.over);
+        let near_hits = if verdict.admitted {
+            verdict.used.saturating_sub(near).min(fitting)
+        } else {
+            u64::from(limit).saturating_sub(near).min(fitting)
+        };
+        let (within, over) = if verdict.admitted { (charged, 0) } else { (0, verdict.over) };
+        let shadow = if is_shadow { verdict.over } else { 0 };
+        self.add([charged, within, near_hits, over, shadow, 0]);
+    }
+}
+
+/// The hits above which a limit is near, rounded down.
+#[allow(clippy::float_arithmetic)] // The ratio is the operator's; one hit more or less does not matter in a metric.
+fn near_limit(limit: u32, ratio: f64) -> u64 {
+    // In the precision of envoyproxy/ratelimit, so that both round alike.
+    (limit as f32 * ratio as f32) as u64
+}
+
+/// Hits of a rule since the start of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleTotal {
+    /// Decided.
+    pub hits: u64,
+    /// Passed.
+    pub within: u64,
+    /// Within the limit and near it.
+    pub near: u64,
+    /// Over the limit.
+    pub over: u64,
+    /// Over the limit, and passed because of shadow mode.
+    pub shadow: u64,
+    /// Not decided by the store.
+    pub degraded: u64,
+}
+
+/// Hits of every rule, as of one moment.
+#[derive(Clone, Debug, Default)]
+pub struct RuleTotals(HashMap<Box<str>, HashMap<Box<str>, RuleTotal>>);
+
+impl RuleTotals {
+    /// Hits of the rule with that path ([`Rule::path`]), under all values that metrics name for it; zero for a rule that has
+    /// no series of its own.
+    pub fn of(&self, domain: &str, path: &str) -> RuleTotal {
+        self.0.get(domain).and_then(|rules| rules.get(path)).copied().unwrap_or_default()
+    }
+}
+
+impl RuleTotal {
+    fn plus(self, counted: [u64; KINDS]) -> Self {
+        let [hits, within, near, over, shadow, degraded] = counted;
+        Self {
+            hits: self.hits.saturating_add(hits),
+            within: self.within.saturating_add(within),
+            near: self.near.saturating_add(near),
+            over: self.over.saturating_add(over),
+            shadow: self.shadow.saturating_add(shadow),
+            degraded: self.degraded.saturating_add(degraded),
+        }
+    }
+}
+
+/// Hits of every rule since the start of the process. Reads thousands of series: to be called once for a whole table.
+pub fn rule_totals() -> RuleTotals {
+    publish();
+    let mut totals = RuleTotals::default();
+    for series in series::all() {
+        let rules = totals.0.entry(series.domain.clone()).or_default();
+        let total = rules.entry(series.rule.clone()).or_default();
+        *total = total.plus(series.counted());
+    }
+    totals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_metrics::{Metric as _, Page};
+
+    #[test]
+    fn a_path_has_counters_unless_it_is_too_long() {
+        let rule = OfRule::default();
+        let longest = "a".repeat(MAX_PATH_BYTES);
+        assert!(rule.of_values("values", &longest, || "rule".to_owned()).is_some());
+        assert!(rule.of_values("values", &longest, || unreachable!("it is known")).is_some());
+        assert!(rule.of_values("values", &format!("{longest}a"), || "rule".to_owned()).is_none());
+    }
+
+    #[test]
+    fn a_rule_with_the_path_of_another_rules_value_has_its_own_series_and_the_page_has_the_sum() {
+        let of_value = series::of_values("page", "tenant_acme", "tenant").expect("room");
+        of_value.counters().add([2, 0, 0, 0, 0, 0]);
+        let (of_rule, _) = series::of_rule("page", "tenant_acme");
+        of_rule.counters().add([3, 0, 0, 0, 0, 0]);
+        assert_eq!((&*of_rule.rule, &*of_value.rule), ("tenant_acme", "tenant"));
+        assert_eq!((of_rule.counted()[0], of_value.counted()[0]), (3, 2));
+        let mut page = Page::default();
+        RULE_METRICS.write(&mut page);
+        let page = page.into_text();
+        let samples: Vec<_> =
+            page.lines().filter(|line| line.contains("_hits_total{domain=\"page\"")).collect();
+        assert_eq!(samples, [r#"tollgate_rule_hits_total{domain="page",rule="tenant_acme"} 5"#]);
+    }
+
+    #[test]
+    fn a_rules_total_has_its_own_hits_and_those_of_its_values_whether_published_or_not() {
+        let (own, _) = series::of_rule("totals", "tenant");
+        let of_values = series::of_values("totals", "tenant_acme", "tenant").expect("room");
+        let (own, of_values) = (own.counters(), of_values.counters());
+        own.add([1, 1, 0, 0, 0, 7]);
+        of_values.add([5, 2, 1, 3, 3, 0]);
+        let expected = RuleTotal { hits: 6, within: 3, near: 1, over: 3, shadow: 3, degraded: 7 };
+        assert_eq!(rule_totals().of("totals", "tenant"), expected);
+        // Another version of the rules has the same rule.
+        drop(own);
+        let again = series::of_rule("totals", "tenant").0.counters();
+        again.add([1, 0, 0, 1, 0, 0]);
+        assert_eq!(rule_totals().of("totals", "tenant").hits, 7);
+        assert_eq!(rule_totals().of("totals", "tenant_acme"), RuleTotal::default());
+        // A rule may be stated for what was a value.
+        let stated = series::of_rule("totals", "tenant_acme").0.counters();
+        stated.add([2, 0, 0, 0, 0, 0]);
+        assert_eq!(rule_totals().of("totals", "tenant_acme").hits, 2);
+        assert_eq!(rule_totals().of("totals", "tenant").hits, 7);
+    }
+}

@@ -1,0 +1,101 @@
+//! Which descriptors share a call, and which cells they ask.
+
+use std::fs;
+
+use super::super::matched;
+use super::*;
+use tollgate_core::quota::{Unit, Window};
+use tollgate_rules::{Switched, config};
+use tollgate_store::request::TagRequest;
+
+/// What descriptors ask; all of them bring the limit along where there is one.
+fn asked(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> Requests {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("rules.yaml"), rules).expect("written");
+    let options = config::Options { merge_domains: false, strict: false };
+    let rules = config::load(directory.path(), &options).expect("valid rules").rules;
+    let domain = rules.domain("d").expect("is there");
+    let descriptors: Vec<Descriptor<'_>> = descriptors
+        .iter()
+        .map(|entries| Descriptor {
+            entries: entries.iter().map(|(key, value)| Entry { key, value }).collect(),
+            limit,
+            hits: Hits::ONE,
+        })
+        .collect();
+    let targets = matched::targets(domain, &Switched::default(), &descriptors);
+    calls(domain, &descriptors, &targets, None, Modes::default())
+}
+
+/// The cells that descriptors ask, call by call.
+fn cells(rules: &str, descriptors: &[&[(&str, &str)]]) -> Vec<Vec<String>> {
+    let names = |call: &TagRequest| call.cells.iter().map(|cell| cell.key.to_string()).collect();
+    asked(rules, descriptors, None).iter().map(names).collect()
+}
+
+const LIMIT: &str = "rate_limit: {unit: hour, requests_per_unit: 1}";
+
+#[test]
+fn counters_whose_open_values_are_the_same_share_a_cell() {
+    let rules = format!(
+        "domain: d\ndescriptors:\n- key: client\n  {LIMIT}\n  descriptors:\n  - {{key: path, value: /a, {LIMIT}}}\n  - {{key: path, value: /b, {LIMIT}}}\n"
+    );
+    let asked =
+        [&[("client", "c")][..], &[("client", "c"), ("path", "/a")], &[("client", "x"), ("path", "/b")]];
+    assert_eq!(cells(&rules, &asked), [["{d|client=c}"], ["{d|client=x}"]]);
+}
+
+#[test]
+fn a_hash_tag_joins_what_is_open_beyond_it_in_one_call() {
+    let rules = format!(
+        "domain: d\nhash_tag: [client]\ndescriptors:\n- key: client\n  {LIMIT}\n  descriptors:\n  - {{key: path, {LIMIT}}}\n\
+         - key: region\n  descriptors:\n  - {{key: client, value: gold, {LIMIT}}}\n- {{key: path, {LIMIT}}}\n- {{key: all, value: x, {LIMIT}}}\n"
+    );
+    let one =
+        [&[("client", "c")][..], &[("client", "c"), ("path", "/a")], &[("client", "c"), ("path", "/b")]];
+    assert_eq!(cells(&rules, &one), [["{d|client=c}", "{d|client=c}+path=/a", "{d|client=c}+path=/b"]]);
+    // A value that the rule states makes the tag too; what has none of the keys has a tag of its own.
+    let gold = [&[("region", "eu"), ("client", "gold")][..], &[("path", "/a")], &[("all", "x")]];
+    let found = cells(&rules, &gold);
+    assert_eq!(found[..2], [["{d|client=gold}+region=eu"], ["{d|path=/a}"]]);
+    assert!(found[2][0].starts_with("{d|@"), "{found:?}");
+}
+
+#[test]
+fn values_that_share_a_counter_are_no_part_of_a_tag() {
+    let rules = format!(
+        "domain: d\nhash_tag: [path]\ndescriptors:\n- key: client\n  descriptors:\n  - {{key: path, value: '/a*', share_threshold: true, {LIMIT}}}\n"
+    );
+    let asked = [&[("client", "c"), ("path", "/a1")][..], &[("client", "c"), ("path", "/a2")]];
+    assert_eq!(cells(&rules, &asked), [["{d|client=c}"]]);
+}
+
+#[test]
+fn a_log_and_places_have_keys_of_their_own_beside_the_cell() {
+    let rules = "domain: d\ndescriptors:\n- key: client\n  rate_limit: {algorithm: sliding_window_log, unit: hour, requests_per_unit: 1}\n  descriptors:\n  - {key: at, value: once, rate_limit: {algorithm: concurrency, requests_per_unit: 1}}\n  - {key: in, value: sum, rate_limit: {unit: hour, requests_per_unit: 1}}\n";
+    let asked = [
+        &[("client", "c")][..],
+        &[("client", "c"), ("at", "once")],
+        &[("client", "c"), ("in", "sum")],
+        &[("client", "c"), ("at", "once"), ("lease", "00000000000000ff")],
+    ];
+    let found = cells(rules, &asked);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].len(), 3, "taking and giving back meet the same key: {found:?}");
+    assert!(found[0][0].starts_with("{d|client=c}~") && found[0][0] != found[0][1], "{found:?}");
+    assert_eq!(found[0][2], "{d|client=c}");
+}
+
+#[test]
+fn only_what_a_rule_says_may_be_leased() {
+    let limit = "rate_limit: {unit: hour, requests_per_unit: 1, sync: leased}";
+    let rules = format!("descriptors:\n- {{key: a, {limit}}}\n- {{key: b, {LIMIT}}}\n");
+    let syncs = |root: &str, limit| -> Vec<SyncMode> {
+        let calls = asked(&format!("{root}{rules}"), &[&[("a", "x")], &[("b", "x")]], limit);
+        calls.iter().flat_map(TagRequest::checks).map(|ask| ask.sync).collect()
+    };
+    assert_eq!(syncs("domain: d\n", None), [SyncMode::Leased, SyncMode::Strict]);
+    assert_eq!(syncs("domain: d\natomic: true\n", None), [SyncMode::Strict; 2]);
+    let brought = Quota { limit: 5, window: Window::of(Unit::Hour) };
+    assert_eq!(syncs("domain: d\n", Some(brought)), [SyncMode::Strict; 2]);
+}

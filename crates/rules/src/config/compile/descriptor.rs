@@ -1,0 +1,246 @@
+//! Descriptors, one inside the other.
+
+use std::{fmt, num::NonZeroU64, rc::Rc, sync::Arc};
+
+use super::{
+    Origin, Site, budget::Budget, domain::DomainBuilder, limit::Defaults, parameters::Reporter,
+    pattern::Pattern, tree_level::LevelBuilder,
+};
+use crate::{
+    Derived, Node, OnStoreError, Rule, Segment, Wildcard,
+    config::{
+        problem::{Path, Problems},
+        raw::{Field, RawDescriptor, RawRateLimit, Stated},
+        reader::excerpt,
+        yaml::Position,
+    },
+};
+use tollgate_core::{
+    algorithm::Algorithm,
+    lease::{self, LeaseId},
+};
+
+/// Compiles one file's descriptors into its domain.
+pub(super) struct Compiler<'a> {
+    pub(super) file: &'a Rc<str>,
+    pub(super) defaults: Defaults,
+    pub(super) domain: &'a mut DomainBuilder,
+    pub(super) problems: &'a mut Problems,
+    pub(super) budget: &'a mut Budget,
+}
+
+impl Compiler<'_> {
+    pub(super) fn error(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
+        self.problems.error(self.file, at, path, message);
+    }
+
+    pub(super) fn warning(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
+        self.problems.warning(self.file, at, path, message);
+    }
+
+    pub(super) fn site(&self, at: Position, path: &Path<'_>) -> Site {
+        Site { origin: Origin { file: self.file.clone(), at }, path: path.to_string() }
+    }
+
+    /// Adds the file's descriptors to the domain's first level.
+    pub(super) fn descriptors(&mut self, raw: &[RawDescriptor]) {
+        // Taken out for the while, so that it can grow beside the rest of the domain.
+        let mut root = std::mem::take(&mut self.domain.root);
+        self.level(raw, &mut root, &mut Vec::new(), &Path::Root);
+        self.domain.root = root;
+    }
+
+    fn level(
+        &mut self,
+        raw: &[RawDescriptor],
+        into: &mut LevelBuilder,
+        way: &mut Vec<Segment>,
+        parent: &Path<'_>,
+    ) {
+        let list = parent.key("descriptors");
+        for raw in raw {
+            if self.problems.is_full() {
+                return;
+            }
+            let path = list.item(raw.index);
+            let pattern = self.pattern(raw, &path);
+            if let Some(key) = raw.key.stated() {
+                self.domain.add_key(&key.value);
+            }
+            way.push(segment(raw, pattern.as_ref()));
+            let node = self.node(raw, way, &path);
+            if let Some(pattern) = pattern
+                && let Err(known) = into.insert(pattern, node, self.site(raw.at, &path))
+            {
+                self.duplicate(raw, way, &known, &path);
+            }
+            way.pop();
+        }
+    }
+
+    fn duplicate(&mut self, raw: &RawDescriptor, way: &[Segment], known: &Origin, path: &Path<'_>) {
+        let steps: Vec<&str> = way.iter().map(|segment| &*segment.stated).collect();
+        let message = format!(
+            "`{}.{}` is stated at {known} already; key and value, joined by `_`, may stand once in a list",
+            excerpt(&self.domain.name),
+            excerpt(&steps.join("."))
+        );
+        self.error(raw.at, path, message);
+    }
+
+    fn node(&mut self, raw: &RawDescriptor, way: &mut Vec<Segment>, path: &Path<'_>) -> Node {
+        let rule = match &raw.rate_limit {
+            Field::Stated(limit) => self.rule(raw, limit, way, path),
+            Field::Wrong => None,
+            Field::Absent => {
+                self.warn_without_effect(raw, path);
+                None
+            }
+        };
+        if rule.as_ref().and_then(|rule| rule.algorithm()).is_some_and(Algorithm::holds_permits) {
+            self.warn_of_hidden_leases(&raw.descriptors, path);
+        }
+        let mut children = LevelBuilder::default();
+        self.level(&raw.descriptors, &mut children, way, path);
+        Node { rule, children: children.finish(self.problems, self.budget) }
+    }
+
+    /// Warns of limits below a concurrency limit that match what would give its leases back.
+    fn warn_of_hidden_leases(&mut self, below: &[RawDescriptor], path: &Path<'_>) {
+        // A pattern in the key sees the lease's name too.
+        let named = format!("{}_{}", lease::KEY, LeaseId::new(NonZeroU64::MIN));
+        let matches = |key: &str| {
+            key == lease::KEY || Wildcard::parse(key).is_some_and(|pattern| pattern.matches(&named))
+        };
+        let list = path.key("descriptors");
+        for raw in below.iter().filter(|raw| raw.rate_limit.is_present() && matches(raw.key.text())) {
+            let message = "limits what would give the leases of the limit above back, so that each place stays \
+                           held for its `lease_ttl`; rename the key";
+            self.warning(raw.at, &list.item(raw.index), message);
+        }
+    }
+
+    /// Warns of what is a matter of limits and stands where none is.
+    fn warn_without_effect(&mut self, raw: &RawDescriptor, path: &Path<'_>) {
+        let message = "has no effect without a `rate_limit` in the same descriptor";
+        for (key, flag) in [
+            ("shadow_mode", &raw.shadow_mode),
+            ("quota_mode", &raw.quota_mode),
+            ("detailed_metric", &raw.detailed_metric),
+        ] {
+            if let Some(flag) = flag.stated().filter(|flag| flag.value) {
+                self.warning(flag.at, &path.key(key), message);
+            }
+        }
+        if let Some(metadata) = raw.metadata.stated() {
+            let path = path.key("metadata");
+            self.warning(metadata.at, &path, message);
+            self.metadata(&metadata.value, &path);
+        }
+    }
+
+    fn rule(
+        &mut self,
+        raw: &RawDescriptor,
+        limit: &Stated<RawRateLimit>,
+        way: &[Segment],
+        path: &Path<'_>,
+    ) -> Option<Arc<Rule>> {
+        if self.budget.way(way).is_err() {
+            let message = format!(
+                "the keys and values of the rules up to this one, with all those above each, take more than {} MiB; \
+                 state shorter ones, or fewer rules below long ones",
+                Budget::way_mib()
+            );
+            self.error(raw.at, path, message);
+            self.problems.give_up();
+            return None;
+        }
+        let limit_path = path.key("rate_limit");
+        let replaces = self.replaces(&limit.value, &limit_path);
+        let metadata = raw.metadata.stated();
+        let metadata = metadata.and_then(|metadata| self.metadata(&metadata.value, &path.key("metadata")));
+        let stated = self.limit(limit, &limit_path);
+        let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
+        let on_store_error = self.on_store_error(&limit.value, &limit_path);
+        let rule = Arc::new(Rule {
+            limit: stated?,
+            sync: sync?,
+            on_store_error,
+            name: limit.value.name.text().into(),
+            replaces,
+            shadow_mode: raw.shadow_mode.or_default(),
+            quota_mode: raw.quota_mode.or_default(),
+            detailed_metric: raw.detailed_metric.or_default(),
+            metadata,
+            segments: way.into(),
+            origin: ((**self.file).into(), raw.at.line()),
+            derived: Derived::default(),
+        });
+        if let Err(known) = self.domain.add_counter(&rule) {
+            let message = format!(
+                "its counters would get the same short id as those of {known}; rename a key or value of either"
+            );
+            self.error(raw.at, path, message);
+        }
+        Some(rule)
+    }
+
+    /// How a limit's counter is decided when the store does not: as it states, else as the file's defaults do.
+    fn on_store_error(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> Option<OnStoreError> {
+        let mut reporter = Reporter { file: self.file, problems: &mut *self.problems };
+        let stated = reporter.on_store_error(&raw.on_store_error, path);
+        stated.or(self.defaults.on_store_error).map(|stated| stated.value)
+    }
+
+    /// The names that a limit replaces.
+    fn replaces(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> Box<[Box<str>]> {
+        if let Some(name) = raw.name.stated().filter(|name| !name.value.is_empty()) {
+            // Envoy puts the name into a header as it is.
+            if name.value.chars().any(char::is_control) {
+                self.error(name.at, &path.key("name"), "has control characters, and would go into headers");
+            } else if name.value.contains(['"', '\\']) {
+                let message = "has quotes or backslashes, which garble the headers that Envoy makes of it";
+                self.warning(name.at, &path.key("name"), message);
+            }
+            self.domain.add_name(name.value.clone());
+        }
+        let list = path.key("replaces");
+        let mut names = Vec::new();
+        for entry in &raw.replaces {
+            let path = list.item(entry.index);
+            match &entry.name {
+                Field::Wrong => {}
+                Field::Stated(name) if !name.value.is_empty() => {
+                    if *name.value == *raw.name.text() {
+                        self.error(
+                            name.at,
+                            &path.key("name"),
+                            "is the limit's own name; it can't replace itself",
+                        );
+                        continue;
+                    }
+                    let site = self.site(name.at, &path.key("name"));
+                    self.domain.add_replaced(name.value.clone(), site);
+                    names.push((*name.value).into());
+                }
+                Field::Absent | Field::Stated(_) => {
+                    self.error(entry.at, &path, "needs the `name` of the limit to replace");
+                }
+            }
+        }
+        names.into()
+    }
+}
+
+/// The descriptor's step on the way to its rule. One without a pattern was reported and leads nowhere.
+fn segment(raw: &RawDescriptor, pattern: Option<&Pattern<'_>>) -> Segment {
+    let value_to_metric = raw.value_to_metric.or_default();
+    let key: Box<str> = raw.key.text().into();
+    match pattern {
+        Some(pattern) => {
+            Segment { key, stated: pattern.stated.clone(), value: pattern.value, value_to_metric }
+        }
+        None => Segment { stated: key.clone(), key, value: crate::Value::Open, value_to_metric },
+    }
+}

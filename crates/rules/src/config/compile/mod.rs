@@ -1,0 +1,113 @@
+//! From [`raw`](super::raw) files to [`Rules`], collecting every problem on the way.
+//!
+//! A broken part is reported and left out, and the rest is compiled all the same, so that one run finds all.
+
+mod budget;
+mod charging;
+mod descriptor;
+mod domain;
+mod tree_level;
+mod limit;
+mod metadata;
+mod parameters;
+mod algorithm_parameters;
+mod pattern;
+mod sync;
+
+use std::{collections::BTreeMap, fmt, rc::Rc};
+
+use self::{budget::Budget, descriptor::Compiler, domain::DomainBuilder, limit::Defaults};
+use super::{
+    Options,
+    problem::{Path, Problems},
+    raw::{Field, RawFile},
+    yaml::Position,
+};
+use crate::Rules;
+
+/// Compiles `files`, which are sorted by name.
+pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Problems) -> Rules {
+    let mut domains: BTreeMap<Rc<str>, DomainBuilder> = BTreeMap::new();
+    let mut budget = Budget::default();
+    for file in files {
+        let name = domain_of(file, problems);
+        let defaults = Defaults::read(&file.name, &file.defaults, problems);
+        // What has no domain of its own to go to is still looked through.
+        let mut stray;
+        let domain = match &name {
+            Some(name) if may_join(domains.get(name), file, options, problems) => domains
+                .entry(name.clone())
+                .or_insert_with(|| DomainBuilder::new(name.clone(), file.name.clone())),
+            _ => {
+                stray = DomainBuilder::new(name.unwrap_or_default(), file.name.clone());
+                &mut stray
+            }
+        };
+        domain.set_default_algorithm(file, defaults.algorithm, problems);
+        domain.set_charging(file, problems);
+        domain.set_default_sync(&file.name, defaults.sync);
+        domain.set_default_on_store_error(defaults.on_store_error);
+        Compiler { file: &file.name, defaults, domain, problems, budget: &mut budget }
+            .descriptors(&file.descriptors);
+    }
+    Rules::new(domains.into_values().map(|domain| domain.finish(problems, &mut budget)))
+}
+
+/// The name of the file's domain.
+fn domain_of(file: &RawFile, problems: &mut Problems) -> Option<Rc<str>> {
+    let at = match &file.domain {
+        Field::Stated(domain) if !domain.value.is_empty() => return Some(domain.value.clone()),
+        Field::Stated(domain) => domain.at,
+        Field::Absent => Position::WHOLE,
+        Field::Wrong => return None,
+    };
+    let message = "is missing or empty; every file names the domain that its descriptors belong to";
+    problems.error(&file.name, at, Path::Root.key("domain"), message);
+    None
+}
+
+/// Whether the file may add to a domain that others may have stated before.
+fn may_join(
+    known: Option<&DomainBuilder>,
+    file: &RawFile,
+    options: Options,
+    problems: &mut Problems,
+) -> bool {
+    let Some(known) = known.filter(|_| !options.merge_domains) else { return true };
+    let at = file.domain.stated().map_or(Position::WHOLE, |domain| domain.at);
+    let message = format!(
+        "the domain `{}` is stated in {} already; one file may state a domain, unless domains are merged",
+        known.name, known.first_file
+    );
+    problems.error(&file.name, at, Path::Root.key("domain"), message);
+    false
+}
+
+/// A place in one of the files.
+#[derive(Clone, Debug)]
+struct Origin {
+    file: Rc<str>,
+    at: Position,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at {
+            Position::WHOLE => f.write_str(&self.file),
+            at => write!(f, "{}:{}", self.file, at.line()),
+        }
+    }
+}
+
+/// A place in one of the files that has a path too, kept to be reported later.
+#[derive(Clone, Debug)]
+struct Site {
+    origin: Origin,
+    path: String,
+}
+
+impl Site {
+    fn warn(&self, problems: &mut Problems, message: impl fmt::Display) {
+        problems.warning(&self.origin.file, self.origin.at, &self.path, message);
+    }
+}

@@ -1,0 +1,194 @@
+//! From YAML to [`raw`](super::raw): shapes, types and the names of keys.
+
+mod unknown_keys;
+mod values;
+
+use std::rc::Rc;
+
+use self::values::is_null;
+pub(super) use self::values::{describe, excerpt};
+use super::{
+    problem::{Path, Problems},
+    raw::{Field, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
+    scalar::Meaning,
+    vocabulary::{Place, Standing},
+    yaml::{Content, Node, parse},
+};
+
+/// Reads a file, as far as it can be read.
+pub(super) fn read(name: &str, bytes: &[u8], problems: &mut Problems) -> Option<RawFile> {
+    let document = match parse(bytes) {
+        Ok(document) => document,
+        Err(mistake) => {
+            problems.error(name, mistake.at, mistake.path, mistake.message);
+            return None;
+        }
+    };
+    for remark in document.remarks {
+        problems.warning(name, remark.at, remark.path, remark.message);
+    }
+    let mut file = RawFile {
+        name: name.into(),
+        domain: Field::Absent,
+        hash_tag: Field::Absent,
+        atomic: Field::Absent,
+        defaults: RawRateLimit::default(),
+        descriptors: Vec::new(),
+    };
+    if let Some(root) = document.root {
+        Reader { file: name, problems }.file(&root, &mut file);
+    }
+    Some(file)
+}
+
+struct Reader<'a> {
+    file: &'a str,
+    problems: &'a mut Problems,
+}
+
+impl Reader<'_> {
+    fn file(&mut self, root: &Node, file: &mut RawFile) {
+        let path = &Path::Root;
+        self.each_key(root, path, Place::File, |reader, key, value, path| match key {
+            "domain" => file.domain = reader.text(value, path),
+            "hash_tag" => file.hash_tag = reader.texts(value, path),
+            "atomic" => file.atomic = reader.flag(value, path),
+            "descriptors" => file.descriptors = reader.descriptors(value, path),
+            "defaults" => {
+                if let Field::Stated(defaults) = reader.rate_limit(value, path, Place::Defaults) {
+                    file.defaults = defaults.value;
+                }
+            }
+            _ => {}
+        });
+    }
+
+    fn descriptors(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawDescriptor> {
+        self.each_item(list, path, |reader, index, node, path| {
+            let mut descriptor = RawDescriptor::new(node.at, index);
+            let was_read = reader.each_key(node, path, Place::Descriptor, |reader, key, value, path| {
+                reader.descriptor_key(&mut descriptor, key, value, path);
+            });
+            was_read.then_some(descriptor)
+        })
+    }
+
+    fn descriptor_key(&mut self, into: &mut RawDescriptor, key: &str, value: &Node, path: &Path<'_>) {
+        match key {
+            "key" => into.key = self.text(value, path),
+            "value" => into.value = self.text(value, path),
+            "regex" => into.regex = self.text(value, path),
+            "cidr" => into.cidr = self.text(value, path),
+            "rate_limit" => into.rate_limit = self.rate_limit(value, path, Place::RateLimit),
+            "descriptors" => into.descriptors = self.descriptors(value, path),
+            "shadow_mode" => into.shadow_mode = self.flag(value, path),
+            "quota_mode" => into.quota_mode = self.flag(value, path),
+            "detailed_metric" => into.detailed_metric = self.flag(value, path),
+            "value_to_metric" => into.value_to_metric = self.flag(value, path),
+            "share_threshold" => into.share_threshold = self.flag(value, path),
+            "metadata" => into.metadata = self.mapping(value, path),
+            _ => {}
+        }
+    }
+
+    fn rate_limit(&mut self, node: &Node, path: &Path<'_>, place: Place) -> Field<RawRateLimit> {
+        if is_null(node) {
+            return Field::Absent;
+        }
+        let mut limit = RawRateLimit::default();
+        let was_read = self.each_key(node, path, place, |reader, key, value, path| match key {
+            "unit" => limit.unit = reader.text(value, path),
+            "unit_multiplier" => limit.unit_multiplier = reader.number(value, path),
+            "window" => limit.window = reader.text(value, path),
+            "requests_per_unit" => limit.requests_per_unit = reader.number(value, path),
+            "unlimited" => limit.unlimited = reader.flag(value, path),
+            "algorithm" => limit.algorithm = reader.text(value, path),
+            "burst" => limit.burst = reader.number(value, path),
+            "min_interval" => limit.min_interval = reader.text(value, path),
+            "lease_ttl" => limit.lease_ttl = reader.text(value, path),
+            "sync" => limit.sync = reader.text(value, path),
+            "on_store_error" => limit.on_store_error = reader.text(value, path),
+            "name" => limit.name = reader.text(value, path),
+            "replaces" => limit.replaces = reader.replaces(value, path),
+            _ => {}
+        });
+        match was_read {
+            true => Field::Stated(Stated { at: node.at, value: limit }),
+            false => Field::Wrong,
+        }
+    }
+
+    fn replaces(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawReplaces> {
+        self.each_item(list, path, |reader, index, node, path| {
+            let mut replaces = RawReplaces { at: node.at, index, name: Field::Absent };
+            let was_read = reader.each_key(node, path, Place::Replaces, |reader, _, value, path| {
+                replaces.name = reader.text(value, path);
+            });
+            was_read.then_some(replaces)
+        })
+    }
+
+    /// Calls `read` for each key that belongs here and reports the others. `false` when there is no mapping.
+    fn each_key(
+        &mut self,
+        node: &Node,
+        path: &Path<'_>,
+        place: Place,
+        mut read: impl FnMut(&mut Self, &str, &Node, &Path<'_>),
+    ) -> bool {
+        let Content::Map(pairs) = &node.content else {
+            self.refuse(node, path, "a mapping");
+            return false;
+        };
+        for (key, value) in pairs {
+            if self.problems.is_full() {
+                break;
+            }
+            let Some(name) = self.key(key, path) else { continue };
+            let path = path.key(&name);
+            match place.standing(&name) {
+                Standing::Known => read(self, &name, value, &path),
+                standing => self.stranger(key.at, value, &path, place, standing),
+            }
+        }
+        true
+    }
+
+    /// The text of a key.
+    fn key(&mut self, key: &Node, path: &Path<'_>) -> Option<Rc<str>> {
+        if let Content::Scalar(scalar) = &key.content
+            && scalar.meaning() == Meaning::Text
+        {
+            return Some(scalar.text.clone());
+        }
+        let message = format!("expected the name of a key, found {}", describe(key));
+        self.problems.error(self.file, key.at, path, message);
+        None
+    }
+
+    /// What `read` makes of each element; nothing where there is no list.
+    fn each_item<T>(
+        &mut self,
+        list: &Node,
+        path: &Path<'_>,
+        mut read: impl FnMut(&mut Self, usize, &Node, &Path<'_>) -> Option<T>,
+    ) -> Vec<T> {
+        match &list.content {
+            Content::List(items) => {
+                let mut all = Vec::new();
+                for (index, item) in items.iter().enumerate() {
+                    if self.problems.is_full() {
+                        break;
+                    }
+                    all.extend(read(self, index, item, &path.item(index)));
+                }
+                all
+            }
+            _ if is_null(list) => Vec::new(),
+            Content::Scalar(_) | Content::Map(_) => {
+                self.refuse(list, path, "a list");
+                Vec::new()
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What the reference's language does not have.
+
+use super::*;
+use crate::{Limit, OnStoreError, Value};
+use tollgate_core::{
+    algorithm::{Algorithm, Parameters, Policy},
+    quota::{Quota, Unit, Window},
+};
+
+/// The limit of `k`, with `defaults` for the file.
+fn limit_with(defaults: &str, limit: &str) -> (Quota, Policy) {
+    let yaml =
+        format!("domain: d\ndefaults: {defaults}\ndescriptors:\n  - key: k\n    rate_limit: {limit}\n");
+    match rule(&clean(&yaml), &[("k", "x")]).unwrap().limit {
+        Limit::Quota { quota, policy } => (quota, policy),
+        Limit::Unlimited => panic!("is unlimited"),
+    }
+}
+
+fn limit_of(limit: &str) -> (Quota, Policy) {
+    limit_with("{}", limit)
+}
+
+fn limit_errors(limit: &str) -> String {
+    errors(&domain(&format!("  - key: k\n    rate_limit: {limit}\n")))
+}
+
+#[test]
+fn windows_of_any_length() {
+    for (limit, window) in [
+        ("{window: 30s, requests_per_unit: 5}", Window::new(Unit::Second, 30)),
+        ("{window: 5m, requests_per_unit: 5}", Window::new(Unit::Minute, 5)),
+        ("{window: 1h30m, requests_per_unit: 5}", Window::new(Unit::Minute, 90)),
+        ("{unit: minute, unit_multiplier: 15, requests_per_unit: 5}", Window::new(Unit::Minute, 15)),
+    ] {
+        assert_eq!(limit_of(limit).0.window, window.unwrap(), "{limit}");
+    }
+    for (limit, says) in [
+        (
+            "{window: 500ms, requests_per_unit: 5}",
+            "rate_limit.window: `500ms` is no window: expected a length",
+        ),
+        ("{window: 30, requests_per_unit: 5}", "`30` is no window"),
+        ("{window: 0s, requests_per_unit: 5}", "1 second to 730 days"),
+        ("{window: 731d, requests_per_unit: 5}", "1 second to 730 days"),
+        ("{window: 30s, unit: day, requests_per_unit: 5}", "window: goes in place of `unit`"),
+        ("{window: 30s, unit_multiplier: 2, requests_per_unit: 5}", "window: goes in place of `unit`"),
+        ("{unit_multiplier: 2, requests_per_unit: 5}", "unit_multiplier: needs a `unit`"),
+        ("{unit: day, unit_multiplier: 0, requests_per_unit: 5}", "unit_multiplier: 0 × day is no window"),
+        ("{unit: year, unit_multiplier: 3, requests_per_unit: 5}", "3 × year is no window"),
+    ] {
+        assert_says(&limit_errors(limit), &[says]);
+    }
+}
+
+#[test]
+fn algorithms_and_their_parameters() {
+    let (quota, policy) =
+        limit_of("{unit: second, requests_per_unit: 5, algorithm: token_bucket, burst: 20}");
+    assert_eq!(
+        Policy::new(Algorithm::TokenBucket, quota, &Parameters { burst: Some(20), ..Parameters::default() }),
+        Ok(policy)
+    );
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| *algorithm != Algorithm::Concurrency) {
+        let name = algorithm.name();
+        let (quota, policy) = limit_of(&format!("{{unit: second, requests_per_unit: 5, algorithm: {name}}}"));
+        assert_eq!(Policy::new(algorithm, quota, &Parameters::default()), Ok(policy));
+    }
+    for (limit, says) in [
+        (
+            "algorithm: token_buckets",
+            "algorithm: `token_buckets` is no algorithm; did you mean `token_bucket`?",
+        ),
+        (
+            "algorithm: magic",
+            "`magic` is no algorithm; expected one of fixed_window, sliding_window, sliding_window_log, \
+             token_bucket, concurrency",
+        ),
+        ("burst: 5", "burst: goes with `algorithm: token_bucket`"),
+        ("algorithm: token_bucket, burst: 0", "burst: expected at least 1"),
+        ("algorithm: token_bucket, burst: 4000000000", "rate_limit.burst: this bucket fills too slowly"),
+    ] {
+        assert_says(&limit_errors(&format!("{{unit: day, requests_per_unit: 1, {limit}}}")), &[says]);
+    }
+}
+
+#[test]
+fn an_unlimited_rule_takes_nothing_else() {
+    for key in [
+        "window: 30s",
+        "unit_multiplier: 2",
+        "algorithm: token_bucket",
+        "burst: 2",
+        "min_interval: 50ms",
+        "lease_ttl: 60s",
+        "sync: leased",
+        "sync: strict",
+        "on_store_error: deny",
+    ] {
+        let text = limit_errors(&format!("{{unlimited: true, {key}}}"));
+        assert_says(&text, &["should not stand beside `unlimited: true`"]);
+    }
+}
+
+#[test]
+fn a_limit_says_what_happens_while_the_store_does_not_decide_or_the_defaults_do() {
+    let of = |defaults: &str, stated: &str| {
+        let limit = format!("unit: day, requests_per_unit: 1{stated}");
+        let text = format!(
+            "domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n- key: k\n  rate_limit: {{{limit}}}\n"
+        );
+        let rules = clean(&text);
+        let domain = rules.rules.domain("d").unwrap().default_on_store_error;
+        (rule(&rules, &[("k", "x")]).unwrap().on_store_error, domain)
+    };
+    assert_eq!(of("", ""), (None, None));
+    for way in OnStoreError::ALL {
+        let key = format!("on_store_error: {}", way.name());
+        assert_eq!(of("", &format!(", {key}")), (Some(way), None));
+        assert_eq!(of(&key, ""), (Some(way), Some(way)));
+    }
+    let both = of("on_store_error: deny", ", on_store_error: allow");
+    assert_eq!(both, (Some(OnStoreError::Allow), Some(OnStoreError::Deny)));
+}
+
+#[test]
+fn a_way_that_is_none_and_a_place_that_has_none_are_errors() {
+    assert_says(
+        &limit_errors("{unit: day, requests_per_unit: 1, on_store_error: permit}"),
+        &["rate_limit.on_store_error: `permit` is no way", "expected one of local, allow, deny, error"],
+    );
+    let text = errors("domain: d\non_store_error: deny\n");
+    assert_says(&text, &["a.yaml:2: on_store_error: does not belong to the root of a file"]);
+}
+
+#[test]
+fn our_keys_in_the_wrong_place_are_errors() {
+    assert_says(
+        &errors(&domain("  - key: k\n    burst: 5\n")),
+        &["burst: does not belong to a descriptor but to"],
+    );
+    assert_says(&limit_errors("{regex: a}"), &["regex: does not belong to `rate_limit` but to a descriptor"]);
+    assert_says(
+        &errors("domain: d\ndefaults: {unlimited: true}\n"),
+        &["defaults.unlimited: does not belong to"],
+    );
+    assert_says(&errors("domain: d\ndefaults: {name: x}\n"), &["defaults.name: does not belong to"]);
+}
+
+#[test]
+fn defaults_fill_in_what_a_limit_leaves_out() {
+    let five_minutes =
+        "{unit: minute, unit_multiplier: 5, requests_per_unit: 9, algorithm: token_bucket, burst: 11}";
+    let window = Window::new(Unit::Minute, 5).unwrap();
+    let quota = Quota { limit: 9, window };
+    assert_eq!(
+        limit_with(five_minutes, "{}"),
+        (
+            quota,
+            Policy::new(
+                Algorithm::TokenBucket,
+                quota,
+                &Parameters { burst: Some(11), ..Parameters::default() }
+            )
+            .unwrap()
+        )
+    );
+    // Unit, multiplier and window are one statement.
+    assert_eq!(limit_with(five_minutes, "{unit: hour}").0.window, Window::of(Unit::Hour));
+    assert_eq!(limit_with(five_minutes, "{window: 7s}").0.window, Window::new(Unit::Second, 7).unwrap());
+    assert_eq!(
+        limit_with(five_minutes, "{unit_multiplier: 2}").0.window,
+        Window::new(Unit::Minute, 2).unwrap()
+    );
+    // A burst is for those that have one.
+    assert_eq!(limit_with(five_minutes, "{algorithm: fixed_window}").1.algorithm(), Algorithm::FixedWindow);
+    assert_eq!(limit_with("{window: 7s}", "{requests_per_unit: 1}").0.window.seconds(), 7);
+}
+
+#[test]
+fn an_unlimited_rule_ignores_the_defaults() {
+    let yaml = "domain: d\ndefaults: {unit: day, burst: 5}\ndescriptors: [{key: k, rate_limit: {unlimited: true}}]\n";
+    assert_eq!(rule(&clean(yaml), &[("k", "x")]).unwrap().limit, Limit::Unlimited);
+}
+
+#[test]
+fn mistakes_in_defaults_are_reported_where_they_stand() {
+    let text = errors("domain: d\ndefaults:\n  unit: foo\n  algorithm: bar\n  burst: 0\n");
+    assert_says(
+        &text,
+        &["a.yaml:3: defaults.unit: ", "a.yaml:4: defaults.algorithm: ", "a.yaml:5: defaults.burst: "],
+    );
+}
+
+#[test]
+fn the_default_algorithm_is_the_domains_too() {
+    let loaded = clean("domain: d\ndefaults: {algorithm: token_bucket}\n");
+    assert_eq!(loaded.rules.domain("d").unwrap().default_algorithm, Algorithm::TokenBucket);
+    let options = Options { merge_domains: true, ..Options::default() };
+    let files = [
+        ("a.yaml", "domain: d\ndefaults: {algorithm: token_bucket}\n"),
+        ("b.yaml", "domain: d\ndefaults: {algorithm: fixed_window}\n"),
+    ];
+    let loaded = load_all(&files, options).unwrap();
+    assert_says(
+        &loaded.warnings.to_string(),
+        &["b.yaml:2: warning: defaults.algorithm: differs", "a.yaml:2"],
+    );
+}
+
+#[test]
+fn ranges_and_expressions() {
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let loaded = clean(&domain(&format!(
+        "  - key: ip\n    cidr: 10.0.0.0/8\n    {limit}\n  - key: ip\n    cidr: 10.1.0.0/16\n    \
+         share_threshold: true\n    {limit}\n  - key: path\n    regex: ^/v[0-9]+/\n    share_threshold: true\n    \
+         {limit}\n  - key: path\n    {limit}\n"
+    )));
+    let segment = |key, value| {
+        let rule = rule(&loaded, &[(key, value)]).unwrap();
+        (rule.path(), rule.segments[0].value)
+    };
+    assert_eq!(segment("ip", "10.2.0.1"), ("ip_10.0.0.0/8".to_owned(), Value::Open));
+    assert_eq!(segment("ip", "10.1.0.1"), ("ip_10.1.0.0/16".to_owned(), Value::Shared));
+    assert_eq!(segment("path", "/v12/x"), ("path_~^/v[0-9]+/".to_owned(), Value::Shared));
+    assert_eq!(segment("path", "/x"), ("path".to_owned(), Value::Open));
+}
+
+#[test]
+fn ranges_and_expressions_that_are_none() {
+    for (line, says) in [
+        ("cidr: 10.0.0.1", "descriptors[0].cidr: `10.0.0.1` is no range of addresses"),
+        ("cidr: 10.0.0.0/33", "is no range of addresses"),
+        ("cidr: ''", "is no range of addresses"),
+        ("regex: '(a'", "regex: is no regular expression: unclosed group"),
+        ("regex: ''", "regex: is empty"),
+        ("regex: '(a{1000}){1000}'", "regex: is too large"),
+        ("{value: a, regex: b}", "regex: goes in place of `value`"),
+        ("{regex: a, cidr: 10.0.0.0/8}", "cidr: goes in place of `regex`"),
+    ] {
+        let more = line.trim_matches(|brace| {
+            brace == '{' && line.ends_with('}') || brace == '}' && line.starts_with('{')
+        });
+        assert_says(&errors(&format!("domain: d\ndescriptors: [{{key: k, {more}}}]\n")), &[says]);
+    }
+    assert_says(
+        &errors("domain: d\ndescriptors: [{key: 'k*', regex: a}]\n"),
+        &["can't go with the wildcard `k*`"],
+    );
+}

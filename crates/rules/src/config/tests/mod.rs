@@ -1,0 +1,87 @@
+//! The configuration as a user meets it: files in a directory go in, rules and problems come out.
+
+mod accepted;
+mod bombs;
+mod charging;
+mod examples;
+mod extensions;
+mod files;
+mod hostile_files;
+mod mistakes;
+mod particular;
+mod suspicious;
+mod sync;
+mod watching;
+mod yaml;
+
+use std::{fs, path::Path, sync::Arc};
+
+use tempfile::TempDir;
+
+use super::{LoadError, Loaded, Options, load};
+use crate::Rule;
+use tollgate_core::descriptor::Entry;
+
+/// A directory with these files.
+fn directory(files: &[(&str, &str)]) -> TempDir {
+    let directory = TempDir::new().unwrap();
+    for (name, content) in files {
+        write(directory.path(), name, content);
+    }
+    directory
+}
+
+fn write(directory: &Path, name: &str, content: &str) {
+    let path = directory.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+fn load_all(files: &[(&str, &str)], options: Options) -> Result<Loaded, LoadError> {
+    load(directory(files).path(), &options)
+}
+
+/// Loads one file without a complaint.
+fn clean(yaml: &str) -> Loaded {
+    let loaded = loads(yaml);
+    assert_eq!(loaded.warnings.to_string(), "");
+    loaded
+}
+
+/// Loads one file.
+fn loads(yaml: &str) -> Loaded {
+    load_all(&[("a.yaml", yaml)], Options::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What is wrong with one file.
+fn errors(yaml: &str) -> String {
+    load_all(&[("a.yaml", yaml)], Options::default()).expect_err("it loads").to_string()
+}
+
+/// What one file that loads is warned of. Under `strict` the same are errors.
+fn warnings(yaml: &str) -> String {
+    let warnings = loads(yaml).warnings.to_string();
+    let strict = Options { strict: true, ..Options::default() };
+    let errors = load_all(&[("a.yaml", yaml)], strict).expect_err("it loads though strict").to_string();
+    assert_eq!(warnings.replace(" warning:", ""), errors);
+    warnings
+}
+
+/// The rule of the domain `d` that a descriptor matches.
+fn rule(loaded: &Loaded, entries: &[(&str, &str)]) -> Option<Arc<Rule>> {
+    let entries: Vec<_> = entries.iter().map(|(key, value)| Entry { key, value }).collect();
+    loaded.rules.domain("d").expect("has the domain").root.rule(&entries).cloned()
+}
+
+/// A file of the domain `d` with these descriptors, indented by two.
+fn domain(descriptors: &str) -> String {
+    format!("domain: d\ndescriptors:\n{descriptors}")
+}
+
+/// Asserts that each of `parts` is somewhere in the text.
+#[track_caller]
+fn assert_says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "expected {part:?} in:\n{text}");
+    }
+}

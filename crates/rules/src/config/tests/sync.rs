@@ -1,0 +1,102 @@
+//! Whether counters may be leased: `sync`.
+
+use super::*;
+use tollgate_core::{SyncMode, algorithm::Algorithm};
+
+const QUOTA: &str = "unit: minute, requests_per_unit: 5";
+
+/// The descriptor `k` with these parts of a limit in line 5, below these parts of `defaults` in line 2.
+fn with(defaults: &str, limit: &str) -> String {
+    format!("domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n  - key: k\n    rate_limit: {{{limit}}}\n")
+}
+
+fn sync_of(defaults: &str, limit: &str) -> SyncMode {
+    rule(&clean(&with(defaults, limit)), &[("k", "x")]).unwrap().sync
+}
+
+/// A limit of the algorithm that is right but for what may be said of it besides.
+fn limit(algorithm: Algorithm) -> String {
+    let window = if algorithm == Algorithm::Concurrency { "" } else { ", unit: minute" };
+    format!("algorithm: {}, requests_per_unit: 5{window}", algorithm.name())
+}
+
+#[test]
+fn a_limit_is_strict_unless_it_or_the_defaults_say_otherwise() {
+    for (defaults, stated, sync) in [
+        ("", "", SyncMode::Strict),
+        ("", ", sync: strict", SyncMode::Strict),
+        ("", ", sync: ~", SyncMode::Strict),
+        ("", ", sync: leased", SyncMode::Leased),
+        ("sync: leased", "", SyncMode::Leased),
+        ("sync: leased", ", sync: strict", SyncMode::Strict),
+        ("sync: strict", ", sync: leased", SyncMode::Leased),
+    ] {
+        assert_eq!(sync_of(defaults, &format!("{QUOTA}{stated}")), sync, "{defaults} {stated}");
+    }
+}
+
+#[test]
+fn defaults_lease_the_limits_that_can_be_leased() {
+    for (algorithm, sync) in [
+        (Algorithm::FixedWindow, SyncMode::Leased),
+        (Algorithm::SlidingWindow, SyncMode::Leased),
+        (Algorithm::TokenBucket, SyncMode::Leased),
+        (Algorithm::SlidingWindowLog, SyncMode::Strict),
+        (Algorithm::Concurrency, SyncMode::Strict),
+    ] {
+        assert_eq!(sync_of("sync: leased", &limit(algorithm)), sync, "{algorithm:?}");
+        assert_eq!(sync_of("", &format!("{}, sync: strict", limit(algorithm))), SyncMode::Strict);
+    }
+    assert_eq!(sync_of("sync: leased", "unlimited: true"), SyncMode::Strict);
+}
+
+#[test]
+fn a_limit_that_can_not_be_leased_and_says_so_is_refused() {
+    for algorithm in [Algorithm::SlidingWindowLog, Algorithm::Concurrency] {
+        assert_eq!(
+            errors(&with("", &format!("{}, sync: leased", limit(algorithm)))),
+            format!(
+                "a.yaml:5: descriptors[0].rate_limit.sync: {} can't be leased; state `strict`",
+                algorithm.name()
+            )
+        );
+    }
+}
+
+#[test]
+fn a_way_to_sync_that_is_none_is_refused() {
+    assert_eq!(
+        errors(&with("sync: lease", &format!("{QUOTA}, sync: eventually"))),
+        "a.yaml:2: defaults.sync: `lease` is no way to sync; did you mean `leased`?\n\
+         a.yaml:5: descriptors[0].rate_limit.sync: `eventually` is no way to sync; expected one of strict, leased"
+    );
+    // It is looked at in a limit that is wrong besides.
+    let both = errors(&with("", "unit: minutes, requests_per_unit: 5, sync: eventually"));
+    assert_says(&both, &["rate_limit.unit: ", "rate_limit.sync: "]);
+    assert_says(
+        &errors(&domain("  - key: k\n    sync: leased\n")),
+        &["descriptors[0].sync: does not belong to a descriptor but to `rate_limit`"],
+    );
+}
+
+#[test]
+fn leases_are_warned_of_where_a_request_is_charged_all_or_none() {
+    let atomic = |atomic: &str| {
+        format!(
+            "domain: d\natomic: {atomic}\ndefaults:\n  sync: leased\ndescriptors:\n- {{key: a, rate_limit: {{{QUOTA}}}}}\n- {{key: b, rate_limit: {{{QUOTA}, sync: leased}}}}\n- {{key: c, rate_limit: {{{QUOTA}, sync: strict}}}}\n"
+        )
+    };
+    let says = "has no effect beside `atomic: true` at a.yaml:2: to charge all counters or none takes all of them at once";
+    assert_eq!(
+        warnings(&atomic("true")),
+        format!(
+            "a.yaml:4: warning: defaults.sync: {says}\na.yaml:7: warning: descriptors[1].rate_limit.sync: {says}"
+        )
+    );
+    let loaded = loads(&atomic("true"));
+    let domain = loaded.rules.domain("d").unwrap();
+    assert_eq!(domain.sync_of(&rule(&loaded, &[("b", "x")]).unwrap()), SyncMode::Strict);
+    let loaded = clean(&atomic("false"));
+    let domain = loaded.rules.domain("d").unwrap();
+    assert_eq!(domain.sync_of(&rule(&loaded, &[("b", "x")]).unwrap()), SyncMode::Leased);
+}

@@ -1,0 +1,250 @@
+//! One level of a domain's tree, and how an entry picks its branch.
+
+use std::{collections::HashMap, sync::Arc};
+
+use foldhash::quality::RandomState;
+use ipnet::IpNet;
+use smallvec::SmallVec;
+
+use super::{CidrTable, Regex, Rule, Wildcard};
+use tollgate_core::{algorithm::Algorithm, descriptor::Entry, lease};
+
+/// The branches that one entry of a descriptor may take, tried in the order of [`Branch`].
+#[derive(Debug, Default)]
+pub struct Level {
+    /// Where what is stated as text leads.
+    nodes: Vec<Node>,
+    /// Positions in `nodes` by text. As in the reference, exact values and keys without a value are looked up
+    /// alike: an entry is found under `key_value`, else under `key`. Patterns are in here too, for an entry that
+    /// reads just like one.
+    stated: HashMap<Box<str>, usize, RandomState>,
+    /// Patterns for `key_value` and their positions in `nodes`, in the order of the configuration.
+    wildcards: Vec<(Wildcard, usize)>,
+    /// What is asked of the value alone, by key.
+    by_key: HashMap<Box<str>, ByKey, RandomState>,
+}
+
+/// Address ranges and regular expressions for one key's value.
+#[derive(Debug, Default)]
+struct ByKey {
+    cidrs: CidrTable<Node>,
+    regexes: Vec<(Regex, Node)>,
+}
+
+/// What a descriptor of the configuration matches.
+#[derive(Clone, Debug)]
+pub enum Matcher<'a> {
+    /// A key, and a value unless that is empty; a `*` in either makes a pattern.
+    Stated {
+        /// The key.
+        key: &'a str,
+        /// The value, or nothing.
+        value: &'a str,
+    },
+    /// A key whose value is an address in the range.
+    Cidr(&'a str, IpNet),
+    /// A key whose value the expression finds something in.
+    Regex(&'a str, Regex),
+}
+
+/// Where a matched descriptor leads.
+#[derive(Debug, Default)]
+pub struct Node {
+    /// The limit for a request whose last entry matches here.
+    pub rule: Option<Arc<Rule>>,
+    /// The descriptors below.
+    pub children: Level,
+}
+
+/// How an entry was matched, in order of precedence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Branch {
+    /// Key and value are stated.
+    Exact,
+    /// The pattern, as stated.
+    Wildcard(Box<str>),
+    /// The value lies in the range; the longest prefix goes first.
+    Cidr(IpNet),
+    /// The expression, as stated; the first of the configuration goes first.
+    Regex(Box<str>),
+    /// The key is stated without a value.
+    Key,
+}
+
+/// The level has that descriptor already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Duplicate;
+
+/// Room for `key_value` without allocating.
+type Composite = SmallVec<[u8; 128]>;
+
+impl Level {
+    /// Adds a descriptor.
+    ///
+    /// # Errors
+    /// [`Duplicate`] when the level has one that reads the same.
+    pub fn insert(&mut self, matcher: &Matcher<'_>, node: Node) -> Result<(), Duplicate> {
+        match matcher {
+            Matcher::Stated { key, value } => {
+                let stated = join(key, value);
+                if self.stated.contains_key(&*stated) {
+                    return Err(Duplicate);
+                }
+                let at = self.nodes.len();
+                self.nodes.push(node);
+                if let Some(wildcard) = Wildcard::parse(&stated) {
+                    self.wildcards.push((wildcard, at));
+                }
+                self.stated.insert(stated, at);
+                Ok(())
+            }
+            Matcher::Cidr(key, range) => {
+                let cidrs = &mut self.by_key.entry((*key).into()).or_default().cidrs;
+                cidrs.insert(*range, node).map_err(|_| Duplicate)
+            }
+            Matcher::Regex(key, regex) => {
+                let regexes = &mut self.by_key.entry((*key).into()).or_default().regexes;
+                if regexes.iter().any(|(known, _)| known.as_str() == regex.as_str()) {
+                    return Err(Duplicate);
+                }
+                regexes.push((regex.clone(), node));
+                Ok(())
+            }
+        }
+    }
+
+    /// The rule of the node that `entries` lead to, if they lead to one and it has a limit.
+    pub fn rule(&self, entries: &[Entry<'_>]) -> Option<&Arc<Rule>> {
+        let (last, path) = entries.split_last()?;
+        let level = path.iter().try_fold(self, |level, entry| Some(&level.find(*entry)?.children))?;
+        level.find(*last)?.rule.as_ref()
+    }
+
+    /// The concurrency limit whose lease `entries` give back, which no other rule matches: the limit, the entries
+    /// that took the lease, and what names it.
+    pub fn rule_of_lease<'a, 'e>(
+        &self,
+        entries: &'e [Entry<'a>],
+    ) -> Option<(&Arc<Rule>, &'e [Entry<'a>], &'a str)> {
+        let (last, path) = entries.split_last().filter(|(last, _)| last.key == lease::KEY)?;
+        let rule = self.rule(path).filter(|rule| rule.algorithm().is_some_and(Algorithm::holds_permits))?;
+        self.rule(entries).is_none().then_some((rule, path, last.value))
+    }
+
+    /// The node that an entry leads to.
+    fn find(&self, entry: Entry<'_>) -> Option<&Node> {
+        let composite = composite(entry);
+        // Two valid texts joined by an ASCII character are valid.
+        let text = std::str::from_utf8(&composite).unwrap_or_default();
+        if let Some(node) = self.node_stated(text) {
+            return Some(node);
+        }
+        if let Some((_, at)) = self.wildcards.iter().find(|(wildcard, _)| wildcard.matches(text)) {
+            return self.nodes.get(*at);
+        }
+        if !self.by_key.is_empty()
+            && let Some(by_key) = self.by_key.get(entry.key)
+            && let Some(node) = by_key.find(entry.value)
+        {
+            return Some(node);
+        }
+        self.node_stated(entry.key)
+    }
+
+    fn node_stated(&self, text: &str) -> Option<&Node> {
+        self.stated.get(text).and_then(|at| self.nodes.get(*at))
+    }
+
+    /// Every branch that matches an entry, the one that is taken first.
+    pub fn branches(&self, entry: Entry<'_>) -> Vec<(Branch, &Node)> {
+        let text = format!("{}_{}", entry.key, entry.value);
+        let exact = self.node_stated(&text).map(|node| (Branch::Exact, node));
+        let wildcards = self.wildcards.iter().filter(|(wildcard, _)| wildcard.matches(&text));
+        let wildcards = wildcards.filter_map(|(wildcard, at)| {
+            let branch = Branch::Wildcard(wildcard.to_string().into());
+            // Matched by its own text, it was the exact one.
+            self.nodes.get(*at).filter(|_| wildcard.to_string() != text).map(|node| (branch, node))
+        });
+        let by_key = self.by_key.get(entry.key);
+        let cidrs = by_key.into_iter().flat_map(|by_key| by_key.cidrs.matching(entry.value));
+        let regexes = by_key.into_iter().flat_map(|by_key| by_key.regexes.iter());
+        let regexes = regexes.filter(|(regex, _)| regex.is_match(entry.value));
+        let key = self.node_stated(entry.key).map(|node| (Branch::Key, node));
+        exact
+            .into_iter()
+            .chain(wildcards)
+            .chain(cidrs.map(|(range, node)| (Branch::Cidr(range), node)))
+            .chain(regexes.map(|(regex, node)| (Branch::Regex(regex.as_str().into()), node)))
+            .chain(key)
+            .collect()
+    }
+
+    /// Every rule on this level and below, in no order.
+    pub fn rules(&self) -> Box<dyn Iterator<Item = &Arc<Rule>> + '_> {
+        Box::new(self.nodes().flat_map(|node| node.rule.iter().chain(node.children.rules())))
+    }
+
+    /// The first things that the level states, for people to read, in order of precedence.
+    pub fn stated(&self, most: usize) -> Vec<String> {
+        let mut exact: Vec<&str> =
+            self.stated.keys().map(|text| &**text).filter(|text| !text.contains('*')).collect();
+        if exact.len() > most {
+            exact.select_nth_unstable(most);
+            exact.truncate(most);
+        }
+        exact.sort_unstable();
+        let wildcards = self.wildcards.iter().map(|(wildcard, _)| wildcard.to_string());
+        let stated = exact.into_iter().map(str::to_owned).chain(wildcards);
+        let mut stated: Vec<String> = stated.take(most).collect();
+        if stated.len() < most {
+            let by_key = self.by_key.iter().flat_map(|(key, by_key)| by_key.stated(key));
+            let mut by_key: Vec<String> = by_key.collect();
+            by_key.sort_unstable();
+            stated.extend(by_key.into_iter().take(most.saturating_sub(stated.len())));
+        }
+        stated
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Node> {
+        let by_key = self
+            .by_key
+            .values()
+            .flat_map(|by_key| by_key.cidrs.values().chain(by_key.regexes.iter().map(|(_, node)| node)));
+        self.nodes.iter().chain(by_key)
+    }
+}
+
+impl ByKey {
+    fn stated(&self, key: &str) -> Vec<String> {
+        let cidrs = self.cidrs.ranges().map(|range| format!("{key} in {range}"));
+        let regexes = self.regexes.iter().map(|(regex, _)| format!("{key} matching {regex}"));
+        cidrs.chain(regexes).collect()
+    }
+
+    fn find(&self, value: &str) -> Option<&Node> {
+        let cidr = (!self.cidrs.is_empty()).then(|| self.cidrs.matching(value).next()).flatten();
+        match cidr {
+            Some((_, node)) => Some(node),
+            None => self.regexes.iter().find(|(regex, _)| regex.is_match(value)).map(|(_, node)| node),
+        }
+    }
+}
+
+/// Key and value joined by `_`; the key alone where the value is empty.
+pub fn join(key: &str, value: &str) -> Box<str> {
+    match value {
+        "" => key.into(),
+        value => format!("{key}_{value}").into(),
+    }
+}
+
+fn composite(entry: Entry<'_>) -> Composite {
+    let mut text = Composite::new();
+    text.extend_from_slice(entry.key.as_bytes());
+    text.push(b'_');
+    text.extend_from_slice(entry.value.as_bytes());
+    text
+}
+
+#[cfg(test)]
+mod tests;

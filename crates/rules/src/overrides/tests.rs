@@ -1,0 +1,153 @@
+//! The lists find what their entries say, and nothing else.
+
+use proptest::{prelude::*, sample::select};
+
+use super::*;
+use crate::{Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rule, Rules, Segment, Value};
+use tollgate_core::SyncMode;
+
+/// What an entry says: its domain, its pairs, and when it ends.
+type Stated = (&'static str, Vec<(&'static str, &'static str)>, Option<u64>);
+
+const NOW: u64 = 10;
+
+fn listing(id: usize, list: List, (domain, pairs, end): &Stated) -> Listing {
+    Listing::new(&id.to_string(), list, domain, pairs.iter().copied(), *end).expect("makes sense")
+}
+
+fn overrides(list: List, stated: &[Stated]) -> Overrides {
+    let listings = stated.iter().enumerate().map(|(id, stated)| listing(id, list, stated));
+    Overrides::new(1, listings, [])
+}
+
+fn entries<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<Entry<'a>> {
+    pairs.iter().map(|(key, value)| Entry { key, value }).collect()
+}
+
+/// Whether a value is what is asked for, by the definition, for the few values that are asked for here.
+fn is(pattern: &str, value: &str) -> bool {
+    match pattern {
+        "10.0.0.0/8" => value.starts_with("10.") || value.starts_with("::ffff:10."),
+        "10.1.0.0/16" => value.starts_with("10.1.") || value.starts_with("::ffff:10.1."),
+        "a*" => value.starts_with('a'),
+        "*" => true,
+        text => text == value,
+    }
+}
+
+fn naive(stated: &[Stated], domain: &str, asked: &[(&str, &str)]) -> Vec<usize> {
+    let has = |(key, pattern): &(&str, &str)| asked.iter().any(|(k, v)| k == key && is(pattern, v));
+    let matches = |(d, pairs, end): &Stated| {
+        (*d == "*" || *d == domain) && pairs.iter().all(has) && end.is_none_or(|end| NOW < end)
+    };
+    (0..stated.len()).filter(|at| matches(&stated[*at])).collect()
+}
+
+fn stated() -> impl Strategy<Value = Stated> {
+    let pattern = select(vec!["a", "ab", "", "a*", "*", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.3"]);
+    let pair = (select(vec!["x", "y", "z"]), pattern);
+    let end = select(vec![None, None, Some(5), Some(10), Some(11), Some(20)]);
+    (select(vec!["d", "e", "*"]), prop::collection::vec(pair, 1..4), end)
+}
+
+proptest! {
+    #[test]
+    fn the_index_finds_what_trying_every_entry_finds(
+        stated in prop::collection::vec(stated(), 0..24),
+        asked in prop::collection::vec(
+            (
+                select(vec!["x", "y", "z", "w"]),
+                select(vec!["a", "ab", "b", "", "10.1.2.3", "10.2.2.3", "::ffff:10.1.2.3", "11.1.2.3"]),
+            ),
+            0..5,
+        ),
+        domain in select(vec!["d", "e", "f"]),
+    ) {
+        let expected = naive(&stated, domain, &asked);
+        let entries = entries(&asked);
+        let denied = overrides(List::Deny, &stated);
+        let found = denied.denying(domain, &entries, NOW);
+        let longest = expected.iter().map(|at| stated[*at].2.unwrap_or(u64::MAX)).max();
+        prop_assert_eq!(found.map(|entry| entry.expires_at_ms().unwrap_or(u64::MAX)), longest);
+        prop_assert!(found.is_none_or(|entry| expected.contains(&entry.id().parse().expect("a number"))));
+        prop_assert!(denied.allowing(domain, &entries, NOW).is_none());
+        let allowed = overrides(List::Allow, &stated);
+        let found = allowed.allowing(domain, &entries, NOW);
+        prop_assert_eq!(found.is_some(), !expected.is_empty());
+        prop_assert!(found.is_none_or(|entry| expected.contains(&entry.id().parse().expect("a number"))));
+        prop_assert_eq!(denied.has_lists(), !stated.is_empty());
+    }
+}
+
+#[test]
+fn entries_that_share_a_common_pair_are_found_by_the_rarer_one() {
+    let stated: Vec<Stated> = vec![
+        ("d", vec![("tenant", "t"), ("key", "one")], None),
+        ("d", vec![("tenant", "t"), ("key", "two")], None),
+        ("d", vec![("key", "a*"), ("tenant", "u"), ("ip", "10.0.0.0/8")], None),
+    ];
+    let overrides = overrides(List::Deny, &stated);
+    let found = |pairs: &[(&str, &str)]| {
+        overrides.denying("d", &entries(pairs), NOW).map(|entry| entry.id().to_owned())
+    };
+    assert_eq!(found(&[("tenant", "t"), ("key", "two")]).as_deref(), Some("1"));
+    assert_eq!(found(&[("tenant", "t"), ("key", "three")]), None);
+    assert_eq!(
+        found(&[("ip", "10.0.0.1"), ("key", "ab"), ("tenant", "u"), ("more", "")]).as_deref(),
+        Some("2")
+    );
+    assert_eq!(found(&[("ip", "10.0.0.1"), ("key", "ab")]), None);
+}
+
+/// The rules of one domain, with one at each path.
+fn rules(domain: &str, keys: &[&str]) -> Rules {
+    let mut root = Level::default();
+    for key in keys {
+        let segment =
+            Segment { key: (*key).into(), stated: (*key).into(), value: Value::Open, value_to_metric: false };
+        let rule = Rule {
+            limit: Limit::Unlimited,
+            sync: SyncMode::Strict,
+            on_store_error: None,
+            name: "".into(),
+            replaces: [].into(),
+            shadow_mode: false,
+            quota_mode: false,
+            detailed_metric: false,
+            metadata: None,
+            segments: [segment].into(),
+            origin: ("rules.yaml".into(), 1),
+            derived: Derived::default(),
+        };
+        let node = Node { rule: Some(rule.into()), children: Level::default() };
+        root.insert(&Matcher::Stated { key, value: "" }, node).expect("distinct");
+    }
+    Rules::new([Domain {
+        name: domain.into(),
+        root,
+        default_algorithm: tollgate_core::algorithm::Algorithm::default(),
+        default_on_store_error: None,
+        charging: tollgate_core::algorithm::Charging::EachForItself,
+        hash_tag: [].into(),
+        index: DomainIndex::default(),
+    }])
+}
+
+#[test]
+fn a_switch_is_its_rules_in_its_domain_and_waits_for_one_that_is_not_there() {
+    let switch = |domain: &str, rule: &str, mode| (domain.into(), rule.into(), mode);
+    let switches = [
+        switch("d", "a", SwitchMode::Off),
+        switch("d", "later", SwitchMode::Shadow),
+        switch("e", "b", SwitchMode::Off),
+    ];
+    let overrides = Overrides::new(1, [], switches);
+    let mode = |rules: &Rules, key| {
+        let rule = rules.domain("d").and_then(|domain| domain.root.rule(&[Entry { key, value: "x" }]));
+        Switched::new(rules, &overrides).mode_of(rule.expect("is there"))
+    };
+    let before = rules("d", &["a", "b"]);
+    assert_eq!((mode(&before, "a"), mode(&before, "b")), (Some(SwitchMode::Off), None));
+    assert_eq!(mode(&rules("d", &["later"]), "later"), Some(SwitchMode::Shadow));
+    assert!(!overrides.has_lists());
+}

@@ -1,0 +1,98 @@
+//! Names of counters: as they are asked for, and as they are kept.
+
+use std::hash::{BuildHasher, Hasher as _};
+
+use foldhash::quality::RandomState;
+
+use tollgate_core::RecordId;
+
+/// The longest name that is kept within its slot, in bytes.
+const SHORT: usize = 38;
+
+/// A counter's name, in the two parts that make it, with its hash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct CounterKey<'a> {
+    cell: &'a [u8],
+    record: &'a [u8],
+    pub(super) hash: u64,
+}
+
+/// A counter's name where it is kept: the cell's name, then the record's id.
+#[derive(Debug)]
+pub(super) enum Kept {
+    Short { length: u8, bytes: [u8; SHORT] },
+    Long(Box<[u8]>),
+}
+
+impl<'a> CounterKey<'a> {
+    pub(super) fn new(hasher: &RandomState, cell: &'a [u8], record: &'a RecordId) -> Self {
+        Self::of(hasher, cell, record.as_bytes())
+    }
+
+    fn of(hasher: &RandomState, cell: &'a [u8], record: &'a [u8]) -> Self {
+        let mut state = hasher.build_hasher();
+        state.write(cell);
+        state.write(record);
+        Self { cell, record, hash: state.finish() }
+    }
+
+    pub(super) fn is(&self, kept: &Kept) -> bool {
+        kept.bytes().strip_prefix(self.cell).is_some_and(|rest| rest == self.record)
+    }
+
+    pub(super) fn keep(&self) -> Kept {
+        let whole = || [self.cell, self.record].concat().into();
+        let length = self.cell.len().saturating_add(self.record.len());
+        let mut bytes = [0; SHORT];
+        match (bytes.split_at_mut_checked(self.cell.len()), u8::try_from(length)) {
+            (Some((cell, rest)), Ok(length)) => match rest.get_mut(..self.record.len()) {
+                Some(record) => {
+                    cell.copy_from_slice(self.cell);
+                    record.copy_from_slice(self.record);
+                    Kept::Short { length, bytes }
+                }
+                None => Kept::Long(whole()),
+            },
+            _ => Kept::Long(whole()),
+        }
+    }
+}
+
+impl Kept {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
+            Self::Long(bytes) => bytes,
+        }
+    }
+
+    /// What [`CounterKey::hash`] was.
+    pub(super) fn hash(&self, hasher: &RandomState) -> u64 {
+        let bytes = self.bytes();
+        let parts = bytes.split_at_checked(bytes.len().saturating_sub(RecordId::LENGTH));
+        parts.map_or(0, |(cell, record)| CounterKey::of(hasher, cell, record).hash)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_core::algorithm::Algorithm;
+
+    #[test]
+    fn a_name_is_kept_whole_whatever_its_length() {
+        let hasher = RandomState::default();
+        let record = RecordId::alone(Algorithm::TokenBucket);
+        for length in 0..3 * SHORT {
+            let cell = vec![b'a'; length];
+            let name = CounterKey::new(&hasher, &cell, &record);
+            let kept = name.keep();
+            assert!(name.is(&kept) && kept.hash(&hasher) == name.hash);
+            assert_eq!(matches!(kept, Kept::Short { .. }), length + RecordId::LENGTH <= SHORT);
+            let longer = [&cell[..], b"a"].concat();
+            assert!(!CounterKey::new(&hasher, &longer, &record).is(&kept));
+            let other = RecordId::alone(Algorithm::FixedWindow);
+            assert!(!CounterKey::new(&hasher, &cell, &other).is(&kept));
+        }
+    }
+}

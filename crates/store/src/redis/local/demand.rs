@@ -1,0 +1,75 @@
+//! How much is asked of a counter: here, and by everybody.
+
+#![allow(clippy::float_arithmetic)] // All of it estimates; none of it decides what passes.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use tollgate_core::{
+    algorithm::{Policy, Verdict},
+    clock::Timestamp,
+};
+
+/// The time over which demand is averaged.
+const AVERAGED: Duration = Duration::from_millis(200);
+
+/// Hits per second, as of a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    per_second: f64,
+    at: Instant,
+}
+
+/// Hits per second that a window of Redis was charged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SharedRate {
+    per_second: f64,
+    /// When it was last seen, the window's end, and the hits in it.
+    seen: Option<(Timestamp, Timestamp, u64)>,
+}
+
+impl Rate {
+    /// Of what nobody asked for so far.
+    pub(super) const fn none(now: Instant) -> Self {
+        Self { per_second: 0.0, at: now }
+    }
+
+    /// The rate at a later time, when nothing came in between.
+    pub(super) fn at(&self, now: Instant) -> f64 {
+        let elapsed = now.saturating_duration_since(self.at);
+        self.per_second * (-elapsed.as_secs_f64() / AVERAGED.as_secs_f64()).exp()
+    }
+
+    pub(super) fn add(&mut self, hits: u64, now: Instant) {
+        // Exact enough for any number of hits.
+        self.per_second = self.at(now) + hits as f64 / AVERAGED.as_secs_f64();
+        self.at = now;
+    }
+}
+
+impl SharedRate {
+    /// 0 as long as too little was seen.
+    pub(super) const fn per_second(&self) -> f64 {
+        self.per_second
+    }
+
+    /// Takes note of how many hits a window has. What is denied says nothing of how many would have come.
+    pub(super) fn see(&mut self, policy: &Policy, verdict: &Verdict, reserved: u32) {
+        let Some(end) = policy.reserved_until(verdict.decided_at).filter(|_| verdict.admitted) else {
+            return;
+        };
+        let (now, used) = (verdict.decided_at, verdict.used.saturating_add(u64::from(reserved)));
+        if let Some((at, known_end, before)) = self.seen
+            && known_end == end
+        {
+            let elapsed = now.since(at).as_secs_f64();
+            if elapsed > 0.0 {
+                let sample = used.saturating_sub(before) as f64 / elapsed;
+                let weight = 1.0 - (-elapsed / AVERAGED.as_secs_f64()).exp();
+                self.per_second += weight * (sample - self.per_second);
+            }
+        }
+        self.seen = Some((now, end, used));
+    }
+}

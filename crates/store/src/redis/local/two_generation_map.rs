@@ -1,0 +1,120 @@
+//! A map of bounded size that keeps what is in use.
+//!
+//! It has two halves. What is looked at goes to the newer one; when that is full it becomes the older one, and what was
+//! in the older one is forgotten: whatever was not looked at for so long that as many others were.
+
+use std::{hash::BuildHasher as _, mem};
+
+use foldhash::quality::RandomState;
+use hashbrown::HashTable;
+
+use crate::key::CellKey;
+use tollgate_core::RecordId;
+
+/// Counters in one half at the most.
+const HALF: usize = 32_768;
+
+/// A counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CounterName {
+    pub(super) cell: CellKey,
+    pub(super) record: RecordId,
+}
+
+type Half<T> = HashTable<(CounterName, T)>;
+
+/// What is known, by counter.
+#[derive(Debug)]
+pub(super) struct TwoGenerationMap<T> {
+    newer: Half<T>,
+    older: Half<T>,
+    /// What was in the older half until it was replaced.
+    forgotten: Half<T>,
+    hasher: RandomState,
+}
+
+impl<T> Default for TwoGenerationMap<T> {
+    fn default() -> Self {
+        let [newer, older, forgotten] = [(); 3].map(|()| Half::new());
+        Self { newer, older, forgotten, hasher: RandomState::default() }
+    }
+}
+
+impl<T> TwoGenerationMap<T> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.newer.is_empty() && self.older.is_empty()
+    }
+
+    /// What is known of a counter.
+    pub(super) fn get(&mut self, cell: &CellKey, record: RecordId) -> Option<&mut T> {
+        self.find(cell, record, || None)
+    }
+
+    /// What is known of a counter; from now on that is `new`, where it is nothing.
+    pub(super) fn get_or_insert(
+        &mut self,
+        cell: &CellKey,
+        record: RecordId,
+        new: impl FnOnce() -> T,
+    ) -> Option<&mut T> {
+        self.find(cell, record, || Some(new()))
+    }
+
+    /// What was forgotten since this was asked.
+    pub(super) fn forgotten(&mut self) -> impl Iterator<Item = (CounterName, T)> + use<T> {
+        mem::take(&mut self.forgotten).into_iter()
+    }
+
+    fn find(&mut self, cell: &CellKey, record: RecordId, new: impl FnOnce() -> Option<T>) -> Option<&mut T> {
+        let hash = hash(&self.hasher, cell, record);
+        let is_it = |(name, _): &(CounterName, T)| name.record == record && name.cell == *cell;
+        let newer = match self.newer.find_entry(hash, is_it) {
+            Ok(entry) => return Some(&mut entry.into_mut().1),
+            Err(absent) => absent.into_table(),
+        };
+        let known = match self.older.find_entry(hash, is_it) {
+            Ok(entry) => entry.remove().0,
+            Err(_) => (CounterName { cell: cell.clone(), record }, new()?),
+        };
+        if newer.len() >= HALF {
+            self.forgotten = mem::replace(&mut self.older, mem::take(newer));
+        }
+        let rehash = |(name, _): &(CounterName, T)| hash_of(&self.hasher, name);
+        Some(&mut newer.insert_unique(hash, known, rehash).into_mut().1)
+    }
+}
+
+fn hash(hasher: &RandomState, cell: &CellKey, record: RecordId) -> u64 {
+    hasher.hash_one((cell.as_bytes(), record.as_bytes()))
+}
+
+fn hash_of(hasher: &RandomState, name: &CounterName) -> u64 {
+    hash(hasher, &name.cell, name.record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_core::{algorithm::Algorithm, descriptor::Entry};
+
+    fn cell(number: usize) -> CellKey {
+        CellKey::open("d", [Entry { key: "k", value: &number.to_string() }].into_iter())
+    }
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_is_forgotten_once() {
+        let record = RecordId::alone(Algorithm::FixedWindow);
+        let mut known = TwoGenerationMap::default();
+        assert!(known.get(&cell(0), record).is_none() && known.is_empty());
+        let mut forgotten = 0;
+        for number in 0..HALF * 5 {
+            *known.get_or_insert(&cell(number), record, || 0).expect("a place") = number;
+            assert_eq!(known.get(&cell(0), record), Some(&mut 0));
+            forgotten += known.forgotten().count();
+            assert!(known.newer.len() + known.older.len() <= 2 * HALF);
+        }
+        assert_eq!(forgotten + known.newer.len() + known.older.len(), HALF * 5);
+        assert!(known.get(&cell(1), record).is_none());
+        assert!(known.get(&cell(HALF * 5 - 1), record).is_some());
+    }
+}

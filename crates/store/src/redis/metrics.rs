@@ -1,0 +1,201 @@
+//! Metrics of calls to Redis, of calls that were decided without it, and of the connections.
+
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+};
+
+use parking_lot::Mutex;
+
+use tollgate_metrics::{Computed, Counter, Gauge, GaugeFamily, Histogram, Metric, StripedFamily, Unit};
+
+/// Metrics of a store in Redis.
+pub static METRICS: &[&dyn Metric] = &[
+    &CALLS,
+    &COMMANDS,
+    &BATCH_CALLS,
+    &QUEUED_CALLS,
+    &CALLS_IN_FLIGHT,
+    &CONNECTIONS,
+    &BREAKERS_OPENED,
+    &BREAKERS_OPEN,
+];
+
+/// Source of a decision without a call to Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A denial that is still valid.
+    DenialCache,
+    /// Tokens that were charged ahead.
+    Lease,
+}
+
+static CALLS: StripedFamily<4, 1> = StripedFamily::with_series(
+    "tollgate_redis_calls_total",
+    &["source"],
+    "Calls by the source of their decision.",
+    || [["sent"], ["coalesced"], ["denial_cache"], ["lease"]],
+);
+
+static COMMANDS: Counter =
+    Counter::new("tollgate_redis_commands_total", "Commands sent to Redis to decide calls.");
+
+static BATCH_CALLS: Histogram<5> =
+    // A command has 16 at most.
+    Histogram::new(
+        "tollgate_redis_batch_calls",
+        "Calls in one command to Redis.",
+        Unit::Count,
+        [1, 2, 4, 8, 16],
+    );
+
+static QUEUED_CALLS: Computed<1> = Computed::gauge(
+    "tollgate_redis_queued_calls",
+    "Calls waiting to be sent to Redis.",
+    |[declared], page| {
+        page.single(declared, waiting().0);
+    },
+);
+
+static CALLS_IN_FLIGHT: Computed<1> = Computed::gauge(
+    "tollgate_redis_calls_in_flight",
+    "Calls sent to Redis and not yet answered.",
+    |[declared], page| page.single(declared, waiting().1),
+);
+
+static CONNECTIONS: GaugeFamily<1> =
+    GaugeFamily::new("tollgate_redis_connections", &["state"], "Connections to Redis servers by state.", &[]);
+
+static BREAKERS_OPENED: Counter =
+    Counter::new("tollgate_redis_breaker_opened_total", "Times a Redis server's circuit breaker opened.");
+
+static BREAKERS_OPEN: Gauge =
+    Gauge::new("tollgate_redis_breakers_open", "Open circuit breakers of Redis servers.");
+
+/// State of a connection to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkState {
+    /// Not connected before.
+    Connecting,
+    /// Connected.
+    Up,
+    /// Lost, or failed to connect.
+    Down,
+}
+
+impl LinkState {
+    const ALL: [Self; 3] = [Self::Connecting, Self::Up, Self::Down];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Up => "up",
+            Self::Down => "down",
+        }
+    }
+
+    fn add(self, change: f64) {
+        CONNECTIONS.add([self.name()], change);
+    }
+}
+
+/// A worker's connection to a server, counted by its state until this is dropped.
+#[derive(Debug)]
+pub(super) struct ConnectionGauge(LinkState);
+
+impl ConnectionGauge {
+    /// A connection that was not established before.
+    pub(super) fn connecting() -> Self {
+        LinkState::Connecting.add(1.0);
+        Self(LinkState::Connecting)
+    }
+
+    /// Counts the connection under another state.
+    pub(super) fn set(&mut self, state: LinkState) {
+        state.add(1.0);
+        std::mem::replace(&mut self.0, state).add(-1.0);
+    }
+}
+
+impl Drop for ConnectionGauge {
+    fn drop(&mut self) {
+        self.0.add(-1.0);
+    }
+}
+
+/// Queues of calls to a server.
+pub(super) trait Queues: Send + Sync {
+    /// Callers whose calls are not yet sent, and calls in flight.
+    fn waiting(&self) -> (usize, usize);
+}
+
+impl fmt::Debug for dyn Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Queues")
+    }
+}
+
+/// All queues, read when a page is rendered.
+static QUEUES: Mutex<Vec<Weak<dyn Queues>>> = Mutex::new(Vec::new());
+
+/// Exports queues until they are dropped.
+pub(super) fn add_queues(queues: Weak<dyn Queues>) {
+    let mut all = QUEUES.lock();
+    all.retain(|queues| queues.strong_count() > 0);
+    all.push(queues);
+}
+
+fn waiting() -> (usize, usize) {
+    let live: Vec<Arc<dyn Queues>> = QUEUES.lock().iter().filter_map(Weak::upgrade).collect();
+    let add = |(queued, sent): (usize, usize), (callers, calls)| {
+        (queued.saturating_add(callers), sent.saturating_add(calls))
+    };
+    live.iter().map(|queues| queues.waiting()).fold((0, 0), add)
+}
+
+/// An open circuit breaker of a worker, counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct OpenBreaker(());
+
+/// Counts a circuit breaker that opened.
+pub(super) fn breaker_opened() -> OpenBreaker {
+    BREAKERS_OPENED.add(1);
+    BREAKERS_OPEN.add(1.0);
+    OpenBreaker(())
+}
+
+impl Drop for OpenBreaker {
+    fn drop(&mut self) {
+        BREAKERS_OPEN.add(-1.0);
+    }
+}
+
+/// Number of open circuit breakers.
+pub fn breakers_open() -> u64 {
+    // A count, which is never below zero.
+    BREAKERS_OPEN.value() as u64
+}
+
+/// Counts a call that was decided without Redis.
+pub(super) fn decided_locally(source: Source) {
+    CALLS.add(match source {
+        Source::DenialCache => [0, 0, 1, 0],
+        Source::Lease => [0, 0, 0, 1],
+    });
+}
+
+/// Counts commands that are sent, by the number of calls in each, and the calls that were coalesced with these.
+pub(super) fn sent(commands: impl ExactSizeIterator<Item = usize>, coalesced: usize) {
+    COMMANDS.add(commands.len() as u64);
+    let calls = commands.inspect(|calls| BATCH_CALLS.observe(*calls as u64)).fold(0, usize::saturating_add);
+    CALLS.add([calls as u64, coalesced as u64, 0, 0]);
+}
+
+/// Exports everything at zero, so that a first event is seen as a change.
+pub fn export() {
+    CALLS.export();
+    COMMANDS.export();
+    BREAKERS_OPENED.export();
+    BREAKERS_OPEN.export();
+    LinkState::ALL.into_iter().for_each(|state| state.add(0.0));
+}

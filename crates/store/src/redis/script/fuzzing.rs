@@ -1,0 +1,117 @@
+//! Any reply to any call.
+
+use std::{num::NonZeroU64, time::Duration};
+
+use ::redis::Value;
+
+use super::{Run, command, read_replies, unless_error};
+use crate::{
+    key::CellKey,
+    redis::ScriptClock,
+    request::{Check, TagRequest},
+};
+use tollgate_core::{
+    RecordId, SyncMode,
+    algorithm::{Algorithm, Charging, Parameters, Policy, Prefetch},
+    clock::Timestamp,
+    descriptor::{Entry, Hits},
+    lease::LeaseId,
+    quota::{Quota, Window},
+};
+use tollgate_runtime::byte_reader::ByteReader;
+
+/// Writes a command for calls that the bytes say, and reads the rest of them as the reply.
+///
+/// # Panics
+/// When a defect shows.
+pub fn replies(bytes: &[u8]) {
+    let mut input = ByteReader(bytes);
+    let count = input.byte() % 4;
+    let calls: Vec<(TagRequest, u16)> = (0..count).filter_map(|_| call(&mut input)).collect();
+    let prefetches: Vec<Prefetch> = (0..input.byte() % 8)
+        .map(|_| Prefetch {
+            most: input.u32(),
+            share: u16::from(input.byte()),
+            hold_millis: u16::from(input.byte()),
+        })
+        .collect();
+    let runs: Vec<Run<'_>> = calls.iter().map(|(call, times)| run(call, *times, &prefetches)).collect();
+    let packed = command(b"p", runs.iter().copied(), ScriptClock::Server).get_packed_command();
+    assert!(packed.len() < 100_000);
+    let reply = value(&mut input, 0);
+    let Ok(reply) = unless_error(reply) else { return };
+    if let Some(outcomes) = read_replies(runs.iter().copied(), reply) {
+        assert_eq!(outcomes.len(), runs.len());
+        for (outcome, run) in outcomes.iter().zip(&runs) {
+            let Ok(outcome) = outcome else { continue };
+            assert_eq!(outcome.verdicts.len(), usize::from(run.times));
+            assert!(outcome.verdicts.iter().all(|verdicts| verdicts.len() == run.call.checks().count()));
+        }
+    }
+}
+
+/// A run as the batcher makes them: more than once only where replaying is agreed on.
+fn run<'a>(call: &'a TagRequest, times: u16, prefetches: &'a [Prefetch]) -> Run<'a> {
+    let is_printable = call.cells.len() == 1
+        && call.charging == Charging::EachForItself
+        && call.checks().all(|ask| !ask.hits.gives_back() && !ask.policy.algorithm().has_own_key());
+    let prefetches = if prefetches.len() == call.checks().count() { prefetches } else { &[] };
+    Run { call, times: if is_printable { times.clamp(1, 500) } else { 1 }, prefetches }
+}
+
+fn call(input: &mut ByteReader<'_>) -> Option<(TagRequest, u16)> {
+    let charging = input.one_of(&[Charging::EachForItself, Charging::AllOrNone])?;
+    let times = u16::from_le_bytes(input.array());
+    let key = CellKey::open("d", [Entry { key: "k", value: &input.text() }].into_iter());
+    let mut call = TagRequest::new(charging, key.clone(), ask(input)?);
+    for _ in 0..input.byte() % 3 {
+        let ask = ask(input)?;
+        let key = if input.flag() { key.clone() } else { key.clone().alone(ask.record) };
+        call.ask(key, ask);
+    }
+    Some((call, times))
+}
+
+fn ask(input: &mut ByteReader<'_>) -> Option<Check> {
+    let algorithm = input.one_of(&Algorithm::ALL)?;
+    let seconds = input.u32() % Window::MAX_SECONDS;
+    let quota = Quota { limit: input.u32(), window: Window::from_seconds(seconds).ok()? };
+    let parameters = Parameters {
+        burst: (input.flag()).then(|| input.u32()),
+        min_interval: Duration::from_micros(u64::from(input.u32())),
+        lease_ttl: Duration::from_secs(u64::from(input.byte()).saturating_add(1)),
+    };
+    let policy = Policy::new(algorithm, quota, &parameters).ok()?;
+    let amount = NonZeroU64::new(input.u64() % Hits::MAX).unwrap_or(NonZeroU64::MIN);
+    let lease = LeaseId::new(NonZeroU64::new(input.u64()).unwrap_or(NonZeroU64::MIN));
+    let hits = input.one_of(&[
+        Hits::Peek,
+        Hits::Charge(amount),
+        Hits::Refund(amount),
+        Hits::Undo { amount, made_at: Timestamp::from_micros(amount.get()) },
+        Hits::Acquire { amount, lease },
+        Hits::Release(lease),
+    ])?;
+    let record = RecordId::numbered(input.byte(), algorithm);
+    let sync = input.one_of(&SyncMode::ALL)?;
+    Some(Check { descriptor: 0, record, policy, hits, vetoes: input.flag(), sync })
+}
+
+fn value(input: &mut ByteReader<'_>, depth: u8) -> Value {
+    match input.byte() % 6 {
+        0 => Value::Nil,
+        1 => Value::Int(i64::from(input.u32())),
+        2 if depth < 3 => {
+            let count = input.byte() % 6;
+            Value::Array((0..count).map(|_| value(input, depth.saturating_add(1))).collect())
+        }
+        3 => Value::SimpleString(input.text().into_owned()),
+        _ => {
+            let length = match depth {
+                0 => input.0.len(),
+                _ => usize::from(input.byte()),
+            };
+            Value::BulkString(input.bytes(length).to_vec())
+        }
+    }
+}

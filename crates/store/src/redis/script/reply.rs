@@ -1,0 +1,153 @@
+//! What the script replies.
+
+use std::time::Duration;
+
+use ::redis::{RedisError, Value};
+use smallvec::SmallVec;
+
+use super::{Outcome, Outcomes, Run, pack::effective};
+use crate::request::{Check, Verdicts};
+use tollgate_core::{
+    algorithm::{Algorithm, Charging, QueueSummary, State, StateSummary, Verdict},
+    clock::Timestamp,
+};
+
+/// The answer, unless it is an error as a whole. Those of single runs stay within it: [`read_replies`] tells them apart,
+/// where [`Value::extract_error`] would drop what became of the other runs.
+///
+/// # Errors
+/// What the server answered in place of a reply.
+pub(in crate::redis) fn unless_error(answer: Value) -> Result<Value, RedisError> {
+    match answer {
+        Value::ServerError(error) => Err(error.into()),
+        answer => Ok(answer),
+    }
+}
+
+/// What each run came to, or the error that the server answered for it; `None` when the reply is not of the agreed
+/// form. The reply must come by [`unless_error`].
+pub(in crate::redis) fn read_replies<'a>(
+    runs: impl Iterator<Item = Run<'a>>,
+    reply: Value,
+) -> Option<Outcomes> {
+    match reply {
+        Value::BulkString(bytes) => read_outcomes(runs, &bytes),
+        Value::Array(parts) => read_parts(runs, parts),
+        _ => None,
+    }
+}
+
+/// What the runs came to, none of which failed.
+fn read_outcomes<'a>(runs: impl Iterator<Item = Run<'a>>, bytes: &[u8]) -> Option<Outcomes> {
+    let (now, rest) = read_time(bytes)?;
+    let mut reader = Reader { now, rest };
+    let outcomes = runs.map(|run| reader.outcome(run).map(Ok)).collect::<Option<_>>()?;
+    reader.rest.is_empty().then_some(outcomes)
+}
+
+/// What the runs came to, each by itself.
+fn read_parts<'a>(mut runs: impl Iterator<Item = Run<'a>>, parts: Vec<Value>) -> Option<Outcomes> {
+    let mut parts = parts.into_iter();
+    let Some(Value::BulkString(time)) = parts.next() else { return None };
+    let (now, _) = read_time(&time)?;
+    let mut outcomes = Outcomes::with_capacity(parts.len());
+    for part in parts {
+        let run = runs.next()?;
+        outcomes.push(match part {
+            Value::ServerError(error) => Err(error.into()),
+            Value::BulkString(bytes) => {
+                let mut reader = Reader { now, rest: &bytes };
+                let outcome = reader.outcome(run)?;
+                Ok(reader.rest.is_empty().then_some(outcome)?)
+            }
+            _ => return None,
+        });
+    }
+    runs.next().is_none().then_some(outcomes)
+}
+
+/// Reads what runs came to.
+struct Reader<'b> {
+    now: Timestamp,
+    rest: &'b [u8],
+}
+
+impl Reader<'_> {
+    fn outcome(&mut self, run: Run<'_>) -> Option<Outcome> {
+        let mut verdicts = SmallVec::<[Verdicts; 1]>::from_elem(Verdicts::new(), usize::from(run.times));
+        let mut reserved = SmallVec::new();
+        for (at, ask) in run.call.checks().enumerate() {
+            let charging = ask.counting(run.call.charging);
+            match verdicts.as_mut_slice() {
+                [once] => once.push((ask.descriptor, self.verdict(ask, charging)?)),
+                each => self.replay(ask, charging, each)?,
+            }
+            if let Some(wish) = run.prefetches.get(at) {
+                reserved.push(match effective(ask, *wish) {
+                    Some(_) => self.word()?,
+                    None => 0,
+                });
+            }
+        }
+        Some(Outcome { verdicts, reserved })
+    }
+
+    fn verdict(&mut self, ask: &Check, charging: Charging) -> Option<Verdict> {
+        let (admitted, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        let summary = self.summary(ask.policy.algorithm())?;
+        Some(ask.policy.verdict(summary, self.now, ask.hits, *admitted == 1, charging))
+    }
+
+    /// The script tells where it began; from there on, each time comes to what the definition says.
+    fn replay(&mut self, ask: &Check, charging: Charging, each: &mut [Verdicts]) -> Option<()> {
+        let StateSummary::Words(words) = self.summary(ask.policy.algorithm())? else { return None };
+        let (policy, mut state) = (ask.policy, State::Words(words));
+        for verdicts in each {
+            let admitted = policy.apply(&mut state, self.now, ask.hits, charging);
+            let summary = policy.summary(&state, self.now, ask.hits);
+            let verdict = policy.verdict(summary, self.now, ask.hits, admitted, charging);
+            verdicts.push((ask.descriptor, verdict));
+        }
+        Some(())
+    }
+
+    /// Where a counter stands.
+    fn summary(&mut self, algorithm: Algorithm) -> Option<StateSummary> {
+        let first = self.word()?;
+        if algorithm.has_own_key() {
+            let (wait, reset) = (self.double()?, self.double()?);
+            // Whole numbers of microseconds; one below zero stands for never.
+            let wait = (wait >= 0.0).then_some(Duration::from_micros(wait as u64));
+            let reset = Duration::from_micros(reset as u64);
+            return Some(StateSummary::QueueSummary(QueueSummary { used: u64::from(first), wait, reset }));
+        }
+        let second = self.word()?;
+        let third = if algorithm == Algorithm::SlidingWindow { self.word()? } else { 0 };
+        Some(StateSummary::Words([first, second, third]))
+    }
+
+    fn word(&mut self) -> Option<u32> {
+        let (word, rest) = read_word(self.rest)?;
+        self.rest = rest;
+        Some(word)
+    }
+
+    fn double(&mut self) -> Option<f64> {
+        let (double, rest) = self.rest.split_first_chunk::<8>()?;
+        self.rest = rest;
+        Some(f64::from_le_bytes(*double))
+    }
+}
+
+fn read_time(bytes: &[u8]) -> Option<(Timestamp, &[u8])> {
+    let (seconds, rest) = read_word(bytes)?;
+    let (micros, rest) = read_word(rest)?;
+    let whole = u64::from(seconds).saturating_mul(1_000_000);
+    Some((Timestamp::from_micros(whole.saturating_add(u64::from(micros))), rest))
+}
+
+fn read_word(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (word, rest) = bytes.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*word), rest))
+}

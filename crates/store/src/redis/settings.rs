@@ -1,0 +1,186 @@
+//! How to reach Redis.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use ::redis::{
+    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo,
+    RedisError, RedisResult, TlsCertificates, io::tcp::TcpSettings,
+};
+
+use super::{
+    address::Address,
+    batch::{Batcher, Terms},
+    cluster::Cluster,
+    connect::ConnectTemplate,
+    sentinel::Master,
+    sentinels::Sentinels,
+    subscriber::Subscription,
+    target::Target,
+    topology::Topology,
+    url::{self, Login, RedisUrl, Sentinel},
+};
+use crate::{BackgroundQueue, StoreError};
+use tollgate_runtime::redact;
+
+/// Calls in a command at the most, where it may have several: they share what a command costs, and none waits long for
+/// the others.
+const CALLS_IN_COMMAND: usize = 16;
+
+/// How to reach Redis. `Debug` shows no secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisSettings {
+    /// The servers.
+    pub servers: RedisUrl,
+    /// How long a decision may take.
+    pub timeout: Duration,
+    /// Goes before every key.
+    pub key_prefix: String,
+    /// PEM file of the authorities that may sign the server's certificate; the web's when absent.
+    pub ca_certificate: Option<PathBuf>,
+    /// PEM files of the certificate and key that this client shows.
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
+}
+
+impl fmt::Debug for RedisSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisSettings")
+            .field("servers", &self.servers)
+            .field("timeout", &self.timeout)
+            .field("key_prefix", &self.key_prefix)
+            .field("ca_certificate", &self.ca_certificate)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RedisSettings {
+    /// What all calls have in common.
+    pub(super) fn terms(&self, later: BackgroundQueue) -> Terms {
+        Terms {
+            key_prefix: self.key_prefix.as_bytes().into(),
+            // Keys of one command must be of one slot.
+            calls_in_command: if matches!(self.servers, RedisUrl::Cluster(_)) { 1 } else { CALLS_IN_COMMAND },
+            timeout: self.timeout,
+            later,
+        }
+    }
+
+    /// The servers that these settings describe, connected in the background by tasks on the current runtime.
+    pub(super) fn open(&self, terms: &Terms) -> Result<Topology, StoreError> {
+        let certificates = self.certificates()?;
+        let access = |server: &Address, login, database, has_tls| {
+            client(info(server, login, database, has_tls), &certificates)
+                .map(|client| ConnectTemplate::from_client(&client))
+        };
+        Ok(match &self.servers {
+            RedisUrl::One(url) => {
+                let client = client(url.as_str().into_connection_info(), &certificates)?;
+                Topology::Single(Batcher::open(Target::Fixed(Box::new(client)), terms.clone()))
+            }
+            RedisUrl::Sentinel(sentinel) => {
+                let Sentinel { sentinels, master, database, login, sentinel_login, has_tls } = &**sentinel;
+                // Which server it is does not matter: each connection has an address of its own.
+                let some = sentinels.first().ok_or_else(nobody)?;
+                let redis = access(some, login.as_ref(), *database, *has_tls)?;
+                let sentinel = access(some, sentinel_login.as_ref(), 0, *has_tls)?;
+                let master = Master::new(redis, Sentinels::new(master.clone(), sentinel, sentinels.clone()));
+                Topology::Single(Batcher::open(Target::Master(Box::new(master)), terms.clone()))
+            }
+            RedisUrl::Cluster(cluster) => {
+                let url::Cluster { seeds, login, has_tls } = &**cluster;
+                let access = access(seeds.first().ok_or_else(nobody)?, login.as_ref(), 0, *has_tls)?;
+                Topology::Cluster(Cluster::open(access, seeds.clone(), terms.clone()))
+            }
+        })
+    }
+
+    /// Where what is published on these servers can be heard.
+    pub(super) fn subscription(&self) -> Result<Subscription, StoreError> {
+        let certificates = self.certificates()?;
+        let access = |server: &Address, login, has_tls| {
+            client(info(server, login, 0, has_tls), &certificates)
+                .map(|client| ConnectTemplate::from_client(&client))
+        };
+        Ok(match &self.servers {
+            RedisUrl::One(url) => {
+                Subscription::One(Box::new(client(url.as_str().into_connection_info(), &certificates)?))
+            }
+            RedisUrl::Sentinel(sentinel) => {
+                let Sentinel { sentinels, master, login, sentinel_login, has_tls, .. } = &**sentinel;
+                let some = sentinels.first().ok_or_else(nobody)?;
+                let redis = access(some, login.as_ref(), *has_tls)?;
+                let sentinel = access(some, sentinel_login.as_ref(), *has_tls)?;
+                Subscription::Master(Box::new((
+                    redis,
+                    Sentinels::new(master.clone(), sentinel, sentinels.clone()),
+                )))
+            }
+            RedisUrl::Cluster(cluster) => {
+                let url::Cluster { seeds, login, has_tls } = &**cluster;
+                let some = seeds.first().ok_or_else(nobody)?;
+                Subscription::Cluster(Box::new(access(some, login.as_ref(), *has_tls)?), 0)
+            }
+        })
+    }
+
+    fn certificates(&self) -> Result<TlsCertificates, StoreError> {
+        let read = |path: &Path| {
+            fs::read(path).map_err(|error| StoreError::Refused(format!("{}: {error}", redact::path(path))))
+        };
+        let client_tls = match &self.client_certificate {
+            Some((certificate, key)) => {
+                Some(ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? })
+            }
+            None => None,
+        };
+        let root_cert = self.ca_certificate.as_deref().map(read).transpose()?;
+        Ok(TlsCertificates { client_tls, root_cert })
+    }
+}
+
+/// How to reach a server whose URL is not of the form that the client reads.
+fn info(
+    server: &Address,
+    login: Option<&Login>,
+    database: i64,
+    has_tls: bool,
+) -> RedisResult<ConnectionInfo> {
+    let (host, port) = (server.host.as_ref().to_owned(), server.port);
+    let address = match has_tls {
+        true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+        false => ConnectionAddr::Tcp(host, port),
+    };
+    let mut redis = RedisConnectionInfo::default().set_db(database);
+    if let Some(Login { user, password }) = login {
+        redis = redis.set_password(password);
+        if !user.is_empty() {
+            redis = redis.set_username(user);
+        }
+    }
+    address.into_connection_info().map(|info| info.set_redis_settings(redis))
+}
+
+fn client(server: RedisResult<ConnectionInfo>, certificates: &TlsCertificates) -> Result<Client, StoreError> {
+    // A call must not wait for the answer to the one before it.
+    let server = server.map_err(malformed)?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    // Files for TLS may be set for good, whether or not this server has it.
+    let has_tls = matches!(server.addr(), ConnectionAddr::TcpTls { .. });
+    match has_tls && (certificates.client_tls.is_some() || certificates.root_cert.is_some()) {
+        true => Client::build_with_tls(server, certificates.clone()),
+        false => Client::open(server),
+    }
+    .map_err(malformed)
+}
+
+// The client's own text may quote the URL, and so a password.
+#[allow(clippy::needless_pass_by_value)] // As `map_err` has it.
+fn malformed(error: RedisError) -> StoreError {
+    StoreError::Refused(format!("settings: {}", error.category()))
+}
+
+fn nobody() -> StoreError {
+    StoreError::Refused("settings: no servers".into())
+}

@@ -1,0 +1,61 @@
+//! How many servers there are.
+
+use tokio::time::Instant;
+
+use super::{
+    batch::{Batcher, Submission},
+    cluster::Cluster,
+    connection::{Connection, SendError},
+};
+use crate::request::{TagRequest, Verdicts};
+
+/// The servers of a store.
+#[derive(Clone, Debug)]
+pub(super) enum Topology {
+    /// One at a time: a standalone server, or the master that Sentinel names.
+    Single(Batcher),
+    /// The masters of a cluster.
+    Cluster(Cluster),
+}
+
+impl Topology {
+    /// Has the server that has the call's keys decide it. A call whose outcome is unknown is not sent again, nor any
+    /// after the deadline.
+    pub(super) async fn decide(&self, request: Submission<'_>) -> Result<Verdicts, SendError> {
+        match self {
+            Self::Single(server) => server.decide(request).await,
+            Self::Cluster(cluster) => cluster.decide(request).await,
+        }
+    }
+
+    /// What a call comes to as far as that is known here.
+    pub(super) fn known(&self, call: &TagRequest) -> Option<Verdicts> {
+        match self {
+            Self::Single(server) => server.known(call, Instant::now()),
+            Self::Cluster(cluster) => cluster.known(call),
+        }
+    }
+
+    /// The connection to the server that has a slot.
+    pub(super) async fn connection(&self, slot: u16) -> Result<Connection, SendError> {
+        match self {
+            Self::Single(server) => Ok(server.connection().clone()),
+            Self::Cluster(cluster) => cluster.connection(slot).await,
+        }
+    }
+
+    /// Waits until the servers were reached, or no handle is left. The wait is no handle.
+    pub(super) fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
+        let (single, cluster) = match self {
+            Self::Single(server) => (Some(server.connection().connected()), None),
+            Self::Cluster(cluster) => (None, Some(cluster.connected())),
+        };
+        async move {
+            match (single, cluster) {
+                (Some(connected), _) => connected.await,
+                (None, Some(connected)) => connected.await,
+                (None, None) => false,
+            }
+        }
+    }
+}
