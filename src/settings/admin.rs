@@ -1,4 +1,4 @@
-//! The admin port.
+//! Settings of the admin port.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -13,45 +13,44 @@ use super::{
     tls::{AdminTlsFlags, TlsSettings},
 };
 
-/// Where operators look.
+/// Admin port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminSettings {
-    /// Where to listen.
+    /// Listen address.
     pub address: SocketAddr,
-    /// File with the tokens, of which every request has to show one.
+    /// File with the tokens that requests must present.
     pub token_file: Option<PathBuf>,
-    /// The TLS of the port.
+    /// TLS of the port.
     pub tls: Option<TlsSettings>,
 }
 
 impl AdminSettings {
-    /// Whether clients have to show certificates.
+    /// Whether clients must present certificates.
     pub fn knows_clients(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
     }
 
-    /// Whether it is where it is when nobody says otherwise.
+    /// Whether the address is the default.
     pub fn is_default(&self) -> bool {
-        self.address == DEFAULT
+        self.address == DEFAULT_ADDRESS
     }
 }
 
-/// The reference's debug port, for this machine alone.
-const DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6070);
+/// Default address: the debug port of envoyproxy/ratelimit, on the loopback interface.
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6070);
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Admin")]
 pub(super) struct AdminFlags {
-    /// Address of the admin side: the dashboard, /api/v1, /rlconfig, /metrics, /healthcheck; or `off`. One that others can
-    /// reach needs tokens or clients' certificates.
+    /// Address of the admin port: the dashboard, /api/v1, /rlconfig, /metrics, /healthcheck; or `off`. An address that is
+    /// not a loopback address requires tokens or client certificates.
     #[arg(long, value_name = "ADDRESS:PORT|off", default_value = "127.0.0.1:6070", value_parser = listen)]
     admin_address: Listen,
-    /// File with the tokens that requests then have to show (`Authorization: Bearer …`), each of 16 bytes or more: lines
-    /// `NAME ROLE TOKEN`, where the role is viewer or operator, or one token alone, an operator's. Read again when it
-    /// changes.
+    /// File with the tokens that requests must present (`Authorization: Bearer …`), each of 16 bytes or more: lines
+    /// `NAME ROLE TOKEN`, where the role is viewer or operator, or a single operator token. Reloaded when it changes.
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
-    /// Keep track of the keys that ask the most and that are denied the most, as a bounded sketch.
+    /// Sampling of top talkers: the keys with the most requests and denials, in bounded memory.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     pub(super) top_talkers: bool,
@@ -81,7 +80,7 @@ impl AdminFlags {
         if is_reachable && !knows_clients && self.admin_token_file.is_none() {
             return Err(Problem::new(
                 "--admin-address",
-                "only this machine may ask without a token or a certificate: expected a loopback address, or \
+                "reachable from other machines without authentication; expected a loopback address, \
                  --admin-token-file, or --admin-tls-client-ca with --admin-tls-cert and --admin-tls-key",
             ));
         }

@@ -11,42 +11,43 @@ use super::{error::Problem, operator, reference};
 
 const PREFIX: &str = "TOLLGATE_";
 
-/// The variables of a process that say something. An empty one says nothing.
+/// Variables of a process. An empty variable counts as unset.
 #[derive(Debug)]
 pub(super) struct Environment {
     variables: BTreeMap<String, OsString>,
-    /// Those that are there and empty.
+    /// Names of empty variables.
     empty: BTreeSet<String>,
 }
 
-/// A flag that a variable stands for.
+/// Value of a flag that a variable sets.
 #[derive(Debug)]
 pub(super) struct Setting {
-    /// The flag, without its dashes.
+    /// Flag, without its dashes.
     pub(super) flag: &'static str,
-    /// The variable, or the variables, for messages.
+    /// Names of the variables, for messages.
     pub(super) variable: String,
-    /// The flag's value.
+    /// Value of the flag.
     pub(super) value: String,
 }
 
-/// What the environment says for a command.
+/// Flags, notices and problems of a command that come from the environment.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Words for the command line, the less important ones first.
+    /// Words of a command line, in ascending precedence.
     pub(super) words: Vec<OsString>,
-    /// The flags of these words, each with the variables that it comes from.
-    pub(super) said: Vec<(String, String)>,
-    /// What has no effect.
+    /// Flags of these words, each with the variables that set it.
+    pub(super) origins: Vec<(String, String)>,
+    /// Warnings about variables without effect.
     pub(super) notices: Vec<String>,
-    /// What is wrong.
+    /// Invalid variables.
     pub(super) problems: Vec<Problem>,
 }
 
 impl Environment {
     pub(super) fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let named = variables.into_iter().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-        // No port of the reference's, but what Kubernetes makes for a Service that is called `statsd`, `grpc` or `debug`.
+        // Kubernetes creates such variables for a Service named `statsd`, `grpc` or `debug`; they are not ports of the
+        // reference.
         let named = named.filter(|(name, value)| {
             name.starts_with(PREFIX) || !is_link_to_port(name, value.to_str().unwrap_or_default())
         });
@@ -54,23 +55,23 @@ impl Environment {
         Self { variables, empty: empty.into_keys().collect() }
     }
 
-    /// Variables that would make a port safer and say nothing: most likely what fills them is missing.
+    /// Reports empty variables that would make a port more secure: most likely their source is missing.
     fn unsafely_empty(&self, verb: &Command) -> impl Iterator<Item = Problem> {
         let guards = |flag: &&str| flag.contains("-tls-") || flag.ends_with("-token-file");
         let guards = flags(verb).filter(guards).map(variable);
         guards.filter(|name| self.empty.contains(name)).map(|name| {
-            Problem::new(name, "is empty, which would mean less security; unset it if that is meant")
+            Problem::new(name, "is set but empty, which would disable this protection; unset it to confirm")
         })
     }
 
-    /// The value of a variable, unless it is absent, empty or no text.
+    /// The value of a variable, unless it is unset, empty or not UTF-8.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name)?.to_str()
     }
 
-    /// Finds what the environment says for the flags of `verb`, a part of `root`, which has every flag that has
-    /// a variable. The reference's variables are not looked at for flags that are `given` as words or by our own
-    /// variable: some, such as HOST, have other meanings elsewhere.
+    /// Collects the flags of `verb`, a subcommand of `root`, which has every flag with a variable. Variables of the
+    /// reference are ignored for flags that are `given` as words or by the `TOLLGATE_` variable: some, such as HOST, have
+    /// other meanings in other programs.
     pub(super) fn flags_of(&self, verb: &Command, root: &Command, given: impl Fn(&str) -> bool) -> Found {
         let mut found = Found::default();
         let is_given =
@@ -87,7 +88,7 @@ impl Environment {
         }
         for flag in flags(verb).filter(|flag| has_flag(root, flag) || operator::FLAGS.contains(flag)) {
             let name = variable(flag);
-            // The last mention does not win over the others where all of them count.
+            // The last occurrence does not override the others of a flag that accumulates.
             if given(flag) && collects(verb, flag) {
                 continue;
             }
@@ -98,19 +99,19 @@ impl Environment {
         found
     }
 
-    /// Variables that begin like ours and are none of ours: most likely misspelt.
+    /// Reports unknown variables with the prefix of tollgate: most likely misspelled.
     fn unknown(&self, root: &Command) -> impl Iterator<Item = Problem> {
         let known: Vec<String> = flags(root).chain(operator::FLAGS).map(variable).collect();
         let ours = self.variables.iter().filter(|(name, _)| name.starts_with(PREFIX));
         ours.filter(move |(name, value)| {
             !known.contains(name) && !is_service_link(name, value.to_str().unwrap_or_default())
         })
-        .map(|(name, _)| Problem::new(name, "no such setting; `tollgate --help` lists them all"))
+        .map(|(name, _)| Problem::new(name, "unknown setting; expected one of those in `tollgate --help`"))
     }
 }
 
 impl Found {
-    /// Adds a flag if its value is good for it.
+    /// Adds a flag if its value is valid.
     fn add(&mut self, verb: &Command, flag: &str, variable: &str, value: OsString) {
         let mut word = OsString::from(format!("--{flag}="));
         word.push(value);
@@ -118,11 +119,11 @@ impl Found {
         match alone.try_get_matches_from([OsString::from("tollgate"), word.clone()]) {
             Ok(_) => {
                 self.words.push(word);
-                self.said.push((flag.to_owned(), variable.to_owned()));
+                self.origins.push((flag.to_owned(), variable.to_owned()));
             }
             Err(error) => {
                 let problem = Problem::of_variable(variable, &error);
-                // Those of OpenTelemetry are set for whole clusters, and are to stop nobody's start.
+                // OpenTelemetry variables are often set cluster-wide, and must not fail startup.
                 match variable.starts_with("OTEL_") {
                     true => self.notices.push(format!("ignored: {problem}")),
                     false => self.problems.push(problem),
@@ -132,7 +133,7 @@ impl Found {
     }
 }
 
-/// `verb` asking for nothing, so that one flag can be tried alone.
+/// `verb` without required arguments, so that one flag can be parsed alone.
 fn only_flags(verb: Command) -> Command {
     verb.mut_args(|arg| arg.required(false)).subcommand_required(false).arg_required_else_help(false)
 }
@@ -145,19 +146,19 @@ fn has_flag(command: &Command, flag: &str) -> bool {
     flags(command).any(|known| known == flag)
 }
 
-/// Whether a flag that is given twice has both values.
+/// Whether a repeated flag accumulates its values.
 pub(super) fn collects(command: &Command, flag: &str) -> bool {
     let arg = command.get_arguments().find(|arg| arg.get_long() == Some(flag));
     arg.is_some_and(|arg| matches!(arg.get_action(), ArgAction::Append))
 }
 
-/// The variable that stands for a flag.
+/// The `TOLLGATE_` variable of a flag.
 pub(super) fn variable(flag: &str) -> String {
     format!("{PREFIX}{}", flag.replace('-', "_").to_ascii_uppercase())
 }
 
-/// Whether Kubernetes made this variable, for a Service whose name begins with `tollgate`: it gives them to
-/// every pod of the namespace, and they are no settings.
+/// Whether Kubernetes created this variable, for a Service whose name begins with `tollgate`: every pod of the
+/// namespace has them, and they are not settings.
 fn is_service_link(name: &str, value: &str) -> bool {
     name.ends_with("_SERVICE_HOST")
         || name.ends_with("_SERVICE_PORT")
@@ -166,7 +167,7 @@ fn is_service_link(name: &str, value: &str) -> bool {
         || name.split("_PORT_").skip(1).any(is_port)
 }
 
-/// Whether it says where a Service's first port is.
+/// Whether a variable is the link to the first port of a Service.
 fn is_link_to_port(name: &str, value: &str) -> bool {
     let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
     name.ends_with("_PORT") && is_url
@@ -179,7 +180,7 @@ fn is_port(text: &str) -> bool {
         && parts.next().is_some_and(|protocol| matches!(protocol, "TCP" | "UDP" | "SCTP"))
 }
 
-/// Names every flag's variables in its help. Flags that the command alone has not have none.
+/// Adds the variables of each flag to its help. Flags that only subcommands have get none.
 pub(super) fn shown_in_help(command: Command) -> Command {
     let known: Vec<String> = flags(&command).map(ToOwned::to_owned).collect();
     let of_verb = |arg: Arg| match arg.get_long() {
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_that_is_called_as_a_variable_of_the_reference_begins_sets_nothing() {
+    fn a_service_named_like_a_variable_of_the_reference_sets_nothing() {
         let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
         let environment = Environment::new([
             variable("STATSD_PORT", "tcp://10.0.0.5:8125"),
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_kubernetes_makes_are_no_settings() {
+    fn variables_that_kubernetes_creates_are_not_settings() {
         for (name, value) in [
             ("TOLLGATE_SERVICE_HOST", "10.0.0.1"),
             ("TOLLGATE_SERVICE_PORT", "8081"),

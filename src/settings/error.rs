@@ -1,15 +1,15 @@
-//! Why there are no settings.
+//! Errors of settings.
 
 use std::fmt;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// One setting that is wrong. Holds no value, as a value may be a secret.
+/// An invalid setting, without its value, which may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// The flag or the variable.
+    /// Flag or variable.
     name: String,
-    /// What is wrong with it.
+    /// Reason.
     reason: String,
 }
 
@@ -18,9 +18,9 @@ impl Problem {
         Self { name: name.into(), reason: reason.into() }
     }
 
-    /// What is wrong with a value, without the value.
+    /// Problem of an invalid value, without the value.
     ///
-    /// `None` when the error is about something else: an unknown flag, a call for help.
+    /// `None` for other errors, such as an unknown flag, and for help.
     fn of_value(name: Option<&str>, error: &clap::Error) -> Option<Self> {
         let context = |kind| error.get(kind).map(ToString::to_string);
         let reason = match error.kind() {
@@ -38,12 +38,12 @@ impl Problem {
         Some(Self::new(name.unwrap_or(flag), reason))
     }
 
-    /// A word that is none of ours, without the word, unless it is like one of ours: it may be a value in the wrong
-    /// place.
+    /// Problem of an unknown word, without the word, which may be a misplaced secret, unless it is similar to a known
+    /// one.
     fn of_word(error: &clap::Error) -> Option<Self> {
         let is_flag = || {
             let word = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
-            // The first line of a key in PEM form begins like one.
+            // The first line of a PEM key begins with dashes too.
             let of_a_flag = |letter: char| letter.is_ascii_lowercase() || letter == '-';
             word.starts_with('-') && word.chars().all(of_a_flag)
         };
@@ -53,13 +53,13 @@ impl Problem {
             _ => false,
         };
         is_unknown.then(|| {
-            Self::new("command line", "a word that is no flag and no command; see `tollgate --help`")
+            Self::new("command line", "unknown argument; expected a flag or a command of `tollgate --help`")
         })
     }
 
-    /// What is wrong with the value of the variable `name`, as parsing it as a flag told.
+    /// Problem of the variable `name`, from parsing its value as a flag.
     pub(super) fn of_variable(name: &str, error: &clap::Error) -> Self {
-        Self::of_value(Some(name), error).unwrap_or_else(|| Self::new(name, "expected another value"))
+        Self::of_value(Some(name), error).unwrap_or_else(|| Self::new(name, "invalid value"))
     }
 }
 
@@ -69,41 +69,43 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why there are no settings, or the help that was asked for instead.
+/// Invalid settings, or the requested help.
 #[derive(Debug)]
-pub struct SettingsError(Kind);
+pub struct SettingsError(ErrorCause);
 
 #[derive(Debug)]
-enum Kind {
-    /// Settings that make no sense, all of them.
+enum ErrorCause {
+    /// All invalid settings.
     Problems(Vec<Problem>),
-    /// What the parser of the command line says, in its own words.
+    /// Usage error, help or version of the command line parser.
     Usage(Box<clap::Error>),
 }
 
 impl SettingsError {
-    /// 0 when help or the version was asked for, 2 otherwise.
+    /// 0 for help and version, 2 otherwise.
     pub fn exit_code(&self) -> u8 {
         match &self.0 {
-            Kind::Usage(usage) if !usage.use_stderr() => 0,
-            Kind::Usage(_) | Kind::Problems(_) => 2,
+            ErrorCause::Usage(usage) if !usage.use_stderr() => 0,
+            ErrorCause::Usage(_) | ErrorCause::Problems(_) => 2,
         }
     }
 
-    /// Each thing that is wrong.
+    /// One line per problem.
     pub(super) fn lines(&self) -> Vec<String> {
         match &self.0 {
-            Kind::Usage(usage) => vec![usage.to_string()],
-            Kind::Problems(problems) => problems.iter().map(ToString::to_string).collect(),
+            ErrorCause::Usage(usage) => vec![usage.to_string()],
+            ErrorCause::Problems(problems) => problems.iter().map(ToString::to_string).collect(),
         }
     }
 
-    /// Tells the person at the terminal: help goes to stdout, errors to stderr.
+    /// Prints help to stdout, errors to stderr.
     pub fn print(&self) {
-        // Nothing can be done when nobody reads.
+        // A closed stream leaves nothing to do.
         let _ = match &self.0 {
-            Kind::Usage(usage) => usage.print(),
-            Kind::Problems(_) => std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{self}\n")),
+            ErrorCause::Usage(usage) => usage.print(),
+            ErrorCause::Problems(_) => {
+                std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{self}\n"))
+            }
         };
     }
 }
@@ -111,9 +113,9 @@ impl SettingsError {
 impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Usage(usage) => usage.fmt(f),
-            Kind::Problems(problems) => {
-                f.write_str("cannot start, these settings are wrong:")?;
+            ErrorCause::Usage(usage) => usage.fmt(f),
+            ErrorCause::Problems(problems) => {
+                f.write_str("cannot start; invalid settings:")?;
                 problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
             }
         }
@@ -124,15 +126,15 @@ impl std::error::Error for SettingsError {}
 
 impl From<Vec<Problem>> for SettingsError {
     fn from(problems: Vec<Problem>) -> Self {
-        Self(Kind::Problems(problems))
+        Self(ErrorCause::Problems(problems))
     }
 }
 
 impl From<clap::Error> for SettingsError {
     fn from(error: clap::Error) -> Self {
         match Problem::of_value(None, &error).or_else(|| Problem::of_word(&error)) {
-            Some(problem) => Self(Kind::Problems(vec![problem])),
-            None => Self(Kind::Usage(Box::new(error))),
+            Some(problem) => Self(ErrorCause::Problems(vec![problem])),
+            None => Self(ErrorCause::Usage(Box::new(error))),
         }
     }
 }

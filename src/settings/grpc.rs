@@ -1,4 +1,4 @@
-//! The gRPC side.
+//! Settings of the gRPC port.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -10,35 +10,35 @@ use super::{
     tls::{GrpcTlsFlags, TlsSettings},
 };
 
-/// How gRPC connections are accepted and kept.
+/// gRPC port and its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcSettings {
-    /// Where to listen.
+    /// Listen address.
     pub listen: GrpcListen,
-    /// TLS, if clients have to speak it.
+    /// TLS of the port.
     pub tls: Option<TlsSettings>,
-    /// Connections open at once.
+    /// Maximum number of open connections.
     pub max_connections: usize,
-    /// How old a connection gets before its client is asked to open another one.
+    /// Age at which a connection is drained with GOAWAY.
     pub max_connection_age: Option<Duration>,
-    /// How long the calls of a connection that grew too old may take to finish.
+    /// Time for the calls of a connection to finish after GOAWAY.
     pub max_connection_age_grace: Option<Duration>,
-    /// How often a connection is probed.
+    /// Time between two HTTP/2 pings.
     pub keepalive_interval: Option<Duration>,
-    /// How long the answer to a probe may take, and how long a client may take nothing of what it is sent.
+    /// Timeout of the reply to a ping, and of a write that a client does not read.
     pub keepalive_timeout: Duration,
-    /// Calls in flight on one connection; the client holds the others back.
+    /// Maximum number of calls in flight on a connection.
     pub max_streams: Option<u32>,
-    /// Bytes of a request's message.
+    /// Maximum size of a request message, in bytes.
     pub max_message_bytes: usize,
 }
 
-/// Where gRPC listens.
+/// Listen address of the gRPC port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrpcListen {
-    /// On a TCP port; port 0 picks a free one.
+    /// TCP address; port 0 selects a free port.
     Tcp(SocketAddr),
-    /// On a unix socket.
+    /// Path of a unix socket.
     Unix(PathBuf),
 }
 
@@ -58,32 +58,32 @@ pub(super) struct GrpcFlags {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081", value_parser = address)]
     #[arg(overrides_with = "grpc_unix_socket")]
     grpc_address: SocketAddr,
-    /// Listen on this unix socket instead of a TCP port.
+    /// Path of a unix socket to listen on instead of a TCP port.
     #[arg(long, value_name = "PATH")]
     grpc_unix_socket: Option<PathBuf>,
     #[command(flatten)]
     tls: GrpcTlsFlags,
-    /// Connections of gRPC open at once; one that comes beyond them is closed.
+    /// Maximum number of open gRPC connections; further connections are closed.
     #[arg(long, value_name = "COUNT", default_value = "10000", value_parser = count)]
     max_connections: usize,
-    /// Age at which a connection's client is asked to open another one (± 10 %), so that clients spread over
-    /// new instances. 0: never.
+    /// Age at which a connection is drained with GOAWAY (± 10 %), so that clients rebalance to new instances. 0:
+    /// unlimited.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
     grpc_max_connection_age: Duration,
-    /// How long such a connection's calls may take to finish before it is closed. 0: for ever.
+    /// Time for the calls of a connection to finish after GOAWAY, before it is closed. 0: unlimited.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     grpc_max_connection_age_grace: Duration,
-    /// How often a connection is probed, so that clients that vanished are noticed. 0: never.
+    /// Time between two HTTP/2 pings, which detect lost clients. 0: no pings.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     grpc_keepalive_interval: Duration,
-    /// How long the answer to a probe may take, and how long a client may take nothing of what it is sent, before the
-    /// connection is closed.
+    /// Timeout of the reply to a ping, and of a write that a client does not read, after which the connection is
+    /// closed.
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = positive_duration)]
     grpc_keepalive_timeout: Duration,
-    /// Calls in flight on one connection; its client holds the others back. 0: any number.
+    /// Maximum number of calls in flight on a connection; the client queues further calls. 0: unlimited.
     #[arg(long, value_name = "COUNT", default_value_t = 1024)]
     grpc_max_streams: u32,
-    /// Size of the largest request message, in bytes; also of a body for /json.
+    /// Maximum size of a request message or a /json body, in bytes.
     #[arg(long, value_name = "BYTES", default_value = "1048576", value_parser = count)]
     max_message_bytes: usize,
 }

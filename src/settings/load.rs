@@ -1,4 +1,4 @@
-//! Flags of `tollgate load`.
+//! Arguments of `tollgate load`.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -12,62 +12,62 @@ use super::{
 
 #[derive(Args, Debug)]
 pub(super) struct LoadFlags {
-    /// Server to ask. Given several times, connections take turns.
+    /// Server to call. Repeated: the connections alternate between the servers.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081")]
     target: Vec<Target>,
     /// Domain of the requests.
     #[arg(long, value_name = "NAME")]
     domain: String,
-    /// A descriptor of every request, its entries joined by commas; {key} stands for the number of a key. Given
-    /// several times, each request has several.
+    /// Descriptor of every request, its entries separated by commas; {key} is replaced by the number of a key. Repeated:
+    /// several descriptors per request.
     #[arg(long, value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
     descriptor: Vec<DescriptorWords>,
-    /// Hits that each request asks for.
+    /// Hits of each request.
     #[arg(long, value_name = "COUNT", default_value = "1")]
     hits: NonZeroU32,
-    /// Keys, numbered from 0.
+    /// Number of keys, which are numbered from 0.
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count)]
     keys: usize,
-    /// Exponent of a Zipf distribution over the keys, key 0 being the most frequent. 0: all alike.
+    /// Exponent of a Zipf distribution over the keys, with key 0 the most frequent. 0: uniform.
     #[arg(long, value_name = "EXPONENT", default_value = "0", value_parser = exponent)]
     zipf: f64,
-    /// Connections, shared out between the targets and the threads.
+    /// Number of connections, distributed over the targets and the threads.
     #[arg(long, value_name = "COUNT", default_value = "4", value_parser = count)]
     connections: usize,
     /// Requests in flight on a connection.
     #[arg(long, value_name = "COUNT", default_value = "32", value_parser = count)]
     streams: usize,
-    /// Requests per second, sent when they are due even if earlier ones are not answered; latency counts from
-    /// the time that a request was due. Default: each stream sends its next request when it has an answer.
+    /// Requests per second (open loop), sent on schedule even if earlier requests are in flight; latency counts from the
+    /// scheduled time. Default: each stream sends a request when it has received a response (closed loop).
     #[arg(long, value_name = "NUMBER", value_parser = rate)]
     rate: Option<f64>,
-    /// How long to measure.
+    /// Duration of the measurement.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive_duration)]
     duration: Duration,
-    /// How long to ask before that. Only the counts per key include it.
+    /// Duration of the load before the measurement. Only the counts per key include it.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     warmup: Duration,
-    /// How long to wait for an answer.
+    /// Timeout of a request.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = positive_duration)]
     timeout: Duration,
-    /// Say in `grpc-timeout` how long that is, as Envoy does.
+    /// Timeout sent as `grpc-timeout`, like Envoy.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     send_deadline: bool,
-    /// Threads that ask.
+    /// Number of threads.
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count)]
     threads: usize,
-    /// Where the sequence of keys starts: the same seed draws the same keys.
+    /// Seed of the key sequence; the same seed yields the same keys.
     #[arg(long, value_name = "NUMBER", default_value = "0")]
     seed: u64,
-    /// Exit with 1 if any key was admitted more hits than this, and count the denials below it.
+    /// Expected maximum of hits admitted per key: exit code 1 if a key exceeds it; denials below it are counted.
     #[arg(long, value_name = "COUNT")]
     admitted_limit: Option<u64>,
     /// Report as one JSON object.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     json: bool,
-    /// Show no progress. It is only shown on a terminal.
+    /// No progress display, which appears on terminals only.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     quiet: bool,
@@ -80,7 +80,7 @@ impl LoadFlags {
         {
             return Err(Problem::new(
                 "--keys",
-                format!("expected {KEY} in a --descriptor to stand for a key"),
+                format!("several keys, but no descriptor has one; expected {KEY} in a --descriptor"),
             ));
         }
         Ok(LoadSettings {

@@ -1,4 +1,4 @@
-//! A port for metrics alone.
+//! Settings of the port for metrics only.
 
 use std::net::SocketAddr;
 
@@ -6,22 +6,22 @@ use clap::Args;
 
 use super::{error::Problem, parsers::address};
 
-/// A port for metrics alone, beside `/metrics` on the others.
+/// Port for metrics only, besides `/metrics` on the other ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsSettings {
-    /// Where to listen.
+    /// Listen address.
     pub address: SocketAddr,
-    /// Path of the page; everything else is not found.
+    /// Path of the metrics; other paths return 404.
     pub path: String,
 }
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Process")]
 pub(super) struct MetricsFlags {
-    /// Address of a port that has metrics and nothing else, beside /metrics on the others. Default: none.
+    /// Address of a port for metrics only, besides /metrics on the other ports.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     metrics_address: Option<SocketAddr>,
-    /// Path of metrics on that port.
+    /// Path of the metrics on that port.
     #[arg(long, value_name = "PATH", default_value = "/metrics", value_parser = path)]
     metrics_path: String,
 }
@@ -30,7 +30,7 @@ impl MetricsFlags {
     pub(super) fn resolve(self, http: SocketAddr) -> Result<Option<MetricsSettings>, Problem> {
         let Some(address) = self.metrics_address else { return Ok(None) };
         if address.port() != 0 && address == http {
-            return Err(Problem::new("--metrics-address", "expected another port than --http-address"));
+            return Err(Problem::new("--metrics-address", "same as --http-address; expected another port"));
         }
         Ok(Some(MetricsSettings { address, path: self.metrics_path }))
     }

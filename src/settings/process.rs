@@ -11,8 +11,7 @@ use super::{
     tls::{HttpTlsFlags, TlsSettings},
 };
 
-/// Settings of the process. The flags, the values and their resolution are all here: another one needs this file and its
-/// use.
+/// Settings of the process, passed down whole: a new setting changes this file and its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessSettings {
     /// Time that a client has for its TLS handshake; then for the HTTP/2 preface and for the rest of each gRPC call that

@@ -1,4 +1,4 @@
-//! What is answered, and to what.
+//! Settings of responses, request bounds and global modes.
 
 use clap::{ArgAction, Args, ValueEnum};
 
@@ -9,56 +9,56 @@ use crate::{
 };
 
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Answers")]
+#[command(next_help_heading = "Responses")]
 pub(super) struct ResponseFlags {
-    /// Headers that tell clients about their limits: none, `RateLimit-Limit` and its two siblings,
-    /// `X-RateLimit-Limit` and its siblings, or the IETF draft's `RateLimit` and `RateLimit-Policy`.
+    /// Rate-limit headers of responses: none, `RateLimit-Limit` with `-Remaining` and `-Reset`, `X-RateLimit-Limit` with
+    /// `-Remaining` and `-Reset`, or `RateLimit` and `RateLimit-Policy` of the IETF draft.
     #[arg(long, value_name = "STYLE", value_enum, default_value_t = Style::Off)]
     response_headers: Style,
-    /// Another name for the header that carries the limit.
+    /// Name of the header with the limit.
     #[arg(long, value_name = "NAME", value_parser = header_name)]
     limit_header: Option<String>,
-    /// Another name for the header that carries what remains.
+    /// Name of the header with the remaining hits.
     #[arg(long, value_name = "NAME", value_parser = header_name)]
     remaining_header: Option<String>,
-    /// Another name for the header that carries the seconds to the reset.
+    /// Name of the header with the seconds until reset.
     #[arg(long, value_name = "NAME", value_parser = header_name)]
     reset_header: Option<String>,
-    /// A denial carries an application/problem+json body that says which limit was hit.
+    /// application/problem+json body of denials, with the exceeded limit.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     problem_body: bool,
-    /// Answers that were made without the store carry the header `x-ratelimit-policy: degraded`.
+    /// Header `x-ratelimit-policy: degraded` of responses that were decided without the store.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     degraded_header: bool,
-    /// Answers carry dynamic metadata: the request as it was understood, and what the rules add.
+    /// Dynamic metadata of responses: the decoded request, and the metadata of its rules.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     dynamic_metadata: bool,
-    /// Deny nothing; count what would have been denied.
+    /// Global shadow mode: requests over a limit are allowed and counted.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     shadow_mode: bool,
-    /// Every limit is a quota: a request is denied only when all that match it are exhausted.
+    /// Quota mode of every limit: a request is denied only when all of its limits are exhausted.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     quota_mode: bool,
-    /// Share of a limit, from 0 to 1, above which a hit counts as near the limit in metrics.
+    /// Share of a limit, from 0 to 1, above which hits count as near the limit in metrics.
     #[arg(long, value_name = "RATIO", default_value = "0.8", value_parser = ratio)]
     near_limit_ratio: f64,
 }
 
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Bounds of a request (what is larger is refused with INVALID_ARGUMENT)")]
+#[command(next_help_heading = "Request bounds (larger requests are refused with INVALID_ARGUMENT)")]
 pub(super) struct BoundFlags {
-    /// Descriptors in a request, 65,535 at the most.
+    /// Maximum number of descriptors in a request, at most 65,535.
     #[arg(long, value_name = "COUNT", default_value_t = RequestBounds::default().max_descriptors, value_parser = descriptors)]
     max_descriptors: usize,
-    /// Entries in a descriptor.
+    /// Maximum number of entries in a descriptor.
     #[arg(long, value_name = "COUNT", default_value_t = RequestBounds::default().max_entries, value_parser = count)]
     max_entries: usize,
-    /// Size of a key, a value or a domain, in bytes.
+    /// Maximum size of a key, a value or a domain, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = RequestBounds::default().max_text_bytes, value_parser = count)]
     max_text_bytes: usize,
 }
@@ -106,7 +106,7 @@ impl BoundFlags {
     }
 }
 
-/// What the script can tell of the keys of a call.
+/// Parses a number of descriptors: the Redis script counts the keys of a request in 16 bits.
 fn descriptors(text: &str) -> Result<usize, String> {
     match count(text)? {
         count if count <= usize::from(u16::MAX) => Ok(count),

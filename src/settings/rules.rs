@@ -1,4 +1,4 @@
-//! Where the rules are.
+//! Settings of the rules.
 
 use std::path::PathBuf;
 
@@ -12,42 +12,42 @@ use super::{
 };
 use crate::control::RulesSource;
 
-/// Where the rules are, and how to read them.
+/// Source of the rules, and its options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RulesSettings {
-    /// Where they come from.
+    /// Kind of source.
     pub source: RulesSource,
-    /// The directory with the YAML files; where rules have versions, the first one is made of them.
+    /// Directory of the YAML files, which are the first version where rules have versions.
     pub directory: PathBuf,
-    /// Where versions that live in this process are kept on disk, if they are.
+    /// File that persists the versions of `--rules memory`.
     pub file: Option<PathBuf>,
-    /// The control plane, where they come from one.
+    /// Control plane of `--rules xds`.
     pub xds: Option<XdsSettings>,
-    /// How its files are read.
+    /// Options for reading the files.
     pub options: crate::config::Options,
-    /// Whether to open the ports before there are rules to enforce.
+    /// Whether to open the ports without valid rules.
     pub start_without_rules: bool,
 }
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Rules")]
 pub(super) struct RulesFlags {
-    /// Directory with the rules: every .yaml and .yml file in it and below. Changes take effect without a restart.
-    /// Where rules have versions, they are the first version, and are not read again.
+    /// Directory of the rules: every .yaml and .yml file in it and in its subdirectories. Changes take effect without a
+    /// restart. With `--rules redis` or `memory`, the files are the first version and are read once.
     #[arg(long, value_name = "DIR", default_value = "config/default")]
     config: PathBuf,
-    /// Where the rules come from: `directory` (the files of --config), `redis` (versions in the Redis of --store, which
-    /// all instances share and operators change by the admin port), `memory` (versions in this process), or `xds` (what
-    /// the control plane of --xds-server sends).
-    #[arg(long, value_name = "SOURCE", default_value = "directory")]
+    /// Source of the rules: `directory` (the files of --config), `redis` (versions in the Redis of --store, shared by all
+    /// instances and changed through the admin API), `memory` (versions in this process), or `xds` (the control plane of
+    /// --xds-server).
+    #[arg(long, value_name = "SOURCE", default_value = "directory", hide_possible_values = true)]
     rules: Source,
-    /// File that keeps the versions, lists and switches of `--rules memory`, so that they outlive the process.
+    /// File that persists the versions, lists and switches of `--rules memory`, with mode 0600 and a lock file beside it.
     #[arg(long, value_name = "FILE")]
     rules_file: Option<PathBuf>,
     #[command(flatten)]
     reading: ReadingFlags,
-    /// Open the ports although there are no valid rules yet, and answer UNAVAILABLE until there are. Otherwise an
-    /// invalid configuration ends the start with exit code 1, and the start waits for what a control plane sends.
+    /// Startup without valid rules: the instance is not ready and responds UNAVAILABLE until rules are loaded. Otherwise
+    /// an invalid configuration fails startup with exit code 1, and startup waits for a control plane.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     start_without_rules: bool,
@@ -55,15 +55,15 @@ pub(super) struct RulesFlags {
     xds: XdsFlags,
 }
 
-/// How the files are read; `check` takes these too.
+/// Options for reading the files, which `check` and `explain` have too.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Rules")]
 pub(super) struct ReadingFlags {
-    /// Files may state the same domain: their descriptors are merged. Otherwise that is an error.
+    /// Merging of the descriptors of several files with the same domain, which is an error otherwise.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     merge_domains: bool,
-    /// Whatever would be warned about is an error.
+    /// Warnings as errors.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     strict: bool,
@@ -75,7 +75,7 @@ impl ReadingFlags {
     }
 }
 
-/// The sources as they are written.
+/// Kind of source, as the flag states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Source {
     Directory,
@@ -85,7 +85,7 @@ enum Source {
 }
 
 impl RulesFlags {
-    /// The settings, if the rules may come from there where counters live in `store`.
+    /// Resolves the flags, if the source is compatible with `store`.
     pub(super) fn resolve(self, store: &StoreSettings) -> Result<RulesSettings, Problem> {
         let source = match (self.rules, store) {
             (Source::Directory, _) => RulesSource::Directory,
@@ -93,20 +93,28 @@ impl RulesFlags {
             (Source::Memory, StoreSettings::Memory { .. }) => RulesSource::Memory,
             (Source::Xds, _) => RulesSource::Xds,
             (Source::Redis, StoreSettings::Memory { .. }) => {
-                return Err(Problem::new("--rules", "redis needs a Redis: --store with its URL"));
+                return Err(Problem::new(
+                    "--rules",
+                    "`redis` without a Redis; expected --store with its URL",
+                ));
             }
             (Source::Memory, StoreSettings::Redis { .. }) => {
-                return Err(Problem::new("--rules", "memory is for --store memory; use redis"));
+                return Err(Problem::new(
+                    "--rules",
+                    "`memory` with a Redis store; expected redis, or --store memory",
+                ));
             }
         };
         if self.rules_file.is_some() && source != RulesSource::Memory {
-            return Err(Problem::new("--rules-file", "needs --rules memory"));
+            return Err(Problem::new("--rules-file", "only for --rules memory"));
         }
         let xds = self.xds.resolve()?;
         match (source, &xds) {
-            (RulesSource::Xds, None) => return Err(Problem::new("--rules", "xds needs --xds-server")),
+            (RulesSource::Xds, None) => {
+                return Err(Problem::new("--rules", "`xds` without a control plane; expected --xds-server"));
+            }
             (RulesSource::Xds, Some(_)) | (_, None) => {}
-            (_, Some(_)) => return Err(Problem::new("--xds-server", "needs --rules xds")),
+            (_, Some(_)) => return Err(Problem::new("--xds-server", "only for --rules xds")),
         }
         Ok(RulesSettings {
             source,

@@ -54,7 +54,7 @@ impl StatsdFlags {
         let rewrites: Vec<_> =
             self.statsd_rewrite.into_iter().flat_map(|Rewrites(rewrites)| rewrites).collect();
         if self.statsd_format == Format::Plain && !rewrites.is_empty() {
-            return Err(Problem::new("--statsd-rewrite", "needs --statsd-format dogstatsd"));
+            return Err(Problem::new("--statsd-rewrite", "requires --statsd-format dogstatsd"));
         }
         Ok(Some(StatsdSettings {
             target,
@@ -154,7 +154,7 @@ mod tests {
             (
                 &["--statsd", "udp://a:1", "--statsd-rewrite", "a b"],
                 &[],
-                "--statsd-rewrite: needs --statsd-format dogstatsd",
+                "--statsd-rewrite: requires --statsd-format dogstatsd",
             ),
             (&[], &[("STATSD_PORT", "none")], "STATSD_HOST with STATSD_PORT: expected udp://HOST:PORT"),
             (&[], &[("EXTRA_TAGS", "a")], "EXTRA_TAGS: expected KEY:VALUE"),

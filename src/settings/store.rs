@@ -1,4 +1,4 @@
-//! Where counters live.
+//! Settings of the store.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -10,24 +10,24 @@ use super::{
 };
 use crate::store::redis::{RedisSettings, RedisUrl};
 
-/// Where counters live.
+/// Store of the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreSettings {
-    /// In this process.
+    /// Memory of this process.
     Memory {
-        /// Counters kept at most.
+        /// Maximum number of counters.
         max_counters: usize,
     },
-    /// In Redis.
+    /// Redis.
     Redis {
-        /// How to reach it.
+        /// Connection settings.
         redis: RedisSettings,
-        /// Counters kept at most in this process while Redis does not decide.
+        /// Maximum number of counters in this process while Redis fails.
         max_counters: usize,
     },
 }
 
-/// The store without its secrets, for people: `memory`, or the URL with `***` for the password.
+/// Shows `memory`, or the URL with `***` in place of the password.
 impl fmt::Display for StoreSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -40,30 +40,30 @@ impl fmt::Display for StoreSettings {
 #[derive(Args)]
 #[command(next_help_heading = "Store")]
 pub(super) struct StoreFlags {
-    /// Where counters live: `memory` (the limits hold for this instance alone),
+    /// Store of the counters: `memory` (limits apply to each instance separately),
     /// `redis://[user:password@]host:port[/db]`, `redis+unix:///path/to/socket`,
     /// `redis+sentinel://[user:password@]host:port,…/master[?db=N&sentinel_username=…&sentinel_password=…]`, or
-    /// `redis+cluster://[user:password@]host:port,…`. `rediss` in place of `redis` is TLS.
+    /// `redis+cluster://[user:password@]host:port,…`. `rediss` instead of `redis` enables TLS.
     #[arg(long, value_name = "memory|URL", default_value = "memory", value_parser = location)]
     store: Location,
-    /// How long a decision of the store may take. Envoy itself waits 20 ms unless told otherwise.
+    /// Timeout of a decision in Redis. Envoy waits 20 ms by default.
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = positive_duration)]
     store_timeout: Duration,
-    /// Text that goes before every key in Redis, so that several installations can share one. No braces: they
-    /// would decide which keys share a shard.
+    /// Prefix of every key in Redis, so that several installations can share one. Without braces, which would
+    /// determine the shards of keys.
     #[arg(long, value_name = "TEXT", default_value = "", value_parser = key_prefix, hide_default_value = true)]
     key_prefix: String,
-    /// PEM file of the authorities that may sign the certificate of Redis. Default: those of the web.
+    /// PEM file of the CAs for the certificate of Redis. Default: the Mozilla root CAs.
     #[arg(long, value_name = "FILE")]
     redis_ca: Option<PathBuf>,
-    /// PEM file of the certificate to show to Redis; needs --redis-client-key.
+    /// PEM file of the client certificate for Redis; requires --redis-client-key.
     #[arg(long, value_name = "FILE")]
     redis_client_cert: Option<PathBuf>,
-    /// PEM file of that certificate's key.
+    /// PEM file of the key of that certificate.
     #[arg(long, value_name = "FILE")]
     redis_client_key: Option<PathBuf>,
-    /// Counters that are kept in this process at most, by the memory store or while Redis does not decide; every four hits of a log or places of a concurrency limit count as
-    /// one.
+    /// Maximum number of counters in this process, of the memory store or while Redis fails. Four hits of a sliding window
+    /// log, or four permits of a concurrency limit, count as one.
     #[arg(long, value_name = "COUNT", default_value = "1000000", value_parser = count)]
     max_counters: usize,
 }
@@ -73,8 +73,12 @@ impl StoreFlags {
         let client_certificate = match (self.redis_client_cert, self.redis_client_key) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            (Some(_), None) => return Err(Problem::new("--redis-client-cert", "needs --redis-client-key")),
-            (None, Some(_)) => return Err(Problem::new("--redis-client-key", "needs --redis-client-cert")),
+            (Some(_), None) => {
+                return Err(Problem::new("--redis-client-cert", "requires --redis-client-key"));
+            }
+            (None, Some(_)) => {
+                return Err(Problem::new("--redis-client-key", "requires --redis-client-cert"));
+            }
         };
         Ok(match self.store {
             Location::Memory => StoreSettings::Memory { max_counters: self.max_counters },
@@ -110,7 +114,10 @@ fn location(text: &str) -> Result<Location, String> {
 
 fn key_prefix(text: &str) -> Result<String, String> {
     match text.contains(['{', '}']) {
-        true => Err("expected no braces: they would decide which keys share a shard".to_owned()),
+        true => {
+            Err("has braces, which would determine the shards of keys; expected text without braces"
+                .to_owned())
+        }
         false => Ok(text.to_owned()),
     }
 }
@@ -120,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_stores_that_work_are_accepted() {
+    fn only_valid_stores_are_accepted() {
         assert!(matches!(location("memory"), Ok(Location::Memory)));
         for url in ["redis://h", "rediss://u:p@h:1/2", "redis+unix:///run/redis.sock", "redis+cluster://a,b"]
         {

@@ -1,4 +1,4 @@
-//! TLS of the ports.
+//! Settings of TLS on the ports.
 
 use std::{fmt, path::PathBuf};
 
@@ -6,21 +6,21 @@ use clap::Args;
 
 use super::error::Problem;
 
-/// A port.
+/// Port of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// The rate-limit service.
+    /// Rate-limit service.
     Grpc,
-    /// Its JSON twin, health and metrics.
+    /// JSON form of the service, health and metrics.
     Http,
-    /// What only operators may see.
+    /// Admin API and dashboard.
     Admin,
-    /// Metrics alone.
+    /// Metrics only.
     Metrics,
 }
 
 impl Port {
-    /// Its name in flags, metrics and logs.
+    /// Name in flags, metrics and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Grpc => "grpc",
@@ -31,36 +31,36 @@ impl Port {
     }
 }
 
-/// The TLS of a port: files, which may change while the process runs.
+/// TLS of a port, in files that are reloaded when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Whose TLS it is.
+    /// The port.
     pub port: Port,
-    /// PEM file of the certificate, followed by those that lead to its authority.
+    /// PEM file of the certificate chain.
     pub certificate: PathBuf,
     /// PEM file of its key.
     pub key: PathBuf,
-    /// What clients have to show; nothing if absent.
+    /// Authentication of clients. `None`: not required.
     pub clients: Option<ClientSettings>,
 }
 
-/// Who may connect.
+/// Authentication of clients by certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// PEM file of the authorities that sign the clients' certificates.
+    /// PEM file of the CAs of client certificates.
     pub authorities: PathBuf,
-    /// A certificate has to have one of these as a DNS or URI name. Empty: any certificate will do.
+    /// Accepted DNS or URI names of client certificates. Empty: every name.
     pub names: Vec<String>,
 }
 
-/// One of the files.
+/// File of a port's TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFile {
-    /// The certificate.
+    /// Certificate chain.
     Certificate,
-    /// Its key.
+    /// Key of the certificate.
     Key,
-    /// The clients' authorities.
+    /// CAs of client certificates.
     Authorities,
 }
 
@@ -84,50 +84,50 @@ impl fmt::Display for Port {
 
 #[derive(Args, Debug)]
 pub(super) struct GrpcTlsFlags {
-    /// PEM file of the gRPC port's certificate, with those that lead to its authority behind it; makes the port TLS.
-    /// Read again when it changes, like the other files of TLS.
+    /// PEM file of the certificate chain of the gRPC port; enables TLS. Reloaded when it changes, like all TLS files of
+    /// ports.
     #[arg(long, value_name = "FILE")]
     grpc_tls_cert: Option<PathBuf>,
-    /// PEM file of that certificate's key.
+    /// PEM file of the key of that certificate.
     #[arg(long, value_name = "FILE")]
     grpc_tls_key: Option<PathBuf>,
-    /// PEM file of authorities: clients must show a certificate that one of them signed.
+    /// PEM file of the CAs of client certificates, which are then required.
     #[arg(long, value_name = "FILE")]
     grpc_tls_client_ca: Option<PathBuf>,
-    /// Names, such as SPIFFE ids: a client's certificate must have one of them, letter for letter, as a DNS or URI
-    /// name.
+    /// Accepted names of client certificates, such as SPIFFE ids, compared exactly with the DNS and URI names of the
+    /// certificate.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     grpc_tls_client_san: Vec<String>,
 }
 
 #[derive(Args, Debug)]
 pub(super) struct HttpTlsFlags {
-    /// PEM file of the HTTP port's certificate; makes the port HTTPS.
+    /// PEM file of the certificate chain of the HTTP port; enables HTTPS.
     #[arg(long, value_name = "FILE")]
     http_tls_cert: Option<PathBuf>,
-    /// PEM file of that certificate's key.
+    /// PEM file of the key of that certificate.
     #[arg(long, value_name = "FILE")]
     http_tls_key: Option<PathBuf>,
-    /// PEM file of the authorities of clients' certificates, which are then required.
+    /// PEM file of the CAs of client certificates, which are then required.
     #[arg(long, value_name = "FILE")]
     http_tls_client_ca: Option<PathBuf>,
-    /// Names of which a client's certificate must have one.
+    /// Accepted DNS or URI names of client certificates.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     http_tls_client_san: Vec<String>,
 }
 
 #[derive(Args, Debug)]
 pub(super) struct AdminTlsFlags {
-    /// PEM file of the admin port's certificate; makes the port HTTPS.
+    /// PEM file of the certificate chain of the admin port; enables HTTPS.
     #[arg(long, value_name = "FILE")]
     admin_tls_cert: Option<PathBuf>,
-    /// PEM file of that certificate's key.
+    /// PEM file of the key of that certificate.
     #[arg(long, value_name = "FILE")]
     admin_tls_key: Option<PathBuf>,
-    /// PEM file of the authorities of clients' certificates, which are then required.
+    /// PEM file of the CAs of client certificates, which are then required.
     #[arg(long, value_name = "FILE")]
     admin_tls_client_ca: Option<PathBuf>,
-    /// Names of which a client's certificate must have one.
+    /// Accepted DNS or URI names of client certificates.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     admin_tls_client_san: Vec<String>,
 }
@@ -153,7 +153,7 @@ impl AdminTlsFlags {
     }
 }
 
-/// What is said in part is refused: a port must never be less safe than someone meant it to be.
+/// Resolves the flags of a port. An incomplete set is refused: a port must not be less secure than intended.
 fn resolve(
     port: Port,
     pair: (Option<PathBuf>, Option<PathBuf>),
@@ -161,11 +161,11 @@ fn resolve(
     names: Vec<String>,
 ) -> Result<Option<TlsSettings>, Problem> {
     let needs = |flag: &str, other: &str| {
-        Problem::new(format!("--{port}-tls-{flag}"), format!("needs --{port}-tls-{other}"))
+        Problem::new(format!("--{port}-tls-{flag}"), format!("requires --{port}-tls-{other}"))
     };
     let names: Vec<String> = names.into_iter().map(|name| name.trim().to_owned()).collect();
     if names.iter().any(String::is_empty) {
-        return Err(Problem::new(format!("--{port}-tls-client-san"), "expected no empty name"));
+        return Err(Problem::new(format!("--{port}-tls-client-san"), "has an empty name; expected NAME,…"));
     }
     let clients = match (authorities, names) {
         (Some(authorities), names) => Some(ClientSettings { authorities, names }),
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_in_part_is_refused() {
+    fn an_incomplete_set_of_flags_is_refused() {
         let file = |name: &str| Some(PathBuf::from(name));
         let names = || vec!["spiffe://mesh/envoy".to_owned()];
         let read = |certificate, key, authorities, names| {
@@ -196,9 +196,9 @@ mod tests {
         };
         assert_eq!(read(None, None, None, vec![]), Ok(None));
         let spaced = read(file("c"), file("k"), file("a"), vec!["a".to_owned(), " b ".to_owned()]);
-        assert_eq!(spaced.expect("whole").expect("there").clients.expect("told").names, ["a", "b"]);
+        assert_eq!(spaced.expect("whole").expect("there").clients.expect("clients").names, ["a", "b"]);
         let whole = read(file("c"), file("k"), file("a"), names()).expect("whole").expect("there");
-        assert_eq!(whole.clients.expect("told").names, names());
+        assert_eq!(whole.clients.expect("clients").names, names());
         for (part, flag) in [
             (read(file("c"), None, None, vec![]), "--grpc-tls-cert"),
             (read(None, file("k"), None, vec![]), "--grpc-tls-key"),

@@ -1,4 +1,4 @@
-//! Traces.
+//! Settings of the trace exporter.
 
 use std::path::PathBuf;
 
@@ -7,39 +7,39 @@ use http::Uri;
 
 use super::parsers::{DescriptorWords, descriptor, ratio};
 
-/// Where traces go, and which.
+/// Exporter of traces, and its sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings {
-    /// The collector's URL, without a password.
+    /// URL of the collector, without a password.
     pub endpoint: String,
-    /// PEM file of the authorities that the collector's certificate is to be of, in place of the usual public ones.
+    /// PEM file of the CAs for the certificate of the collector. `None`: the Mozilla root CAs.
     pub ca_certificate: Option<PathBuf>,
-    /// Which share of the calls whose callers tell of no trace begin one, from 0 to 1.
+    /// Share of calls without a trace context that begin a trace, from 0 to 1.
     pub sample_ratio: f64,
-    /// What the service is called there.
+    /// `service.name` of the resource.
     pub service_name: String,
-    /// What else is told of this instance.
+    /// Other attributes of the resource.
     pub resource: Vec<(String, String)>,
 }
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Traces (none without --otlp-endpoint)")]
 pub(super) struct TraceFlags {
-    /// Collector that traces go to by OTLP over gRPC: http://HOST:PORT, or https:// for TLS. Headers that it needs are in
+    /// Collector that traces are exported to by OTLP over gRPC: http://HOST:PORT, or https:// for TLS. Its headers are in
     /// OTEL_EXPORTER_OTLP_HEADERS.
     #[arg(long, value_name = "URL", value_parser = endpoint)]
     otlp_endpoint: Option<String>,
-    /// PEM file of the authorities that the collector's certificate is to be of, in place of the usual public ones.
+    /// PEM file of the CAs for the certificate of the collector. Default: the Mozilla root CAs.
     #[arg(long, value_name = "FILE")]
     otlp_ca: Option<PathBuf>,
-    /// What the service is called there.
+    /// Name of the service in traces.
     #[arg(long, value_name = "NAME", default_value = env!("CARGO_PKG_NAME"))]
     otlp_service_name: String,
-    /// What else is told there of this instance. In values, %2C is a comma, and so on.
+    /// Resource attributes of this instance, with percent-encoded values.
     #[arg(long, value_name = "KEY=VALUE,…", value_parser = resource)]
     otlp_resource_attributes: Option<DescriptorWords>,
-    /// Share of the calls, from 0 to 1, that begin a trace when their caller tells of none; one that does says itself
-    /// whether it is recorded.
+    /// Share of calls, from 0 to 1, that begin a trace when they carry no trace context. A trace context has the sampling
+    /// decision of its caller.
     #[arg(long, value_name = "RATIO", default_value = "0.01", value_parser = ratio)]
     trace_sample_ratio: f64,
 }
@@ -56,7 +56,7 @@ impl TraceFlags {
     }
 }
 
-/// Reads the URL of a collector. It is logged, so that it must have no password.
+/// Parses the URL of a collector, without a password, as it is logged.
 fn endpoint(text: &str) -> Result<String, String> {
     const EXPECTED: &str = "expected http://HOST:PORT or https://HOST:PORT, without a user";
     let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
@@ -67,17 +67,18 @@ fn endpoint(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads what is told of an instance, as OTEL_RESOURCE_ATTRIBUTES has it.
+/// Parses resource attributes in the syntax of OTEL_RESOURCE_ATTRIBUTES.
 fn resource(text: &str) -> Result<DescriptorWords, String> {
     let DescriptorWords(mut pairs) = descriptor(text)?;
     for (key, value) in &mut pairs {
         *key = key.trim().to_owned();
-        *value = decoded(value.trim()).ok_or_else(|| format!("{value} is not percent-encoded text"))?;
+        *value = decoded(value.trim())
+            .ok_or_else(|| format!("`{value}` is not percent-encoded; expected e.g. %2C for a comma"))?;
     }
     Ok(DescriptorWords(pairs))
 }
 
-/// Text whose other characters are percent-encoded bytes of UTF-8.
+/// Decodes percent-encoded UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_of_an_instance_is_decoded() {
+    fn resource_attributes_are_decoded() {
         let of = |text| resource(text).map(|DescriptorWords(pairs)| pairs);
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(of("a=b%2Cc%3D%C3%A9, d=e"), Ok(vec![pair("a", "b,c=é"), pair("d", "e")]));

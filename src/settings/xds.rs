@@ -1,4 +1,4 @@
-//! The control plane that rules come from.
+//! Settings of the control plane.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -10,119 +10,119 @@ use super::{
     parsers::{DescriptorWords, count, descriptor, positive_duration, ratio},
 };
 
-/// Between two pings. Servers made with gRPC's Go library close connections that ping more often than every 5 minutes.
-const KEEPALIVE: &str = "6m";
+/// Default time between two pings: grpc-go servers close connections that ping more often than every 5 minutes.
+const DEFAULT_KEEPALIVE: &str = "6m";
 
-/// How rules are had of a control plane.
+/// Client of a control plane.
 #[derive(Clone, PartialEq)]
 pub struct XdsSettings {
-    /// Its URL: http or https, a host and a port.
+    /// URL of the control plane: http or https, a host and a port.
     pub server: Uri,
-    /// What this instance goes by there.
+    /// Node id of this instance.
     pub node_id: String,
-    /// What else it is told of this instance.
+    /// Node metadata of this instance.
     pub node_metadata: Vec<(String, String)>,
-    /// What goes with every call, and may be secret.
+    /// Headers of every call, which may be secret.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Its TLS, where the URL says https.
+    /// TLS of an https URL.
     pub tls: Option<XdsTlsSettings>,
-    /// The pauses between attempts.
+    /// Backoff between attempts.
     pub backoff: BackoffSettings,
-    /// Between two pings, after which a connection without an answer is given up.
+    /// Time between two pings, after which a connection without a reply is closed.
     pub keepalive: Duration,
-    /// Bytes of the largest message that is taken.
+    /// Maximum size of a message, in bytes.
     pub max_message_bytes: usize,
-    /// How long it may say nothing on an open stream until that means that it has no rules.
+    /// Time without a response on an open stream after which the control plane counts as without rules.
     pub initial_fetch_timeout: Duration,
 }
 
-/// Without the headers' values.
+/// Omits the headers, which may be secret.
 impl std::fmt::Debug for XdsSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("XdsSettings").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
-/// Files, read again at every attempt.
+/// TLS files, read at every attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdsTlsSettings {
-    /// PEM file of the authorities that its certificate is to be of, in place of the usual public ones.
+    /// PEM file of the CAs for the certificate of the control plane. `None`: the Mozilla root CAs.
     pub authorities: Option<PathBuf>,
-    /// PEM files of the certificate to show, and of its key.
+    /// PEM files of the client certificate and its key.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// The name that its certificate is to have, in place of the URL's host.
+    /// Expected name of the certificate. `None`: the host of the URL.
     pub server_name: Option<String>,
 }
 
-/// The pauses between attempts: they double from `initial` to `max`.
+/// Exponential backoff, which doubles from `initial` to `max`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BackoffSettings {
-    /// The first one.
+    /// First pause.
     pub initial: Duration,
-    /// The longest one.
+    /// Longest pause.
     pub max: Duration,
-    /// The share of each, from 0 to 1, that chance may take off, so that instances don't all come at once.
+    /// Random share of each pause, from 0 to 1, to subtract, so that instances do not reconnect at once.
     pub jitter: f64,
 }
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Control plane (--rules xds)")]
 pub(super) struct XdsFlags {
-    /// Control plane that `--rules xds` has the rules of: http://HOST:PORT, or https:// for TLS.
+    /// Control plane of `--rules xds`: http://HOST:PORT, or https:// for TLS.
     #[arg(long, value_name = "URL", value_parser = server)]
     xds_server: Option<Uri>,
-    /// What this instance goes by there, which decides which rules it is sent.
+    /// Node id of this instance, by which the control plane selects its rules.
     #[arg(long, value_name = "NAME", default_value = "default")]
     xds_node_id: String,
-    /// What else the control plane is told of this instance.
+    /// Node metadata of this instance.
     #[arg(long, value_name = "KEY=VALUE,…", value_parser = descriptor)]
     xds_node_metadata: Option<DescriptorWords>,
-    /// Headers that go with every call to it.
+    /// Headers of every call to the control plane.
     #[arg(long, value_name = "NAME=VALUE,…", value_parser = headers)]
     xds_headers: Option<Headers>,
-    /// PEM file of the authorities that may sign its certificate. Default: those of the web. Read again at every
-    /// connection, like the other files.
+    /// PEM file of the CAs for the certificate of the control plane. Default: the Mozilla root CAs. Read at every
+    /// connection attempt, like the client certificate and its key.
     #[arg(long, value_name = "FILE")]
     xds_ca: Option<PathBuf>,
-    /// PEM file of the certificate to show to it; needs --xds-client-key.
+    /// PEM file of the client certificate; requires --xds-client-key.
     #[arg(long, value_name = "FILE")]
     xds_client_cert: Option<PathBuf>,
-    /// PEM file of that certificate's key.
+    /// PEM file of the key of that certificate.
     #[arg(long, value_name = "FILE")]
     xds_client_key: Option<PathBuf>,
-    /// Name that its certificate must have, in place of the URL's host.
+    /// Expected name of the certificate. Default: the host of the URL.
     #[arg(long, value_name = "NAME")]
     xds_server_name: Option<String>,
-    /// Pause after the first attempt to reach it that fails; each further one is twice as long.
+    /// Pause after the first failed connection attempt; it doubles with each further one.
     #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = positive_duration)]
     xds_backoff_initial: Duration,
-    /// Longest pause between attempts.
+    /// Longest pause between connection attempts.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = positive_duration)]
     xds_backoff_max: Duration,
-    /// Share of each pause, from 0 to 1, that chance may take off.
+    /// Random share of each pause, from 0 to 1, to subtract.
     #[arg(long, value_name = "RATIO", default_value = "0.5", value_parser = ratio)]
     xds_backoff_jitter: f64,
-    /// Time between pings that tell whether it is still there. Servers made with gRPC's Go library, such as Envoy
-    /// Gateway's, close connections that ping more often than every 5 minutes.
-    #[arg(long, value_name = "DURATION", default_value = KEEPALIVE, value_parser = positive_duration)]
+    /// Time between two pings, which detect a lost connection. grpc-go servers, such as Envoy Gateway, close connections
+    /// that ping more often than every 5 minutes.
+    #[arg(long, value_name = "DURATION", default_value = DEFAULT_KEEPALIVE, value_parser = positive_duration)]
     xds_keepalive: Duration,
-    /// Bytes of the largest message that is taken from it.
+    /// Maximum size of a message from the control plane, in bytes.
     #[arg(long, value_name = "BYTES", default_value = "16777216", value_parser = count)]
     xds_max_message_bytes: usize,
-    /// How long an open stream may bring nothing until that means that there are no rules: with
-    /// --start-without-rules, this instance is ready then.
+    /// Time without a response on an open stream after which the control plane counts as without rules: with
+    /// --start-without-rules, this instance is then ready.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive_duration)]
     xds_initial_fetch_timeout: Duration,
 }
 
 impl XdsFlags {
-    /// The settings, if a control plane is named.
+    /// Resolves the flags, if a control plane is named.
     pub(super) fn resolve(self) -> Result<Option<XdsSettings>, Problem> {
         let client = match (self.xds_client_cert, self.xds_client_key) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            (Some(_), None) => return Err(Problem::new("--xds-client-cert", "needs --xds-client-key")),
-            (None, Some(_)) => return Err(Problem::new("--xds-client-key", "needs --xds-client-cert")),
+            (Some(_), None) => return Err(Problem::new("--xds-client-cert", "requires --xds-client-key")),
+            (None, Some(_)) => return Err(Problem::new("--xds-client-key", "requires --xds-client-cert")),
         };
         let tls_flags = [
             ("--xds-ca", self.xds_ca.is_some()),
@@ -131,7 +131,7 @@ impl XdsFlags {
         ];
         let is_tls = self.xds_server.as_ref().is_some_and(|server| server.scheme_str() == Some("https"));
         if let Some((flag, _)) = tls_flags.into_iter().find(|(_, is_set)| *is_set && !is_tls) {
-            return Err(Problem::new(flag, "needs --xds-server with an https:// URL"));
+            return Err(Problem::new(flag, "requires --xds-server with an https:// URL"));
         }
         let tls = is_tls.then_some(XdsTlsSettings {
             authorities: self.xds_ca,
@@ -156,11 +156,10 @@ impl XdsFlags {
     }
 }
 
-/// Headers as they are sent.
 #[derive(Clone, Debug)]
 struct Headers(Vec<(HeaderName, HeaderValue)>);
 
-/// Reads the URL of a control plane. It is logged, so that it must have no password.
+/// Parses the URL of a control plane, without a password, as it is logged.
 fn server(text: &str) -> Result<Uri, String> {
     const EXPECTED: &str = "expected http://HOST:PORT or https://HOST:PORT, without a user";
     let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
@@ -172,12 +171,12 @@ fn server(text: &str) -> Result<Uri, String> {
     }
 }
 
-/// Whether that is a host with a port, and nothing else. The port that a browser would add is none of a control plane.
+/// Whether `authority` is a host with an explicit port: default ports of HTTP are not those of control planes.
 fn is_named(authority: &Authority) -> bool {
     authority.port_u16().is_some() && !authority.as_str().contains('@')
 }
 
-/// Reads headers, whose values may be secret and are not told.
+/// Parses headers. Errors omit the values, which may be secret.
 fn headers(text: &str) -> Result<Headers, String> {
     let header = |pair: &str| {
         let (name, value) = pair.split_once('=')?;

@@ -126,7 +126,7 @@ fn migrate_reads_its_own_environment_only_without_a_file() {
     };
     let output = own(&["--config=compose/config"]);
     let told = text(&output.stdout);
-    assert!(told.contains("TOLLGATE_NONSENSE: no such setting"), "{told}");
+    assert!(told.contains("TOLLGATE_NONSENSE: unknown setting"), "{told}");
     assert_eq!(output.status.code(), Some(1));
     let output = own(&["--manifest=compose/compose.yaml", "--config=compose/config"]);
     let told = text(&output.stdout);
@@ -139,14 +139,14 @@ fn an_input_without_variables_is_not_reported_as_working() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for (manifest, reason) in [
         ("services: {a: {image: ratelimit, env_file: x.env}}\n", "all variables of `env_file`"),
-        ("services: [\n", "the YAML can't be read"),
+        ("services: [\n", "not valid YAML"),
     ] {
         let path = directory.path().join("compose.yaml");
         fs::write(&path, manifest).expect("written");
         let output =
             migrate(&[format!("--manifest={}", path.display()), "--config=compose/config".to_owned()]);
         let told = text(&output.stderr);
-        assert!(told.contains("shows no variable") && told.contains(reason), "{told}");
+        assert!(told.contains("has no variable with a known value") && told.contains(reason), "{told}");
         assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(1), ""));
     }
 }
@@ -154,12 +154,12 @@ fn an_input_without_variables_is_not_reported_as_working() {
 #[test]
 fn an_unreadable_input_is_reported_in_one_line() {
     for (arguments, expected) in [
-        (["--env-file", "nowhere"], "nowhere can't be read: "),
+        (["--env-file", "nowhere"], "cannot read nowhere: "),
         (
             ["--env-file", "compose/config/shop.yaml"],
-            "compose/config/shop.yaml has no variables: expected lines KEY=VALUE",
+            "compose/config/shop.yaml has no variables; expected lines KEY=VALUE",
         ),
-        (["--manifest", "compose/config/shop.yaml"], "has no variables: expected a container"),
+        (["--manifest", "compose/config/shop.yaml"], "has no variables; expected a container"),
     ] {
         let output = migrate(&arguments.map(str::to_owned));
         let told = text(&output.stderr);
@@ -247,7 +247,7 @@ fn on_trial(tollgate: &Tollgate, obeyed: u32) -> Envoy {
     let bootstrap = Bootstrap::read("edge", tollgate.grpc_port, None);
     let (_, rest) =
         bootstrap.yaml.split_once("          - name: envoy.filters.http.ratelimit\n").expect("its filter");
-    let (filter, _) = rest.split_once("              # One descriptor each").expect("its actions");
+    let (filter, _) = rest.split_once("              # Two descriptors").expect("its actions");
     let filter = format!("          - name: envoy.filters.http.ratelimit\n{filter}");
     let shown = docs::block("yaml envoy beside").replace("0.02s", "5s");
     let shown: String = shown.lines().map(|line| format!("          {line}\n")).collect();

@@ -60,7 +60,7 @@ fn usage(arg: &Arg) -> String {
 /// Help with the values of an enumeration, and its final stop.
 fn sentence(help: &str, arg: &Arg) -> String {
     let mut text = help.trim().replace('\n', " ");
-    if !text.ends_with(['.', ')']) {
+    if !text.ends_with('.') {
         text.push('.');
     }
     let values = arg.get_possible_values();

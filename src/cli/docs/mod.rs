@@ -1,4 +1,5 @@
-//! `tollgate docs`: the pages of `docs/reference` that are generated from code.
+//! `tollgate docs`: the pages of `docs/reference` that are generated from code. Each has a file here and a variant of
+//! [`DocsPage`].
 
 mod argument;
 mod cli;

@@ -1,11 +1,11 @@
-//! Variables as lines, in the forms that the usual tools print.
+//! Variables as lines, in the output formats of common tools.
 
 use serde_json::Value;
 
 use super::source::Found;
 use crate::settings::reference_variables;
 
-/// Reads lines `KEY=VALUE`: with or without `export` and quotes, and between comments; or the JSON of `docker inspect`.
+/// Parses lines `KEY=VALUE`, with optional `export`, quotes and comments, or the JSON of `docker inspect`.
 pub(super) fn read(text: &str) -> Found {
     let text = text.trim_start_matches('\u{feff}');
     match text.trim_start().starts_with(['[', '{']).then(|| serde_json::from_str(text)) {
@@ -18,7 +18,7 @@ pub(super) fn read(text: &str) -> Found {
     }
 }
 
-/// Takes every list of texts `KEY=VALUE` that is the document, or stands under `Env` in it.
+/// Collects the lists of `KEY=VALUE` texts that are the document or the value of an `Env` key.
 fn inspected(value: &Value, found: &mut Found) {
     match value {
         Value::Array(items) if items.iter().all(Value::is_string) => {
@@ -50,11 +50,11 @@ fn lines(text: &str) -> Found {
         let number = at.saturating_add(1);
         let line = line.trim_start();
         if let Some(comment) = line.strip_prefix('#') {
-            // `kubectl set env --list` tells so of what is in a Secret or a ConfigMap.
+            // The format of `kubectl set env --list` for variables in a Secret or a ConfigMap.
             if let Some((name, from)) = comment.trim().split_once(" from ")
                 && is_name(name)
             {
-                found.not_seen.push(format!("{name}: its value is in {from}"));
+                found.not_seen.push(format!("{name}: value in {from}"));
             }
             continue;
         }
@@ -64,18 +64,18 @@ fn lines(text: &str) -> Found {
                 found.variables.insert(name.trim_end().to_owned(), unquoted(value));
             }
             _ if line.trim_end().is_empty() => {}
-            // The file's reader takes it from its own environment.
+            // Docker takes the value from its own environment.
             None if is_known(line.trim_end()) => {
-                found.not_seen.push(format!("{}: line {number} gives no value", line.trim_end()));
+                found.not_seen.push(format!("{}: no value on line {number}", line.trim_end()));
             }
-            // It may be part of a secret.
+            // May be part of a secret.
             _ => found.unread.push(number),
         }
     }
     found
 }
 
-/// Whether that may be a variable's name, and so may be shown. A line of a key in PEM form is mixed, and is none.
+/// Whether a text may be the name of a variable, and can be shown. Lines of PEM keys mix cases.
 pub(super) fn is_name(text: &str) -> bool {
     let usual = |letter: char| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_';
     let small = |letter: char| letter.is_ascii_lowercase() || letter == '_';
@@ -84,12 +84,12 @@ pub(super) fn is_name(text: &str) -> bool {
         && (text.chars().all(usual) || text.chars().all(small))
 }
 
-/// Whether it is a variable of the reference.
+/// Whether the reference has a variable with this name.
 fn is_known(name: &str) -> bool {
     reference_variables().any(|variable| variable.name == name)
 }
 
-/// The value, without blanks at its end and the quotes around it.
+/// The value without trailing blanks and enclosing quotes.
 fn unquoted(value: &str) -> String {
     let value = value.trim_end();
     let of = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_in_the_forms_that_the_usual_tools_print() {
+    fn lines_are_parsed_in_the_formats_of_common_tools() {
         let found = read(
             "# a comment\n\nREDIS_URL=redis:6379\r\n  export PORT=8080\nA='x y'\nB=\"say \\\"hi\\\"\"\nC=a=b#c\nD=\n\
              PORT=8081\n",
@@ -129,20 +129,20 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_value_is_told_without_its_text() {
+    fn lines_without_a_value_are_reported_without_their_text() {
         let found = read(
             "# REDIS_AUTH from secret redis, key password\nREDIS_URL\n-----BEGIN KEY-----\nse cret=1\nMIIEvQ7a\nMIIEvQ7a==\n",
         );
         assert_eq!(
             found.not_seen,
-            ["REDIS_AUTH: its value is in secret redis, key password", "REDIS_URL: line 2 gives no value"]
+            ["REDIS_AUTH: value in secret redis, key password", "REDIS_URL: no value on line 2"]
         );
         assert_eq!(found.unread, [3, 4, 5, 6]);
         assert!(found.variables.is_empty());
     }
 
     #[test]
-    fn what_docker_inspect_prints_is_read() {
+    fn the_json_of_docker_inspect_is_parsed() {
         let inspected = r#"[{"Id": "x", "Config": {"Cmd": ["A=not"], "Env": ["PORT=1", "X=a=b"]}}]"#;
         for text in [inspected, r#"["PORT=1", "X=a=b"]"#] {
             assert_eq!(pairs(&read(text)), [("PORT", "1"), ("X", "a=b")], "{text}");

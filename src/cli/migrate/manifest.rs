@@ -1,16 +1,17 @@
-//! Variables of a container in a manifest of Kubernetes, or of a service in a file of compose.
+//! Variables of a container in a Kubernetes manifest, or of a service in a compose file.
 
 use serde_json::{Map, Value};
 
 use super::{env_file::is_name, source::Found, yaml::documents};
 
-/// Variables that only envoyproxy/ratelimit has: a container with one of them is it, whatever its image is called.
-const TELLTALE: [&str; 4] = ["REDIS_SOCKET_TYPE", "RUNTIME_SUBDIRECTORY", "RUNTIME_ROOT", "CONFIG_TYPE"];
+/// Variables that identify a container of envoyproxy/ratelimit, whatever the name of its image.
+const IDENTIFYING_VARIABLES: [&str; 4] =
+    ["REDIS_SOCKET_TYPE", "RUNTIME_SUBDIRECTORY", "RUNTIME_ROOT", "CONFIG_TYPE"];
 
-/// Levels of a manifest that are gone through.
+/// Maximum depth of a manifest.
 const MAX_DEPTH: usize = 32;
 
-/// Reads the variables of the container that is the rate-limit service.
+/// Collects the variables of the container that is the rate-limit service.
 pub(super) fn read(text: &str) -> Found {
     let mut containers = Vec::new();
     let mut found = Found::default();
@@ -21,7 +22,7 @@ pub(super) fn read(text: &str) -> Found {
             Err(error) => found.not_seen.push(error.clone()),
         }
     }
-    let ours = containers.iter().find(|container| is_it(container)).or(match &*containers {
+    let ours = containers.iter().find(|container| is_ratelimit(container)).or(match &*containers {
         [only] => Some(only),
         _ => None,
     });
@@ -31,7 +32,7 @@ pub(super) fn read(text: &str) -> Found {
     found
 }
 
-/// Everything that has variables of its own.
+/// Collects every object with variables.
 fn collect<'a>(value: &'a Value, depth: usize, into: &mut Vec<&'a Map<String, Value>>) {
     if depth >= MAX_DEPTH {
         return;
@@ -49,12 +50,14 @@ fn collect<'a>(value: &'a Value, depth: usize, into: &mut Vec<&'a Map<String, Va
     }
 }
 
-fn is_it(container: &Map<String, Value>) -> bool {
+fn is_ratelimit(container: &Map<String, Value>) -> bool {
     let is_named =
         |field| container.get(field).and_then(Value::as_str).is_some_and(|it| it.contains("ratelimit"));
     let mut found = Found::default();
     variables(container, &mut found);
-    is_named("image") || is_named("name") || TELLTALE.iter().any(|name| found.variables.contains_key(*name))
+    is_named("image")
+        || is_named("name")
+        || IDENTIFYING_VARIABLES.iter().any(|name| found.variables.contains_key(*name))
 }
 
 fn variables(container: &Map<String, Value>, found: &mut Found) {
@@ -62,7 +65,7 @@ fn variables(container: &Map<String, Value>, found: &mut Found) {
         let Some(name) = item.get("name").and_then(Value::as_str) else { continue };
         match (item.get("value"), item.get("valueFrom")) {
             (Some(value), _) => insert(found, name, value),
-            (None, Some(from)) => found.not_seen.push(format!("{name}: its value is in {}", origin(from))),
+            (None, Some(from)) => found.not_seen.push(format!("{name}: value in {}", origin(from))),
             (None, None) => insert(found, name, &Value::Null),
         }
     }
@@ -75,9 +78,9 @@ fn variables(container: &Map<String, Value>, found: &mut Found) {
             for line in lines.iter().filter_map(Value::as_str) {
                 match line.split_once('=') {
                     Some((name, value)) => insert(found, name, &Value::String(value.to_owned())),
-                    None if is_name(line) => found.not_seen.push(format!("{line}: it has no value here")),
-                    // It may be part of a secret.
-                    None => found.not_seen.push("an item of `environment` that is no NAME=VALUE".to_owned()),
+                    None if is_name(line) => found.not_seen.push(format!("{line}: no value")),
+                    // May be part of a secret.
+                    None => found.not_seen.push("an item of `environment` that is not NAME=VALUE".to_owned()),
                 }
             }
         }
@@ -88,7 +91,7 @@ fn variables(container: &Map<String, Value>, found: &mut Found) {
     }
 }
 
-/// Notes a variable. What refers to other variables has its value elsewhere.
+/// Adds a variable. The value of a reference to other variables is unknown.
 fn insert(found: &mut Found, name: &str, value: &Value) {
     let value = match value {
         Value::String(text) => text.clone(),
@@ -96,22 +99,22 @@ fn insert(found: &mut Found, name: &str, value: &Value) {
         other => other.to_string(),
     };
     match value.contains("${") || value.contains("$(") {
-        true => found.not_seen.push(format!("{name}: its value refers to other variables")),
+        true => found.not_seen.push(format!("{name}: value refers to other variables")),
         false => {
             found.variables.insert(name.to_owned(), value);
         }
     }
 }
 
-/// Where a value is from, such as `secretKeyRef redis, key password`.
+/// Origin of a value, such as `secretKeyRef redis, key password`.
 fn origin(from: &Value) -> String {
     let kinds = from.as_object().into_iter().flatten().filter(|(_, value)| value.is_object());
-    let told = kinds.map(|(kind, value)| {
+    let origins = kinds.map(|(kind, value)| {
         let field = |name| value.get(name).and_then(Value::as_str);
         let name = field("name").or(field("fieldPath")).unwrap_or("?");
         field("key").map_or_else(|| format!("{kind} {name}"), |key| format!("{kind} {name}, key {key}"))
     });
-    told.collect::<Vec<_>>().join(" and ")
+    origins.collect::<Vec<_>>().join(" and ")
 }
 
 #[cfg(test)]
@@ -123,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_containers_the_one_that_limits_rates_is_read() {
+    fn the_rate_limit_container_is_selected_among_several() {
         let found = read(
             "kind: ConfigMap\ndata: {PORT: '1'}\n---\nkind: Deployment\nspec:\n  template:\n    spec:\n      containers:\n      \
              - name: redis\n        image: redis\n        env: [{name: PORT, value: '2'}]\n      - name: rl\n        image: \
@@ -134,15 +137,12 @@ mod tests {
         assert_eq!(pairs(&found), [("PORT", "3"), ("USE_STATSD", "false")]);
         assert_eq!(
             found.not_seen,
-            [
-                "REDIS_AUTH: its value is in secretKeyRef redis, key password",
-                "all variables of configMapRef limits"
-            ]
+            ["REDIS_AUTH: value in secretKeyRef redis, key password", "all variables of configMapRef limits"]
         );
     }
 
     #[test]
-    fn a_service_of_compose_is_read_in_both_of_its_forms() {
+    fn both_forms_of_compose_environments_are_read() {
         for environment in ["[PORT=3, 'A=b=c', HOME]", "{PORT: 3, A: b=c, HOME: '${HOME}'}"] {
             let found = read(&format!(
                 "services:\n  redis: {{image: redis, environment: [PORT=2]}}\n  limiter:\n    image: \
@@ -154,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_variable_of_a_service_is_told_without_its_text() {
+    fn items_that_are_not_variables_are_reported_without_their_text() {
         let found =
             read("services: {a: {image: ratelimit, environment: [PORT=1, 'REDIS_AUTH: open-sesame']}}\n");
-        assert_eq!(found.not_seen, ["an item of `environment` that is no NAME=VALUE"]);
+        assert_eq!(found.not_seen, ["an item of `environment` that is not NAME=VALUE"]);
     }
 
     #[test]
-    fn what_has_no_variables_has_none() {
+    fn documents_without_a_service_have_no_variables() {
         for text in ["", "a: [", "kind: Service\n", "containers: [{env: []}, {env: []}]"] {
             assert!(read(text).variables.is_empty(), "{text}");
         }

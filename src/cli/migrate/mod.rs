@@ -1,11 +1,11 @@
-//! Tells how a deployment of envoyproxy/ratelimit is run by tollgate, what differs, and what to do.
+//! `tollgate migrate`: plans the migration of a deployment of envoyproxy/ratelimit ("the reference").
 //!
 //! ```text
 //! env file, manifest or process ── source ──> variables ── settings::EffectiveSettings ──┐
-//! directory ── rules ──> what it holds, and what behaves differently ──────────────┴─ plan ──> Report
+//! directory ── rules ──> contents and differences ───────────────────────────────────────┴─ plan ──> Report
 //! ```
 //!
-//! It starts nothing and changes nothing. What it is told may have secrets; a [`Report`] has none.
+//! Nothing is started or changed. The input may contain secrets; a [`Report`] has none.
 
 mod env_file;
 mod manifest;
@@ -26,10 +26,11 @@ pub use self::{
 };
 use crate::settings::{MigrateSettings, ReportFormat};
 
-/// Writes the report to `out`, or to `errors` why there is none. Answers whether the deployment works unchanged.
+/// Writes the report to `out`, or the reason why there is none to `errors`. Returns whether the deployment works
+/// unchanged.
 ///
 /// # Errors
-/// When nobody reads the output.
+/// The output is closed.
 pub fn run(settings: &MigrateSettings, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
     let deployment = match source::read(&settings.source) {
         Ok(deployment) => deployment,

@@ -1,9 +1,9 @@
-//! What to do, in which order: only what applies.
+//! Steps of a migration, as far as they apply.
 
 use super::{Difference, Report, Verdict};
 use crate::settings::{MetricNames, Settings, StoreSettings, VariableOutcome};
 
-/// The steps of a plan.
+/// All steps, in order.
 pub(super) fn of(report: &Report, settings: Option<&Settings>) -> Vec<String> {
     let mut steps = before(report);
     if let Some(settings) = settings {
@@ -14,26 +14,26 @@ pub(super) fn of(report: &Report, settings: Option<&Settings>) -> Vec<String> {
     steps
 }
 
-/// What comes before anything runs.
+/// Steps before tollgate runs.
 fn before(report: &Report) -> Vec<String> {
     let mut steps = Vec::new();
     if !report.problems.is_empty() {
-        steps.push("Change the settings that are refused; tollgate does not start with them.".to_owned());
+        steps.push("Change the refused settings; tollgate does not start with them.".to_owned());
     }
     if !report.not_seen.is_empty() {
         steps.push(
-            "Look at what was not seen here: run this again where all variables are set, as in the running container \
-             (`printenv`)."
+            "Check the variables with unknown values: run this again where all variables are set, as in the running \
+             container (`printenv`)."
                 .to_owned(),
         );
     }
     if report.rules_not_seen.is_some() {
-        steps.push("Let the rules be looked at: run this again with --config.".to_owned());
+        steps.push("Check the rules: run this again with --config.".to_owned());
     }
     if let Some(rules) = &report.rules {
         if !rules.problems.is_empty() {
             steps.push(format!(
-                "Correct the rules, until `tollgate check {}` finds nothing.",
+                "Correct the rules until `tollgate check {}` reports no problem.",
                 rules.directory
             ));
         }
@@ -48,12 +48,12 @@ fn todo(difference: &Difference) -> Option<String> {
     Some(format!("{first}{}: {}.", todo.as_str(), difference.places.join(", ")))
 }
 
-/// What the Redis has to be.
+/// Steps for Redis.
 fn store(report: &Report, settings: &Settings) -> Vec<String> {
     let StoreSettings::Redis { redis, .. } = &settings.store else {
         return vec![
-            "Name a Redis: without REDIS_URL each instance counts for itself, in memory, so that three admit three times \
-             the limit."
+            "Configure a Redis: without REDIS_URL each instance counts separately in memory, so that three instances \
+             admit three times the limit."
                 .to_owned(),
         ];
     };
@@ -61,8 +61,7 @@ fn store(report: &Report, settings: &Settings) -> Vec<String> {
     let mut steps = Vec::new();
     if is_behind_twemproxy(settings) {
         steps.push(
-            "Name Redis itself, not twemproxy: what decides is a script that has to be loaded there, which twemproxy does not \
-             pass on."
+            "Set the address of Redis itself, not of twemproxy, which does not support loading the script that decides."
                 .to_owned(),
         );
     }
@@ -70,8 +69,8 @@ fn store(report: &Report, settings: &Settings) -> Vec<String> {
     let query_user = servers.split_once("user=").map(|(_, rest)| rest.split('&').next().unwrap_or_default());
     if let Some(user) = login.map(|(user, _)| user).or(query_user).filter(|user| !user.is_empty()) {
         steps.push(format!(
-            "Give the Redis user `{user}` the rights that tollgate needs (README, \"Redis\", has the line); those for INCRBY \
-             and EXPIRE are not enough."
+            "Grant the Redis user `{user}` the permissions of docs/guides/redis.md; INCRBY and EXPIRE are not \
+             sufficient."
         ));
     }
     if report
@@ -80,75 +79,76 @@ fn store(report: &Report, settings: &Settings) -> Vec<String> {
         .any(|variable| variable.name == "REDIS_PERSECOND" && variable.outcome == VariableOutcome::NoEffect)
     {
         steps.push(
-            "Size the one Redis for the limits of a second too: the second Redis is not used.".to_owned(),
+            "Size the one Redis for the per-second limits too: the second Redis is not used.".to_owned(),
         );
     }
     steps
 }
 
-/// Whether its Redis is most likely reached through twemproxy, as it is in the reference's defaults.
+/// Whether Redis is most likely behind twemproxy, as in the defaults of the reference.
 pub(super) fn is_behind_twemproxy(settings: &Settings) -> bool {
     let servers = settings.store.to_string();
     ["nutcracker", "twemproxy"].iter().any(|name| servers.contains(name))
 }
 
-/// How it is tried.
+/// Step of a trial.
 fn beside(settings: Option<&Settings>) -> Vec<String> {
     let shadow = match settings.is_some_and(|settings| settings.modes.shadow) {
-        true => "It has SHADOW_MODE already, and denies nothing.",
+        true => "SHADOW_MODE is already on, so that it denies nothing.",
         false => "With SHADOW_MODE=true it denies nothing.",
     };
     let redis = match settings.map(|settings| &settings.store) {
-        Some(StoreSettings::Redis { .. }) => " Both may use one Redis: their keys differ.",
+        Some(StoreSettings::Redis { .. }) => " Both can use one Redis: their keys differ.",
         _ => "",
     };
-    vec![format!("Try it beside the reference, asked by a second filter of Envoy. {shadow}{redis}")]
+    vec![format!("Run it beside envoyproxy/ratelimit, called by a second Envoy filter. {shadow}{redis}")]
 }
 
-/// Variables of which one says whether, and where, the reference sends counts by StatsD.
-const STATSD: [&str; 6] =
+/// Variables that decide whether, and to which server, the reference exports StatsD metrics.
+const STATSD_VARIABLES: [&str; 6] =
     ["USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS", "DISABLE_STATS", "STATSD_HOST", "STATSD_PORT"];
 
-/// What the reference does when nobody says anything, and tollgate does not.
-fn unsaid(report: &Report) -> Option<String> {
-    let is_said = |name: &&str| report.variables.iter().any(|variable| variable.name == **name);
-    let says_nothing = !STATSD.iter().any(is_said) && report.not_seen.is_empty();
-    says_nothing.then(|| {
-        "If there is a StatsD agent at localhost:8125, say USE_STATSD=true: the reference sends there unless told \
-         otherwise, tollgate where it is told to."
+/// Step for the StatsD exporter, which is on by default in the reference and off in tollgate.
+fn statsd(report: &Report) -> Option<String> {
+    let is_set = |name: &&str| report.variables.iter().any(|variable| variable.name == **name);
+    let is_default = !STATSD_VARIABLES.iter().any(is_set) && report.not_seen.is_empty();
+    is_default.then(|| {
+        "If there is a StatsD agent at localhost:8125, set USE_STATSD=true: envoyproxy/ratelimit exports there by \
+         default, tollgate only if configured."
             .to_owned()
     })
 }
 
-/// How it takes over, and how it would be given back.
+/// Steps of the switch and of its rollback.
 fn switch(report: &Report, settings: Option<&Settings>) -> Vec<String> {
-    let mut steps: Vec<String> = unsaid(report).into_iter().collect();
+    let mut steps: Vec<String> = statsd(report).into_iter().collect();
     steps.push(match report.verdict {
         Verdict::Unchanged => "Switch the image; variables, ports and files stay as they are.".to_owned(),
         Verdict::ToBeChanged => "Switch the image, with what was changed above.".to_owned(),
     });
-    let mut anew = "Counters start anew, and during a rollout each of the two counts for itself: in the window of the switch, \
-                    up to twice the limit may pass."
-        .to_owned();
+    let mut anew =
+        "Counters start at zero, and during a rollout both services count separately: in the window of the \
+                    switch, up to twice the limit may pass."
+            .to_owned();
     if let Some(longest) = report.rules.as_ref().and_then(|rules| rules.longest_window.as_ref()) {
         anew.push_str(&format!(
-            " The longest window here is that of {longest}. Switch long windows near their end."
+            " The longest window is that of {longest}. Switch long windows near their end."
         ));
     }
     steps.push(anew);
     let names = match settings.map(|settings| settings.process.metric_names) {
-        Some(MetricNames::WithLegacy) => "; the reference's names for Prometheus are there too",
+        Some(MetricNames::WithLegacy) => "; the Prometheus names of envoyproxy/ratelimit are exported too",
         _ => "",
     };
     steps.push(format!(
-        "Watch tollgate_requests_total and tollgate_degraded_total (README, \"Alerts\"){names}. An instance is ready once its \
-         rules are loaded and its Redis has answered; the reference does not ask for the rules."
+        "Monitor tollgate_requests_total and tollgate_degraded_total (alerts: deploy/prometheus/alerts.yaml){names}. An \
+         instance is ready when its rules are loaded and Redis has responded; envoyproxy/ratelimit does not wait for rules."
     ));
     let own_keys =
         report.rules.iter().flat_map(|rules| &rules.differences).any(|found| found.id == "own_keys");
     steps.push(match own_keys {
-        false => "To roll back, put the old image back: it finds its counters as it left them.".to_owned(),
-        true => "To roll back, put the old image and files without tollgate's keys back.".to_owned(),
+        false => "To roll back, restore the old image; its counters are unchanged.".to_owned(),
+        true => "To roll back, restore the old image, and files without keys of tollgate.".to_owned(),
     });
     steps
 }

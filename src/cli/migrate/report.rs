@@ -1,4 +1,4 @@
-//! What `tollgate migrate` finds. It has no secret.
+//! Report of `tollgate migrate`, without secrets.
 
 use std::path::{Path, PathBuf};
 
@@ -15,71 +15,71 @@ use crate::{
     settings::{EffectiveSettings, VariableReport},
 };
 
-/// Where the reference looks for rules when nobody says.
-const USUAL_DIRECTORY: &str = "/srv/runtime_data/current/config";
+/// Default directory of the rules of the reference.
+const DEFAULT_DIRECTORY: &str = "/srv/runtime_data/current/config";
 
-/// What was found.
+/// Report of a migration.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Whether the deployment works as it is.
+    /// Whether the deployment works unchanged.
     pub verdict: Verdict,
-    /// Where its variables are from.
+    /// Source of the variables.
     pub source: String,
-    /// What was not seen of them.
+    /// Variables with an unknown value.
     pub not_seen: Vec<String>,
-    /// Why tollgate does not start with these variables.
+    /// Reasons why startup would fail.
     pub problems: Vec<String>,
-    /// What it tells at the start.
+    /// Startup warnings.
     pub notices: Vec<String>,
-    /// Every setting of tollgate that they make other than its default.
+    /// Settings that are not at their defaults.
     pub settings: Vec<Setting>,
-    /// The variables of the reference and of tollgate, and what becomes of each.
+    /// Effects of the variables of the reference and of tollgate.
     pub variables: Vec<VariableReport>,
-    /// Variables that neither of the two has.
+    /// Variables of neither.
     pub others: Vec<String>,
-    /// The rules, where they were found.
+    /// Rules, if found.
     pub rules: Option<RulesReport>,
-    /// Why they were not.
+    /// Reason why the rules were not found.
     pub rules_not_seen: Option<String>,
-    /// What to do, in this order.
+    /// Steps, in order.
     pub plan: Vec<String>,
 }
 
-/// Whether a deployment works as it is.
+/// Whether a deployment works unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// With the same variables and the same files.
+    /// Works with the same variables and files.
     Unchanged,
-    /// Something has to be changed, or looked at, before.
+    /// Needs a change or a review first.
     ToBeChanged,
 }
 
 /// A setting of tollgate.
 #[derive(Debug, Serialize)]
 pub struct Setting {
-    /// The flag, with its dashes.
+    /// Flag, with its dashes.
     pub flag: String,
-    /// Its variable.
+    /// Variable.
     pub variable: String,
-    /// Its value, in which `***` stands for a secret.
+    /// Value, with `***` in place of secrets.
     pub value: String,
-    /// Whether it has one.
+    /// Whether the value has a secret.
     pub is_secret: bool,
-    /// The variables that it comes from.
+    /// Variables that set it.
     pub from: Vec<String>,
 }
 
 impl Report {
-    /// Looks at a deployment. `directory` is where its rules are, if not where its variables say.
+    /// Reports on a deployment. `directory` overrides the directory of the rules that its variables name.
     pub(super) fn of(deployment: Deployment, directory: Option<&Path>) -> Self {
         let Deployment { source, variables, not_seen } = deployment;
         let found = EffectiveSettings::of(variables);
         let rules = rules_of(&found, directory);
         let (rules, rules_not_seen) = match rules {
-            Seen::Rules(rules) => (Some(rules), None),
-            Seen::Not(reason) => (None, Some(reason)),
-            Seen::Elsewhere => (None, None),
+            RulesLookup::Found(rules) => (Some(rules), None),
+            RulesLookup::NotFound(reason) => (None, Some(reason)),
+            RulesLookup::NotInDirectory => (None, None),
         };
         let is_good = found.problems.is_empty()
             && rules_not_seen.is_none()
@@ -111,30 +111,33 @@ impl Report {
     }
 }
 
-/// Whether the rules were found.
-enum Seen {
-    Rules(RulesReport),
-    Not(String),
-    /// They are in no directory.
-    Elsewhere,
+/// Result of looking for the rules.
+enum RulesLookup {
+    Found(RulesReport),
+    NotFound(String),
+    /// The rules are not in a directory.
+    NotInDirectory,
 }
 
-fn rules_of(found: &EffectiveSettings, directory: Option<&Path>) -> Seen {
+fn rules_of(found: &EffectiveSettings, directory: Option<&Path>) -> RulesLookup {
     let settings = found.settings.as_ref().map(|settings| &settings.rules);
     let options = settings.map_or_else(Options::default, |rules| rules.options);
     if let Some(directory) = directory {
-        return Seen::Rules(RulesReport::of(directory, options, found.reads_hidden_files));
+        return RulesLookup::Found(RulesReport::of(directory, options, found.reads_hidden_files));
     }
     if settings.is_some_and(|rules| rules.source != RulesSource::Directory) {
-        return Seen::Elsewhere;
+        return RulesLookup::NotInDirectory;
     }
     let directory = match (&found.directory, settings) {
         (Some(directory), _) => directory.clone(),
-        (None, Some(_)) => PathBuf::from(USUAL_DIRECTORY),
-        (None, None) => return Seen::Not("--config DIR names their directory".to_owned()),
+        (None, Some(_)) => PathBuf::from(DEFAULT_DIRECTORY),
+        (None, None) => return RulesLookup::NotFound("directory unknown; expected --config DIR".to_owned()),
     };
-    match rules::is_there(&directory) {
-        true => Seen::Rules(RulesReport::of(&directory, options, found.reads_hidden_files)),
-        false => Seen::Not(format!("{} is not here; --config DIR names a copy of it", directory.display())),
+    match rules::exists(&directory) {
+        true => RulesLookup::Found(RulesReport::of(&directory, options, found.reads_hidden_files)),
+        false => RulesLookup::NotFound(format!(
+            "{} does not exist here; expected --config DIR with a copy",
+            directory.display()
+        )),
     }
 }

@@ -1,4 +1,4 @@
-//! Where the variables of a deployment are read from.
+//! Sources of the variables of a deployment.
 
 use std::{
     collections::BTreeMap,
@@ -11,55 +11,55 @@ use std::{
 use super::{env_file, manifest};
 use crate::settings::EnvironmentSource;
 
-/// The largest file that is read, in bytes.
+/// Maximum size of a file.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// How a deployment is run, as far as that was seen. Values may be secrets.
+/// Variables of a deployment. Values may be secrets.
 pub(super) struct Deployment {
-    /// Where this is from, for people.
+    /// Name of the source.
     pub(super) source: String,
-    /// Its variables.
+    /// Variables with a known value.
     pub(super) variables: Vec<(OsString, OsString)>,
-    /// What was not seen, for people.
+    /// Descriptions of variables with an unknown value.
     pub(super) not_seen: Vec<String>,
 }
 
-/// Variables that were found in a file.
+/// Variables of a file.
 #[derive(Default)]
 pub(super) struct Found {
-    /// By name; the last one of a name counts.
+    /// Values by name; the last occurrence of a name applies.
     pub(super) variables: BTreeMap<String, String>,
-    /// What was not seen, for people.
+    /// Descriptions of variables with an unknown value.
     pub(super) not_seen: Vec<String>,
-    /// Lines that say nothing, by their numbers.
+    /// Numbers of lines that are not KEY=VALUE.
     pub(super) unread: Vec<usize>,
 }
 
-/// Why nothing was read. It quotes nothing of the file.
+/// Error of a source, without the contents of the file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
-    /// The file can't be read.
-    #[error("{path} can't be read: {error}")]
+    /// The file cannot be read.
+    #[error("cannot read {path}: {error}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why not.
+        /// I/O error.
         error: io::Error,
     },
-    /// There are no variables in it.
-    #[error("{path} has no variables: expected {expected}")]
+    /// The file has no variables.
+    #[error("{path} has no variables; expected {expected}")]
     Nothing {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What was expected.
+        /// Expected contents.
         expected: &'static str,
     },
-    /// All of them are elsewhere, or it could not be read.
-    #[error("{path} shows no variable, so that there is nothing to judge by: {}", .not_seen.join("; "))]
+    /// No variable has a known value, or the file is not valid.
+    #[error("{path} has no variable with a known value: {}", .not_seen.join("; "))]
     Unseen {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What was not seen, for people.
+        /// Descriptions of variables with an unknown value.
         not_seen: Vec<String>,
     },
 }
@@ -73,11 +73,11 @@ pub(super) fn read(source: &EnvironmentSource) -> Result<Deployment, SourceError
             not_seen: Vec::new(),
         }),
         EnvironmentSource::File(path) => {
-            let expected = "lines KEY=VALUE, or what `docker inspect` prints";
+            let expected = "lines KEY=VALUE, or the output of `docker inspect`";
             found(path, env_file::read(&text(path)?), expected)
         }
         EnvironmentSource::Manifest(path) => {
-            let expected = "a container with `env`, or a service of compose with `environment`";
+            let expected = "a container with `env`, or a compose service with `environment`";
             found(path, manifest::read(&text(path)?), expected)
         }
     }
@@ -92,7 +92,7 @@ fn found(path: &Path, found: Found, expected: &'static str) -> Result<Deployment
     }
     let mut not_seen = found.not_seen;
     if let Some(first) = found.unread.first() {
-        not_seen.push(format!("{} of its lines are no KEY=VALUE, from line {first} on", found.unread.len()));
+        not_seen.push(format!("{} lines that are not KEY=VALUE, from line {first} on", found.unread.len()));
     }
     let variables = found.variables.into_iter().map(|(name, value)| (name.into(), value.into()));
     Ok(Deployment { source: path, variables: variables.collect(), not_seen })
@@ -101,11 +101,11 @@ fn found(path: &Path, found: Found, expected: &'static str) -> Result<Deployment
 fn text(path: &Path) -> Result<String, SourceError> {
     let read = || {
         let mut text = String::new();
-        // What is no regular file has no length to ask for.
+        // A file that is not a regular file has no length.
         File::open(path)?.take(MAX_BYTES.saturating_add(1)).read_to_string(&mut text)?;
         match text.len() as u64 {
             0..=MAX_BYTES => Ok(text),
-            _ => Err(io::Error::other(format!("it has more than {} MiB", MAX_BYTES >> 20))),
+            _ => Err(io::Error::other(format!("larger than {} MiB", MAX_BYTES >> 20))),
         }
     };
     read().map_err(|error| SourceError::File { path: path.display().to_string(), error })

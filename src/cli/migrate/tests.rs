@@ -5,10 +5,10 @@ use proptest::{prelude::*, sample::select};
 use super::{Report, source::Deployment};
 use crate::settings::{self, Command, EffectiveSettings, Settings};
 
-/// What no report may have.
+/// Secret that no report may contain.
 const SECRET: &str = "open-sesame";
 
-/// Variables, each with values of which some are good, some are as good as none, and some are bad.
+/// Variables with values: valid ones, defaults and invalid ones.
 const VALUES: [(&str, &[&str]); 58] = [
     ("BACKEND_TYPE", &["redis", "memcache"]),
     ("CACHE_KEY_PREFIX", &["limits:", "{a}"]),
@@ -75,7 +75,7 @@ const VALUES: [(&str, &[&str]); 58] = [
 
 fn environments() -> impl Strategy<Value = BTreeMap<String, String>> {
     let pair = select(&VALUES[..]).prop_flat_map(|(name, values)| (Just(name.to_owned()), select(values)));
-    // The first value is the most usual one, so that most environments are good.
+    // The first value is the most common one, so that most environments are valid.
     let usual = select(&VALUES[..]).prop_map(|(name, values)| (name.to_owned(), values[0]));
     prop_oneof![1 => btree_of(pair.boxed()), 2 => btree_of(usual.boxed())]
 }
@@ -104,7 +104,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_flags_that_are_told_make_the_same_settings_and_none_is_needless(environment in environments()) {
+    fn the_reported_flags_have_the_same_settings_and_none_is_redundant(environment in environments()) {
         let by_environment = served([], words_of(&environment));
         let found = EffectiveSettings::of(words_of(&environment));
         prop_assert_eq!(found.problems.is_empty(), by_environment.is_some(), "{:?}", found.problems);
@@ -121,17 +121,17 @@ proptest! {
     }
 
     #[test]
-    fn a_report_tells_of_every_variable_once_and_of_no_secret(environment in environments()) {
+    fn a_report_has_every_variable_once_and_no_secret(environment in environments()) {
         let deployment = Deployment {
             source: "test".to_owned(),
             variables: words_of(&environment),
             not_seen: Vec::new(),
         };
         let report = Report::of(deployment, None);
-        let mut told: Vec<&str> =
+        let mut reported: Vec<&str> =
             report.variables.iter().map(|variable| &*variable.name).chain(report.others.iter().map(|name| &**name)).collect();
-        told.sort_unstable();
-        prop_assert_eq!(told, environment.keys().map(|name| &**name).collect::<Vec<_>>());
+        reported.sort_unstable();
+        prop_assert_eq!(reported, environment.keys().map(|name| &**name).collect::<Vec<_>>());
         let json = serde_json::to_string(&report).expect("JSON");
         for text in [report.to_string(), json, format!("{report:?}")] {
             prop_assert!(!text.contains(SECRET), "{}", text);
@@ -140,7 +140,7 @@ proptest! {
 }
 
 #[test]
-fn a_variable_of_the_reference_that_is_refused_is_told_as_such_and_by_its_reason() {
+fn a_refused_variable_of_the_reference_is_reported_with_its_reason() {
     let environment = BTreeMap::from([("BACKEND_TYPE".to_owned(), "memcache".to_owned())]);
     let found = EffectiveSettings::of(words_of(&environment));
     assert_eq!(found.variables[0].outcome, settings::VariableOutcome::Refused);
@@ -148,7 +148,7 @@ fn a_variable_of_the_reference_that_is_refused_is_told_as_such_and_by_its_reason
 }
 
 #[test]
-fn of_a_deployment_that_says_everything_nothing_is_lost() {
+fn a_deployment_with_every_variable_loses_nothing() {
     let mut environment: BTreeMap<String, String> =
         VALUES.iter().map(|(name, values)| ((*name).to_owned(), values[0].to_owned())).collect();
     environment.remove("TOLLGATE_WORKRS");

@@ -1,4 +1,4 @@
-//! A report, for people.
+//! Text format of a report.
 
 use std::fmt;
 
@@ -10,17 +10,17 @@ impl fmt::Display for Report {
             Verdict::Unchanged => writeln!(f, "{}: works unchanged", self.source)?,
             Verdict::ToBeChanged => writeln!(f, "{}: does not work unchanged; see the plan", self.source)?,
         }
-        list(f, "\nNot seen", &self.not_seen)?;
+        list(f, "\nUnknown values", &self.not_seen)?;
         list(f, "\nRefused", &self.problems)?;
         self.settings(f)?;
         self.variables(f)?;
         let notices: Vec<String> =
-            self.notices.iter().filter(|notice| !self.tells(notice)).cloned().collect();
-        list(f, "\nTold at the start", &notices)?;
+            self.notices.iter().filter(|notice| !self.has_variable_of(notice)).cloned().collect();
+        list(f, "\nStartup warnings", &notices)?;
         match (&self.rules, &self.rules_not_seen) {
             (Some(rules), _) => rules.fmt(f)?,
-            (None, Some(reason)) => writeln!(f, "\nRules\n  not looked at: {reason}")?,
-            (None, None) => writeln!(f, "\nRules\n  in no directory: --rules says where they come from")?,
+            (None, Some(reason)) => writeln!(f, "\nRules\n  not read: {reason}")?,
+            (None, None) => writeln!(f, "\nRules\n  not in a directory; see --rules")?,
         }
         writeln!(f, "\nPlan")?;
         for (at, step) in self.plan.iter().enumerate() {
@@ -31,13 +31,13 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// Whether a notice is about one variable, with which it is told.
-    fn tells(&self, notice: &str) -> bool {
+    /// Whether a notice is about a listed variable, which shows its text.
+    fn has_variable_of(&self, notice: &str) -> bool {
         let about = notice.split(' ').next().unwrap_or_default();
         self.variables.iter().any(|variable| variable.name == about)
     }
 
-    /// The settings in both of their forms.
+    /// Writes the settings as flags and as variables.
     fn settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.problems.is_empty() {
             return Ok(());
@@ -54,14 +54,14 @@ impl Report {
         for Setting { variable, value, .. } in &self.settings {
             match self.settings.iter().filter(|other| other.variable == *variable).count() {
                 0 | 1 => writeln!(f, "  {variable}={value}")?,
-                _ => writeln!(f, "  {variable} has, as one of its lines: {value}")?,
+                _ => writeln!(f, "  {variable}, one of several lines: {value}")?,
             }
         }
         for Setting { variable, from, .. } in self.settings.iter().filter(|setting| setting.is_secret) {
             let from = from.join(", ");
             writeln!(
                 f,
-                "  *** is a secret. Leave it where it is ({from}): that is read all the same. Or make {variable} one."
+                "  *** replaces a secret. Keep it in {from}, which tollgate reads too, or move it to {variable}."
             )?;
         }
         Ok(())
@@ -77,7 +77,11 @@ impl Report {
         }
         match self.others.is_empty() {
             true => Ok(()),
-            false => writeln!(f, "\nOf neither the reference nor tollgate\n  {}", self.others.join(", ")),
+            false => writeln!(
+                f,
+                "\nVariables of neither envoyproxy/ratelimit nor tollgate\n  {}",
+                self.others.join(", ")
+            ),
         }
     }
 }
@@ -92,7 +96,7 @@ impl fmt::Display for RulesReport {
         self.problems.iter().try_for_each(|problem| writeln!(f, "  {problem}"))?;
         self.warnings.iter().try_for_each(|warning| writeln!(f, "  {warning}"))?;
         if !self.differences.is_empty() {
-            writeln!(f, "\nWhat behaves differently with these rules")?;
+            writeln!(f, "\nDifferences with these rules")?;
         }
         for difference in &self.differences {
             writeln!(f, "  {}:", difference.text)?;
@@ -102,12 +106,12 @@ impl fmt::Display for RulesReport {
     }
 }
 
-/// Places that are shown; programs get all of them.
-const SHOWN: usize = 10;
+/// Number of places in the text; JSON has all of them.
+const MAX_PLACES: usize = 10;
 
 fn some(f: &mut fmt::Formatter<'_>, places: &[String]) -> fmt::Result {
-    places.iter().take(SHOWN).try_for_each(|place| writeln!(f, "    {place}"))?;
-    match places.len().saturating_sub(SHOWN) {
+    places.iter().take(MAX_PLACES).try_for_each(|place| writeln!(f, "    {place}"))?;
+    match places.len().saturating_sub(MAX_PLACES) {
         0 => Ok(()),
         more => writeln!(f, "    and {more} more"),
     }
@@ -121,7 +125,7 @@ fn list(f: &mut fmt::Formatter<'_>, title: &str, lines: &[String]) -> fmt::Resul
     lines.iter().try_for_each(|line| writeln!(f, "  {line}"))
 }
 
-/// A value as a word of a shell.
+/// Quotes a value for a shell.
 fn quoted(value: &str) -> String {
     let is_printable = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,@%+=".contains(letter);
     match !value.is_empty() && value.chars().all(is_printable) {
@@ -135,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_quoted_for_a_shell_where_it_would_read_them_otherwise() {
+    fn values_are_quoted_for_a_shell_if_necessary() {
         for (value, word) in [
             ("redis://h:1/2", "redis://h:1/2"),
             ("[::]:8081", "'[::]:8081'"),

@@ -141,7 +141,7 @@ fn flag_of(word: &OsString) -> String {
 fn effective_flag(word: &OsString, found: &Found) -> Option<EffectiveFlag> {
     let (flag, value) = word.to_str()?.split_once('=')?;
     let name = flag.trim_start_matches('-');
-    let said = found.said.iter().rev().filter(|(known, _)| known == name);
+    let said = found.origins.iter().rev().filter(|(known, _)| known == name);
     let said = said.take(if flags::collects(flag) { usize::MAX } else { 1 });
     let mut from: Vec<String> =
         said.flat_map(|(_, names)| names.split(" with ").map(ToOwned::to_owned)).collect();

@@ -108,7 +108,7 @@ fn reported(name: &str, found: &Found) -> Option<(VariableOutcome, String)> {
 /// Effect of a variable that sets a flag.
 fn flag(name: &str, found: &Found, changed: &[String]) -> Option<(VariableOutcome, String)> {
     let makes = |names: &str| names.split(" with ").any(|known| known == name);
-    let (flag, _) = found.said.iter().find(|(_, names)| makes(names))?;
+    let (flag, _) = found.origins.iter().find(|(_, names)| makes(names))?;
     Some(match changed.contains(flag) {
         true => (VariableOutcome::Flag, format!("--{flag}")),
         false => (VariableOutcome::Default, String::new()),

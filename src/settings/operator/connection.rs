@@ -1,4 +1,4 @@
-//! How the admin API of a running tollgate is reached.
+//! Connection to the admin API.
 
 use std::{fmt, path::PathBuf};
 
@@ -7,70 +7,70 @@ use http::Uri;
 
 use super::{super::error::Problem, OperatorSettings, Task};
 
-/// The flag that has a variable, `TOLLGATE_ADMIN_URL`. The others have none: one that reads like a variable of the server
-/// might leave a port without its token.
+/// Flags that have a variable: `TOLLGATE_ADMIN_URL`. The others have none, because a name similar to a variable of the
+/// server might leave a port without its token.
 pub(in crate::settings) const FLAGS: [&str; 1] = ["admin-url"];
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Connection")]
 pub(in crate::settings) struct ConnectionFlags {
-    /// The admin port, http or https. [env: TOLLGATE_ADMIN_URL]
+    /// URL of the admin port, http or https. [env: TOLLGATE_ADMIN_URL]
     #[arg(long, global = true, value_name = "URL", default_value = "http://127.0.0.1:6070", value_parser = url)]
     admin_url: AdminUrl,
-    /// File with the token that tells who asks.
+    /// File with the token of the caller.
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Who asks, where the port knows nobody by a token.
+    /// Name of the caller in the audit log, for a port without tokens.
     #[arg(long, global = true, value_name = "NAME", value_parser = author)]
     author: Option<String>,
-    /// PEM file of the authorities that the port's certificate is to be of, in place of the usual public ones.
+    /// PEM file of the CAs for the certificate of the port. Default: the Mozilla root CAs.
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// PEM file of a certificate to show, where the port asks for one.
+    /// PEM file of the client certificate; requires --key.
     #[arg(long, global = true, value_name = "FILE")]
     cert: Option<PathBuf>,
-    /// PEM file of that certificate's key.
+    /// PEM file of the key of that certificate.
     #[arg(long, global = true, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Write the API's answer as one line of JSON.
+    /// Response of the API as one line of JSON.
     #[arg(long, global = true)]
     json: bool,
 }
 
-/// How the admin API is reached. `Debug` shows no secret: these are in files.
+/// Connection to the admin API. `Debug` shows no secret: these are in files.
 #[derive(Clone, Debug)]
 pub struct ConnectionSettings {
-    /// Where it is.
+    /// URL of the admin port.
     pub url: AdminUrl,
-    /// File with the token to show, if any.
+    /// File with the token of the caller.
     pub token_file: Option<PathBuf>,
-    /// Who asks, to be believed where nobody has a token.
+    /// Name of the caller, for a port without tokens.
     pub author: Option<String>,
-    /// File with the authorities to trust; the usual public ones unless said.
+    /// PEM file of the trusted CAs. `None`: the Mozilla root CAs.
     pub authorities: Option<PathBuf>,
-    /// The certificate to show, if any.
+    /// Client certificate.
     pub identity: Option<Identity>,
 }
 
-/// The files of a client's certificate.
+/// PEM files of a client certificate.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Its chain.
+    /// Certificate chain.
     pub certificate: PathBuf,
-    /// Its key.
+    /// Key of the certificate.
     pub key: PathBuf,
 }
 
-/// How an answer is written.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// For people.
+    /// Plain text.
     Text,
-    /// As one line of JSON.
+    /// One line of JSON.
     Json,
 }
 
-/// A scheme, a host and perhaps a port.
+/// URL of the admin port: a scheme, a host and an optional port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminUrl(String);
 
@@ -85,7 +85,7 @@ fn url(text: &str) -> Result<AdminUrl, String> {
     let url: Uri = text.parse().map_err(|_| EXPECTED)?;
     let is_bare = matches!(url.path(), "" | "/") && url.query().is_none();
     let scheme = url.scheme_str().filter(|scheme| matches!(*scheme, "http" | "https"));
-    // A name or a password before the host would be shown in errors.
+    // Errors would show a user or a password in the URL.
     let authority = url.authority().map(http::uri::Authority::as_str).filter(|host| !host.contains('@'));
     match (scheme, authority) {
         (Some(scheme), Some(authority)) if is_bare => Ok(AdminUrl(format!("{scheme}://{authority}"))),
@@ -93,7 +93,7 @@ fn url(text: &str) -> Result<AdminUrl, String> {
     }
 }
 
-/// Reads a name that a header may have.
+/// Parses a name that is valid in a header.
 fn author(text: &str) -> Result<String, String> {
     let is_good = !text.trim().is_empty() && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if is_good { Ok(text.to_owned()) } else { Err("expected a name in ASCII".to_owned()) }
@@ -104,8 +104,8 @@ impl ConnectionFlags {
         let identity = match (self.cert, self.key) {
             (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
             (None, None) => None,
-            (Some(_), None) => return Err(Problem::new("--cert", "needs --key")),
-            (None, Some(_)) => return Err(Problem::new("--key", "needs --cert")),
+            (Some(_), None) => return Err(Problem::new("--cert", "requires --key")),
+            (None, Some(_)) => return Err(Problem::new("--key", "requires --cert")),
         };
         let connection = ConnectionSettings {
             url: self.admin_url,
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_a_scheme_and_a_host() {
+    fn a_url_has_a_scheme_and_a_host() {
         assert_eq!(url("http://[::1]:6070/").map(|url| url.to_string()).as_deref(), Ok("http://[::1]:6070"));
         assert!(url("https://admin.example").is_ok());
         for text in ["", "localhost:6070", "ftp://a", "http://a/b", "http://a/?b", "http://me:secret@a"] {

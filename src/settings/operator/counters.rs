@@ -1,4 +1,4 @@
-//! `tollgate counters`.
+//! Arguments of `tollgate counters`.
 
 use std::num::NonZeroU64;
 
@@ -20,27 +20,27 @@ pub(in crate::settings) struct CountersFlags {
 
 #[derive(Debug, Subcommand)]
 enum CountersVerb {
-    /// Look at the counter that a descriptor meets.
+    /// Read the counter of a descriptor.
     Read {
         #[command(flatten)]
         counter: CounterFlags,
     },
-    /// Have it as good as unused.
+    /// Reset the counter of a descriptor.
     Reset {
         #[command(flatten)]
         counter: CounterFlags,
-        /// Why; goes to the audit log.
+        /// Reason, for the audit log.
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Give hits back to it. It never falls below zero.
+    /// Refund hits to the counter of a descriptor, at most to zero.
     Refund {
         #[command(flatten)]
         counter: CounterFlags,
-        /// How many.
+        /// Number of hits.
         #[arg(long, value_name = "COUNT")]
         hits: NonZeroU64,
-        /// Why; goes to the audit log.
+        /// Reason, for the audit log.
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
@@ -51,28 +51,28 @@ struct CounterFlags {
     /// Domain of the rule.
     #[arg(long, value_name = "NAME")]
     domain: String,
-    /// The descriptor, its entries joined by commas.
+    /// Descriptor, its entries separated by commas.
     #[arg(value_name = "KEY=VALUE,…", value_parser = descriptor)]
     descriptor: DescriptorWords,
 }
 
-/// The counter that is meant: that which such a descriptor meets.
+/// Counter of a descriptor.
 #[derive(Clone, Debug)]
 pub struct CounterWords {
-    /// Its domain.
+    /// Domain of the rule.
     pub domain: String,
-    /// The descriptor.
+    /// Descriptor of a request.
     pub descriptor: DescriptorWords,
 }
 
-/// What is asked about a counter.
+/// Task about a counter.
 #[derive(Clone, Debug)]
 pub enum CounterTask {
-    /// What it says.
+    /// Read it.
     Read(CounterWords),
-    /// To have it as good as unused, and why.
+    /// Reset it, with a reason.
     Reset(CounterWords, Option<String>),
-    /// To give so many hits back, and why.
+    /// Refund hits, with a reason.
     Refund(CounterWords, NonZeroU64, Option<String>),
 }
 

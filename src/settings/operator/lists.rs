@@ -1,4 +1,4 @@
-//! `tollgate ban`.
+//! Arguments of `tollgate ban`.
 
 use std::time::Duration;
 
@@ -23,58 +23,58 @@ pub(in crate::settings) struct BanFlags {
 
 #[derive(Debug, Subcommand)]
 enum BanVerb {
-    /// List the entries that deny.
+    /// List the entries of the deny list.
     List {
-        /// Those that allow, instead.
+        /// Entries of the allow list instead.
         #[arg(long)]
         allow: bool,
     },
-    /// Deny, at once, the requests that have such a descriptor.
+    /// Deny requests with a matching descriptor.
     Add {
-        /// Domain of the requests; `*` for every one.
+        /// Domain of the requests; `*` for all domains.
         #[arg(long, value_name = "NAME|*")]
         domain: String,
-        /// Keys and values that a descriptor has to have, joined by commas. A value may be a pattern with `*`, or a range
-        /// of addresses.
+        /// Entries that a descriptor must have, separated by commas. A value may be a pattern with `*`, or an address range
+        /// in CIDR notation.
         #[arg(value_name = "KEY=VALUE,…", value_parser = descriptor)]
         descriptor: DescriptorWords,
-        /// Why.
+        /// Reason, for the audit log.
         #[arg(long, value_name = "TEXT")]
         reason: String,
-        /// For how long. Default: until it is removed.
+        /// Lifetime of the entry. Default: until it is removed.
         #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
         lasting: Option<Duration>,
-        /// Allow them instead, whatever limits and bans say.
+        /// Entry of the allow list instead, which overrides limits and bans.
         #[arg(long)]
         allow: bool,
     },
     /// Remove an entry of either list.
     Remove {
-        /// The entry, as `list` tells it.
+        /// Id of the entry, from `list`.
         #[arg(value_name = "ID", value_parser = id)]
         id: String,
     },
 }
 
-/// What is asked about the lists that allow and deny.
+/// Task about the allow and deny lists.
 #[derive(Clone, Debug)]
 pub enum ListTask {
-    /// What is in one of them.
+    /// Show a list.
     Show(List),
-    /// To add an entry.
+    /// Add an entry.
     Add {
-        /// To which one.
+        /// List.
         list: List,
-        /// For which domain.
+        /// Domain of the requests.
         domain: String,
-        /// For which requests.
+        /// Entries of matching descriptors.
         descriptor: DescriptorWords,
-        /// Why.
+        /// Reason.
         reason: String,
-        /// For how long, if not until it is removed.
+        /// Lifetime. `None`: until it is removed.
         lasting: Option<Duration>,
     },
-    /// To remove the entry of that name.
+    /// Remove the entry with this id.
     Remove(String),
 }
 
@@ -92,11 +92,11 @@ impl BanFlags {
     }
 }
 
-/// Reads the name of an entry, which becomes a part of a path.
+/// Parses the id of an entry, which becomes part of a path.
 fn id(text: &str) -> Result<String, String> {
     let is_printable = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     match !text.is_empty() && text.bytes().all(is_printable) {
         true => Ok(text.to_owned()),
-        false => Err("expected an id as `tollgate ban list` tells it".to_owned()),
+        false => Err("expected an id from `tollgate ban list`".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! What an operator asks of a running tollgate.
+//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban` and `switch`.
 
 mod connection;
 mod counters;
@@ -19,26 +19,26 @@ pub use self::{
     switches::SwitchTask,
 };
 
-/// What an operator asks, and of whom.
+/// Settings of a call to the admin API.
 #[derive(Clone, Debug)]
 pub struct OperatorSettings {
-    /// Of whom.
+    /// Connection to the admin port.
     pub connection: ConnectionSettings,
-    /// How the answer is written.
+    /// Output format.
     pub output: Output,
-    /// What.
+    /// Task.
     pub task: Task,
 }
 
-/// What an operator asks.
+/// Task of a call to the admin API.
 #[derive(Clone, Debug)]
 pub enum Task {
-    /// About the versions of the rules.
+    /// Rule versions.
     Rules(RulesTask),
-    /// About a counter.
+    /// A counter.
     Counter(CounterTask),
-    /// About the lists that allow and deny.
+    /// Allow and deny lists.
     List(ListTask),
-    /// About the switches of rules.
+    /// Switches of rules.
     Switch(SwitchTask),
 }

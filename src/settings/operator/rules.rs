@@ -1,4 +1,4 @@
-//! `tollgate rules`.
+//! Arguments of `tollgate rules`.
 
 use std::path::PathBuf;
 
@@ -19,81 +19,81 @@ pub(in crate::settings) struct RulesFlags {
 enum RulesVerb {
     /// List the versions, newest first.
     List {
-        /// Versions at the most.
+        /// Maximum number of versions.
         #[arg(long, value_name = "COUNT", default_value = "20", value_parser = count)]
         limit: usize,
     },
     /// Show the files of a version.
     Show {
-        /// The version: a number, or `current`.
+        /// Version: a number, or `current`.
         #[arg(value_name = "VERSION", default_value = "current", value_parser = which)]
         version: Which,
-        /// Write the files into this directory, which is to be empty or new, in place of showing them.
+        /// Directory, empty or new, to write the files to instead of showing them.
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },
-    /// Show what a version changed, or what a directory would change.
+    /// Show the changes of a version, or the changes that a directory would make.
     Diff {
-        /// A version, or a directory (`./12` for one that is named like a version).
+        /// Version, or directory (`./12` for one that is named like a version).
         #[arg(value_name = "VERSION|DIR")]
         what: PathBuf,
-        /// The version to compare with. Default: the one that the version is based on; for a directory, the current one.
+        /// Version to compare with. Default: the base of the version; for a directory, the current version.
         #[arg(long, value_name = "VERSION", value_parser = which)]
         against: Option<Which>,
     },
-    /// Make the files of a directory the current version.
+    /// Activate the files of a directory as a new version.
     Apply {
-        /// Directory with the rules.
+        /// Directory of the rules.
         #[arg(value_name = "DIR")]
         directory: PathBuf,
-        /// Why.
+        /// Comment of the version, for the audit log.
         #[arg(long, value_name = "TEXT")]
         comment: String,
-        /// The version that these files were made from, or `none`: if another one is current, nothing is changed.
-        /// Default: the one that `rules show --to` noted in the directory, else the one that is current when this is asked.
+        /// Version that the files are based on, or `none`: if another one is current, nothing changes. Default: the version
+        /// that `rules show --to` recorded in the directory, or else the current version.
         #[arg(long, value_name = "NUMBER", value_parser = based_on)]
         based_on: Option<BasedOn>,
-        /// Apply also what is likely a mistake: what denies everything in a domain, or drops one that has traffic.
+        /// Override of the guardrails: rules that deny all requests of a domain, or remove a domain with traffic.
         #[arg(long)]
         force: bool,
     },
-    /// Make the files of an earlier version current again.
+    /// Activate the files of an earlier version again.
     Rollback {
-        /// That version.
+        /// Earlier version.
         #[arg(value_name = "NUMBER")]
         to: u64,
-        /// Why.
+        /// Comment of the version, for the audit log.
         #[arg(long, value_name = "TEXT", default_value = "")]
         comment: String,
-        /// The version that has to be current; if another one is, nothing is changed. Default: any.
+        /// Version that must be current; if another one is, nothing changes. Default: any.
         #[arg(long, value_name = "NUMBER")]
         based_on: Option<u64>,
-        /// Apply also what is likely a mistake.
+        /// Override of the guardrails.
         #[arg(long)]
         force: bool,
     },
 }
 
-/// A version.
+/// Rule version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// The one that is current.
+    /// Current version.
     Current,
-    /// That one.
+    /// Version with this number.
     Number(u64),
 }
 
-/// The version that a new one is made from.
+/// Base of a new version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BasedOn {
-    /// There is none yet.
+    /// No version exists yet.
     Nothing,
-    /// That one.
+    /// Version with this number.
     Number(u64),
 }
 
 impl BasedOn {
-    /// As the API has it.
+    /// Number in the API.
     pub const fn number(self) -> Option<u64> {
         match self {
             Self::Nothing => None,
@@ -102,49 +102,49 @@ impl BasedOn {
     }
 }
 
-/// What is compared with a version.
+/// Subject of a comparison with a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// Another version.
+    /// Version.
     Version(Which),
-    /// The files of a directory.
+    /// Files of a directory.
     Directory(PathBuf),
 }
 
-/// What is asked about the versions of the rules.
+/// Task about the rule versions.
 #[derive(Clone, Debug)]
 pub enum RulesTask {
-    /// Which there are, at the most so many.
+    /// List versions, at most this number.
     List(usize),
-    /// What is in one, to be shown or written into a directory.
+    /// Show the files of a version, or write them to a directory.
     Show(Which, Option<PathBuf>),
-    /// How something differs from a version.
+    /// Compare with a version.
     Diff(Compared, Option<Which>),
-    /// To make a version of a directory.
+    /// Activate the files of a directory as a new version.
     Apply {
-        /// The directory.
+        /// Directory of the rules.
         directory: PathBuf,
-        /// Why.
+        /// Comment of the version.
         comment: String,
-        /// The version that it is made from; the current one unless said.
+        /// Base of the version. `None`: the current one.
         based_on: Option<BasedOn>,
-        /// Whether also what is likely a mistake is applied.
+        /// Whether to override the guardrails.
         force: bool,
     },
-    /// To go back to a version.
+    /// Activate an earlier version again.
     Rollback(Rollback),
 }
 
-/// What is asked for in order to go back.
+/// Rollback to an earlier version.
 #[derive(Clone, Debug)]
 pub struct Rollback {
-    /// The version.
+    /// Earlier version.
     pub to: u64,
-    /// Why.
+    /// Comment of the version.
     pub comment: String,
-    /// The version that has to be current, if it matters.
+    /// Version that must be current. `None`: any.
     pub based_on: Option<u64>,
-    /// Whether also what is likely a mistake is applied.
+    /// Whether to override the guardrails.
     pub force: bool,
 }
 

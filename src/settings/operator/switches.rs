@@ -1,4 +1,4 @@
-//! `tollgate switch`.
+//! Arguments of `tollgate switch`.
 
 use std::time::Duration;
 
@@ -20,23 +20,23 @@ pub(in crate::settings) struct SwitchFlags {
 
 #[derive(Debug, Subcommand)]
 enum SwitchVerb {
-    /// List the switches that are set.
+    /// List the active switches.
     List,
     /// Set the switch of a rule.
     Set {
-        /// `off`: the rule limits nothing. `shadow`: what is over it is counted, and passes.
+        /// `off`: the rule does not limit. `shadow`: requests over the limit are counted and allowed.
         #[arg(value_name = "off|shadow", value_parser = mode)]
         mode: SwitchMode,
         #[command(flatten)]
         rule: RuleFlags,
-        /// Why.
+        /// Reason, for the audit log.
         #[arg(long, value_name = "TEXT")]
         reason: String,
-        /// For how long. Default: until it is removed.
+        /// Lifetime of the switch. Default: until it is removed.
         #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
         lasting: Option<Duration>,
     },
-    /// Remove the switch of a rule, which is enforced again as it says.
+    /// Remove the switch of a rule, which is then enforced again.
     Remove {
         #[command(flatten)]
         rule: RuleFlags,
@@ -48,34 +48,34 @@ struct RuleFlags {
     /// Domain of the rule.
     #[arg(long, value_name = "NAME")]
     domain: String,
-    /// Path of the rule, as `/rlconfig` and metrics have it: `tenant_acme.path`.
+    /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`.
     #[arg(long, value_name = "PATH")]
     rule: String,
 }
 
-/// What is asked about the switches of rules.
+/// Task about the switches of rules.
 #[derive(Clone, Debug)]
 pub enum SwitchTask {
-    /// Which are set.
+    /// List the active switches.
     Show,
-    /// To set one.
+    /// Set a switch.
     Set {
-        /// The rule's domain.
+        /// Domain of the rule.
         domain: String,
-        /// The rule's path.
+        /// Path of the rule.
         rule: String,
-        /// To what.
+        /// Mode.
         mode: SwitchMode,
-        /// Why.
+        /// Reason.
         reason: String,
-        /// For how long, if not until it is removed.
+        /// Lifetime. `None`: until it is removed.
         lasting: Option<Duration>,
     },
-    /// To remove one.
+    /// Remove a switch.
     Remove {
-        /// The rule's domain.
+        /// Domain of the rule.
         domain: String,
-        /// The rule's path.
+        /// Path of the rule.
         rule: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What the words of operators' commands come to.
+//! Parsing of the commands that call the admin API.
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
@@ -25,7 +25,7 @@ fn is_refused(words: &[&str]) -> bool {
 }
 
 #[test]
-fn where_to_ask_is_said_before_or_after_the_verb_or_by_a_variable() {
+fn the_admin_url_is_a_flag_before_or_after_the_verb_or_a_variable() {
     let url = |words: &[&str], variable: &str| {
         let settings = read(words, &[("TOLLGATE_ADMIN_URL", variable)]).expect("accepted");
         settings.connection.url.to_string()
@@ -37,12 +37,12 @@ fn where_to_ask_is_said_before_or_after_the_verb_or_by_a_variable() {
     let wrong = read(&["rules", "list"], &[("TOLLGATE_ADMIN_URL", "http://:sesame@a")]).expect_err("refused");
     assert!(wrong.to_string().contains("TOLLGATE_ADMIN_URL: expected"), "{wrong}");
     assert!(!wrong.to_string().contains("sesame"), "{wrong}");
-    // The server does not take it for a mistake either.
+    // The server does not refuse the variable either.
     assert!(parse(["tollgate".into()], [("TOLLGATE_ADMIN_URL".into(), "http://a:1".into())]).is_ok());
 }
 
 #[test]
-fn what_identifies_a_caller_comes_in_files_and_whole() {
+fn credentials_of_a_caller_are_complete_and_in_files() {
     let settings = read(&["rules", "list", "--cert", "c", "--key", "k", "--json"], &[]).expect("accepted");
     assert!(settings.connection.identity.is_some() && settings.output == Output::Json);
     assert!(is_refused(&["rules", "list", "--cert", "c"]));
@@ -52,7 +52,7 @@ fn what_identifies_a_caller_comes_in_files_and_whole() {
 }
 
 #[test]
-fn a_directory_is_told_from_a_version_by_its_name() {
+fn a_directory_is_distinguished_from_a_version_by_its_name() {
     let compared = |what| match task(&["rules", "diff", what]) {
         Task::Rules(RulesTask::Diff(compared, None)) => compared,
         other => panic!("{other:?}"),
@@ -64,7 +64,7 @@ fn a_directory_is_told_from_a_version_by_its_name() {
 }
 
 #[test]
-fn a_version_is_made_with_a_comment_and_perhaps_of_another() {
+fn a_new_version_has_a_comment_and_an_optional_base() {
     let based = |words: &[&str]| match task(&[&["rules", "apply", "d", "--comment", "why"], words].concat()) {
         Task::Rules(RulesTask::Apply { directory, comment, based_on, force: false }) => {
             assert_eq!((directory.as_path(), &*comment), (Path::new("d"), "why"));

@@ -1,4 +1,4 @@
-//! The reference's Prometheus endpoint: a port of its own, once it is switched on.
+//! Prometheus endpoint of the reference: a separate port, if it is switched on.
 
 use crate::settings::{
     environment::{Environment, Setting},
@@ -7,7 +7,7 @@ use crate::settings::{
 
 const SWITCH: &str = "USE_PROMETHEUS";
 
-/// Where it is there, if it is on.
+/// Address and path of the endpoint, if it is on.
 pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) -> Vec<Setting> {
     if environment.get(SWITCH).map(boolean) != Some(Ok(true)) {
         return Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) 
     );
     let address = address.map(|(flag, variable, value)| {
         let value = value.unwrap_or(":9090");
-        // There, a port alone is one on all addresses.
+        // In Go, a port without a host means all addresses.
         let value = if value.starts_with(':') { format!("[::]{value}") } else { value.to_owned() };
         Setting { flag, variable, value }
     });

@@ -1,5 +1,5 @@
-//! The variables of envoyproxy/ratelimit: each sets a flag of ours or is answered, so that replacing its image is a
-//! migration.
+//! The variables of envoyproxy/ratelimit ("the reference"): each sets a flag or is reported, so that its image can be
+//! replaced with its environment unchanged.
 
 mod addresses;
 pub(super) mod catalogue;
@@ -17,19 +17,19 @@ use super::{
     parsers::boolean,
 };
 
-/// The variables that stand for a flag.
+/// The variables of the reference that set a flag.
 pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
     catalogue::all().filter(move |variable| variable.flag() == Some(flag)).map(|variable| variable.name)
 }
 
-/// Notes what asks for something that we have not.
+/// Reports variables without effect and refused ones.
 pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
-    let has_traces = traces::go_somewhere(environment, &given);
+    let has_traces = traces::are_exported(environment, &given);
     for variable in catalogue::all() {
-        // Those of OpenTelemetry are set for whole clusters, and are of interest only where they are used.
+        // OpenTelemetry variables are often set cluster-wide, and matter only if traces are exported.
         let is_meant = has_traces || !variable.name.starts_with("OTEL_");
         if let Some(value) = environment.get(variable.name).filter(|_| is_meant) {
-            judge(variable, value, found, &given);
+            review_variable(variable, value, found, &given);
         }
     }
     addresses::review(environment, found, &given);
@@ -40,11 +40,11 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
     xds::review(environment, found, &given);
 }
 
-/// Notes what becomes of a variable alone.
-fn judge(variable: &Variable, value: &str, found: &mut Found, given: impl Fn(&str) -> bool) {
+/// Reports the effect of a variable by itself.
+fn review_variable(variable: &Variable, value: &str, found: &mut Found, given: impl Fn(&str) -> bool) {
     let name = variable.name;
     let is_default = match (variable.mapping, variable.is_default(value)) {
-        // Their flags say what is wrong with them, or what they are about does.
+        // The parsers of their flags, or the review of the other variable, report them.
         (Mapping::Flag(_) | Mapping::PartOf(_) | Mapping::DetailOf(_), _) => return,
         (_, Err(reason)) => return found.problems.push(Problem::new(name, reason)),
         (_, Ok(is_default)) => is_default,
@@ -60,7 +60,7 @@ fn judge(variable: &Variable, value: &str, found: &mut Found, given: impl Fn(&st
     }
 }
 
-/// Every flag that the reference's variables set, but for those that are `given` otherwise.
+/// The flags that variables of the reference set, without those that are `given` otherwise.
 pub(super) fn settings(
     environment: &Environment,
     given: impl Fn(&str) -> bool,
@@ -96,7 +96,7 @@ pub(super) fn settings(
     settings
 }
 
-/// Where the reference looks for its files.
+/// Directory of the rules of the reference.
 fn directory(environment: &Environment) -> Option<String> {
     let [root, below, app] =
         ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"].map(|name| environment.get(name));
@@ -108,7 +108,7 @@ fn directory(environment: &Environment) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Headers are on or off there, and have one of several styles here.
+/// Style of the headers, which the reference has only on or off.
 fn headers(environment: &Environment) -> Option<Result<String, Problem>> {
     const SWITCH: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
     let is_on = boolean(environment.get(SWITCH)?).map_err(|reason| Problem::new(SWITCH, reason));

@@ -1,4 +1,4 @@
-//! The reference's Redis: several variables that make up a URL.
+//! Redis of the reference: several variables that compose a URL.
 
 use crate::settings::{
     environment::{Environment, Found},
@@ -6,10 +6,11 @@ use crate::settings::{
     parsers::boolean,
 };
 
-/// Whoever sets one of these has a Redis in mind, and must not get counters in memory instead.
-const ORPHANS: [&str; 5] = ["REDIS_TYPE", "REDIS_AUTH", "REDIS_SOCKET_TYPE", "REDIS_TLS", "BACKEND_TYPE"];
+/// Variables that imply a Redis: without REDIS_URL they fail startup rather than select counters in memory.
+const REDIS_VARIABLES: [&str; 5] =
+    ["REDIS_TYPE", "REDIS_AUTH", "REDIS_SOCKET_TYPE", "REDIS_TLS", "BACKEND_TYPE"];
 
-/// Notes what is said of it in vain.
+/// Reports variables without effect, and a missing REDIS_URL.
 pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
     let is_sentinel = environment.get("REDIS_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("sentinel"));
     if environment.get("REDIS_SENTINEL_AUTH").is_some() && !is_sentinel {
@@ -17,15 +18,15 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
     }
     let runs_there =
         environment.get("RUNTIME_ROOT").is_some() || environment.get("RUNTIME_SUBDIRECTORY").is_some();
-    let is_told = environment.get("REDIS_URL").is_some()
-        || ORPHANS.into_iter().any(|name| names_redis(environment, name))
+    let is_configured = environment.get("REDIS_URL").is_some()
+        || REDIS_VARIABLES.into_iter().any(|name| names_redis(environment, name))
         || given("store");
-    if runs_there && !is_told {
-        found.notices.push("REDIS_URL is not set: limits hold for this instance alone".to_owned());
+    if runs_there && !is_configured {
+        found.notices.push("REDIS_URL is not set: limits apply to each instance separately".to_owned());
     }
 }
 
-/// Whether a variable is there and speaks of a Redis.
+/// Whether a variable is set to a value that implies a Redis.
 fn names_redis(environment: &Environment, name: &str) -> bool {
     environment.get(name).is_some_and(|value| match name {
         "BACKEND_TYPE" => value.eq_ignore_ascii_case("redis"),
@@ -34,12 +35,13 @@ fn names_redis(environment: &Environment, name: &str) -> bool {
     })
 }
 
-/// The URL of the Redis that the reference would use, if one is named.
+/// URL of the Redis that the reference would use, if one is configured.
 pub(super) fn url(environment: &Environment) -> Option<Result<String, Problem>> {
     let Some(url) = environment.get("REDIS_URL") else {
-        let orphan = ORPHANS.into_iter().find(|name| names_redis(environment, name));
-        return orphan
-            .map(|name| Err(Problem::new(name, "set, but REDIS_URL is not; or say --store memory")));
+        let orphan = REDIS_VARIABLES.into_iter().find(|name| names_redis(environment, name));
+        return orphan.map(|name| {
+            Err(Problem::new(name, "set, but REDIS_URL is not; expected REDIS_URL, or --store memory"))
+        });
     };
     let tls = match environment.get("REDIS_TLS").map_or(Ok(false), boolean) {
         Ok(tls) => tls,
@@ -58,19 +60,22 @@ pub(super) fn url(environment: &Environment) -> Option<Result<String, Problem>> 
 }
 
 fn single_url(environment: &Environment, url: &str, tls: bool) -> Result<String, Problem> {
-    // It is unix where it is not said, which nobody means who names a host.
+    // The default of the reference is unix, which a URL with a host contradicts.
     let kind = environment.get("REDIS_SOCKET_TYPE").unwrap_or("tcp").to_ascii_lowercase();
     if !["tcp", "unix"].contains(&&*kind) {
         return Err(Problem::new("REDIS_SOCKET_TYPE", "expected unix or tcp"));
     }
     if kind == "unix" && !url.starts_with('/') && !url.contains("://") {
-        return Err(Problem::new("REDIS_SOCKET_TYPE", "unix, but REDIS_URL is no path of a socket; set tcp"));
+        return Err(Problem::new(
+            "REDIS_SOCKET_TYPE",
+            "unix, but REDIS_URL is not a path of a socket; expected tcp",
+        ));
     }
     if url.starts_with('/') {
         if tls {
             return Err(Problem::new(
                 "REDIS_TLS",
-                "true, but REDIS_URL is a socket, which has no TLS; unset it",
+                "true, but REDIS_URL is a socket, which has no TLS; expected false",
             ));
         }
         let query = login(environment, "REDIS_AUTH").map(|(user, password)| match user.as_str() {
@@ -85,7 +90,7 @@ fn single_url(environment: &Environment, url: &str, tls: bool) -> Result<String,
     Ok(format!("{scheme}://{user_info}{host}"))
 }
 
-/// There, the name of the master stands before its sentinels.
+/// URL of Sentinel; REDIS_URL of the reference begins with the name of the master.
 fn sentinel_url(environment: &Environment, url: &str, tls: bool) -> Result<String, Problem> {
     let (master, sentinels) = url
         .split_once(',')
@@ -103,14 +108,14 @@ const fn scheme(tls: bool) -> &'static str {
     if tls { "rediss" } else { "redis" }
 }
 
-/// The user, empty for the default one, and the password in a variable, both as they may stand in a URL.
+/// User, empty for the default one, and password of a variable, both percent-encoded.
 fn login(environment: &Environment, variable: &str) -> Option<(String, String)> {
     let login = environment.get(variable)?;
     let (user, password) = login.split_once(':').unwrap_or(("", login));
     Some((encoded(user), encoded(password)))
 }
 
-/// The login of `REDIS_AUTH`, unless the servers come with one.
+/// Login of `REDIS_AUTH` for a URL, unless the servers have one.
 fn user_info_before(environment: &Environment, servers: &str) -> String {
     let login = login(environment, "REDIS_AUTH").filter(|_| !servers.contains('@'));
     login.map_or(String::new(), user_info)
@@ -120,7 +125,7 @@ fn user_info((user, password): (String, String)) -> String {
     format!("{user}:{password}@")
 }
 
-/// `text` as it may stand in any part of a URL.
+/// Percent-encodes `text` for any part of a URL.
 fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,5 +1,4 @@
-//! The reference's StatsD: one sink by TCP that is on unless it is switched off, one for Datadog's agent by UDP, and what
-//! both have.
+//! StatsD of the reference: a TCP sink, on by default, a UDP sink for the Datadog agent, and their common variables.
 
 use super::addresses;
 use crate::settings::{
@@ -11,21 +10,21 @@ use crate::settings::{
 const HOST: &str = "STATSD_HOST";
 const PORT: &str = "STATSD_PORT";
 
-/// By TCP; true there without being set.
+/// Switch of the TCP sink, true by default.
 const PLAIN: &str = "USE_STATSD";
 
-/// By UDP, with tags.
+/// Switch of the UDP sink, which has tags.
 const DOG: &str = "USE_DOG_STATSD";
 
-/// Names of rewrites, whose parts are in variables that begin with [`REWRITE`] and end with one of [`PARTS`].
+/// Names of rewrites. Their parts are in variables with the prefix [`REWRITE`] and one of the suffixes [`PARTS`].
 const REWRITES: &str = "USE_DOG_STATSD_MOGRIFIERS";
 const REWRITE: &str = "DOG_STATSD_MOGRIFIER_";
 const PARTS: [&str; 3] = ["_PATTERN", "_NAME", "_TAGS"];
 
-/// Wins over all others.
+/// Overrides all other switches.
 const DISABLED: &str = "DISABLE_STATS";
 
-/// Which of its sinks the reference would send to, if one was meant.
+/// Sink that the reference would use, if one is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sink {
     None,
@@ -33,7 +32,7 @@ enum Sink {
     Dog,
 }
 
-/// Notes what is wrong with the switches.
+/// Reports invalid switches and variables without effect.
 pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
     for name in [DISABLED, PLAIN, DOG] {
         if let Some(Err(reason)) = environment.get(name).map(boolean) {
@@ -42,24 +41,24 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
     }
     let is_off = sink(environment) == Sink::None && !given("statsd");
     if is_off && environment.get("EXTRA_TAGS").is_some() {
-        found.notices.push("EXTRA_TAGS has no effect: counts are not sent by StatsD".to_owned());
+        found.notices.push("EXTRA_TAGS has no effect: the StatsD exporter is off".to_owned());
     }
     let runs_there =
         ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY"].iter().any(|name| environment.get(name).is_some());
-    if is_off && runs_there && says_nothing(environment) {
+    if is_off && runs_there && selects_no_sink(environment) {
         found.notices.push(format!(
-            "{PLAIN} is not set: counts are not sent to localhost:8125 by StatsD; set it to true or false"
+            "{PLAIN} is not set: metrics are not exported to StatsD at localhost:8125; set it to true or false"
         ));
     }
 }
 
-/// Whether nobody says where counts go, which is the local host there.
-fn says_nothing(environment: &Environment) -> bool {
+/// Whether no variable selects a sink, for which the reference uses the local host.
+fn selects_no_sink(environment: &Environment) -> bool {
     let is_scraped = environment.get("USE_PROMETHEUS").map(boolean) == Some(Ok(true));
     !is_scraped && [DISABLED, PLAIN, DOG].iter().all(|name| environment.get(name).is_none())
 }
 
-/// The flags that are set.
+/// The flags that the variables set.
 pub(super) fn settings(
     environment: &Environment,
     given: impl Fn(&str) -> bool,
@@ -78,8 +77,8 @@ pub(super) fn settings(
         Sink::Dog => Some("udp"),
     };
     if let Some(scheme) = scheme {
-        let [host, port] =
-            [(HOST, "localhost"), (PORT, "8125")].map(|(name, usual)| environment.get(name).unwrap_or(usual));
+        let [host, port] = [(HOST, "localhost"), (PORT, "8125")]
+            .map(|(name, default)| environment.get(name).unwrap_or(default));
         let server = addresses::joined(host, port);
         set("statsd", &format!("{HOST} with {PORT}"), format!("{scheme}://{server}"));
     }
@@ -96,8 +95,7 @@ pub(super) fn settings(
     settings
 }
 
-/// Whoever names a server, or says that there is one, means it; nobody who says nothing does, although the reference then
-/// sends to the local host.
+/// The configured sink. Without any variable there is none, although the reference then exports to the local host.
 fn sink(environment: &Environment) -> Sink {
     let said = |name| environment.get(name).and_then(|value| boolean(value).ok());
     match (said(DISABLED), said(DOG), said(PLAIN)) {
@@ -109,7 +107,7 @@ fn sink(environment: &Environment) -> Sink {
     }
 }
 
-/// A rewrite as its flag has it.
+/// A rewrite in the syntax of its flag.
 fn rewrite(environment: &Environment, name: &str) -> Result<String, Problem> {
     let [pattern, new, tags] = PARTS.map(|part| {
         let variable = format!("{REWRITE}{name}{part}");
@@ -119,7 +117,7 @@ fn rewrite(environment: &Environment, name: &str) -> Result<String, Problem> {
     let needed = |(variable, value): (String, Option<String>)| {
         value.ok_or_else(|| Problem::new(variable, format!("is not set, but {REWRITES} names {name}")))
     };
-    // As an expression may have it within a word.
+    // The flag separates its words by spaces.
     let pattern = needed(pattern)?.replace(' ', r"\x20");
     let (new, tags) = (needed(new)?, tags.1.unwrap_or_default().replace(", ", ","));
     Ok(format!("{pattern} {new} {tags}"))
@@ -133,7 +131,7 @@ mod tests {
         Environment::new(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())))
     }
 
-    /// The flags that variables set.
+    /// The flags and problems of variables.
     fn flags(variables: &[(&str, &str)]) -> Vec<String> {
         let mut problems = Vec::new();
         let settings = settings(&environment(variables), |_| false, &mut problems);
@@ -142,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_sent_where_somebody_said_so() {
+    fn metrics_are_exported_only_if_a_variable_selects_a_sink() {
         let nothing: [&str; 0] = [];
         for (variables, expected) in [
             (&[][..], &nothing[..]),
@@ -184,7 +182,7 @@ mod tests {
             missing.last().map(String::as_str),
             Some("DOG_STATSD_MOGRIFIER_B_NAME: is not set, but USE_DOG_STATSD_MOGRIFIERS names B")
         );
-        // Where lines have no tags there are none.
+        // Plain lines have no rewrites.
         assert_eq!(
             flags(&[&[("USE_STATSD", "true")], &dog[1..], &all].concat()),
             ["statsd=tcp://localhost:8125"]
@@ -192,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_has_no_effect_is_told() {
+    fn invalid_variables_and_those_without_effect_are_reported() {
         for (variables, given, problem, notice) in [
             (("USE_STATSD", "maybe"), false, Some("USE_STATSD: expected true or false"), None),
             (("DISABLE_STATS", "no"), false, Some("DISABLE_STATS: expected true or false"), None),
@@ -200,7 +198,7 @@ mod tests {
                 ("EXTRA_TAGS", "a:b"),
                 false,
                 None,
-                Some("EXTRA_TAGS has no effect: counts are not sent by StatsD"),
+                Some("EXTRA_TAGS has no effect: the StatsD exporter is off"),
             ),
             (("EXTRA_TAGS", "a:b"), true, None, None),
             (
@@ -208,7 +206,7 @@ mod tests {
                 false,
                 None,
                 Some(
-                    "USE_STATSD is not set: counts are not sent to localhost:8125 by StatsD; set it to true or false",
+                    "USE_STATSD is not set: metrics are not exported to StatsD at localhost:8125; set it to true or false",
                 ),
             ),
             (("RUNTIME_ROOT", "/data"), true, None, None),

@@ -1,4 +1,4 @@
-//! The reference's TLS on the gRPC port: one variable switches it on, four say how.
+//! TLS of the reference's gRPC port: one variable switches it on, four configure it.
 
 use crate::settings::{
     environment::{Environment, Found, Setting},
@@ -6,7 +6,7 @@ use crate::settings::{
     parsers::boolean,
 };
 
-/// Without it, the others have no effect there.
+/// Switch of the other variables.
 const SWITCH: &str = "GRPC_SERVER_USE_TLS";
 
 /// Flags and their variables.
@@ -17,15 +17,15 @@ const FLAGS: [(&str, &str); 4] = [
     ("grpc-tls-client-san", "GRPC_CLIENT_TLS_SAN"),
 ];
 
-/// Notes what the switch makes of the others.
+/// Reports missing variables if the switch is on, and variables without effect if it is off.
 pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
     match environment.get(SWITCH).map(boolean) {
-        // What is wrong with it is told elsewhere.
+        // The catalogue review reports an invalid switch.
         Some(Err(_)) => {}
         Some(Ok(true)) => {
             let lacks =
                 |&&(flag, variable): &&(&str, &str)| !given(flag) && environment.get(variable).is_none();
-            // A port without TLS would be less safe than was asked for.
+            // A port without TLS would be less secure than intended.
             if let Some((_, variable)) = FLAGS.iter().take(2).find(lacks) {
                 found.problems.push(Problem::new(SWITCH, format!("set, but {variable} is not")));
             }
@@ -40,7 +40,7 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
     }
 }
 
-/// The flags that are set, once the switch is on.
+/// The flags that the variables set, if the switch is on.
 pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) -> Vec<Setting> {
     if !matches!(environment.get(SWITCH).map(boolean), Some(Ok(true))) {
         return Vec::new();

@@ -1,44 +1,42 @@
-//! The reference's traces: a switch of its own, and OpenTelemetry's variables.
+//! Traces of the reference: its own variables and those of OpenTelemetry.
 
 use crate::settings::{
     environment::{Environment, Found, Setting},
     parsers::boolean,
 };
 
-/// What turns them on there, whatever else is said of them.
+/// Switch of traces, which overrides all other variables.
 const SWITCH: &str = "TRACING_ENABLED";
 
-/// Where they go.
+/// Endpoints of the collector.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
 
-/// What they are when they are on there and nobody says otherwise.
+/// Flags with the defaults of the reference while traces are on.
 const DEFAULTS: [(&str, &str); 2] = [("trace-sample-ratio", "1"), ("otlp-service-name", "RateLimit")];
 
-/// Whether there are any here.
-pub(super) fn go_somewhere(environment: &Environment, given: impl Fn(&str) -> bool) -> bool {
+/// Whether traces are exported.
+pub(super) fn are_exported(environment: &Environment, given: impl Fn(&str) -> bool) -> bool {
     let is_off = environment.get(SWITCH).map(boolean) == Some(Ok(false));
     given("otlp-endpoint") || !is_off && ENDPOINTS.into_iter().any(|name| environment.get(name).is_some())
 }
 
-/// Notes what is asked of them and is not so here.
+/// Reports a missing endpoint and an unsupported protocol.
 pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
     let is_on = environment.get(SWITCH).map(boolean) == Some(Ok(true));
-    if is_on && !go_somewhere(environment, &given) {
-        found.notices.push(format!(
-            "{SWITCH} has no effect: OTEL_EXPORTER_OTLP_ENDPOINT says where traces go, and is not set"
-        ));
+    if is_on && !are_exported(environment, &given) {
+        found.notices.push(format!("{SWITCH} has no effect: OTEL_EXPORTER_OTLP_ENDPOINT is not set"));
     }
-    if go_somewhere(environment, given)
+    if are_exported(environment, given)
         && let Some(name) = other_protocol(environment, is_on)
     {
         found.notices.push(format!(
-            "{name} has no effect: traces go by gRPC, so that OTEL_EXPORTER_OTLP_ENDPOINT has to name the collector's \
-             port for that"
+            "{name} has no effect: traces are exported by gRPC; OTEL_EXPORTER_OTLP_ENDPOINT must be the gRPC port of the \
+             collector"
         ));
     }
 }
 
-/// What says, or means where nothing is said, that traces go by HTTP.
+/// The variable that selects another protocol than gRPC, explicitly or by its default.
 fn other_protocol(environment: &Environment, is_on: bool) -> Option<&'static str> {
     const OWN: &str = "TRACING_EXPORTER_PROTOCOL";
     const OTHERS: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
@@ -49,7 +47,7 @@ fn other_protocol(environment: &Environment, is_on: bool) -> Option<&'static str
     (protocol != "grpc").then_some(name)
 }
 
-/// Leaves out where they go, when they are off; adds what they are there, when they are on.
+/// Removes the endpoint if traces are off; adds the reference's defaults if they are on.
 pub(super) fn adjust(environment: &Environment, settings: &mut Vec<Setting>, given: impl Fn(&str) -> bool) {
     match environment.get(SWITCH).map(boolean) {
         Some(Ok(false)) => settings.retain(|setting| setting.flag != "otlp-endpoint"),
@@ -60,18 +58,18 @@ pub(super) fn adjust(environment: &Environment, settings: &mut Vec<Setting>, giv
                 }
             }
         }
-        // What is wrong with it is told elsewhere.
+        // The catalogue review reports an invalid switch.
         Some(Err(_)) | None => {}
     }
 }
 
-/// What is told of the instance: what OpenTelemetry is told, and two variables beside.
+/// Resource attributes: those of OpenTelemetry, and those of two variables of the reference.
 pub(super) fn resource(environment: &Environment) -> Option<String> {
     let all = environment.get("OTEL_RESOURCE_ATTRIBUTES").map(str::to_owned);
     let own = [("TRACING_SERVICE_NAMESPACE", "namespace"), ("TRACING_SERVICE_INSTANCE_ID", "instance.id")]
         .into_iter()
         .filter_map(|(name, attribute)| {
-            // A comma would begin another attribute.
+            // A comma separates attributes.
             let value = environment.get(name)?.replace('%', "%25").replace(',', "%2C");
             Some(format!("service.{attribute}={value}"))
         });
@@ -90,7 +88,7 @@ mod tests {
     const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
 
     #[test]
-    fn a_protocol_that_is_not_spoken_is_told_where_there_are_traces() {
+    fn an_unsupported_protocol_is_reported_if_traces_are_exported() {
         let noticed = |variables: &[(&str, &str)]| {
             let mut found = Found::default();
             review(&environment(variables), &mut found, |_| false);
@@ -110,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_the_instance_is_one_list() {
+    fn resource_attributes_are_one_list() {
         let variables = [
             ("OTEL_RESOURCE_ATTRIBUTES", "a=b"),
             ("TRACING_SERVICE_NAMESPACE", "x,y"),
             ("TRACING_SERVICE_INSTANCE_ID", "50%"),
         ];
-        let told = resource(&environment(&variables));
-        assert_eq!(told.as_deref(), Some("a=b,service.namespace=x%2Cy,service.instance.id=50%25"));
+        let attributes = resource(&environment(&variables));
+        assert_eq!(attributes.as_deref(), Some("a=b,service.namespace=x%2Cy,service.instance.id=50%25"));
         assert_eq!(resource(&environment(&[])), None);
     }
 }

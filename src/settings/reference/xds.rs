@@ -1,4 +1,4 @@
-//! The reference's control plane: one variable says that rules come from one, the others say how.
+//! Control plane of the reference: one variable selects it, the others configure it.
 
 use super::catalogue;
 use crate::settings::{
@@ -7,14 +7,14 @@ use crate::settings::{
     parsers::boolean,
 };
 
-/// Where rules come from there.
+/// Source of the rules.
 const SOURCE: &str = "CONFIG_TYPE";
 const SERVER: &str = "CONFIG_GRPC_XDS_SERVER_URL";
 const USE_TLS: &str = "CONFIG_GRPC_XDS_SERVER_USE_TLS";
 const JITTER: &str = "XDS_CLIENT_BACKOFF_JITTER";
 const MAX_MESSAGE: &str = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
 
-/// Flags and their variables; of two for a flag the first one counts.
+/// Flags and their variables; the first variable of a flag overrides the second.
 const FLAGS: [(&str, &str); 9] = [
     ("xds-node-id", "CONFIG_GRPC_XDS_NODE_ID"),
     ("xds-node-metadata", "CONFIG_GRPC_XDS_NODE_METADATA"),
@@ -27,14 +27,14 @@ const FLAGS: [(&str, &str); 9] = [
     ("xds-server-name", "CONFIG_GRPC_XDS_SERVER_TLS_SAN"),
 ];
 
-/// Flags and their variables where the control plane has TLS.
+/// Flags and their variables if the control plane has TLS.
 const TLS_FLAGS: [(&str, &str); 3] = [
     ("xds-ca", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT"),
     ("xds-client-cert", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT"),
     ("xds-client-key", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY"),
 ];
 
-/// Whether rules come from a control plane there, and nothing of ours says otherwise.
+/// Whether the reference has its rules from a control plane, and no flag of tollgate overrides it.
 fn is_meant(environment: &Environment, given: impl Fn(&str) -> bool) -> bool {
     !given("rules") && environment.get(SOURCE).is_some_and(|kind| kind.eq_ignore_ascii_case("GRPC_XDS_SOTW"))
 }
@@ -43,7 +43,7 @@ fn has_tls(environment: &Environment) -> bool {
     matches!(environment.get(USE_TLS).map(boolean), Some(Ok(true)))
 }
 
-/// Notes what can't be meant, and what has no effect.
+/// Reports invalid variables and those without effect.
 pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
     let known = ["FILE", "GRPC_XDS_SOTW"];
     if let Some(kind) = environment.get(SOURCE)
@@ -64,7 +64,7 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
         let is_of_tls = TLS_FLAGS.iter().any(|(known, _)| known == flag) || *flag == "xds-server-name";
         if !is_meant {
             let why = match given("rules") {
-                true => "--rules says where rules come from; use the flags that begin with --xds",
+                true => "--rules selects the source; use the --xds flags",
                 false => "CONFIG_TYPE is not GRPC_XDS_SOTW",
             };
             found.notices.push(format!("{variable} has no effect: {why}"));
@@ -74,7 +74,7 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
     }
 }
 
-/// The flags that are set.
+/// The flags that the variables set.
 pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) -> Vec<Setting> {
     if !is_meant(environment, &given) {
         return Vec::new();
@@ -93,7 +93,7 @@ pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) 
     for (flag, variable) in FLAGS.iter().chain(tls).copied().filter(|(flag, _)| !given(flag)) {
         let is_set = settings.iter().any(|known: &Setting| known.flag == flag);
         let applies = flag != "xds-server-name" || has_tls;
-        // There, a size of 0 is that of the library.
+        // In the reference, a size of 0 means the default of its library.
         let is_meant = |value: &&str| !is_set && applies && (variable, *value) != (MAX_MESSAGE, "0");
         if let Some(value) = environment.get(variable).filter(is_meant) {
             let value = match variable {
@@ -103,7 +103,7 @@ pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) 
             settings.push(Setting { flag, variable: variable.to_owned(), value });
         }
     }
-    // There it may be above 1, and is no share then.
+    // The factor of the reference may exceed 1, and is not a share then.
     if matches!(environment.get(JITTER).map(boolean), Some(Ok(false))) && !given("xds-backoff-jitter") {
         settings.retain(|setting| setting.flag != "xds-backoff-jitter");
         let flag = "xds-backoff-jitter";
@@ -112,14 +112,14 @@ pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) 
     settings
 }
 
-/// What gRPC's Go library takes as the address of a server.
+/// URL of a grpc-go target.
 fn url(server: &str, has_tls: bool) -> String {
     let address = server.strip_prefix("dns:").map_or(server, |name| name.trim_start_matches('/'));
     let address = address.strip_prefix("passthrough:///").unwrap_or(address);
     format!("{}://{address}", if has_tls { "https" } else { "http" })
 }
 
-/// There, a colon stands between a name and its value.
+/// Headers in the syntax of the flag; the reference separates names and values by a colon.
 fn headers(text: &str) -> String {
     let pairs = text.split(',').map(|pair| match pair.split_once(':') {
         Some((name, value)) => format!("{name}={value}"),

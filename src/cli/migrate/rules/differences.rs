@@ -1,4 +1,4 @@
-//! What behaves differently with the rules that were read. What does not apply to them is not told.
+//! Differences in behaviour that apply to the rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,24 +8,24 @@ use std::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{super::yaml::documents, files::Passed, names, texts};
+use super::{super::yaml::documents, files::IgnoredFiles, names, texts};
 use crate::{
     config::{Options, is_of_reference},
     metrics::series::MAX_RULES,
     rules::{Rule, Rules},
 };
 
-/// What behaves differently, and why.
+/// Difference in behaviour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Its name, for programs.
+    /// Stable name, for programs.
     pub id: &'static str,
-    /// What differs, and why.
+    /// Description.
     pub text: &'static str,
-    /// What to do before the switch; nothing where the rules are enforced as they are there all the same.
+    /// Step before the switch. `None` if the rules are enforced alike.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub todo: Option<&'static str>,
-    /// Where it applies: files, or rules with theirs. Sorted.
+    /// Affected files, or rules with their files, sorted.
     pub places: Vec<String>,
 }
 
@@ -39,26 +39,28 @@ impl Difference {
     }
 }
 
-/// What differs by the names of the files.
+/// Differences by the names of the files.
 pub(super) fn of_files(directory: &Path, reads_hidden: bool) -> Vec<Difference> {
-    let Ok(Passed { other_endings, hidden, .. }) = Passed::of(directory) else { return Vec::new() };
+    let Ok(IgnoredFiles { other_endings, hidden, .. }) = IgnoredFiles::of(directory) else {
+        return Vec::new();
+    };
     let endings = Difference::new(
         "other_endings",
-        "the reference loads every file; tollgate those that end in .yaml or .yml",
+        "envoyproxy/ratelimit loads every file; tollgate loads files that end in .yaml or .yml",
         other_endings,
     );
     let hidden = if reads_hidden { hidden } else { Vec::new() };
     let hidden = Difference::new(
         "hidden_files",
-        "the reference loads files whose names begin with a dot, unless RUNTIME_IGNOREDOTFILES is true; tollgate never does",
+        "envoyproxy/ratelimit loads files whose names begin with a dot, unless RUNTIME_IGNOREDOTFILES is true; tollgate does not",
         hidden,
     );
-    let endings = endings.map(|found| found.wants("rename those with rules, so that they end in .yaml"));
-    let hidden = hidden.map(|found| found.wants("rename those with rules, without the dot"));
+    let endings = endings.map(|found| found.wants("rename files with rules so that they end in .yaml"));
+    let hidden = hidden.map(|found| found.wants("rename files with rules so that they begin without a dot"));
     [endings, hidden].into_iter().flatten().collect()
 }
 
-/// What differs by what the rules say.
+/// Differences by the contents of the rules.
 pub(super) fn of_rules(directory: &Path, rules: &Rules, options: Options) -> Vec<Difference> {
     let keeps = |rule: &&Rule| {
         let names_values =
@@ -71,46 +73,46 @@ pub(super) fn of_rules(directory: &Path, rules: &Rules, options: Options) -> Vec
             "nothing is limited: the directory has no rules",
             if rules.rule_count() == 0 { vec![".".to_owned()] } else { Vec::new() },
         )
-        .map(|difference| difference.wants("name the directory with the rules by --config")),
+        .map(|difference| difference.wants("set --config to the directory of the rules")),
         Difference::new(
             "order_of_merged_files",
-            "patterns of one domain in several files: the reference tries them in an order that changes from load to load, \
-             tollgate in the order of the files' paths",
+            "patterns of one domain in several files: envoyproxy/ratelimit matches them in a random order, tollgate in the \
+             order of the paths of the files",
             if options.merge_domains { merged_patterns(rules) } else { Vec::new() },
         ),
         Difference::new(
             "joined_names",
-            "the reference joins keys and values by `_`, so that requests of these pairs can share a counter there (`a` = \
-             `b_c` and `a_b` = `c`); here each has its own",
+            "envoyproxy/ratelimit joins keys and values with `_`, so that requests of these pairs can share a counter (`a` = \
+             `b_c` and `a_b` = `c`); in tollgate each has its own",
             names::joined(rules).iter().map(|(a, b)| format!("{} and {}", place(a), place(b))).collect(),
         ),
         Difference::new(
             "metadata_kept",
-            "the reference loses the metadata of rules that have `detailed_metric` or `value_to_metric`; here it is in answers",
+            "envoyproxy/ratelimit loses the metadata of rules with `detailed_metric` or `value_to_metric`; tollgate returns it",
             places(rules, keeps),
         ),
         Difference::new(
             "own_keys",
-            "these files have keys that the reference refuses: it can't go back to them",
+            "files with keys that envoyproxy/ratelimit refuses, which prevents a rollback with the same files",
             own_keys(directory),
         ),
     ];
     found.into_iter().chain(of_metrics(rules)).flatten().collect()
 }
 
-/// What differs in metrics.
+/// Differences in metrics.
 fn of_metrics(rules: &Rules) -> [Option<Difference>; 2] {
     let of_values = |rule: &&Rule| rule.has_metric_of_values();
     [
         Difference::new(
             "bounded_series",
-            "metrics name values of requests for 1,000 paths at most, and count the rest under the rule's own; the reference \
-             has no bound",
+            "metrics of tollgate have at most 1,000 paths with request values, and count the rest under the path of the rule; \
+             envoyproxy/ratelimit has no bound",
             places(rules, of_values),
         ),
         Difference::new(
             "many_rules",
-            "metrics have a series for each of 10,000 rules at most, and count the rest as `(other)`",
+            "metrics of tollgate have series for at most 10,000 rules, and count the rest as `(other)`",
             if rules.rule_count() > MAX_RULES {
                 vec![format!("{} rules", rules.rule_count())]
             } else {
@@ -131,7 +133,7 @@ fn places(rules: &Rules, applies: impl Fn(&&Rule) -> bool) -> Vec<String> {
     found.into_iter().map(place).collect()
 }
 
-/// Domains with patterns on their first level in several files, with these.
+/// Domains with first-level patterns in several files, with those files.
 fn merged_patterns(rules: &Rules) -> Vec<String> {
     let mut found = BTreeMap::new();
     for domain in rules.domains() {
@@ -147,7 +149,7 @@ fn merged_patterns(rules: &Rules) -> Vec<String> {
     found.into_iter().map(|(domain, files)| format!("{domain} ({files})")).collect()
 }
 
-/// The files with keys that are ours.
+/// Files with keys that only tollgate has.
 fn own_keys(directory: &Path) -> Vec<String> {
     let has_own = |text: &str| documents(text).iter().take(1).flatten().any(is_extended);
     texts(directory).into_iter().filter(|(_, text)| has_own(text)).map(|(name, _)| name).collect()
@@ -156,7 +158,7 @@ fn own_keys(directory: &Path) -> Vec<String> {
 fn is_extended(value: &Value) -> bool {
     match value {
         Value::Object(fields) => fields.iter().any(|(key, value)| match key.as_str() {
-            // It may say anything.
+            // Free-form.
             "metadata" => false,
             "<<" => is_extended(value),
             key => !is_of_reference(key) || is_extended(value),

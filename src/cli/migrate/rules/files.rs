@@ -1,33 +1,33 @@
-//! The files of a directory as the reference sees them: every one, whatever its name.
+//! Files that the reference loads from a directory, whatever their names.
 
 use std::{fs, io, path::Path};
 
-/// Directories inside of directories that are walked.
+/// Maximum depth of directories.
 const MAX_DEPTH: usize = 16;
-/// Files and directories that are looked at.
+/// Maximum number of files and directories.
 const MAX_ENTRIES: usize = 20_000;
 
-/// Files that the reference loads and tollgate does not, sorted, by their paths below the directory.
+/// Files that the reference loads and tollgate does not, sorted, with paths relative to the directory.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Passed {
-    /// Their names do not end in `.yaml` or `.yml`.
+pub(super) struct IgnoredFiles {
+    /// Files without the extension `.yaml` or `.yml`.
     pub(super) other_endings: Vec<String>,
-    /// Their names begin with a dot.
+    /// Files whose names begin with a dot.
     pub(super) hidden: Vec<String>,
     entries: usize,
 }
 
-impl Passed {
-    /// Walks a directory. Links to directories are not followed, as there.
+impl IgnoredFiles {
+    /// Walks a directory. Links to directories are not followed, as in the reference.
     ///
     /// # Errors
-    /// When it can't be read, or is too large to be one of rules.
+    /// The directory cannot be read, or is too large for a directory of rules.
     pub(super) fn of(directory: &Path) -> io::Result<Self> {
-        let mut passed = Self::default();
-        passed.walk(directory, "", 0)?;
-        passed.other_endings.sort_unstable();
-        passed.hidden.sort_unstable();
-        Ok(passed)
+        let mut ignored = Self::default();
+        ignored.walk(directory, "", 0)?;
+        ignored.other_endings.sort_unstable();
+        ignored.hidden.sort_unstable();
+        Ok(ignored)
     }
 
     fn walk(&mut self, directory: &Path, prefix: &str, depth: usize) -> io::Result<()> {
@@ -41,7 +41,7 @@ impl Passed {
             let (file, name) = (file.to_string_lossy(), format!("{prefix}{}", file.to_string_lossy()));
             let is_hidden = file.starts_with('.');
             match fs::metadata(entry.path()) {
-                // Kubernetes keeps the versions of a ConfigMap in such.
+                // Kubernetes keeps the versions of a ConfigMap in hidden directories.
                 Ok(metadata) if metadata.is_dir() && is_hidden => {}
                 Ok(metadata) if metadata.is_dir() && !entry.path().is_symlink() => {
                     self.walk(&entry.path(), &format!("{name}/"), depth.saturating_add(1))?;

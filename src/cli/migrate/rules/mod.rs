@@ -1,4 +1,4 @@
-//! The rules of a deployment: what they are, and what behaves differently with these.
+//! Rules of a deployment: their contents, and the differences in behaviour.
 
 mod differences;
 mod files;
@@ -16,29 +16,29 @@ use crate::{
     rules::{Limit, Rules},
 };
 
-/// What a directory of rules holds.
+/// Contents of a directory of rules.
 #[derive(Debug, Serialize)]
 pub struct RulesReport {
-    /// The directory.
+    /// Directory.
     pub directory: String,
-    /// Files that are loaded.
+    /// Number of loaded files.
     pub files: usize,
-    /// Domains.
+    /// Number of domains.
     pub domains: usize,
-    /// Rules.
+    /// Number of rules.
     pub rules: usize,
-    /// Why they are not loaded.
+    /// Errors that prevent loading.
     pub problems: Vec<String>,
-    /// What is likely a mistake, here and there.
+    /// Likely mistakes.
     pub warnings: Vec<String>,
-    /// What behaves differently with these rules.
+    /// Differences in behaviour with these rules.
     pub differences: Vec<Difference>,
-    /// The rule with the longest window, for people, if that is an hour or more.
+    /// Description of the rule with the longest window, if that is an hour or more.
     pub longest_window: Option<String>,
 }
 
 impl RulesReport {
-    /// Reads a directory of rules; `reads_hidden` tells whether the reference reads files whose names begin with a dot.
+    /// Reads a directory of rules. `reads_hidden`: whether the reference reads files whose names begin with a dot.
     pub(super) fn of(directory: &Path, options: Options, reads_hidden: bool) -> Self {
         let mut report = Self {
             directory: directory.display().to_string(),
@@ -61,7 +61,7 @@ impl RulesReport {
                     }
                 }
                 report.differences = differences::of_files(directory, reads_hidden);
-                report.without_told_twice();
+                report.remove_duplicate_warnings();
             }
             Err(error) => report.problems.push(error.to_string()),
         }
@@ -76,19 +76,19 @@ impl RulesReport {
         self.longest_window = longest_window(&loaded.rules);
         self.differences = differences::of_files(directory, reads_hidden);
         self.differences.extend(differences::of_rules(directory, &loaded.rules, options));
-        self.without_told_twice();
+        self.remove_duplicate_warnings();
     }
 
-    /// Leaves out warnings of files that are ignored where that is told as a difference.
-    fn without_told_twice(&mut self) {
-        let told: Vec<String> =
+    /// Removes warnings of ignored files that a difference reports too.
+    fn remove_duplicate_warnings(&mut self) {
+        let reported: Vec<String> =
             self.differences.iter().flat_map(|difference| difference.places.clone()).collect();
         self.warnings.retain(|warning| {
-            !told.iter().any(|file| warning.starts_with(&format!("{file}: warning: ignored:")))
+            !reported.iter().any(|file| warning.starts_with(&format!("{file}: warning: ignored:")))
         });
     }
 
-    /// Whether the rules are enforced here as they are there, without a change to their files.
+    /// Whether the rules behave as in the reference, without a change to their files.
     pub(super) fn is_good(&self) -> bool {
         self.problems.is_empty() && !self.differences.iter().any(|difference| difference.todo.is_some())
     }
@@ -98,7 +98,7 @@ fn file_count(directory: &Path) -> usize {
     config::read(directory).map_or(0, |files| files.len())
 }
 
-/// The first of the rules whose windows are the longest, with its limit and place; none where all are short.
+/// The first rule with the longest window, with its limit and place, if that window is an hour or more.
 fn longest_window(rules: &Rules) -> Option<String> {
     let counted = rules.domains().flat_map(|domain| domain.root.rules().map(move |rule| (domain, rule)));
     let windows = counted.filter_map(|(domain, rule)| match rule.limit {
@@ -113,12 +113,12 @@ fn longest_window(rules: &Rules) -> Option<String> {
     Some(format!("{}.{} ({file}:{line}): {}", domain.name, rule.path(), limit_text(domain, rule)))
 }
 
-/// The texts of a directory's files, by their names.
+/// Contents of the files of a directory, by name.
 fn texts(directory: &Path) -> Vec<(String, String)> {
     config::read(directory).map(|files| files.into_iter().collect()).unwrap_or_default()
 }
 
-/// Whether a directory is there.
-pub(super) fn is_there(directory: &Path) -> bool {
+/// Whether a directory exists.
+pub(super) fn exists(directory: &Path) -> bool {
     fs::metadata(directory).is_ok_and(|metadata| metadata.is_dir())
 }

@@ -57,7 +57,7 @@ fn defaults_are_the_ones_of_the_reference() {
 }
 
 #[test]
-fn a_flag_wins_over_our_variable_and_that_over_the_references() {
+fn a_flag_overrides_its_variable_which_overrides_that_of_the_reference() {
     let all = [("TOLLGATE_GRPC_ADDRESS", "127.0.0.1:2"), ("GRPC_HOST", "127.0.0.1"), ("GRPC_PORT", "3")];
     let listen = |line, variables| settings(line, variables).grpc.listen.to_string();
     for line in ["--grpc-address 127.0.0.1:1", "serve --grpc-address=127.0.0.1:1"] {
@@ -106,7 +106,7 @@ fn a_wrong_flag_is_named_and_its_value_is_not_shown() {
     assert!(text.contains("--store: expected redis+cluster://"), "{text}");
     assert!(!text.contains("sesame"), "{text}");
     assert!(refusal("--store-timeout 10", &[]).contains("--store-timeout: expected a duration"));
-    assert!(refusal("--redis-client-key k", &[]).contains("needs --redis-client-cert"));
+    assert!(refusal("--redis-client-key k", &[]).contains("requires --redis-client-cert"));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn the_references_sentinels_and_clusters_become_urls() {
     assert_eq!(servers(&cluster), "redis+cluster://a:6379,b:6379");
     let secured = [cluster[0], cluster[1], ("REDIS_TLS", "true"), ("REDIS_AUTH", "p@ss")];
     assert_eq!(servers(&secured), "rediss+cluster://:***@a:6379,b:6379");
-    // A login of the servers' own comes before that of the variable, as with one server.
+    // A login in the URL overrides that of the variable, as with one server.
     for (kind, url, shown) in [
         ("CLUSTER", "u2:p2@a:1,b:1", "redis+cluster://u2:***@a:1,b:1"),
         ("SENTINEL", "m,u2:p2@a:1", "redis+sentinel://u2:***@a:1/m"),
@@ -192,7 +192,7 @@ fn the_references_sentinels_and_clusters_become_urls() {
 }
 
 #[test]
-fn what_we_lack_is_refused_or_told() {
+fn unsupported_variables_are_refused_or_reported() {
     assert!(refusal("", &[("BACKEND_TYPE", "memcache")]).contains("BACKEND_TYPE"));
     assert!(
         settings("", &[("REDIS_PERSECOND", "true")]).notices[0].starts_with("REDIS_PERSECOND has no effect")
@@ -205,7 +205,7 @@ fn what_we_lack_is_refused_or_told() {
 }
 
 #[test]
-fn the_references_tls_is_switched_on_by_one_variable_and_told_by_four() {
+fn reference_tls_is_switched_on_by_one_variable_and_configured_by_four() {
     let files = [
         ("GRPC_SERVER_TLS_CERT", "cert.pem"),
         ("GRPC_SERVER_TLS_KEY", "key.pem"),
@@ -218,7 +218,7 @@ fn the_references_tls_is_switched_on_by_one_variable_and_told_by_four() {
     let on = [&[("GRPC_SERVER_USE_TLS", "true")], &files[..]].concat();
     let tls = settings("", &on).grpc.tls.expect("on");
     assert_eq!((tls.certificate, tls.key), ("cert.pem".into(), "key.pem".into()));
-    let clients = tls.clients.expect("told");
+    let clients = tls.clients.expect("clients");
     assert_eq!((clients.authorities, clients.names), ("ca.pem".into(), vec!["envoy.mesh".to_owned()]));
     assert!(refusal("", &on[..1]).contains("GRPC_SERVER_USE_TLS: set, but GRPC_SERVER_TLS_CERT is not"));
     assert!(refusal("", &on[..2]).contains("GRPC_SERVER_USE_TLS: set, but GRPC_SERVER_TLS_KEY is not"));
@@ -230,15 +230,16 @@ fn the_references_tls_is_switched_on_by_one_variable_and_told_by_four() {
 fn clients_may_have_one_of_several_names() {
     let line =
         "--grpc-tls-cert c --grpc-tls-key k --grpc-tls-client-ca a --grpc-tls-client-san x,spiffe://m/y";
-    let names =
-        |line: &str, variables| settings(line, variables).grpc.tls.expect("on").clients.expect("told").names;
+    let names = |line: &str, variables| {
+        settings(line, variables).grpc.tls.expect("on").clients.expect("clients").names
+    };
     assert_eq!(names(&format!("{line} --grpc-tls-client-san z"), &[]), ["x", "spiffe://m/y", "z"]);
-    // A flag wins over its variable here too: it adds nothing to who may connect.
+    // A flag overrides its variable here too, so that the variable accepts no further clients.
     assert_eq!(names(line, &[("TOLLGATE_GRPC_TLS_CLIENT_SAN", "other")]), ["x", "spiffe://m/y"]);
 }
 
 #[test]
-fn only_this_machine_may_look_at_the_admin_port_without_showing_anything() {
+fn only_a_loopback_admin_port_needs_no_authentication() {
     let admin = |line: &str, variables: &[(&str, &str)]| {
         settings(line, variables).admin.map(|admin| admin.address.to_string())
     };
@@ -261,7 +262,7 @@ fn only_this_machine_may_look_at_the_admin_port_without_showing_anything() {
             refused.contains("--admin-token-file") && refused.contains("--admin-tls-client-ca"),
             "{refused}"
         );
-        // It tells who the server is, and lets everyone in.
+        // A server certificate does not authenticate clients.
         let refused = refusal(&format!("{line} --admin-tls-cert c --admin-tls-key k"), &[]);
         assert!(refused.contains("--admin-address: "), "{refused}");
         for key in ["--admin-token-file t", "--admin-tls-cert c --admin-tls-key k --admin-tls-client-ca a"] {
@@ -272,7 +273,7 @@ fn only_this_machine_may_look_at_the_admin_port_without_showing_anything() {
 }
 
 #[test]
-fn headers_take_the_names_they_are_given() {
+fn headers_have_the_configured_names() {
     let variables = [("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X-Reset")];
     let names = HeaderNames { reset: "X-Reset".to_owned(), ..HeaderNames::ratelimit() };
     assert_eq!(settings("", &variables).answers.headers, HeaderStyle::Triple(names));
@@ -317,11 +318,15 @@ fn help_is_no_failure_and_names_every_variable() {
 }
 
 #[test]
-fn no_setting_has_the_name_of_a_variable_that_kubernetes_makes() {
+fn no_setting_has_the_name_of_a_variable_that_kubernetes_creates() {
     let command = Cli::command();
     let names: HashSet<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
     assert!(names.len() > 30);
-    assert!(names.iter().all(|name| !name.ends_with("-port") && !name.contains("service-")));
+    // As in TOLLGATE_SERVICE_HOST, TOLLGATE_SERVICE_PORT and TOLLGATE_PORT.
+    let is_link = |name: &str| {
+        name.ends_with("-port") || name.contains("service-host") || name.contains("service-port")
+    };
+    assert!(!names.into_iter().any(is_link));
 }
 
 #[test]
@@ -336,11 +341,11 @@ fn rules_come_from_where_the_counters_live_or_from_a_directory() {
         assert_eq!(settings(&line, &[]).rules.source, source, "{line}");
     }
     assert_eq!(settings(redis, &[("TOLLGATE_RULES", "redis")]).rules.source, RulesSource::Redis);
-    assert!(refusal("--rules redis", &[]).contains("--rules: redis needs a Redis"));
+    assert!(refusal("--rules redis", &[]).contains("--rules: `redis` without a Redis"));
     assert!(
-        refusal(&format!("{redis} --rules memory"), &[]).contains("--rules: memory is for --store memory")
+        refusal(&format!("{redis} --rules memory"), &[]).contains("--rules: `memory` with a Redis store")
     );
-    assert!(refusal("--rules-file /tmp/rules.json", &[]).contains("--rules-file: needs --rules memory"));
+    assert!(refusal("--rules-file /tmp/rules.json", &[]).contains("--rules-file: only for --rules memory"));
     assert!(refusal("--rules nowhere", &[]).contains("directory, redis, memory"));
 }
 
@@ -350,17 +355,20 @@ fn the_references_traces_are_on_and_off_as_there() {
     let traces = |variables: &[(&str, &str)]| settings("", variables).traces;
     assert_eq!(traces(&[("TRACING_ENABLED", "true")]), None);
     assert_eq!(traces(&[("TRACING_ENABLED", "false"), endpoint]), None);
-    let told = |variables: &[(&str, &str)]| {
+    let named_and_sampled = |variables: &[(&str, &str)]| {
         let traces = traces(variables).expect("on");
         (traces.service_name, traces.sample_ratio)
     };
     let on = ("TRACING_ENABLED", "true");
-    assert_eq!(told(&[endpoint]), ("tollgate".to_owned(), 0.01));
-    assert_eq!(told(&[on, endpoint]), ("RateLimit".to_owned(), 1.0));
+    assert_eq!(named_and_sampled(&[endpoint]), ("tollgate".to_owned(), 0.01));
+    assert_eq!(named_and_sampled(&[on, endpoint]), ("RateLimit".to_owned(), 1.0));
     let named = [on, endpoint, ("OTEL_SERVICE_NAME", "limits"), ("TRACING_SAMPLING_RATE", "0.5")];
-    assert_eq!(told(&named), ("limits".to_owned(), 0.5));
-    assert_eq!(told(&[on, endpoint, ("TOLLGATE_OTLP_SERVICE_NAME", "mine")]), ("mine".to_owned(), 1.0));
-    // It says more of the same, and comes last.
+    assert_eq!(named_and_sampled(&named), ("limits".to_owned(), 0.5));
+    assert_eq!(
+        named_and_sampled(&[on, endpoint, ("TOLLGATE_OTLP_SERVICE_NAME", "mine")]),
+        ("mine".to_owned(), 1.0)
+    );
+    // The variable for traces overrides the general one.
     let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://other:4317");
     assert_eq!(traces(&[endpoint, own]).expect("on").endpoint, "http://other:4317");
 }
@@ -382,11 +390,14 @@ fn the_references_prometheus_has_a_port_of_its_own() {
     assert_eq!(metrics(&[on, ("PROMETHEUS_ADDR", ":1"), ours]), at("127.0.0.1:2", "/metrics"));
     assert!(refusal("", &[on, ("PROMETHEUS_ADDR", "nowhere")]).contains("\n  PROMETHEUS_ADDR: expected"));
     assert!(refusal("", &[on, ("PROMETHEUS_PATH", "m")]).contains("\n  PROMETHEUS_PATH: expected"));
-    assert!(refusal("--http-address [::]:9090", &[on]).contains("--metrics-address: expected another port"));
+    assert!(
+        refusal("--http-address [::]:9090", &[on])
+            .contains("--metrics-address: same as --http-address; expected another port")
+    );
 }
 
 #[test]
-fn whoever_has_a_redis_in_mind_gets_no_memory_instead() {
+fn a_variable_of_redis_without_a_url_does_not_select_memory() {
     for orphan in
         [("REDIS_TYPE", "SINGLE"), ("REDIS_AUTH", "p"), ("REDIS_TLS", "1"), ("BACKEND_TYPE", "redis")]
     {
@@ -396,7 +407,7 @@ fn whoever_has_a_redis_in_mind_gets_no_memory_instead() {
     }
     assert!(settings("", &[("REDIS_TLS", "false")]).notices.is_empty());
     let path = [("REDIS_SOCKET_TYPE", "unix"), ("REDIS_URL", "redis:6379")];
-    assert!(refusal("", &path).contains("\n  REDIS_SOCKET_TYPE: unix, but REDIS_URL is no path"));
+    assert!(refusal("", &path).contains("\n  REDIS_SOCKET_TYPE: unix, but REDIS_URL is not a path"));
     let url = redis_url(&[("REDIS_URL", "redis:6379")]);
     assert_eq!(url, "redis://redis:6379");
 }

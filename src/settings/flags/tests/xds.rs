@@ -17,17 +17,17 @@ fn the_reference_finds_its_control_plane_where_it_did() {
     let usual = of_reference(&[]);
     assert_eq!((&*usual.server.to_string(), &*usual.node_id), ("http://localhost:18000/", "default"));
     assert!(usual.tls.is_none());
-    let told = of_reference(&[
+    let plane = of_reference(&[
         ("CONFIG_GRPC_XDS_SERVER_URL", "dns:///plane:18001"),
         ("CONFIG_GRPC_XDS_NODE_ID", "edge"),
         ("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a,team=b"),
         ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:Bearer x:y,x-tenant:t"),
         ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "1000"),
     ]);
-    assert_eq!((&*told.server.to_string(), &*told.node_id), ("http://plane:18001/", "edge"));
-    assert_eq!(told.node_metadata.len(), 2);
-    assert_eq!(told.headers[0].1, "Bearer x:y");
-    assert_eq!(told.max_message_bytes, 1_000);
+    assert_eq!((&*plane.server.to_string(), &*plane.node_id), ("http://plane:18001/", "edge"));
+    assert_eq!(plane.node_metadata.len(), 2);
+    assert_eq!(plane.headers[0].1, "Bearer x:y");
+    assert_eq!(plane.max_message_bytes, 1_000);
 }
 
 #[test]
@@ -39,9 +39,9 @@ fn the_references_tls_counts_once_it_is_switched_on() {
         ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "plane"),
     ];
     let on = [&[("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true")], &files[..]].concat();
-    let told = of_reference(&on);
-    assert_eq!(told.server.scheme_str(), Some("https"));
-    let tls = told.tls.expect("on");
+    let plane = of_reference(&on);
+    assert_eq!(plane.server.scheme_str(), Some("https"));
+    let tls = plane.tls.expect("on");
     assert!(tls.authorities.is_some() && tls.client.is_some());
     assert_eq!(tls.server_name.as_deref(), Some("plane"));
 
@@ -69,19 +69,22 @@ fn the_references_pauses_are_kept() {
 }
 
 #[test]
-fn ours_say_where_the_control_plane_is() {
+fn flags_configure_the_control_plane() {
     let line = "--rules xds --xds-server https://plane:18001 --xds-ca /ca.pem --xds-server-name other";
-    let told = settings(line, &[]).rules.xds.expect("named");
-    assert_eq!(told.tls.expect("https").server_name.as_deref(), Some("other"));
-    assert_eq!(told.keepalive.as_secs(), 360);
+    let plane = settings(line, &[]).rules.xds.expect("named");
+    assert_eq!(plane.tls.expect("https").server_name.as_deref(), Some("other"));
+    assert_eq!(plane.keepalive.as_secs(), 360);
     for (line, flag) in [
-        ("--rules xds", "--rules: xds needs --xds-server"),
-        ("--xds-server http://plane:1", "--xds-server: needs --rules xds"),
+        ("--rules xds", "--rules: `xds` without a control plane; expected --xds-server"),
+        ("--xds-server http://plane:1", "--xds-server: only for --rules xds"),
         (
             "--rules xds --xds-server http://plane:1 --xds-ca /ca",
-            "--xds-ca: needs --xds-server with an https:// URL",
+            "--xds-ca: requires --xds-server with an https:// URL",
         ),
-        ("--rules xds --xds-server https://plane:1 --xds-client-cert /c", "--xds-client-cert: needs"),
+        (
+            "--rules xds --xds-server https://plane:1 --xds-client-cert /c",
+            "--xds-client-cert: requires --xds-client-key",
+        ),
         ("--rules xds --xds-server plane:1", "--xds-server"),
         ("--rules xds --xds-server http://plane:1 --xds-headers secret", "--xds-headers"),
     ] {
@@ -91,11 +94,11 @@ fn ours_say_where_the_control_plane_is() {
 }
 
 #[test]
-fn what_is_meant_for_a_control_plane_has_no_effect_without_one() {
+fn variables_of_a_control_plane_have_no_effect_without_one() {
     let server = ("CONFIG_GRPC_XDS_SERVER_URL", "plane:18000");
     for (line, variables, why) in [
         ("", vec![server], "CONFIG_TYPE is not GRPC_XDS_SOTW"),
-        ("--rules directory", vec![MEANT, server], "--rules says where rules come from"),
+        ("--rules directory", vec![MEANT, server], "--rules selects the source; use the --xds flags"),
     ] {
         let settings = settings(line, &variables);
         assert_eq!((settings.rules.source, settings.rules.xds), (RulesSource::Directory, None));
