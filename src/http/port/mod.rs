@@ -38,7 +38,7 @@ use crate::{
 /// Maximum bytes of a request's head and of a buffered part of its body.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// ConnectionLimits of a port's connections.
+/// Limits of a port's connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     /// Maximum number of open connections; further ones are closed.
