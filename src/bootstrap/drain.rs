@@ -23,7 +23,7 @@ use crate::{
     limiter::ActiveRules,
     readiness::Readiness,
     settings::{GrpcListen, ProcessSettings},
-    tracing::Tracing,
+    tracing::TraceExporter,
 };
 
 /// Minimum time for the HTTP port to finish requests in flight, and for an idle thread to end.
@@ -52,7 +52,7 @@ pub struct Running {
     /// Task that reports the size of the memory store; aborted on drop.
     pub(super) memory_gauge: Option<AbortOnDropHandle<Infallible>>,
     /// Exporter of traces, if enabled.
-    pub(super) tracing: Option<Tracing>,
+    pub(super) tracing: Option<TraceExporter>,
 }
 
 impl Running {

@@ -14,7 +14,7 @@ use crate::{
     xds,
 };
 
-/// Time that startup waits for the first version, or for the confirmation that there is none yet.
+/// Time that startup waits for the first version, or for the confirmation that no version exists yet.
 const FIRST_VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Opens the control store: in the Redis of the counters, or in this process.
@@ -30,7 +30,7 @@ pub(super) fn open_control(settings: &Settings) -> Result<Control, StartError> {
 #[derive(Debug)]
 pub(super) struct FirstRules {
     follower: Follower,
-    xds: Option<xds::Follower>,
+    xds: Option<xds::Subscription>,
     /// Fingerprint of the loaded directory, if rules come from one.
     loaded: Option<Fingerprint>,
 }
@@ -39,7 +39,7 @@ pub(super) struct FirstRules {
 #[derive(Debug)]
 pub(super) struct RuleSources {
     _follower: Follower,
-    _xds: Option<xds::Follower>,
+    _xds: Option<xds::Subscription>,
     watcher: Option<Watcher>,
 }
 
@@ -83,18 +83,18 @@ pub(super) async fn load_first(
 }
 
 /// Subscribes to a control plane, and waits for its first rules unless the ports may open without.
-async fn follow_xds(xds: &XdsSettings, settings: &RulesSettings, activator: &Activator) -> xds::Follower {
+async fn follow_xds(xds: &XdsSettings, settings: &RulesSettings, activator: &Activator) -> xds::Subscription {
     let (on_push, on_empty, required) = (activator.clone(), activator.clone(), !settings.start_without_rules);
-    let rules = xds::Rules {
+    let rules = xds::RulesSink {
         options: settings.options,
         status: activator.status.clone(),
-        take: Arc::new(move |pushed| on_push.activate_pushed(pushed)),
-        has_none: Arc::new(move || on_empty.handle_empty_control_plane(required)),
+        apply: Arc::new(move |pushed| on_push.activate_pushed(pushed)),
+        on_silence: Arc::new(move || on_empty.handle_empty_control_plane(required)),
     };
-    let mut follower = xds::Follower::begin(xds.clone(), rules);
+    let mut follower = xds::Subscription::start(xds.clone(), rules);
     if required {
         tracing::info!(server = %xds.server, "waiting for rules before opening ports");
-        follower.first().await;
+        follower.first_accepted().await;
     }
     follower
 }

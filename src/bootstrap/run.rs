@@ -17,7 +17,7 @@ use crate::{
     http::history,
     panics,
     settings::{Settings, StoreSettings},
-    statsd::Statsd,
+    statsd::StatsdExporter,
     top,
 };
 
@@ -67,7 +67,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     rlimit::raise(settings.grpc.max_connections);
     top::start(settings.top_talkers)?;
     let exporter = metrics::exporter(settings.process.metric_names);
-    let statsd = settings.statsd.clone().map(Statsd::start).transpose()?;
+    let statsd = settings.statsd.clone().map(StatsdExporter::start).transpose()?;
     let store = settings.store.clone();
     let workers = settings.process.workers;
     let mut running = select! {
@@ -93,7 +93,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
 }
 
 /// Shuts down in order; the last counts are flushed to StatsD.
-async fn stop(running: Running, statsd: Option<Statsd>) {
+async fn stop(running: Running, statsd: Option<StatsdExporter>) {
     running.stop().await;
     if let Some(statsd) = statsd {
         statsd.stop().await;

@@ -27,7 +27,7 @@ use crate::{
     service::Service,
     settings::{AdminSettings, Port, Settings},
     store::{BackgroundQueue, StoreError},
-    tracing::{TracesError, Tracing},
+    tracing::{TraceExporter, TracingError},
 };
 
 /// Entry point: starts a server.
@@ -72,7 +72,7 @@ pub enum StartError {
     Descriptors(#[from] DescriptorError),
     /// Tracing cannot be started.
     #[error(transparent)]
-    Traces(#[from] TracesError),
+    Traces(#[from] TracingError),
     /// The embedded service descriptors are broken.
     #[error(transparent)]
     Reflection(#[from] ReflectionError),
@@ -91,8 +91,8 @@ impl Server {
         let stores = Stores::new(&settings);
         let memory_gauge =
             AbortOnDropHandle::new(tokio::spawn(memory_gauge::report(stores.memory().clone())));
-        let tracing = settings.traces.as_ref().map(Tracing::start).transpose()?;
-        let traces = tracing.as_ref().map(|tracing| tracing.traces().clone());
+        let tracing = settings.traces.as_ref().map(TraceExporter::start).transpose()?;
+        let tracer = tracing.as_ref().map(|tracing| tracing.tracer().clone());
         let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
         // Each worker opens a store, and so does the HTTP port.
         let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
@@ -105,7 +105,7 @@ impl Server {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
             Ok(RateLimitAdapter {
                 service: Service::new(limiter, answers.clone(), bounds),
-                traces: traces.clone(),
+                tracer: tracer.clone(),
             })
         };
         let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;

@@ -10,21 +10,21 @@ use crate::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_server::RateLimitService,
     },
     service::{RequestError, Service, ServiceResponse},
-    tracing::{Span, Traces},
+    tracing::{Span, Tracer},
 };
 
 /// [`Service`] behind the generated trait. Permits of the lease that a response names are in its extensions.
 #[derive(Debug)]
 pub(crate) struct RateLimitAdapter {
     pub(crate) service: Service,
-    pub(crate) traces: Option<Traces>,
+    pub(crate) tracer: Option<Tracer>,
 }
 
 impl RateLimitAdapter {
     fn span(&self, request: &Request<RateLimitRequest>) -> Span {
-        let Some(traces) = &self.traces else { return Span::off() };
+        let Some(tracer) = &self.tracer else { return Span::off() };
         let message = request.get_ref();
-        traces.begin(request.metadata(), &message.domain, message.descriptors.len())
+        tracer.start(request.metadata(), &message.domain, message.descriptors.len())
     }
 }
 

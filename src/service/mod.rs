@@ -89,9 +89,9 @@ impl Service {
         };
         metrics::answered(result);
         if response.is_ok() {
-            span.is_answered(result);
+            span.answered(result);
         } else {
-            span.has_failed(result);
+            span.failed(result);
         }
         response
     }
@@ -121,9 +121,9 @@ impl Service {
         let descriptors = decode::descriptors(request, &self.bounds)?;
         let rules = self.limiter.rules();
         let rules = rules.get().ok_or(RequestError::NoRules)?;
-        span.asks();
+        span.decision_started();
         let decided = self.limiter.decide(rules, &request.domain, &descriptors, deadline).await;
-        span.is_decided(decided.as_ref().ok().and_then(|(decision, _)| decision.degraded));
+        span.decided(decided.as_ref().ok().and_then(|(decision, _)| decision.degraded));
         let (decision, permits) = decided?;
         let mut message = encode::response(&decision);
         headers::add(&mut message, &self.options, &decision);

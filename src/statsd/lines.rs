@@ -1,4 +1,4 @@
-//! Lines of deltas.
+//! Formats deltas as lines.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use super::{
 };
 use crate::metrics::{Delta, Measure};
 
-/// Nanoseconds of a millisecond.
-const MILLISECOND: f64 = 1_000_000.0;
+/// Nanoseconds in a millisecond.
+const NANOS_PER_MILLI: f64 = 1_000_000.0;
 
-/// Writes lines.
+/// Formatter of lines.
 #[derive(Debug)]
 pub(super) struct Lines {
-    /// Formats; what it sends goes nowhere, as whoever sends has to know which lines a packet has.
+    /// Formats only. Its sink discards lines, because the sender must know the lines of each packet.
     client: StatsdClient,
     style: Style,
 }
 
 #[derive(Debug)]
 enum Style {
-    /// As the reference writes it: tags are the end of the name.
+    /// The format of envoyproxy/ratelimit: tags are the end of the name.
     Plain { tags: String },
-    /// Tags are a part of their own, and names may be changed.
-    Dog { tags: Vec<(String, String)>, rewrites: Vec<Rewrite> },
+    /// Separate tags, and rewritten names.
+    Dogstatsd { tags: Vec<(String, String)>, rewrites: Vec<Rewrite> },
 }
 
-/// A time as timers have it, which are below a millisecond mostly.
+/// A timer value with a fraction, as most are below a millisecond.
 struct Milliseconds(f64);
 
 impl ToTimerValue for Milliseconds {
@@ -49,16 +49,16 @@ impl Lines {
             StatsdFormat::Plain => {
                 Style::Plain { tags: tags.iter().map(|(key, value)| format!(".__{key}={value}")).collect() }
             }
-            StatsdFormat::Dogstatsd => Style::Dog { tags, rewrites: settings.rewrites.clone() },
+            StatsdFormat::Dogstatsd => Style::Dogstatsd { tags, rewrites: settings.rewrites.clone() },
         };
         Self { client: StatsdClient::from_sink("", NopMetricSink), style }
     }
 
-    /// The line for a delta, without its end.
+    /// The line for a delta, without a line feed.
     pub(super) fn of(&self, delta: &Delta) -> String {
         match &self.style {
             Style::Plain { tags } => self.write(&format!("{}{tags}", delta.name), delta.measure, &[]),
-            Style::Dog { tags, rewrites } => {
+            Style::Dogstatsd { tags, rewrites } => {
                 match rewrites.iter().find_map(|rewrite| rewrite.apply(&delta.name)) {
                     None => self.write(&delta.name, delta.measure, tags),
                     Some((name, made)) => {
@@ -91,21 +91,21 @@ fn text<'a, T: Metric + From<String>>(
     tags: &'a [(String, String)],
 ) -> String {
     let builder = tags.iter().fold(builder, |builder, (key, value)| builder.with_tag(key, value));
-    // Nothing is sent, so nothing fails.
+    // The sink does not fail.
     builder.try_send().map(|metric| metric.as_metric_str().to_owned()).unwrap_or_default()
 }
 
-/// A tag's value as the reference has it: without what ends a part of a name.
+/// A tag value as in envoyproxy/ratelimit: separators are replaced.
 fn clean(value: &str) -> String {
     value.replace(['.', ':', '|'], "_")
 }
 
-#[allow(clippy::float_arithmetic)] // A unit for people.
+#[allow(clippy::float_arithmetic)] // For display only.
 fn milliseconds(time: Duration) -> Milliseconds {
-    Milliseconds(time.as_nanos() as f64 / MILLISECOND)
+    Milliseconds(time.as_nanos() as f64 / NANOS_PER_MILLI)
 }
 
-/// The rate that stands for so many calls. Servers take its inverse, and some of them round that down.
+/// The sampling rate that stands for a number of calls. Servers use its inverse, and some round that down.
 #[allow(clippy::float_arithmetic)]
 fn rate(calls: u64) -> f64 {
     let calls = calls as f64;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_lines_have_their_tags_in_order_behind_the_name() {
+    fn plain_lines_have_sorted_tags_after_the_name() {
         let lines = Lines::new(&settings(StatsdFormat::Plain, &[]));
         let of = |measure| lines.of(&change("a.b", measure));
         assert_eq!(of(Measure::Count(7)), "a.b.__host=a_b_c.__zone=eu-1:7|c");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_for_dogs_have_tags_of_their_own_and_the_first_rewrite_that_matches_counts() {
+    fn dogstatsd_lines_have_separate_tags_and_the_first_matching_rewrite_applies() {
         let rewrites = ["^x y", r"^a\.(.*)\.(\w+)$ new.$2 k:$1", "^a never"];
         let lines = Lines::new(&settings(StatsdFormat::Dogstatsd, &rewrites));
         let of = |name| lines.of(&change(name, Measure::Count(7)));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_stands_for_exactly_so_many_calls_however_a_server_rounds() {
+    fn a_rate_yields_the_exact_number_of_calls_however_a_server_rounds() {
         for calls in (2..5_000).chain([49 * 49, 999_983, 123_456_789]) {
             let rate: f64 = format!("{}", rate(calls)).parse().expect("a number");
             assert_eq!((rate.recip().floor() as u64, rate.recip().round() as u64), (calls, calls));

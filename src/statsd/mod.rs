@@ -1,12 +1,12 @@
-//! What was counted, sent to a StatsD server under the names of envoyproxy/ratelimit, so that its dashboards go on.
+//! StatsD exporter, with the metric names of envoyproxy/ratelimit, so that its dashboards keep working.
 //!
-//! Every interval, a thread of its own reads what was counted since the last one ([`crate::metrics::Deltas`]), writes it
-//! as lines of plain StatsD or DogStatsD (`lines`), packs those into packets (`packets`) and sends them (`socket`).
-//! What a packet had is noted as told when the operating system has taken it, and is part of the next interval otherwise:
-//! a server that is slow, blocked or gone costs one line of the log, and nothing else.
+//! Every interval, a separate thread reads the deltas of all counters ([`crate::metrics`]), formats them as lines of plain
+//! StatsD or DogStatsD (`lines`), packs the lines into packets (`packets`) and sends these (`socket`). A delta is confirmed
+//! once the operating system has accepted its packet, and is part of the next interval otherwise: a slow or unreachable
+//! server costs one log line, and no counts.
 
 mod lines;
-mod output;
+mod exporter;
 mod packets;
 mod rewrite;
 mod settings;
@@ -14,7 +14,7 @@ mod socket;
 mod target;
 
 pub use self::{
-    output::Statsd,
+    exporter::StatsdExporter,
     rewrite::{Rewrite, RewriteError},
     settings::{StatsdFormat, StatsdSettings},
     target::{Target, TargetError},

@@ -1,40 +1,40 @@
-//! Lines that travel together.
+//! Packs lines into packets.
 
 use std::{io, time::Instant};
 
-use super::socket::{Cut, Socket};
+use super::socket::{SendError, Socket};
 use crate::metrics::Receipt;
 
-/// A packet that is being filled. What it has is confirmed as soon as it was sent.
+/// A packet being filled. Its deltas are confirmed once it is sent.
 #[derive(Debug)]
 pub(super) struct Packets<'a> {
     socket: &'a mut Socket,
     until: Instant,
     text: Vec<u8>,
-    /// Where each line ends in the text, without its end of line.
+    /// End of each line in the text, without its line feed.
     lines: Vec<(usize, Receipt)>,
     too_long: usize,
 }
 
 impl<'a> Packets<'a> {
-    /// Packets that may take until then, all of them.
+    /// Packets that are all sent before `until`.
     pub(super) const fn new(socket: &'a mut Socket, until: Instant) -> Self {
         Self { socket, until, text: Vec::new(), lines: Vec::new(), too_long: 0 }
     }
 
-    /// Adds a line, and sends what has no room for it any more.
+    /// Adds a line; sends the packet first if it has no room.
     ///
     /// # Errors
-    /// Of sending. Nothing more is to be added.
+    /// If sending fails. No further line may be added.
     pub(super) fn push(&mut self, line: &str, receipt: Receipt) -> io::Result<()> {
         let length = line.len().saturating_add(1);
-        if length > self.socket.room() {
-            // It would never go.
+        if length > self.socket.max_packet_bytes() {
+            // It would never fit.
             receipt.confirm();
             self.too_long = self.too_long.saturating_add(1);
             return Ok(());
         }
-        if self.text.len().saturating_add(length) > self.socket.room() {
+        if self.text.len().saturating_add(length) > self.socket.max_packet_bytes() {
             self.send()?;
         }
         self.text.extend_from_slice(line.as_bytes());
@@ -43,10 +43,10 @@ impl<'a> Packets<'a> {
         Ok(())
     }
 
-    /// Sends what is left, and says how many lines were longer than a packet.
+    /// Sends the last packet and returns the number of lines longer than a packet.
     ///
     /// # Errors
-    /// Of sending.
+    /// If sending fails.
     pub(super) fn finish(mut self) -> io::Result<usize> {
         if !self.text.is_empty() {
             self.send()?;
@@ -56,13 +56,13 @@ impl<'a> Packets<'a> {
 
     fn send(&mut self) -> io::Result<()> {
         let sent = self.socket.send(&self.text, self.until);
-        let taken = sent.as_ref().map_or_else(|cut| cut.taken, |()| self.text.len());
-        // A line of which a part was taken is none to the server.
-        for (_, receipt) in self.lines.drain(..).take_while(|(end, _)| *end <= taken) {
+        let accepted = sent.as_ref().map_or_else(|error| error.accepted, |()| self.text.len());
+        // The server ignores a line that it received in part.
+        for (_, receipt) in self.lines.drain(..).take_while(|(end, _)| *end <= accepted) {
             receipt.confirm();
         }
         self.text.clear();
-        sent.map_err(|Cut { error, .. }| error)
+        sent.map_err(|SendError { error, .. }| error)
     }
 }
 
@@ -86,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn of_a_packet_that_was_cut_the_lines_that_were_taken_are_told_and_no_others() {
+    fn of_a_partly_accepted_packet_only_the_accepted_lines_are_confirmed() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let target = Target::Tcp(listener.local_addr().expect("a port").to_string());
         let until = Instant::now() + Duration::from_millis(500);
         let (mut socket, told) =
             (Socket::open(&target, 0, until).expect("it listens"), Arc::<AtomicU64>::default());
         let mut packets = Packets::new(&mut socket, until);
-        // Until the server, which reads nothing, takes no more.
+        // Until the buffers of the server, which reads nothing, are full.
         let pushed = (0..).find(|number| packets.push(&line(*number), Receipt::counted_by(&told)).is_err());
         drop(socket);
         let mut text = String::new();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_longer_than_a_packet_keeps_no_other_back() {
+    fn a_line_longer_than_a_packet_does_not_block_others() {
         let server = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let target = Target::Udp(server.local_addr().expect("a port").to_string());
         let until = Instant::now() + Duration::from_secs(20);

@@ -1,31 +1,31 @@
-//! Other names for metrics, with tags made from parts of their names: what the reference calls mogrifiers.
+//! Rewrites metric names, with tags from parts of the names: the mogrifiers of envoyproxy/ratelimit.
 
 use std::str::FromStr;
 
 use regex_automata::meta::{Builder, Config, Regex};
 
-/// Bytes that one compiled expression may take, and matching it.
-const MAX_BYTES: usize = 1 << 20;
+/// Memory limit of a compiled expression, and of its matching cache.
+const MAX_REGEX_BYTES: usize = 1 << 20;
 
-/// What a metric is called whose name is matched by an expression, and the tags that it gets.
+/// A pattern for metric names, the new name, and the tags.
 #[derive(Clone, Debug)]
 pub struct Rewrite {
     pattern: Regex,
     name: Template,
     tags: Vec<(String, Template)>,
-    /// As it was stated.
-    stated: Box<str>,
+    /// The text it was parsed from.
+    source: Box<str>,
 }
 
 impl PartialEq for Rewrite {
     fn eq(&self, other: &Self) -> bool {
-        self.stated == other.stated
+        self.source == other.source
     }
 }
 
 impl Eq for Rewrite {}
 
-/// A text in which `$1`, `$2`, … stand for what the groups of the expression matched, and `$0` for all that it did.
+/// A text with placeholders `$1`, `$2`, … for the groups of a match, and `$0` for the whole match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Template(Vec<Piece>);
 
@@ -35,23 +35,23 @@ enum Piece {
     Group(usize),
 }
 
-/// Why a text is no rewrite.
+/// Reason why a text is not a rewrite.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RewriteError {
-    /// It has too few parts, or too many.
+    /// Too few or too many parts.
     #[error("expected PATTERN NAME [TAG:VALUE,…], with \\x20 for a space in the pattern")]
     Parts,
-    /// The pattern is none.
-    #[error("the pattern is no regular expression, or takes more than 1 MiB")]
+    /// An invalid pattern.
+    #[error("the pattern is invalid; expected a regular expression of at most 1 MiB")]
     Pattern,
-    /// The name would end a line, or be none.
+    /// An invalid name.
     #[error("expected a name without : and |")]
     Name,
-    /// The tags are none.
+    /// Invalid tags.
     #[error("expected tags as TAG:VALUE,…")]
     Tags,
-    /// A group is used that the pattern has not.
-    #[error("the pattern has no group ${0}")]
+    /// A missing group.
+    #[error("the pattern has no group ${0}; expected one that it has")]
     Group(usize),
 }
 
@@ -65,7 +65,8 @@ impl FromStr for Rewrite {
             [pattern, name, tags] => (pattern, name, tags),
             _ => return Err(RewriteError::Parts),
         };
-        let config = Config::new().nfa_size_limit(Some(MAX_BYTES)).hybrid_cache_capacity(MAX_BYTES);
+        let config =
+            Config::new().nfa_size_limit(Some(MAX_REGEX_BYTES)).hybrid_cache_capacity(MAX_REGEX_BYTES);
         let pattern = Builder::new().configure(config).build(pattern).map_err(|_| RewriteError::Pattern)?;
         if name.contains([':', '|']) {
             return Err(RewriteError::Name);
@@ -78,8 +79,8 @@ impl FromStr for Rewrite {
         };
         let tags: Vec<_> =
             tags.split(',').filter(|tag| !tag.is_empty()).map(tag).collect::<Result<_, _>>()?;
-        let stated = parts.join(" ").into();
-        let rewrite = Self { pattern, name: Template::new(name), tags, stated };
+        let source = parts.join(" ").into();
+        let rewrite = Self { pattern, name: Template::new(name), tags, source };
         let templates = [&rewrite.name].into_iter().chain(rewrite.tags.iter().map(|(_, value)| value));
         let groups = rewrite.pattern.group_info().all_group_len();
         match templates.filter_map(Template::last_group).max() {
@@ -90,8 +91,8 @@ impl FromStr for Rewrite {
 }
 
 impl Rewrite {
-    /// What a metric of that name is called, and its tags, but for those that come to nothing; none if the expression
-    /// finds nothing in it, or nothing is left of the name.
+    /// The new name of a metric, and its tags that are not empty. `None` if the pattern does not match, or the new name would
+    /// be empty.
     pub fn apply(&self, name: &str) -> Option<(String, Vec<(String, String)>)> {
         let mut groups = self.pattern.create_captures();
         self.pattern.captures(name, &mut groups);
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_tags_are_made_from_what_the_groups_matched() {
+    fn names_and_tags_are_filled_from_groups() {
         let per_rule = rewrite(
             r"^ratelimit\.service\.rate_limit\.([^.]+)\.(.*)\.([^.]+)$ ratelimit.service.rate_limit.$3 domain:$1,descriptor:$2",
         );
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_matched_is_group_zero_and_other_dollars_are_themselves() {
+    fn group_zero_is_the_whole_match_and_other_dollars_are_literal() {
         let named = |text: &str, name: &str| rewrite(text).apply(name).map(|(name, _)| name);
         assert_eq!(named("b(x)?c p.$0.$1$x.$", "abcd").as_deref(), Some("p.bc.$x.$"));
         assert_eq!(named("b(x)?c $1$0", "abxcd").as_deref(), Some("xbxc"));
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewrite_that_could_not_work_is_refused() {
+    fn an_invalid_rewrite_is_refused() {
         for (text, error) in [
             ("", RewriteError::Parts),
             ("pattern", RewriteError::Parts),

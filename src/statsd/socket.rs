@@ -1,4 +1,4 @@
-//! The way to a server.
+//! Sockets to a StatsD server: UDP, TCP and unix datagrams.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -9,13 +9,13 @@ use std::{
 
 use super::target::Target;
 
-/// The largest datagram by UDP: it fits into a frame of Ethernet with room for tunnels.
-const UDP_BYTES: usize = 1_432;
+/// Maximum UDP datagram: fits into an Ethernet frame with room for tunnels.
+const MAX_UDP_BYTES: usize = 1_432;
 
-/// The largest packet on a unix socket, or by TCP.
-const MOST_BYTES: usize = 8 << 10;
+/// Maximum packet on a unix socket or with TCP.
+const MAX_PACKET_BYTES: usize = 8 << 10;
 
-/// A server that is there, as far as that can be known.
+/// A connected socket.
 #[derive(Debug)]
 pub(super) enum Socket {
     Udp(UdpSocket),
@@ -23,17 +23,17 @@ pub(super) enum Socket {
     Tcp(TcpStream),
 }
 
-/// A packet that did not go, or not as a whole.
+/// A packet that was not sent, or only in part.
 #[derive(Debug)]
-pub(super) struct Cut {
-    /// How much of it was taken.
-    pub(super) taken: usize,
+pub(super) struct SendError {
+    /// Bytes that the operating system accepted.
+    pub(super) accepted: usize,
     pub(super) error: io::Error,
 }
 
 impl Socket {
-    /// Looks the server up, and connects to it; a datagram socket, so that it hears when nobody is there. Of several
-    /// addresses it is that whose turn it is, counted in failures so far, where connecting does not show who is there.
+    /// Resolves the server and connects to it; a datagram socket as well, so that it learns of a closed port. With UDP, where
+    /// connecting proves nothing, each failure so far (`turn`) advances to the next address.
     pub(super) fn open(target: &Target, turn: usize, until: Instant) -> io::Result<Self> {
         match target {
             Target::Unix(path) => {
@@ -42,10 +42,10 @@ impl Socket {
                 Ok(Self::Unix(socket))
             }
             Target::Udp(server) => {
-                let addresses = in_turn(server.to_socket_addrs()?.collect(), turn);
-                first(addresses, |address, _| udp(address).map(Self::Udp))
+                let addresses = rotated(server.to_socket_addrs()?.collect(), turn);
+                open_first(addresses, |address, _| udp(address).map(Self::Udp))
             }
-            Target::Tcp(server) => first(server.to_socket_addrs()?.collect(), |address, others| {
+            Target::Tcp(server) => open_first(server.to_socket_addrs()?.collect(), |address, others| {
                 let stream = TcpStream::connect_timeout(&address, share(left(until)?, others))?;
                 // A packet is written at once.
                 stream.set_nodelay(true)?;
@@ -54,51 +54,54 @@ impl Socket {
         }
     }
 
-    /// Whether it can be used again at the next interval. Datagram sockets are opened anew, so that a server is found
-    /// that has moved.
-    pub(super) fn is_lasting(&self) -> bool {
+    /// Whether the socket can be used at the next interval. Datagram sockets are opened anew, so that a server that moved is
+    /// found.
+    pub(super) fn is_reusable(&self) -> bool {
         match self {
             Self::Udp(_) | Self::Unix(_) => false,
             Self::Tcp(stream) => is_open(stream),
         }
     }
 
-    /// The most bytes of a packet.
-    pub(super) const fn room(&self) -> usize {
+    /// Maximum size of a packet in bytes.
+    pub(super) const fn max_packet_bytes(&self) -> usize {
         match self {
-            Self::Udp(_) => UDP_BYTES,
-            Self::Unix(_) | Self::Tcp(_) => MOST_BYTES,
+            Self::Udp(_) => MAX_UDP_BYTES,
+            Self::Unix(_) | Self::Tcp(_) => MAX_PACKET_BYTES,
         }
     }
 
-    /// Sends a packet of lines, each with its end.
-    pub(super) fn send(&mut self, packet: &[u8], until: Instant) -> Result<(), Cut> {
+    /// Sends a packet of lines, each with a line feed.
+    pub(super) fn send(&mut self, packet: &[u8], until: Instant) -> Result<(), SendError> {
         let datagram = packet.strip_suffix(b"\n").unwrap_or(packet);
         let sent = match self {
             Self::Udp(socket) => send_udp(socket, datagram, until),
             Self::Unix(socket) => send_unix(socket, datagram, until),
             Self::Tcp(stream) => return send_tcp(stream, packet, until),
         };
-        sent.map_err(|error| Cut { taken: 0, error })
+        sent.map_err(|error| SendError { accepted: 0, error })
     }
 }
 
-/// A host's addresses, beginning with that whose turn it is. Agents are more often found at those of IPv4.
-fn in_turn(mut addresses: Vec<SocketAddr>, turn: usize) -> Vec<SocketAddr> {
+/// Addresses of a host, rotated by `turn`. IPv4 first, as most agents listen there.
+fn rotated(mut addresses: Vec<SocketAddr>, turn: usize) -> Vec<SocketAddr> {
     addresses.sort_by_key(SocketAddr::is_ipv6);
     let at = turn.checked_rem(addresses.len()).unwrap_or_default();
     addresses.rotate_left(at);
     addresses
 }
 
-/// What an address may take of the time that is left, so that something is left for so many others.
+/// Time limit for one address, which leaves as much for each of `others`.
 fn share(left: Duration, others: usize) -> Duration {
     let all = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
     left.checked_div(all).unwrap_or(left).max(Duration::from_millis(1))
 }
 
-/// Opens the first of a host's addresses that can be; each is told how many come after it.
-fn first<T>(addresses: Vec<SocketAddr>, open: impl Fn(SocketAddr, usize) -> io::Result<T>) -> io::Result<T> {
+/// Opens the first usable address; `open` also receives the number of addresses after it.
+fn open_first<T>(
+    addresses: Vec<SocketAddr>,
+    open: impl Fn(SocketAddr, usize) -> io::Result<T>,
+) -> io::Result<T> {
     let mut latest = io::Error::new(ErrorKind::NotFound, "the host has no address");
     let mut others = addresses.len();
     for address in addresses {
@@ -124,7 +127,7 @@ fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
 fn send_udp(socket: &UdpSocket, datagram: &[u8], until: Instant) -> io::Result<()> {
     socket.set_write_timeout(Some(left(until)?))?;
     whole(datagram, socket.send(datagram)?)?;
-    // On the same machine it is known by now that nobody listens.
+    // On the same machine, a closed port is known by now.
     socket.take_error()?.map_or(Ok(()), Err)
 }
 
@@ -137,10 +140,10 @@ fn whole(datagram: &[u8], sent: usize) -> io::Result<()> {
     if sent == datagram.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 
-fn send_tcp(stream: &mut TcpStream, packet: &[u8], until: Instant) -> Result<(), Cut> {
-    let mut taken = 0_usize;
+fn send_tcp(stream: &mut TcpStream, packet: &[u8], until: Instant) -> Result<(), SendError> {
+    let mut accepted = 0_usize;
     loop {
-        let rest = packet.get(taken..).unwrap_or_default();
+        let rest = packet.get(accepted..).unwrap_or_default();
         if rest.is_empty() {
             return Ok(());
         }
@@ -148,18 +151,18 @@ fn send_tcp(stream: &mut TcpStream, packet: &[u8], until: Instant) -> Result<(),
             .and_then(|left| stream.set_write_timeout(Some(left)))
             .and_then(|()| stream.write(rest));
         match written {
-            Ok(0) => return Err(Cut { taken, error: ErrorKind::WriteZero.into() }),
-            Ok(written) => taken = taken.saturating_add(written),
+            Ok(0) => return Err(SendError { accepted, error: ErrorKind::WriteZero.into() }),
+            Ok(written) => accepted = accepted.saturating_add(written),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(Cut { taken, error }),
+            Err(error) => return Err(SendError { accepted, error }),
         }
     }
 }
 
-/// Whether the other side has not closed a connection. It has nothing to say, so that this is what there is to read.
+/// Whether the other side has not closed the connection, found by reading: a StatsD server sends nothing else.
 fn is_open(stream: &TcpStream) -> bool {
-    /// Reads of what nobody asked for, before that is no server.
-    const MOST_READS: usize = 16;
+    /// Reads of unexpected data before the peer counts as broken.
+    const MAX_READS: usize = 16;
 
     let (mut ignored, mut reader) = ([0; 1 << 10], stream);
     let mut is_quiet = || match reader.read(&mut ignored) {
@@ -167,11 +170,11 @@ fn is_open(stream: &TcpStream) -> bool {
         Ok(_) => None,
         Err(error) => Some(error.kind() == ErrorKind::WouldBlock),
     };
-    let found = stream.set_nonblocking(true).ok().and_then(|()| (0..MOST_READS).find_map(|_| is_quiet()));
+    let found = stream.set_nonblocking(true).ok().and_then(|()| (0..MAX_READS).find_map(|_| is_quiet()));
     found.unwrap_or(false) && stream.set_nonblocking(false).is_ok()
 }
 
-/// The time that is left.
+/// Time until `until`.
 fn left(until: Instant) -> io::Result<Duration> {
     match until.saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(ErrorKind::TimedOut.into()),
@@ -190,15 +193,15 @@ mod tests {
     }
 
     #[test]
-    fn every_address_of_a_host_has_its_turn_and_its_time() {
+    fn addresses_of_a_host_are_rotated_and_share_the_time() {
         let all = ["[::1]:1", "127.0.0.1:1", "[::2]:1"].map(|text| text.parse().expect("an address"));
-        let first = |turn| in_turn(all.to_vec(), turn).first().map(ToString::to_string);
+        let first = |turn| rotated(all.to_vec(), turn).first().map(ToString::to_string);
         let firsts: Vec<_> = (0..4).filter_map(first).collect();
         assert_eq!(firsts, ["127.0.0.1:1", "[::1]:1", "[::2]:1", "127.0.0.1:1"]);
-        assert_eq!(in_turn(Vec::new(), 7), []);
+        assert_eq!(rotated(Vec::new(), 7), []);
         let second = Duration::from_secs(1);
         assert_eq!([0, 3].map(|others| share(second, others)), [second, Duration::from_millis(250)]);
-        let opened = super::first(all.to_vec(), |address, others| match others {
+        let opened = open_first(all.to_vec(), |address, others| match others {
             0 => Ok(address),
             _ => Err(ErrorKind::TimedOut.into()),
         });
@@ -206,38 +209,38 @@ mod tests {
     }
 
     #[test]
-    fn a_udp_port_of_nobody_is_heard_of_at_once() {
+    fn a_closed_udp_port_is_detected_at_once() {
         let port =
             UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
         let target = Target::Udp(format!("127.0.0.1:{port}"));
         let mut socket = Socket::open(&target, 0, soon()).expect("a socket");
-        let cut = socket.send(b"a:1|c\n", soon()).expect_err("nobody listens");
-        assert_eq!((cut.taken, cut.error.kind()), (0, ErrorKind::ConnectionRefused));
+        let failed = socket.send(b"a:1|c\n", soon()).expect_err("no listener");
+        assert_eq!((failed.accepted, failed.error.kind()), (0, ErrorKind::ConnectionRefused));
     }
 
     #[test]
-    fn a_server_that_reads_nothing_holds_nobody_up_and_what_it_took_is_known() {
+    fn a_server_that_reads_nothing_does_not_block_and_accepted_bytes_are_known() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let target = Target::Tcp(listener.local_addr().expect("a port").to_string());
         let mut socket = Socket::open(&target, 0, soon()).expect("it listens");
         let (begun, packet) = (Instant::now(), vec![b'x'; 64 << 20]);
-        let cut = socket.send(&packet, soon()).expect_err("more than anyone takes unread");
-        assert!(cut.taken > 0 && cut.taken < packet.len(), "{}", cut.taken);
+        let failed = socket.send(&packet, soon()).expect_err("more than the buffers hold");
+        assert!(failed.accepted > 0 && failed.accepted < packet.len(), "{}", failed.accepted);
         assert!(begun.elapsed() < Duration::from_secs(20));
     }
 
     #[test]
-    fn a_connection_is_used_again_until_the_other_side_closes_it() {
+    fn a_connection_is_reused_until_the_other_side_closes_it() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let target = Target::Tcp(listener.local_addr().expect("a port").to_string());
         let socket = Socket::open(&target, 0, soon()).expect("it listens");
         let (mut server, _) = listener.accept().expect("a connection");
         server.write_all(b"hello").expect("it is open");
-        assert!(socket.is_lasting());
+        assert!(socket.is_reusable());
         drop(server);
         let deadline = Instant::now() + Duration::from_secs(20);
-        while socket.is_lasting() {
-            assert!(Instant::now() < deadline, "nobody notices");
+        while socket.is_reusable() {
+            assert!(Instant::now() < deadline, "the close is not detected");
             thread::yield_now();
         }
     }

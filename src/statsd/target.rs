@@ -1,4 +1,4 @@
-//! Where lines go.
+//! Address of a StatsD server.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -9,11 +9,11 @@ pub enum Target {
     Udp(String),
     /// `HOST:PORT`, by TCP.
     Tcp(String),
-    /// A unix socket that takes datagrams.
+    /// A unix datagram socket.
     Unix(PathBuf),
 }
 
-/// A text names no server.
+/// A text that is not the address of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH")]
 pub struct TargetError;
@@ -41,7 +41,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// The host is looked up whenever it is needed: the server need not be known yet.
+/// Checks the form only. The host is resolved at each use, so it need not exist yet.
 fn host_and_port(server: &str) -> Result<String, TargetError> {
     let (host, port) = server.rsplit_once(':').ok_or(TargetError)?;
     let is_bracketed = host.starts_with('[') && host.ends_with(']') && host.len() > 2;
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_has_a_way_a_host_and_a_port_or_a_path() {
+    fn an_address_has_a_scheme_and_a_host_with_a_port_or_a_path() {
         for good in [
             "udp://localhost:8125",
             "tcp://[::1]:9125",

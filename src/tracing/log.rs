@@ -1,4 +1,4 @@
-//! The log: one line for each event, on stderr.
+//! The log: one line per event, on stderr.
 
 use std::{backtrace::Backtrace, io, panic};
 
@@ -6,10 +6,10 @@ use tracing_subscriber::util::TryInitError;
 
 use crate::settings::{LogFormat, LogSettings};
 
-/// Starts logging, once in a process. From then on panics are logged too, wherever they happen.
+/// Installs the subscriber, once per process, and a hook that logs panics.
 ///
 /// # Errors
-/// When logging was started before.
+/// If a subscriber is already installed.
 pub fn install(settings: LogSettings) -> Result<(), TryInitError> {
     use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -22,7 +22,7 @@ pub fn install(settings: LogSettings) -> Result<(), TryInitError> {
         let text = panic.payload().downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.payload().downcast_ref::<String>().map(String::as_str));
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
-        // Empty unless RUST_BACKTRACE asks for it.
+        // Empty unless RUST_BACKTRACE is set.
         let backtrace = Backtrace::capture();
         tracing::error!(%location, %backtrace, "panic: {}", text.unwrap_or("no message"));
     }));

@@ -1,4 +1,4 @@
-//! What is recorded of a call, and how OTLP has it.
+//! The record of a call, and its conversion to spans.
 
 use opentelemetry::{
     InstrumentationScope, KeyValue,
@@ -8,38 +8,38 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use crate::clock::Timestamp;
 
-/// How a call went.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Its caller went away.
+pub(super) enum CallResult {
+    /// Reset by the client.
     Unanswered,
-    /// With a decision, by its name in metrics.
+    /// A decision, by its metric label.
     Decided(&'static str),
-    /// With an error, by its name in metrics.
+    /// An error, by its metric label.
     Failed(&'static str),
 }
 
-/// What is recorded of a call. No key and no value of a descriptor is: they may be secret.
+/// Record of a call. Without keys and values of descriptors, which may be secret.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) trace: TraceId,
     pub(super) span: SpanId,
-    /// The caller's span, if it told of one.
+    /// The caller's span, if it sent one.
     pub(super) parent: Option<SpanId>,
     pub(super) state: TraceState,
     pub(super) begun: Timestamp,
     pub(super) ended: Timestamp,
     pub(super) domain: String,
     pub(super) descriptors: usize,
-    pub(super) outcome: Outcome,
-    /// How the counters were decided that the store did not decide, and why it did not.
+    pub(super) result: CallResult,
+    /// Policy and reason of a degraded decision.
     pub(super) degraded: Option<(&'static str, &'static str)>,
-    /// From when to when the counters were decided.
+    /// Start and end of the decision.
     pub(super) decision: Option<(Timestamp, Timestamp)>,
 }
 
 impl Record {
-    /// Its spans, the call's and the decision's.
+    /// Spans of the call and of the decision.
     pub(super) fn spans(self, scope: &InstrumentationScope) -> impl Iterator<Item = SpanData> + use<> {
         let span =
             |span, parent: Option<SpanId>, kind, name: &'static str, begun: Timestamp, ended: Timestamp| {
@@ -56,7 +56,7 @@ impl Record {
                     span_kind: kind,
                     name: name.into(),
                     start_time: begun.into(),
-                    // Clocks may be set back.
+                    // The clock may be set back.
                     end_time: ended.max(begun).into(),
                     attributes: Vec::new(),
                     dropped_attributes_count: 0,
@@ -68,9 +68,9 @@ impl Record {
             };
         let call = SpanData {
             attributes: self.attributes(),
-            status: match self.outcome {
-                Outcome::Failed(reason) => Status::error(reason),
-                Outcome::Decided(_) | Outcome::Unanswered => Status::Unset,
+            status: match self.result {
+                CallResult::Failed(reason) => Status::error(reason),
+                CallResult::Decided(_) | CallResult::Unanswered => Status::Unset,
             },
             ..span(self.span, self.parent, SpanKind::Server, "ShouldRateLimit", self.begun, self.ended)
         };
@@ -89,10 +89,10 @@ impl Record {
             KeyValue::new("tollgate.descriptors", i64::try_from(self.descriptors).unwrap_or(i64::MAX)),
             KeyValue::new("tollgate.degraded", self.degraded.is_some()),
         ];
-        match self.outcome {
-            Outcome::Decided(code) => attributes.push(KeyValue::new("tollgate.code", code)),
-            Outcome::Failed(reason) => attributes.push(KeyValue::new("error.type", reason)),
-            Outcome::Unanswered => {}
+        match self.result {
+            CallResult::Decided(code) => attributes.push(KeyValue::new("tollgate.code", code)),
+            CallResult::Failed(reason) => attributes.push(KeyValue::new("error.type", reason)),
+            CallResult::Unanswered => {}
         }
         if let Some((policy, reason)) = self.degraded {
             attributes.push(KeyValue::new("tollgate.degraded.policy", policy));
@@ -102,12 +102,12 @@ impl Record {
     }
 }
 
-/// A span's name, which is never 0.
+/// A random span id, never 0.
 pub(super) fn random_span() -> SpanId {
     fastrand::u64(1..).into()
 }
 
-/// A trace's name, which is never 0.
+/// A random trace id, never 0.
 pub(super) fn random_trace() -> TraceId {
     fastrand::u128(1..).into()
 }

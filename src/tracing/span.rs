@@ -1,69 +1,71 @@
-//! A call while it is answered.
+//! Span of a call in progress.
 
 use tokio::sync::mpsc::Sender;
 
-use super::metrics;
-use super::record::{Outcome, Record};
+use super::{
+    metrics,
+    record::{CallResult, Record},
+};
 use crate::{
     clock::{Clock, Timestamp},
     verdict::Degraded,
 };
 
-/// A call that is recorded, or one that is not, of which nothing is kept. It ends when it is dropped.
+/// Span of a call, which ends on drop. Empty for a call that is not sampled.
 #[derive(Debug)]
-pub struct Span(Option<Open>);
+pub struct Span(Option<Active>);
 
 #[derive(Debug)]
-struct Open {
+struct Active {
     record: Box<Record>,
-    /// When its counters began to be decided.
-    asked: Option<Timestamp>,
+    /// Start of the decision.
+    decision_start: Option<Timestamp>,
     finished: Sender<Box<Record>>,
 }
 
 impl Span {
-    /// A call that is not recorded.
+    /// The span of a call that is not sampled.
     pub const fn off() -> Self {
         Self(None)
     }
 
-    pub(super) fn open(record: Record, finished: Sender<Box<Record>>) -> Self {
-        Self(Some(Open { record: Box::new(record), asked: None, finished }))
+    pub(super) fn start(record: Record, finished: Sender<Box<Record>>) -> Self {
+        Self(Some(Active { record: Box::new(record), decision_start: None, finished }))
     }
 
-    /// The counters are asked now.
-    pub fn asks(&mut self) {
-        if let Some(open) = &mut self.0 {
-            open.asked = Some(Clock::System.now());
+    /// Records the start of the decision.
+    pub fn decision_started(&mut self) {
+        if let Some(active) = &mut self.0 {
+            active.decision_start = Some(Clock::System.now());
         }
     }
 
-    /// The counters are decided, by the store or without it.
-    pub fn is_decided(&mut self, degraded: Option<Degraded>) {
-        if let Some(open) = &mut self.0 {
-            open.record.decision = open.asked.map(|asked| (asked, Clock::System.now()));
-            open.record.degraded = degraded.map(|degraded| (degraded.policy.name(), degraded.reason));
+    /// Records the end of the decision, and whether it is degraded.
+    pub fn decided(&mut self, degraded: Option<Degraded>) {
+        if let Some(active) = &mut self.0 {
+            active.record.decision = active.decision_start.map(|start| (start, Clock::System.now()));
+            active.record.degraded = degraded.map(|degraded| (degraded.policy.name(), degraded.reason));
         }
     }
 
-    /// The call is answered with a decision, by its name in metrics.
-    pub fn is_answered(&mut self, code: &'static str) {
-        if let Some(open) = &mut self.0 {
-            open.record.outcome = Outcome::Decided(code);
+    /// Records a decision, by its metric label.
+    pub fn answered(&mut self, code: &'static str) {
+        if let Some(active) = &mut self.0 {
+            active.record.result = CallResult::Decided(code);
         }
     }
 
-    /// The call is answered with an error, by its name in metrics.
-    pub fn has_failed(&mut self, reason: &'static str) {
-        if let Some(open) = &mut self.0 {
-            open.record.outcome = Outcome::Failed(reason);
+    /// Records an error, by its metric label.
+    pub fn failed(&mut self, reason: &'static str) {
+        if let Some(active) = &mut self.0 {
+            active.record.result = CallResult::Failed(reason);
         }
     }
 }
 
 impl Drop for Span {
     fn drop(&mut self) {
-        if let Some(Open { mut record, finished, .. }) = self.0.take() {
+        if let Some(Active { mut record, finished, .. }) = self.0.take() {
             record.ended = Clock::System.now();
             let spans = if record.decision.is_some() { 2 } else { 1 };
             if finished.try_send(record).is_err() {

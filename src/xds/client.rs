@@ -1,4 +1,4 @@
-//! From stream to stream, for as long as the process runs.
+//! Opens one stream after the other, with backoff.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -6,53 +6,56 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep},
 };
+use tollgate_runtime::backoff::{Backoff, Jitter};
 
 use super::{
-    Rules,
-    backoff::Backoff,
+    RulesSink,
     connect::connect,
-    outage::Outage,
     session::Session,
+    status::ConnectionStatus,
     stream::{self, StreamError},
 };
 use crate::settings::XdsSettings;
 
-/// A stream that lasted so long was none that a control plane can't bear.
-const STEADY: Duration = Duration::from_secs(10);
+/// Lifetime of a stream that resets the backoff: a control plane that closes streams sooner may be overloaded.
+const STABLE_STREAM_TIME: Duration = Duration::from_secs(10);
 
 /// The client of one control plane.
 pub(super) struct Client {
     pub(super) settings: XdsSettings,
-    pub(super) rules: Rules,
+    pub(super) rules: RulesSink,
     pub(super) session: Session,
-    pub(super) outage: Outage,
-    pub(super) told: watch::Sender<bool>,
+    pub(super) status: ConnectionStatus,
+    pub(super) accepted: watch::Sender<bool>,
 }
 
 impl Client {
-    pub(super) fn new(settings: XdsSettings, rules: Rules, told: watch::Sender<bool>) -> Self {
+    pub(super) fn new(settings: XdsSettings, rules: RulesSink, accepted: watch::Sender<bool>) -> Self {
         let session = Session::new(&settings);
         let server = settings.server.to_string().trim_end_matches('/').to_owned();
-        let outage = Outage::new(server, rules.status.clone());
-        Self { settings, rules, session, outage, told }
+        let status = ConnectionStatus::new(server, rules.status.clone());
+        Self { settings, rules, session, status, accepted }
     }
 
     pub(super) async fn run(mut self) -> Infallible {
-        let mut backoff = Backoff::new(self.settings.backoff);
+        let settings = self.settings.backoff;
+        let mut backoff =
+            Backoff::with_jitter(settings.initial, settings.max, Jitter::Shorten(settings.jitter));
         loop {
-            let lost = match connect(&self.settings).await {
+            let reason = match connect(&self.settings).await {
                 Ok(connection) => {
-                    let begun = Instant::now();
-                    let lost = stream::converse(&mut self, connection).await;
-                    if begun.elapsed() >= STEADY && !matches!(lost, StreamError::Mute(_)) {
+                    let opened = Instant::now();
+                    let error = stream::run(&mut self, connection).await;
+                    if opened.elapsed() >= STABLE_STREAM_TIME && !matches!(error, StreamError::NoResponse(_))
+                    {
                         backoff.reset();
                     }
-                    lost.to_string()
+                    error.to_string()
                 }
                 Err(error) => error.to_string(),
             };
-            self.outage.goes_on(lost);
-            sleep(backoff.pause(|most| fastrand::u64(..=most))).await;
+            self.status.disconnected(reason);
+            sleep(backoff.pause()).await;
         }
     }
 }

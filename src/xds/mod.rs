@@ -1,28 +1,28 @@
-//! The client of a control plane, which has the rules in place of a directory: xDS, the state of the world over an
-//! aggregated stream.
+//! xDS client: takes the rules from a control plane instead of a directory. State of the world over an aggregated stream
+//! (ADS).
 //!
 //! ```text
-//! control plane ── DiscoveryResponse ──> stream ──> push (decode, compile) ──> rules in force
+//! control plane ── DiscoveryResponse ──> stream ──> response (decode, compile) ──> active rules
 //!       ^                                   │
-//!       └── ACK, or NACK with the report ───┘          connect, backoff, outage: when there is no stream
+//!       └── ACK, or NACK with the report ───┘          connect: when there is no stream
 //! ```
 //!
-//! - [`Follower`] is what the rest of the process has of it.
-//! - `client` goes from stream to stream, with a `backoff` in between; `outage` tells when there is none.
-//! - `stream` is one conversation, `session` what is known from one to the next.
-//! - `push` makes rules of a response, off the thread that the rest shares, which gets it `raw`.
+//! - [`Subscription`] is the interface to the rest of the process.
+//! - `client` opens one stream after the other, with backoff; `status` reports whether the control plane is connected.
+//! - `stream` is one stream, `session` the state that outlives it.
+//! - `response` compiles rules from the resources of a response (`resource`), on a blocking thread; `codec` leaves
+//!   messages encoded until then.
 //!
-//! What was good once stays in force until something else is, whatever becomes of the control plane.
+//! Accepted rules stay active until others are accepted, whether or not the control plane can be reached.
 
-mod backoff;
 mod client;
+mod codec;
 mod connect;
 pub(crate) mod metrics;
-mod outage;
-mod push;
-mod raw;
 mod resource;
+mod response;
 mod session;
+mod status;
 mod stream;
 
 use std::{convert::Infallible, sync::Arc};
@@ -31,47 +31,47 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::client::Client;
-pub(crate) use self::push::Refused;
+pub(crate) use self::response::Rejected;
 use crate::{
     config::{Loaded, Options},
     control::RulesStatus,
     settings::XdsSettings,
 };
 
-/// Puts what was sent in force, or tells why it is not; called on a thread that may wait.
-pub(crate) type Take = Arc<dyn Fn(Result<Loaded, Refused>) + Send + Sync>;
+/// Activates rules, or reports why they were rejected. Called on a blocking thread.
+pub(crate) type ApplyRules = Arc<dyn Fn(Result<Loaded, Rejected>) + Send + Sync>;
 
-/// What rules are made of and where they go.
+/// Options for compiling rules, and callbacks.
 #[derive(Clone)]
-pub(crate) struct Rules {
-    /// How they are read.
+pub(crate) struct RulesSink {
+    /// Options for compiling.
     pub(crate) options: Options,
-    /// Where it is told how the control plane is reached.
+    /// Receives the state of the connection.
     pub(crate) status: RulesStatus,
-    /// What takes them.
-    pub(crate) take: Take,
-    /// Called when the control plane is there and has nothing to say.
-    pub(crate) has_none: Arc<dyn Fn() + Send + Sync>,
+    /// Receives compiled rules and rejections.
+    pub(crate) apply: ApplyRules,
+    /// Called if the control plane is connected and sends no rules.
+    pub(crate) on_silence: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// Follows a control plane until it is dropped.
+/// A subscription to the rules of a control plane; ends on drop.
 #[derive(Debug)]
-pub(crate) struct Follower {
+pub(crate) struct Subscription {
     _task: AbortOnDropHandle<Infallible>,
-    in_force: watch::Receiver<bool>,
+    accepted: watch::Receiver<bool>,
 }
 
-impl Follower {
-    /// Begins on the runtime that this is called on.
-    pub(crate) fn begin(settings: XdsSettings, rules: Rules) -> Self {
-        let (told, in_force) = watch::channel(false);
-        let task = tokio::spawn(Client::new(settings, rules, told).run());
-        Self { _task: AbortOnDropHandle::new(task), in_force }
+impl Subscription {
+    /// Subscribes, on the current runtime.
+    pub(crate) fn start(settings: XdsSettings, rules: RulesSink) -> Self {
+        let (accepted_sender, accepted) = watch::channel(false);
+        let task = tokio::spawn(Client::new(settings, rules, accepted_sender).run());
+        Self { _task: AbortOnDropHandle::new(task), accepted }
     }
 
-    /// Waits until something good was sent, for as long as that takes.
-    pub(crate) async fn first(&mut self) {
-        // What would tell it lives as long as the process.
-        let _ = self.in_force.wait_for(|is_in_force| *is_in_force).await;
+    /// Waits for the first accepted rules.
+    pub(crate) async fn first_accepted(&mut self) {
+        // The sender lives as long as the process.
+        let _ = self.accepted.wait_for(|is_accepted| *is_accepted).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of a control plane from one stream to the next, and what it is asked for.
+//! State that outlives a stream, and the requests made from it.
 
 use prost_types::{Struct, Value, value::Kind};
 
@@ -12,21 +12,21 @@ use crate::{
     settings::XdsSettings,
 };
 
-/// gRPC's code for what can't be used as it is.
+/// gRPC status code `INVALID_ARGUMENT`.
 const INVALID_ARGUMENT: i32 = 3;
-/// Bytes of a report that a control plane is told.
-const MOST_TOLD: usize = 16 << 10;
+/// Maximum length of the error detail of a NACK, in bytes.
+const MAX_DETAIL_BYTES: usize = 16 << 10;
 
-/// What was good, and what was not.
+/// Accepted and rejected versions.
 #[derive(Debug)]
 pub(super) struct Session {
     node: Node,
-    /// The last version that was good, in the control plane's words.
+    /// `version_info` of the last accepted response.
     version: String,
-    /// The content of that version.
+    /// Content of that response.
     pub(super) accepted: Option<Fingerprint>,
-    /// The content of what was refused last, and why, until something is good again.
-    pub(super) refused: Option<(Fingerprint, String)>,
+    /// Content of the last rejected response and the reason, until a response is accepted.
+    pub(super) rejected: Option<(Fingerprint, String)>,
 }
 
 impl Session {
@@ -40,25 +40,25 @@ impl Session {
             user_agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             ..Node::default()
         };
-        Self { node, version: String::new(), accepted: None, refused: None }
+        Self { node, version: String::new(), accepted: None, rejected: None }
     }
 
-    /// What opens a stream. It states no version, so that everything is sent: a control plane that counts its versions
-    /// from 1 in each process, as Envoy Gateway does, would come to take other rules for those that are here already.
+    /// The first request of a stream. States no version, so that the control plane sends everything: one that counts versions
+    /// from 1 in each process, as Envoy Gateway does, would otherwise mistake different rules for the accepted ones.
     pub(super) fn opening(&self) -> DiscoveryRequest {
         let request = self.request(String::new());
         DiscoveryRequest { node: Some(self.node.clone()), version_info: String::new(), ..request }
     }
 
-    /// Says that the version is in force.
+    /// Accepts a version.
     pub(super) fn ack(&mut self, version: String, nonce: String) -> DiscoveryRequest {
         self.version = version;
         self.request(nonce)
     }
 
-    /// Says that what had the nonce is not, and why.
+    /// Rejects the response with this nonce for `reason`.
     pub(super) fn nack(&self, nonce: String, reason: &str) -> DiscoveryRequest {
-        let end = (0..=MOST_TOLD.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
+        let end = (0..=MAX_DETAIL_BYTES.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
         let message = reason.get(..end.unwrap_or_default()).unwrap_or_default().to_owned();
         let error_detail = Some(Status { code: INVALID_ARGUMENT, message });
         DiscoveryRequest { error_detail, ..self.request(nonce) }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_opens_without_a_version_and_says_who_asks() {
+    fn the_first_request_has_the_node_and_no_version() {
         let mut session = session();
         assert_eq!(session.opening().version_info, "");
         let ack = session.ack("7".to_owned(), "n".to_owned());
@@ -106,13 +106,13 @@ mod tests {
         let opening = session.opening();
         assert_eq!((&*opening.version_info, &*opening.response_nonce), ("", ""));
         assert!(opening.error_detail.is_none());
-        assert_eq!(opening.node.expect("told").id, "edge");
+        assert_eq!(opening.node.expect("stated").id, "edge");
     }
 
     #[test]
-    fn of_a_long_report_the_beginning_is_told() {
-        let nack = session().nack(String::new(), &"é".repeat(MOST_TOLD));
-        let told = nack.error_detail.expect("refused").message;
-        assert_eq!(told, "é".repeat(MOST_TOLD / 2));
+    fn a_long_error_detail_is_truncated() {
+        let nack = session().nack(String::new(), &"é".repeat(MAX_DETAIL_BYTES));
+        let detail = nack.error_detail.expect("rejected").message;
+        assert_eq!(detail, "é".repeat(MAX_DETAIL_BYTES / 2));
     }
 }

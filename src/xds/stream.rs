@@ -1,4 +1,4 @@
-//! One conversation with a control plane.
+//! One stream to a control plane.
 
 use std::{
     future::pending,
@@ -19,66 +19,63 @@ use tonic::{Request, Response, Status, client::Grpc, metadata::MetadataMap, tran
 
 use super::{
     client::Client,
-    connect::{Connection, in_full},
-    push::{self, Judged, Known, Outcome, Undecodable},
-    raw::Raw,
+    codec::RawCodec,
+    connect::{Connection, with_sources},
+    response::{self, Previous, Processed, ResponseDecodeError, ResponseOutcome},
 };
 use crate::{config::Fingerprint, control::metrics, proto::envoy::service::discovery::v3::DiscoveryRequest};
 
-/// What is called.
+/// gRPC method.
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
-/// Between two answers to the same content. Some control planes send what was refused again at once, and would do so as
-/// fast as both sides can.
-const PAUSE: Duration = Duration::from_millis(500);
-/// Answers that wait for a control plane that does not read. Of those after them, the last one does.
-const MOST_UNREAD: usize = 16;
+/// Minimum time between two replies to the same content. Some control planes resend a rejected response at once, which would
+/// loop as fast as both sides can.
+const REPEATED_REPLY_DELAY: Duration = Duration::from_millis(500);
+/// Queued requests for a control plane that does not read. Beyond these, only the latest is kept.
+const MAX_QUEUED_REQUESTS: usize = 16;
 
-/// Why a conversation ended.
+/// Reason why a stream ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
-    /// The control plane ended it, or the connection broke.
+    /// Error status, or a broken connection.
     #[error("{0}")]
     Failed(String),
-    /// The control plane ended it in order.
-    #[error("it ended the stream")]
+    /// End of the stream without an error.
+    #[error("the control plane ended the stream")]
     Ended,
-    /// Nothing ever came, not even that somebody is there.
-    #[error("it took the connection and has not said a word within {} s", .0.as_secs_f64())]
-    Mute(Duration),
-    /// What was sent has no nonce to answer to.
+    /// Not a single byte received, so possibly only a kernel accepted the connection.
+    #[error("connected, but no response within {} s", .0.as_secs_f64())]
+    NoResponse(Duration),
+    /// A response without a readable nonce.
     #[error(transparent)]
-    Undecodable(#[from] Undecodable),
-    /// A defect of ours.
-    #[error("what it sent broke tollgate; the log says where")]
-    Broken,
-    /// The process is about to end.
-    #[error("the process stops")]
+    Undecodable(#[from] ResponseDecodeError),
+    /// A panic while processing a response, which is a bug.
+    #[error("processing a response panicked (a bug); see the log")]
+    Panicked,
+    /// Shutdown of the process.
+    #[error("shutting down")]
     Stopping,
 }
 
-/// What waits for its time to be sent.
-type Delayed = Option<(Instant, DiscoveryRequest)>;
-
-/// Talks until there is nobody to talk to.
-pub(super) async fn converse(client: &mut Client, connection: Connection) -> StreamError {
+/// Runs a stream until it ends.
+pub(super) async fn run(client: &mut Client, connection: Connection) -> StreamError {
     let (requests, incoming) = open(client, connection.channel.clone());
     let mut incoming = pin!(incoming);
-    let patience = client.settings.initial_fetch_timeout;
-    let mut silence: Pin<&mut Sleep> = pin!(sleep(patience));
+    let timeout = client.settings.initial_fetch_timeout;
+    let mut silence: Pin<&mut Sleep> = pin!(sleep(timeout));
     let mut is_silent = true;
-    let mut pacing = Pacing::default();
+    let mut pacing = ReplyPacing::default();
     loop {
         let message = select! {
             message = incoming.next() => message,
             () = &mut silence, if is_silent => {
-                if !connection.was_heard() {
-                    return StreamError::Mute(patience);
+                if !connection.has_received() {
+                    return StreamError::NoResponse(timeout);
                 }
                 is_silent = false;
-                client.outage.ends();
-                // There are some for this node where some were refused.
-                if client.session.refused.is_none() {
-                    (client.rules.has_none)();
+                client.status.connected();
+                // If rules were rejected, the control plane has some for this node.
+                if client.session.rejected.is_none() {
+                    (client.rules.on_silence)();
                 }
                 continue;
             }
@@ -86,13 +83,13 @@ pub(super) async fn converse(client: &mut Client, connection: Connection) -> Str
         };
         let response = match message {
             Some(Ok(response)) => response,
-            Some(Err(status)) => return StreamError::Failed(reason_of(&status, client)),
+            Some(Err(status)) => return StreamError::Failed(describe(&status, client)),
             None => return StreamError::Ended,
         };
         is_silent = false;
-        client.outage.heard();
-        match judge(client, response).await {
-            Ok(judged) => pacing.answer(client, judged, &requests),
+        client.status.received();
+        match process(client, response).await {
+            Ok(processed) => pacing.reply(client, processed, &requests),
             Err(error) => return error,
         }
     }
@@ -100,12 +97,12 @@ pub(super) async fn converse(client: &mut Client, connection: Connection) -> Str
 
 type Incoming = Result<Bytes, Status>;
 
-/// Opens a stream, on which the first request is on its way.
+/// Opens a stream and queues its first request.
 fn open(
     client: &Client,
     channel: Channel,
 ) -> (Sender<DiscoveryRequest>, impl Stream<Item = Incoming> + use<>) {
-    let (requests, outgoing) = mpsc::channel(MOST_UNREAD);
+    let (requests, outgoing) = mpsc::channel(MAX_QUEUED_REQUESTS);
     let _ = requests.try_send(client.session.opening());
     let outgoing = stream::unfold(outgoing, |mut outgoing| async {
         let request = outgoing.recv().await?;
@@ -115,41 +112,43 @@ fn open(
     let headers: HeaderMap = client.settings.headers.iter().cloned().collect();
     *request.metadata_mut() = MetadataMap::from_headers(headers);
     let mut service = Grpc::new(channel).max_decoding_message_size(client.settings.max_message_bytes);
-    // Servers may say nothing at all before their first message, not even that there is a stream.
+    // A server may send no headers before its first message, so the call is part of the stream.
     let call = async move {
-        service.ready().await.map_err(|error| Status::unavailable(in_full(&error)))?;
-        service.streaming(request, PathAndQuery::from_static(METHOD), Raw).await
+        service.ready().await.map_err(|error| Status::unavailable(with_sources(&error)))?;
+        service.streaming(request, PathAndQuery::from_static(METHOD), RawCodec).await
     };
     (requests, call.map_ok(Response::into_inner).try_flatten_stream())
 }
 
-/// What became of a response.
-async fn judge(client: &Client, response: Bytes) -> Result<Judged, StreamError> {
+/// Decodes a response and activates its rules, on a blocking thread.
+async fn process(client: &Client, response: Bytes) -> Result<Processed, StreamError> {
     let session = &client.session;
-    let refused = session.refused.as_ref().map(|(fingerprint, _)| *fingerprint);
-    let known = Known { accepted: session.accepted, refused };
+    let rejected = session.rejected.as_ref().map(|(fingerprint, _)| *fingerprint);
+    let previous = Previous { accepted: session.accepted, rejected };
     let rules = client.rules.clone();
-    let judged = spawn_blocking(move || Ok(push::judge(push::decoded(response)?, known, &rules))).await;
-    judged.unwrap_or_else(|error| {
-        Err(if error.is_panic() { StreamError::Broken } else { StreamError::Stopping })
+    let processed =
+        spawn_blocking(move || Ok(response::process(response::decode(response)?, previous, &rules))).await;
+    processed.unwrap_or_else(|error| {
+        Err(if error.is_panic() { StreamError::Panicked } else { StreamError::Stopping })
     })
 }
 
-/// When answers are sent.
+/// Delays repeated replies.
 #[derive(Debug, Default)]
-struct Pacing {
+struct ReplyPacing {
     sent: Option<Instant>,
-    delayed: Delayed,
+    /// The next request and its due time.
+    delayed: Option<(Instant, DiscoveryRequest)>,
 }
 
-impl Pacing {
-    /// Waits until something is due and there is room for it, and sends it; for ever when nothing waits.
+impl ReplyPacing {
+    /// Sends the delayed request once it is due and the queue has room; never returns without one.
     async fn send_due(&mut self, requests: &Sender<DiscoveryRequest>) {
         match &self.delayed {
             None => pending().await,
             Some((at, _)) => sleep_until(*at).await,
         }
-        // Nobody to take it: the other half tells why.
+        // The stream has ended; its receiving half reports why.
         let Ok(room) = requests.reserve().await else { return pending().await };
         if let Some((_, request)) = self.delayed.take() {
             self.sent = Some(Instant::now());
@@ -157,27 +156,31 @@ impl Pacing {
         }
     }
 
-    /// Answers a response: at once if it said something new. An answer that waits is overtaken by the next one.
-    fn answer(&mut self, client: &mut Client, judged: Judged, requests: &Sender<DiscoveryRequest>) {
-        let Judged { version, nonce, outcome } = judged;
+    /// Replies to a response, at once if its content is new. Replaces a delayed reply.
+    fn reply(&mut self, client: &mut Client, processed: Processed, requests: &Sender<DiscoveryRequest>) {
+        let Processed { version, nonce, outcome } = processed;
         let now = Instant::now();
-        let pause = || self.sent.and_then(|sent| sent.checked_add(PAUSE)).unwrap_or(now).max(now);
+        let delayed =
+            || self.sent.and_then(|sent| sent.checked_add(REPEATED_REPLY_DELAY)).unwrap_or(now).max(now);
         let (at, request) = match outcome {
-            Outcome::InForce(fingerprint) => (now, accept(client, version, nonce, Some(fingerprint))),
-            Outcome::Unchanged => (pause(), accept(client, version, nonce, None)),
-            Outcome::Refused(fingerprint, reason) => {
+            ResponseOutcome::Accepted(fingerprint) => {
+                (now, accept(client, version, nonce, Some(fingerprint)))
+            }
+            ResponseOutcome::Unchanged => (delayed(), accept(client, version, nonce, None)),
+            ResponseOutcome::Rejected(fingerprint, reason) => {
                 let request = client.session.nack(nonce, &reason);
-                client.session.refused = Some((fingerprint, reason));
+                client.session.rejected = Some((fingerprint, reason));
                 (now, request)
             }
-            Outcome::RefusedBefore => {
-                let reason = client.session.refused.as_ref().map_or("", |(_, reason)| reason);
-                (pause(), client.session.nack(nonce, reason))
+            ResponseOutcome::RejectedBefore => {
+                let reason = client.session.rejected.as_ref().map_or("", |(_, reason)| reason);
+                (delayed(), client.session.nack(nonce, reason))
             }
         };
-        self.delayed = match at > now {
-            true => Some((at, request)),
-            false => requests.try_send(request).err().map(|unsent| (at, unsent.into_inner())),
+        self.delayed = if at > now {
+            Some((at, request))
+        } else {
+            requests.try_send(request).err().map(|unsent| (at, unsent.into_inner()))
         };
         if self.delayed.is_none() {
             self.sent = Some(now);
@@ -185,32 +188,30 @@ impl Pacing {
     }
 }
 
-/// Takes note of a good version, and says so.
+/// Records an accepted version and returns the ACK.
 fn accept(client: &mut Client, version: String, nonce: String, new: Option<Fingerprint>) -> DiscoveryRequest {
-    client.outage.accepted(&version);
+    client.status.accepted(&version);
     client.session.accepted = new.or(client.session.accepted);
-    if client.session.refused.take().is_some() && new.is_none() {
-        // What is in force is what is wanted, as if it had been loaded again.
+    if client.session.rejected.take().is_some() && new.is_none() {
+        // The control plane is back at the active rules, which counts as a load.
         metrics::config_load(true);
         client.rules.status.update(|state| state.problem = None);
     }
-    client.told.send_replace(true);
+    client.accepted.send_replace(true);
     client.session.ack(version, nonce)
 }
 
-/// Why the control plane ended it, with what helps.
-fn reason_of(status: &Status, client: &Client) -> String {
+/// An error status with its sources and, where one helps, the flag.
+fn describe(status: &Status, client: &Client) -> String {
     let mut text = format!("{}: {}", status.code().description(), status.message());
-    if let Some(source) = std::error::Error::source(status).map(in_full)
+    if let Some(source) = std::error::Error::source(status).map(with_sources)
         && !text.contains(&source)
     {
         text = format!("{text}: {source}");
     }
-    match status.code() == tonic::Code::OutOfRange {
-        true => {
-            let most = client.settings.max_message_bytes;
-            format!("{text}; --xds-max-message-bytes is {most}")
-        }
-        false => text,
+    if status.code() == tonic::Code::OutOfRange {
+        let max = client.settings.max_message_bytes;
+        text = format!("{text}; --xds-max-message-bytes is {max}");
     }
+    text
 }

@@ -247,7 +247,7 @@ fn on_trial(tollgate: &Tollgate, obeyed: u32) -> Envoy {
     let bootstrap = Bootstrap::read("edge", tollgate.grpc_port, None);
     let (_, rest) =
         bootstrap.yaml.split_once("          - name: envoy.filters.http.ratelimit\n").expect("its filter");
-    let (filter, _) = rest.split_once("              # One descriptor each").expect("its actions");
+    let (filter, _) = rest.split_once("              # Two descriptors").expect("its actions");
     let filter = format!("          - name: envoy.filters.http.ratelimit\n{filter}");
     let shown = docs::block("yaml envoy beside").replace("0.02s", "5s");
     let shown: String = shown.lines().map(|line| format!("          {line}\n")).collect();

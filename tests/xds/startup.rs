@@ -15,7 +15,7 @@ use crate::support::{free_port, http};
 fn ports_open_once_there_are_rules() {
     let port = free_port();
     let asking = Asking::spawn(&format!("http://127.0.0.1:{port}"), &["--xds-backoff-max", "500ms"]);
-    let log = asking.wait_for_log("is away");
+    let log = asking.wait_for_log("control plane unreachable");
     let waiting = log.lines().find(|line| line.contains("waiting for rules before opening ports"));
     assert!(waiting.is_some_and(|line| line.contains(&format!("http://127.0.0.1:{port}/"))), "{log}");
     assert!(http::try_get(&asking.tollgate.url("/healthcheck")).is_none());
@@ -31,7 +31,7 @@ fn ports_open_once_there_are_rules() {
 #[test]
 fn a_start_that_waits_for_rules_can_be_ended() {
     let mut asking = Asking::spawn(&format!("http://127.0.0.1:{}", free_port()), &[]);
-    asking.wait_for_log("is away");
+    asking.wait_for_log("control plane unreachable");
     asking.tollgate.signal("TERM");
     assert_eq!(asking.tollgate.wait(), Some(0));
 }
@@ -50,7 +50,7 @@ async fn ports_that_open_without_rules_are_ready_once_there_are_some() {
     assert_eq!(refused.expect_err("no rules").code(), tonic::Code::Unavailable);
 
     let plane = ControlPlane::start_as(port, Manner::Serves, None);
-    asking.wait_for_log("is away");
+    asking.wait_for_log("control plane unreachable");
     plane.wait_for(|_| true);
     assert!(!asking.is_ready(), "the control plane may have some");
     plane.push("1", &[config("web", "key", 0)]);
@@ -65,7 +65,7 @@ async fn a_control_plane_that_sends_nothing_has_no_rules() {
     let patience = Duration::from_secs(1);
     let asking = Asking::start(&plane.url(), &["--start-without-rules", "--xds-initial-fetch-timeout", "1s"]);
     assert!(begun.elapsed() >= patience);
-    asking.wait_for_log("it seems to have no rules for this node");
+    asking.wait_for_log("control plane sent no rules for this node");
     assert_eq!(asking.rules()["control_plane"]["link"], "connected");
     assert_eq!(asking.metric("tollgate_xds_connected"), 1.0);
     let asked = crate::support::tollgate::request("web", &[&[("key", "a")]]);
@@ -84,7 +84,7 @@ fn a_hanging_control_plane_differs_from_one_without_rules() {
     let flags =
         ["--start-without-rules", "--xds-initial-fetch-timeout", "500ms", "--xds-backoff-max", "500ms"];
     let asking = Asking::spawn(&url, &flags);
-    asking.wait_for_log("has not said a word within 0.5 s");
+    asking.wait_for_log("connected, but no response within 0.5 s");
     assert!(!asking.is_ready());
     assert_eq!(asking.rules()["control_plane"]["link"], "connecting");
     assert_eq!(asking.metric("tollgate_xds_connected"), 0.0);
@@ -101,7 +101,7 @@ fn a_control_plane_with_rejected_rules_has_rules_even_if_silent_later() {
     let asking = Asking::spawn(&plane.url(), &flags);
     plane.wait_for_nack("domain: is missing or empty");
     drop(plane);
-    asking.wait_for_log("is away");
+    asking.wait_for_log("control plane unreachable");
     let _silent = ControlPlane::start_as(port, Manner::Serves, None);
     asking.wait_for_rules(|rules| rules["control_plane"]["link"] == "connected");
     assert!(!asking.is_ready() && !asking.log().contains("control plane sent no rules"), "{}", asking.log());

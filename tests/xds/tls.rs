@@ -45,7 +45,7 @@ fn an_untrusted_control_plane_gets_nothing_until_the_ca_file_is_fixed() {
     let own = good.sign(&["tollgate"]);
     let directory = files(&other, &own);
     let asking = ask(plane.port, directory.path(), &[]);
-    let log = asking.wait_for_log("is away");
+    let log = asking.wait_for_log("control plane unreachable");
     assert!(log.contains("UnknownIssuer"), "{log}");
     assert!(!asking.is_ready() && plane.requests().is_empty());
     write(directory.path(), "ca.crt", &good.pem());
@@ -62,7 +62,7 @@ fn a_control_plane_gets_the_current_client_certificate() {
     plane.push("1", &[config("web", "key", 0)]);
     let directory = files(&servers, &others.sign(&["tollgate"]));
     let asking = ask(plane.port, directory.path(), &[]);
-    asking.wait_for_log("is away");
+    asking.wait_for_log("control plane unreachable");
     assert!(!asking.is_ready() && plane.requests().is_empty());
     put(directory.path(), &servers, &clients.sign(&["tollgate"]));
     asking.tollgate.wait_until_ready();
@@ -96,7 +96,7 @@ fn the_expected_name_of_a_certificate_can_be_configured() {
     plane.push("1", &[config("web", "key", 0)]);
     let directory = files(&authority, &authority.sign(&["tollgate"]));
     let strict = ask(plane.port, directory.path(), &[]);
-    let log = strict.wait_for_log("is away");
+    let log = strict.wait_for_log("control plane unreachable");
     assert!(log.contains("certificate not valid for name \"localhost\""), "{log}");
     let told = ask(plane.port, directory.path(), &["--xds-server-name", "envoy-gateway"]);
     told.tollgate.wait_until_ready();

@@ -1,5 +1,5 @@
-//! One resource as a file. What protobuf leaves at its default was not stated, except for a number of requests: none is
-//! how a control plane says that nothing may pass.
+//! Converts a resource to a raw file. A protobuf default counts as absent, except for `requests_per_unit`: with 0, a control
+//! plane denies every request.
 
 use std::rc::Rc;
 
@@ -15,10 +15,9 @@ use crate::{
     },
 };
 
-/// Levels of descriptors; as many as fit into a file.
+/// Levels of descriptors, the same as in a file.
 const MAX_LEVELS: usize = 31;
 
-/// What a resource states.
 pub(super) fn file(name: Rc<str>, config: RateLimitConfig, problems: &mut Problems) -> RawFile {
     let mut converter = Converter { file: &name, problems };
     let domain = converter.text(&config.domain, &Path::Root.key("domain"));

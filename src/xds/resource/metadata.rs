@@ -1,13 +1,12 @@
-//! Metadata, which protobuf has as a struct and a file as YAML.
+//! Converts metadata from a protobuf struct to a YAML node.
 
 use prost_types::{Struct, Value, value::Kind};
 
 use crate::config::yaml::{Content, Node, Position, Scalar};
 
-/// Numbers up to here are whole ones exactly, as they are where they come from.
-const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
+/// Largest magnitude up to which every whole number has an exact `f64`.
+const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 
-/// The struct as a mapping.
 pub(super) fn node(stated: Struct) -> Node {
     let fields = stated.fields.into_iter();
     of(Content::Map(fields.map(|(key, value)| (scalar(Scalar::quoted(&key)), of_value(value))).collect()))
@@ -24,13 +23,13 @@ fn of_value(value: Value) -> Node {
     }
 }
 
-/// A number as YAML writes it. There is one kind in protobuf, so that 3 comes as 3.0 and is to be 3 again.
+/// A number in YAML. Protobuf has one numeric type, so 3 arrives as 3.0 and is written as 3.
 fn text_of(number: f64) -> String {
     match number {
         number if number.is_nan() => ".nan".to_owned(),
         number if number == f64::INFINITY => ".inf".to_owned(),
         number if number == f64::NEG_INFINITY => "-.inf".to_owned(),
-        number if number.fract() == 0.0 && number.abs() <= MOST_EXACT => format!("{number:.0}"),
+        number if number.fract() == 0.0 && number.abs() <= MAX_EXACT_INTEGER => format!("{number:.0}"),
         number => format!("{number:?}"),
     }
 }

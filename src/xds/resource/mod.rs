@@ -1,7 +1,7 @@
-//! From the resources of a control plane to [`raw`](super::raw), which is where files arrive too: from there on both are
-//! the same, so that a rule means the same wherever it comes from. A resource is what a file is elsewhere.
+//! Converts the resources of a control plane to [`raw`](crate::config::raw) files, one for each resource. The compiler then
+//! treats both sources alike, so that a rule means the same from either.
 
-mod bounds;
+mod budget;
 mod convert;
 mod metadata;
 #[cfg(test)]
@@ -11,7 +11,7 @@ use std::{collections::HashMap, rc::Rc};
 
 use prost::Message as _;
 
-use self::bounds::Allowance;
+use self::budget::DecodeBudget;
 use crate::{
     config::{
         self, Fingerprint, LoadError, Loaded, Options,
@@ -25,19 +25,19 @@ use crate::{
 /// The type of every resource that holds rules.
 pub(crate) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
-/// Letters of the longest name that is told whole.
-const LONGEST_NAME: usize = 200;
+/// Maximum length of a reported name, in characters.
+const MAX_NAME_CHARS: usize = 200;
 
-/// What a control plane sent, as it is on the wire.
+/// A resource as it is on the wire.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Resource {
-    /// What it says it is.
+    /// Its type URL.
     pub(crate) type_url: String,
     /// The encoded message.
     pub(crate) value: Vec<u8>,
 }
 
-/// The fingerprint of resources, whose order says nothing: control planes send them in any.
+/// Fingerprint of resources, independent of their order: control planes send them in any.
 pub(crate) fn fingerprint_of(resources: &[Resource]) -> Fingerprint {
     let mut sorted: Vec<&Resource> = resources.iter().collect();
     sorted.sort_unstable();
@@ -50,10 +50,10 @@ pub(crate) fn fingerprint_of(resources: &[Resource]) -> Fingerprint {
     hash.finish()
 }
 
-/// Loads the resources of a control plane. None at all are valid and have no domains.
+/// Loads the resources of a control plane. An empty list is valid and has no domains.
 ///
 /// # Errors
-/// [`LoadError`] with everything that is wrong.
+/// [`LoadError`] with every problem.
 pub(crate) fn load_resources(
     resources: &[Resource],
     fingerprint: Fingerprint,
@@ -66,15 +66,15 @@ pub(crate) fn load_resources(
     })
 }
 
-/// Every resource that can be read, in an order that depends on their content alone.
+/// Every resource that can be decoded, in an order that depends on their content alone.
 fn decode(resources: &[Resource], problems: &mut Problems) -> Vec<RateLimitConfig> {
-    let mut allowance = Allowance::default();
+    let mut budget = DecodeBudget::default();
     let mut configs = Vec::new();
     for (index, resource) in resources.iter().enumerate() {
         if problems.is_full() {
             break;
         }
-        match read(resource, &mut allowance) {
+        match read(resource, &mut budget) {
             Ok(config) => configs.push((config, &resource.value)),
             Err(message) => {
                 problems.error(&format!("resource {index}"), Position::WHOLE, Path::Root, message);
@@ -85,21 +85,21 @@ fn decode(resources: &[Resource], problems: &mut Problems) -> Vec<RateLimitConfi
     configs.into_iter().map(|(config, _)| config).collect()
 }
 
-fn read(resource: &Resource, allowance: &mut Allowance) -> Result<RateLimitConfig, String> {
+fn read(resource: &Resource, budget: &mut DecodeBudget) -> Result<RateLimitConfig, String> {
     if resource.type_url != TYPE_URL {
-        let found = resource.type_url.chars().take(LONGEST_NAME).collect::<String>();
+        let found = resource.type_url.chars().take(MAX_NAME_CHARS).collect::<String>();
         return Err(format!("is of the type `{}`, expected `{TYPE_URL}`", found.escape_debug()));
     }
-    allowance.take(&resource.value).map_err(|error| error.to_string())?;
+    budget.take(&resource.value).map_err(|error| error.to_string())?;
     RateLimitConfig::decode(&*resource.value).map_err(|error| format!("can't be decoded: {error}"))
 }
 
-/// Each with a name of its own.
+/// Configurations with unique names.
 fn named(configs: Vec<RateLimitConfig>) -> impl Iterator<Item = (Rc<str>, RateLimitConfig)> {
-    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut counts: HashMap<String, usize> = HashMap::new();
     configs.into_iter().map(move |config| {
-        let name = config.name.chars().take(LONGEST_NAME).collect::<String>().escape_debug().to_string();
-        let times = known.entry(name.clone()).or_default();
+        let name = config.name.chars().take(MAX_NAME_CHARS).collect::<String>().escape_debug().to_string();
+        let times = counts.entry(name.clone()).or_default();
         *times = times.saturating_add(1);
         let name = match (&*name, *times) {
             ("", times) => format!("resource without a name ({times})"),

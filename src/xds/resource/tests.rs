@@ -5,7 +5,7 @@ use prost_types::{ListValue, Struct, Value as Wire, value::Kind};
 use serde_json::{Map, Value, json};
 
 use super::{
-    bounds::{MAX_DESCRIPTORS, MAX_VALUES},
+    budget::{MAX_DESCRIPTORS, MAX_VALUES},
     *,
 };
 use crate::{
@@ -147,22 +147,22 @@ fn errors(resources: &[Resource]) -> String {
     loads(resources, Options::default()).expect_err("it loads").to_string()
 }
 
-/// What rules say, without where they were said.
-fn said(rules: &Rules) -> Vec<String> {
+/// Content of rules without their origins.
+fn content(rules: &Rules) -> Vec<String> {
     let mut domains: Vec<_> = rules.domains().collect();
     domains.sort_by(|a, b| a.name.cmp(&b.name));
     let rules = domains.into_iter().flat_map(|domain| domain.root.rules().map(move |rule| (domain, rule)));
-    let said = rules.map(|(domain, rule)| {
+    let lines = rules.map(|(domain, rule)| {
         let modes = (rule.shadow_mode, rule.quota_mode, rule.detailed_metric, rule.sync, rule.on_store_error);
         let what = (&rule.limit, &rule.name, &rule.replaces, &rule.metadata, &rule.segments);
         format!("{} {} {modes:?} {what:?}", domain.name, rule.path())
     });
-    let mut said: Vec<String> = said.collect();
-    said.sort();
-    said
+    let mut lines: Vec<String> = lines.collect();
+    lines.sort();
+    lines
 }
 
-/// The rules that requests along each descriptor meet.
+/// The rule that each descriptor matches.
 fn met(rules: &Rules, descriptors: &[RateLimitDescriptor]) -> Vec<Option<String>> {
     fn walk<'a>(
         rules: &Rules,
@@ -183,7 +183,7 @@ fn met(rules: &Rules, descriptors: &[RateLimitDescriptor]) -> Vec<Option<String>
     met
 }
 
-/// Where problems are, by severity.
+/// Severity and path of each problem.
 fn places(report: &config::Report) -> Vec<String> {
     let mut places: Vec<String> =
         report.problems().iter().map(|problem| format!("{:?} {}", problem.severity, problem.path)).collect();
@@ -193,7 +193,7 @@ fn places(report: &config::Report) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn a_control_plane_and_a_file_that_say_the_same_mean_the_same(
+    fn a_control_plane_and_a_file_with_equal_content_mean_the_same(
         both in prop::collection::vec(descriptor(), 0..5),
         strict in prop::bool::weighted(0.2),
     ) {
@@ -204,7 +204,7 @@ proptest! {
         let from_plane = loads(&[resource("a", "d", wires.clone())], options);
         match (from_file, from_plane) {
             (Ok(file), Ok(plane)) => {
-                prop_assert_eq!(said(&file.rules), said(&plane.rules));
+                prop_assert_eq!(content(&file.rules), content(&plane.rules));
                 prop_assert_eq!(met(&file.rules, &wires), met(&plane.rules, &wires));
                 prop_assert_eq!(places(&file.warnings), places(&plane.warnings));
             }
@@ -218,7 +218,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn bytes_of_any_kind_are_rules_or_problems_and_no_defect(
+    fn arbitrary_bytes_are_rules_or_problems(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         cut in any::<prop::sample::Index>(),
         both in prop::collection::vec(descriptor(), 1..3),
@@ -229,8 +229,8 @@ proptest! {
         damaged.splice(at..at, bytes.iter().copied());
         for value in [bytes, whole[..at].to_vec(), damaged] {
             let loaded = loads(&[Resource { type_url: TYPE_URL.into(), value }], Options::default());
-            let is_told = matches!(loaded, Ok(_) | Err(LoadError::Invalid { .. }));
-            prop_assert!(is_told);
+            let is_reported = matches!(loaded, Ok(_) | Err(LoadError::Invalid { .. }));
+            prop_assert!(is_reported);
         }
     }
 }
@@ -262,7 +262,7 @@ fn units_have_the_numbers_of_the_protocol() {
 }
 
 #[test]
-fn every_problem_names_its_resource_and_all_are_told_at_once() {
+fn every_problem_names_its_resource_and_all_are_reported_at_once() {
     let garbage = Resource { type_url: TYPE_URL.into(), value: b"\xff\xff".to_vec() };
     let stranger = Resource { type_url: "type.googleapis.com/envoy.Cluster".into(), value: Vec::new() };
     let text = errors(&[
@@ -294,7 +294,7 @@ fn descriptors_of_one_domain_may_come_in_several_resources_where_domains_are_mer
 }
 
 #[test]
-fn a_descriptor_that_is_stated_twice_is_told_with_its_resource() {
+fn a_duplicate_descriptor_is_reported_with_its_resource() {
     let text = errors(&[resource("web", "d", vec![per(1, 1), per(1, 2)])]);
     assert!(
         text.contains("resource web: descriptors[1]: `d.k_1` is stated at resource web already"),
@@ -303,13 +303,13 @@ fn a_descriptor_that_is_stated_twice_is_told_with_its_resource() {
 }
 
 #[test]
-fn nothing_at_all_is_valid() {
+fn an_empty_list_is_valid() {
     let loaded = loads(&[], Options { strict: true, ..Options::default() }).expect("good");
     assert_eq!(loaded.rules.rule_count(), 0);
 }
 
 #[test]
-fn the_order_of_resources_says_nothing() {
+fn the_order_of_resources_does_not_matter() {
     let (a, b) = (resource("a", "a", vec![per(1, 1)]), resource("b", "b", vec![]));
     assert_eq!(fingerprint_of(&[a.clone(), b.clone()]), fingerprint_of(&[b.clone(), a.clone()]));
     assert_ne!(fingerprint_of(&[a.clone(), b]), fingerprint_of(&[a]));
@@ -340,7 +340,7 @@ fn numbers_of_metadata_are_whole_again_and_what_json_lacks_is_refused() {
 }
 
 #[test]
-fn what_would_take_too_much_is_refused() {
+fn resources_beyond_the_budget_are_refused() {
     let deep =
         (0..40).fold(per(1, 1), |below, _| RateLimitDescriptor { descriptors: vec![below], ..per(1, 1) });
     let text = errors(&[resource("n", "d", vec![deep])]);

@@ -1,4 +1,4 @@
-//! What resources may ask for: a byte or two can state a descriptor, which takes hundreds once it is decoded.
+//! Bounds the memory of decoded resources: two encoded bytes can state a descriptor, which has hundreds when decoded.
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
@@ -7,23 +7,23 @@ pub(super) const MAX_DESCRIPTORS: usize = 250_000;
 /// Values of metadata and names of replaced limits, of all resources together.
 pub(super) const MAX_VALUES: usize = 1_000_000;
 
-/// A message that has others.
+/// A message with nested messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum MessageKind {
     Config,
     Descriptor,
     Policy,
     Replace,
     Struct,
-    /// A field of a struct, by its name.
+    /// A field of a struct.
     Entry,
     Value,
     List,
 }
 
-impl Kind {
-    /// What a field of it holds, if that has to be looked at.
-    const fn below(self, field: u32) -> Option<Self> {
+impl MessageKind {
+    /// Kind of the message in a field, if it counts or has messages that count.
+    const fn nested(self, field: u32) -> Option<Self> {
         match (self, field) {
             (Self::Config, 3) | (Self::Descriptor, 4) => Some(Self::Descriptor),
             (Self::Descriptor, 3) => Some(Self::Policy),
@@ -37,32 +37,34 @@ impl Kind {
     }
 }
 
-/// There is no room for so much.
+/// The budget is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TooMany {
-    #[error("more than {MAX_DESCRIPTORS} descriptors up to this one; send fewer")]
+    #[error("more than {MAX_DESCRIPTORS} descriptors up to this one; expected fewer")]
     Descriptors,
-    #[error("more than {MAX_VALUES} values of metadata and names in `replaces` up to this one; send fewer")]
+    #[error(
+        "more than {MAX_VALUES} values of metadata and names in `replaces` up to this one; expected fewer"
+    )]
     Values,
 }
 
-/// How much may still come.
+/// Remaining descriptors and values.
 #[derive(Debug)]
-pub(super) struct Allowance {
+pub(super) struct DecodeBudget {
     descriptors: usize,
     values: usize,
 }
 
-impl Default for Allowance {
+impl Default for DecodeBudget {
     fn default() -> Self {
         Self { descriptors: MAX_DESCRIPTORS, values: MAX_VALUES }
     }
 }
 
-impl Allowance {
-    /// Takes the room for an encoded configuration. Of what can't be decoded, what is before the mistake counts.
+impl DecodeBudget {
+    /// Charges an encoded configuration. Of a malformed one, the part before the error is charged.
     pub(super) fn take(&mut self, encoded: &[u8]) -> Result<(), TooMany> {
-        let mut open = vec![(encoded, Kind::Config)];
+        let mut open = vec![(encoded, MessageKind::Config)];
         while let Some((mut rest, kind)) = open.pop() {
             while let Some(found) = next(&mut rest, kind) {
                 if let Some((content, below)) = found {
@@ -74,22 +76,26 @@ impl Allowance {
         Ok(())
     }
 
-    fn take_one(&mut self, kind: Kind) -> Result<(), TooMany> {
+    fn take_one(&mut self, kind: MessageKind) -> Result<(), TooMany> {
         let (left, error) = match kind {
-            Kind::Descriptor => (&mut self.descriptors, TooMany::Descriptors),
-            Kind::Replace | Kind::Entry | Kind::Value => (&mut self.values, TooMany::Values),
-            Kind::Config | Kind::Policy | Kind::Struct | Kind::List => return Ok(()),
+            MessageKind::Descriptor => (&mut self.descriptors, TooMany::Descriptors),
+            MessageKind::Replace | MessageKind::Entry | MessageKind::Value => {
+                (&mut self.values, TooMany::Values)
+            }
+            MessageKind::Config | MessageKind::Policy | MessageKind::Struct | MessageKind::List => {
+                return Ok(());
+            }
         };
         *left = left.checked_sub(1).ok_or(error)?;
         Ok(())
     }
 }
 
-/// Steps over a field: nothing at the end or at a mistake, else the field's content if that has to be looked at.
-#[expect(clippy::option_option, reason = "the end is one thing, another field another")]
-fn next<'a>(rest: &mut &'a [u8], kind: Kind) -> Option<Option<(&'a [u8], Kind)>> {
+/// Reads a field. `None` at the end or at an error; otherwise the field's content if its message counts.
+#[expect(clippy::option_option, reason = "the end differs from a field without content")]
+fn next<'a>(rest: &mut &'a [u8], kind: MessageKind) -> Option<Option<(&'a [u8], MessageKind)>> {
     let (tag, wire) = decode_key(rest).ok()?;
-    let Some(below) = kind.below(tag).filter(|_| wire == WireType::LengthDelimited) else {
+    let Some(below) = kind.nested(tag).filter(|_| wire == WireType::LengthDelimited) else {
         skip_field(wire, tag, rest, DecodeContext::default()).ok()?;
         return Some(None);
     };
@@ -104,7 +110,7 @@ mod tests {
     use prost::Message as _;
     use prost_types::{ListValue, Struct, Value, value::Kind};
 
-    use super::{Allowance, TooMany};
+    use super::{DecodeBudget, TooMany};
     use crate::proto::ratelimit::config::ratelimit::v3::{
         RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace,
     };
@@ -116,11 +122,11 @@ mod tests {
             ..Default::default()
         };
         let config = RateLimitConfig { descriptors: vec![below; 10], domain: "web".into(), name: "n".into() };
-        let mut allowance = Allowance { descriptors: 250, values: 0 };
-        assert_eq!(allowance.take(&config.encode_to_vec()), Ok(()));
-        assert_eq!(allowance.descriptors, 150);
-        assert_eq!(allowance.take(&config.encode_to_vec()), Ok(()));
-        assert_eq!(allowance.take(&config.encode_to_vec()), Err(TooMany::Descriptors));
+        let mut budget = DecodeBudget { descriptors: 250, values: 0 };
+        assert_eq!(budget.take(&config.encode_to_vec()), Ok(()));
+        assert_eq!(budget.descriptors, 150);
+        assert_eq!(budget.take(&config.encode_to_vec()), Ok(()));
+        assert_eq!(budget.take(&config.encode_to_vec()), Err(TooMany::Descriptors));
     }
 
     #[test]
@@ -140,17 +146,17 @@ mod tests {
         let config = RateLimitConfig { descriptors: vec![descriptor], ..Default::default() };
         // Names of replaced limits, values of the list, and three fields with their values.
         let all = 3 + 5 + 3 * 2;
-        let take = |values| Allowance { descriptors: 1, values }.take(&config.encode_to_vec());
+        let take = |values| DecodeBudget { descriptors: 1, values }.take(&config.encode_to_vec());
         assert_eq!(take(all), Ok(()));
         assert_eq!(take(all - 1), Err(TooMany::Values));
     }
 
     #[test]
-    fn what_is_no_message_takes_no_room() {
-        let mut allowance = Allowance { descriptors: 10, values: 10 };
+    fn malformed_messages_are_not_charged() {
+        let mut budget = DecodeBudget { descriptors: 10, values: 10 };
         for garbage in [&b"\xff\xff\xff"[..], b"\x1a\x7f", b"\x1a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x"] {
-            assert_eq!(allowance.take(garbage), Ok(()));
+            assert_eq!(budget.take(garbage), Ok(()));
         }
-        assert_eq!((allowance.descriptors, allowance.values), (10, 10));
+        assert_eq!((budget.descriptors, budget.values), (10, 10));
     }
 }

@@ -1,4 +1,4 @@
-//! The way of traces to their collector.
+//! Exports spans in batches to an OTLP collector, on a thread of its own.
 
 use std::{fs, thread, time::Duration};
 
@@ -15,67 +15,66 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
+use tollgate_runtime::outage::OutageLog;
 
 use super::metrics;
 use super::{
     record::Record,
-    traces::{LAST, TracesError},
+    tracer::{FINAL_EXPORT_TIMEOUT, TracingError},
 };
 use crate::{
     panics::{self, CancelOnPanic},
     settings::TraceSettings,
 };
 
-/// Calls in one message at the most.
-const MOST_TOGETHER: usize = 512;
+/// Maximum number of calls in a batch.
+const MAX_BATCH_CALLS: usize = 512;
 
-/// How long the first one waits for others.
-const GATHERING: Duration = Duration::from_secs(1);
+/// Time that the first call of a batch waits for more.
+const BATCH_DELAY: Duration = Duration::from_secs(1);
 
-/// How long the collector may take for a message.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit for the export of a batch.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Starts the thread that delivers. It ends when it is told to stop, or when there is nobody left who records; then
-/// `end` is dropped.
+/// Starts the exporter thread. The thread ends on `stop`, or when every tracer is dropped; then it drops `end`.
 pub(super) fn start(
     settings: &TraceSettings,
     records: mpsc::Receiver<Box<Record>>,
     stop: CancellationToken,
     end: oneshot::Sender<()>,
-) -> Result<(), TracesError> {
-    let apart = Apart(Some(Builder::new_current_thread().enable_all().build()?));
+) -> Result<(), TracingError> {
+    let runtime = OwnedRuntime(Some(Builder::new_current_thread().enable_all().build()?));
     let mut exporter = {
-        let _within = apart.0.as_ref().map(Runtime::enter);
+        let _within = runtime.0.as_ref().map(Runtime::enter);
         exporter(settings)?
     };
     exporter.set_resource(&resource(settings));
-    let delivery = Delivery { exporter, scope: scope(), records, is_failing: false };
+    let worker = ExportWorker { exporter, scope: scope(), records, outage: OutageLog::default() };
     let alarm = CancelOnPanic(panics::process_token());
     thread::Builder::new().name("traces".to_owned()).spawn(move || {
         let _alarm = alarm;
-        let cut = async {
+        let time_limit = async {
             stop.cancelled().await;
-            sleep(LAST).await;
+            sleep(FINAL_EXPORT_TIMEOUT).await;
         };
-        if let Some(runtime) = &apart.0 {
-            runtime.block_on(async {
+        if let Some(inner) = &runtime.0 {
+            inner.block_on(async {
                 select! {
-                    () = delivery.run(&stop) => {}
-                    () = cut => {}
+                    () = worker.run(&stop) => {}
+                    () = time_limit => {}
                 }
             });
         }
-        drop(apart);
+        drop(runtime);
         drop(end);
     })?;
     Ok(())
 }
 
-/// A runtime beside the one that is used here. What it still waits for at its end is not waited for, which another
-/// runtime must not do.
-struct Apart(Option<Runtime>);
+/// A runtime that may be dropped inside another one: its tasks are not awaited, which would block that runtime.
+struct OwnedRuntime(Option<Runtime>);
 
-impl Drop for Apart {
+impl Drop for OwnedRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -83,37 +82,37 @@ impl Drop for Apart {
     }
 }
 
-fn exporter(settings: &TraceSettings) -> Result<SpanExporter, TracesError> {
+fn exporter(settings: &TraceSettings) -> Result<SpanExporter, TracingError> {
     let exporter =
-        SpanExporter::builder().with_tonic().with_endpoint(&*settings.endpoint).with_timeout(PATIENCE);
+        SpanExporter::builder().with_tonic().with_endpoint(&*settings.endpoint).with_timeout(EXPORT_TIMEOUT);
     let exporter = match tls(settings)? {
         Some(tls) => exporter.with_tls_config(tls),
         None => exporter,
     };
-    exporter.build().map_err(|error| TracesError::Endpoint(error.to_string()))
+    exporter.build().map_err(|error| TracingError::Endpoint(error.to_string()))
 }
 
-/// Whom a collector behind TLS is trusted by: without this it would be by nobody.
-fn tls(settings: &TraceSettings) -> Result<Option<ClientTlsConfig>, TracesError> {
-    // As URLs have it, whatever the case.
+/// TLS with its CA certificates; without a configuration, no certificate would be trusted.
+fn tls(settings: &TraceSettings) -> Result<Option<ClientTlsConfig>, TracingError> {
+    // URL schemes are case-insensitive.
     let is_https = settings.endpoint.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
     let tls = ClientTlsConfig::new();
     match &settings.ca_certificate {
         _ if !is_https => Ok(None),
         Some(path) => {
-            let unread = |error| TracesError::Authorities(path.display().to_string(), error);
+            let unread = |error| TracingError::Authorities(path.display().to_string(), error);
             Ok(Some(tls.ca_certificate(Certificate::from_pem(fs::read(path).map_err(unread)?))))
         }
         None => Ok(Some(tls.with_enabled_roots())),
     }
 }
 
-/// Who it is that tells.
+/// Resource attributes of this process.
 fn resource(settings: &TraceSettings) -> Resource {
-    let told = settings.resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+    let attributes = settings.resource.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
     Resource::builder_empty()
         .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
-        .with_attributes(told)
+        .with_attributes(attributes)
         .with_service_name(settings.service_name.clone())
         .build()
 }
@@ -122,33 +121,33 @@ fn scope() -> InstrumentationScope {
     InstrumentationScope::builder(env!("CARGO_PKG_NAME")).with_version(env!("CARGO_PKG_VERSION")).build()
 }
 
-/// As they come: in boxes.
+/// Boxed, as they are received.
 #[allow(clippy::vec_box)]
 type Records = Vec<Box<Record>>;
 
-struct Delivery {
+struct ExportWorker {
     exporter: SpanExporter,
     scope: InstrumentationScope,
     records: mpsc::Receiver<Box<Record>>,
-    is_failing: bool,
+    outage: OutageLog,
 }
 
-impl Delivery {
+impl ExportWorker {
     async fn run(mut self, stop: &CancellationToken) {
-        let mut gathered = Records::new();
+        let mut batch = Records::new();
         loop {
             let is_last = select! {
                 biased;
                 () = stop.cancelled() => true,
-                is_open = gather(&mut self.records, &mut gathered) => !is_open,
+                is_open = fill_batch(&mut self.records, &mut batch) => !is_open,
             };
             if is_last {
                 while let Ok(record) = self.records.try_recv() {
-                    gathered.push(record);
+                    batch.push(record);
                 }
             }
-            if !gathered.is_empty() {
-                self.deliver(&mut gathered).await;
+            if !batch.is_empty() {
+                self.export(&mut batch).await;
             }
             if is_last {
                 return;
@@ -156,30 +155,28 @@ impl Delivery {
         }
     }
 
-    async fn deliver(&mut self, gathered: &mut Records) {
-        let spans: Vec<_> = gathered.drain(..).flat_map(|record| record.spans(&self.scope)).collect();
+    async fn export(&mut self, batch: &mut Records) {
+        let spans: Vec<_> = batch.drain(..).flat_map(|record| record.spans(&self.scope)).collect();
         let count = spans.len();
-        let delivered = timeout(PATIENCE, self.exporter.export(spans)).await;
-        let delivered = delivered.unwrap_or(Err(OTelSdkError::Timeout(PATIENCE)));
-        match delivered {
+        let result = timeout(EXPORT_TIMEOUT, self.exporter.export(spans)).await;
+        let result = result.unwrap_or(Err(OTelSdkError::Timeout(EXPORT_TIMEOUT)));
+        match &result {
             Ok(()) => metrics::spans_delivered(count as u64),
             Err(_) => metrics::spans_dropped(count as u64),
         }
-        // Told when it begins and when it ends, and not for each message.
-        match (&delivered, self.is_failing) {
-            (Err(error), false) => tracing::warn!("traces are not delivered: {error}"),
-            (Ok(()), true) => tracing::info!("traces are delivered again"),
-            _ => {}
+        match &result {
+            Err(error) if self.outage.failed() => tracing::warn!(%error, "trace export failed"),
+            Ok(()) if self.outage.recovered() => tracing::info!("trace export recovered"),
+            Ok(()) | Err(_) => {}
         }
-        self.is_failing = delivered.is_err();
     }
 }
 
-/// Waits for records and then for more of them, and says whether there may be others.
-async fn gather(records: &mut mpsc::Receiver<Box<Record>>, gathered: &mut Records) -> bool {
+/// Fills a batch: waits for a record, and then for others until [`BATCH_DELAY`]. Returns whether the queue is open.
+async fn fill_batch(records: &mut mpsc::Receiver<Box<Record>>, batch: &mut Records) -> bool {
     let mut until: Option<Instant> = None;
-    while let Some(room) = MOST_TOGETHER.checked_sub(gathered.len()).filter(|room| *room > 0) {
-        let more = records.recv_many(gathered, room);
+    while let Some(room) = MAX_BATCH_CALLS.checked_sub(batch.len()).filter(|room| *room > 0) {
+        let more = records.recv_many(batch, room);
         let received = match until {
             None => more.await,
             Some(until) => match timeout_at(until, more).await {
@@ -190,7 +187,7 @@ async fn gather(records: &mut mpsc::Receiver<Box<Record>>, gathered: &mut Record
         if received == 0 {
             return false;
         }
-        until = until.or_else(|| Instant::now().checked_add(GATHERING));
+        until = until.or_else(|| Instant::now().checked_add(BATCH_DELAY));
     }
     true
 }
@@ -200,7 +197,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_cannot_begin_is_an_error_and_no_panic() {
+    async fn invalid_settings_are_an_error() {
         let settings = |endpoint: &str, ca: Option<&str>| TraceSettings {
             endpoint: endpoint.to_owned(),
             ca_certificate: ca.map(Into::into),

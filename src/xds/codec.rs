@@ -1,4 +1,4 @@
-//! Messages as they came: a large one is not to be decoded on the thread that others share.
+//! A codec that leaves responses encoded, because a large one must not be decoded on a shared thread.
 
 use bytes::{Buf as _, Bytes};
 use tonic::{
@@ -9,11 +9,11 @@ use tonic_prost::ProstEncoder;
 
 use crate::proto::envoy::service::discovery::v3::DiscoveryRequest;
 
-/// Encodes requests, and leaves responses as they are.
+/// Encodes requests; returns responses as bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Raw;
+pub(super) struct RawCodec;
 
-impl Codec for Raw {
+impl Codec for RawCodec {
     type Encode = DiscoveryRequest;
     type Decode = Bytes;
     type Encoder = ProstEncoder<DiscoveryRequest>;
@@ -28,7 +28,7 @@ impl Codec for Raw {
     }
 }
 
-impl Decoder for Raw {
+impl Decoder for RawCodec {
     type Item = Bytes;
     type Error = Status;
 

@@ -1,0 +1,153 @@
+//! Decodes a response and activates its rules.
+
+use bytes::Bytes;
+use prost::{
+    DecodeError, Message as _,
+    encoding::{DecodeContext, decode_key, skip_field},
+};
+
+use super::{
+    RulesSink,
+    resource::{Resource, TYPE_URL, fingerprint_of, load_resources},
+};
+use crate::{
+    config::{Fingerprint, LoadError},
+    proto::envoy::service::discovery::v3::DiscoveryResponse,
+};
+
+/// Resources in a response. An empty one has two bytes encoded, and dozens decoded.
+const MAX_RESOURCES: usize = 250_000;
+/// Number of the field `resources` of a response.
+const RESOURCES_TAG: u32 = 2;
+/// Characters of an unexpected type URL that are reported.
+const MAX_TYPE_CHARS: usize = 200;
+
+/// Reason why a response was rejected.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Rejected {
+    /// Resources of another type.
+    #[error("a response of the type `{found}`; expected `{TYPE_URL}`")]
+    Type {
+        /// The type URL of the response.
+        found: String,
+    },
+    /// Invalid rules.
+    #[error(transparent)]
+    Rules(#[from] LoadError),
+}
+
+/// Reason why a response has no nonce to reject.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ResponseDecodeError {
+    /// Malformed protobuf.
+    #[error("a response can't be decoded: {0}")]
+    Malformed(#[from] DecodeError),
+    /// More resources than fit in memory.
+    #[error("a response of more than {MAX_RESOURCES} resources; expected fewer")]
+    TooMany,
+}
+
+/// Decodes a response. Blocks for large ones.
+pub(super) fn decode(response: Bytes) -> Result<DiscoveryResponse, ResponseDecodeError> {
+    let (mut rest, mut resources) = (&*response, 0_usize);
+    while !rest.is_empty() {
+        let (tag, wire) = decode_key(&mut rest)?;
+        skip_field(wire, tag, &mut rest, DecodeContext::default())?;
+        resources = resources.saturating_add(usize::from(tag == RESOURCES_TAG));
+        if resources > MAX_RESOURCES {
+            return Err(ResponseDecodeError::TooMany);
+        }
+    }
+    Ok(DiscoveryResponse::decode(response)?)
+}
+
+/// Content of the last accepted and the last rejected response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Previous {
+    pub(super) accepted: Option<Fingerprint>,
+    pub(super) rejected: Option<Fingerprint>,
+}
+
+/// Outcome of a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ResponseOutcome {
+    /// Activated.
+    Accepted(Fingerprint),
+    /// The same as the active rules.
+    Unchanged,
+    /// Rejected for this reason.
+    Rejected(Fingerprint, String),
+    /// The same as the last rejected response.
+    RejectedBefore,
+}
+
+/// Version, nonce and outcome of a response.
+#[derive(Debug)]
+pub(super) struct Processed {
+    pub(super) version: String,
+    pub(super) nonce: String,
+    pub(super) outcome: ResponseOutcome,
+}
+
+/// Compiles and activates the rules of a response, unless they are known. Blocks.
+pub(super) fn process(response: DiscoveryResponse, previous: Previous, rules: &RulesSink) -> Processed {
+    let DiscoveryResponse { version_info, resources, type_url, nonce } = response;
+    let resources: Vec<Resource> =
+        resources.into_iter().map(|any| Resource { type_url: any.type_url, value: any.value }).collect();
+    let outcome = if type_url == TYPE_URL {
+        load(&resources, previous, rules)
+    } else {
+        let found: String = type_url.chars().take(MAX_TYPE_CHARS).collect();
+        let fingerprint = fingerprint_of(&[Resource { type_url, value: Vec::new() }]);
+        if previous.rejected == Some(fingerprint) {
+            ResponseOutcome::RejectedBefore
+        } else {
+            let found = found.escape_debug().to_string();
+            reject(Rejected::Type { found }, fingerprint, rules)
+        }
+    };
+    Processed { version: version_info, nonce, outcome }
+}
+
+fn load(resources: &[Resource], previous: Previous, rules: &RulesSink) -> ResponseOutcome {
+    let fingerprint = fingerprint_of(resources);
+    if previous.accepted == Some(fingerprint) {
+        return ResponseOutcome::Unchanged;
+    }
+    if previous.rejected == Some(fingerprint) {
+        return ResponseOutcome::RejectedBefore;
+    }
+    match load_resources(resources, fingerprint, rules.options) {
+        Ok(loaded) => {
+            (rules.apply)(Ok(loaded));
+            ResponseOutcome::Accepted(fingerprint)
+        }
+        Err(error) => reject(error.into(), fingerprint, rules),
+    }
+}
+
+fn reject(rejected: Rejected, fingerprint: Fingerprint, rules: &RulesSink) -> ResponseOutcome {
+    let reason = rejected.to_string();
+    (rules.apply)(Err(rejected));
+    ResponseOutcome::Rejected(fingerprint, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn malformed_responses_and_those_with_too_many_resources_are_refused() {
+        let response = DiscoveryResponse { nonce: "n".to_owned(), ..Default::default() };
+        let with = |resources: usize| [response.encode_to_vec(), b"\x12\x00".repeat(resources)].concat();
+        let most = decode(with(MAX_RESOURCES).into()).expect("good");
+        assert_eq!((&*most.nonce, most.resources.len()), ("n", MAX_RESOURCES));
+        assert_eq!(decode(with(MAX_RESOURCES + 1).into()), Err(ResponseDecodeError::TooMany));
+        for garbage in [&b"\xff\xff\xff"[..], b"\x12\x7f", b"\x0b\x0b"] {
+            assert!(
+                matches!(decode(Bytes::from_static(garbage)), Err(ResponseDecodeError::Malformed(_))),
+                "{garbage:?}"
+            );
+        }
+    }
+}
