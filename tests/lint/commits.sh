@@ -4,7 +4,7 @@
 set -euo pipefail
 
 # The last commit before the rule.
-BASE=d1fe3bf6a16863840b0b37ab3ddfe224d25c3ece
+BASE=09aaedd3d57270b27d8a555fb2a994b6536e222f
 
 if [ "$(git rev-parse --is-shallow-repository)" = true ] || ! git merge-base --is-ancestor "$BASE" HEAD 2>/dev/null; then
     echo "commit subjects are not checked: the history is incomplete"
@@ -13,6 +13,7 @@ fi
 bad=$(git log --no-merges --format='%h %s' "$BASE..HEAD" | grep -vE '^[0-9a-f]+ [a-z][a-z0-9_/.-]*(, [a-z0-9_/.-]+)*: [a-z].{1,}[^.]$' || true)
 long=$(git log --no-merges --format='%h %s' "$BASE..HEAD" | awk '{ hash = $1; sub(/^[^ ]+ /, ""); if (length($0) > 72) print hash, $0 }')
 if [ -n "$bad$long" ]; then
+    # shellcheck disable=SC2016 # Backquotes of the message.
     printf 'expected `area: imperative` with at most 72 characters:\n%s\n' "$(printf '%s\n%s' "$bad" "$long" | sort -u)"
     exit 1
 fi

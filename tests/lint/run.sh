@@ -30,7 +30,7 @@ lua() {
 mapfile -t scripts < <(git ls-files '*.sh' .ci/run)
 lint shellcheck "$bin/shellcheck" "${scripts[@]}"
 lint luacheck lua
-lint oxlint "$bin/oxlint" --config tests/lint/oxlint.json --deny-warnings --quiet src/http/dashboard
+lint oxlint "$bin/oxlint" --config tests/lint/oxlint.json --deny-warnings --quiet src
 lint ruff "$bin/ruff" check --quiet --no-cache --config tests/lint/ruff.toml .
 lint rumdl "$bin/rumdl" check --config tests/lint/rumdl.toml --no-cache --quiet .
 lint typos "$bin/typos" --config tests/lint/typos.toml --format brief
