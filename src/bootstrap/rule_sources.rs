@@ -14,7 +14,7 @@ use crate::{
     xds,
 };
 
-/// Time that startup waits for the first version, or for the confirmation that there is none yet.
+/// Time that startup waits for the first version, or for the confirmation that no version exists yet.
 const FIRST_VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Opens the control store: in the Redis of the counters, or in this process.

@@ -120,7 +120,7 @@ fn an_invalid_token_file_stops_the_start_and_is_not_shown() {
     assert_eq!(output.status.code(), Some(1));
     let text =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains("line 5: the token of line 4 again") && !text.contains("secret"), "{text}");
+    assert!(text.contains("line 5: duplicate of the token in line 4") && !text.contains("secret"), "{text}");
 }
 
 #[test]

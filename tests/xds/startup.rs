@@ -65,7 +65,7 @@ async fn a_control_plane_that_sends_nothing_has_no_rules() {
     let patience = Duration::from_secs(1);
     let asking = Asking::start(&plane.url(), &["--start-without-rules", "--xds-initial-fetch-timeout", "1s"]);
     assert!(begun.elapsed() >= patience);
-    asking.wait_for_log("it seems to have no rules for this node");
+    asking.wait_for_log("control plane sent no rules for this node");
     assert_eq!(asking.rules()["control_plane"]["link"], "connected");
     assert_eq!(asking.metric("tollgate_xds_connected"), 1.0);
     let asked = crate::support::tollgate::request("web", &[&[("key", "a")]]);

@@ -151,7 +151,7 @@ async fn an_empty_set_of_resources_is_an_empty_set_of_rules() {
     plane.wait_for_ack("2");
     assert!(client.passes("web", &[("key", "a")]).await);
     assert!(asking.is_ready());
-    let log = asking.wait_for_log("sent no rules: the 1 before are gone");
+    let log = asking.wait_for_log("control plane removed all rules");
     assert!(log.contains("WARN"), "{log}");
 }
 

@@ -29,12 +29,10 @@ impl Example {
             descriptors: descriptors.collect(),
             hits_addend: 0,
         };
-        self.service
-            .inner
-            .respond(&request, Patience::UNKNOWN, &mut Span::off())
-            .await
-            .expect("a response")
-            .message
+        let responded = self.service.inner.respond(&request, Patience::UNKNOWN, &mut Span::off()).await;
+        let response = responded.expect("a response");
+        response.permits.inspect(Places::handed_over);
+        response.message
     }
 
     async fn passes(&self, hits: u32, descriptors: &[&[(&str, &str)]]) -> bool {
