@@ -100,14 +100,14 @@ impl MemoryStore {
         // Read under the lock, so that time does not run backwards within a shard.
         let now = shared.clock.now();
         let weighed = match call.charging {
-            Charging::EachForItself => None,
+            Charging::Independent => None,
             Charging::AllOrNone => self.weigh(&mut shard, call, now),
         };
         let mut verdicts = Verdicts::new();
         for (at, (cell, ask)) in call.checks_with_cells().enumerate() {
             let passes = weighed.as_ref().and_then(|passes| passes.get(at).copied());
             let outcome = match passes {
-                Some(passes) if !ask.hits.gives_back() => Outcome::HeldBack { passes },
+                Some(passes) if !ask.hits.is_refund() => Outcome::HeldBack { passes },
                 Some(_) | None => Outcome::Due,
             };
             let verdict = self.decide_one(&mut shard, cell, ask, ask.counting(call.charging), now, outcome);
@@ -122,7 +122,7 @@ impl MemoryStore {
         let mut weighed: SmallVec<[(CounterKey<'_>, Weighed); 4]> = SmallVec::new();
         let (mut passes, mut is_vetoed) = (Passes::new(), false);
         for (cell, ask) in call.checks_with_cells() {
-            if ask.hits.gives_back() {
+            if ask.hits.is_refund() {
                 passes.push(true);
                 continue;
             }

@@ -15,7 +15,7 @@ fn call(value: &str, limit: u32, unit: Unit) -> TagRequest {
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
     let ask = Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
-    TagRequest::new(Charging::EachForItself, key, ask)
+    TagRequest::new(Charging::Independent, key, ask)
 }
 
 fn admitted(store: &MemoryStore, call: &TagRequest) -> bool {
@@ -64,7 +64,7 @@ fn a_log_weighs_as_much_as_its_hits() {
     let ask = Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
     let call = |value: &str| {
         let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
-        TagRequest::new(Charging::EachForItself, key, ask)
+        TagRequest::new(Charging::Independent, key, ask)
     };
     let mut now = 1_000_000_000;
     for log in 0..200 {

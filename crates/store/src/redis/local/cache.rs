@@ -91,7 +91,7 @@ impl CounterCache {
             return None;
         }
         let (verdicts, way) = match call.charging {
-            Charging::EachForItself => self.each(call, now)?,
+            Charging::Independent => self.each(call, now)?,
             Charging::AllOrNone => (self.all_or_none(call, now)?, Source::DenialCache),
         };
         metrics::decided_locally(way);
@@ -232,7 +232,7 @@ impl CounterCache {
                 let policy = unused.policy;
                 let ask =
                     Check { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
-                calls.push(TagRequest::new(Charging::EachForItself, cell, ask));
+                calls.push(TagRequest::new(Charging::Independent, cell, ask));
             }
         }
         calls

@@ -97,14 +97,14 @@ impl Local {
     pub(super) fn learn(&self, call: &TagRequest, sent_at: Instant, outcome: &Outcome) {
         let Some(verdicts) = outcome.verdicts.last() else { return };
         let is_denied = verdicts.iter().any(|(_, verdict)| !verdict.admitted);
-        let is_usual = |ask: &Check| ask.sync == SyncMode::Strict && !ask.hits.gives_back();
+        let is_usual = |ask: &Check| ask.sync == SyncMode::Strict && !ask.hits.is_refund();
         let mut state = self.state.lock();
         if !is_denied && state.known.is_empty() && call.checks().all(is_usual) {
             return;
         }
         for (at, (place, (_, verdict))) in call.checks_with_cells().zip(verdicts).enumerate() {
             let is_seen = match call.charging {
-                Charging::EachForItself => !verdict.admitted,
+                Charging::Independent => !verdict.admitted,
                 Charging::AllOrNone => is_denied,
             };
             let reserved = outcome.reserved.get(at).copied().unwrap_or_default();

@@ -120,7 +120,7 @@ impl Reserve {
         let caution = if is_bucket(policy) { CAUTION_OF_BUCKETS } else { CAUTION };
         let share = demand / self.whole.per_second().max(demand) / caution;
         Some(Prefetch {
-            most: most as u32,
+            max_tokens: most as u32,
             share: (share * PARTS) as u16,
             hold_millis: u16::try_from(longest_hold(policy).as_millis()).unwrap_or(u16::MAX),
         })
@@ -187,7 +187,7 @@ impl Unused {
         let made_at = verdict.decided_at;
         let is_over = |end| made_at.plus(now.saturating_duration_since(noted_at)) >= end;
         let counts = !self.policy.reserved_until(made_at).is_some_and(is_over);
-        counts.then_some(Hits::Undo { amount: self.amount, made_at })
+        counts.then_some(Hits::RefundCharge { amount: self.amount, made_at })
     }
 }
 

@@ -39,7 +39,7 @@ fn count(state: &State) -> u32 {
 }
 
 fn one(policy: Policy, hits: u64, sync: SyncMode) -> TagRequest {
-    call(Charging::EachForItself, [ask(0, policy, Hits::charge(hits), sync)])
+    call(Charging::Independent, [ask(0, policy, Hits::charge(hits), sync)])
 }
 
 /// A store that is asked at will: one state for each counter of one call.
@@ -154,7 +154,7 @@ fn a_denial_covers_as_many_hits_or_more() {
 fn a_denial_ends_when_hits_are_given_back_or_the_rule_changes() {
     let mut server = Server::new();
     let strict = |limit, hits| {
-        call(Charging::EachForItself, [ask(0, policy(Algorithm::FixedWindow, limit), hits, SyncMode::Strict)])
+        call(Charging::Independent, [ask(0, policy(Algorithm::FixedWindow, limit), hits, SyncMode::Strict)])
     };
     assert!(server.admits(&strict(2, Hits::charge(2)), 0));
     assert!(!server.admits(&strict(2, Hits::ONE), 0));
@@ -168,7 +168,7 @@ fn a_denial_ends_when_hits_are_given_back_or_the_rule_changes() {
 fn a_look_and_a_refund_are_always_asked() {
     let mut server = Server::new();
     let policy = policy(Algorithm::FixedWindow, 1);
-    let hits = |hits| call(Charging::EachForItself, [ask(0, policy, hits, SyncMode::Strict)]);
+    let hits = |hits| call(Charging::Independent, [ask(0, policy, hits, SyncMode::Strict)]);
     server.admits(&hits(Hits::ONE), 0);
     server.admits(&hits(Hits::ONE), 0);
     for (asked, hits) in [(3, hits(Hits::Peek)), (4, hits(Hits::refund(1)))] {
@@ -184,7 +184,7 @@ fn places_are_always_asked_for() {
     for _ in 0..3 {
         let lease = tollgate_core::lease::LeaseId::random();
         let hits = Hits::Acquire { amount: std::num::NonZeroU64::MIN, lease };
-        server.decide(&call(Charging::EachForItself, [ask(0, policy, hits, SyncMode::Strict)]), 0);
+        server.decide(&call(Charging::Independent, [ask(0, policy, hits, SyncMode::Strict)]), 0);
     }
     assert_eq!(server.asked, 3);
 }
@@ -203,7 +203,7 @@ fn counters_that_are_charged_each_for_itself_are_asked_unless_all_are_denied() {
         )
     };
     for asked in 1..=3 {
-        server.decide(&both(Charging::EachForItself), 0);
+        server.decide(&both(Charging::Independent), 0);
         assert_eq!(server.asked, asked);
     }
     assert_eq!(count(&server.states[1]), 3, "the other one was charged each time");
@@ -272,7 +272,7 @@ fn what_is_not_spent_is_given_back_once() {
         .iter()
         .flat_map(TagRequest::checks)
         .map(|ask| match ask.hits {
-            Hits::Undo { amount, .. } => amount.get(),
+            Hits::RefundCharge { amount, .. } => amount.get(),
             other => panic!("{other:?}"),
         })
         .sum();
@@ -293,7 +293,7 @@ fn what_counts_no_more_is_not_given_back_and_what_is_old_is_not_spent() {
     assert!(server.asked > asked, "a token of the window before");
     let Leftovers { calls, .. } = server.local.unused(server.at(31_000));
     let undone = calls.iter().flat_map(TagRequest::checks).filter(|ask| match ask.hits {
-        Hits::Undo { made_at, .. } => made_at < NOW.plus(Duration::from_secs(30)),
+        Hits::RefundCharge { made_at, .. } => made_at < NOW.plus(Duration::from_secs(30)),
         _ => false,
     });
     assert_eq!(undone.count(), 0);
@@ -315,7 +315,7 @@ fn a_changed_rule_ends_what_is_held_and_gives_it_back() {
     let given_back = calls
         .iter()
         .flat_map(TagRequest::checks)
-        .any(|ask| matches!(ask.hits, Hits::Undo { amount, .. } if amount.get() == u64::from(held)));
+        .any(|ask| matches!(ask.hits, Hits::RefundCharge { amount, .. } if amount.get() == u64::from(held)));
     assert!(given_back);
 }
 
@@ -341,7 +341,10 @@ fn what_is_granted_after_the_rule_has_changed_is_given_back() {
         .flat_map(TagRequest::checks)
         .map(|ask| ask.hits)
         .collect();
-    assert!(matches!(given_back[..], [Hits::Undo { amount, .. }] if amount.get() == 48), "{given_back:?}");
+    assert!(
+        matches!(given_back[..], [Hits::RefundCharge { amount, .. }] if amount.get() == 48),
+        "{given_back:?}"
+    );
 }
 
 #[test]
@@ -349,7 +352,7 @@ fn nothing_is_wished_of_a_counter_that_a_call_asks_twice() {
     let server = Server::new();
     let policy = policy(Algorithm::TokenBucket, 1_000_000);
     let hits = [Hits::charge(1), Hits::charge(2)];
-    let twice = call(Charging::EachForItself, hits.map(|hits| ask(0, policy, hits, SyncMode::Leased)));
+    let twice = call(Charging::Independent, hits.map(|hits| ask(0, policy, hits, SyncMode::Leased)));
     for at in 0..100 {
         server.local.decide(&twice, server.at(at));
     }

@@ -30,7 +30,7 @@ pub fn replies(bytes: &[u8]) {
     let calls: Vec<(TagRequest, u16)> = (0..count).filter_map(|_| call(&mut input)).collect();
     let prefetches: Vec<Prefetch> = (0..input.byte() % 8)
         .map(|_| Prefetch {
-            most: input.u32(),
+            max_tokens: input.u32(),
             share: u16::from(input.byte()),
             hold_millis: u16::from(input.byte()),
         })
@@ -53,14 +53,14 @@ pub fn replies(bytes: &[u8]) {
 /// A run as the batcher makes them: more than once only where replaying is agreed on.
 fn run<'a>(call: &'a TagRequest, times: u16, prefetches: &'a [Prefetch]) -> Run<'a> {
     let is_printable = call.cells.len() == 1
-        && call.charging == Charging::EachForItself
-        && call.checks().all(|ask| !ask.hits.gives_back() && !ask.policy.algorithm().has_own_key());
+        && call.charging == Charging::Independent
+        && call.checks().all(|ask| !ask.hits.is_refund() && !ask.policy.algorithm().has_own_key());
     let prefetches = if prefetches.len() == call.checks().count() { prefetches } else { &[] };
     Run { call, times: if is_printable { times.clamp(1, 500) } else { 1 }, prefetches }
 }
 
 fn call(input: &mut ByteReader<'_>) -> Option<(TagRequest, u16)> {
-    let charging = input.one_of(&[Charging::EachForItself, Charging::AllOrNone])?;
+    let charging = input.one_of(&[Charging::Independent, Charging::AllOrNone])?;
     let times = u16::from_le_bytes(input.array());
     let key = CellKey::open("d", [Entry { key: "k", value: &input.text() }].into_iter());
     let mut call = TagRequest::new(charging, key.clone(), ask(input)?);
@@ -88,7 +88,7 @@ fn ask(input: &mut ByteReader<'_>) -> Option<Check> {
         Hits::Peek,
         Hits::Charge(amount),
         Hits::Refund(amount),
-        Hits::Undo { amount, made_at: Timestamp::from_micros(amount.get()) },
+        Hits::RefundCharge { amount, made_at: Timestamp::from_micros(amount.get()) },
         Hits::Acquire { amount, lease },
         Hits::Release(lease),
     ])?;

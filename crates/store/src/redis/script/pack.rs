@@ -66,8 +66,8 @@ fn pack_cell<'a>(
 ) {
     for ask in &cell.checks {
         let role = match (charging, ask.sync) {
-            (Charging::EachForItself, SyncMode::Strict) => 0,
-            (Charging::EachForItself, SyncMode::Leased) => 3,
+            (Charging::Independent, SyncMode::Strict) => 0,
+            (Charging::Independent, SyncMode::Leased) => 3,
             (Charging::AllOrNone, _) if ask.is_veto() => 1,
             (Charging::AllOrNone, _) => 2,
         };
@@ -88,7 +88,7 @@ fn signed(ask: &Check) -> f64 {
     match ask.hits {
         Hits::Peek => 0.0,
         Hits::Charge(amount) | Hits::Acquire { amount, .. } => amount.get() as f64,
-        Hits::Refund(amount) | Hits::Undo { amount, .. } => -(amount.get() as f64),
+        Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => -(amount.get() as f64),
         Hits::Release(_) if ask.policy.algorithm().holds_permits() => -1.0,
         Hits::Release(_) => 0.0,
     }
@@ -100,20 +100,20 @@ fn extra(ask: &Check) -> [u8; 8] {
     match ask.hits {
         Hits::Acquire { lease, .. } | Hits::Release(lease) if is_lease => lease.to_bytes(),
         // Zeros would say that it is no undo.
-        Hits::Undo { made_at, .. } if !is_lease => number(made_at.as_micros().max(1)),
+        Hits::RefundCharge { made_at, .. } if !is_lease => number(made_at.as_micros().max(1)),
         Hits::Charge(_) | Hits::Acquire { .. } => number(micros(ask.policy.min_interval())),
-        Hits::Peek | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => [0; 8],
+        Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => [0; 8],
     }
 }
 
 /// The wish, if the ask can have one; the script tells then what came of it.
 pub(super) fn effective(ask: &Check, wish: Prefetch) -> Option<Prefetch> {
     let is_possible = ask.hits.charged() > 0 && !ask.policy.algorithm().has_own_key();
-    (is_possible && wish.most > 0).then_some(wish)
+    (is_possible && wish.max_tokens > 0).then_some(wish)
 }
 
 fn pack_wish(wish: Prefetch) -> [u8; 8] {
-    let [a, b, c, d] = wish.most.to_le_bytes();
+    let [a, b, c, d] = wish.max_tokens.to_le_bytes();
     let ([e, f], [g, h]) = (wish.share.to_le_bytes(), wish.hold_millis.to_le_bytes());
     [a, b, c, d, e, f, g, h]
 }

@@ -232,7 +232,7 @@ fn can_be_joined(call: &TagRequest) -> bool {
     let is_printable = |ask: &Check| {
         matches!(ask.hits, Hits::Peek | Hits::Charge(_)) && !ask.policy.algorithm().has_own_key()
     };
-    call.charging == Charging::EachForItself
+    call.charging == Charging::Independent
         && cell.checks.iter().all(|ask| is_printable(ask) && cell.checks_once(ask.record))
 }
 

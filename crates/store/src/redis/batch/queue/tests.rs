@@ -14,7 +14,7 @@ fn call(value: &str, hits: Hits) -> TagRequest {
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
     let ask = Check { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
-    TagRequest::new(Charging::EachForItself, CellKey::open("d", [Entry { key: "k", value }].into_iter()), ask)
+    TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), ask)
 }
 
 struct Queued {
