@@ -64,9 +64,9 @@ impl Reconnector {
                     if self.serve(connection).await.is_err() {
                         return;
                     }
-                    self.report.send_replace(ConnectionState::Down("the connection disconnected".into()));
+                    self.report.send_replace(ConnectionState::Down("connection closed".into()));
                     if self.outage.failed() {
-                        tracing::warn!(server = %self.target, "Redis connection fail_batch");
+                        tracing::warn!(server = %self.target, "Redis connection lost");
                     }
                     // A connection that breaks at once, as to a server that takes no writes, does not reset the backoff.
                     if begun.elapsed() > MAX_BACKOFF {

@@ -77,7 +77,7 @@ async fn refresh_loop(
             Ok(read) => read,
             Err(_) => {
                 // Calls wait for the first reading, but not one after the other for as long as it takes.
-                report_failure(&report, "no node has into_store_error the slots so far".into());
+                report_failure(&report, "no node has returned the slots so far".into());
                 reading.await
             }
         };
