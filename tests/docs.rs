@@ -20,7 +20,7 @@ use tollgate::{
 };
 
 use crate::{
-    architecture::files_below,
+    architecture::{crate_sources, files_below},
     deploy::manifests,
     support::{
         envoy::Envoy,
@@ -71,6 +71,10 @@ pub(crate) fn pages() -> Vec<Page> {
 }
 
 impl Page {
+    fn is_generated(&self) -> bool {
+        self.text.starts_with("<!-- Generated")
+    }
+
     pub(crate) fn blocks(&self) -> Vec<Block> {
         let mut blocks = Vec::new();
         let mut open: Option<Block> = None;
@@ -565,6 +569,7 @@ fn flags_and_variables_are_named_as_they_are() {
                 .iter()
                 .all(|folder| !page.path.starts_with(folder))
                 && page.path.starts_with("docs/")
+                && !page.is_generated()
     };
     for page in pages().into_iter().filter(is_for_users) {
         for words in quoted(&page.prose(), '`') {
@@ -590,9 +595,14 @@ fn flags_and_variables_are_named_as_they_are() {
 
 #[test]
 fn every_key_of_the_language_is_in_its_table_and_no_other() {
-    let source = read("src/config/vocabulary.rs");
+    let file = crate_sources()
+        .into_iter()
+        .flat_map(|(_, root)| files_below(&root))
+        .find(|file| file.ends_with("config/vocabulary.rs"))
+        .expect("a vocabulary");
+    let source = fs::read_to_string(file).expect("a text");
     let known = source.split_once("fn keys(self)").expect("the keys").1;
-    let known = known.split_once("/// The place in a sentence.").expect("their end").0;
+    let known = known.split_once("\n    }\n").expect("their end").0;
     let section = page("docs/reference/rules-yaml.md").prose();
     // One table for each place; the keys of `defaults` are in its row.
     let titles =
@@ -633,7 +643,7 @@ fn every_metric_is_in_its_table_and_no_other() {
     let generated = String::from_utf8(output.stdout).expect("a text");
     let names = rows(&generated).into_iter().flat_map(|row| quoted(row[0], '`'));
     let known: BTreeSet<String> = names.filter(|name| name.starts_with("tollgate_")).collect();
-    assert!(known.len() > 50, "{known:?}");
+    assert!(known.len() >= 40, "{known:?}");
     let table = page("docs/reference/metrics.md").text;
     let mut listed: Vec<String> = rows(&table).into_iter().flat_map(|row| quoted(row[0], '`')).collect();
     listed.sort();
@@ -730,8 +740,7 @@ fn every_page_is_in_the_summary() {
 #[test]
 fn every_page_says_what_it_is_for() {
     for folder in ["docs/concepts/", "docs/guides/", "docs/migrate/", "docs/reference/"] {
-        let is_written =
-            |page: &Page| page.path.starts_with(folder) && !page.text.starts_with("<!-- Generated");
+        let is_written = |page: &Page| page.path.starts_with(folder) && !page.is_generated();
         for page in pages().into_iter().filter(is_written) {
             let mut lines = page.text.lines();
             assert!(lines.next().is_some_and(|line| line.starts_with("# ")), "{} has no title", page.path);

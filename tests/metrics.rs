@@ -222,7 +222,7 @@ async fn the_reference_counts_the_same_under_its_names() {
     instances.ask().await;
     let redis = samples(&page(&instances.redis));
     for (ours, of_reference) in [
-        ("total_hits_total", "total_hits"),
+        ("hits_total", "total_hits"),
         ("within_limit_total", "within_limit"),
         ("near_limit_total", "near_limit"),
         ("over_limit_total", "over_limit"),

@@ -1,5 +1,4 @@
-//! What the fuzzer of `fuzz/` calls, and what tests call with its corpus: each takes any bytes, and panics where something
-//! is wrong. Compiled for them alone.
+//! Entry points of the fuzz targets in `fuzz/`, which tests call with the corpus. Each takes any bytes and panics on a bug.
 
 #[cfg(test)]
 mod tests;

@@ -93,10 +93,10 @@ pub(super) struct ProcessFlags {
 /// Names of the metrics for Prometheus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetricNames {
-    /// Our own.
+    /// Names of tollgate.
     #[default]
     Own,
-    /// Those of envoyproxy/ratelimit as well.
+    /// Names of tollgate and of envoyproxy/ratelimit.
     WithLegacy,
 }
 

@@ -1,52 +1,48 @@
-//! Counters of rare events.
+//! Counters of rare events, kept by the exporter.
 
-use std::{
-    slice,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::{fmt, slice, sync::OnceLock};
 
 use super::{
-    exposition::{Declared, Kind, Metric, Page},
-    family::{Family, Values},
+    exposition::{Declared, Kind, Metric},
+    family::{Family, Values, register},
 };
 
 /// A counter without labels, exported once it is used.
-#[derive(Debug)]
 pub struct Counter {
     declared: Declared,
-    total: AtomicU64,
-    is_exported: AtomicBool,
+    handle: OnceLock<metrics::Counter>,
 }
 
 impl Counter {
     /// Declares a counter.
     pub const fn new(name: &'static str, help: &'static str) -> Self {
         let declared = Declared { name, kind: Kind::Counter, labels: &[], help };
-        Self { declared, total: AtomicU64::new(0), is_exported: AtomicBool::new(false) }
+        Self { declared, handle: OnceLock::new() }
+    }
+
+    fn handle(&self) -> &metrics::Counter {
+        self.handle.get_or_init(|| register(&self.declared, &[]))
     }
 
     /// Exports the counter from now on, though it may be zero: `rate()` does not see a first event that makes the series.
     pub fn export(&self) {
-        self.is_exported.store(true, Ordering::Relaxed);
+        self.add(0);
     }
 
     /// Adds to the counter.
     pub fn add(&self, amount: u64) {
-        self.total.fetch_add(amount, Ordering::Relaxed);
-        self.export_if_new();
+        self.handle().increment(amount);
     }
 
     /// Sets a counter that is kept by other code; it never falls.
     pub fn raise_to(&self, total: u64) {
-        self.total.fetch_max(total, Ordering::Relaxed);
-        self.export_if_new();
+        self.handle().absolute(total);
     }
+}
 
-    // A plain read first: most calls change nothing.
-    fn export_if_new(&self) {
-        if !self.is_exported.load(Ordering::Relaxed) {
-            self.export();
-        }
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Counter").field(&self.declared.name).finish()
     }
 }
 
@@ -54,17 +50,11 @@ impl Metric for Counter {
     fn declared(&self) -> &[Declared] {
         slice::from_ref(&self.declared)
     }
-
-    fn write(&self, page: &mut Page) {
-        if self.is_exported.load(Ordering::Relaxed) {
-            page.single(&self.declared, self.total.load(Ordering::Relaxed));
-        }
-    }
 }
 
 /// A counter with labels, whose series are exported once they are used.
 #[derive(Debug)]
-pub struct CounterFamily<const L: usize>(Family<L>);
+pub struct CounterFamily<const L: usize>(Family<metrics::Counter, L>);
 
 impl<const L: usize> CounterFamily<L> {
     /// Declares a counter.
@@ -95,7 +85,7 @@ impl<const L: usize> CounterFamily<L> {
 
     /// Adds to a series.
     pub fn add(&self, values: Values<L>, amount: u64) {
-        self.0.series(values).fetch_add(amount, Ordering::Relaxed);
+        self.0.series(values).increment(amount);
     }
 }
 
@@ -104,41 +94,42 @@ impl<const L: usize> Metric for CounterFamily<L> {
         self.0.declared()
     }
 
-    fn write(&self, page: &mut Page) {
-        // Exact up to 2^53.
-        self.0.write(page, |total| total as f64);
+    fn register(&self) {
+        self.0.register_initial();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn text(metric: &dyn Metric) -> Vec<String> {
-        let mut page = Page::default();
-        metric.write(&mut page);
-        page.into_text().lines().map(str::to_owned).collect()
-    }
+    use crate::family::exported;
 
     #[test]
     fn a_counter_is_exported_once_it_is_used() {
-        let counter = Counter::new("x_total", "X.");
-        assert!(text(&counter).is_empty());
+        let counter = Counter::new("counter_test_total", "X.");
+        assert!(exported("counter_test_total").is_empty());
         counter.export();
-        assert_eq!(text(&counter)[2], "x_total 0");
+        assert_eq!(exported("counter_test_total"), ["counter_test_total 0"]);
         counter.add(2);
         counter.raise_to(7);
         counter.raise_to(5);
-        assert_eq!(text(&counter)[2], "x_total 7");
+        assert_eq!(exported("counter_test_total"), ["counter_test_total 7"]);
+        assert_eq!(exported("# HELP counter_test_total"), ["# HELP counter_test_total X."]);
     }
 
     #[test]
     fn a_family_exports_its_first_series_and_those_that_are_used() {
-        let family = CounterFamily::starting_with("x_total", &["a"], "X.", &[["one"], ["two"]]);
+        let family = CounterFamily::starting_with("family_test_total", &["a"], "X.", &[["one"], ["two"]]);
+        family.register();
         family.increment(["two"]);
         family.export(["three"]);
-        let expected = ["x_total{a=\"one\"} 0", "x_total{a=\"three\"} 0", "x_total{a=\"two\"} 1"];
-        assert_eq!(text(&family)[2..], expected);
-        assert!(text(&CounterFamily::new("y_total", &["a"], "Y.")).is_empty());
+        let expected = [
+            "family_test_total{a=\"one\"} 0",
+            "family_test_total{a=\"three\"} 0",
+            "family_test_total{a=\"two\"} 1",
+        ];
+        assert_eq!(exported("family_test_total"), expected);
+        CounterFamily::new("unused_test_total", &["a"], "Y.").register();
+        assert!(exported("unused_test_total").is_empty());
     }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::striped_counter::publish;
+use super::{family::RECORDER, striped_counter::publish};
 
 /// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +47,11 @@ pub trait Metric: Sync {
     /// Declarations of the metrics.
     fn declared(&self) -> &[Declared];
 
-    /// Adds the metrics and their series to a page.
-    fn write(&self, page: &mut Page);
+    /// Registers the series that are exported before anything was counted.
+    fn register(&self) {}
+
+    /// Adds series to a page that the exporter does not keep.
+    fn write(&self, _page: &mut Page) {}
 }
 
 /// A page in Prometheus' text format.
@@ -124,15 +127,17 @@ impl Page {
 pub struct Exporter(Arc<[&'static dyn Metric]>);
 
 impl Exporter {
-    /// An exporter of these metrics, in their order.
+    /// An exporter of these metrics.
     pub fn new(metrics: impl IntoIterator<Item = &'static dyn Metric>) -> Self {
-        Self(metrics.into_iter().collect())
+        let metrics: Arc<[_]> = metrics.into_iter().collect();
+        metrics.iter().for_each(|metric| metric.register());
+        Self(metrics)
     }
 
     /// Every series so far, in Prometheus' text format.
     pub fn render(&self) -> String {
         publish();
-        let mut page = Page::default();
+        let mut page = Page(RECORDER.handle().render());
         self.0.iter().for_each(|metric| metric.write(&mut page));
         page.into_text()
     }

@@ -1,34 +1,45 @@
-//! Values that rise and fall.
+//! Values that rise and fall, kept by the exporter.
 
 use std::{
-    slice,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    fmt, slice,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use super::{
-    exposition::{Declared, Kind, Metric, Page},
-    family::{Family, Values},
+    exposition::{Declared, Kind, Metric},
+    family::{Family, Values, register},
 };
 
 /// A gauge without labels, exported once it is used.
-#[derive(Debug)]
 pub struct Gauge {
     declared: Declared,
-    /// The bits of a float.
+    is_initial: bool,
+    handle: OnceLock<metrics::Gauge>,
+    /// The bits of the value, to be read in this process.
     value: AtomicU64,
-    is_exported: AtomicBool,
 }
 
 impl Gauge {
     /// Declares a gauge.
     pub const fn new(name: &'static str, help: &'static str) -> Self {
-        let declared = Declared { name, kind: Kind::Gauge, labels: &[], help };
-        Self { declared, value: AtomicU64::new(0), is_exported: AtomicBool::new(false) }
+        Self::declare(name, help, false)
     }
 
     /// Declares a gauge that is exported from the start, at zero.
     pub const fn at_zero(name: &'static str, help: &'static str) -> Self {
-        Self { is_exported: AtomicBool::new(true), ..Self::new(name, help) }
+        Self::declare(name, help, true)
+    }
+
+    const fn declare(name: &'static str, help: &'static str, is_initial: bool) -> Self {
+        let declared = Declared { name, kind: Kind::Gauge, labels: &[], help };
+        Self { declared, is_initial, handle: OnceLock::new(), value: AtomicU64::new(0) }
+    }
+
+    fn handle(&self) -> &metrics::Gauge {
+        self.handle.get_or_init(|| register(&self.declared, &[]))
     }
 
     /// Exports the gauge from now on, though it may be zero.
@@ -39,13 +50,16 @@ impl Gauge {
     /// Sets the value; a count is exact up to 2^53.
     pub fn set(&self, value: f64) {
         self.value.store(value.to_bits(), Ordering::Relaxed);
-        self.is_exported.store(true, Ordering::Relaxed);
+        self.handle().set(value);
     }
 
     /// Adds to the value, or takes from it.
+    #[allow(clippy::float_arithmetic)] // Exact for counts, which are all that is added.
     pub fn add(&self, change: f64) {
-        add(&self.value, change);
-        self.is_exported.store(true, Ordering::Relaxed);
+        let added = |bits| Some((f64::from_bits(bits) + change).to_bits());
+        // It is always changed.
+        let _ = self.value.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
+        self.handle().increment(change);
     }
 
     /// The value now.
@@ -54,11 +68,10 @@ impl Gauge {
     }
 }
 
-#[allow(clippy::float_arithmetic)] // Exact for counts, which are all that is added.
-fn add(value: &AtomicU64, change: f64) {
-    let added = |bits| Some((f64::from_bits(bits) + change).to_bits());
-    // It is always changed.
-    let _ = value.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
+impl fmt::Debug for Gauge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gauge").field(&self.declared.name).finish()
+    }
 }
 
 impl Metric for Gauge {
@@ -66,16 +79,16 @@ impl Metric for Gauge {
         slice::from_ref(&self.declared)
     }
 
-    fn write(&self, page: &mut Page) {
-        if self.is_exported.load(Ordering::Relaxed) {
-            page.single(&self.declared, self.value());
+    fn register(&self) {
+        if self.is_initial {
+            self.handle();
         }
     }
 }
 
 /// A gauge with labels, whose series are exported once they are used.
 #[derive(Debug)]
-pub struct GaugeFamily<const L: usize>(Family<L>);
+pub struct GaugeFamily<const L: usize>(Family<metrics::Gauge, L>);
 
 impl<const L: usize> GaugeFamily<L> {
     /// Declares a gauge some of whose series are exported from the start, at zero.
@@ -90,12 +103,12 @@ impl<const L: usize> GaugeFamily<L> {
 
     /// Sets the value of a series.
     pub fn set(&self, values: Values<L>, value: f64) {
-        self.0.series(values).store(value.to_bits(), Ordering::Relaxed);
+        self.0.series(values).set(value);
     }
 
     /// Adds to a series, or takes from it.
     pub fn add(&self, values: Values<L>, change: f64) {
-        add(&self.0.series(values), change);
+        self.0.series(values).increment(change);
     }
 }
 
@@ -104,30 +117,28 @@ impl<const L: usize> Metric for GaugeFamily<L> {
         self.0.declared()
     }
 
-    fn write(&self, page: &mut Page) {
-        self.0.write(page, f64::from_bits);
+    fn register(&self) {
+        self.0.register_initial();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::family::exported;
 
     #[test]
     fn a_gauge_rises_and_falls() {
-        let gauge = Gauge::new("x", "X.");
-        let mut page = Page::default();
-        gauge.write(&mut page);
-        assert_eq!(page.into_text(), "");
+        let gauge = Gauge::new("gauge_test", "X.");
+        gauge.register();
+        assert!(exported("gauge_test").is_empty());
         gauge.add(3.0);
         gauge.add(-1.0);
-        let family = GaugeFamily::new("y", &["a"], "Y.", &[["b"]]);
+        assert_eq!(exported("gauge_test"), ["gauge_test 2"]);
+        assert_eq!(gauge.value(), 2.0);
+        let family = GaugeFamily::new("gauges_test", &["a"], "Y.", &[["b"]]);
+        family.register();
         family.set(["c"], 1.5);
-        let mut page = Page::default();
-        gauge.write(&mut page);
-        family.write(&mut page);
-        let text = page.into_text();
-        let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(samples, ["x 2", "y{a=\"b\"} 0", "y{a=\"c\"} 1.5"]);
+        assert_eq!(exported("gauges_test"), ["gauges_test{a=\"b\"} 0", "gauges_test{a=\"c\"} 1.5"]);
     }
 }

@@ -1,10 +1,10 @@
 //! Counters, gauges and histograms, and the page on which Prometheus scrapes them.
 //!
 //! A metric is declared once, as a static with its name, labels and help, in the `metrics.rs` beside the code that records
-//! it. Each such file lists its statics; the program joins the lists into one [`Exporter`]. This module knows no metric by
+//! it. Each such file lists its statics; the program joins the lists into one [`Exporter`]. This crate knows no metric by
 //! name.
 //!
-//! - [`Counter`], [`Gauge`] and their families: for events that are rare.
+//! - [`Counter`], [`Gauge`] and their families: for events that are rare. The exporter crate keeps and renders them.
 //! - [`StripedCounter`], [`StripedFamily`] and [`Histogram`]: for each request. Threads add to memory of their own.
 //! - [`Computed`]: for values that are read from elsewhere when the page is rendered.
 //! - [`series`]: counters by domain and path, with a bound on their number.

@@ -17,20 +17,20 @@ use crate::{
     settings::{AdminUrl, ConnectionSettings, Identity},
 };
 
-/// How long a call may take: longer than the server gives it, so that it is the server that says what happened.
+/// Time limit of a call: longer than the server's, so that the server reports a timeout.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Bytes of an answer at the most: two versions of the largest rules, written as JSON.
-const LONGEST: u64 = 64 << 20;
+/// Maximum size of a response: two versions of the largest rules, as JSON.
+const MAX_RESPONSE_BYTES: u64 = 64 << 20;
 
-/// Says who asks, where nobody has a token.
-const AUTHOR: &str = "tollgate-author";
+/// Header with the author, for servers without tokens.
+const AUTHOR_HEADER: &str = "tollgate-author";
 
 /// The API of one instance.
 pub(super) struct Api {
     agent: Agent,
     url: AdminUrl,
-    /// What every call says of who makes it.
+    /// Headers that identify the caller.
     caller: Vec<(&'static str, String)>,
 }
 
@@ -46,13 +46,13 @@ impl Api {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
-            // The token is for this server, and for nobody in between or elsewhere.
+            // The token is for this server only, not for a proxy or a redirect target.
             .proxy(None)
             .max_redirects(0)
             .max_redirects_will_error(false)
             .tls_config(tls.build());
         let token = token.map(|token| ("authorization", format!("Bearer {token}")));
-        let author = settings.author.clone().map(|author| (AUTHOR, author));
+        let author = settings.author.clone().map(|author| (AUTHOR_HEADER, author));
         let caller = token.into_iter().chain(author).collect();
         Ok(Self { agent: agent.build().into(), url: settings.url.clone(), caller })
     }
@@ -77,7 +77,7 @@ impl Api {
         self.answer(self.by_caller(request).send_json(body))
     }
 
-    /// What an answer says, in the shape that it is to have.
+    /// Decodes a response.
     pub(super) fn read<T: DeserializeOwned>(&self, answer: &Value) -> Result<T, Failure> {
         T::deserialize(answer).map_err(|_| self.stranger(200))
     }
@@ -96,7 +96,7 @@ impl Api {
             reason: error.to_string(),
         };
         let (head, mut body) = answer.map_err(unreachable)?.into_parts();
-        let text = body.with_config().limit(LONGEST).read_to_vec().map_err(unreachable)?;
+        let text = body.with_config().limit(MAX_RESPONSE_BYTES).read_to_vec().map_err(unreachable)?;
         let said: Option<Value> = match &*text {
             [] => Some(Value::Null),
             text => serde_json::from_slice(text).ok(),

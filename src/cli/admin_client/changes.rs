@@ -1,15 +1,15 @@
-//! How files and rules differ.
+//! Text form of a difference between files and rules.
 
 use serde::Deserialize;
 
 use super::plain::{line, plain};
 
-/// How one set of files differs from another, as the API tells it.
+/// Difference between two sets of files.
 #[derive(Debug, Deserialize)]
 pub(super) struct Difference {
     files: Vec<FileChange>,
     rules: Vec<RuleChange>,
-    /// Why the rules are not compared, if they are not.
+    /// Reason why the rules are not compared, if they are not.
     problem: Option<String>,
 }
 
@@ -48,12 +48,12 @@ impl Change {
 }
 
 impl Difference {
-    /// Whether there is none.
+    /// Whether the files are equal.
     pub(super) const fn is_none(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// The files line by line, and then the rules.
+    /// Patches of the files, and the changed rules.
     pub(super) fn whole(&self) -> String {
         if self.is_none() {
             return "no difference\n".to_owned();
@@ -62,7 +62,7 @@ impl Difference {
         format!("{patches}\n{}", self.summary())
     }
 
-    /// Which files and which rules.
+    /// Names of the changed files and rules.
     pub(super) fn summary(&self) -> String {
         let files = self.files.iter().map(|file| format!("{} {}\n", file.change.sign(), line(&file.name)));
         let rules = self.rules.iter().map(RuleChange::shown);
@@ -86,7 +86,7 @@ impl RuleChange {
     }
 }
 
-/// The text with a line feed at its end.
+/// The text with a final line feed.
 fn ended(text: String) -> String {
     if text.is_empty() || text.ends_with('\n') { text } else { text + "\n" }
 }

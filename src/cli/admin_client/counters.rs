@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::{Answer, api::Api, failure::Failure, lists::descriptor, plain::line};
 use crate::settings::{CounterTask, CounterWords};
 
-/// What a counter says.
+/// State of a counter.
 #[derive(Debug, Deserialize)]
 struct Counter {
     rule: String,
     limit: String,
     used: u64,
     remaining: u32,
-    /// Unknown where hits have to keep a distance.
+    /// Unknown with a `min_interval`.
     would_pass: Option<bool>,
     reset_after_ms: u64,
 }

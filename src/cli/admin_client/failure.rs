@@ -1,4 +1,4 @@
-//! Why something was not done.
+//! Errors of a call.
 
 use std::fmt;
 
@@ -8,58 +8,58 @@ use serde_json::{Value, json};
 use super::plain::{line, plain};
 use crate::control::Version;
 
-/// Why something was not done. Tells no secret.
+/// Error of a call. Contains no secret.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// The API refused.
+    /// Rejected by the API.
     #[error("{0}")]
     Refused(Box<Refusal>),
-    /// Nobody answers there.
-    #[error("{url} does not answer: {reason}")]
+    /// No response.
+    #[error("{url} is unreachable: {reason}")]
     Unreachable {
-        /// Where.
+        /// URL of the server.
         url: String,
-        /// What happened.
+        /// Reason.
         reason: String,
     },
-    /// What answers is no admin API.
-    #[error("{url} answers, but not as the admin API does (HTTP status {status})")]
+    /// A response of another kind of server.
+    #[error("unexpected response from {url} (HTTP status {status}); expected the admin API")]
     Stranger {
-        /// Where.
+        /// URL of the server.
         url: String,
-        /// The status.
+        /// HTTP status.
         status: u16,
     },
-    /// A file can't be used.
+    /// An unusable file.
     #[error("{name}: {reason}")]
     File {
-        /// The flag that names it, or its path.
+        /// Flag that names the file, or its path.
         name: String,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
-    /// The rules in a directory are not valid; the report of `check`.
+    /// Invalid rules in a directory, with the report of `check`.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// What the API says when it refuses.
+/// Error response of the API.
 #[derive(Debug, Deserialize)]
 pub(super) struct Refusal {
     code: String,
     message: String,
-    /// What is wrong with rules, as `check` prints it.
+    /// Problems of the rules, as `check` prints them.
     report: Option<String>,
     #[serde(default)]
     reasons: Vec<Reason>,
-    /// The version that is current.
+    /// The current version.
     current: Option<Version>,
-    /// All that was said.
+    /// The whole response.
     #[serde(skip)]
     said: Value,
 }
 
-/// Why rules are likely a mistake.
+/// A guardrail that the rules violate.
 #[derive(Debug, Deserialize)]
 struct Reason {
     domain: String,
@@ -67,7 +67,7 @@ struct Reason {
 }
 
 impl Refusal {
-    /// What is said, if it is a refusal.
+    /// Decodes an error response; `None` for any other.
     pub(super) fn read(said: Value) -> Option<Self> {
         let refusal = Self::deserialize(said.get("error")?).ok()?;
         Some(Self { said, ..refusal })
@@ -75,7 +75,7 @@ impl Refusal {
 }
 
 impl Failure {
-    /// The same for machines, as the API writes it.
+    /// The error as JSON, in the form of the API.
     pub(super) fn json(&self) -> Value {
         match self {
             Self::Refused(refusal) => refusal.said.clone(),
@@ -100,10 +100,10 @@ impl fmt::Display for Refusal {
             write!(f, "\n  {}: {}", line(domain), line(message))?;
         }
         if !self.reasons.is_empty() {
-            f.write_str("\n--force applies it all the same")?;
+            f.write_str("\nuse --force to apply it anyway")?;
         }
         if let Some(Version { number, comment, .. }) = &self.current {
-            write!(f, "\nversion {number} says: {}\nnothing was changed", line(comment))?;
+            write!(f, "\nversion {number}: {}\nnothing was changed", line(comment))?;
         }
         Ok(())
     }

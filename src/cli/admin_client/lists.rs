@@ -78,12 +78,12 @@ fn shown(pairs: &[Pair]) -> String {
     pairs.join(",")
 }
 
-/// A descriptor as the API takes it.
+/// A descriptor in the JSON form of the API.
 pub(super) fn descriptor(DescriptorWords(pairs): &DescriptorWords) -> Value {
     pairs.iter().map(|(key, value)| json!({ "key": key, "value": value })).collect()
 }
 
-/// Says for how long, in whole seconds, so that it is no shorter than asked for.
+/// Adds the duration in seconds, rounded up so that it is not shorter than requested.
 pub(super) fn end(body: &mut Value, lasting: Option<Duration>) {
     if let (Some(lasting), Some(body)) = (lasting, body.as_object_mut()) {
         let seconds = lasting.as_secs().saturating_add(u64::from(lasting.subsec_nanos() > 0));

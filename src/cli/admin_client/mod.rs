@@ -1,7 +1,7 @@
-//! `tollgate rules`, `counters`, `ban` and `switch`: what operators ask a running tollgate, over its admin API.
+//! `tollgate rules`, `counters`, `ban` and `switch`: operate a running tollgate over its admin API.
 //!
-//! Each task has a file, which knows the API's paths and how an answer reads. `api` makes the calls, `failure` tells why
-//! one was not answered as wished, `table`, `time` and `plain` write for people.
+//! Each subcommand has a file with its paths and the text form of its responses. `api` makes the calls, `failure` has the
+//! errors, and `table`, `time` and `plain` format text.
 
 mod api;
 mod changes;
@@ -22,10 +22,10 @@ use serde_json::Value;
 use self::api::Api;
 use crate::settings::{OperatorSettings, Output, Task};
 
-/// Asks, and writes the answer to `out`, or why there is none to `errors`. Answers whether it was done.
+/// Calls the API and writes the result to `out`, or the error to `errors`. Returns whether the call succeeded.
 ///
 /// # Errors
-/// When nobody reads the output.
+/// If the output can't be written.
 pub fn run(settings: &OperatorSettings, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
     let answer = Api::new(&settings.connection).and_then(|api| match &settings.task {
         Task::Rules(task) => rules::run(&api, task),
@@ -49,10 +49,9 @@ pub fn run(settings: &OperatorSettings, out: &mut impl Write, errors: &mut impl 
     Ok(true)
 }
 
-/// What was answered, for people and for machines.
+/// Result of a call, as text and as JSON.
 #[derive(Debug)]
 struct Answer {
-    /// Lines.
     text: String,
     json: Value,
 }

@@ -1,9 +1,8 @@
-//! Texts of others, for a terminal.
+//! Escapes untrusted text for a terminal.
 
 use crate::redact::is_printable;
 
-/// The text without what a terminal would take for a command, or would show as something else: but for line feed and tab,
-/// what does not show as itself is written as an escape.
+/// Escapes control and invisible characters, which a terminal would execute or hide, except line feed and tab.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -16,7 +15,7 @@ pub(super) fn plain(text: &str) -> String {
     plain
 }
 
-/// The same on one line.
+/// Escapes a text and joins its lines.
 pub(super) fn line(text: &str) -> String {
     plain(text).replace(['\n', '\t'], " ")
 }
@@ -26,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_is_told_nothing_by_a_comment() {
+    fn terminal_control_characters_are_escaped() {
         assert_eq!(plain("a\x1b[2J\u{9b}b\nc\td"), "a\\u{1b}[2J\\u{9b}b\nc\td");
         assert_eq!(line("a\nb"), "a b");
         assert_eq!(plain("ann\u{202e}gnik\u{200b}é"), "ann\\u{202e}gnik\\u{200b}é");

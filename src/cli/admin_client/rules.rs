@@ -60,7 +60,7 @@ fn between(api: &Api, version: Which, against: Option<Which>) -> Result<Answer, 
     Ok(Answer { text: api.read::<Difference>(&json)?.whole(), json })
 }
 
-/// How the files differ from a version, or from the current one.
+/// Compares the files with a version, by default the current one.
 fn differ(api: &Api, files: &Files, against: Option<Which>) -> Result<Value, Failure> {
     let mut body = json!({ "files": files });
     if let (Some(Which::Number(number)), Some(body)) = (against, body.as_object_mut()) {
@@ -114,13 +114,13 @@ fn name(version: Which) -> String {
     }
 }
 
-/// The files of a directory, read as `check` reads them. The server has the last word on whether they are good, by its own
-/// settings: whether files may state the same domain is left to it.
+/// The files of a directory, validated as by `check`. The server validates them again with its own settings, which decide
+/// whether files may state the same domain.
 fn files(directory: &Path) -> Result<Files, Failure> {
     let options = Options { merge_domains: true, strict: false };
     let read = config::read_valid(directory, options).map_err(|error| Failure::Invalid(error.to_string()))?;
     read.ok_or_else(|| Failure::File {
         name: directory.display().to_string(),
-        reason: "there is no such directory, and no version of that name".to_owned(),
+        reason: "not found; expected a directory or a version".to_owned(),
     })
 }

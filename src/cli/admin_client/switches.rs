@@ -33,7 +33,7 @@ pub(super) fn run(api: &Api, task: &SwitchTask) -> Result<Answer, Failure> {
         }
         SwitchTask::Remove { domain, rule } => {
             api.delete("switches", &[("domain", domain), ("rule", rule)])?;
-            let text = format!("{domain}.{rule} is enforced as it says\n");
+            let text = format!("the switch of {domain}.{rule} is removed\n");
             Ok(Answer { text, json: json!({ "domain": domain, "rule": rule }) })
         }
     }

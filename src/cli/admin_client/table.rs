@@ -1,6 +1,6 @@
-//! Rows of texts in columns.
+//! Text tables.
 
-/// Rows under a head, each column as wide as its widest text.
+/// Formats rows under a header, with columns as wide as their widest text.
 pub(super) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let widths: [usize; N] = std::array::from_fn(|column| {
         let texts = rows.iter().filter_map(|row| row.get(column)).map(|text| text.chars().count());

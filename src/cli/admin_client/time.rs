@@ -1,9 +1,9 @@
-//! Points in time, for people.
+//! Timestamps as text.
 
-/// The last day that is written out: the end of the year 9999.
+/// Last day with four digits in the year: the end of 9999.
 const LAST_DAY: u64 = 2_932_896;
 
-/// `2026-11-21 06:27:09 UTC`, from milliseconds since 1970.
+/// Formats milliseconds since 1970 as `2026-11-21 06:27:09 UTC`.
 pub(super) fn utc(millis: u64) -> String {
     let seconds = millis / 1_000;
     let (year, month, day) = date((seconds / 86_400).min(LAST_DAY));
@@ -11,12 +11,12 @@ pub(super) fn utc(millis: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// The same, or `never`.
+/// Formats a timestamp, or `never`.
 pub(super) fn utc_or_never(millis: Option<u64>) -> String {
     millis.map_or_else(|| "never".to_owned(), utc)
 }
 
-/// The date of a day after the first one of 1970.
+/// Year, month and day of a number of days since 1970-01-01.
 fn date(days: u64) -> (u64, usize, u64) {
     let (mut left, mut year) = (days, 1970_u64);
     while let Some(rest) = left.checked_sub(days_of(year)) {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_read_as_the_calendar_has_them() {
+    fn timestamps_are_formatted_in_utc() {
         for (seconds, expected) in [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_782_399, "2000-02-28 23:59:59 UTC"),

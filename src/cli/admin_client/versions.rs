@@ -1,4 +1,4 @@
-//! Versions, for people.
+//! Versions as text, and as files of a directory.
 
 use std::{
     fs, io,
@@ -15,11 +15,10 @@ use super::{
 };
 use crate::control::{Files, Version};
 
-/// The file that has the number of the version that the files beside it were made from. It is hidden, so that it is no
-/// rules to who loads them.
-const MADE_FROM: &str = ".tollgate-version";
+/// File with the number of the version that the other files were made from. Hidden, so that it is not loaded as rules.
+const VERSION_FILE: &str = ".tollgate-version";
 
-/// The latest versions, and which one is current.
+/// The latest versions, and the number of the current one.
 #[derive(Debug, Deserialize)]
 pub(super) struct Latest {
     pub(super) current: Option<u64>,
@@ -72,7 +71,7 @@ impl Whole {
         }
     }
 
-    /// Writes the files into a directory, which is empty or not there.
+    /// Writes the files into a new or empty directory.
     pub(super) fn write(&self, directory: &Path) -> Result<String, Failure> {
         let fails = |path: &Path| {
             let name = path.display().to_string();
@@ -85,7 +84,7 @@ impl Whole {
             )));
         }
         for (name, text) in &self.files {
-            // A name is the server's.
+            // Names come from the server and are not trusted.
             if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
                 return Err(fails(directory)(io::Error::other(format!("the name {name:?} leads out of it"))));
             }
@@ -102,9 +101,9 @@ impl Whole {
     }
 }
 
-/// The version that a directory's files were made from, if it was written into it.
+/// The version that a directory's files were made from, if it is recorded.
 pub(super) fn edited(directory: &Path) -> Result<Option<u64>, Failure> {
-    let path = directory.join(MADE_FROM);
+    let path = directory.join(VERSION_FILE);
     let fails = |reason: String| Failure::File { name: path.display().to_string(), reason };
     match fs::read_to_string(&path) {
         Ok(text) => match text.trim().parse() {
@@ -116,9 +115,9 @@ pub(super) fn edited(directory: &Path) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// Notes in a directory which version its files are, or were made from.
+/// Records in a directory the version of its files.
 pub(super) fn edit(directory: &Path, number: u64) -> Result<(), Failure> {
-    let path = directory.join(MADE_FROM);
+    let path = directory.join(VERSION_FILE);
     let fails =
         |error: io::Error| Failure::File { name: path.display().to_string(), reason: error.to_string() };
     fs::write(&path, format!("{number}\n")).map_err(fails)
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_written_below_an_empty_directory_and_nowhere_else() {
+    fn files_are_written_only_below_an_empty_directory() {
         let directory = tempfile::tempdir().expect("a directory");
         let inner = directory.path().join("rules");
         for name in ["../out.yaml", "/tmp/out.yaml", "a/../../out.yaml", ""] {

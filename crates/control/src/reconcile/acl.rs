@@ -27,7 +27,7 @@ impl Forbidden {
         }
         if self.0.is_none() {
             tracing::warn!(
-                "lists and switches are not available: the user of the Redis lacks rights that README names: {reason}"
+                "lists and switches are not available: the user of the Redis lacks rights that docs/guides/redis.md lists: {reason}"
             );
         }
         self.0 = Some(Instant::now());

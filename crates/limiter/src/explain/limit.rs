@@ -1,9 +1,9 @@
-//! What a limit says, in words.
+//! Text form of a limit.
 
 use tollgate_core::{SyncMode, algorithm::Policy, quota::Quota};
 use tollgate_rules::{Domain, Limit, Rule};
 
-/// What a rule's limit says: the quota, its algorithm with the parameters that it has, and the rule's modes.
+/// Text form of a rule's limit: quota, algorithm with its parameters, and modes.
 pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
     match rule.limit {
         Limit::Unlimited => "unlimited".to_owned(),

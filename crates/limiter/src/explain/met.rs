@@ -1,11 +1,11 @@
-//! The rule that a descriptor meets, and its counter.
+//! The rule that a descriptor matches, and its counter.
 
 use super::limit_text;
 use crate::cell_of;
 use tollgate_core::descriptor::Entry;
 use tollgate_rules::{Domain, Limit, Rule};
 
-/// A rule that a descriptor meets.
+/// A matched rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetRule {
     /// Its domain.
@@ -18,13 +18,13 @@ pub struct MetRule {
     pub file: String,
     /// The line that does.
     pub line: usize,
-    /// What its limit says.
+    /// Text form of its limit.
     pub limit: String,
-    /// Whether its hits have to keep a distance.
+    /// Whether it has a `min_interval`.
     pub is_spaced: bool,
-    /// How its counter is decided when the store does not, where the rule says.
+    /// Its `on_store_error` policy, if stated.
     pub on_store_error: Option<&'static str>,
-    /// Whether it is only watched.
+    /// Whether it is in shadow mode.
     pub is_watched: bool,
     /// Whether it is a quota.
     pub is_quota: bool,
@@ -32,7 +32,7 @@ pub struct MetRule {
     pub replaced_by: Option<String>,
 }
 
-/// The counter that a descriptor meets.
+/// The counter of a matched rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetCounter {
     /// Its name in the cell.
@@ -51,7 +51,7 @@ impl MetRule {
         let (file, line) = &rule.origin;
         let replaces = |other: &&&Rule| !rule.name.is_empty() && other.replaces.contains(&rule.name);
         let (on_store_error, replaced_by) = match rule.limit {
-            // It has nothing to decide or to replace.
+            // Without a limit there is no decision and nothing to replace.
             Limit::Unlimited => (None, None),
             Limit::Quota { .. } => {
                 let replacing = matched.iter().find(replaces).map(|other| other.path());
@@ -74,7 +74,7 @@ impl MetRule {
     }
 }
 
-/// Whether the hits of a rule have to keep a distance from each other.
+/// Whether a rule has a `min_interval`.
 pub fn is_spaced(rule: &Rule) -> bool {
     match rule.limit {
         Limit::Unlimited => false,

@@ -1,4 +1,4 @@
-//! Tells which rule a request would meet, and why that one.
+//! Explains which rule each descriptor of a request matches, and why.
 
 mod limit;
 mod met;
@@ -13,41 +13,41 @@ pub use self::{
 use tollgate_core::{algorithm::Charging, descriptor::Descriptor};
 use tollgate_rules::{Domain, Rule, Rules};
 
-/// What a request would meet, and why.
+/// Explanation of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Explanation {
-    /// Nothing: its domain has no rules.
+    /// A domain without rules.
     NoDomain {
         /// The domain.
         domain: String,
-        /// Those that have rules, sorted.
+        /// Domains with rules, sorted.
         known: Vec<String>,
     },
-    /// What its domain says.
+    /// A domain with rules.
     Domain {
-        /// Whether its counters are charged each for itself, or all or none.
+        /// Whether counters are charged independently, or all or none.
         charging: Charging,
         /// Each descriptor, in order.
         descriptors: Vec<Explained>,
     },
 }
 
-/// What one descriptor would meet.
+/// Explanation of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
     /// Its entries, `key=value`, joined by commas.
     pub shown: String,
-    /// How it went down the tree, as far as something matched.
+    /// Steps down the tree, as far as nodes matched.
     pub steps: Vec<Step>,
-    /// The rule at the end, if there is one.
+    /// The matched rule, if there is one.
     pub rule: Option<MetRule>,
     /// The rule's counter, if it has one.
     pub counter: Option<MetCounter>,
-    /// Whether it gives a lease back, which nothing denies.
+    /// Whether the descriptor releases a lease, which is never denied.
     pub gives_back: bool,
 }
 
-/// What a request with these descriptors would meet.
+/// Explains a request with these descriptors.
 pub fn explain(rules: &Rules, domain: &str, requests: &[Descriptor<'_>]) -> Explanation {
     match rules.domain(domain) {
         Some(domain) => {

@@ -1,4 +1,4 @@
-//! An explanation, for people.
+//! An explanation as text.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Down the tree: what each entry took, and what else would have matched.
+//! Walks down the tree: the node that each entry matches, and the other candidates.
 
 use tollgate_core::{
     descriptor::Entry,
@@ -6,25 +6,25 @@ use tollgate_core::{
 };
 use tollgate_rules::{Branch, Level};
 
-/// How many of a level's descriptors are listed where none matches.
-const LISTED: usize = 10;
+/// Maximum number of descriptors listed when none matches.
+const MAX_LISTED: usize = 10;
 
-/// What one entry came to.
+/// Match of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The entry's key.
     pub key: String,
     /// The entry's value.
     pub value: String,
-    /// What it took, if anything matched.
+    /// The matched node, if any.
     pub taken: Option<String>,
-    /// What would have matched as well.
+    /// Other nodes that would match.
     pub passed_over: Vec<String>,
-    /// What else there is to say: why nothing matched, or why nothing limits.
+    /// Reason why nothing matched, or why there is no limit.
     pub note: Option<String>,
 }
 
-/// What each entry came to, until one matched nothing.
+/// Matches of the entries, up to the first without one.
 pub(super) fn steps(root: &Level, entries: &[Entry<'_>]) -> Vec<Step> {
     let mut level = root;
     let mut steps = Vec::with_capacity(entries.len());
@@ -55,7 +55,7 @@ pub(super) fn steps(root: &Level, entries: &[Entry<'_>]) -> Vec<Step> {
     steps
 }
 
-/// The entry that gives a lease back.
+/// The step of the entry that releases a lease.
 pub(super) fn lease_step(lease: &str) -> Step {
     let note = match LeaseId::parse(lease) {
         Ok(_) => "gives this lease back: its places are free, and nothing is charged".to_owned(),
@@ -71,12 +71,12 @@ pub(super) fn lease_step(lease: &str) -> Step {
 }
 
 fn miss(level: &Level) -> String {
-    let stated = level.stated(LISTED.saturating_add(1));
+    let stated = level.stated(MAX_LISTED.saturating_add(1));
     if stated.is_empty() {
         return "nothing matches: no descriptors are stated below here".to_owned();
     }
-    let listed: Vec<&str> = stated.iter().take(LISTED).map(String::as_str).collect();
-    let more = if stated.len() > LISTED { ", …" } else { "" };
+    let listed: Vec<&str> = stated.iter().take(MAX_LISTED).map(String::as_str).collect();
+    let more = if stated.len() > MAX_LISTED { ", …" } else { "" };
     format!("nothing matches; stated here: {}{more}", listed.join(", "))
 }
 

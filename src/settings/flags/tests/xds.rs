@@ -1,4 +1,4 @@
-//! Settings of a control plane, ours and the reference's.
+//! Settings of a control plane, by flags and by variables of the reference.
 
 use super::*;
 use crate::settings::XdsSettings;
