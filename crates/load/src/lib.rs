@@ -14,6 +14,7 @@
 
 mod admissions;
 mod connection;
+mod error;
 mod keys;
 mod messages;
 mod open_loop;
