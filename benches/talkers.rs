@@ -178,7 +178,12 @@ fn fill(duration: Duration) {
             let mut bytes = std::mem::take(&mut value).into_bytes();
             write!(bytes, "{at:0>248}").unwrap();
             value = String::from_utf8(bytes).unwrap();
-            talkers::seen(&format!("domain-{}", at % 70), &[Entry { key: "api_key", value: &value }], 1, true);
+            talkers::seen(
+                &format!("domain-{}", at % 70),
+                &[Entry { key: "api_key", value: &value }],
+                1,
+                true,
+            );
             at += 1;
         }
         most = most.max(talkers::bytes());

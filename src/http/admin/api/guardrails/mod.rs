@@ -58,7 +58,8 @@ impl Traffic {
 
     /// Traffic of this process.
     pub(super) async fn of_this_instance() -> Result<Self, ApiError> {
-        let sample = || Self { domains: talkers::active_domains(), talkers: talkers::report(None, KEYS_PER_DOMAIN) };
+        let sample =
+            || Self { domains: talkers::active_domains(), talkers: talkers::report(None, KEYS_PER_DOMAIN) };
         spawn_blocking(sample).await.map_err(|_| ApiError::Internal)
     }
 }
