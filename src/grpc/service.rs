@@ -78,6 +78,6 @@ mod tests {
         let code = |error| status(&error).code();
         assert_eq!(code(RequestError::Invalid("no domain".to_owned())), tonic::Code::InvalidArgument);
         assert_eq!(code(RequestError::NoRules), tonic::Code::Unavailable);
-        assert_eq!(code(RequestError::Store(StoreError::Garbled)), tonic::Code::Unavailable);
+        assert_eq!(code(RequestError::Store(StoreError::MalformedReply)), tonic::Code::Unavailable);
     }
 }

@@ -108,7 +108,7 @@ impl Service {
         let response = self.respond(request, Patience::UNKNOWN, span).now_or_never();
         debug_assert!(response.is_some(), "the memory store never waits");
         // The dropped attempt may have charged, and must not be repeated.
-        Some(response.unwrap_or(Err(RequestError::Store(StoreError::Garbled))))
+        Some(response.unwrap_or(Err(RequestError::Store(StoreError::MalformedReply))))
     }
 
     async fn decide(

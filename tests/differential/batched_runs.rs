@@ -5,7 +5,7 @@ use tollgate::{
     algorithm::Prefetch,
     store::{
         RedisStore,
-        redis::{Outcome, Run, ScriptClock},
+        redis::{Run, RunOutcome, ScriptClock},
     },
 };
 
@@ -82,22 +82,22 @@ fn commands() -> impl Strategy<Value = Vec<(i64, Vec<Asking>)>> {
 impl Model {
     /// Decides a run by its definition: the repeated call, then the reservation.
     fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
-        let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.call)).collect();
+        let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.request)).collect();
         let admitted = |ask: &Check| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
-        let is_vetoed = run.call.charging == Charging::AllOrNone
-            && run.call.checks().any(|ask| ask.is_veto() && !admitted(ask));
+        let is_vetoed = run.request.charging == Charging::AllOrNone
+            && run.request.checks().any(|ask| ask.is_veto() && !admitted(ask));
         let reserve = |(ask, wish): (&Check, &Prefetch)| {
             if ask.hits.charged() == 0 || !admitted(ask) || is_vetoed {
                 return 0;
             }
             self.states.get_mut(&ask.record).map_or(0, |(state, _)| ask.policy.reserve(state, now, *wish))
         };
-        let reserved = run.call.checks().zip(run.prefetches).map(reserve).collect();
+        let reserved = run.request.checks().zip(run.prefetches).map(reserve).collect();
         (each, reserved)
     }
 }
 
-fn in_order(outcome: Outcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
+fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
     let each = outcome.verdicts.into_iter().map(|mut verdicts| {
         verdicts.sort_by_key(|(descriptor, _)| *descriptor);
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
@@ -141,7 +141,7 @@ async fn replay_commands(store: &RedisStore, number: u64, history: Vec<(i64, Vec
         let runs: Vec<_> = askings
             .iter()
             .zip(&calls)
-            .map(|(asking, (call, prefetches))| Run { call, times: asking.times, prefetches })
+            .map(|(asking, (call, prefetches))| Run { request: call, times: asking.times, prefetches })
             .collect();
         let expected = askings
             .iter()

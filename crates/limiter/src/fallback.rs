@@ -21,7 +21,7 @@ use tollgate_core::{SyncMode, algorithm::Verdict, clock::Timestamp, descriptor::
 use tollgate_rules::{Domain, OnStoreError, Rule};
 use tollgate_store::{
     Decisions, MemoryStore, Store, StoreError,
-    request::{Check, TagRequest, Verdicts, add},
+    request::{Check, TagRequest, Verdicts, push_check},
 };
 
 /// After how long a client that was denied without a count may try again.
@@ -94,7 +94,7 @@ impl Fallback {
                     OnStoreError::Local => {
                         let policy = ask.policy.shared_by(replicas);
                         let ask = Check { policy, sync: SyncMode::Strict, ..*ask };
-                        add(&mut stand_in.asked, call.charging, cell.key.clone(), ask);
+                        push_check(&mut stand_in.asked, call.charging, cell.key.clone(), ask);
                     }
                 }
             }

@@ -119,7 +119,7 @@ impl Limiter {
         let mut calls = requests::calls(rules, descriptors, &targets, lease, self.modes);
         let places = lease.map(|lease| Places::new(self.store.clone(), &calls, lease));
         let decisions = match patience {
-            Patience::Hurried => self.store.known(&calls),
+            Patience::Hurried => self.store.decide_from_cache(&calls),
             Patience::Until(wait) => {
                 precheck::decide(&self.store, &mut calls, self.store.deadline(wait)).await
             }
@@ -151,7 +151,7 @@ impl Limiter {
             }
             (decision, places) => {
                 if decision.as_ref().is_ok_and(|decision| decision.code == Code::Ok) && !is_complete {
-                    self.store.decide_later(refund::uncertain(&calls, &decisions));
+                    self.store.refund_in_background(refund::uncertain(&calls, &decisions));
                 }
                 // What is to be taken back was.
                 places.inspect(Places::handed_over);
@@ -191,7 +191,7 @@ impl Limiter {
         // One limit that denies is reason enough, whatever another would have said.
         let failure = failure.filter(|_| !self.is_denied(&statuses));
         if failure.is_some() || code == Code::OverLimit {
-            self.store.decide_later(refund::undo(calls, decisions));
+            self.store.refund_in_background(refund::undo(calls, decisions));
             self.fallback.iter().zip(stand_in).for_each(|(fallback, stand_in)| fallback.undo(stand_in));
         }
         if decisions.iter().any(Result::is_err) {
@@ -199,7 +199,7 @@ impl Limiter {
             let refunded = |ask: &Check| {
                 failure.is_none() && stand_in.is_some_and(|stand_in| !stand_in.has_counted(ask.descriptor))
             };
-            self.store.decide_later(refund::missed(calls, decisions, refunded));
+            self.store.refund_in_background(refund::missed(calls, decisions, refunded));
         }
         match failure {
             Some(error) => Err(error.clone()),

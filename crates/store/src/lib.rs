@@ -32,7 +32,7 @@ pub enum Store {
 
 /// The pauses between attempts to give something back, about: longer than an outage that is soon over. Chance spreads
 /// them, so that not all that an outage held up comes back at once.
-const LATER_PAUSES: [Duration; 7] = [
+const REFUND_RETRY_PAUSES: [Duration; 7] = [
     Duration::from_millis(50),
     Duration::from_millis(200),
     Duration::from_millis(500),
@@ -53,7 +53,7 @@ pub enum StoreError {
     Timeout(Duration),
     /// Others had their turn for so long that this was not even asked, so nothing was charged.
     #[error("no turn {}", within(.0))]
-    Unsent(Duration),
+    QueueTimeout(Duration),
     /// The server owes answers, so it was not asked, and nothing was charged.
     #[error("not asked: the server does not answer")]
     BreakerOpen,
@@ -68,7 +68,7 @@ pub enum StoreError {
     Disconnected(String),
     /// Until time was over, the counters were on their way from one server to another, so nothing was charged.
     #[error("the counters are on their way to another server: {0}")]
-    Moving(String),
+    SlotMigrating(String),
     /// The store answered with an error that says that nothing was charged: it takes no calls, or no writes, now.
     #[error("the store declined: {0}")]
     Declined(String),
@@ -77,7 +77,7 @@ pub enum StoreError {
     Refused(String),
     /// The store answered, but not in the form that was agreed.
     #[error("the store's answer makes no sense")]
-    Garbled,
+    MalformedReply,
 }
 
 fn within(time: &Duration) -> String {
@@ -89,15 +89,15 @@ fn within(time: &Duration) -> String {
 
 impl StoreError {
     /// Whether it is known that nothing was charged, nor given back.
-    pub const fn did_nothing(&self) -> bool {
+    pub const fn charged_nothing(&self) -> bool {
         match self {
-            Self::Unsent(_)
+            Self::QueueTimeout(_)
             | Self::BreakerOpen
             | Self::Overloaded
             | Self::Unreachable(_)
-            | Self::Moving(_)
+            | Self::SlotMigrating(_)
             | Self::Declined(_) => true,
-            Self::Timeout(_) | Self::Disconnected(_) | Self::Refused(_) | Self::Garbled => false,
+            Self::Timeout(_) | Self::Disconnected(_) | Self::Refused(_) | Self::MalformedReply => false,
         }
     }
 
@@ -119,15 +119,15 @@ impl StoreError {
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Timeout(_) => "timeout",
-            Self::Unsent(_) => "queue_timeout",
+            Self::QueueTimeout(_) => "queue_timeout",
             Self::BreakerOpen => "breaker_open",
             Self::Overloaded => "overloaded",
             Self::Unreachable(_) => "unreachable",
             Self::Disconnected(_) => "disconnected",
-            Self::Moving(_) => "slot_migrating",
+            Self::SlotMigrating(_) => "slot_migrating",
             Self::Declined(_) => "declined",
             Self::Refused(_) => "refused",
-            Self::Garbled => "malformed_reply",
+            Self::MalformedReply => "malformed_reply",
         }
     }
 }
@@ -135,87 +135,90 @@ impl StoreError {
 impl Store {
     /// Until when a decision that begins now may take, for a caller that waits so long if that is known. Where
     /// decisions take no time, there is no such thing.
-    pub fn deadline(&self, patience: Option<Duration>) -> Option<Instant> {
+    pub fn deadline(&self, caller_timeout: Option<Duration>) -> Option<Instant> {
         match self {
             Self::Memory(_) => None,
-            Self::Redis(store) => Some(store.deadline(patience)),
+            Self::Redis(store) => Some(store.deadline(caller_timeout)),
         }
     }
 
     /// Decides every call until `deadline`, each in one atomic step, all of them in flight together.
-    pub async fn decide(&self, calls: &[TagRequest], deadline: Option<Instant>) -> Decisions {
+    pub async fn decide(&self, requests: &[TagRequest], deadline: Option<Instant>) -> Decisions {
         match self {
-            Self::Memory(store) => calls.iter().map(|call| Ok(store.decide(call))).collect(),
+            Self::Memory(store) => requests.iter().map(|request| Ok(store.decide(request))).collect(),
             Self::Redis(store) => {
                 let deadline = deadline.unwrap_or_else(|| store.deadline(None));
-                match calls {
-                    [call] => SmallVec::from_iter([store.decide_by(call, deadline).await]),
-                    calls => join_all(calls.iter().map(|call| store.decide_by(call, deadline))).await.into(),
+                match requests {
+                    [request] => SmallVec::from_iter([store.decide_by(request, deadline).await]),
+                    requests => join_all(requests.iter().map(|request| store.decide_by(request, deadline)))
+                        .await
+                        .into(),
                 }
             }
         }
     }
 
     /// Decides every call from what is known, without asking anyone; others are [`StoreError::Overloaded`].
-    pub fn known(&self, calls: &[TagRequest]) -> Decisions {
+    pub fn decide_from_cache(&self, requests: &[TagRequest]) -> Decisions {
         match self {
-            Self::Memory(store) => calls.iter().map(|call| Ok(store.decide(call))).collect(),
-            Self::Redis(store) => {
-                calls.iter().map(|call| store.known(call).ok_or(StoreError::Overloaded)).collect()
-            }
+            Self::Memory(store) => requests.iter().map(|request| Ok(store.decide(request))).collect(),
+            Self::Redis(store) => requests
+                .iter()
+                .map(|request| store.decide_from_cache(request).ok_or(StoreError::Overloaded))
+                .collect(),
         }
     }
 
     /// Decides calls whose outcome nobody waits for: those that give something back. Where it takes time, it is done
     /// by a task of its own. What fails is tried again for some seconds where that can't give back twice.
-    pub fn decide_later(&self, calls: Requests) {
-        if calls.is_empty() {
+    pub fn refund_in_background(&self, requests: Requests) {
+        if requests.is_empty() {
             return;
         }
         match (self, Handle::try_current()) {
             (Self::Memory(store), _) => {
-                for call in &calls {
-                    store.decide(call);
+                for request in &requests {
+                    store.decide(request);
                     metrics::refund(true);
                 }
             }
-            (Self::Redis(store), Ok(runtime)) => match store.later().begin(calls.len()) {
-                Some(turn) => {
+            (Self::Redis(store), Ok(runtime)) => match store.background().acquire(requests.len()) {
+                Some(slot) => {
                     let store = self.clone();
                     runtime.spawn(async move {
-                        give_back(&store, calls).await;
-                        drop(turn);
+                        refund(&store, requests).await;
+                        drop(slot);
                     });
                 }
-                None => calls.iter().for_each(|_| metrics::refund(false)),
+                None => requests.iter().for_each(|_| metrics::refund(false)),
             },
             // The process is ending.
-            (Self::Redis(_), Err(_)) => calls.iter().for_each(|_| metrics::refund(false)),
+            (Self::Redis(_), Err(_)) => requests.iter().for_each(|_| metrics::refund(false)),
         }
     }
 }
 
 /// Decides calls that give something back, and those that fail again, with growing pauses.
-async fn give_back(store: &Store, mut calls: Requests) {
-    for pause in LATER_PAUSES.into_iter().map(Some).chain([None]) {
-        let decisions = store.decide(&calls, None).await;
-        let mut left = Requests::new();
-        for (call, decision) in calls.into_iter().zip(decisions) {
+async fn refund(store: &Store, mut requests: Requests) {
+    for pause in REFUND_RETRY_PAUSES.into_iter().map(Some).chain([None]) {
+        let decisions = store.decide(&requests, None).await;
+        let mut failed = Requests::new();
+        for (request, decision) in requests.into_iter().zip(decisions) {
             match decision {
                 Ok(_) => metrics::refund(true),
-                Err(error) if pause.is_some() && may_repeat(&call, &error) => left.push(call),
+                Err(error) if pause.is_some() && is_retryable(&request, &error) => failed.push(request),
                 Err(_) => metrics::refund(false),
             }
         }
-        calls = left;
+        requests = failed;
         match pause {
-            Some(pause) if !calls.is_empty() => sleep(tollgate_runtime::backoff::spread(pause)).await,
+            Some(pause) if !requests.is_empty() => sleep(tollgate_runtime::backoff::spread(pause)).await,
             Some(_) | None => return,
         }
     }
 }
 
 /// Whether a call that failed may be made again: it was not made, or it is all the same how often it is.
-fn may_repeat(call: &TagRequest, error: &StoreError) -> bool {
-    error.did_nothing() || call.checks().all(|ask| matches!(ask.hits, Hits::Release(_)))
+fn is_retryable(request: &TagRequest, error: &StoreError) -> bool {
+    error.charged_nothing() || request.checks().all(|check| matches!(check.hits, Hits::Release(_)))
 }

@@ -55,7 +55,7 @@ pub struct Cell {
 impl Cell {
     /// Whether only one ask is of the counter.
     pub fn checks_once(&self, record: RecordId) -> bool {
-        self.checks.iter().filter(|ask| ask.record == record).count() == 1
+        self.checks.iter().filter(|check| check.record == record).count() == 1
     }
 }
 
@@ -77,8 +77,8 @@ pub type Requests = SmallVec<[TagRequest; 1]>;
 
 impl TagRequest {
     /// A call with one ask.
-    pub fn new(charging: Charging, key: CellKey, ask: Check) -> Self {
-        Self { cells: SmallVec::from_iter([Cell { key, checks: SmallVec::from_iter([ask]) }]), charging }
+    pub fn new(charging: Charging, key: CellKey, check: Check) -> Self {
+        Self { cells: SmallVec::from_iter([Cell { key, checks: SmallVec::from_iter([check]) }]), charging }
     }
 
     /// The tag that the call's cells share.
@@ -87,10 +87,10 @@ impl TagRequest {
     }
 
     /// Adds an ask to the cell `key`, which has this call's tag.
-    pub fn ask(&mut self, key: CellKey, ask: Check) {
+    pub fn push(&mut self, key: CellKey, check: Check) {
         match self.cells.iter_mut().find(|cell| cell.key == key) {
-            Some(cell) => cell.checks.push(ask),
-            None => self.cells.push(Cell { key, checks: SmallVec::from_iter([ask]) }),
+            Some(cell) => cell.checks.push(check),
+            None => self.cells.push(Cell { key, checks: SmallVec::from_iter([check]) }),
         }
     }
 
@@ -101,14 +101,14 @@ impl TagRequest {
 
     /// Every ask with its cell, cell by cell.
     pub fn checks_with_cells(&self) -> impl Iterator<Item = (&Cell, &Check)> {
-        self.cells.iter().flat_map(|cell| cell.checks.iter().map(move |ask| (cell, ask)))
+        self.cells.iter().flat_map(|cell| cell.checks.iter().map(move |check| (cell, check)))
     }
 }
 
 /// Adds an ask to the call of its tag.
-pub fn add(calls: &mut Requests, charging: Charging, key: CellKey, ask: Check) {
-    match calls.iter_mut().find(|call| call.tag() == key.tag()) {
-        Some(call) => call.ask(key, ask),
-        None => calls.push(TagRequest::new(charging, key, ask)),
+pub fn push_check(requests: &mut Requests, charging: Charging, key: CellKey, check: Check) {
+    match requests.iter_mut().find(|request| request.tag() == key.tag()) {
+        Some(request) => request.push(key, check),
+        None => requests.push(TagRequest::new(charging, key, check)),
     }
 }

@@ -57,7 +57,7 @@ impl Redis {
     pub(super) async fn listen(&self, news: &Notify) -> Infallible {
         loop {
             let heard = || news.notify_one();
-            match self.store.listen(&self.settings, self.keys.channel(), heard).await {
+            match self.store.subscribe(&self.settings, self.keys.channel(), heard).await {
                 Ok(never) => match never {},
                 Err(error) => {
                     tracing::error!("changes of rules and lists are polled: {error}");

@@ -141,12 +141,12 @@ fn is_id(text: &str) -> bool {
 }
 
 fn is_lasting(error: &StoreError) -> bool {
-    matches!(error, StoreError::Refused(_) | StoreError::Garbled)
+    matches!(error, StoreError::Refused(_) | StoreError::MalformedReply)
 }
 
 fn told(error: &StoreError) -> ControlError {
     match error {
-        StoreError::Garbled => ControlError::Garbled("an answer of another form".to_owned()),
+        StoreError::MalformedReply => ControlError::Garbled("an answer of another form".to_owned()),
         error => ControlError::Unavailable(error.to_string()),
     }
 }

@@ -12,7 +12,7 @@ use tollgate_core::{
 };
 use tollgate_store::{
     Decisions, StoreError,
-    request::{Cell, Check, TagRequest, Verdicts, add},
+    request::{Cell, Check, TagRequest, Verdicts, push_check},
 };
 
 /// What takes back all that `calls` charged. Where it is not known whether a place was taken, it is given up.
@@ -26,11 +26,11 @@ pub(super) fn undo(calls: &Requests, decisions: &Decisions) -> Requests {
                     was_charged.then(|| reverse(call.charging, ask.hits, verdict)).flatten()
                 }),
                 // Nothing was taken.
-                Err(error) if error.did_nothing() => None,
+                Err(error) if error.charged_nothing() => None,
                 Err(_) => release_of(ask.hits),
             };
             if let Some(hits) = hits {
-                add(&mut undone, Charging::EachForItself, cell.key.clone(), Check { hits, ..*ask });
+                push_check(&mut undone, Charging::EachForItself, cell.key.clone(), Check { hits, ..*ask });
             }
         }
     }
@@ -45,7 +45,7 @@ pub(super) fn missed(calls: &Requests, decisions: &Decisions, refunded: impl Fn(
     let checks = failed.flat_map(|(call, error)| call.checks_with_cells().map(move |ask| (ask, error)));
     let missed = checks.filter(|((_, ask), error)| match ask.hits {
         Hits::Release(_) => true,
-        Hits::Refund(_) => error.did_nothing() && refunded(ask),
+        Hits::Refund(_) => error.charged_nothing() && refunded(ask),
         Hits::Peek | Hits::Charge(_) | Hits::Undo { .. } | Hits::Acquire { .. } => false,
     });
     each_for_itself(missed.map(|(ask, _)| ask), |ask| Some(ask.hits))
@@ -58,8 +58,9 @@ pub(super) fn releases<'a>(calls: impl Iterator<Item = &'a TagRequest>) -> Reque
 
 /// What gives up places of which nobody knows whether they were taken, and whose lease nobody is told.
 pub(super) fn uncertain(calls: &Requests, decisions: &Decisions) -> Requests {
-    let is_uncertain =
-        |decision: &Result<Verdicts, StoreError>| decision.as_ref().is_err_and(|error| !error.did_nothing());
+    let is_uncertain = |decision: &Result<Verdicts, StoreError>| {
+        decision.as_ref().is_err_and(|error| !error.charged_nothing())
+    };
     releases(calls.iter().zip(decisions).filter(|(_, decision)| is_uncertain(decision)).map(|(call, _)| call))
 }
 
@@ -71,7 +72,7 @@ pub(super) fn each_for_itself<'a>(
     let mut calls = Requests::new();
     for (cell, ask) in checks {
         if let Some(hits) = hits(ask) {
-            add(&mut calls, Charging::EachForItself, cell.key.clone(), Check { hits, ..*ask });
+            push_check(&mut calls, Charging::EachForItself, cell.key.clone(), Check { hits, ..*ask });
         }
     }
     calls

@@ -15,7 +15,7 @@ use tollgate_core::{
 use tollgate_rules::{Domain, Limit, Rule};
 use tollgate_store::{
     key::CellKey,
-    request::{Check, Requests, add},
+    request::{Check, Requests, push_check},
 };
 
 /// What `descriptors` ask of their counters: one call for each hash tag. Places are taken under `lease`.
@@ -45,7 +45,12 @@ pub(super) fn calls(
         let vetoes = is_enforced && rule.is_none_or(|(rule, is_watched)| !is_watched && !rule.quota_mode);
         // What a request brings along is its own matter, not the rule's.
         let sync = rule.map_or(SyncMode::Strict, |(rule, _)| domain.sync_of(rule));
-        add(&mut calls, domain.charging, key, Check { descriptor: at, record, policy, hits, vetoes, sync });
+        push_check(
+            &mut calls,
+            domain.charging,
+            key,
+            Check { descriptor: at, record, policy, hits, vetoes, sync },
+        );
     }
     calls
 }
@@ -64,7 +69,7 @@ fn under_lease(hits: Hits, policy: &Policy, lease: Option<LeaseId>) -> Hits {
 pub fn cell_of(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
     let shared = shared_cell(domain, rule, entries);
     match rule.algorithm().is_some_and(Algorithm::has_own_key) {
-        true => shared.alone(rule.record_id()),
+        true => shared.dedicated(rule.record_id()),
         false => shared,
     }
 }
@@ -83,7 +88,7 @@ fn shared_cell(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
     let cell = CellKey::open(&domain.name, tag.iter().filter_map(|at| entries.get(*at).copied()));
     match beyond.peek() {
         None => cell,
-        Some(_) => cell.beyond(beyond),
+        Some(_) => cell.with_entries(beyond),
     }
 }
 
@@ -117,12 +122,12 @@ fn cell_of_brought(
             }
             Limit::Quota { .. } | Limit::Unlimited => {
                 let cell = shared_cell(domain, rule, entries);
-                (cell.brought_along(Some(rule.record_id()), algorithm, seconds), RecordId::alone(algorithm))
+                (cell.limit_override(Some(rule.record_id()), algorithm, seconds), RecordId::alone(algorithm))
             }
         },
         Some(_) | None => {
             let cell = CellKey::open(&domain.name, entries.iter().copied());
-            (cell.brought_along(None, algorithm, seconds), RecordId::alone(algorithm))
+            (cell.limit_override(None, algorithm, seconds), RecordId::alone(algorithm))
         }
     }
 }

@@ -20,14 +20,14 @@ struct Parts<'a> {
 #[derive(Debug, PartialEq)]
 enum Ending {
     None,
-    Alone(u8),
-    BroughtAlong(Option<u8>, Algorithm, u32),
+    Dedicated(u8),
+    LimitOverride(Option<u8>, Algorithm, u32),
 }
 
 impl<'a> Parts<'a> {
     fn read(input: &mut ByteReader<'a>) -> Self {
-        let mut pairs = |most| {
-            let count = input.byte() % most;
+        let mut pairs = |max_count| {
+            let count = input.byte() % max_count;
             (0..count).map(|_| (input.text(), input.text())).collect()
         };
         let (entries, beyond): (Vec<_>, Vec<_>) = (pairs(4), pairs(3));
@@ -35,11 +35,11 @@ impl<'a> Parts<'a> {
         let rule = if entries.is_empty() { input.byte() % 4 } else { 0 };
         let ending = match input.byte() % 4 {
             0 => Ending::None,
-            1 => Ending::Alone(input.byte()),
+            1 => Ending::Dedicated(input.byte()),
             of => {
                 let record = (of == 2).then(|| input.byte());
                 let algorithm = input.one_of(&Algorithm::ALL).unwrap_or_default();
-                Ending::BroughtAlong(record, algorithm, input.u32())
+                Ending::LimitOverride(record, algorithm, input.u32())
             }
         };
         Self { domain: input.text(), entries, rule, beyond, ending }
@@ -55,13 +55,13 @@ impl<'a> Parts<'a> {
             false => CellKey::open(&self.domain, entries(&self.entries)),
         };
         if !self.beyond.is_empty() {
-            name = name.beyond(entries(&self.beyond));
+            name = name.with_entries(entries(&self.beyond));
         }
         match self.ending {
             Ending::None => name,
-            Ending::Alone(number) => name.alone(record(number)),
-            Ending::BroughtAlong(number, algorithm, seconds) => {
-                name.brought_along(number.map(record), algorithm, seconds)
+            Ending::Dedicated(number) => name.dedicated(record(number)),
+            Ending::LimitOverride(number, algorithm, seconds) => {
+                name.limit_override(number.map(record), algorithm, seconds)
             }
         }
     }

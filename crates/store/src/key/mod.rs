@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use tollgate_core::{RecordId, algorithm::Algorithm, descriptor::Entry};
 
 /// Tags longer than this many bytes are replaced by their hash.
-const LONGEST_TAG: usize = 160;
+const MAX_TAG_BYTES: usize = 160;
 
 /// Most names fit; a longer one is allocated rather than all of them moved as so many bytes.
 type Bytes = SmallVec<[u8; 64]>;
@@ -53,7 +53,7 @@ impl CellKey {
 
     /// The cell beside this one for counters that have the open values of `entries` too, in order.
     #[must_use]
-    pub fn beyond<'a>(mut self, entries: impl Iterator<Item = Entry<'a>>) -> Self {
+    pub fn with_entries<'a>(mut self, entries: impl Iterator<Item = Entry<'a>>) -> Self {
         let mut bytes = Bytes::new();
         write_entries(&mut bytes, entries);
         shorten(&mut bytes, 0);
@@ -64,7 +64,7 @@ impl CellKey {
 
     /// The cell beside this one for the counter `record`, which is kept by itself.
     #[must_use]
-    pub fn alone(mut self, record: RecordId) -> Self {
+    pub fn dedicated(mut self, record: RecordId) -> Self {
         self.bytes.push(b'~');
         write_id(&mut self.bytes, record);
         self
@@ -73,7 +73,7 @@ impl CellKey {
     /// The cell beside this one for a limit that a request brings along: a window of `seconds` under
     /// `algorithm`, for the counter `record` or, without one, for all values of the tag.
     #[must_use]
-    pub fn brought_along(mut self, record: Option<RecordId>, algorithm: Algorithm, seconds: u32) -> Self {
+    pub fn limit_override(mut self, record: Option<RecordId>, algorithm: Algorithm, seconds: u32) -> Self {
         let number = |bytes: &mut Bytes, number: u32| {
             let mut digits = itoa::Buffer::new();
             bytes.extend_from_slice(digits.format(number).as_bytes());
@@ -140,7 +140,7 @@ fn start(domain: &str) -> Bytes {
 
 /// Replaces what comes after the first `kept` bytes by its hash, if it is long.
 fn shorten(bytes: &mut Bytes, kept: usize) {
-    if bytes.len() > LONGEST_TAG {
+    if bytes.len() > MAX_TAG_BYTES {
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
         bytes.truncate(kept);
         // An escaped name never begins with `#`.
@@ -161,16 +161,16 @@ fn write_entries<'a>(bytes: &mut Bytes, entries: impl Iterator<Item = Entry<'a>>
 }
 
 /// Whether a byte stands for itself in a name.
-const fn is_printable(byte: u8) -> bool {
+const fn is_literal(byte: u8) -> bool {
     !matches!(byte, 0..=b' ' | b'{' | b'}' | b'|' | b'=' | b',' | b'%' | b'@' | b'#' | b'~' | 0x7f)
 }
 
 fn escape(bytes: &mut Bytes, text: &str) {
-    if text.bytes().all(is_printable) {
+    if text.bytes().all(is_literal) {
         return bytes.extend_from_slice(text.as_bytes());
     }
     for byte in text.bytes() {
-        match is_printable(byte) {
+        match is_literal(byte) {
             true => bytes.push(byte),
             false => {
                 bytes.push(b'%');
@@ -224,7 +224,7 @@ mod tests {
     fn names_read_well_and_escape_what_builds_them() {
         assert_eq!(key("edge", &pairs(&[("api_key", "abc")])).to_string(), "{edge|api_key=abc}");
         assert_eq!(key("a|b", &pairs(&[("k{", "v}"), ("", "")])).to_string(), "{a%7cb|k%7b=v%7d,=}");
-        let cell = key("edge", &pairs(&[("k", "v")])).brought_along(None, Algorithm::FixedWindow, 60);
+        let cell = key("edge", &pairs(&[("k", "v")])).limit_override(None, Algorithm::FixedWindow, 60);
         assert_eq!(cell.to_string(), "{edge|k=v}~0.60");
         assert_eq!(cell.tag(), b"{edge|k=v}");
     }
@@ -233,7 +233,7 @@ mod tests {
     fn a_long_tag_is_hashed_and_its_cells_keep_their_ends_apart() {
         let long = key("edge", &pairs(&[("k", &"v".repeat(10_000))]));
         assert_eq!(long.as_bytes().len(), 35);
-        let other = long.clone().brought_along(None, Algorithm::FixedWindow, 60);
+        let other = long.clone().limit_override(None, Algorithm::FixedWindow, 60);
         assert_eq!(other.tag(), long.tag());
         assert_ne!(other, long);
         assert_ne!(long.tag(), key("edge", &pairs(&[("k", &"v".repeat(10_001))])).tag());
@@ -259,19 +259,19 @@ mod tests {
         (prop_oneof![4 => vec((awkward(), awkward()), 0..3), 1 => long], 0..6_u32)
     }
 
-    fn cell(tag: &CellKey, (beyond, ending): &CellParts) -> CellKey {
+    fn cell(tag: &CellKey, (more, ending): &CellParts) -> CellKey {
         let mut cell = tag.clone();
-        if !beyond.is_empty() {
-            cell = cell.beyond(beyond.iter().map(|(key, value)| Entry { key, value }));
+        if !more.is_empty() {
+            cell = cell.with_entries(more.iter().map(|(key, value)| Entry { key, value }));
         }
         let record = RecordId::alone(Algorithm::Concurrency);
         match ending {
             0 => cell,
-            1 => cell.alone(record),
-            2 => cell.alone(RecordId::alone(Algorithm::SlidingWindowLog)),
-            3 => cell.brought_along(None, Algorithm::FixedWindow, 60),
-            4 => cell.brought_along(Some(record), Algorithm::FixedWindow, 60),
-            _ => cell.brought_along(Some(record), Algorithm::TokenBucket, 60),
+            1 => cell.dedicated(record),
+            2 => cell.dedicated(RecordId::alone(Algorithm::SlidingWindowLog)),
+            3 => cell.limit_override(None, Algorithm::FixedWindow, 60),
+            4 => cell.limit_override(Some(record), Algorithm::FixedWindow, 60),
+            _ => cell.limit_override(Some(record), Algorithm::TokenBucket, 60),
         }
     }
 

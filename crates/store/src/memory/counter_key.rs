@@ -7,7 +7,7 @@ use foldhash::quality::RandomState;
 use tollgate_core::RecordId;
 
 /// The longest name that is kept within its slot, in bytes.
-const SHORT: usize = 38;
+const INLINE_BYTES: usize = 38;
 
 /// A counter's name, in the two parts that make it, with its hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,9 +19,9 @@ pub(super) struct CounterKey<'a> {
 
 /// A counter's name where it is kept: the cell's name, then the record's id.
 #[derive(Debug)]
-pub(super) enum Kept {
-    Short { length: u8, bytes: [u8; SHORT] },
-    Long(Box<[u8]>),
+pub(super) enum StoredKey {
+    Inline { length: u8, bytes: [u8; INLINE_BYTES] },
+    Heap(Box<[u8]>),
 }
 
 impl<'a> CounterKey<'a> {
@@ -36,33 +36,33 @@ impl<'a> CounterKey<'a> {
         Self { cell, record, hash: state.finish() }
     }
 
-    pub(super) fn is(&self, kept: &Kept) -> bool {
-        kept.bytes().strip_prefix(self.cell).is_some_and(|rest| rest == self.record)
+    pub(super) fn matches(&self, stored: &StoredKey) -> bool {
+        stored.bytes().strip_prefix(self.cell).is_some_and(|rest| rest == self.record)
     }
 
-    pub(super) fn keep(&self) -> Kept {
+    pub(super) fn to_stored(&self) -> StoredKey {
         let whole = || [self.cell, self.record].concat().into();
         let length = self.cell.len().saturating_add(self.record.len());
-        let mut bytes = [0; SHORT];
+        let mut bytes = [0; INLINE_BYTES];
         match (bytes.split_at_mut_checked(self.cell.len()), u8::try_from(length)) {
             (Some((cell, rest)), Ok(length)) => match rest.get_mut(..self.record.len()) {
                 Some(record) => {
                     cell.copy_from_slice(self.cell);
                     record.copy_from_slice(self.record);
-                    Kept::Short { length, bytes }
+                    StoredKey::Inline { length, bytes }
                 }
-                None => Kept::Long(whole()),
+                None => StoredKey::Heap(whole()),
             },
-            _ => Kept::Long(whole()),
+            _ => StoredKey::Heap(whole()),
         }
     }
 }
 
-impl Kept {
+impl StoredKey {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Short { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
-            Self::Long(bytes) => bytes,
+            Self::Inline { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
+            Self::Heap(bytes) => bytes,
         }
     }
 
@@ -83,16 +83,16 @@ mod tests {
     fn a_name_is_kept_whole_whatever_its_length() {
         let hasher = RandomState::default();
         let record = RecordId::alone(Algorithm::TokenBucket);
-        for length in 0..3 * SHORT {
+        for length in 0..3 * INLINE_BYTES {
             let cell = vec![b'a'; length];
             let name = CounterKey::new(&hasher, &cell, &record);
-            let kept = name.keep();
-            assert!(name.is(&kept) && kept.hash(&hasher) == name.hash);
-            assert_eq!(matches!(kept, Kept::Short { .. }), length + RecordId::LENGTH <= SHORT);
+            let stored = name.to_stored();
+            assert!(name.matches(&stored) && stored.hash(&hasher) == name.hash);
+            assert_eq!(matches!(stored, StoredKey::Inline { .. }), length + RecordId::LENGTH <= INLINE_BYTES);
             let longer = [&cell[..], b"a"].concat();
-            assert!(!CounterKey::new(&hasher, &longer, &record).is(&kept));
+            assert!(!CounterKey::new(&hasher, &longer, &record).matches(&stored));
             let other = RecordId::alone(Algorithm::FixedWindow);
-            assert!(!CounterKey::new(&hasher, &cell, &other).is(&kept));
+            assert!(!CounterKey::new(&hasher, &cell, &other).matches(&stored));
         }
     }
 }

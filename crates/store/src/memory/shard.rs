@@ -4,7 +4,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
 use super::{
-    counter_key::{CounterKey, Kept},
+    counter_key::{CounterKey, StoredKey},
     eviction::EvictionRank,
     slab::Slab,
 };
@@ -12,10 +12,10 @@ use tollgate_core::{algorithm::State, clock::Timestamp};
 
 /// Slots that each new counter looks at for one whose time has passed. More than one, so that the dead are
 /// found faster than the living come.
-const SWEEP: usize = 2;
+const SWEEP_SLOTS: usize = 2;
 
 /// Slots that are compared when all are taken and one must go.
-const CANDIDATES: usize = 32;
+const EVICTION_CANDIDATES: usize = 32;
 
 /// Counters in one slab, with an index beside it.
 ///
@@ -35,18 +35,18 @@ pub(super) struct Shard {
     weight: usize,
     evicted: u64,
     /// Goes up by one, and round, each time that as many counters were dropped to make room as are held.
-    turn: u8,
+    epoch: u8,
     /// Counters dropped to make room in this turn.
-    dropped: usize,
+    epoch_evictions: usize,
 }
 
 /// A counter. With a short name it is one cache line, and nothing else has to be fetched to decide it.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
-    name: Kept,
+    name: StoredKey,
     state: State,
-    standing: EvictionRank,
+    eviction: EvictionRank,
 }
 
 impl Shard {
@@ -63,8 +63,8 @@ impl Shard {
             capacity,
             weight: 0,
             evicted: 0,
-            turn: 0,
-            dropped: 0,
+            epoch: 0,
+            epoch_evictions: 0,
         }
     }
 
@@ -79,10 +79,10 @@ impl Shard {
     }
 
     /// Has a look at a counter's state; at that of an unused one when it is not held.
-    pub(super) fn look<T>(&mut self, name: &CounterKey<'_>, look: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn inspect<T>(&mut self, name: &CounterKey<'_>, inspect: impl FnOnce(&mut State) -> T) -> T {
         match self.slot(name) {
-            Some(slot) => look(&mut slot.state),
-            None => look(&mut State::default()),
+            Some(slot) => inspect(&mut slot.state),
+            None => inspect(&mut State::default()),
         }
     }
 
@@ -93,33 +93,33 @@ impl Shard {
         now: Timestamp,
         decide: impl FnOnce(&mut State) -> (T, EvictionRank),
     ) -> T {
-        let turn = self.turn;
+        let epoch = self.epoch;
         let Some(slot) = self.slot(name) else {
             let mut state = State::default();
-            let (answer, standing) = decide(&mut state);
-            if standing.expires_at > now.seconds() {
-                self.add(name, state, standing, now);
+            let (result, eviction) = decide(&mut state);
+            if eviction.expires_at > now.seconds() {
+                self.add(name, state, eviction, now);
             }
-            return answer;
+            return result;
         };
         let before = slot.state.weight();
-        let (answer, standing) = decide(&mut slot.state);
-        slot.standing = standing.after(slot.standing, turn);
+        let (result, eviction) = decide(&mut slot.state);
+        slot.eviction = eviction.after(slot.eviction, epoch);
         let after = slot.state.weight();
         self.weight = self.weight.saturating_add(after).saturating_sub(before);
         if after > before {
             self.make_room(0, Some(name), now);
         }
-        answer
+        result
     }
 
     /// Adds a counter that is not held, making room for it.
-    fn add(&mut self, name: &CounterKey<'_>, state: State, standing: EvictionRank, now: Timestamp) {
+    fn add(&mut self, name: &CounterKey<'_>, state: State, eviction: EvictionRank, now: Timestamp) {
         let weight = state.weight();
         self.sweep(now);
         self.make_room(weight, None, now);
         let Ok(at) = u32::try_from(self.slots.len()) else { return };
-        self.slots.push(Slot { name: name.keep(), state, standing: standing.begun(self.turn) });
+        self.slots.push(Slot { name: name.to_stored(), state, eviction: eviction.at_epoch(self.epoch) });
         self.weight = self.weight.saturating_add(weight);
         self.make_room_in_index(at);
         let (slots, hasher) = (&self.slots, &self.hasher);
@@ -144,8 +144,8 @@ impl Shard {
 
     fn slot(&mut self, name: &CounterKey<'_>) -> Option<&mut Slot> {
         let slots = &self.slots;
-        let is_it = |at: &u32| slots.get(*at as usize).is_some_and(|slot| name.is(&slot.name));
-        let at = *self.index.find(name.hash, is_it)?;
+        let matches = |at: &u32| slots.get(*at as usize).is_some_and(|slot| name.matches(&slot.name));
+        let at = *self.index.find(name.hash, matches)?;
         self.slots.get_mut(at as usize)
     }
 
@@ -161,9 +161,9 @@ impl Shard {
 
     /// Drops what has ended among the next few slots.
     fn sweep(&mut self, now: Timestamp) {
-        for _ in 0..SWEEP {
+        for _ in 0..SWEEP_SLOTS {
             let at = self.next_position();
-            if self.slots.get(at).is_some_and(|slot| slot.standing.expires_at <= now.seconds()) {
+            if self.slots.get(at).is_some_and(|slot| slot.eviction.expires_at <= now.seconds()) {
                 self.remove(at);
                 // Another slot moved here; it is due a look too.
                 self.hand = at;
@@ -179,17 +179,17 @@ impl Shard {
     /// Drops the next slot that has ended, or of the next few the one that matters least; says no when there is none.
     fn evict(&mut self, spared: Option<&CounterKey<'_>>, now: Timestamp) -> bool {
         let mut least: Option<((u8, u32), usize)> = None;
-        for _ in 0..CANDIDATES.min(self.slots.len()) {
+        for _ in 0..EVICTION_CANDIDATES.min(self.slots.len()) {
             let at = self.next_position();
             let Some(slot) = self.slots.get(at) else { continue };
-            if spared.is_some_and(|spared| spared.is(&slot.name)) {
+            if spared.is_some_and(|spared| spared.matches(&slot.name)) {
                 continue;
             }
-            if slot.standing.expires_at <= now.seconds() {
+            if slot.eviction.expires_at <= now.seconds() {
                 self.remove(at);
                 return true;
             }
-            let rank = slot.standing.rank(self.turn);
+            let rank = slot.eviction.rank(self.epoch);
             if least.is_none_or(|(least, _)| rank < least) {
                 least = Some((rank, at));
             }
@@ -197,19 +197,19 @@ impl Shard {
         if let Some((_, at)) = least {
             self.remove(at);
             self.evicted = self.evicted.saturating_add(1);
-            self.dropped = self.dropped.saturating_add(1);
-            if self.dropped > self.slots.len() {
-                self.dropped = 0;
-                self.turn = self.turn.wrapping_add(1);
+            self.epoch_evictions = self.epoch_evictions.saturating_add(1);
+            if self.epoch_evictions > self.slots.len() {
+                self.epoch_evictions = 0;
+                self.epoch = self.epoch.wrapping_add(1);
             }
         }
         least.is_some()
     }
 
     fn remove(&mut self, at: usize) {
-        let Some(gone) = self.slots.swap_remove(at) else { return };
-        self.weight = self.weight.saturating_sub(gone.state.weight());
-        let hash = gone.name.hash(&self.hasher);
+        let Some(removed) = self.slots.swap_remove(at) else { return };
+        self.weight = self.weight.saturating_sub(removed.state.weight());
+        let hash = removed.name.hash(&self.hasher);
         if let Ok(entry) = self.index.find_entry(hash, |known| *known as usize == at) {
             entry.remove();
         }
@@ -239,21 +239,22 @@ mod tests {
         let hasher = RandomState::default();
         let mut shard = Shard::new(500, hasher.clone());
         let record = RecordId::alone(Algorithm::FixedWindow);
-        let standing = EvictionRank::new(false, 100);
+        let eviction = EvictionRank::new(false, 100);
         for number in 0..100_000 {
             let cell = format!("{number}");
             let name = CounterKey::new(&hasher, cell.as_bytes(), &record);
             shard.decide(&name, Timestamp::from_micros(0), |state| {
                 *state = State::Words([number, 0, 0]);
-                ((), standing)
+                ((), eviction)
             });
-            assert_eq!(shard.look(&name, |state| state.clone()), State::Words([number, 0, 0]));
+            assert_eq!(shard.inspect(&name, |state| state.clone()), State::Words([number, 0, 0]));
         }
         assert_eq!((shard.len(), shard.index.len(), shard.index.num_buckets()), (500, 500, 1024));
         let held = (0..100_000_u32).filter(|number| {
             let cell = format!("{number}");
             let name = CounterKey::new(&hasher, cell.as_bytes(), &record);
-            shard.look(&name, |state| *state == State::Words([*number, 0, 0])) && shard.slot(&name).is_some()
+            shard.inspect(&name, |state| *state == State::Words([*number, 0, 0]))
+                && shard.slot(&name).is_some()
         });
         assert_eq!(held.count(), 500);
     }

@@ -3,7 +3,7 @@
 use std::mem;
 
 /// Values of a chunk: slots of 64 bytes, with what the allocator needs to align them, fill a block of 16 KiB.
-const CHUNK: usize = 255;
+const CHUNK_VALUES: usize = 255;
 
 /// Values at positions from zero on, without gaps.
 #[derive(Debug)]
@@ -25,19 +25,19 @@ impl<T> Slab<T> {
     }
 
     pub(super) fn get(&self, at: usize) -> Option<&T> {
-        self.chunks.get(at / CHUNK)?.get(at % CHUNK)
+        self.chunks.get(at / CHUNK_VALUES)?.get(at % CHUNK_VALUES)
     }
 
     pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
-        self.chunks.get_mut(at / CHUNK)?.get_mut(at % CHUNK)
+        self.chunks.get_mut(at / CHUNK_VALUES)?.get_mut(at % CHUNK_VALUES)
     }
 
     /// Adds a value behind the last one.
     pub(super) fn push(&mut self, value: T) {
-        match self.chunks.last_mut().filter(|chunk| chunk.len() < CHUNK) {
+        match self.chunks.last_mut().filter(|chunk| chunk.len() < CHUNK_VALUES) {
             Some(chunk) => chunk.push(value),
             None => {
-                let mut chunk = self.spare.take().unwrap_or_else(|| Vec::with_capacity(CHUNK));
+                let mut chunk = self.spare.take().unwrap_or_else(|| Vec::with_capacity(CHUNK_VALUES));
                 chunk.push(value);
                 self.chunks.push(chunk);
             }
@@ -75,31 +75,31 @@ mod tests {
     #[test]
     fn the_last_value_takes_the_place_of_one_that_goes() {
         let mut slab = Slab::new();
-        (0..2 * CHUNK + 1).for_each(|value| slab.push(value));
-        assert_eq!((slab.len(), slab.chunks.len()), (2 * CHUNK + 1, 3));
+        (0..2 * CHUNK_VALUES + 1).for_each(|value| slab.push(value));
+        assert_eq!((slab.len(), slab.chunks.len()), (2 * CHUNK_VALUES + 1, 3));
         assert_eq!(slab.swap_remove(7), Some(7));
-        assert_eq!((slab.get(7), slab.chunks.len()), (Some(&(2 * CHUNK)), 2));
-        assert_eq!(slab.swap_remove(2 * CHUNK), None);
-        assert_eq!(slab.swap_remove(2 * CHUNK - 1), Some(2 * CHUNK - 1));
+        assert_eq!((slab.get(7), slab.chunks.len()), (Some(&(2 * CHUNK_VALUES)), 2));
+        assert_eq!(slab.swap_remove(2 * CHUNK_VALUES), None);
+        assert_eq!(slab.swap_remove(2 * CHUNK_VALUES - 1), Some(2 * CHUNK_VALUES - 1));
         let mut left: Vec<usize> = std::iter::from_fn(|| slab.swap_remove(0)).collect();
         left.sort_unstable();
         let expected: Vec<usize> =
-            (0..=2 * CHUNK).filter(|value| ![7, 2 * CHUNK - 1].contains(value)).collect();
+            (0..=2 * CHUNK_VALUES).filter(|value| ![7, 2 * CHUNK_VALUES - 1].contains(value)).collect();
         assert_eq!((left, slab.len(), slab.chunks.len()), (expected, 0, 0));
     }
 
     #[test]
     fn values_that_come_and_go_at_the_border_of_a_chunk_use_the_same_memory() {
         let mut slab = Slab::new();
-        (0..CHUNK).for_each(|value| slab.push(value));
+        (0..CHUNK_VALUES).for_each(|value| slab.push(value));
         slab.push(0);
-        let place = std::ptr::from_ref(slab.get(CHUNK).expect("held"));
+        let place = std::ptr::from_ref(slab.get(CHUNK_VALUES).expect("held"));
         for value in 0..10 {
-            slab.swap_remove(CHUNK);
+            slab.swap_remove(CHUNK_VALUES);
             // What else is allocated meanwhile must not get it.
-            let other = Vec::<usize>::with_capacity(CHUNK);
+            let other = Vec::<usize>::with_capacity(CHUNK_VALUES);
             slab.push(value);
-            assert!(std::ptr::eq(place, slab.get(CHUNK).expect("held")));
+            assert!(std::ptr::eq(place, slab.get(CHUNK_VALUES).expect("held")));
             drop(other);
         }
     }

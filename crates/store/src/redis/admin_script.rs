@@ -56,7 +56,7 @@ impl Reply {
             Value::BulkString(bytes) => Self::Bytes(bytes),
             Value::SimpleString(text) => Self::Bytes(text.into_bytes()),
             Value::Array(parts) => Self::List(parts.into_iter().map(Self::of).collect::<Result<_, _>>()?),
-            _ => return Err(SendError::Garbled),
+            _ => return Err(SendError::MalformedReply),
         })
     }
 }
@@ -73,13 +73,13 @@ impl RedisStore {
         slot: u16,
         keys: &[Vec<u8>],
         arguments: &[&[u8]],
-        within: Duration,
+        time_limit: Duration,
     ) -> Result<Reply, StoreError> {
         let now = Instant::now();
-        let deadline = now.checked_add(within).unwrap_or(now);
+        let deadline = now.checked_add(time_limit).unwrap_or(now);
         let (command, load) = (script.command(keys, arguments), script.load());
-        let answer = self.obey(slot, &command, &load, deadline).await;
-        answer.and_then(Reply::of).map_err(|error| error::into_store_error(error, within))
+        let reply = self.execute(slot, &command, &load, deadline).await;
+        reply.and_then(Reply::of).map_err(|error| error::into_store_error(error, time_limit))
     }
 
     /// Reads fields of a hash, of a key in this slot, on the server that has that one. Costs the server less than a
@@ -92,18 +92,18 @@ impl RedisStore {
         slot: u16,
         key: &[u8],
         fields: &[&str],
-        within: Duration,
+        time_limit: Duration,
     ) -> Result<Reply, StoreError> {
         let now = Instant::now();
-        let deadline = now.checked_add(within).unwrap_or(now);
+        let deadline = now.checked_add(time_limit).unwrap_or(now);
         let mut command = cmd("HMGET");
         command.arg(key).arg(fields);
         // It is never answered that a script is missing.
-        let answer = self.obey(slot, &command, &command, deadline).await;
-        answer.and_then(Reply::of).map_err(|error| error::into_store_error(error, within))
+        let reply = self.execute(slot, &command, &command, deadline).await;
+        reply.and_then(Reply::of).map_err(|error| error::into_store_error(error, time_limit))
     }
 
-    async fn obey(
+    async fn execute(
         &self,
         slot: u16,
         command: &Cmd,
@@ -111,19 +111,19 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<Value, SendError> {
         match &self.shared.servers {
-            Topology::Cluster(cluster) => cluster.obey(slot, command, load, deadline).await,
+            Topology::Cluster(cluster) => cluster.execute(slot, command, load, deadline).await,
             Topology::Single(server) => {
                 let connection = server.connection();
-                let obeyed = async {
+                let executed = async {
                     match connection.send(command).await {
                         Err(error) if error.is_unknown_script() => {
                             connection.send(load).await?;
                             connection.send(command).await
                         }
-                        answer => answer,
+                        reply => reply,
                     }
                 };
-                timeout_at(deadline, obeyed).await.unwrap_or(Err(SendError::Late))
+                timeout_at(deadline, executed).await.unwrap_or(Err(SendError::Timeout))
             }
         }
     }

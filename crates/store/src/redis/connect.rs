@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult,
     aio::MultiplexedConnection,
 };
 use tokio::time::timeout;
@@ -18,6 +18,21 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct ConnectTemplate {
     /// The way to some server; the others differ in the address.
     pattern: ConnectionInfo,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error(transparent)]
+    Redis(#[from] RedisError),
+    #[error("no sentinel answers; the last error: {0}")]
+    NoSentinel(String),
+    #[error("the sentinels know no master named {0}")]
+    UnknownMaster(String),
+    #[error("{0}, which Sentinel names, is not a master")]
+    NotMaster(Address),
+    #[error("{0}, which Sentinel names, was replaced before")]
+    FormerMaster(Address),
 }
 
 impl ConnectTemplate {

@@ -11,7 +11,7 @@ use crate::StoreError;
 /// replica, busy with a script of somebody else, or takes no writes; or nobody is logged in.
 ///
 /// A script that was begun meets the latter ones at its first write, which is its first charge.
-const CODES: [&str; 13] = [
+const UNCHARGED_ERROR_CODES: [&str; 13] = [
     "LOADING",
     "CLUSTERDOWN",
     "MASTERDOWN",
@@ -28,17 +28,17 @@ const CODES: [&str; 13] = [
 ];
 
 /// What a caller is told who had so much time.
-pub(super) fn into_store_error(error: SendError, had: Duration) -> StoreError {
+pub(super) fn into_store_error(error: SendError, time_limit: Duration) -> StoreError {
     match error {
         SendError::NotConnected(reason) => StoreError::Unreachable(reason),
-        SendError::Silent => StoreError::BreakerOpen,
-        SendError::Crowded => StoreError::Overloaded,
-        SendError::Unsent => StoreError::Unsent(readable(had)),
-        SendError::Late => StoreError::Timeout(readable(had)),
-        SendError::Garbled => StoreError::Garbled,
-        SendError::Moving(error) => StoreError::Moving(error.to_string()),
+        SendError::BreakerOpen => StoreError::BreakerOpen,
+        SendError::Overloaded => StoreError::Overloaded,
+        SendError::QueueTimeout => StoreError::QueueTimeout(rounded(time_limit)),
+        SendError::Timeout => StoreError::Timeout(rounded(time_limit)),
+        SendError::MalformedReply => StoreError::MalformedReply,
+        SendError::SlotMigrating(error) => StoreError::SlotMigrating(error.to_string()),
         SendError::Failed(error) => match error.kind() {
-            ErrorKind::Server(_) | ErrorKind::Extension if did_nothing(&error) => {
+            ErrorKind::Server(_) | ErrorKind::Extension if charged_nothing(&error) => {
                 StoreError::Declined(error.to_string())
             }
             ErrorKind::Server(_) | ErrorKind::Extension => StoreError::Refused(error.to_string()),
@@ -49,14 +49,14 @@ pub(super) fn into_store_error(error: SendError, had: Duration) -> StoreError {
 }
 
 /// Whether the server says that it did nothing.
-fn did_nothing(error: &RedisError) -> bool {
+fn charged_nothing(error: &RedisError) -> bool {
     // Before Redis 7, what a script met is told within another error.
     let is_within = || error.detail().is_some_and(|detail| detail.contains("-OOM command not allowed"));
-    error.code().is_some_and(|code| CODES.contains(&code)) || is_within()
+    error.code().is_some_and(|code| UNCHARGED_ERROR_CODES.contains(&code)) || is_within()
 }
 
 /// Time in tenths of a millisecond: what is more exact is of no use to who reads it.
-fn readable(time: Duration) -> Duration {
+fn rounded(time: Duration) -> Duration {
     let tenths = time.as_nanos().div_ceil(100_000);
     u64::try_from(tenths).map_or(time, |tenths| Duration::from_micros(tenths.saturating_mul(100)))
 }

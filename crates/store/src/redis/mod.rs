@@ -21,15 +21,13 @@ pub mod metrics;
 mod error;
 mod script;
 mod sentinel;
-mod sentinels;
 mod url;
 mod settings;
 mod target;
 mod topology;
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use ::redis::{ErrorKind, ServerErrorKind};
 use tokio::time::{Instant, timeout};
 use tollgate_runtime::outage::SharedOutageLog;
 
@@ -37,12 +35,12 @@ use tollgate_runtime::outage::SharedOutageLog;
 pub use self::script::fuzzing::replies;
 pub use self::{
     admin_script::{Reply, Script},
-    script::{Outcome, Run},
+    script::{Run, RunOutcome},
     settings::RedisSettings,
     url::{Cluster, RedisUrl, Sentinel},
 };
 use self::{
-    batch::{Submission, Terms},
+    batch::{RequestOptions, Submission},
     connection::SendError,
     topology::Topology,
 };
@@ -62,7 +60,7 @@ pub struct RedisStore {
 #[derive(Debug)]
 struct Shared {
     servers: Topology,
-    terms: Terms,
+    options: RequestOptions,
     outage: SharedOutageLog,
 }
 
@@ -110,12 +108,12 @@ impl RedisStore {
     ///
     /// # Errors
     /// Those of [`RedisStore::open`].
-    pub fn open_with(settings: &RedisSettings, later: BackgroundQueue) -> Result<Self, StoreError> {
-        let terms = settings.terms(later);
-        let servers = settings.open(&terms)?;
+    pub fn open_with(settings: &RedisSettings, background: BackgroundQueue) -> Result<Self, StoreError> {
+        let options = settings.request_options(background);
+        let servers = settings.open(&options)?;
         let shared = Arc::new(Shared {
             servers,
-            terms,
+            options,
             outage: SharedOutageLog::new(OUTAGE_LOG_GAP, OUTAGE_SETTLE_TIME),
         });
         Ok(Self { shared, clock: ScriptClock::Server })
@@ -133,8 +131,8 @@ impl RedisStore {
         self.shared.servers.connected()
     }
 
-    pub(super) fn later(&self) -> &BackgroundQueue {
-        &self.shared.terms.later
+    pub(super) fn background(&self) -> &BackgroundQueue {
+        &self.shared.options.background
     }
 
     /// Decides a call in one step.
@@ -142,19 +140,19 @@ impl RedisStore {
     /// # Errors
     /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether
     /// the call was charged.
-    pub async fn decide(&self, call: &TagRequest) -> Result<Verdicts, StoreError> {
-        self.decide_by(call, self.deadline(None)).await
+    pub async fn decide(&self, request: &TagRequest) -> Result<Verdicts, StoreError> {
+        self.decide_by(request, self.deadline(None)).await
     }
 
     /// The same for a caller that waits until `deadline`.
     ///
     /// # Errors
     /// Those of [`RedisStore::decide`].
-    pub async fn decide_by(&self, call: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
+    pub async fn decide_by(&self, request: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
         let shared = &*self.shared;
-        let request = Submission { call, clock: self.clock, made_at: Instant::now(), deadline };
-        let verdicts = shared.servers.decide(request).await.map_err(|error| {
-            let waited = deadline.saturating_duration_since(request.made_at);
+        let submission = Submission { request, clock: self.clock, made_at: Instant::now(), deadline };
+        let verdicts = shared.servers.decide(submission).await.map_err(|error| {
+            let waited = deadline.saturating_duration_since(submission.made_at);
             error::into_store_error(error, waited)
         });
         shared.log_outage(verdicts.as_ref().err());
@@ -162,15 +160,15 @@ impl RedisStore {
     }
 
     /// What a call comes to as far as that is known here.
-    pub(super) fn known(&self, call: &TagRequest) -> Option<Verdicts> {
-        self.shared.servers.known(call)
+    pub(super) fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
+        self.shared.servers.decide_from_cache(request)
     }
 
     /// Until when a decision that begins now may take, for a caller that waits so long if that is known.
-    pub(super) fn deadline(&self, patience: Option<Duration>) -> Instant {
+    pub(super) fn deadline(&self, caller_timeout: Option<Duration>) -> Instant {
         let now = Instant::now();
-        let timeout = self.shared.terms.timeout;
-        let within = patience.map_or(timeout, |patience| patience.min(timeout));
+        let timeout = self.shared.options.timeout;
+        let within = caller_timeout.map_or(timeout, |caller_timeout| caller_timeout.min(timeout));
         now.checked_add(within).unwrap_or(now)
     }
 
@@ -182,30 +180,37 @@ impl RedisStore {
     pub async fn decide_runs(
         &self,
         runs: &[Run<'_>],
-    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+    ) -> Result<Vec<Result<RunOutcome, StoreError>>, StoreError> {
         let shared = &*self.shared;
-        let first = runs.first().and_then(|run| run.call.cells.first());
+        let first = runs.first().and_then(|run| run.request.cells.first());
         let slot = first.map_or(0, |cell| cell.key.slot());
-        let timeout_after = shared.terms.timeout;
+        let timeout_after = shared.options.timeout;
         let sent = async {
             let connection = shared.servers.connection(slot).await?;
-            connection.send(&shared.terms.command(runs.iter().copied(), self.clock)).await
+            connection.send(&shared.options.command(runs.iter().copied(), self.clock)).await
         };
-        let answer = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Late));
+        let answer = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Timeout));
         let into_store_error = |error| error::into_store_error(error, timeout_after);
         let reply = answer.map_err(into_store_error)?;
-        let outcomes = script::read_replies(runs.iter().copied(), reply).ok_or(StoreError::Garbled)?;
+        let outcomes = script::read_replies(runs.iter().copied(), reply).ok_or(StoreError::MalformedReply)?;
         Ok(outcomes
             .into_iter()
             .map(|outcome| outcome.map_err(SendError::Failed).map_err(into_store_error))
             .collect())
     }
-}
 
-impl SendError {
-    /// Whether the server had to be told the script first, and so charged nothing.
-    fn is_unknown_script(&self) -> bool {
-        let unknown = ErrorKind::Server(ServerErrorKind::NoScript);
-        matches!(self, Self::Failed(error) if error.kind() == unknown)
+    /// Calls `notify` for each message of a channel, and after each interruption, in which messages may have been
+    /// missed. Never ends.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] for invalid settings.
+    pub async fn subscribe(
+        &self,
+        settings: &RedisSettings,
+        channel: &[u8],
+        notify: impl Fn(),
+    ) -> Result<Infallible, StoreError> {
+        let mut subscription = settings.subscription()?;
+        Ok(subscription.run(&self.shared.servers, channel, notify).await)
     }
 }

@@ -15,7 +15,7 @@ use tokio::{
 use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
 
 use super::metrics::{ConnectionGauge, LinkState};
-use super::{connection::State, target::Target};
+use super::{connection::ConnectionState, target::Target};
 
 /// Pause after a first failed attempt to connect.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
@@ -34,35 +34,39 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The task behind a connection.
-pub(super) struct Keeper {
+pub(super) struct Reconnector {
     target: Target,
-    report: watch::Sender<State>,
+    report: watch::Sender<ConnectionState>,
     breaks: watch::Receiver<u64>,
     /// How many connections there were.
-    number: u64,
+    generation: u64,
     outage: OutageLog,
-    counted: ConnectionGauge,
+    gauge: ConnectionGauge,
 }
 
-impl Keeper {
-    pub(super) fn new(target: Target, report: watch::Sender<State>, breaks: watch::Receiver<u64>) -> Self {
-        let counted = ConnectionGauge::connecting();
-        Self { target, report, breaks, number: 0, outage: OutageLog::default(), counted }
+impl Reconnector {
+    pub(super) fn new(
+        target: Target,
+        report: watch::Sender<ConnectionState>,
+        breaks: watch::Receiver<u64>,
+    ) -> Self {
+        let gauge = ConnectionGauge::connecting();
+        Self { target, report, breaks, generation: 0, outage: OutageLog::default(), gauge }
     }
 
     /// Connects, and connects again whenever the connection is found broken, until nobody holds a handle.
-    pub(super) async fn keep_connected(mut self) {
+    pub(super) async fn run(mut self) {
         let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
         loop {
             match self.target.connect().await {
                 Ok(connection) => {
                     let begun = Instant::now();
-                    if self.stay(connection).await.is_err() {
+                    if self.serve(connection).await.is_err() {
                         return;
                     }
-                    self.report.send_replace(State::Down("the connection disconnected".into()));
+                    self.report.send_replace(ConnectionState::Down("connection closed".into()));
                     if self.outage.failed() {
-                        tracing::warn!(server = %self.target, "Redis connection fail_batch");
+                        tracing::warn!(server = %self.target, "Redis connection lost");
                     }
                     // A connection that breaks at once, as to a server that takes no writes, does not reset the backoff.
                     if begun.elapsed() > MAX_BACKOFF {
@@ -73,10 +77,10 @@ impl Keeper {
                     if self.outage.failed() {
                         tracing::warn!(server = %self.target, %error, "Redis connection failed");
                     }
-                    self.report.send_replace(State::Down(error.to_string()));
+                    self.report.send_replace(ConnectionState::Down(error.to_string()));
                 }
             }
-            self.counted.set(LinkState::Down);
+            self.gauge.set(LinkState::Down);
             tokio::select! {
                 () = sleep(backoff.pause()) => {}
                 // Ends when no handle is left.
@@ -87,14 +91,14 @@ impl Keeper {
 
     /// Has the connection used, and those that take its place, until one breaks, or no handle is left, which is the
     /// error.
-    async fn stay(&mut self, mut connection: MultiplexedConnection) -> Result<(), watch::error::RecvError> {
+    async fn serve(&mut self, mut connection: MultiplexedConnection) -> Result<(), watch::error::RecvError> {
         loop {
             let server = self.target.to_string();
-            self.counted.set(LinkState::Up);
-            let Self { target, report, breaks, number, outage, .. } = &mut *self;
-            *number = number.saturating_add(1);
-            report.send_replace(State::Up(connection.clone(), *number));
-            let settled = async {
+            self.gauge.set(LinkState::Up);
+            let Self { target, report, breaks, generation, outage, .. } = &mut *self;
+            *generation = generation.saturating_add(1);
+            report.send_replace(ConnectionState::Up(connection.clone(), *generation));
+            let first_attempt = async {
                 sleep(SETTLE_TIME).await;
                 if outage.recovered() {
                     tracing::info!(%server, "Redis connection recovered");
@@ -102,17 +106,17 @@ impl Keeper {
                 pending::<Infallible>().await
             };
             tokio::select! {
-                disconnected = breaks.wait_for(|broken| broken >= number) => return disconnected.map(drop),
-                () = silence(connection.clone()) => return Ok(()),
-                other = target.moved() => connection = other,
-                never = settled => match never {},
+                disconnected = breaks.wait_for(|broken| broken >= generation) => return disconnected.map(drop),
+                () = probe_until_silent(connection.clone()) => return Ok(()),
+                other = target.wait_for_failover() => connection = other,
+                never = first_attempt => match never {},
             }
         }
     }
 }
 
 /// Ends when the server does not answer on the connection any more.
-async fn silence(mut connection: MultiplexedConnection) {
+async fn probe_until_silent(mut connection: MultiplexedConnection) {
     let ping = cmd("PING");
     loop {
         sleep(PROBE_INTERVAL).await;

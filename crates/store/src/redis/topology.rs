@@ -21,18 +21,18 @@ pub(super) enum Topology {
 impl Topology {
     /// Has the server that has the call's keys decide it. A call whose outcome is unknown is not sent again, nor any
     /// after the deadline.
-    pub(super) async fn decide(&self, request: Submission<'_>) -> Result<Verdicts, SendError> {
+    pub(super) async fn decide(&self, submission: Submission<'_>) -> Result<Verdicts, SendError> {
         match self {
-            Self::Single(server) => server.decide(request).await,
-            Self::Cluster(cluster) => cluster.decide(request).await,
+            Self::Single(server) => server.decide(submission).await,
+            Self::Cluster(cluster) => cluster.decide(submission).await,
         }
     }
 
     /// What a call comes to as far as that is known here.
-    pub(super) fn known(&self, call: &TagRequest) -> Option<Verdicts> {
+    pub(super) fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
         match self {
-            Self::Single(server) => server.known(call, Instant::now()),
-            Self::Cluster(cluster) => cluster.known(call),
+            Self::Single(server) => server.decide_from_cache(request, Instant::now()),
+            Self::Cluster(cluster) => cluster.decide_from_cache(request),
         }
     }
 

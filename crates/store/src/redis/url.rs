@@ -1,7 +1,8 @@
 //! Which servers make up the store, as a URL says it.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
+use percent_encoding::percent_decode_str;
 use redis::IntoConnectionInfo as _;
 
 use super::address::Address;
@@ -13,7 +14,7 @@ const EXPECTED: &str = "expected redis://HOST:PORT, rediss://HOST:PORT, redis+un
 #[derive(Clone, PartialEq, Eq)]
 pub enum RedisUrl {
     /// One server, at a URL of the form that the client itself reads.
-    One(String),
+    Standalone(String),
     /// The server that Sentinel names.
     Sentinel(Box<Sentinel>),
     /// The masters of a cluster.
@@ -63,8 +64,10 @@ impl FromStr for RedisUrl {
         let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
         let has_tls = scheme.starts_with("rediss");
         match scheme {
-            "redis" | "rediss" => one(text, rest),
-            "redis+unix" | "unix" if rest.starts_with('/') && rest.len() > 1 => Ok(Self::One(text.into())),
+            "redis" | "rediss" => standalone(text, rest),
+            "redis+unix" | "unix" if rest.starts_with('/') && rest.len() > 1 => {
+                Ok(Self::Standalone(text.into()))
+            }
             "redis+sentinel" | "rediss+sentinel" => sentinel(rest, has_tls).map(Box::new).map(Self::Sentinel),
             "redis+cluster" | "rediss+cluster" => cluster(rest, has_tls).map(Box::new).map(Self::Cluster),
             _ => Err(EXPECTED.into()),
@@ -72,7 +75,7 @@ impl FromStr for RedisUrl {
     }
 }
 
-fn one(url: &str, rest: &str) -> Result<RedisUrl, String> {
+fn standalone(url: &str, rest: &str) -> Result<RedisUrl, String> {
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     split_login(authority)?;
@@ -89,7 +92,7 @@ fn one(url: &str, rest: &str) -> Result<RedisUrl, String> {
         _ if url.into_connection_info().is_err() => {
             Err("expected redis://HOST:PORT/DATABASE: its port or its database is no such number, or its host is none".into())
         }
-        _ => Ok(RedisUrl::One(url.into())),
+        _ => Ok(RedisUrl::Standalone(url.into())),
     }
 }
 
@@ -115,7 +118,7 @@ fn sentinel(rest: &str, has_tls: bool) -> Result<Sentinel, String> {
         None if user.is_empty() => None,
         None => return Err("sentinel_username needs sentinel_password".into()),
     };
-    let sentinels = Address::list(hosts, 26379)?;
+    let sentinels = Address::parse_list(hosts, 26379)?;
     match decoded(master)? {
         master if master.is_empty() || master.contains('/') => Err(EXPECTED.into()),
         master => Ok(Sentinel { sentinels, master, database, login, sentinel_login, has_tls }),
@@ -131,7 +134,7 @@ fn cluster(rest: &str, has_tls: bool) -> Result<Cluster, String> {
         );
     }
     let (login, hosts) = split_login(rest)?;
-    Ok(Cluster { seeds: Address::list(hosts, 6379)?, login, has_tls })
+    Ok(Cluster { seeds: Address::parse_list(hosts, 6379)?, login, has_tls })
 }
 
 fn split_login(text: &str) -> Result<(Option<Login>, &str), String> {
@@ -145,25 +148,24 @@ fn split_login(text: &str) -> Result<(Option<Login>, &str), String> {
     Ok((Some(Login { user: decoded(user)?, password: decoded(password)? }), hosts))
 }
 
-/// `text` without its percent-encoding.
+/// Decodes percent-encoding. Refuses malformed sequences, which the crate would keep as they are.
 fn decoded(text: &str) -> Result<String, String> {
-    const EXPECTED: &str = "expected two hexadecimal digits of UTF-8 after each `%`";
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut parts = text.split('%');
-    bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
-    for part in parts {
-        let digits = part.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        bytes.push(digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or(EXPECTED)?);
-        bytes.extend_from_slice(part.get(2..).unwrap_or_default().as_bytes());
+    const EXPECTED: &str =
+        "malformed percent-encoding; expected two hexadecimal digits of UTF-8 after each `%`";
+    let is_encoded = |part: &str| {
+        part.get(..2).is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+    };
+    if !text.split('%').skip(1).all(is_encoded) {
+        return Err(EXPECTED.into());
     }
-    String::from_utf8(bytes).map_err(|_| EXPECTED.into())
+    percent_decode_str(text).decode_utf8().map(Cow::into_owned).map_err(|_| EXPECTED.into())
 }
 
 /// The URL, with `***` in place of every password.
 impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::One(url) => f.write_str(&masked(url)),
+            Self::Standalone(url) => f.write_str(&masked(url)),
             Self::Sentinel(sentinel) => {
                 write_several(f, "sentinel", sentinel.has_tls, sentinel.login.as_ref(), &sentinel.sentinels)?;
                 write!(f, "/{}", sentinel.master)?;

@@ -31,7 +31,7 @@ fn refusal(line: &str, variables: &[(&str, &str)]) -> String {
 fn redis_url(variables: &[(&str, &str)]) -> String {
     match settings("", variables).store {
         StoreSettings::Redis { redis, .. } => match redis.servers {
-            RedisUrl::One(url) => url,
+            RedisUrl::Standalone(url) => url,
             servers => panic!("{servers}"),
         },
         StoreSettings::Memory { .. } => panic!("memory"),

@@ -11,15 +11,15 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::{
-    Shared, Terms,
-    breaker::Breaker,
-    group::{Group, Waiting},
+    RequestOptions, Shared,
+    breaker::{Breaker, BreakerEvent, OpenCause},
+    group::{BoxedGroup, Group},
     responses::InFlight,
 };
 use crate::redis::{
     ScriptClock,
-    connection::{Connection, Current, SendError},
-    local::Local,
+    connection::{Connection, ConnectionState, LiveConnection, SendError},
+    local::LocalCache,
     metrics,
     script::{self, Run},
 };
@@ -29,44 +29,60 @@ use crate::redis::{
 const MAX_BATCHES_IN_FLIGHT: usize = 2;
 
 /// Calls in a write at the most: about a millisecond of the server's time.
-const MAX_BATCH_CALLS: usize = 512;
+const MAX_BATCH_REQUESTS: usize = 512;
 
 /// How late a caller may be told that its time is over.
-const TICK: Duration = Duration::from_millis(1);
+const TICK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How much longer than the longest silence an answer is awaited over a connection that is not the present one.
-const OTHERWISE: u32 = 2;
+const STALE_RESPONSE_FACTOR: u32 = 2;
 
 /// What is to be sent.
 struct Batch {
     number: u64,
     pipeline: Pipeline,
-    over: Current,
+    live: LiveConnection,
 }
 
 pub(super) struct Driver {
     /// The server, for people.
     pub(super) server: String,
     pub(super) shared: Arc<Shared>,
-    terms: Terms,
-    pub(super) local: Arc<Local>,
+    options: RequestOptions,
+    pub(super) local: Arc<LocalCache>,
     pub(super) breaker: Breaker,
     /// The connection that there is now.
-    pub(super) way: Option<Current>,
+    pub(super) live: Option<LiveConnection>,
     /// The one over which all was learned that is known. Another one may lead to another server, of which nothing is.
-    pub(super) connection: u64,
+    pub(super) generation: u64,
     /// What is under way, oldest first.
     pub(super) in_flight: Vec<InFlight>,
     /// Calls that a server did nothing about because it does not know the script.
-    pub(super) again: Vec<Waiting>,
-    sent: u64,
+    pub(super) retries: Vec<BoxedGroup>,
+    batches_sent: u64,
 }
 
 impl Driver {
-    pub(super) fn new(server: String, shared: Arc<Shared>, terms: Terms, local: Arc<Local>) -> Self {
-        let breaker = Breaker::new(terms.timeout);
-        let (in_flight, again) = (Vec::new(), Vec::new());
-        Self { server, shared, terms, local, breaker, way: None, connection: 0, in_flight, again, sent: 0 }
+    pub(super) fn new(
+        server: String,
+        shared: Arc<Shared>,
+        options: RequestOptions,
+        local: Arc<LocalCache>,
+    ) -> Self {
+        let breaker = Breaker::new(options.timeout);
+        let (in_flight, retries) = (Vec::new(), Vec::new());
+        Self {
+            server,
+            shared,
+            options,
+            local,
+            breaker,
+            live: None,
+            generation: 0,
+            in_flight,
+            retries,
+            batches_sent: 0,
+        }
     }
 
     /// Sends and answers until no handle is left.
@@ -74,95 +90,98 @@ impl Driver {
         let shared = Arc::clone(&self.shared);
         // An answer that comes too late for its callers is awaited all the same, in its place: else ever more would be
         // sent to a server that can't answer, which it would still obey later.
-        let (mut answers, mut signs) = (FuturesUnordered::new(), FuturesUnordered::new());
-        let longest = self.breaker.most_silence().saturating_mul(OTHERWISE);
-        let mut ticks = interval(TICK);
+        let (mut responses, mut probes) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let response_timeout = self.breaker.max_silence().saturating_mul(STALE_RESPONSE_FACTOR);
+        let mut ticks = interval(TICK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut states = connection.states();
         states.mark_changed();
         while !shared.is_closed.load(Ordering::Acquire) {
-            if let Some(Batch { number, pipeline, mut over }) = self.next_batch() {
+            if let Some(Batch { number, pipeline, mut live }) = self.next_batch() {
                 let connection = connection.clone();
-                answers.push(async move {
-                    let answer = timeout(longest, connection.send_all(&mut over, &pipeline)).await;
-                    (number, answer.unwrap_or(Err(SendError::Late)))
+                responses.push(async move {
+                    let response = timeout(response_timeout, connection.send_all(&mut live, &pipeline)).await;
+                    (number, response.unwrap_or(Err(SendError::Timeout)))
                 });
                 continue;
             }
-            if signs.is_empty()
-                && let Some(over) = self.missed()
+            if probes.is_empty()
+                && let Some(live) = self.connection_to_probe()
             {
-                signs.push(connection.hear(over));
+                probes.push(connection.probe(live));
             }
             tokio::select! {
-                Some((number, answer)) = answers.next(), if !answers.is_empty() => {
-                    self.complete(number, answer, &connection);
+                Some((number, response)) = responses.next(), if !responses.is_empty() => {
+                    self.complete(number, response, &connection);
                 }
-                Some(sign) = signs.next(), if !signs.is_empty() => match sign {
+                Some(probe) = probes.next(), if !probes.is_empty() => match probe {
                     Ok(number) => self.recovered(number),
                     Err(number) => self.disconnected(number),
                 },
                 changed = states.changed() => {
                     // One that waits for a sign on another connection would wait for long.
-                    signs.clear();
+                    probes.clear();
                     match changed {
-                        Ok(()) => self.reconsider(&states.borrow_and_update()),
+                        Ok(()) => self.connection_changed(&states.borrow_and_update()),
                         Err(_) => break,
                     }
                 }
-                () = shared.news.notified() => {}
-                _ = ticks.tick(), if self.is_waited_for() => {
+                () = shared.wakeup.notified() => {}
+                _ = ticks.tick(), if self.needs_ticks() => {
                     let now = Instant::now();
                     self.expire(now);
-                    if self.look(now) {
-                        answers.clear();
+                    if self.check_health(now) {
+                        responses.clear();
                     }
                 }
             }
         }
-        shared.queue.lock().shut(&SendError::NotConnected("closing".into()));
+        shared.queue.lock().close(&SendError::NotConnected("closing".into()));
     }
 
-    fn is_waited_for(&self) -> bool {
-        let is_owed = !self.in_flight.is_empty() || !self.again.is_empty();
-        is_owed || self.breaker.is_calming() || !self.shared.queue.lock().is_empty()
+    fn needs_ticks(&self) -> bool {
+        let is_awaited = !self.in_flight.is_empty() || !self.retries.is_empty();
+        is_awaited || self.breaker.is_recovering() || !self.shared.queue.lock().is_empty()
     }
 
     /// Takes off with what waits.
     fn next_batch(&mut self) -> Option<Batch> {
-        if self.way.is_none() || self.breaker.cause().is_some() || self.under_way() >= MAX_BATCHES_IN_FLIGHT {
+        if self.live.is_none()
+            || self.breaker.cause().is_some()
+            || self.batches_in_flight() >= MAX_BATCHES_IN_FLIGHT
+        {
             return None;
         }
         let now = Instant::now();
-        let tells_script = !self.again.is_empty();
-        let mut groups = mem::take(&mut self.again);
-        groups.retain_mut(|group| group.keep_waiting());
-        while groups.len() < MAX_BATCH_CALLS {
-            let mut taken = self.shared.queue.lock().take(MAX_BATCH_CALLS.saturating_sub(groups.len()));
+        let loads_script = !self.retries.is_empty();
+        let mut groups = mem::take(&mut self.retries);
+        groups.retain_mut(|group| group.retain_waiting());
+        while groups.len() < MAX_BATCH_REQUESTS {
+            let mut taken = self.shared.queue.lock().take(MAX_BATCH_REQUESTS.saturating_sub(groups.len()));
             if taken.is_empty() {
                 break;
             }
             taken.retain_mut(|group| self.prepare(group, now));
             groups.append(&mut taken);
         }
-        let over = self.way.clone().filter(|_| !groups.is_empty())?;
-        let commands = self.arrange(groups);
+        let live = self.live.clone().filter(|_| !groups.is_empty())?;
+        let commands = self.split_into_commands(groups);
         let mut pipeline = Pipeline::with_capacity(commands.len().saturating_add(1));
-        if tells_script {
+        if loads_script {
             pipeline.add_command(script::load());
         }
         for groups in &commands {
             let clock = groups.first().map(|group| group.clock).unwrap_or_default();
-            pipeline.add_command(self.terms.command(groups.iter().map(|group| run(group)), clock));
+            pipeline.add_command(self.options.command(groups.iter().map(|group| run(group)), clock));
         }
         let callers = commands.iter().flatten().map(|group| group.waiters.len()).sum::<usize>();
-        let calls = commands.iter().map(Vec::len).sum::<usize>();
-        metrics::sent(commands.iter().map(Vec::len), callers.saturating_sub(calls));
-        self.shared.queue.lock().latency.sent(calls);
-        self.sent = self.sent.wrapping_add(1);
-        let (number, connection) = (self.sent, self.connection);
-        self.in_flight.push(InFlight { number, connection, sent_at: now, commands, tells_script });
-        Some(Batch { number, pipeline, over })
+        let requests = commands.iter().map(Vec::len).sum::<usize>();
+        metrics::sent(commands.iter().map(Vec::len), callers.saturating_sub(requests));
+        self.shared.queue.lock().latency.sent(requests);
+        self.batches_sent = self.batches_sent.wrapping_add(1);
+        let (number, generation) = (self.batches_sent, self.generation);
+        self.in_flight.push(InFlight { number, generation, sent_at: now, commands, loads_script });
+        Some(Batch { number, pipeline, live })
     }
 
     /// Answers those for whom there are tokens by now; says whether there are others, with what is charged ahead for
@@ -173,25 +192,25 @@ impl Driver {
         }
         let mut served = 0;
         for waiter in &mut group.waiters {
-            let Some(verdicts) = self.local.decide_again(&group.call, now) else { break };
-            waiter.answer(Ok(verdicts));
+            let Some(verdicts) = self.local.decide_again(&group.request, now) else { break };
+            waiter.respond(Ok(verdicts));
             served = usize::saturating_add(served, 1);
         }
         group.waiters.drain(..served);
         if !group.waiters.is_empty() {
-            group.prefetches = self.local.prefetches(&group.call, now);
+            group.prefetches = self.local.prefetches(&group.request, now);
         }
         !group.waiters.is_empty()
     }
 
     /// Distributes calls over commands: those of a command are decided by the same clock.
-    fn arrange(&self, groups: Vec<Waiting>) -> Vec<Vec<Waiting>> {
-        let mut commands: Vec<Vec<Waiting>> =
-            Vec::with_capacity(groups.len().div_ceil(self.terms.calls_in_command.max(1)));
+    fn split_into_commands(&self, groups: Vec<BoxedGroup>) -> Vec<Vec<BoxedGroup>> {
+        let mut commands: Vec<Vec<BoxedGroup>> =
+            Vec::with_capacity(groups.len().div_ceil(self.options.requests_per_command.max(1)));
         for group in groups {
             match commands.last_mut() {
                 Some(command)
-                    if command.len() < self.terms.calls_in_command
+                    if command.len() < self.options.requests_per_command
                         && command.first().is_some_and(|first| first.clock == group.clock) =>
                 {
                     command.push(group);
@@ -204,13 +223,110 @@ impl Driver {
 
     /// Tells those whose time is over so.
     fn expire(&mut self, now: Instant) {
-        let under_way = self.in_flight.iter_mut().flat_map(|batch| &mut batch.commands).flatten();
-        under_way.for_each(|group| group.expire(now, &SendError::Late));
-        self.again.iter_mut().for_each(|group| group.expire(now, &SendError::Unsent));
+        let in_flight = self.in_flight.iter_mut().flat_map(|batch| &mut batch.commands).flatten();
+        in_flight.for_each(|group| group.expire(now, &SendError::Timeout));
+        self.retries.iter_mut().for_each(|group| group.expire(now, &SendError::QueueTimeout));
         self.shared.queue.lock().expire(now);
+    }
+
+    /// Takes note of what the connection has become.
+    pub(super) fn connection_changed(&mut self, state: &ConnectionState) {
+        self.live = None;
+        match state.current() {
+            // The breaker sees how long this lasts.
+            None => {}
+            Some(Ok(current)) => {
+                if self.generation != current.generation {
+                    self.generation = current.generation;
+                    self.local.forget_all();
+                }
+                self.live = Some(current);
+                if self.breaker.reconnected() {
+                    self.fail_queued(&SendError::BreakerOpen);
+                } else {
+                    self.close_breaker();
+                }
+            }
+            Some(Err(error)) => {
+                self.breaker.disconnected();
+                self.fail_queued(&error);
+            }
+        }
+    }
+
+    /// Takes note of the time; says whether the server was found silent.
+    pub(super) fn check_health(&mut self, now: Instant) -> bool {
+        let is_awaited = match self.live {
+            Some(_) => self.batches_in_flight() > 0,
+            None => !self.shared.queue.lock().is_empty(),
+        };
+        match self.breaker.tick(now, is_awaited) {
+            BreakerEvent::Unchanged => false,
+            BreakerEvent::OutageEnded => {
+                tracing::info!(server = %self.server, "Redis answers again");
+                false
+            }
+            event @ (BreakerEvent::Reopened | BreakerEvent::OutageBegan) => {
+                self.breaker_tripped(event);
+                true
+            }
+        }
+    }
+
+    /// Takes note that an answer was awaited for longer than any silence may last.
+    pub(super) fn response_timed_out(&mut self) {
+        let event = self.breaker.trip();
+        self.breaker_tripped(event);
+    }
+
+    fn breaker_tripped(&mut self, event: BreakerEvent) {
+        if event == BreakerEvent::OutageBegan {
+            let (server, silence) = (&self.server, self.breaker.max_silence());
+            tracing::warn!(%server, ?silence, "Redis is silent; calls fail at once until it answers");
+        }
+        self.fail_queued(&SendError::BreakerOpen);
+        for batch in mem::take(&mut self.in_flight) {
+            self.fail_batch(batch, &SendError::Timeout);
+        }
+    }
+
+    /// The connection to listen on for a sign of life, if one is missed.
+    pub(super) fn connection_to_probe(&self) -> Option<LiveConnection> {
+        self.live.clone().filter(|_| self.breaker.cause() == Some(OpenCause::Silence))
+    }
+
+    /// Takes note of a sign of life on the connection `number`.
+    pub(super) fn recovered(&mut self, number: u64) {
+        if self.live.as_ref().is_some_and(|current| current.generation == number) {
+            self.close_breaker();
+        }
+    }
+
+    /// Takes note that the connection `number` broke: calls wait until it is known what comes of it, which is soon.
+    pub(super) fn disconnected(&mut self, number: u64) {
+        self.live.take_if(|current| current.generation == number);
+    }
+
+    /// How many flights await an answer on the present connection.
+    pub(super) fn batches_in_flight(&self) -> usize {
+        self.in_flight.iter().filter(|batch| batch.generation == self.generation).count()
+    }
+
+    fn close_breaker(&mut self) {
+        let was_open = self.breaker.cause().is_some();
+        self.breaker.responded(Instant::now());
+        if was_open {
+            self.shared.queue.lock().open();
+        }
+    }
+
+    /// Tells everybody who waits, or comes, that the server is not asked.
+    fn fail_queued(&mut self, error: &SendError) {
+        self.retries.drain(..).for_each(|mut group| group.fail(error));
+        self.shared.queue.lock().close(error);
     }
 }
 
 pub(super) fn run(group: &Group) -> Run<'_> {
-    Run { call: &group.call, times: group.times(), prefetches: &group.prefetches }
+    Run { request: &group.request, times: group.times(), prefetches: &group.prefetches }
 }

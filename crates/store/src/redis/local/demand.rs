@@ -12,7 +12,7 @@ use tollgate_core::{
 };
 
 /// The time over which demand is averaged.
-const AVERAGED: Duration = Duration::from_millis(200);
+const AVERAGING_TIME: Duration = Duration::from_millis(200);
 
 /// Hits per second, as of a time.
 #[derive(Clone, Copy, Debug)]
@@ -31,19 +31,19 @@ pub(super) struct SharedRate {
 
 impl Rate {
     /// Of what nobody asked for so far.
-    pub(super) const fn none(now: Instant) -> Self {
+    pub(super) const fn zero(now: Instant) -> Self {
         Self { per_second: 0.0, at: now }
     }
 
     /// The rate at a later time, when nothing came in between.
     pub(super) fn at(&self, now: Instant) -> f64 {
         let elapsed = now.saturating_duration_since(self.at);
-        self.per_second * (-elapsed.as_secs_f64() / AVERAGED.as_secs_f64()).exp()
+        self.per_second * (-elapsed.as_secs_f64() / AVERAGING_TIME.as_secs_f64()).exp()
     }
 
     pub(super) fn add(&mut self, hits: u64, now: Instant) {
         // Exact enough for any number of hits.
-        self.per_second = self.at(now) + hits as f64 / AVERAGED.as_secs_f64();
+        self.per_second = self.at(now) + hits as f64 / AVERAGING_TIME.as_secs_f64();
         self.at = now;
     }
 }
@@ -55,7 +55,7 @@ impl SharedRate {
     }
 
     /// Takes note of how many hits a window has. What is denied says nothing of how many would have come.
-    pub(super) fn see(&mut self, policy: &Policy, verdict: &Verdict, reserved: u32) {
+    pub(super) fn observe(&mut self, policy: &Policy, verdict: &Verdict, reserved: u32) {
         let Some(end) = policy.reserved_until(verdict.decided_at).filter(|_| verdict.admitted) else {
             return;
         };
@@ -66,7 +66,7 @@ impl SharedRate {
             let elapsed = now.since(at).as_secs_f64();
             if elapsed > 0.0 {
                 let sample = used.saturating_sub(before) as f64 / elapsed;
-                let weight = 1.0 - (-elapsed / AVERAGED.as_secs_f64()).exp();
+                let weight = 1.0 - (-elapsed / AVERAGING_TIME.as_secs_f64()).exp();
                 self.per_second += weight * (sample - self.per_second);
             }
         }

@@ -20,24 +20,24 @@ use tollgate_core::{
 };
 
 /// How long charges ahead shall last. A bucket owes what refills while it is held, so that is shorter.
-const FILL: Duration = Duration::from_millis(100);
-const FILL_OF_BUCKETS: Duration = Duration::from_millis(50);
+const PREFETCH_HORIZON: Duration = Duration::from_millis(100);
+const BUCKET_PREFETCH_HORIZON: Duration = Duration::from_millis(50);
 
 /// The longest time that tokens are held, and the shortest.
-const LONGEST_HOLD: Duration = Duration::from_millis(200);
-const LONGEST_HOLD_OF_BUCKETS: Duration = Duration::from_millis(100);
-const SHORTEST_HOLD: Duration = Duration::from_millis(4);
+const MAX_HOLD: Duration = Duration::from_millis(200);
+const BUCKET_MAX_HOLD: Duration = Duration::from_millis(100);
+const MIN_HOLD: Duration = Duration::from_millis(4);
 
 /// What remains is divided by so much: of a window, and of a bucket, of which the whole demand is not seen.
-const CAUTION: f64 = 4.0;
-const CAUTION_OF_BUCKETS: f64 = 16.0;
+const CAUTION_FACTOR: f64 = 4.0;
+const BUCKET_CAUTION_FACTOR: f64 = 16.0;
 
 /// A share is told in parts of so many.
-const PARTS: f64 = 65_536.0;
+const SHARE_UNITS: f64 = 65_536.0;
 
 /// What a worker holds of one counter, and what it knows of the demand.
 #[derive(Debug)]
-pub(super) struct Reserve {
+pub(super) struct Reservation {
     tokens: u64,
     /// When the tokens must be spent.
     spend_by: Instant,
@@ -46,9 +46,9 @@ pub(super) struct Reserve {
     spent: u64,
     demand: Rate,
     /// The demand of everybody.
-    whole: SharedRate,
+    total_demand: SharedRate,
     /// Whether Redis was asked for tokens and did not answer yet.
-    is_asked: bool,
+    is_requested: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,22 +66,22 @@ pub(super) struct Unused {
     basis: Basis,
 }
 
-impl Reserve {
+impl Reservation {
     pub(super) fn new(now: Instant) -> Self {
-        let demand = Rate::none(now);
+        let demand = Rate::zero(now);
         Self {
             tokens: 0,
             spend_by: now,
             basis: None,
             spent: 0,
             demand,
-            whole: SharedRate::default(),
-            is_asked: false,
+            total_demand: SharedRate::default(),
+            is_requested: false,
         }
     }
 
     /// Notes that these hits are asked for.
-    pub(super) fn expect(&mut self, hits: Hits, now: Instant) {
+    pub(super) fn record_demand(&mut self, hits: Hits, now: Instant) {
         self.demand.add(hits.charged(), now);
     }
 
@@ -102,33 +102,33 @@ impl Reserve {
     }
 
     /// Takes back that a charge passed.
-    pub(super) fn put_back(&mut self, hits: Hits) {
+    pub(super) fn unspend(&mut self, hits: Hits) {
         self.tokens = self.tokens.saturating_add(hits.charged());
         self.spent = self.spent.saturating_sub(hits.charged());
     }
 
     /// What to charge ahead with the next call, if anything.
-    pub(super) fn wish(&mut self, policy: &Policy, now: Instant) -> Option<Prefetch> {
+    pub(super) fn prefetch(&mut self, policy: &Policy, now: Instant) -> Option<Prefetch> {
         let demand = self.demand.at(now);
-        let most = demand * fill_of(policy).as_secs_f64();
+        let most = demand * prefetch_horizon(policy).as_secs_f64();
         // As long as nothing was seen of others, everybody would think to be alone.
-        let sees_others = is_bucket(policy) || self.whole.per_second() > 0.0;
-        if self.is_asked || most < 1.0 || !sees_others {
+        let has_total = is_bucket(policy) || self.total_demand.per_second() > 0.0;
+        if self.is_requested || most < 1.0 || !has_total {
             return None;
         }
-        self.is_asked = true;
-        let caution = if is_bucket(policy) { CAUTION_OF_BUCKETS } else { CAUTION };
-        let share = demand / self.whole.per_second().max(demand) / caution;
+        self.is_requested = true;
+        let caution = if is_bucket(policy) { BUCKET_CAUTION_FACTOR } else { CAUTION_FACTOR };
+        let share = demand / self.total_demand.per_second().max(demand) / caution;
         Some(Prefetch {
             most: most as u32,
-            share: (share * PARTS) as u16,
-            hold_millis: u16::try_from(longest_hold(policy).as_millis()).unwrap_or(u16::MAX),
+            share: (share * SHARE_UNITS) as u16,
+            hold_millis: u16::try_from(max_hold(policy).as_millis()).unwrap_or(u16::MAX),
         })
     }
 
     /// Takes note that a call with a wish failed.
-    pub(super) fn was_refused(&mut self) {
-        self.is_asked = false;
+    pub(super) fn prefetch_failed(&mut self) {
+        self.is_requested = false;
     }
 
     /// Takes note of what a call came to that was sent at `sent_at`, at the latest, and of the tokens that were charged
@@ -140,16 +140,16 @@ impl Reserve {
         reserved: u32,
         sent_at: Instant,
     ) -> Option<Unused> {
-        self.is_asked = false;
-        self.whole.see(policy, verdict, reserved);
+        self.is_requested = false;
+        self.total_demand.observe(policy, verdict, reserved);
         if reserved == 0 {
             return None;
         }
         let before = self.unused(policy);
-        let lasts = 2.0 * f64::from(reserved) / self.demand.at(sent_at).max(1.0);
-        let hold = Duration::from_secs_f64(lasts).clamp(SHORTEST_HOLD, longest_hold(policy));
-        let counts = policy.reserved_until(verdict.decided_at);
-        let hold = counts.map_or(hold, |end| hold.min(end.since(verdict.decided_at)));
+        let seconds = 2.0 * f64::from(reserved) / self.demand.at(sent_at).max(1.0);
+        let hold = Duration::from_secs_f64(seconds).clamp(MIN_HOLD, max_hold(policy));
+        let valid_until = policy.reserved_until(verdict.decided_at);
+        let hold = valid_until.map_or(hold, |end| hold.min(end.since(verdict.decided_at)));
         self.tokens = u64::from(reserved);
         self.spent = 0;
         self.basis = Some(Basis { verdict: *verdict, noted_at: sent_at });
@@ -186,8 +186,8 @@ impl Unused {
         let Basis { verdict, noted_at } = self.basis;
         let made_at = verdict.decided_at;
         let is_over = |end| made_at.plus(now.saturating_duration_since(noted_at)) >= end;
-        let counts = !self.policy.reserved_until(made_at).is_some_and(is_over);
-        counts.then_some(Hits::Undo { amount: self.amount, made_at })
+        let valid_until = !self.policy.reserved_until(made_at).is_some_and(is_over);
+        valid_until.then_some(Hits::Undo { amount: self.amount, made_at })
     }
 }
 
@@ -195,10 +195,10 @@ const fn is_bucket(policy: &Policy) -> bool {
     matches!(policy, Policy::TokenBucket(_))
 }
 
-fn fill_of(policy: &Policy) -> Duration {
-    if is_bucket(policy) { FILL_OF_BUCKETS } else { FILL }
+fn prefetch_horizon(policy: &Policy) -> Duration {
+    if is_bucket(policy) { BUCKET_PREFETCH_HORIZON } else { PREFETCH_HORIZON }
 }
 
-fn longest_hold(policy: &Policy) -> Duration {
-    if is_bucket(policy) { LONGEST_HOLD_OF_BUCKETS } else { LONGEST_HOLD }
+fn max_hold(policy: &Policy) -> Duration {
+    if is_bucket(policy) { BUCKET_MAX_HOLD } else { MAX_HOLD }
 }

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 pub(super) use self::{
     pack::command,
-    reply::{read_replies, unless_error},
+    reply::{check_error, read_replies},
 };
 use crate::request::{TagRequest, Verdicts};
 use tollgate_core::algorithm::Prefetch;
@@ -45,7 +45,7 @@ static DIGEST: LazyLock<String> = LazyLock::new(|| Sha1::from(SOURCE).digest().t
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     /// What is asked each time.
-    pub call: &'a TagRequest,
+    pub request: &'a TagRequest,
     /// How often; at least once.
     pub times: u16,
     /// For each ask, cell by cell, what is wished beside it; empty where nothing is. Only for a record that the call
@@ -55,7 +55,7 @@ pub struct Run<'a> {
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// What the call came to each time, in order; that something was reserved beside it is not told there.
     pub verdicts: SmallVec<[Verdicts; 1]>,
     /// For each ask, cell by cell, how many tokens are reserved; empty where nothing was wished.
@@ -63,7 +63,7 @@ pub struct Outcome {
 }
 
 /// Outcomes in the order of the runs; of a run that the server refused, its error.
-pub(super) type Outcomes = Vec<Result<Outcome, RedisError>>;
+pub(super) type Outcomes = Vec<Result<RunOutcome, RedisError>>;
 
 /// The command that makes the script known.
 pub(super) fn load() -> Cmd {
@@ -73,7 +73,7 @@ pub(super) fn load() -> Cmd {
 }
 
 /// A command that waits wherever one that decides calls would, and decides none: it names a script that there is not.
-pub(super) fn nothing() -> Cmd {
+pub(super) fn probe() -> Cmd {
     let mut command = cmd("EVALSHA");
     command.arg("0".repeat(40)).arg(0);
     command
@@ -81,7 +81,7 @@ pub(super) fn nothing() -> Cmd {
 
 impl<'a> Run<'a> {
     /// The call, made once, with no wishes.
-    pub const fn once(call: &'a TagRequest) -> Self {
-        Self { call, times: 1, prefetches: &[] }
+    pub const fn once(request: &'a TagRequest) -> Self {
+        Self { request, times: 1, prefetches: &[] }
     }
 }

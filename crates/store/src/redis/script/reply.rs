@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::redis::{RedisError, Value};
 use smallvec::SmallVec;
 
-use super::{Outcome, Outcomes, Run, pack::effective};
+use super::{Outcomes, Run, RunOutcome, pack::effective_prefetch};
 use crate::request::{Check, Verdicts};
 use tollgate_core::{
     algorithm::{Algorithm, Charging, QueueSummary, State, StateSummary, Verdict},
@@ -17,7 +17,7 @@ use tollgate_core::{
 ///
 /// # Errors
 /// What the server answered in place of a reply.
-pub(in crate::redis) fn unless_error(answer: Value) -> Result<Value, RedisError> {
+pub(in crate::redis) fn check_error(answer: Value) -> Result<Value, RedisError> {
     match answer {
         Value::ServerError(error) => Err(error.into()),
         answer => Ok(answer),
@@ -73,41 +73,41 @@ struct Reader<'b> {
 }
 
 impl Reader<'_> {
-    fn outcome(&mut self, run: Run<'_>) -> Option<Outcome> {
+    fn outcome(&mut self, run: Run<'_>) -> Option<RunOutcome> {
         let mut verdicts = SmallVec::<[Verdicts; 1]>::from_elem(Verdicts::new(), usize::from(run.times));
         let mut reserved = SmallVec::new();
-        for (at, ask) in run.call.checks().enumerate() {
-            let charging = ask.counting(run.call.charging);
+        for (at, check) in run.request.checks().enumerate() {
+            let charging = check.counting(run.request.charging);
             match verdicts.as_mut_slice() {
-                [once] => once.push((ask.descriptor, self.verdict(ask, charging)?)),
-                each => self.replay(ask, charging, each)?,
+                [once] => once.push((check.descriptor, self.verdict(check, charging)?)),
+                each => self.replay(check, charging, each)?,
             }
-            if let Some(wish) = run.prefetches.get(at) {
-                reserved.push(match effective(ask, *wish) {
+            if let Some(prefetch) = run.prefetches.get(at) {
+                reserved.push(match effective_prefetch(check, *prefetch) {
                     Some(_) => self.word()?,
                     None => 0,
                 });
             }
         }
-        Some(Outcome { verdicts, reserved })
+        Some(RunOutcome { verdicts, reserved })
     }
 
-    fn verdict(&mut self, ask: &Check, charging: Charging) -> Option<Verdict> {
+    fn verdict(&mut self, check: &Check, charging: Charging) -> Option<Verdict> {
         let (admitted, rest) = self.rest.split_first()?;
         self.rest = rest;
-        let summary = self.summary(ask.policy.algorithm())?;
-        Some(ask.policy.verdict(summary, self.now, ask.hits, *admitted == 1, charging))
+        let summary = self.summary(check.policy.algorithm())?;
+        Some(check.policy.verdict(summary, self.now, check.hits, *admitted == 1, charging))
     }
 
     /// The script tells where it began; from there on, each time comes to what the definition says.
-    fn replay(&mut self, ask: &Check, charging: Charging, each: &mut [Verdicts]) -> Option<()> {
-        let StateSummary::Words(words) = self.summary(ask.policy.algorithm())? else { return None };
-        let (policy, mut state) = (ask.policy, State::Words(words));
+    fn replay(&mut self, check: &Check, charging: Charging, each: &mut [Verdicts]) -> Option<()> {
+        let StateSummary::Words(words) = self.summary(check.policy.algorithm())? else { return None };
+        let (policy, mut state) = (check.policy, State::Words(words));
         for verdicts in each {
-            let admitted = policy.apply(&mut state, self.now, ask.hits, charging);
-            let summary = policy.summary(&state, self.now, ask.hits);
-            let verdict = policy.verdict(summary, self.now, ask.hits, admitted, charging);
-            verdicts.push((ask.descriptor, verdict));
+            let admitted = policy.apply(&mut state, self.now, check.hits, charging);
+            let summary = policy.summary(&state, self.now, check.hits);
+            let verdict = policy.verdict(summary, self.now, check.hits, admitted, charging);
+            verdicts.push((check.descriptor, verdict));
         }
         Some(())
     }
