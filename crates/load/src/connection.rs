@@ -3,7 +3,7 @@
 //! Uses `h2` directly, without the queues and layers of a general gRPC client: a generator must cost less than the server
 //! under test.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use h2::client::{self, SendRequest};
