@@ -10,7 +10,7 @@ use crate::{
     clock::{Clock, Timestamp},
     config::{Options, load_files},
     limiter::ActiveRules,
-    limiter::{Limiter, Modes, Patience, Places},
+    limiter::{Deadline, HeldPermits, Limiter, Modes},
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
     rules::Rules,
     service::{HeaderStyle, RequestBounds, RequestError, ResponseOptions, Service},
@@ -50,11 +50,11 @@ pub fn request(bytes: &[u8]) {
         _ => RateLimitRequest::decode(bytes).ok(),
     };
     let Some(request) = request else { return };
-    match service.respond(&request, Patience::UNKNOWN, &mut Span::off()).now_or_never() {
+    match service.respond(&request, Deadline::UNKNOWN, &mut Span::off()).now_or_never() {
         Some(Ok(answer)) => {
             assert_eq!(answer.message.statuses.len(), request.descriptors.len());
             assert_ne!(answer.message.overall_code(), Code::Unknown);
-            answer.permits.inspect(Places::handed_over);
+            answer.permits.inspect(HeldPermits::hand_over);
             assert!(codec.encode(&answer.message).is_ok());
         }
         Some(Err(error)) => assert!(matches!(error, RequestError::Invalid(_)), "{error}"),

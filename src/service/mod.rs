@@ -14,7 +14,7 @@ use futures_util::FutureExt as _;
 
 pub use self::settings::{HeaderNames, HeaderStyle, RequestBounds, ResponseOptions};
 use crate::{
-    limiter::{Limiter, Patience, Places},
+    limiter::{Deadline, HeldPermits, Limiter},
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_response as wire,
     },
@@ -37,7 +37,7 @@ pub struct ServiceResponse {
     /// The message.
     pub message: RateLimitResponse,
     /// Permits of the lease that the message names. Dropping them releases them, unless they are marked as handed over.
-    pub permits: Option<Places>,
+    pub permits: Option<HeldPermits>,
 }
 
 /// Failure of a request.
@@ -78,7 +78,7 @@ impl Service {
     pub async fn respond(
         &self,
         request: &RateLimitRequest,
-        deadline: Patience,
+        deadline: Deadline,
         span: &mut Span,
     ) -> Result<ServiceResponse, RequestError> {
         let response = self.decide(request, deadline, span).await;
@@ -106,7 +106,7 @@ impl Service {
         if !self.limiter.decides_at_once() {
             return None;
         }
-        let response = self.respond(request, Patience::UNKNOWN, span).now_or_never();
+        let response = self.respond(request, Deadline::UNKNOWN, span).now_or_never();
         debug_assert!(response.is_some(), "the memory store never waits");
         // The dropped attempt may have charged, and must not be repeated.
         Some(response.unwrap_or(Err(RequestError::Store(StoreError::Garbled))))
@@ -115,7 +115,7 @@ impl Service {
     async fn decide(
         &self,
         request: &RateLimitRequest,
-        deadline: Patience,
+        deadline: Deadline,
         span: &mut Span,
     ) -> Result<ServiceResponse, RequestError> {
         let descriptors = decode::descriptors(request, &self.bounds)?;

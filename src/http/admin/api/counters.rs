@@ -18,8 +18,8 @@ use crate::{
     control::Action,
     descriptor::Hits,
     http::admin::auth::Caller,
-    limiter::Asks,
-    limiter::explain::{is_spaced, limit_text},
+    limiter::CounterRequests,
+    limiter::explain::{has_min_interval, limit_text},
 };
 
 #[derive(Debug, Deserialize)]
@@ -66,11 +66,11 @@ pub(super) struct CounterState {
 }
 
 impl CounterState {
-    /// The state that a read returned; `is_spaced` with `min_interval`.
-    pub(super) fn new(verdict: Verdict, is_spaced: bool) -> Self {
+    /// State from a read, of a limit with or without a `min_interval`.
+    pub(super) fn new(verdict: Verdict, has_min_interval: bool) -> Self {
         // A read charges nothing, so it is admitted without room for a hit.
         let has_room = verdict.admitted && verdict.remaining > 0;
-        let is_known = !has_room || !is_spaced || verdict.used == 0;
+        let is_known = !has_room || !has_min_interval || verdict.used == 0;
         Self {
             used: verdict.used,
             remaining: verdict.remaining,
@@ -84,10 +84,10 @@ impl CounterState {
 struct CounterTarget {
     rule: String,
     limit: String,
-    is_spaced: bool,
+    has_min_interval: bool,
     /// Whether the descriptor names a lease of a concurrency limit, whose permits it would release.
     releases_lease: bool,
-    asks: Asks,
+    requests: CounterRequests,
 }
 
 /// Reads a counter.
@@ -154,9 +154,9 @@ async fn find(
         Some(CounterTarget {
             rule: rule.path(),
             limit: limit_text(domain, rule),
-            is_spaced: is_spaced(rule),
+            has_min_interval: has_min_interval(rule),
             releases_lease: by_lease.is_some(),
-            asks: shared.parts.counters.checks(domain, &[descriptor]),
+            requests: shared.parts.counters.requests(domain, &[descriptor]),
         })
     });
     target.await?.ok_or_else(no_counter)
@@ -182,11 +182,11 @@ async fn audit(
 
 async fn send(
     api: &Api,
-    CounterTarget { rule, limit, is_spaced, releases_lease, asks }: CounterTarget,
+    CounterTarget { rule, limit, has_min_interval, releases_lease, requests }: CounterTarget,
 ) -> ApiResult {
-    let mut seen = api.parts.counters.ask(&asks).await;
-    let verdict = seen.pop().flatten().ok_or_else(no_counter)??;
-    let mut state = CounterState::new(verdict, is_spaced);
+    let mut reading = api.parts.counters.send(&requests).await;
+    let verdict = reading.pop().flatten().ok_or_else(no_counter)??;
+    let mut state = CounterState::new(verdict, has_min_interval);
     if releases_lease {
         state.would_pass = Some(true);
     }

@@ -7,7 +7,7 @@ use crate::{
     config::Options,
     control::{Control, ControlError, RulesStatus},
     limiter::ActiveRules,
-    limiter::{Counters, Replicas},
+    limiter::{CounterInspector, Replicas},
     readiness::Readiness,
     store::MemoryStore,
 };
@@ -28,7 +28,7 @@ pub struct ApiParts {
     /// Phase of the process.
     pub readiness: Readiness,
     /// Counters, on the runtime that serves the API.
-    pub counters: Counters,
+    pub counters: CounterInspector,
     /// Description of the counters' store.
     pub store: StoreFacts,
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 use tonic::{Code, Request, Status};
 
 use crate::{
-    limiter::Places,
+    limiter::HeldPermits,
     proto::{
         FILE_DESCRIPTOR_SET,
         envoy::service::ratelimit::v3::{
@@ -89,7 +89,7 @@ pub(super) async fn should_rate_limit<T: RateLimitService>(
         Ok(answer) => answer,
         Err(status) => return error(http_status(&status), status.message()),
     };
-    let places: Option<Places> = answer.extensions_mut().remove();
+    let permits: Option<HeldPermits> = answer.extensions_mut().remove();
     let response = answer.into_inner();
     let status = match response.overall_code() {
         rate_limit_response::Code::Ok => StatusCode::OK,
@@ -99,7 +99,7 @@ pub(super) async fn should_rate_limit<T: RateLimitService>(
     match endpoint.codec.encode(&response) {
         Ok(text) => {
             // Whether the client reads the response is unknown; an unreleased lease expires by its time to live.
-            places.inspect(Places::handed_over);
+            permits.inspect(HeldPermits::hand_over);
             (status, [(CONTENT_TYPE, "application/json")], text).into_response()
         }
         Err(message) => error(StatusCode::INTERNAL_SERVER_ERROR, &message),

@@ -9,7 +9,7 @@ use crate::{
     clock::Clock,
     control::{Control, RulesSource, RulesStatus},
     http::StoreFacts,
-    limiter::{Counters, Modes},
+    limiter::{CounterInspector, Modes},
     readiness::Readiness,
     store::{MemoryStore, Store},
 };
@@ -25,7 +25,7 @@ fn router() -> Router {
         options: crate::config::Options::default(),
         directory: "nowhere".into(),
         readiness: Readiness::new(),
-        counters: Counters::new(Store::Memory(memory.clone()), Modes::default()),
+        counters: CounterInspector::new(Store::Memory(memory.clone()), Modes::default()),
         store: StoreFacts { kind: "memory", address: "memory".into(), memory, replicas: None },
     };
     routes(parts, Authenticator { tokens: None, requires_client_certificate: false })
