@@ -8,7 +8,7 @@ use crate::{
     clock::Clock,
     config::{self, Fingerprint, LoadError, Loaded},
     control::metrics,
-    control::{RulesStatus, Version, bounds::shortened},
+    control::{RulesStatus, Version, bounds::truncated},
     limiter::ActiveRules,
     readiness::{Phase, Readiness},
     settings::RulesSettings,
@@ -131,7 +131,7 @@ impl Activator {
     }
 
     fn record_problem(&self, error: &dyn Display) {
-        let problem = shortened(error.to_string());
+        let problem = truncated(error.to_string());
         self.status.update(|state| state.problem = Some(problem.clone()));
     }
 

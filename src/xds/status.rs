@@ -4,7 +4,7 @@
 use super::metrics;
 use crate::{
     clock::Clock,
-    control::{ControlPlane, Link, RulesStatus, bounds::shortened},
+    control::{ControlPlane, Link, RulesStatus, bounds::truncated},
 };
 
 /// State of the connection.
@@ -30,7 +30,7 @@ impl ConnectionStatus {
 
     /// Records a failed attempt to connect, or a lost stream.
     pub(super) fn disconnected(&mut self, reason: String) {
-        let reason = shortened(reason);
+        let reason = truncated(reason);
         metrics::connected(false);
         if self.logged.as_ref() == Some(&reason) {
             tracing::debug!(server = %self.server, %reason, "control plane still unreachable");
@@ -66,7 +66,7 @@ impl ConnectionStatus {
 
     /// Records an accepted version.
     pub(super) fn accepted(&self, version: &str) {
-        let version = shortened(version.to_owned());
+        let version = truncated(version.to_owned());
         self.update(|plane| plane.version = Some(version.clone()));
     }
 

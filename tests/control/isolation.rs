@@ -116,7 +116,7 @@ async fn many_list_changes_are_fetched_rarely_and_notes_never() {
     assert!(beats <= lasted / 100 + 3, "{beats} beats in {lasted} ms");
 
     let told = calls(&redis, "publish");
-    control.note("ada", Action::ResetCounter, "web k=v", "").await.expect("noted");
+    control.record_audit("ada", Action::ResetCounter, "web k=v", "").await.expect("noted");
     assert_eq!(calls(&redis, "publish"), told);
     control.put_entry(ban("last")).await.expect("put");
     assert_eq!(calls(&redis, "publish"), told + 1);

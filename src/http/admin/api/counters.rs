@@ -176,7 +176,7 @@ async fn audit(
         return Err(ApiError::BadRequest(message.to_owned()));
     }
     let reason = reason.map(|Reason(text)| text).unwrap_or_default();
-    let note = api.parts.control.note(&caller.name, action, &subject, &reason);
+    let note = api.parts.control.record_audit(&caller.name, action, &subject, &reason);
     Ok(timeouts::write(note).await?)
 }
 

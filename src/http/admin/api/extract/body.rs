@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::{
-    control::bounds::MOST_BYTES,
+    control::bounds::MAX_VERSION_BYTES,
     http::admin::{
         api::{
             error::ApiError,
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Maximum bytes of a body: the files of the largest version, escaped to three times their size, and the other fields.
-pub(in crate::http::admin::api) const MAX_BODY_BYTES: usize = 3 * MOST_BYTES + SMALL_BODY_BYTES;
+pub(in crate::http::admin::api) const MAX_BODY_BYTES: usize = 3 * MAX_VERSION_BYTES + SMALL_BODY_BYTES;
 
 /// Bytes up to which a body needs no permit.
 const SMALL_BODY_BYTES: usize = 64 << 10;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::Integer;
-use crate::{clock::Clock, control::bounds::MOST_TEXT, http::admin::api::error::ApiError};
+use crate::{clock::Clock, control::bounds::MAX_TEXT_BYTES, http::admin::api::error::ApiError};
 
 /// The longest lifetime of a list entry or switch, in seconds: ten years.
 const MAX_LIFETIME_S: u64 = 10 * 365 * 86_400;
@@ -19,7 +19,9 @@ impl TryFrom<String> for Reason {
     fn try_from(text: String) -> Result<Self, String> {
         match text.trim_matches(|c: char| c.is_whitespace() || c.is_control()) {
             "" => Err("reason: expected text".to_owned()),
-            text if text.len() > MOST_TEXT => Err(format!("reason: expected at most {MOST_TEXT} bytes")),
+            text if text.len() > MAX_TEXT_BYTES => {
+                Err(format!("reason: expected at most {MAX_TEXT_BYTES} bytes"))
+            }
             text => Ok(Self(text.to_owned())),
         }
     }
