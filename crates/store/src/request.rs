@@ -30,7 +30,7 @@ pub struct Check {
 impl Check {
     /// Whether the ask, when denied, keeps the other counters of its call from being charged.
     pub const fn is_veto(&self) -> bool {
-        self.vetoes && !self.hits.gives_back()
+        self.vetoes && !self.hits.is_refund()
     }
 
     /// How it counts what it denies, in a call that is charged so. A leased counter counts only what passes: else

@@ -39,7 +39,7 @@ fn count(state: &State) -> u32 {
 }
 
 fn one(policy: Policy, hits: u64, sync: SyncMode) -> TagRequest {
-    request(Charging::EachForItself, [check(0, policy, Hits::charge(hits), sync)])
+    request(Charging::Independent, [check(0, policy, Hits::charge(hits), sync)])
 }
 
 /// A store that is asked at will: one state for each counter of one call.
@@ -155,7 +155,7 @@ fn a_denial_ends_when_hits_are_given_back_or_the_rule_changes() {
     let mut server = Server::new();
     let strict = |limit, hits| {
         request(
-            Charging::EachForItself,
+            Charging::Independent,
             [check(0, policy(Algorithm::FixedWindow, limit), hits, SyncMode::Strict)],
         )
     };
@@ -171,7 +171,7 @@ fn a_denial_ends_when_hits_are_given_back_or_the_rule_changes() {
 fn a_look_and_a_refund_are_always_asked() {
     let mut server = Server::new();
     let policy = policy(Algorithm::FixedWindow, 1);
-    let hits = |hits| request(Charging::EachForItself, [check(0, policy, hits, SyncMode::Strict)]);
+    let hits = |hits| request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]);
     server.admits(&hits(Hits::ONE), 0);
     server.admits(&hits(Hits::ONE), 0);
     for (sent, hits) in [(3, hits(Hits::Peek)), (4, hits(Hits::refund(1)))] {
@@ -187,7 +187,7 @@ fn places_are_always_asked_for() {
     for _ in 0..3 {
         let lease = tollgate_core::lease::LeaseId::random();
         let hits = Hits::Acquire { amount: std::num::NonZeroU64::MIN, lease };
-        server.decide(&request(Charging::EachForItself, [check(0, policy, hits, SyncMode::Strict)]), 0);
+        server.decide(&request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]), 0);
     }
     assert_eq!(server.sent, 3);
 }
@@ -206,7 +206,7 @@ fn counters_that_are_charged_each_for_itself_are_asked_unless_all_are_denied() {
         )
     };
     for sent in 1..=3 {
-        server.decide(&both(Charging::EachForItself), 0);
+        server.decide(&both(Charging::Independent), 0);
         assert_eq!(server.sent, sent);
     }
     assert_eq!(count(&server.states[1]), 3, "the other one was charged each time");
@@ -275,7 +275,7 @@ fn what_is_not_spent_is_given_back_once() {
         .iter()
         .flat_map(TagRequest::checks)
         .map(|check| match check.hits {
-            Hits::Undo { amount, .. } => amount.get(),
+            Hits::RefundCharge { amount, .. } => amount.get(),
             other => panic!("{other:?}"),
         })
         .sum();
@@ -296,7 +296,7 @@ fn what_counts_no_more_is_not_given_back_and_what_is_old_is_not_spent() {
     assert!(server.sent > sent, "a token of the window before");
     let UnusedTokens { requests, .. } = server.local.take_unused(server.at(31_000));
     let undone = requests.iter().flat_map(TagRequest::checks).filter(|check| match check.hits {
-        Hits::Undo { made_at, .. } => made_at < NOW.plus(Duration::from_secs(30)),
+        Hits::RefundCharge { made_at, .. } => made_at < NOW.plus(Duration::from_secs(30)),
         _ => false,
     });
     assert_eq!(undone.count(), 0);
@@ -315,10 +315,9 @@ fn a_changed_rule_ends_what_is_held_and_gives_it_back() {
     server.admits(&leased(2), 101);
     assert_eq!(server.sent, sent + 1);
     let UnusedTokens { requests, .. } = server.local.take_unused(server.at(101));
-    let given_back = requests
-        .iter()
-        .flat_map(TagRequest::checks)
-        .any(|check| matches!(check.hits, Hits::Undo { amount, .. } if amount.get() == u64::from(held)));
+    let given_back = requests.iter().flat_map(TagRequest::checks).any(
+        |check| matches!(check.hits, Hits::RefundCharge { amount, .. } if amount.get() == u64::from(held)),
+    );
     assert!(given_back);
 }
 
@@ -344,7 +343,10 @@ fn what_is_granted_after_the_rule_has_changed_is_given_back() {
         .flat_map(TagRequest::checks)
         .map(|check| check.hits)
         .collect();
-    assert!(matches!(given_back[..], [Hits::Undo { amount, .. }] if amount.get() == 48), "{given_back:?}");
+    assert!(
+        matches!(given_back[..], [Hits::RefundCharge { amount, .. }] if amount.get() == 48),
+        "{given_back:?}"
+    );
 }
 
 #[test]
@@ -352,7 +354,7 @@ fn nothing_is_wished_of_a_counter_that_a_call_asks_twice() {
     let server = Server::new();
     let policy = policy(Algorithm::TokenBucket, 1_000_000);
     let hits = [Hits::charge(1), Hits::charge(2)];
-    let twice = request(Charging::EachForItself, hits.map(|hits| check(0, policy, hits, SyncMode::Leased)));
+    let twice = request(Charging::Independent, hits.map(|hits| check(0, policy, hits, SyncMode::Leased)));
     for at in 0..100 {
         server.local.decide(&twice, server.at(at));
     }
