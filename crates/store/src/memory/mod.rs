@@ -27,11 +27,11 @@ const SHARDS: usize = 64;
 /// A counter belongs to the shard of its hash tag, so one lock covers one request.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedShards>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedShards {
     clock: Clock,
     hasher: RandomState,
     shards: [CachePadded<Mutex<Shard>>; SHARDS],
@@ -88,7 +88,7 @@ impl MemoryStore {
         let hasher = RandomState::default();
         let shard = || Shard::new(capacity.div_ceil(SHARDS), hasher.clone());
         let shards = array::from_fn(|_| CachePadded(Mutex::new(shard())));
-        Self { shared: Arc::new(Shared { clock, hasher, shards }) }
+        Self { shared: Arc::new(SharedShards { clock, hasher, shards }) }
     }
 
     /// Decides a request in one step.

@@ -130,8 +130,8 @@ impl Shard {
     /// though far from full.
     fn make_room_in_index(&mut self, count: u32) {
         let buckets = self.index.num_buckets();
-        let most = (buckets / 16).saturating_mul(13);
-        if self.index.len() < self.index.capacity() || self.index.len() > most {
+        let max_entries = (buckets / 16).saturating_mul(13);
+        if self.index.len() < self.index.capacity() || self.index.len() > max_entries {
             return;
         }
         let (slots, hasher) = (&self.slots, &self.hasher);

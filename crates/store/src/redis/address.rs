@@ -84,12 +84,12 @@ mod tests {
 
     #[test]
     fn a_redirection_may_leave_the_host_out() {
-        let queried = Address::new("asked", 1);
+        let queried = Address::new("queried", 1);
         let from_redirect = |text| Address::from_redirect(text, &queried).map(|address| address.to_string());
         assert_eq!(from_redirect("10.0.0.1:7001").as_deref(), Some("10.0.0.1:7001"));
         assert_eq!(from_redirect("::1:7001").as_deref(), Some("[::1]:7001"));
         assert_eq!(from_redirect("node.example:7001").as_deref(), Some("node.example:7001"));
-        assert_eq!(from_redirect(":7001").as_deref(), Some("asked:7001"));
+        assert_eq!(from_redirect(":7001").as_deref(), Some("queried:7001"));
         assert_eq!(
             [from_redirect("?:7001"), from_redirect("x"), from_redirect("x:y"), from_redirect("x:0")],
             [None, None, None, None]

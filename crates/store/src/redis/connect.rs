@@ -71,7 +71,7 @@ pub(super) async fn connect(client: &Client) -> RedisResult<MultiplexedConnectio
 pub(super) async fn preload_script(connection: &mut MultiplexedConnection) -> RedisResult<()> {
     // An error reply is a value here.
     match timeout(CONNECT_TIMEOUT, connection.send_packed_command(&script::load())).await {
-        Ok(answer) => answer.map(drop),
+        Ok(reply) => reply.map(drop),
         Err(_) => Err((ErrorKind::Io, "no response to SCRIPT LOAD").into()),
     }
 }

@@ -14,10 +14,10 @@ use super::{
 /// A handle on the connection; clones share it. The task ends with the last handle.
 #[derive(Clone)]
 pub(super) struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<SharedConnection>,
 }
 
-struct Shared {
+struct SharedConnection {
     state: watch::Receiver<ConnectionState>,
     /// Generation of the latest connection that was found broken.
     broken: watch::Sender<u64>,
@@ -82,7 +82,7 @@ impl Connection {
         let (report, state) = watch::channel(ConnectionState::Connecting);
         let (broken, breaks) = watch::channel(0);
         tokio::spawn(Reconnector::new(target, report, breaks).run());
-        Self { shared: Arc::new(Shared { state, broken }) }
+        Self { shared: Arc::new(SharedConnection { state, broken }) }
     }
 
     /// Sends a command once and awaits its reply.

@@ -54,12 +54,12 @@ use tollgate_core::clock::Timestamp;
 /// them.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStore>,
     clock: ScriptClock,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedStore {
     servers: Topology,
     options: RequestOptions,
     outage: SharedOutageLog,
@@ -72,7 +72,7 @@ const OUTAGE_LOG_GAP: Duration = Duration::from_secs(10);
 /// succeed between its failures.
 const OUTAGE_SETTLE_TIME: Duration = Duration::from_secs(1);
 
-impl Shared {
+impl SharedStore {
     /// Logs the begin and the end of an outage.
     fn log_outage(&self, error: Option<&StoreError>) {
         match error {
@@ -112,7 +112,7 @@ impl RedisStore {
     pub fn open_with(settings: &RedisSettings, background: BackgroundQueue) -> Result<Self, StoreError> {
         let options = settings.request_options(background);
         let servers = settings.open(&options)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedStore {
             servers,
             options,
             outage: SharedOutageLog::new(OUTAGE_LOG_GAP, OUTAGE_SETTLE_TIME),
@@ -190,9 +190,9 @@ impl RedisStore {
             let connection = shared.servers.connection(slot).await?;
             connection.send(&shared.options.command(runs.iter().copied(), self.clock)).await
         };
-        let answer = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Timeout));
+        let reply = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Timeout));
         let into_store_error = |error| error::into_store_error(error, timeout_after);
-        let reply = answer.map_err(into_store_error)?;
+        let reply = reply.map_err(into_store_error)?;
         let outcomes = script::read_replies(runs.iter().copied(), reply).ok_or(StoreError::MalformedReply)?;
         Ok(outcomes
             .into_iter()

@@ -29,7 +29,7 @@ const SETTLE_TIME: Duration = Duration::from_secs(2);
 /// Interval of the probes of an open connection.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Deadline of a probe. It detects a peer that vanished without closing the connection, however few the calls and however
+/// Deadline of a probe. Probes detect a peer that vanished without closing the connection, however few the requests and however
 /// short their deadlines are.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -60,7 +60,7 @@ impl Reconnector {
         loop {
             match self.target.connect().await {
                 Ok(connection) => {
-                    let begun = Instant::now();
+                    let started = Instant::now();
                     if self.serve(connection).await.is_err() {
                         return;
                     }
@@ -70,7 +70,7 @@ impl Reconnector {
                     }
                     // A connection that breaks at once, as to a server that takes no writes, does not reset the
                     // backoff.
-                    if begun.elapsed() > MAX_BACKOFF {
+                    if started.elapsed() > MAX_BACKOFF {
                         backoff.reset();
                     }
                 }

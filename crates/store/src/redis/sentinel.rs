@@ -244,11 +244,11 @@ fn select_masters(reports: &[Report], listed: usize) -> Vec<NamedMaster> {
     let latest = reports.iter().filter_map(|report| report.epoch).max();
     let votes = |address: &Address| reports.iter().filter(|report| report.address == *address).count();
     let candidates = || reports.iter().filter(|report| report.epoch == latest).map(|report| &report.address);
-    let most = candidates().map(votes).max().unwrap_or_default();
+    let max_votes = candidates().map(votes).max().unwrap_or_default();
     let mut masters: Vec<NamedMaster> = Vec::new();
-    for address in candidates().filter(|address| votes(address) == most) {
+    for address in candidates().filter(|address| votes(address) == max_votes) {
         if masters.iter().all(|named| named.address != *address) {
-            let is_majority = is_majority(most, listed);
+            let is_majority = is_majority(max_votes, listed);
             masters.push(NamedMaster { address: address.clone(), epoch: latest, is_majority });
         }
     }

@@ -43,13 +43,13 @@ impl Subscription {
         let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
         let mut outage = OutageLog::default();
         loop {
-            let begun = Instant::now();
+            let started = Instant::now();
             let error = match self.receive(servers, channel, &notify).await {
                 Ok(never) => match never {},
                 Err(error) => error,
             };
             // A subscription that breaks soon neither resets the backoff nor is logged again.
-            if begun.elapsed() > SETTLE_TIME {
+            if started.elapsed() > SETTLE_TIME {
                 backoff.reset();
                 outage = OutageLog::default();
             }

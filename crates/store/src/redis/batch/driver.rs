@@ -11,7 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::{
-    RequestOptions, Shared,
+    RequestOptions, SharedQueue,
     breaker::{Breaker, BreakerEvent, OpenCause},
     group::{BoxedGroup, Group},
     responses::InFlight,
@@ -47,7 +47,7 @@ struct Batch {
 pub(super) struct Driver {
     /// Name of the server in logs.
     pub(super) server: String,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedQueue>,
     options: RequestOptions,
     pub(super) local: Arc<LocalCache>,
     pub(super) breaker: Breaker,
@@ -66,7 +66,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(
         server: String,
-        shared: Arc<Shared>,
+        shared: Arc<SharedQueue>,
         options: RequestOptions,
         local: Arc<LocalCache>,
     ) -> Self {

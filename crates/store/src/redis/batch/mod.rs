@@ -99,20 +99,20 @@ pub(super) struct Batcher {
 }
 
 struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     connection: Connection,
     local: Arc<LocalCache>,
 }
 
 /// State shared by callers and driver.
-struct Shared {
+struct SharedQueue {
     queue: Mutex<Queue>,
     /// Wakes the driver up when a request is queued, or when it may end.
     wakeup: Notify,
     is_closed: AtomicBool,
 }
 
-impl metrics::Queues for Shared {
+impl metrics::Queues for SharedQueue {
     fn waiting(&self) -> (usize, usize) {
         self.queue.lock().waiting()
     }
@@ -137,12 +137,12 @@ impl Batcher {
     pub(super) fn open(target: Target, options: RequestOptions) -> Self {
         let server = target.to_string();
         let connection = Connection::open(target);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedQueue {
             queue: Mutex::default(),
             wakeup: Notify::new(),
             is_closed: AtomicBool::new(false),
         });
-        let queues: Weak<Shared> = Arc::downgrade(&shared);
+        let queues: Weak<SharedQueue> = Arc::downgrade(&shared);
         metrics::add_queues(queues);
         let local = Arc::new(LocalCache::new(options.background.clone()));
         let timeout = options.timeout;

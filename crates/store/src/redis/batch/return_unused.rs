@@ -38,8 +38,8 @@ async fn send(server: Batcher, requests: Requests, timeout: Duration, slot: Opti
     let deadline = made_at.checked_add(timeout).unwrap_or(made_at);
     let submissions =
         requests.iter().map(|request| Submission { request, clock: ScriptClock::Server, made_at, deadline });
-    for answer in join_all(submissions.map(|submission| server.decide(submission))).await {
-        metrics::refund(answer.is_ok());
+    for reply in join_all(submissions.map(|submission| server.decide(submission))).await {
+        metrics::refund(reply.is_ok());
     }
     drop(slot);
 }

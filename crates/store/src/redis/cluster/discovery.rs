@@ -6,7 +6,7 @@ use ::redis::{Value, cmd};
 use tokio::time::timeout;
 
 use super::{
-    Shared,
+    SharedCluster,
     slots::{self, Range},
 };
 use crate::redis::{
@@ -22,7 +22,7 @@ const QUERY_TIMEOUT: Duration = Duration::from_millis(500);
 /// # Errors
 /// The reason why there is no usable reply, for logs.
 pub(super) async fn query_slots(
-    shared: &Shared,
+    shared: &SharedCluster,
     node: Address,
     connection: Option<Connection>,
 ) -> Result<Vec<Range>, String> {
@@ -34,7 +34,7 @@ pub(super) async fn query_slots(
 }
 
 /// Queries over a new connection.
-async fn query_on_new_connection(shared: &Shared, node: &Address) -> Result<Value, SendError> {
+async fn query_on_new_connection(shared: &SharedCluster, node: &Address) -> Result<Value, SendError> {
     let mut connection = shared.template.connect(node).await.map_err(SendError::Failed)?;
     let reply = connection.send_packed_command(cmd("CLUSTER").arg("SLOTS")).await;
     reply.and_then(Value::extract_error).map_err(SendError::Failed)

@@ -20,14 +20,14 @@ use super::{address::Address, batch::RequestOptions, connect::ConnectTemplate, c
 /// A handle on a cluster; clones share its table and connections, which end with the last of them.
 #[derive(Clone)]
 pub(super) struct Cluster {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCluster>,
     phase: watch::Receiver<DiscoveryPhase>,
     /// Notifies the task that the table may be outdated. The task ends with the last sender.
     refresh_trigger: Arc<watch::Sender<()>>,
 }
 
 /// State shared by the handles and the task.
-struct Shared {
+struct SharedCluster {
     template: ConnectTemplate,
     options: RequestOptions,
     seeds: Vec<Address>,
@@ -56,7 +56,7 @@ impl Cluster {
     /// Discovers the cluster of the `seeds`, in the background.
     pub(super) fn open(template: ConnectTemplate, seeds: Vec<Address>, options: RequestOptions) -> Self {
         let table = Mutex::new(SlotTable::new(template.clone(), options.clone()));
-        let shared = Arc::new(Shared { template, options, seeds, table });
+        let shared = Arc::new(SharedCluster { template, options, seeds, table });
         let (report, phase) = watch::channel(DiscoveryPhase::Pending);
         let (refresh_trigger, refreshes) = watch::channel(());
         tokio::spawn(refresh::run(Arc::clone(&shared), refreshes, report));

@@ -19,7 +19,7 @@ use tollgate_runtime::{
 };
 
 use super::{
-    DiscoveryPhase, Shared,
+    DiscoveryPhase, SharedCluster,
     discovery::query_slots,
     slots::{self, Range, SLOTS},
     table::Route,
@@ -49,7 +49,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(12);
 
 /// Refreshes the slots when requested, when a node is unhealthy, and at intervals, until no handle is left.
 pub(super) async fn run(
-    shared: Arc<Shared>,
+    shared: Arc<SharedCluster>,
     requests: watch::Receiver<()>,
     report: watch::Sender<DiscoveryPhase>,
 ) {
@@ -61,7 +61,7 @@ pub(super) async fn run(
 }
 
 async fn refresh_loop(
-    shared: Arc<Shared>,
+    shared: Arc<SharedCluster>,
     mut requests: watch::Receiver<()>,
     report: watch::Sender<DiscoveryPhase>,
 ) {
@@ -116,7 +116,7 @@ fn report_failure(report: &watch::Sender<DiscoveryPhase>, reason: String) {
     }
 }
 
-async fn apply(shared: &Shared, ranges: &[Range], report: &watch::Sender<DiscoveryPhase>) {
+async fn apply(shared: &SharedCluster, ranges: &[Range], report: &watch::Sender<DiscoveryPhase>) {
     {
         let mut table = shared.table.lock();
         table.replace(ranges);
@@ -132,7 +132,7 @@ async fn apply(shared: &Shared, ranges: &[Range], report: &watch::Sender<Discove
 
 /// Waits for a reason to refresh.
 async fn wait_for_reason(
-    shared: &Shared,
+    shared: &SharedCluster,
     requests: &mut watch::Receiver<()>,
     failed: bool,
     report: &watch::Sender<DiscoveryPhase>,
@@ -155,7 +155,7 @@ async fn wait_for_reason(
 
 /// Queries one node after the other, each when those before it failed or are slow, until one reports an owner of every
 /// slot. Each round begins with a different node: a node that is cut off from the rest may have an old view.
-async fn read_slots(shared: &Shared, round: usize) -> Result<Vec<Range>, String> {
+async fn read_slots(shared: &SharedCluster, round: usize) -> Result<Vec<Range>, String> {
     let mut nodes = candidates(shared, round).into_iter();
     let mut queries = FuturesUnordered::new();
     let mut reason = String::new();
@@ -185,7 +185,7 @@ async fn read_slots(shared: &Shared, round: usize) -> Result<Vec<Range>, String>
 
 /// The nodes to query, with existing connections. Connected and other nodes alternate, so that some of the others are
 /// queried soon if the connections lead to nodes that are cut off.
-fn candidates(shared: &Shared, round: usize) -> Vec<(Address, Option<Connection>)> {
+fn candidates(shared: &SharedCluster, round: usize) -> Vec<(Address, Option<Connection>)> {
     let (mut connected, mut others) = {
         let table = shared.table.lock();
         (table.reachable(), table.addresses())
@@ -214,7 +214,7 @@ fn candidates(shared: &Shared, round: usize) -> Vec<(Address, Option<Connection>
 }
 
 /// Waits until one of the masters is connected, for a limited time.
-async fn wait_for_master(shared: &Shared, ranges: &[Range]) -> bool {
+async fn wait_for_master(shared: &SharedCluster, ranges: &[Range]) -> bool {
     let masters: HashSet<&Address> = ranges.iter().map(|range| &range.master).collect();
     let routes: Vec<_> = {
         let mut table = shared.table.lock();

@@ -83,7 +83,7 @@ mod tests {
     }
 
     fn masters(entries: Vec<Value>) -> Option<Vec<String>> {
-        let ranges = parse(&Value::Array(entries), &Address::new("asked", 1))?;
+        let ranges = parse(&Value::Array(entries), &Address::new("queried", 1))?;
         Some(ranges.iter().map(|range| format!("{}-{} {}", range.first, range.last, range.master)).collect())
     }
 
@@ -101,8 +101,8 @@ mod tests {
         ]);
         let expected = [
             "0-1 10.0.0.1:7000",
-            "2-2 asked:7000",
-            "3-3 asked:7000",
+            "2-2 queried:7000",
+            "3-3 queried:7000",
             "4-5 [::1]:7000",
             "6-7 node.example:7000",
             "8-8 10.0.0.2:7000",

@@ -110,17 +110,17 @@ impl Reservation {
     /// The tokens to charge ahead with the next request, if any.
     pub(super) fn prefetch(&mut self, policy: &Policy, now: Instant) -> Option<Prefetch> {
         let demand = self.demand.at(now);
-        let most = demand * prefetch_horizon(policy).as_secs_f64();
+        let amount = demand * prefetch_horizon(policy).as_secs_f64();
         // Before the first observation, every worker would take itself for the only one.
         let has_total = is_bucket(policy) || self.total_demand.per_second() > 0.0;
-        if self.is_requested || most < 1.0 || !has_total {
+        if self.is_requested || amount < 1.0 || !has_total {
             return None;
         }
         self.is_requested = true;
         let caution = if is_bucket(policy) { BUCKET_CAUTION_FACTOR } else { CAUTION_FACTOR };
         let share = demand / self.total_demand.per_second().max(demand) / caution;
         Some(Prefetch {
-            most: most as u32,
+            most: amount as u32,
             share: (share * SHARE_UNITS) as u16,
             hold_millis: u16::try_from(max_hold(policy).as_millis()).unwrap_or(u16::MAX),
         })
@@ -186,8 +186,8 @@ impl Unused {
         let Basis { verdict, noted_at } = self.basis;
         let made_at = verdict.decided_at;
         let is_over = |end| made_at.plus(now.saturating_duration_since(noted_at)) >= end;
-        let valid_until = !self.policy.reserved_until(made_at).is_some_and(is_over);
-        valid_until.then_some(Hits::Undo { amount: self.amount, made_at })
+        let is_valid = !self.policy.reserved_until(made_at).is_some_and(is_over);
+        is_valid.then_some(Hits::Undo { amount: self.amount, made_at })
     }
 }
 

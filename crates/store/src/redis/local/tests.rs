@@ -45,7 +45,7 @@ fn one(policy: Policy, hits: u64, sync: SyncMode) -> TagRequest {
 /// A simulated store with one state for each counter of one request.
 struct Server {
     local: LocalCache,
-    begun: Instant,
+    started: Instant,
     states: Vec<State>,
     /// Number of requests sent.
     sent: usize,
@@ -54,11 +54,11 @@ struct Server {
 impl Server {
     fn new() -> Self {
         let local = LocalCache::new(BackgroundQueue::default());
-        Self { local, begun: Instant::now(), states: vec![State::default(); 3], sent: 0 }
+        Self { local, started: Instant::now(), states: vec![State::default(); 3], sent: 0 }
     }
 
     fn at(&self, millis: u64) -> Instant {
-        self.begun + Duration::from_millis(millis)
+        self.started + Duration::from_millis(millis)
     }
 
     /// Decides a request after `millis` milliseconds, from the cache if that suffices.
@@ -243,8 +243,8 @@ fn counters_in_demand_are_charged_ahead_and_never_too_much() {
         let leased = one(policy(algorithm, 1_000), 1, SyncMode::Leased);
         let admitted = (0..3_000).filter(|at| server.admits(&leased, at / 10)).count();
         // A bucket refills five tokens meanwhile.
-        let most = if algorithm == Algorithm::TokenBucket { 1_005 } else { 1_000 };
-        assert!((980..=most).contains(&admitted), "{algorithm:?}: {admitted}");
+        let max_admitted = if algorithm == Algorithm::TokenBucket { 1_005 } else { 1_000 };
+        assert!((980..=max_admitted).contains(&admitted), "{algorithm:?}: {admitted}");
         assert!(server.sent < 1_000, "{algorithm:?}: {}", server.sent);
     }
 }

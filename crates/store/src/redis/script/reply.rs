@@ -17,10 +17,10 @@ use tollgate_core::{
 ///
 /// # Errors
 /// The error reply of the server.
-pub(in crate::redis) fn check_error(answer: Value) -> Result<Value, RedisError> {
-    match answer {
+pub(in crate::redis) fn check_error(reply: Value) -> Result<Value, RedisError> {
+    match reply {
         Value::ServerError(error) => Err(error.into()),
-        answer => Ok(answer),
+        reply => Ok(reply),
     }
 }
 

@@ -23,13 +23,13 @@ fn request(value: &str, hits: Hits) -> TagRequest {
 
 struct Queued {
     queue: Queue,
-    begun: Instant,
+    started: Instant,
     responses: Vec<oneshot::Receiver<DecisionResult>>,
 }
 
 impl Queued {
     fn new() -> Self {
-        Self { queue: Queue::default(), begun: Instant::now(), responses: Vec::new() }
+        Self { queue: Queue::default(), started: Instant::now(), responses: Vec::new() }
     }
 
     /// Queues a request whose caller waits for `millis` milliseconds.
@@ -40,8 +40,8 @@ impl Queued {
     fn try_push(&mut self, request: &TagRequest, clock: ScriptClock, millis: u64) -> Result<bool, SendError> {
         let (sender, response) = oneshot::channel();
         self.responses.push(response);
-        let deadline = self.begun + Duration::from_millis(millis);
-        self.queue.push(Submission { request, clock, made_at: self.begun, deadline }, sender)
+        let deadline = self.started + Duration::from_millis(millis);
+        self.queue.push(Submission { request, clock, made_at: self.started, deadline }, sender)
     }
 
     fn push_now(&mut self, request: &TagRequest) -> bool {
@@ -126,7 +126,7 @@ fn each_caller_waits_until_its_own_deadline() {
     for (name, millis) in [("a", 1), ("b", 2), ("a", 5), ("b", 3)] {
         queued.push(&request(name, Hits::ONE), ScriptClock::Server, millis);
     }
-    queued.queue.expire(queued.begun + Duration::from_millis(3));
+    queued.queue.expire(queued.started + Duration::from_millis(3));
     let errors: Vec<_> = (0..4).map(|at| queued.error(at).is_some()).collect();
     assert_eq!(errors, [true, true, false, true]);
     assert_eq!(queued.take(9), [1]);
@@ -140,7 +140,7 @@ fn timed_out_callers_make_room_for_others() {
         for name in ["a", "b", "a"] {
             queued.push(&request(name, Hits::ONE), ScriptClock::Server, 1);
         }
-        queued.queue.expire(queued.begun + Duration::from_millis(2));
+        queued.queue.expire(queued.started + Duration::from_millis(2));
         assert!(queued.queue.is_empty());
     }
     assert_eq!(queued.queue.callers, 0);
@@ -175,7 +175,7 @@ fn the_queue_is_bounded_and_abandoned_requests_make_room() {
     // An identical request needs no room.
     assert!(!queued.push_now(&name(1)));
     queued.push(&name(2), ScriptClock::Server, 1_000);
-    queued.queue.expire(queued.begun + Duration::from_millis(10));
+    queued.queue.expire(queued.started + Duration::from_millis(10));
     assert_eq!(queued.queue.callers, 2);
     assert!(!queued.push_now(&name(2)));
     assert!(!queued.push_now(&name(1)));
@@ -200,7 +200,7 @@ fn abandoned_requests_behind_others_are_dropped() {
         queued.push(&request(name, Hits::ONE), ScriptClock::Server, millis);
     }
     queued.responses.truncate(1);
-    queued.queue.expire(queued.begun + Duration::from_millis(5));
+    queued.queue.expire(queued.started + Duration::from_millis(5));
     assert_eq!(queued.queue.queued.len(), 1);
     assert_eq!(queued.take(9), [1]);
 }
