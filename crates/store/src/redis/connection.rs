@@ -208,7 +208,7 @@ impl SendError {
 }
 
 impl ConnectionState {
-    /// The current connection, or the reason why there is none; `None` before the end of the first attempt.
+    /// The current connection, or the reason for its absence; `None` before the end of the first attempt.
     pub(super) fn current(&self) -> Option<Result<LiveConnection, SendError>> {
         match self {
             Self::Connecting => None,

@@ -43,7 +43,7 @@ pub(super) enum RedirectTarget {
     OwnerOnceKnown,
     /// The node that imports the slot.
     Importer(Address),
-    /// The same node, after loading the script.
+    /// The node that failed, after loading the script.
     AfterScriptLoad,
 }
 
