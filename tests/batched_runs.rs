@@ -137,7 +137,7 @@ async fn a_changed_end_updates_the_expiry() {
     store.decide(&bucket(Hits::refund(30))).await.expect("it is decided");
     assert!((8_000..=11_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));
     // What is reserved counts too.
-    let wish = Prefetch { most: 30, share: u16::MAX, hold_millis: 100 };
+    let wish = Prefetch { max_tokens: 30, share: u16::MAX, hold_millis: 100 };
     let charge = bucket(Hits::ONE);
     let run = Run { request: &charge, times: 1, prefetches: &[wish] };
     let outcomes = store.decide_runs(&[run]).await.expect("it is decided");

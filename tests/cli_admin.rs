@@ -378,7 +378,7 @@ fn an_unreachable_server_is_a_failure_and_a_wrong_argument_is_usage() {
     let stranger = run(&served.tollgate.url(""), &["rules", "list"]);
     assert_eq!(stranger.status.code(), Some(1));
     assert!(
-        text(&stranger.stderr).contains("not as the admin API does (HTTP status 404)"),
+        text(&stranger.stderr).contains("(HTTP status 404); expected the admin API"),
         "{}",
         text(&stranger.stderr)
     );

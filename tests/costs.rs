@@ -71,7 +71,7 @@ fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> TagRequest 
         sync: SyncMode::Strict,
     };
     let cell = Cell { key, checks: (0..counters).map(ask).collect() };
-    TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::EachForItself }
+    TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent }
 }
 
 /// Has every call decided, many at a time, and checks what became of each of its asks.

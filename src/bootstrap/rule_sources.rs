@@ -6,13 +6,13 @@ use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{activation::Activator, start::StartError};
 use crate::{
-    config::{Fingerprint, Watcher},
-    control::{Control, Follower, Rules, RulesSource},
-    limiter::ActiveRules,
-    panics::CancelOnPanic,
     settings::{RulesSettings, Settings, StoreSettings, XdsSettings},
     xds,
 };
+use tollgate_control::{Control, Follower, Rules, RulesSource};
+use tollgate_limiter::ActiveRules;
+use tollgate_rules::config::{Fingerprint, Watcher};
+use tollgate_runtime::panics::CancelOnPanic;
 
 /// Time that startup waits for the first version, or for the confirmation that no version exists yet.
 const FIRST_VERSION_TIMEOUT: Duration = Duration::from_secs(2);

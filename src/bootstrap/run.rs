@@ -15,11 +15,11 @@ use super::{
 };
 use crate::{
     http::history,
-    panics,
     settings::{Settings, StoreSettings},
     statsd::StatsdExporter,
-    top,
 };
+use tollgate_limiter::talkers;
+use tollgate_runtime::panics;
 
 /// Interval of the metrics' maintenance, which closes an interval of the history.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(history::INTERVAL_S);
@@ -65,7 +65,7 @@ pub async fn run(settings: Settings) -> Result<(), RunError> {
     let mut signals = Signals::install()?;
     panics::install_hook(metrics::panicked);
     rlimit::raise(settings.grpc.max_connections);
-    top::start(settings.top_talkers)?;
+    talkers::start(settings.top_talkers)?;
     let exporter = metrics::exporter(settings.process.metric_names);
     let statsd = settings.statsd.clone().map(StatsdExporter::start).transpose()?;
     let store = settings.store.clone();

@@ -24,14 +24,14 @@ use crate::{
         dispatch::{Dispatch, side_services},
         request_body::MessageLimits,
     },
-    limiter::ActiveRules,
     net::tls::Tls,
-    panics::{self, CatchUnwind},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
     settings::{GrpcSettings, ProcessSettings, Settings},
-    store::{BackgroundQueue, StoreError},
 };
+use tollgate_limiter::ActiveRules;
+use tollgate_runtime::panics::{self, CatchUnwind};
+use tollgate_store::{BackgroundQueue, StoreError};
 
 /// Settings and handles of every worker.
 #[derive(Clone)]

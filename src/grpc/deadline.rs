@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::{HeaderMap, http::Extensions};
 use tonic::metadata::MetadataMap;
 
-use crate::limiter::Patience;
+use tollgate_limiter::Patience;
 
 /// Header with the caller's timeout.
 pub(super) const GRPC_TIMEOUT: &str = "grpc-timeout";

@@ -71,7 +71,7 @@ fn status(error: &RequestError) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::StoreError;
+    use tollgate_store::StoreError;
 
     #[test]
     fn only_a_malformed_request_is_an_invalid_argument() {

@@ -14,14 +14,13 @@ use futures_util::FutureExt as _;
 
 pub use self::settings::{HeaderNames, HeaderStyle, RequestBounds, ResponseOptions};
 use crate::{
-    limiter::{Limiter, Patience, Places},
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_response as wire,
     },
-    store::StoreError,
     tracing::Span,
-    verdict::Code,
 };
+use tollgate_limiter::{Limiter, Patience, Places, verdict::Code};
+use tollgate_store::StoreError;
 
 /// Rate-limit service; one for each worker.
 #[derive(Clone, Debug)]

@@ -46,19 +46,19 @@ pub use self::{
         OperatorSettings, Output, Rollback, RulesTask, SwitchTask, Task, Which,
     },
     parsers::DescriptorWords,
-    process::{HttpSettings, LogFormat, LogSettings, MetricNames, ProcessSettings},
+    process::{HttpSettings, MetricNames, ProcessSettings},
     reference::catalogue::{Mapping, ValueType, Variable, all as reference_variables},
     rules::RulesSettings,
     store::StoreSettings,
     tls::{ClientSettings, Port, TlsFile, TlsSettings},
-    traces::TraceSettings,
     xds::{BackoffSettings, XdsSettings, XdsTlsSettings},
 };
 use crate::{
-    limiter::Modes,
     service::{RequestBounds, ResponseOptions},
     statsd::StatsdSettings,
+    tracing::TraceSettings,
 };
+use tollgate_limiter::Modes;
 
 /// A parsed command line.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::{
 
 use tracing::level_filters::LevelFilter;
 
-use crate::duration::parse_go;
+use tollgate_core::duration::parse_go;
 
 /// Parses a duration in the syntax of Go.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {

@@ -6,21 +6,7 @@ use clap::Args;
 use http::Uri;
 
 use super::parsers::{DescriptorWords, descriptor, ratio};
-
-/// Exporter of traces, and its sampling.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TraceSettings {
-    /// URL of the collector, without a password.
-    pub endpoint: String,
-    /// PEM file of the CAs for the certificate of the collector. `None`: the Mozilla root CAs.
-    pub ca_certificate: Option<PathBuf>,
-    /// Share of calls without a trace context that begin a trace, from 0 to 1.
-    pub sample_ratio: f64,
-    /// `service.name` of the resource.
-    pub service_name: String,
-    /// Other attributes of the resource.
-    pub resource: Vec<(String, String)>,
-}
+use crate::tracing::TraceSettings;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Traces (none without --otlp-endpoint)")]

@@ -29,11 +29,14 @@ struct Asking {
 }
 
 fn wish() -> impl Strategy<Value = Prefetch> {
-    let most = prop_oneof![Just(0), 1..=3_u32, 1..=100_000_u32, Just(u32::MAX)];
+    let max_tokens = prop_oneof![Just(0), 1..=3_u32, 1..=100_000_u32, Just(u32::MAX)];
     let share = prop_oneof![Just(u16::MAX), Just(1 << 15), any::<u16>()];
     let hold = prop_oneof![Just(0), 1..=300_u16, any::<u16>()];
-    let wish =
-        (most, share, hold).prop_map(|(most, share, hold_millis)| Prefetch { most, share, hold_millis });
+    let wish = (max_tokens, share, hold).prop_map(|(max_tokens, share, hold_millis)| Prefetch {
+        max_tokens,
+        share,
+        hold_millis,
+    });
     prop_oneof![1 => Just(Prefetch::default()), 2 => wish]
 }
 
@@ -44,7 +47,7 @@ fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
 /// A call of any kind, made once.
 fn once(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
     let asked = (0..3_u8, proptest::sample::select(policies), hits());
-    let charging = prop_oneof![Just(Charging::EachForItself), Just(Charging::AllOrNone)];
+    let charging = prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)];
     (0..TAGS, charging, vec((asked, any::<bool>()), 1..4), prefetches()).prop_map(
         |(tag, charging, checks, prefetches)| Asking { tag, charging, checks, times: 1, prefetches },
     )
@@ -64,7 +67,7 @@ fn often(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
             checks.push((0, policy_of_a_bucket(), Hits::ONE));
         }
         let checks = checks.into_iter().map(|asked| (asked, true)).collect();
-        Asking { tag, charging: Charging::EachForItself, checks, times, prefetches }
+        Asking { tag, charging: Charging::Independent, checks, times, prefetches }
     })
 }
 

@@ -66,7 +66,7 @@ pub(crate) type Asked = (u8, Policy, Hits);
 /// algorithm is the same.
 pub(crate) fn call(name: &str, checks: &[Asked]) -> TagRequest {
     let checks: Vec<_> = checks.iter().map(|ask| (*ask, true)).collect();
-    charging(Charging::EachForItself, name, &checks)
+    charging(Charging::Independent, name, &checks)
 }
 
 /// A call that charges all counters or none; each check says whether it can veto.

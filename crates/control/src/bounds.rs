@@ -20,9 +20,9 @@ pub const MOST_TEXT: usize = 1_024;
 /// Bytes of a domain or of a rule's path, in switches.
 pub const MOST_NAME: usize = 4_096;
 /// Bytes of a domain, a key or a value of a list's entry.
-pub const MOST_VALUE: usize = Listing::LONGEST;
+pub const MOST_VALUE: usize = Listing::MAX_TEXT_BYTES;
 /// Pairs of a list's entry.
-pub const MOST_PAIRS: usize = Listing::MOST_PAIRS;
+pub const MOST_PAIRS: usize = Listing::MAX_PAIRS;
 
 /// The first [`MOST_TEXT`] bytes of a text, or a little less so that no character is cut.
 pub fn shortened(mut text: String) -> String {

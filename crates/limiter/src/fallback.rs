@@ -154,7 +154,7 @@ impl StandIn {
 
 /// What is said of a counter where nothing passes. What gives back is none to deny.
 fn denied(ask: &Check) -> (usize, Verdict) {
-    let admitted = ask.hits.gives_back();
+    let admitted = ask.hits.is_refund();
     let after = if admitted { Duration::ZERO } else { DENIED_FOR };
     let verdict = Verdict {
         admitted,

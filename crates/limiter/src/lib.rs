@@ -49,10 +49,10 @@ use tollgate_store::{
 pub type ActiveRules = rules::Snapshot<RuleCounters>;
 
 /// What is active when a request comes.
-pub type InForce = rules::InForce<RuleCounters>;
+pub type SnapshotGuard = rules::SnapshotGuard<RuleCounters>;
 
 /// Rules, lists, switches and counters of a request.
-pub type Enforced<'r> = rules::Enforced<'r, RuleCounters>;
+pub type ActiveSet<'r> = rules::ActiveSet<'r, RuleCounters>;
 
 /// Decides requests by the active rules.
 #[derive(Clone, Debug)]
@@ -85,8 +85,8 @@ impl Limiter {
     }
 
     /// What a request is to be decided by.
-    pub fn rules(&self) -> InForce {
-        self.rules.in_force()
+    pub fn rules(&self) -> SnapshotGuard {
+        self.rules.active()
     }
 
     /// Whether decisions are made without waiting for anyone.
@@ -101,18 +101,18 @@ impl Limiter {
     /// When a counter could not be decided.
     pub async fn decide<'r>(
         &self,
-        enforced: Enforced<'r>,
+        active: ActiveSet<'r>,
         domain: &str,
         descriptors: &[Descriptor<'_>],
         patience: Patience,
     ) -> Result<(Decision<'r>, Option<Places>), StoreError> {
-        let Some(rules) = enforced.rules.domain(domain) else {
-            return Ok((self.decide_without_rules(enforced.overrides, domain, descriptors), None));
+        let Some(rules) = active.rules.domain(domain) else {
+            return Ok((self.decide_without_rules(active.overrides, domain, descriptors), None));
         };
-        let mut targets = matched::targets(rules, enforced.switched, descriptors);
-        let listed = lists::decide(enforced.overrides, &self.clock, domain, descriptors, &mut targets);
+        let mut targets = matched::targets(rules, active.switched, descriptors);
+        let listed = lists::decide(active.overrides, &self.clock, domain, descriptors, &mut targets);
         if let Some(listed) = listed {
-            enforced.companion.listed(rules, listed.list());
+            active.companion.listed(rules, listed.list());
         }
         // One lease for all that the request takes a place in.
         let lease = targets.iter().any(Target::takes_lease).then(LeaseId::random);
@@ -129,14 +129,14 @@ impl Limiter {
             Some(fallback) => {
                 fallback.release(&calls, &decisions);
                 let stand_in =
-                    || fallback.stand_in(enforced.companion, rules, self.modes, &targets, &calls, &decisions);
+                    || fallback.stand_in(active.companion, rules, self.modes, &targets, &calls, &decisions);
                 (!is_complete).then(stand_in)
             }
             None => None,
         };
         let statuses = self.statuses(&targets, &decisions, stand_in.as_ref());
         // What was charged counts, though another call may have failed.
-        record::count(enforced.companion, rules, descriptors, &targets, &statuses, self.modes);
+        record::count(active.companion, rules, descriptors, &targets, &statuses, self.modes);
         let decision = self.conclude(statuses, listed, &calls, &decisions, stand_in.as_ref());
         let holds = || refund::holds_lease(&calls, &decisions);
         let holds_here = stand_in.as_ref().and_then(StandIn::holding);

@@ -29,7 +29,7 @@ pub(super) fn decide(
     }
     let now_ms = clock.now().as_micros() / 1_000;
     let gives_back = |descriptor: &Descriptor<'_>, target: &Target<'_>| {
-        target.hits().unwrap_or(descriptor.hits).gives_back()
+        target.hits().unwrap_or(descriptor.hits).is_refund()
     };
     let asking = || {
         let pairs = descriptors.iter().zip(&*targets);

@@ -93,7 +93,7 @@ fn target<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'
     }
     let mode = rule.and_then(|rule| switched.mode_of(rule));
     // What was charged before the rule was switched off is given back.
-    if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.gives_back()) {
+    if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.is_refund()) {
         return Target::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
     }
     if let Some(quota) = descriptor.limit {

@@ -79,7 +79,7 @@ async fn look_first(store: &Store, calls: Requests, deadline: Option<Instant>) -
 /// Whether a bucket is charged all or none with counters of another tag. What gives something back does so whether or
 /// not it passes, and once, so a request that does is not looked at before.
 fn is_needed(calls: &Requests) -> bool {
-    if calls.iter().flat_map(TagRequest::checks).any(|ask| ask.hits.gives_back()) {
+    if calls.iter().flat_map(TagRequest::checks).any(|ask| ask.hits.is_refund()) {
         return false;
     }
     let has_bucket =

@@ -115,7 +115,7 @@ fn presence(lease: LeaseId) -> TagRequest {
     let ask = |hits| Check { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
     let hits = [Hits::Release(lease), Hits::Acquire { amount: NonZeroU64::MIN, lease }];
     let cell = Cell { key: CellKey::global(NO_DOMAIN, record), checks: hits.map(ask).into_iter().collect() };
-    TagRequest { cells: smallvec![cell], charging: Charging::EachForItself }
+    TagRequest { cells: smallvec![cell], charging: Charging::Independent }
 }
 
 #[cfg(test)]

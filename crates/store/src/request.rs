@@ -30,7 +30,7 @@ pub struct Check {
 impl Check {
     /// Whether the check, if denied, keeps the other counters of its request from being charged.
     pub const fn is_veto(&self) -> bool {
-        self.vetoes && !self.hits.gives_back()
+        self.vetoes && !self.hits.is_refund()
     }
 
     /// Whether hits beyond the limit are counted, in a request charged as `charging`. A leased counter counts only

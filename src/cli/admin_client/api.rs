@@ -12,10 +12,8 @@ use ureq::{
 };
 
 use super::failure::{Failure, Refusal};
-use crate::{
-    redact,
-    settings::{AdminUrl, ConnectionSettings, Identity},
-};
+use crate::settings::{AdminUrl, ConnectionSettings, Identity};
+use tollgate_runtime::redact;
 
 /// Time limit of a call: longer than the server's, so that the server reports a timeout.
 const TIMEOUT: Duration = Duration::from_secs(40);

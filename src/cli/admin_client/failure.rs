@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::plain::{line, plain};
-use crate::control::Version;
+use tollgate_control::Version;
 
 /// Error of a call. Contains no secret.
 #[derive(Debug, thiserror::Error)]

@@ -13,10 +13,8 @@ use super::{
     table::table,
     time::{utc, utc_or_never},
 };
-use crate::{
-    control::{List, ListEntry, Pair},
-    settings::{DescriptorWords, ListTask},
-};
+use crate::settings::{DescriptorWords, ListTask};
+use tollgate_control::{List, ListEntry, Pair};
 
 #[derive(Debug, Deserialize)]
 struct Lists {

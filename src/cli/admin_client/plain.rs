@@ -1,6 +1,6 @@
 //! Escapes untrusted text for a terminal.
 
-use crate::redact::is_printable;
+use tollgate_runtime::redact::is_printable;
 
 /// Escapes control and invisible characters, which a terminal would execute or hide, except line feed and tab.
 pub(super) fn plain(text: &str) -> String {

@@ -12,11 +12,9 @@ use super::{
     plain::line,
     versions::{Latest, Whole, edit, edited},
 };
-use crate::{
-    config::{self, Options},
-    control::{Files, Version},
-    settings::{BasedOn, Compared, Rollback, RulesTask, Which},
-};
+use crate::settings::{BasedOn, Compared, Rollback, RulesTask, Which};
+use tollgate_control::{Files, Version};
+use tollgate_rules::config::{self, Options};
 
 pub(super) fn run(api: &Api, task: &RulesTask) -> Result<Answer, Failure> {
     match task {

@@ -12,7 +12,8 @@ use super::{
     table::table,
     time::{utc, utc_or_never},
 };
-use crate::{control::Switch, settings::SwitchTask};
+use crate::settings::SwitchTask;
+use tollgate_control::Switch;
 
 #[derive(Debug, Deserialize)]
 struct Switches {

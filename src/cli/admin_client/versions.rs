@@ -13,7 +13,7 @@ use super::{
     table::table,
     time::utc,
 };
-use crate::control::{Files, Version};
+use tollgate_control::{Files, Version};
 
 /// File with the number of the version that the other files were made from. Hidden, so that it is not loaded as rules.
 const VERSION_FILE: &str = ".tollgate-version";

@@ -145,14 +145,14 @@ pub enum DocsPage {
 
 impl CheckFlags {
     /// Options for reading the files.
-    pub const fn options(&self) -> crate::config::Options {
+    pub const fn options(&self) -> tollgate_rules::config::Options {
         self.reading.resolve()
     }
 }
 
 impl ExplainFlags {
     /// Options for reading the files.
-    pub const fn options(&self) -> crate::config::Options {
+    pub const fn options(&self) -> tollgate_rules::config::Options {
         self.reading.resolve()
     }
 }

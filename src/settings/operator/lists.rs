@@ -5,13 +5,11 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::{OperatorSettings, Task, connection::ConnectionFlags};
-use crate::{
-    control::List,
-    settings::{
-        error::Problem,
-        parsers::{DescriptorWords, descriptor, positive_duration},
-    },
+use crate::settings::{
+    error::Problem,
+    parsers::{DescriptorWords, descriptor, positive_duration},
 };
+use tollgate_control::List;
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct BanFlags {

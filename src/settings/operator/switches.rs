@@ -5,10 +5,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::{OperatorSettings, Task, connection::ConnectionFlags};
-use crate::{
-    control::SwitchMode,
-    settings::{error::Problem, parsers::positive_duration},
-};
+use crate::settings::{error::Problem, parsers::positive_duration};
+use tollgate_control::SwitchMode;
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct SwitchFlags {

@@ -3,10 +3,8 @@
 use std::{ffi::OsString, path::Path, time::Duration};
 
 use super::*;
-use crate::{
-    control::{List, SwitchMode},
-    settings::{Command, SettingsError, parse},
-};
+use crate::settings::{Command, SettingsError, parse};
+use tollgate_control::{List, SwitchMode};
 
 fn read(words: &[&str], variables: &[(&str, &str)]) -> Result<OperatorSettings, SettingsError> {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));

@@ -30,7 +30,7 @@ pub(super) fn undo(calls: &Requests, decisions: &Decisions) -> Requests {
                 Err(_) => release_of(ask.hits),
             };
             if let Some(hits) = hits {
-                push_check(&mut undone, Charging::EachForItself, cell.key.clone(), Check { hits, ..*ask });
+                push_check(&mut undone, Charging::Independent, cell.key.clone(), Check { hits, ..*ask });
             }
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn missed(calls: &Requests, decisions: &Decisions, refunded: impl Fn(
     let missed = checks.filter(|((_, ask), error)| match ask.hits {
         Hits::Release(_) => true,
         Hits::Refund(_) => error.charged_nothing() && refunded(ask),
-        Hits::Peek | Hits::Charge(_) | Hits::Undo { .. } | Hits::Acquire { .. } => false,
+        Hits::Peek | Hits::Charge(_) | Hits::RefundCharge { .. } | Hits::Acquire { .. } => false,
     });
     each_for_itself(missed.map(|(ask, _)| ask), |ask| Some(ask.hits))
 }
@@ -72,7 +72,7 @@ pub(super) fn each_for_itself<'a>(
     let mut calls = Requests::new();
     for (cell, ask) in checks {
         if let Some(hits) = hits(ask) {
-            push_check(&mut calls, Charging::EachForItself, cell.key.clone(), Check { hits, ..*ask });
+            push_check(&mut calls, Charging::Independent, cell.key.clone(), Check { hits, ..*ask });
         }
     }
     calls
@@ -99,8 +99,8 @@ fn reverse(charging: Charging, hits: Hits, verdict: &Verdict) -> Option<Hits> {
     let made_at = verdict.decided_at;
     match charging {
         Charging::AllOrNone => release_of(hits)
-            .or_else(|| NonZeroU64::new(hits.charged()).map(|amount| Hits::Undo { amount, made_at })),
-        Charging::EachForItself => release_of(hits),
+            .or_else(|| NonZeroU64::new(hits.charged()).map(|amount| Hits::RefundCharge { amount, made_at })),
+        Charging::Independent => release_of(hits),
     }
 }
 
@@ -108,7 +108,7 @@ fn reverse(charging: Charging, hits: Hits, verdict: &Verdict) -> Option<Hits> {
 pub(super) const fn release_of(hits: Hits) -> Option<Hits> {
     match hits {
         Hits::Acquire { lease, .. } => Some(Hits::Release(lease)),
-        Hits::Peek | Hits::Charge(_) | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => None,
+        Hits::Peek | Hits::Charge(_) | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => None,
     }
 }
 

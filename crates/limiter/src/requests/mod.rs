@@ -95,7 +95,7 @@ fn shared_cell(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
 /// The positions of the entries that the domain makes its hash tags of, in its order: a matter of the rule alone, so
 /// that the same values in other places have other names.
 fn tag_of(domain: &Domain, rule: &Rule) -> SmallVec<[usize; 4]> {
-    let position = |key: &str| rule.segments.iter().position(|segment| segment.tells(key));
+    let position = |key: &str| rule.segments.iter().position(|segment| segment.distinguishes(key));
     domain.hash_tag.iter().filter_map(|key| position(key)).collect()
 }
 

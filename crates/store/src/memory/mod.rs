@@ -100,14 +100,14 @@ impl MemoryStore {
         // Read under the lock, so that time is monotonic within a shard.
         let now = shared.clock.now();
         let vetoed = match request.charging {
-            Charging::EachForItself => None,
+            Charging::Independent => None,
             Charging::AllOrNone => self.precheck(&mut shard, request, now),
         };
         let mut verdicts = Verdicts::new();
         for (at, (cell, check)) in request.checks_with_cells().enumerate() {
             let passes = vetoed.as_ref().and_then(|passes| passes.get(at).copied());
             let mode = match passes {
-                Some(passes) if !check.hits.gives_back() => ChargeMode::Withhold { passes },
+                Some(passes) if !check.hits.is_refund() => ChargeMode::Withhold { passes },
                 Some(_) | None => ChargeMode::Apply,
             };
             let verdict =
@@ -123,7 +123,7 @@ impl MemoryStore {
         let mut trials: SmallVec<[(CounterKey<'_>, TrialState); 4]> = SmallVec::new();
         let (mut passes, mut is_vetoed) = (Passes::new(), false);
         for (cell, check) in request.checks_with_cells() {
-            if check.hits.gives_back() {
+            if check.hits.is_refund() {
                 passes.push(true);
                 continue;
             }

@@ -16,7 +16,7 @@ fn request(value: &str, limit: u32, unit: Unit) -> TagRequest {
     let record = RecordId::alone(Algorithm::FixedWindow);
     let check =
         Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
-    TagRequest::new(Charging::EachForItself, key, check)
+    TagRequest::new(Charging::Independent, key, check)
 }
 
 fn admitted(store: &MemoryStore, request: &TagRequest) -> bool {
@@ -66,7 +66,7 @@ fn a_log_weighs_as_much_as_its_hits() {
         Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
     let request = |value: &str| {
         let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
-        TagRequest::new(Charging::EachForItself, key, check)
+        TagRequest::new(Charging::Independent, key, check)
     };
     let mut now = 1_000_000_000;
     for log in 0..200 {

@@ -13,13 +13,12 @@ use super::{
     state::Api,
     timeouts,
 };
-use crate::{
-    algorithm::Verdict,
-    control::Action,
-    descriptor::Hits,
-    http::admin::auth::Caller,
-    limiter::Asks,
-    limiter::explain::{is_spaced, limit_text},
+use crate::http::admin::auth::Caller;
+use tollgate_control::Action;
+use tollgate_core::{algorithm::Verdict, descriptor::Hits};
+use tollgate_limiter::{
+    Asks,
+    explain::{is_spaced, limit_text},
 };
 
 #[derive(Debug, Deserialize)]

@@ -13,16 +13,13 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde_json::json;
 use tonic::{Code, Request, Status};
 
-use crate::{
-    limiter::Places,
-    proto::{
-        FILE_DESCRIPTOR_SET,
-        envoy::service::ratelimit::v3::{
-            RateLimitRequest, RateLimitResponse, rate_limit_response,
-            rate_limit_service_server::RateLimitService,
-        },
+use crate::proto::{
+    FILE_DESCRIPTOR_SET,
+    envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server::RateLimitService,
     },
 };
+use tollgate_limiter::Places;
 
 /// The embedded protobuf descriptors are unusable.
 #[derive(Debug, thiserror::Error)]

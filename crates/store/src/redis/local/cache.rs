@@ -94,7 +94,7 @@ impl CounterCache {
             return None;
         }
         let (verdicts, source) = match request.charging {
-            Charging::EachForItself => self.each_for_itself(request, now)?,
+            Charging::Independent => self.each_for_itself(request, now)?,
             Charging::AllOrNone => (self.all_or_none(request, now)?, Source::DenialCache),
         };
         metrics::decided_locally(source);
@@ -235,7 +235,7 @@ impl CounterCache {
                 let policy = unused.policy;
                 let check =
                     Check { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
-                requests.push(TagRequest::new(Charging::EachForItself, cell, check));
+                requests.push(TagRequest::new(Charging::Independent, cell, check));
             }
         }
         requests

@@ -97,14 +97,14 @@ impl LocalCache {
     pub(super) fn learn(&self, request: &TagRequest, sent_at: Instant, outcome: &RunOutcome) {
         let Some(verdicts) = outcome.verdicts.last() else { return };
         let is_denied = verdicts.iter().any(|(_, verdict)| !verdict.admitted);
-        let is_usual = |check: &Check| check.sync == SyncMode::Strict && !check.hits.gives_back();
+        let is_usual = |check: &Check| check.sync == SyncMode::Strict && !check.hits.is_refund();
         let mut state = self.state.lock();
         if !is_denied && state.cache.is_empty() && request.checks().all(is_usual) {
             return;
         }
         for (at, (counter, (_, verdict))) in request.checks_with_cells().zip(verdicts).enumerate() {
             let is_denial = match request.charging {
-                Charging::EachForItself => !verdict.admitted,
+                Charging::Independent => !verdict.admitted,
                 Charging::AllOrNone => is_denied,
             };
             let reserved = outcome.reserved.get(at).copied().unwrap_or_default();

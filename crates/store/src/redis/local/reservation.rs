@@ -120,7 +120,7 @@ impl Reservation {
         let caution = if is_bucket(policy) { BUCKET_CAUTION_FACTOR } else { CAUTION_FACTOR };
         let share = demand / self.total_demand.per_second().max(demand) / caution;
         Some(Prefetch {
-            most: amount as u32,
+            max_tokens: amount as u32,
             share: (share * SHARE_UNITS) as u16,
             hold_millis: u16::try_from(max_hold(policy).as_millis()).unwrap_or(u16::MAX),
         })
@@ -187,7 +187,7 @@ impl Unused {
         let made_at = verdict.decided_at;
         let is_over = |end| made_at.plus(now.saturating_duration_since(noted_at)) >= end;
         let is_valid = !self.policy.reserved_until(made_at).is_some_and(is_over);
-        is_valid.then_some(Hits::Undo { amount: self.amount, made_at })
+        is_valid.then_some(Hits::RefundCharge { amount: self.amount, made_at })
     }
 }
 

@@ -39,7 +39,7 @@ fn count(state: &State) -> u32 {
 }
 
 fn one(policy: Policy, hits: u64, sync: SyncMode) -> TagRequest {
-    request(Charging::EachForItself, [check(0, policy, Hits::charge(hits), sync)])
+    request(Charging::Independent, [check(0, policy, Hits::charge(hits), sync)])
 }
 
 /// A simulated store with one state for each counter of one request.
@@ -155,7 +155,7 @@ fn a_denial_ends_with_a_refund_or_a_change_of_the_rule() {
     let mut server = Server::new();
     let strict = |limit, hits| {
         request(
-            Charging::EachForItself,
+            Charging::Independent,
             [check(0, policy(Algorithm::FixedWindow, limit), hits, SyncMode::Strict)],
         )
     };
@@ -171,7 +171,7 @@ fn a_denial_ends_with_a_refund_or_a_change_of_the_rule() {
 fn peeks_and_refunds_are_always_sent() {
     let mut server = Server::new();
     let policy = policy(Algorithm::FixedWindow, 1);
-    let hits = |hits| request(Charging::EachForItself, [check(0, policy, hits, SyncMode::Strict)]);
+    let hits = |hits| request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]);
     server.admits(&hits(Hits::ONE), 0);
     server.admits(&hits(Hits::ONE), 0);
     for (sent, hits) in [(3, hits(Hits::Peek)), (4, hits(Hits::refund(1)))] {
@@ -187,7 +187,7 @@ fn permits_are_always_requested_from_the_store() {
     for _ in 0..3 {
         let lease = tollgate_core::lease::LeaseId::random();
         let hits = Hits::Acquire { amount: std::num::NonZeroU64::MIN, lease };
-        server.decide(&request(Charging::EachForItself, [check(0, policy, hits, SyncMode::Strict)]), 0);
+        server.decide(&request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]), 0);
     }
     assert_eq!(server.sent, 3);
 }
@@ -206,7 +206,7 @@ fn independent_counters_are_sent_unless_all_are_denied() {
         )
     };
     for sent in 1..=3 {
-        server.decide(&both(Charging::EachForItself), 0);
+        server.decide(&both(Charging::Independent), 0);
         assert_eq!(server.sent, sent);
     }
     assert_eq!(count(&server.states[1]), 3, "the other counter was charged each time");
@@ -275,7 +275,7 @@ fn unused_tokens_are_refunded_once() {
         .iter()
         .flat_map(TagRequest::checks)
         .map(|check| match check.hits {
-            Hits::Undo { amount, .. } => amount.get(),
+            Hits::RefundCharge { amount, .. } => amount.get(),
             other => panic!("{other:?}"),
         })
         .sum();
@@ -296,7 +296,7 @@ fn tokens_of_an_ended_window_are_neither_refunded_nor_spent() {
     assert!(server.sent > sent, "a token of the window before");
     let UnusedTokens { requests, .. } = server.local.take_unused(server.at(31_000));
     let undone = requests.iter().flat_map(TagRequest::checks).filter(|check| match check.hits {
-        Hits::Undo { made_at, .. } => made_at < NOW.plus(Duration::from_secs(30)),
+        Hits::RefundCharge { made_at, .. } => made_at < NOW.plus(Duration::from_secs(30)),
         _ => false,
     });
     assert_eq!(undone.count(), 0);
@@ -315,10 +315,9 @@ fn a_changed_rule_refunds_the_tokens_held() {
     server.admits(&leased(2), 101);
     assert_eq!(server.sent, sent + 1);
     let UnusedTokens { requests, .. } = server.local.take_unused(server.at(101));
-    let refunded = requests
-        .iter()
-        .flat_map(TagRequest::checks)
-        .any(|check| matches!(check.hits, Hits::Undo { amount, .. } if amount.get() == u64::from(held)));
+    let refunded = requests.iter().flat_map(TagRequest::checks).any(
+        |check| matches!(check.hits, Hits::RefundCharge { amount, .. } if amount.get() == u64::from(held)),
+    );
     assert!(refunded);
 }
 
@@ -344,7 +343,10 @@ fn tokens_granted_after_a_change_of_the_rule_are_refunded() {
         .flat_map(TagRequest::checks)
         .map(|check| check.hits)
         .collect();
-    assert!(matches!(refunded[..], [Hits::Undo { amount, .. }] if amount.get() == 48), "{refunded:?}");
+    assert!(
+        matches!(refunded[..], [Hits::RefundCharge { amount, .. }] if amount.get() == 48),
+        "{refunded:?}"
+    );
 }
 
 #[test]
@@ -352,7 +354,7 @@ fn counters_checked_twice_are_not_charged_ahead() {
     let server = Server::new();
     let policy = policy(Algorithm::TokenBucket, 1_000_000);
     let hits = [Hits::charge(1), Hits::charge(2)];
-    let twice = request(Charging::EachForItself, hits.map(|hits| check(0, policy, hits, SyncMode::Leased)));
+    let twice = request(Charging::Independent, hits.map(|hits| check(0, policy, hits, SyncMode::Leased)));
     for at in 0..100 {
         server.local.decide(&twice, server.at(at));
     }

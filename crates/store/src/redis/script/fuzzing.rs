@@ -30,7 +30,7 @@ pub fn replies(bytes: &[u8]) {
     let requests: Vec<(TagRequest, u16)> = (0..count).filter_map(|_| request(&mut input)).collect();
     let prefetches: Vec<Prefetch> = (0..input.byte() % 8)
         .map(|_| Prefetch {
-            most: input.u32(),
+            max_tokens: input.u32(),
             share: u16::from(input.byte()),
             hold_millis: u16::from(input.byte()),
         })
@@ -54,14 +54,14 @@ pub fn replies(bytes: &[u8]) {
 /// A run as built by the batcher: repeated only where that is allowed.
 fn run<'a>(request: &'a TagRequest, times: u16, prefetches: &'a [Prefetch]) -> Run<'a> {
     let is_replayable = request.cells.len() == 1
-        && request.charging == Charging::EachForItself
-        && request.checks().all(|check| !check.hits.gives_back() && !check.policy.algorithm().has_own_key());
+        && request.charging == Charging::Independent
+        && request.checks().all(|check| !check.hits.is_refund() && !check.policy.algorithm().has_own_key());
     let prefetches = if prefetches.len() == request.checks().count() { prefetches } else { &[] };
     Run { request, times: if is_replayable { times.clamp(1, 500) } else { 1 }, prefetches }
 }
 
 fn request(input: &mut ByteReader<'_>) -> Option<(TagRequest, u16)> {
-    let charging = input.one_of(&[Charging::EachForItself, Charging::AllOrNone])?;
+    let charging = input.one_of(&[Charging::Independent, Charging::AllOrNone])?;
     let times = u16::from_le_bytes(input.array());
     let key = CellKey::open("d", [Entry { key: "k", value: &input.text() }].into_iter());
     let mut request = TagRequest::new(charging, key.clone(), check(input)?);
@@ -89,7 +89,7 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
         Hits::Peek,
         Hits::Charge(amount),
         Hits::Refund(amount),
-        Hits::Undo { amount, made_at: Timestamp::from_micros(amount.get()) },
+        Hits::RefundCharge { amount, made_at: Timestamp::from_micros(amount.get()) },
         Hits::Acquire { amount, lease },
         Hits::Release(lease),
     ])?;

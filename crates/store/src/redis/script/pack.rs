@@ -66,8 +66,8 @@ fn pack_cell<'a>(
 ) {
     for check in &cell.checks {
         let role = match (charging, check.sync) {
-            (Charging::EachForItself, SyncMode::Strict) => 0,
-            (Charging::EachForItself, SyncMode::Leased) => 3,
+            (Charging::Independent, SyncMode::Strict) => 0,
+            (Charging::Independent, SyncMode::Leased) => 3,
             (Charging::AllOrNone, _) if check.is_veto() => 1,
             (Charging::AllOrNone, _) => 2,
         };
@@ -88,7 +88,7 @@ fn signed_hits(check: &Check) -> f64 {
     match check.hits {
         Hits::Peek => 0.0,
         Hits::Charge(amount) | Hits::Acquire { amount, .. } => amount.get() as f64,
-        Hits::Refund(amount) | Hits::Undo { amount, .. } => -(amount.get() as f64),
+        Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => -(amount.get() as f64),
         Hits::Release(_) if check.policy.algorithm().holds_permits() => -1.0,
         Hits::Release(_) => 0.0,
     }
@@ -99,21 +99,21 @@ fn pack_extra(check: &Check) -> [u8; 8] {
     let is_lease = check.policy.algorithm().holds_permits();
     match check.hits {
         Hits::Acquire { lease, .. } | Hits::Release(lease) if is_lease => lease.to_bytes(),
-        // Zeros would mean that the charge is not an undo.
-        Hits::Undo { made_at, .. } if !is_lease => pack_number(made_at.as_micros().max(1)),
+        // Zeros would mean a refund without the time of its charge.
+        Hits::RefundCharge { made_at, .. } if !is_lease => pack_number(made_at.as_micros().max(1)),
         Hits::Charge(_) | Hits::Acquire { .. } => pack_number(micros(check.policy.min_interval())),
-        Hits::Peek | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => [0; 8],
+        Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => [0; 8],
     }
 }
 
 /// The prefetch, if the check allows one, in which case the script replies with its result.
 pub(super) fn effective_prefetch(check: &Check, prefetch: Prefetch) -> Option<Prefetch> {
     let is_possible = check.hits.charged() > 0 && !check.policy.algorithm().has_own_key();
-    (is_possible && prefetch.most > 0).then_some(prefetch)
+    (is_possible && prefetch.max_tokens > 0).then_some(prefetch)
 }
 
 fn pack_prefetch(prefetch: Prefetch) -> [u8; 8] {
-    let [a, b, c, d] = prefetch.most.to_le_bytes();
+    let [a, b, c, d] = prefetch.max_tokens.to_le_bytes();
     let ([e, f], [g, h]) = (prefetch.share.to_le_bytes(), prefetch.hold_millis.to_le_bytes());
     [a, b, c, d, e, f, g, h]
 }

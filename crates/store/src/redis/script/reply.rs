@@ -121,7 +121,7 @@ impl Reader<'_> {
             // Whole microseconds; a negative number stands for never.
             let wait = (wait >= 0.0).then_some(Duration::from_micros(wait as u64));
             let reset = Duration::from_micros(reset as u64);
-            return Some(StateSummary::QueueSummary(QueueSummary { used: u64::from(first), wait, reset }));
+            return Some(StateSummary::Queue(QueueSummary { used: u64::from(first), wait, reset }));
         }
         let second = self.word()?;
         let third = if algorithm == Algorithm::SlidingWindow { self.word()? } else { 0 };

@@ -233,7 +233,7 @@ fn is_coalescable(request: &TagRequest) -> bool {
     let is_replayable = |check: &Check| {
         matches!(check.hits, Hits::Peek | Hits::Charge(_)) && !check.policy.algorithm().has_own_key()
     };
-    request.charging == Charging::EachForItself
+    request.charging == Charging::Independent
         && cell.checks.iter().all(|check| is_replayable(check) && cell.checks_once(check.record))
 }
 

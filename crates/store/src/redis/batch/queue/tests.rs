@@ -14,11 +14,7 @@ fn request(value: &str, hits: Hits) -> TagRequest {
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
     let check = Check { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
-    TagRequest::new(
-        Charging::EachForItself,
-        CellKey::open("d", [Entry { key: "k", value }].into_iter()),
-        check,
-    )
+    TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), check)
 }
 
 struct Queued {
