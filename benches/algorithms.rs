@@ -26,7 +26,7 @@ fn decide(bencher: Bencher<'_, '_>, algorithm: Algorithm, step: Duration) {
     let mut now = Timestamp::from_micros(1_700_000_000_000_000);
     let mut once = move || {
         now = now.plus(step);
-        let (hits, charging) = (black_box(Hits::ONE), Charging::EachForItself);
+        let (hits, charging) = (black_box(Hits::ONE), Charging::Independent);
         let admitted = policy.apply(&mut state, now, hits, charging);
         let summary = policy.summary(&state, now, hits);
         policy.verdict(summary, now, hits, admitted, charging)

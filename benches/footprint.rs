@@ -48,7 +48,7 @@ fn hit(store: &MemoryStore, client: u64, longer: usize, window: u32) {
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).unwrap();
     let record = RecordId::alone(Algorithm::FixedWindow);
     let ask = Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
-    store.decide(&TagRequest::new(Charging::EachForItself, key, ask));
+    store.decide(&TagRequest::new(Charging::Independent, key, ask));
 }
 
 /// Resident bytes of this process.

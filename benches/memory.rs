@@ -22,7 +22,7 @@ fn calls(count: usize) -> Vec<TagRequest> {
     let call = |at: usize| {
         let value = format!("client-{at}");
         let key = CellKey::open("edge", [Entry { key: "api_key", value: &value }].into_iter());
-        TagRequest::new(Charging::EachForItself, key, ask)
+        TagRequest::new(Charging::Independent, key, ask)
     };
     (0..count).map(call).collect()
 }

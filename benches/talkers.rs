@@ -25,7 +25,7 @@ use std::{
 use fastrand::Rng;
 use tollgate::{
     descriptor::Entry,
-    top::{self, Talker},
+    talkers::{self, Talker},
 };
 
 #[global_allocator]
@@ -98,7 +98,7 @@ fn record(
         }
         let asked = Instant::now();
         for (_, value, is_denied) in &texts {
-            top::record(domain, &[Entry { key: "api_key", value }], 1, *is_denied);
+            talkers::record(domain, &[Entry { key: "api_key", value }], 1, *is_denied);
         }
         nanos += asked.elapsed().as_nanos() as u64;
         for (key, _, is_denied) in &texts {
@@ -148,14 +148,14 @@ fn compare(domain: &str, duration: Duration, draw: impl Fn(&mut Rng) -> Option<u
     assert!(distinct == KEYS && took < Duration::from_secs(50), "not all keys within a minute");
     let grown = resident() - before;
     let report = Instant::now();
-    let top = top::report(Some(domain), 10).remove(0);
+    let top = talkers::report(Some(domain), 10).remove(0);
     println!("  report took {:.1?}", report.elapsed());
     judge("heaviest", &top.heaviest, &truth.asked);
     judge("denied", &top.denied, &truth.denied);
     println!(
         "  a call took {:.0} ns (including the clock and waits for a processor); sketches have {:.2} MB, resident {:+.1} MB",
         truth.nanos.load(Ordering::Relaxed) as f64 / hits as f64,
-        top::bytes() as f64 / 1e6,
+        talkers::bytes() as f64 / 1e6,
         grown / 1e6,
     );
 }
@@ -178,15 +178,20 @@ fn fill(duration: Duration) {
             let mut bytes = std::mem::take(&mut value).into_bytes();
             write!(bytes, "{at:0>248}").unwrap();
             value = String::from_utf8(bytes).unwrap();
-            top::record(&format!("domain-{}", at % 70), &[Entry { key: "api_key", value: &value }], 1, true);
+            talkers::record(
+                &format!("domain-{}", at % 70),
+                &[Entry { key: "api_key", value: &value }],
+                1,
+                true,
+            );
             at += 1;
         }
-        most = most.max(top::bytes());
+        most = most.max(talkers::bytes());
         if logged_at.elapsed() > Duration::from_secs(10) {
             logged_at = Instant::now();
             println!(
                 "  sketches have {:.2} MB, resident {:+.1} MB",
-                top::bytes() as f64 / 1e6,
+                talkers::bytes() as f64 / 1e6,
                 (resident() - before) / 1e6
             );
         }
@@ -199,7 +204,7 @@ fn fill(duration: Duration) {
 fn main() {
     let seconds = env::args().nth(1).map_or(30, |seconds| seconds.parse().unwrap());
     let duration = Duration::from_secs(seconds);
-    top::start(true).unwrap();
+    talkers::start(true).unwrap();
     compare("five heavy keys", duration, |random| {
         (random.u32(..100) < HEAVY).then(|| 3 * 1_000 * random.usize(..5))
     });

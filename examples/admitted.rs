@@ -56,11 +56,11 @@ pub(crate) fn admitted(algorithm: Algorithm) -> Vec<u64> {
     let mut in_progress = Vec::<(u64, LeaseId)>::new();
     for (number, arrival) in (1..).zip(arrivals()) {
         for (_, lease) in in_progress.extract_if(.., |(ends, _)| *ends <= arrival) {
-            policy.apply(&mut state, at(arrival), Hits::Release(lease), Charging::EachForItself);
+            policy.apply(&mut state, at(arrival), Hits::Release(lease), Charging::Independent);
         }
         let lease = LeaseId::new(NonZeroU64::new(number).expect("from 1 on"));
         let hit = Hits::Acquire { amount: NonZeroU64::MIN, lease };
-        if policy.apply(&mut state, at(arrival), hit, Charging::EachForItself) {
+        if policy.apply(&mut state, at(arrival), hit, Charging::Independent) {
             admitted.push(arrival);
             in_progress.push((arrival + LASTS, lease));
         }

@@ -1,52 +1,56 @@
-//! tollgate: a gRPC rate-limit service for Envoy and Istio.
+//! tollgate: a gRPC rate-limit service for Envoy and Istio. This crate is the edge and the program; the crates in `crates/`
+//! hold the domain.
 //!
-//! # The life of a request
+//! # Life of a request
 //!
 //! ```text
-//! Envoy ── ShouldRateLimit ──> service ──> limiter ──> store ──> (Redis: EVALSHA | memory)
-//!                                 │            │
-//!                                 │            └─ rules: one immutable snapshot, loaded once per request
-//!                                 └─ borrows the strings of the protobuf message
+//! Envoy ── ShouldRateLimit ──> grpc ──> service ──> limiter ──> store ──> (Redis: EVALSHA | memory)
+//!                                          │           │
+//!                                          │           └─ rules: one immutable snapshot, loaded once per request
+//!                                          └─ borrows the strings of the protobuf message
 //! ```
 //!
-//! 1. [`service`] turns the message into [`descriptor`]s and refuses what is malformed.
-//! 2. [`limiter`] asks the lists that operators set at run time ([`rules::Overrides`]), and matches every descriptor against the [`rules`]. Each match is a *counter*: the rule, and the
-//!    values that the rule left open. Counters are grouped by their *hash tag* ([`store::key`]).
-//! 3. [`store`] decides each group in one atomic step, all groups in flight together. The [`algorithm`]s are
-//!    pure functions; the memory store runs them, and the scripts in `lua/decide/` are their twins. Calls to Redis that meet
-//!    travel together, and what a worker knows for sure is not asked ([`store::redis`]).
-//! 4. What the store does not decide in time, each limit decides as it says: mostly by this instance's share of it, in a
-//!    memory store beside ([`limiter::Fallback`]).
-//! 5. [`limiter`] folds what each counter said into a [`verdict`]; [`service`] encodes it. Being over the limit
-//!    is a value, never an error.
+//! 1. [`grpc`] reads the call, sheds it if it would miss its deadline, and measures it.
+//! 2. [`service`] decodes the message into [`descriptor`]s and rejects a malformed one.
+//! 3. [`limiter`] applies the allow and deny lists ([`rules::Overrides`]) and matches every descriptor against the
+//!    [`rules`]. Each match is a *counter*: the rule, and the values that the rule leaves open. Counters are grouped by
+//!    their *hash tag* ([`store::key`]).
+//! 4. [`store`] decides each group in one atomic step, all groups concurrently. The [`algorithm`]s are pure functions;
+//!    the memory store runs them, and the scripts in `lua/decide/` are their twins. Concurrent calls to Redis share a
+//!    pipelined write, and cached verdicts need no call ([`store::redis`]).
+//! 5. A counter that the store does not decide in time is decided by the limit's `on_store_error` policy, by default
+//!    within this instance's share of the limit ([`limiter::Fallback`]).
+//! 6. [`limiter`] folds the verdicts of the counters into one [`verdict`]; [`service`] encodes it. Being over the limit is
+//!    a value, never an error.
 //!
-//! [`config`] turns the YAML that users write into rules, and watches it; `xds` has rules of a control plane instead. [`net`] keeps the ports. [`bootstrap`] puts the
-//! parts together.
-//!
-//! # Modules in reading order
+//! [`config`] compiles YAML into rules and watches its files; `xds` receives rules from a control plane; [`control`] keeps
+//! versions of rules, lists and switches. [`bootstrap`] composes the parts. ARCHITECTURE.md has the map of the crates.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
-pub use tollgate_core::{PathStep, RecordId, SyncMode, algorithm, clock, descriptor, duration, lease, quota};
-pub mod proto;
-pub mod service;
-mod xds;
+// The crates below, under the names that tests, benchmarks and documentation use.
 pub use tollgate_control as control;
-pub use tollgate_limiter::{self as limiter, talkers as top, verdict};
+pub use tollgate_core::{PathStep, RecordId, SyncMode, algorithm, clock, descriptor, duration, lease, quota};
+pub use tollgate_limiter::{self as limiter, talkers, verdict};
 pub use tollgate_metrics as metrics;
 pub use tollgate_rules::{self as rules, config};
 pub use tollgate_runtime::{panics, redact};
 pub use tollgate_store as store;
-pub mod net;
+
+// In the order of imports, lowest first.
+pub mod proto;
 pub mod readiness;
-pub mod grpc;
-pub mod http;
-pub mod settings;
-pub mod cli;
+pub mod tracing;
+pub mod service;
 pub mod legacy_stats;
 pub mod statsd;
-pub mod tracing;
+pub mod settings;
+pub mod net;
+mod xds;
+pub mod grpc;
+pub mod http;
 pub mod bootstrap;
+pub mod cli;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -2,7 +2,7 @@
 //!
 //! Only the edges use them: the gRPC service, its JSON twin, the client of `tollgate load`, and the client of a control
 //! plane with what makes rules of its resources. The rest of the crate speaks
-//! [`descriptor`](crate::descriptor) and [`verdict`](crate::verdict).
+//! [`descriptor`](tollgate_core::descriptor) and [`verdict`](tollgate_limiter::verdict).
 
 // Generated code is not held to this crate's lints.
 #![allow(

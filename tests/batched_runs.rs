@@ -8,7 +8,7 @@ use tollgate::{
     descriptor::Hits,
     store::{
         StoreError,
-        redis::{Outcome, Run},
+        redis::{Run, RunOutcome},
         request::TagRequest,
     },
 };
@@ -26,7 +26,7 @@ fn key(call: &TagRequest) -> Vec<u8> {
     call.cells[0].key.as_bytes().to_vec()
 }
 
-fn used(outcome: &Result<Outcome, StoreError>) -> u64 {
+fn used(outcome: &Result<RunOutcome, StoreError>) -> u64 {
     outcome.as_ref().expect("it is decided").verdicts.last().expect("once at least")[0].1.used
 }
 
@@ -137,9 +137,9 @@ async fn a_changed_end_updates_the_expiry() {
     store.decide(&bucket(Hits::refund(30))).await.expect("it is decided");
     assert!((8_000..=11_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));
     // What is reserved counts too.
-    let wish = Prefetch { most: 30, share: u16::MAX, hold_millis: 100 };
+    let wish = Prefetch { max_tokens: 30, share: u16::MAX, hold_millis: 100 };
     let charge = bucket(Hits::ONE);
-    let run = Run { call: &charge, times: 1, prefetches: &[wish] };
+    let run = Run { request: &charge, times: 1, prefetches: &[wish] };
     let outcomes = store.decide_runs(&[run]).await.expect("it is decided");
     assert_eq!(outcomes[0].as_ref().expect("it is decided").reserved[..], [30]);
     assert!((38_000..=42_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));

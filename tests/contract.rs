@@ -438,7 +438,9 @@ async fn a_refunded_charge_leaves_no_trace(store: &Subject) {
         assert_eq!((charged.admitted, charged.remaining), (true, 0), "{name}");
         let undo = match algorithm {
             Algorithm::Concurrency => release(2),
-            _ => Hits::Undo { amount: NonZeroU64::new(3).expect("not 0"), made_at: charged.decided_at },
+            _ => {
+                Hits::RefundCharge { amount: NonZeroU64::new(3).expect("not 0"), made_at: charged.decided_at }
+            }
         };
         // A bucket's end is known to the microsecond below it.
         store.decide_one(at(SECOND), name, policy, undo).await;
@@ -458,7 +460,8 @@ async fn a_late_refund_takes_nothing_from_other_charges(store: &Subject) {
         let charged = store.decide_one(at(0), name, policy, Hits::charge(5)).await;
         let late = 121 * SECOND;
         assert_eq!(store.decide_one(at(late), name, policy, Hits::charge(5)).await.remaining, 0);
-        let undo = Hits::Undo { amount: NonZeroU64::new(5).expect("not 0"), made_at: charged.decided_at };
+        let undo =
+            Hits::RefundCharge { amount: NonZeroU64::new(5).expect("not 0"), made_at: charged.decided_at };
         assert_eq!(store.decide_one(at(late), name, policy, undo).await.remaining, 0, "{name}");
     }
 }
@@ -523,7 +526,7 @@ async fn an_undone_bucket_gets_no_more_than_is_still_owed(store: &Subject) {
     let charge = async |micros| store.decide_one(at(micros), "a", policy, Hits::charge(50)).await;
     let undo = async |micros, charged: Verdict| {
         let amount = NonZeroU64::new(50).expect("not 0");
-        let undo = Hits::Undo { amount, made_at: charged.decided_at };
+        let undo = Hits::RefundCharge { amount, made_at: charged.decided_at };
         store.decide_one(at(micros), "a", policy, undo).await
     };
     let (first, second) = (charge(0).await, charge(0).await);
@@ -560,7 +563,7 @@ async fn what_gives_back_is_never_denied(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let (high, low, name) = (policy(algorithm, 10, 60), policy(algorithm, 2, 60), algorithm.name());
         store.decide_one(at(0), name, high, acquire(1, 8)).await;
-        for hits in [Hits::refund(1), Hits::Undo { amount: NonZeroU64::MIN, made_at: at(0) }] {
+        for hits in [Hits::refund(1), Hits::RefundCharge { amount: NonZeroU64::MIN, made_at: at(0) }] {
             assert!(store.decide_one(at(0), name, low, hits).await.admitted, "{name}");
         }
         store.decide_one(at(0), name, high, acquire(2, 1)).await;

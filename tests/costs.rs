@@ -60,7 +60,7 @@ fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> TagRequest 
     let entry = Entry { key: "api_key", value: &client_id(client) };
     let mut key = CellKey::open("edge", [entry].into_iter());
     if algorithm.has_own_key() {
-        key = key.alone(RecordId::numbered(0, algorithm));
+        key = key.dedicated(RecordId::numbered(0, algorithm));
     }
     let ask = |descriptor: u8| Check {
         descriptor: usize::from(descriptor),
@@ -71,7 +71,7 @@ fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> TagRequest 
         sync: SyncMode::Strict,
     };
     let cell = Cell { key, checks: (0..counters).map(ask).collect() };
-    TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::EachForItself }
+    TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent }
 }
 
 /// Has every call decided, many at a time, and checks what became of each of its asks.
@@ -260,7 +260,7 @@ impl Together {
             (0..CLIENTS).map(|number| request(client(number), self.counters, policy, Hits::ONE)).collect();
         decide(store, calls.iter().cloned(), true).await;
         let runs: Vec<_> =
-            calls.iter().map(|call| Run { call, times: self.times, prefetches: &[] }).collect();
+            calls.iter().map(|call| Run { request: call, times: self.times, prefetches: &[] }).collect();
         let before = processor_time(redis);
         let decisions = runs.chunks(self.runs).map(|runs| store.decide_runs(runs));
         let mut decisions = stream::iter(decisions).buffer_unordered(IN_FLIGHT / self.runs);

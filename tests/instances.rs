@@ -212,7 +212,7 @@ async fn the_documented_commands_suffice_for_every_algorithm() {
     let lease = LeaseId::random();
     for algorithm in Algorithm::ALL {
         let policy = policy(algorithm, 2, 60);
-        let undo = Hits::Undo { amount: one, made_at: at(60_000_000) };
+        let undo = Hits::RefundCharge { amount: one, made_at: at(60_000_000) };
         // Charged, denied, given back in every way; then a clock that steps back, and a window that is over.
         let checks = [Hits::Acquire { amount: one, lease }, Hits::ONE, Hits::ONE, Hits::refund(1), undo];
         for (hits, seconds) in checks.into_iter().chain([Hits::Release(lease), Hits::ONE]).zip([60; 7]) {

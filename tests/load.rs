@@ -200,7 +200,10 @@ fn mistakes_are_clear() {
     assert!(text(&output.stderr).starts_with("cannot connect to http://127.0.0.1:"), "{output:?}");
     for (line, says) in [
         ("--descriptor client", "--descriptor: `client` is not an entry; expected KEY=VALUE"),
-        ("--descriptor client=a --keys 2", "--keys: expected {key} in a --descriptor"),
+        (
+            "--descriptor client=a --keys 2",
+            "--keys: several keys, but no descriptor has one; expected {key} in a --descriptor",
+        ),
         ("--descriptor client={key} --target redis://a:1", "--target: expected http://HOST:PORT"),
         ("--descriptor client={key} --rate 0", "--rate: expected a number above 0"),
         ("--keys 1", "--descriptor"),

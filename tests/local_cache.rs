@@ -76,7 +76,7 @@ async fn a_refund_and_a_reset_are_seen_by_every_instance_within_a_second() {
     }
     let metrics = http::get(&instances[0].url("/metrics")).body;
     let denied =
-        metrics.lines().find(|line| line.starts_with("tollgate_redis_calls_total{source=\"denial\"}"));
+        metrics.lines().find(|line| line.starts_with("tollgate_redis_calls_total{source=\"denial_cache\"}"));
     let count: u64 = denied.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("a count");
     assert!(count > 0, "there was nothing to be seen late");
 }
@@ -93,7 +93,8 @@ async fn a_refund_of_another_windows_charge_leaves_the_counter_alone() {
             };
             assert!(decide(0, hour, Hits::charge(10)).await.admitted);
             // More than the one that is denied, which counts in a fixed window.
-            let undo = Hits::Undo { amount: std::num::NonZeroU64::MIN.saturating_add(2), made_at: at(0) };
+            let undo =
+                Hits::RefundCharge { amount: std::num::NonZeroU64::MIN.saturating_add(2), made_at: at(0) };
             decide(1_000_000, minute, undo).await;
             assert!(!decide(180_000_000, hour, Hits::ONE).await.admitted, "{algorithm:?}: it was forgotten");
             decide(181_000_000, hour, undo).await;

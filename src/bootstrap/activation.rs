@@ -5,15 +5,14 @@ use std::{fmt::Display, path::PathBuf, sync::Arc, thread, time::Duration};
 use tokio::task::spawn_blocking;
 
 use crate::{
-    clock::Clock,
-    config::{self, Fingerprint, LoadError, Loaded},
-    control::metrics,
-    control::{RulesStatus, Version, bounds::truncated},
-    limiter::ActiveRules,
     readiness::{Phase, Readiness},
     settings::RulesSettings,
     xds::Rejected,
 };
+use tollgate_control::{RulesStatus, Version, bounds::truncated, metrics};
+use tollgate_core::clock::Clock;
+use tollgate_limiter::ActiveRules;
+use tollgate_rules::config::{self, Fingerprint, LoadError, Loaded};
 
 /// Interval of the polls for requests that still use the previous rules.
 const RELEASE_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -175,7 +174,7 @@ impl Activator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::RulesSource;
+    use tollgate_control::RulesSource;
 
     #[test]
     fn invalid_rules_leave_the_valid_ones_active() {

@@ -19,12 +19,12 @@ use super::{
     workers::WorkerLost,
 };
 use crate::{
-    control::{Control, RulesStatus},
-    limiter::ActiveRules,
     readiness::Readiness,
     settings::{GrpcListen, ProcessSettings},
     tracing::TraceExporter,
 };
+use tollgate_control::{Control, RulesStatus};
+use tollgate_limiter::ActiveRules;
 
 /// Minimum time for the HTTP port to finish requests in flight, and for an idle thread to end.
 const MIN_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::{convert::Infallible, time::Duration};
 
 use tokio::time;
 
-use crate::store::{MemoryStore, metrics};
+use tollgate_store::{MemoryStore, metrics};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 

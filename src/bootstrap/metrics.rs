@@ -2,16 +2,12 @@
 
 use std::sync::OnceLock;
 
-use crate::{
-    clock::Clock,
-    control,
-    http::history,
-    legacy_stats, limiter,
-    metrics::{Computed, CounterFamily, Declared, Exporter, Kind, Metric, series},
-    net, service,
-    settings::MetricNames,
-    store, top, tracing, xds,
-};
+use crate::{http::history, legacy_stats, net, service, settings::MetricNames, tracing, xds};
+use tollgate_control as control;
+use tollgate_core::clock::Clock;
+use tollgate_limiter::{self as limiter, talkers};
+use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Kind, Metric, series};
+use tollgate_store as store;
 
 /// Metrics of each module.
 const OWN: [&[&dyn Metric]; 10] = [
@@ -22,7 +18,7 @@ const OWN: [&[&dyn Metric]; 10] = [
     control::metrics::METRICS,
     xds::metrics::METRICS,
     net::metrics::METRICS,
-    top::metrics::METRICS,
+    talkers::metrics::METRICS,
     tracing::metrics::METRICS,
     METRICS,
 ];
@@ -128,7 +124,7 @@ mod linux {
         time::{ClockId, clock_gettime},
     };
 
-    use crate::metrics::{Declared, Page};
+    use tollgate_metrics::{Declared, Page};
 
     pub(super) fn write([cpu, resident, virtual_memory, open, max]: &[Declared; 5], page: &mut Page) {
         let spent = clock_gettime(ClockId::ProcessCPUTime);

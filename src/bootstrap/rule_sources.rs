@@ -6,13 +6,13 @@ use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{activation::Activator, start::StartError};
 use crate::{
-    config::{Fingerprint, Watcher},
-    control::{Control, Reconciler, Rules, RulesSource},
-    limiter::ActiveRules,
-    panics::CancelOnPanic,
     settings::{RulesSettings, Settings, StoreSettings, XdsSettings},
     xds,
 };
+use tollgate_control::{Control, Reconciler, Rules, RulesSource};
+use tollgate_limiter::ActiveRules;
+use tollgate_rules::config::{Fingerprint, Watcher};
+use tollgate_runtime::panics::CancelOnPanic;
 
 /// Time that startup waits for the first version, or for the confirmation that no version exists yet.
 const FIRST_VERSION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -112,14 +112,14 @@ impl FirstRules {
         activator: Activator,
         on_panic: CancelOnPanic,
     ) -> io::Result<RuleSources> {
-        let Self { follower, xds, loaded } = self;
+        let Self { reconciler, xds, loaded } = self;
         let watcher = loaded.map(|fingerprint| {
             Watcher::spawn(&settings.directory, settings.options, Some(fingerprint), move |version| {
                 let _held = &on_panic;
                 activator.activate_changed(version);
             })
         });
-        Ok(RuleSources { _follower: follower, _xds: xds, watcher: watcher.transpose()? })
+        Ok(RuleSources { _reconciler: reconciler, _xds: xds, watcher: watcher.transpose()? })
     }
 }
 

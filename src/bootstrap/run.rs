@@ -15,11 +15,11 @@ use super::{
 };
 use crate::{
     http::history,
-    panics,
     settings::{Settings, StoreSettings},
     statsd::StatsdExporter,
-    top,
 };
+use tollgate_limiter::talkers;
+use tollgate_runtime::panics;
 
 /// Interval of the metrics' maintenance, which closes an interval of the history.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(history::INTERVAL_S);
@@ -59,13 +59,13 @@ impl RunError {
 /// [`RunError`].
 pub async fn run(settings: Settings) -> Result<(), RunError> {
     for notice in &settings.notices {
-        tracing::warn!(%notice, "check the settings");
+        tracing::warn!(%notice, "settings need attention");
     }
     // Installed first, so that a signal during startup is not lost.
     let mut signals = Signals::install()?;
     panics::install_hook(metrics::panicked);
     rlimit::raise(settings.grpc.max_connections);
-    top::start(settings.top_talkers)?;
+    talkers::start(settings.top_talkers)?;
     let exporter = metrics::exporter(settings.process.metric_names);
     let statsd = settings.statsd.clone().map(StatsdExporter::start).transpose()?;
     let store = settings.store.clone();

@@ -14,21 +14,21 @@ use super::{
     workers::{WorkerLost, start_workers, worker_config},
 };
 use crate::{
-    config::LoadError,
-    control::FileError,
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
-    limiter::ActiveRules,
-    metrics::Exporter,
     net::tls::TlsError,
-    panics::{self, CancelOnPanic},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
     service::Service,
     settings::{AdminSettings, Port, Settings},
-    store::{BackgroundQueue, StoreError},
     tracing::{TraceExporter, TracingError},
 };
+use tollgate_control::FileError;
+use tollgate_limiter::ActiveRules;
+use tollgate_metrics::Exporter;
+use tollgate_rules::config::LoadError;
+use tollgate_runtime::panics::{self, CancelOnPanic};
+use tollgate_store::{BackgroundQueue, StoreError};
 
 /// Entry point: starts a server.
 #[derive(Debug)]
@@ -162,7 +162,8 @@ where
             counters,
             store: facts,
         };
-        let requires_client_certificate = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
+        let requires_client_certificate =
+            settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
         (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
     let config = worker_config(&settings, ports.grpc_tls, &readiness, background)?;

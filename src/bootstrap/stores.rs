@@ -11,13 +11,13 @@ use std::{
 use super::metrics;
 use super::start::StartError;
 use crate::{
-    clock::Clock,
     http::StoreFacts,
-    limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, Replicas},
     readiness::Readiness,
     settings::{Settings, StoreSettings},
-    store::{BackgroundQueue, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings},
 };
+use tollgate_core::clock::Clock;
+use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, Replicas};
+use tollgate_store::{BackgroundQueue, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings};
 
 /// Minimum store timeout of the admin API: its requests delay no rate-limit calls.
 const MIN_ADMIN_TIMEOUT: Duration = Duration::from_millis(500);

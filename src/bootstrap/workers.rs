@@ -24,14 +24,14 @@ use crate::{
         dispatch::{Dispatch, side_services},
         request_body::MessageLimits,
     },
-    limiter::ActiveRules,
     net::tls::Tls,
-    panics::{self, CatchUnwind},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     readiness::Readiness,
     settings::{GrpcSettings, ProcessSettings, Settings},
-    store::{BackgroundQueue, StoreError},
 };
+use tollgate_limiter::ActiveRules;
+use tollgate_runtime::panics::{self, CatchUnwind};
+use tollgate_store::{BackgroundQueue, StoreError};
 
 /// Settings and handles of every worker.
 #[derive(Clone)]
@@ -148,7 +148,7 @@ async fn serve<T: RateLimitService>(
     if timeout(drain_timeout, tasks.wait()).await.is_err() {
         tracing::warn!(connections = tasks.len(), "drain timed out; closing connections");
     }
-    if timeout(drain_timeout.saturating_sub(begun.elapsed()), background.settled()).await.is_err() {
+    if timeout(drain_timeout.saturating_sub(begun.elapsed()), background.drained()).await.is_err() {
         tracing::warn!("drain timed out flushing refunds to the store");
     }
 }

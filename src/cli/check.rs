@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use crate::{config, settings::CheckFlags};
+use crate::settings::CheckFlags;
+use tollgate_rules::config;
 
 /// Loads the configuration and writes problems and warnings to `errors`, and the summary of a valid one to `out`.
 /// Returns whether it is valid.

@@ -2,12 +2,10 @@
 
 use std::io::{self, Write};
 
-use crate::{
-    config,
-    descriptor::{Descriptor, Entry, Hits},
-    limiter::explain::explain,
-    settings::{DescriptorWords, ExplainFlags},
-};
+use crate::settings::{DescriptorArgument, ExplainFlags};
+use tollgate_core::descriptor::{Descriptor, Entry, Hits};
+use tollgate_limiter::explain::explain;
+use tollgate_rules::config;
 
 /// Loads the configuration and writes the rules that the request matches to `out`, or the problems of an invalid
 /// configuration to `errors`. Returns whether the configuration is valid. Charges nothing.
@@ -28,7 +26,7 @@ pub fn run(flags: &ExplainFlags, out: &mut impl Write, errors: &mut impl Write) 
     }
 }
 
-fn request(DescriptorWords(pairs): &DescriptorWords) -> Descriptor<'_> {
+fn request(DescriptorArgument(pairs): &DescriptorArgument) -> Descriptor<'_> {
     let entries = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
     Descriptor { entries, limit: None, hits: Hits::Peek }
 }

@@ -21,10 +21,10 @@ use tokio_util::sync::CancellationToken;
 use super::{dispatch::Dispatch, stalled_reader::StallDetector};
 use crate::{
     net::{stall_timeout::StallTimeout, tls::Tls},
-    panics::CatchUnwindExecutor,
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
 };
+use tollgate_runtime::panics::CatchUnwindExecutor;
 
 /// Calls of one connection that may be reset before they are accepted.
 const MAX_PENDING_RESETS: usize = 4096;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::{HeaderMap, http::Extensions};
 use tonic::metadata::MetadataMap;
 
-use crate::limiter::Deadline;
+use tollgate_limiter::Deadline;
 
 /// Header with the caller's timeout.
 pub(super) const GRPC_TIMEOUT: &str = "grpc-timeout";

@@ -20,13 +20,13 @@ use super::{
     unary,
 };
 use crate::{
-    panics::{CatchUnwind, Panicked},
     proto::{
         FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     },
     readiness::Readiness,
     service::metrics,
 };
+use tollgate_runtime::panics::{CatchUnwind, Panicked};
 
 /// Error of the embedded service descriptors.
 pub(crate) use tonic_reflection::server::Error as ReflectionError;

@@ -71,13 +71,13 @@ fn status(error: &RequestError) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::StoreError;
+    use tollgate_store::StoreError;
 
     #[test]
     fn only_a_malformed_request_is_an_invalid_argument() {
         let code = |error| status(&error).code();
         assert_eq!(code(RequestError::Invalid("no domain".to_owned())), tonic::Code::InvalidArgument);
         assert_eq!(code(RequestError::NoRules), tonic::Code::Unavailable);
-        assert_eq!(code(RequestError::Store(StoreError::Garbled)), tonic::Code::Unavailable);
+        assert_eq!(code(RequestError::Store(StoreError::MalformedReply)), tonic::Code::Unavailable);
     }
 }

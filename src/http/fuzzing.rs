@@ -7,16 +7,17 @@ use prost::Message as _;
 
 use super::public::json::JsonCodec;
 use crate::{
-    clock::{Clock, Timestamp},
-    config::{Options, load_files},
-    limiter::ActiveRules,
-    limiter::{Deadline, HeldPermits, Limiter, Modes},
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
-    rules::Rules,
     service::{HeaderStyle, RequestBounds, RequestError, ResponseOptions, Service},
-    store::{MemoryStore, Store},
     tracing::Span,
 };
+use tollgate_core::clock::{Clock, Timestamp};
+use tollgate_limiter::{ActiveRules, Deadline, HeldPermits, Limiter, Modes};
+use tollgate_rules::{
+    Rules,
+    config::{Options, load_files},
+};
+use tollgate_store::{MemoryStore, Store};
 
 const RULES: &str = include_str!("fuzzing.yaml");
 

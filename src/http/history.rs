@@ -5,13 +5,11 @@ use std::{collections::VecDeque, time::Instant};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::{
-    clock::Clock,
-    limiter,
-    metrics::publish,
-    service::metrics::{Answered, REQUEST_DURATION, Times},
-    store,
-};
+use crate::service::metrics::{Answered, REQUEST_DURATION, Times};
+use tollgate_core::clock::Clock;
+use tollgate_limiter as limiter;
+use tollgate_metrics::publish;
+use tollgate_store as store;
 
 /// Seconds between two samples.
 pub const INTERVAL_S: u64 = 5;

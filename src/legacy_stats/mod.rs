@@ -11,13 +11,12 @@ mod stat_name;
 mod text;
 
 pub use self::{page::METRICS, text::text};
-use crate::{
-    control, limiter,
-    metrics::{DeltaSources, series::KINDS},
-    rules::List,
-    service::metrics::{Answered, REQUEST_DURATION},
-    store::redis,
-};
+use crate::service::metrics::{Answered, REQUEST_DURATION};
+use tollgate_control as control;
+use tollgate_limiter as limiter;
+use tollgate_metrics::{DeltaSources, series::KINDS};
+use tollgate_rules::List;
+use tollgate_store::redis;
 
 /// Prefix and suffix of the name of a rule, in the order of the counters of its series.
 const RULES: [(&str, &str); KINDS] = {

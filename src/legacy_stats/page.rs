@@ -3,12 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{loads, stat_name};
-use crate::{
-    metrics::{
-        Computed, Declared, Kind, Metric,
-        series::{self, KINDS, Series},
-    },
-    service::metrics::{Answered, REQUEST_DURATION},
+use crate::service::metrics::{Answered, REQUEST_DURATION};
+use tollgate_metrics::{
+    Computed, Declared, Kind, Metric,
+    series::{self, KINDS, Series},
 };
 
 /// Metrics with the names of envoyproxy/ratelimit.

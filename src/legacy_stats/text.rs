@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{COUNTERS, RULES, stat_name};
-use crate::metrics::{
+use tollgate_metrics::{
     publish,
     series::{self, Series},
 };

@@ -1,6 +1,6 @@
 //! Metrics of ports and connections.
 
-use crate::metrics::{CounterFamily, Gauge, GaugeFamily, Metric};
+use tollgate_metrics::{CounterFamily, Gauge, GaugeFamily, Metric};
 
 /// Metrics of ports and connections.
 pub static METRICS: &[&dyn Metric] =

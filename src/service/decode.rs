@@ -3,12 +3,12 @@
 use smallvec::SmallVec;
 
 use super::{RequestBounds, RequestError};
-use crate::{
+use crate::proto::envoy::{
+    extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
+    service::ratelimit::v3::RateLimitRequest,
+};
+use tollgate_core::{
     descriptor::{Descriptor, Entry, Hits},
-    proto::envoy::{
-        extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
-        service::ratelimit::v3::RateLimitRequest,
-    },
     quota::{Quota, Unit, Window},
 };
 

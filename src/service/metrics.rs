@@ -1,10 +1,8 @@
 //! Metrics of requests.
 
-use crate::{
-    limiter,
-    metrics::{Histogram, Metric, Observed, StripedFamily, Unit},
-    store::{self, StoreError},
-};
+use tollgate_limiter as limiter;
+use tollgate_metrics::{Histogram, Metric, Observed, StripedFamily, Unit};
+use tollgate_store::{self as store, StoreError};
 
 /// Metrics of requests.
 pub static METRICS: &[&dyn Metric] = &[&REQUESTS, &REQUEST_DURATION];

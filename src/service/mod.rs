@@ -14,14 +14,13 @@ use futures_util::FutureExt as _;
 
 pub use self::settings::{HeaderNames, HeaderStyle, RequestBounds, ResponseOptions};
 use crate::{
-    limiter::{Deadline, HeldPermits, Limiter},
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_response as wire,
     },
-    store::StoreError,
     tracing::Span,
-    verdict::Code,
 };
+use tollgate_limiter::{Deadline, HeldPermits, Limiter, verdict::Code};
+use tollgate_store::StoreError;
 
 /// Rate-limit service; one for each worker.
 #[derive(Clone, Debug)]
@@ -109,7 +108,7 @@ impl Service {
         let response = self.respond(request, Deadline::UNKNOWN, span).now_or_never();
         debug_assert!(response.is_some(), "the memory store never waits");
         // The dropped attempt may have charged, and must not be repeated.
-        Some(response.unwrap_or(Err(RequestError::Store(StoreError::Garbled))))
+        Some(response.unwrap_or(Err(RequestError::Store(StoreError::MalformedReply))))
     }
 
     async fn decide(

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use clap::{ArgAction, Args};
 
 use super::parsers::boolean;
-use crate::rules::OnStoreError;
+use tollgate_rules::OnStoreError;
 
 /// Decisions while the store fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, num::NonZeroUsize, thread, time::Duration};
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args};
 use tracing::level_filters::LevelFilter;
 
 use super::{
@@ -10,6 +10,7 @@ use super::{
     parsers::{address, boolean, duration, level, positive_duration},
     tls::{HttpTlsFlags, TlsSettings},
 };
+use crate::tracing::{LogFormat, LogSettings};
 
 /// Settings of the process, passed down whole: a new setting changes this file and its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,24 +37,6 @@ pub struct HttpSettings {
     pub address: SocketAddr,
     /// TLS of the port.
     pub tls: Option<TlsSettings>,
-}
-
-/// Level and format of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogSettings {
-    /// Least severe level that is logged.
-    pub level: LevelFilter,
-    /// Format of a line.
-    pub format: LogFormat,
-}
-
-/// Format of a log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Plain text.
-    Text,
-    /// One JSON object per line.
-    Json,
 }
 
 #[derive(Args, Debug)]

@@ -3,10 +3,8 @@
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::parsers::{boolean, count, header_name, ratio};
-use crate::{
-    limiter::Modes,
-    service::{HeaderNames, HeaderStyle, RequestBounds, ResponseOptions},
-};
+use crate::service::{HeaderNames, HeaderStyle, RequestBounds, ResponseOptions};
+use tollgate_limiter::Modes;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Responses")]

@@ -10,7 +10,7 @@ use super::{
     store::StoreSettings,
     xds::{XdsFlags, XdsSettings},
 };
-use crate::control::RulesSource;
+use tollgate_control::RulesSource;
 
 /// Source of the rules, and its options.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub struct RulesSettings {
     /// Control plane of `--rules xds`.
     pub xds: Option<XdsSettings>,
     /// Options for reading the files.
-    pub options: crate::config::Options,
+    pub options: tollgate_rules::config::Options,
     /// Whether to open the ports without valid rules.
     pub start_without_rules: bool,
 }
@@ -70,8 +70,8 @@ pub(super) struct ReadingFlags {
 }
 
 impl ReadingFlags {
-    pub(super) const fn resolve(self) -> crate::config::Options {
-        crate::config::Options { merge_domains: self.merge_domains, strict: self.strict }
+    pub(super) const fn resolve(self) -> tollgate_rules::config::Options {
+        tollgate_rules::config::Options { merge_domains: self.merge_domains, strict: self.strict }
     }
 }
 

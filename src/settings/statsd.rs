@@ -162,7 +162,7 @@ mod tests {
             (&[], &[("STATS_FLUSH_INTERVAL", "0")], "STATS_FLUSH_INTERVAL: expected at least 100ms"),
             (&["--statsd-interval", "1ns"], &[], "--statsd-interval: expected at least 100ms"),
             (&["--statsd-interval", "99ms"], &[], "--statsd-interval: expected at least 100ms"),
-            (&[], &mogrifier("(", "a"), "DOG_STATSD_MOGRIFIER_X: the pattern is no regular expression"),
+            (&[], &mogrifier("(", "a"), "DOG_STATSD_MOGRIFIER_X: the pattern is invalid"),
             (&[], &mogrifier("(a)", "$2"), "DOG_STATSD_MOGRIFIER_X: the pattern has no group $2"),
         ] {
             let error = read(words, variables).expect_err("wrong").to_string();

@@ -8,7 +8,7 @@ use super::{
     error::Problem,
     parsers::{count, positive_duration},
 };
-use crate::store::redis::{RedisSettings, RedisUrl};
+use tollgate_store::redis::{RedisSettings, RedisUrl};
 
 /// Store of the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::{
     rewrite::Rewrite,
     settings::{StatsdFormat, StatsdSettings},
 };
-use crate::metrics::{Delta, Measure};
+use tollgate_metrics::{Delta, Measure};
 
 /// Nanoseconds in a millisecond.
 const NANOS_PER_MILLI: f64 = 1_000_000.0;
@@ -119,7 +119,8 @@ fn rate(calls: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{legacy_stats, metrics::Deltas};
+    use crate::legacy_stats;
+    use tollgate_metrics::Deltas;
 
     fn settings(format: StatsdFormat, rewrites: &[&str]) -> StatsdSettings {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());

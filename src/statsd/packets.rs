@@ -3,7 +3,7 @@
 use std::{io, time::Instant};
 
 use super::socket::{SendError, Socket};
-use crate::metrics::Receipt;
+use tollgate_metrics::Receipt;
 
 /// A packet being filled. Its deltas are confirmed once it is sent.
 #[derive(Debug)]

@@ -22,10 +22,8 @@ use super::{
     record::Record,
     tracer::{FINAL_EXPORT_TIMEOUT, TracingError},
 };
-use crate::{
-    panics::{self, CancelOnPanic},
-    settings::TraceSettings,
-};
+use crate::tracing::TraceSettings;
+use tollgate_runtime::panics::{self, CancelOnPanic};
 
 /// Maximum number of calls in a batch.
 const MAX_BATCH_CALLS: usize = 512;

@@ -4,7 +4,7 @@ use std::{backtrace::Backtrace, io, panic};
 
 use tracing_subscriber::util::TryInitError;
 
-use crate::settings::{LogFormat, LogSettings};
+use super::{LogFormat, LogSettings};
 
 /// Installs the subscriber, once per process, and a hook that logs panics.
 ///

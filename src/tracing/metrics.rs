@@ -1,6 +1,6 @@
 //! Metrics of traces.
 
-use crate::metrics::{Metric, StripedFamily};
+use tollgate_metrics::{Metric, StripedFamily};
 
 /// Metrics of traces.
 pub static METRICS: &[&dyn Metric] = &[&SPANS];

@@ -9,11 +9,13 @@ mod exporter;
 mod log;
 pub mod metrics;
 mod record;
+mod settings;
 mod span;
 mod tracer;
 
 pub use self::{
     log::install,
+    settings::{LogFormat, LogSettings, TraceSettings},
     span::Span,
     tracer::{TraceExporter, Tracer, TracingError},
 };

@@ -6,7 +6,7 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::clock::Timestamp;
+use tollgate_core::clock::Timestamp;
 
 /// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

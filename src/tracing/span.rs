@@ -6,10 +6,8 @@ use super::{
     metrics,
     record::{CallResult, Record},
 };
-use crate::{
-    clock::{Clock, Timestamp},
-    verdict::Degraded,
-};
+use tollgate_core::clock::{Clock, Timestamp};
+use tollgate_limiter::verdict::Degraded;
 
 /// Span of a call, which ends on drop. Empty for a call that is not sampled.
 #[derive(Debug)]

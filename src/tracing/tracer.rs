@@ -10,12 +10,13 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::metadata::MetadataMap;
 
+use super::TraceSettings;
 use super::{
     context, exporter,
     record::{CallResult, Record, random_span, random_trace},
     span::Span,
 };
-use crate::{clock::Clock, settings::TraceSettings};
+use tollgate_core::clock::Clock;
 
 /// Maximum number of calls waiting for export. Further ones are dropped and counted.
 const MAX_QUEUED_CALLS: usize = 2_048;

@@ -18,10 +18,8 @@ use tokio_util::io::InspectReader;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tower::ServiceExt as _;
 
-use crate::{
-    redact,
-    settings::{XdsSettings, XdsTlsSettings},
-};
+use crate::settings::{XdsSettings, XdsTlsSettings};
+use tollgate_runtime::redact;
 
 /// Time limit for name resolution, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::metrics::{Gauge, Metric};
+use tollgate_metrics::{Gauge, Metric};
 
 /// Metrics of the control plane.
 pub(crate) static METRICS: &[&dyn Metric] = &[&CONNECTED, &LAST_RESPONSE];

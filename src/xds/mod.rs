@@ -32,11 +32,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::client::Client;
 pub(crate) use self::response::Rejected;
-use crate::{
-    config::{Loaded, Options},
-    control::RulesStatus,
-    settings::XdsSettings,
-};
+use crate::settings::XdsSettings;
+use tollgate_control::RulesStatus;
+use tollgate_rules::config::{Loaded, Options};
 
 /// Activates rules, or reports why they were rejected. Called on a blocking thread.
 pub(crate) type ApplyRules = Arc<dyn Fn(Result<Loaded, Rejected>) + Send + Sync>;

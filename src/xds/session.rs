@@ -4,13 +4,13 @@ use prost_types::{Struct, Value, value::Kind};
 
 use super::resource::TYPE_URL;
 use crate::{
-    config::Fingerprint,
     proto::{
         envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
         google::rpc::Status,
     },
     settings::XdsSettings,
 };
+use tollgate_rules::config::Fingerprint;
 
 /// gRPC status code `INVALID_ARGUMENT`.
 const INVALID_ARGUMENT: i32 = 3;

@@ -2,10 +2,8 @@
 //! each reason, not once for each attempt.
 
 use super::metrics;
-use crate::{
-    clock::Clock,
-    control::{ControlPlane, Link, RulesStatus, bounds::truncated},
-};
+use tollgate_control::{ControlPlane, Link, RulesStatus, bounds::truncated};
+use tollgate_core::clock::Clock;
 
 /// State of the connection.
 #[derive(Debug)]

@@ -23,7 +23,9 @@ use super::{
     connect::{Connection, with_sources},
     response::{self, Previous, Processed, ResponseDecodeError, ResponseOutcome},
 };
-use crate::{config::Fingerprint, control::metrics, proto::envoy::service::discovery::v3::DiscoveryRequest};
+use crate::proto::envoy::service::discovery::v3::DiscoveryRequest;
+use tollgate_control::metrics;
+use tollgate_rules::config::Fingerprint;
 
 /// gRPC method.
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

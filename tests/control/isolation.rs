@@ -46,7 +46,7 @@ async fn records_of_another_release_are_reported_and_hide_nothing_else() {
     until("the problem is reported", async || {
         let told = control.instances().await.expect("one is readable");
         let problem = told.first().and_then(|told| told.problem.clone()).unwrap_or_default();
-        told.len() == 1 && problem.contains("an entry of a list is left out") && problem.contains("greylist")
+        told.len() == 1 && problem.contains("an entry of a list is omitted") && problem.contains("greylist")
     })
     .await;
     cmd("HDEL").arg("{tollgate-rules}:entries").arg("x").exec(&mut connection).expect("removed");

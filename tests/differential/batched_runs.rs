@@ -5,7 +5,7 @@ use tollgate::{
     algorithm::Prefetch,
     store::{
         RedisStore,
-        redis::{Outcome, Run, ScriptClock},
+        redis::{Run, RunOutcome, ScriptClock},
     },
 };
 
@@ -29,11 +29,14 @@ struct Asking {
 }
 
 fn wish() -> impl Strategy<Value = Prefetch> {
-    let most = prop_oneof![Just(0), 1..=3_u32, 1..=100_000_u32, Just(u32::MAX)];
+    let max_tokens = prop_oneof![Just(0), 1..=3_u32, 1..=100_000_u32, Just(u32::MAX)];
     let share = prop_oneof![Just(u16::MAX), Just(1 << 15), any::<u16>()];
     let hold = prop_oneof![Just(0), 1..=300_u16, any::<u16>()];
-    let wish =
-        (most, share, hold).prop_map(|(most, share, hold_millis)| Prefetch { most, share, hold_millis });
+    let wish = (max_tokens, share, hold).prop_map(|(max_tokens, share, hold_millis)| Prefetch {
+        max_tokens,
+        share,
+        hold_millis,
+    });
     prop_oneof![1 => Just(Prefetch::default()), 2 => wish]
 }
 
@@ -44,7 +47,7 @@ fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
 /// A call of any kind, made once.
 fn once(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
     let asked = (0..3_u8, proptest::sample::select(policies), hits());
-    let charging = prop_oneof![Just(Charging::EachForItself), Just(Charging::AllOrNone)];
+    let charging = prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)];
     (0..TAGS, charging, vec((asked, any::<bool>()), 1..4), prefetches()).prop_map(
         |(tag, charging, checks, prefetches)| Asking { tag, charging, checks, times: 1, prefetches },
     )
@@ -64,7 +67,7 @@ fn often(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
             checks.push((0, policy_of_a_bucket(), Hits::ONE));
         }
         let checks = checks.into_iter().map(|asked| (asked, true)).collect();
-        Asking { tag, charging: Charging::EachForItself, checks, times, prefetches }
+        Asking { tag, charging: Charging::Independent, checks, times, prefetches }
     })
 }
 
@@ -82,22 +85,22 @@ fn commands() -> impl Strategy<Value = Vec<(i64, Vec<Asking>)>> {
 impl Model {
     /// Decides a run by its definition: the repeated call, then the reservation.
     fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
-        let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.call)).collect();
+        let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.request)).collect();
         let admitted = |ask: &Check| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
-        let is_vetoed = run.call.charging == Charging::AllOrNone
-            && run.call.checks().any(|ask| ask.is_veto() && !admitted(ask));
+        let is_vetoed = run.request.charging == Charging::AllOrNone
+            && run.request.checks().any(|ask| ask.is_veto() && !admitted(ask));
         let reserve = |(ask, wish): (&Check, &Prefetch)| {
             if ask.hits.charged() == 0 || !admitted(ask) || is_vetoed {
                 return 0;
             }
             self.states.get_mut(&ask.record).map_or(0, |(state, _)| ask.policy.reserve(state, now, *wish))
         };
-        let reserved = run.call.checks().zip(run.prefetches).map(reserve).collect();
+        let reserved = run.request.checks().zip(run.prefetches).map(reserve).collect();
         (each, reserved)
     }
 }
 
-fn in_order(outcome: Outcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
+fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
     let each = outcome.verdicts.into_iter().map(|mut verdicts| {
         verdicts.sort_by_key(|(descriptor, _)| *descriptor);
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
@@ -141,7 +144,7 @@ async fn replay_commands(store: &RedisStore, number: u64, history: Vec<(i64, Vec
         let runs: Vec<_> = askings
             .iter()
             .zip(&calls)
-            .map(|(asking, (call, prefetches))| Run { call, times: asking.times, prefetches })
+            .map(|(asking, (call, prefetches))| Run { request: call, times: asking.times, prefetches })
             .collect();
         let expected = askings
             .iter()

@@ -70,7 +70,7 @@ fn hits() -> impl Strategy<Value = Hits> {
         3 => (amount(), lease()).prop_map(|(amount, lease)| Hits::Acquire { amount, lease }),
         2 => lease().prop_map(Hits::Release),
         // When it was made is filled in where the history is known.
-        2 => amount().prop_map(|amount| Hits::Undo { amount, made_at: Timestamp::from_micros(0) }),
+        2 => amount().prop_map(|amount| Hits::RefundCharge { amount, made_at: Timestamp::from_micros(0) }),
     ]
 }
 
@@ -93,7 +93,7 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(policy(), 1..4).prop_flat_map(|policies| {
         let asked = (0..3_u8, proptest::sample::select(policies), hits());
         let checks = proptest::collection::vec((asked, any::<bool>()), 1..4);
-        let charging = prop_oneof![Just(Charging::EachForItself), Just(Charging::AllOrNone)];
+        let charging = prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)];
         proptest::collection::vec((step(), charging, checks), 1..80)
     })
 }
@@ -125,7 +125,7 @@ impl Model {
         let mut weigh = |ask: &Check| {
             let known = || self.states.get(&ask.record).map(|(state, _)| state.clone()).unwrap_or_default();
             let state = weighed.entry(ask.record).or_insert_with(known);
-            ask.hits.gives_back() || ask.policy.apply(state, now, ask.hits, Charging::AllOrNone)
+            ask.hits.is_refund() || ask.policy.apply(state, now, ask.hits, Charging::AllOrNone)
         };
         call.checks().map(&mut weigh).collect()
     }
@@ -141,7 +141,7 @@ impl Model {
             let Check { descriptor, record, policy, hits, .. } = ask;
             let known = self.states.get(record).map(|(state, _)| state.clone());
             let mut state = known.clone().unwrap_or_default();
-            let held_back = is_vetoed && !hits.gives_back();
+            let held_back = is_vetoed && !hits.is_refund();
             let applied = if held_back { Hits::Peek } else { *hits };
             let counting = ask.counting(call.charging);
             let decided = policy.apply(&mut state, now, applied, counting);
@@ -175,11 +175,11 @@ impl Model {
     fn resolve(&self, checks: &[(Asked, bool)]) -> Vec<(Asked, bool)> {
         let resolve = |(at, ((number, policy, hits), vetoes)): (usize, &(Asked, bool))| {
             let hits = match *hits {
-                Hits::Undo { amount, .. } => {
+                Hits::RefundCharge { amount, .. } => {
                     let before = self.decided_at.len().saturating_sub(1 + at);
                     self.decided_at
                         .get(before)
-                        .map_or(Hits::Peek, |made_at| Hits::Undo { amount, made_at: *made_at })
+                        .map_or(Hits::Peek, |made_at| Hits::RefundCharge { amount, made_at: *made_at })
                 }
                 // A lease is only released on a concurrency limit.
                 Hits::Release(_) if policy.algorithm() != Algorithm::Concurrency => Hits::Peek,

@@ -10,7 +10,7 @@ use tollgate::{
         MemoryStore, RedisStore, Store,
         key::CellKey,
         redis::ScriptClock,
-        request::{Check, Requests, TagRequest, add},
+        request::{Check, Requests, TagRequest, push_check},
     },
 };
 
@@ -66,7 +66,7 @@ pub(crate) type Asked = (u8, Policy, Hits);
 /// algorithm is the same.
 pub(crate) fn call(name: &str, checks: &[Asked]) -> TagRequest {
     let checks: Vec<_> = checks.iter().map(|ask| (*ask, true)).collect();
-    charging(Charging::EachForItself, name, &checks)
+    charging(Charging::Independent, name, &checks)
 }
 
 /// A call that charges all counters or none; each check says whether it can veto.
@@ -76,7 +76,7 @@ pub(crate) fn charging(charging: Charging, name: &str, checks: &[(Asked, bool)])
     for (descriptor, ((number, policy, hits), vetoes)) in checks.iter().enumerate() {
         let record = RecordId::numbered(*number, policy.algorithm());
         let key = match policy.algorithm().has_own_key() {
-            true => shared.clone().alone(record),
+            true => shared.clone().dedicated(record),
             false => shared.clone(),
         };
         let ask = Check {
@@ -87,7 +87,7 @@ pub(crate) fn charging(charging: Charging, name: &str, checks: &[(Asked, bool)])
             vetoes: *vetoes,
             sync: SyncMode::Strict,
         };
-        add(&mut calls, charging, key, ask);
+        push_check(&mut calls, charging, key, ask);
     }
     calls.remove(0)
 }

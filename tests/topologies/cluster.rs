@@ -79,7 +79,7 @@ fn a_name_has_the_slot_that_redis_finds_whatever_is_in_it() {
     for value in awkward {
         let key = CellKey::open(value, [Entry { key: value, value }, Entry { key: "k", value }].into_iter());
         check(&key);
-        check(&key.brought_along(None, Algorithm::FixedWindow, 60));
+        check(&key.limit_override(None, Algorithm::FixedWindow, 60));
     }
     check(&CellKey::global("d", RecordId::alone(Algorithm::FixedWindow)));
     let anything = (".{0,9}", "[{}a]{0,9}", ".{0,300}");

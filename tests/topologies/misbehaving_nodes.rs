@@ -172,7 +172,7 @@ async fn a_slot_that_does_not_arrive_in_time_charges_nothing_and_reports_it() {
         }
         match most {
             1 => assert!(matches!(error, StoreError::Declined(_)), "{error:?}"),
-            _ => assert!(matches!(error, StoreError::Moving(_)), "{error:?}"),
+            _ => assert!(matches!(error, StoreError::SlotMigrating(_)), "{error:?}"),
         }
         // The pauses grow.
         let evaluated = nodes[0].evaluated.load(Ordering::SeqCst);

@@ -34,7 +34,7 @@ async fn a_queue_emptied_while_its_slot_migrates_causes_no_error() {
         let emptied: [(Timestamp, Hits); 6] = [
             (at(0), Hits::Release(lease)),
             (at(0), Hits::refund(1)),
-            (at(0), Hits::Undo { amount: NonZeroU64::MIN, made_at: at(0) }),
+            (at(0), Hits::RefundCharge { amount: NonZeroU64::MIN, made_at: at(0) }),
             (later, Hits::Peek),
             (later, Hits::ONE),
             (later, Hits::charge(6)),

@@ -27,9 +27,9 @@ static EXCLUSIVE: Mutex<()> = Mutex::const_new(());
 fn two(name: &str) -> TagRequest {
     let mut call = one(name, Hits::ONE);
     let policy = policy(Algorithm::FixedWindow, u32::MAX, 3_600);
-    let key = call.cells[0].key.clone().brought_along(None, Algorithm::FixedWindow, 3_600);
+    let key = call.cells[0].key.clone().limit_override(None, Algorithm::FixedWindow, 3_600);
     let record = RecordId::alone(Algorithm::FixedWindow);
-    call.ask(
+    call.push(
         key,
         Check { descriptor: 1, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict },
     );

@@ -20,9 +20,9 @@ pub const MAX_TEXT_BYTES: usize = 1_024;
 /// Maximum length of a domain or a rule's path in a switch.
 pub const MAX_NAME_BYTES: usize = 4_096;
 /// Maximum length of a domain, a key or a value of a list entry.
-pub const MAX_VALUE_BYTES: usize = Listing::LONGEST;
+pub const MAX_VALUE_BYTES: usize = Listing::MAX_TEXT_BYTES;
 /// Maximum number of pairs of a list entry.
-pub const MAX_PAIRS: usize = Listing::MOST_PAIRS;
+pub const MAX_PAIRS: usize = Listing::MAX_PAIRS;
 
 /// The first [`MAX_TEXT_BYTES`] bytes of a text, or a little less so that no character is split.
 pub fn truncated(mut text: String) -> String {

@@ -6,7 +6,7 @@ use super::Version;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// Another version is current than the one that a change is based on.
-    #[error("version {} by {} is current; expected the version that the change is based on", .current.number, .current.author)]
+    #[error("version {} is current, made by {}; expected the version that the change is based on", .current.number, .current.author)]
     Stale {
         /// The current version.
         current: Box<Version>,

@@ -1,6 +1,6 @@
-//! The only reader of the wall clock.
+//! Timestamps, and the only access to the wall clock.
 //!
-//! Everything that decides takes the time as an argument, so that a test can pass one instead.
+//! Functions that decide take the time as an argument, so that tests can pass one.
 
 use std::{
     sync::{
@@ -15,10 +15,10 @@ use std::{
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The last moment that a stored state can hold: early in the year 2106, when seconds outgrow 32 bits.
+    /// Maximum of a stored state: early in the year 2106, when seconds since the epoch exceed 32 bits.
     pub const MAX: Self = Self(u32::MAX as u64 * 1_000_000);
 
-    /// The time `micros` microseconds after the epoch, at most [`Timestamp::MAX`].
+    /// Returns the time `micros` microseconds after the epoch, at most [`Timestamp::MAX`].
     pub const fn from_micros(micros: u64) -> Self {
         if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
     }
@@ -39,14 +39,14 @@ impl Timestamp {
         (self.0 % 1_000_000) as u32
     }
 
-    /// This time plus `duration`, at most [`Timestamp::MAX`].
+    /// Returns this time plus `duration`, at most [`Timestamp::MAX`].
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         Self::from_micros(self.0.saturating_add(micros))
     }
 
-    /// The time from `earlier` to this; zero when that is later.
+    /// Returns the time since `earlier`; zero if `earlier` is later than this.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
@@ -55,28 +55,28 @@ impl Timestamp {
 
 impl From<Timestamp> for SystemTime {
     fn from(time: Timestamp) -> Self {
-        // Far from what it can hold.
+        // `MAX` is far below the maximum of `SystemTime`.
         UNIX_EPOCH.checked_add(Duration::from_micros(time.0)).unwrap_or(UNIX_EPOCH)
     }
 }
 
-/// Where the time comes from.
+/// Source of the current time.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// The machine's clock.
+    /// The system's clock.
     System,
     /// A clock that a test sets, in microseconds since the epoch.
     Manual(Arc<AtomicU64>),
 }
 
 impl Clock {
-    /// A clock that stands at `start` until [`Clock::set`] moves it.
+    /// Returns a clock that stays at `start` until [`Clock::set`] moves it.
     pub fn manual(start: Timestamp) -> Self {
         Self::Manual(Arc::new(AtomicU64::new(start.as_micros())))
     }
 
-    /// The time now.
-    #[allow(clippy::disallowed_methods)] // This is the one place.
+    /// The current time.
+    #[allow(clippy::disallowed_methods)] // The only call in the program.
     pub fn now(&self) -> Timestamp {
         match self {
             Self::System => {
@@ -87,7 +87,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock to `time`; the system's clock stays as it is.
+    /// Moves a manual clock to `time`; has no effect on the system's clock.
     pub fn set(&self, time: Timestamp) {
         if let Self::Manual(micros) = self {
             micros.store(time.as_micros(), Ordering::Relaxed);

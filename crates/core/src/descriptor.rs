@@ -1,4 +1,4 @@
-//! What a caller tells about a request, borrowed from its message.
+//! Descriptors of a request, borrowed from its message.
 
 use std::num::NonZeroU64;
 
@@ -9,74 +9,74 @@ use crate::{clock::Timestamp, lease::LeaseId, quota::Quota};
 /// One key and value of a descriptor. Either may be empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// What is told, such as `remote_address`.
+    /// The key, such as `remote_address`.
     pub key: &'a str,
-    /// What it is in this request.
+    /// The value in this request.
     pub value: &'a str,
 }
 
-/// The entries of one descriptor, in the caller's order. Few enough in practice to need no allocation.
+/// Entries of one descriptor, in the caller's order. In practice few enough to need no allocation.
 pub type Entries<'a> = SmallVec<[Entry<'a>; 4]>;
 
-/// What is asked of a counter.
+/// Operation on a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
-    /// Look without charging.
+    /// Reads the counter without charging it.
     Peek,
-    /// Charge so many hits.
+    /// Charges this number of hits.
     Charge(NonZeroU64),
-    /// Give so many hits back; a counter never falls below zero.
+    /// Refunds this number of hits; a counter never falls below zero.
     Refund(NonZeroU64),
-    /// Take back a charge that was made a moment ago, as far as it still counts.
-    Undo {
-        /// Hits that were charged.
+    /// Refunds a recent charge, as far as it still counts.
+    RefundCharge {
+        /// Hits charged.
         amount: NonZeroU64,
-        /// When they were, as the charge's verdict said.
+        /// Time of the charge, from its verdict.
         made_at: Timestamp,
     },
-    /// Charge so many hits for as long as the lease is held. What is no concurrency limit takes it for a charge.
+    /// Acquires permits for as long as the lease is held. Algorithms without permits treat it as a charge.
     Acquire {
-        /// Places to take.
+        /// Number of permits.
         amount: NonZeroU64,
-        /// Who holds them.
+        /// Holder of the permits.
         lease: LeaseId,
     },
-    /// Give up what the lease holds; one that is not known holds nothing. What is no concurrency limit takes it
-    /// for a look.
+    /// Returns the permits that the lease holds; an unknown lease holds none. Algorithms without permits treat it as a
+    /// read.
     Release(LeaseId),
 }
 
 impl Hits {
-    /// One hit, charged.
+    /// A charge of one hit.
     pub const ONE: Self = Self::Charge(NonZeroU64::MIN);
 
-    /// More hits than any limit can be, yet exact in a Lua number; larger amounts count as this one.
+    /// Maximum amount, to which larger ones are reduced: above any limit, and exact in a Lua number.
     pub const MAX: u64 = 1 << 40;
 
-    /// Charges `amount` hits, or looks when that is 0.
+    /// Returns a charge of `amount` hits, or a read if that is 0.
     pub fn charge(amount: u64) -> Self {
         NonZeroU64::new(amount.min(Self::MAX)).map_or(Self::Peek, Self::Charge)
     }
 
-    /// Gives `amount` hits back, or looks when that is 0.
+    /// Returns a refund of `amount` hits, or a read if that is 0.
     pub fn refund(amount: u64) -> Self {
         NonZeroU64::new(amount.min(Self::MAX)).map_or(Self::Peek, Self::Refund)
     }
 
-    /// Gives everything back: the counter is as good as unused.
+    /// Returns a refund of all hits, after which the counter equals an unused one.
     pub fn reset() -> Self {
         Self::refund(Self::MAX)
     }
 
-    /// Whether it gives back what was charged before.
-    pub const fn gives_back(self) -> bool {
-        matches!(self, Self::Refund(_) | Self::Undo { .. } | Self::Release(_))
+    /// Whether hits or permits that were charged before are returned.
+    pub const fn is_refund(self) -> bool {
+        matches!(self, Self::Refund(_) | Self::RefundCharge { .. } | Self::Release(_))
     }
 
-    /// The hits charged: 0 for whatever charges none.
+    /// Number of hits charged; 0 for reads and refunds.
     pub const fn charged(self) -> u64 {
         match self {
-            Self::Peek | Self::Refund(_) | Self::Undo { .. } | Self::Release(_) => 0,
+            Self::Peek | Self::Refund(_) | Self::RefundCharge { .. } | Self::Release(_) => 0,
             Self::Charge(amount) | Self::Acquire { amount, .. } => amount.get(),
         }
     }
@@ -85,10 +85,10 @@ impl Hits {
 /// One descriptor of a request.
 #[derive(Clone, Debug)]
 pub struct Descriptor<'a> {
-    /// What it tells, in order; the order decides what matches.
+    /// The entries, in order; matching depends on the order.
     pub entries: Entries<'a>,
-    /// A limit that the caller asks for in place of the configured one.
+    /// Limit override: the quota that replaces the configured one for this request.
     pub limit: Option<Quota>,
-    /// What it asks.
+    /// The operation on the counter that the descriptor matches.
     pub hits: Hits,
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 const SECOND_NANOS: u128 = 1_000_000_000;
 
-/// Precision of rules.
+/// Resolution of durations in rules.
 const MICRO_NANOS: u128 = 1_000;
 
-/// Bound of the durations of rules: a larger sum counts as this, and each key reports its own range.
+/// Upper bound of durations in rules: a larger sum saturates, and each key reports its own range.
 const MAX_RULE_NANOS: u128 = u32::MAX as u128 * SECOND_NANOS;
 
 /// Error of a text that is not a duration.
@@ -66,7 +66,7 @@ fn rule_nanos(text: &str) -> Option<u128> {
     sum(text, rule_term).map(|nanos| nanos.min(MAX_RULE_NANOS))
 }
 
-/// Splits a text into numbers with units and adds up what `term` makes of them, in nanoseconds.
+/// Splits a text into numbers with units and returns the sum of `term` over them, in nanoseconds.
 fn sum(text: &str, term: impl Fn(&str, &str) -> Option<u128>) -> Option<u128> {
     let is_number = |character: char| character.is_ascii_digit() || character == '.';
     let mut rest = text;
@@ -80,7 +80,7 @@ fn sum(text: &str, term: impl Fn(&str, &str) -> Option<u128>) -> Option<u128> {
     (!text.is_empty()).then_some(total)
 }
 
-/// A number with a unit, in Go.
+/// Nanoseconds of a number with a unit, in the syntax of Go.
 fn go_term(number: &str, unit: &str) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let has_go_unit = !matches!(unit, "d" | "w");
@@ -89,7 +89,7 @@ fn go_term(number: &str, unit: &str) -> Option<u128> {
     product(whole, fraction, unit_nanos(unit)?).map(|(nanos, _)| nanos)
 }
 
-/// A number with a unit, in a rule.
+/// Nanoseconds of a number with a unit, in the syntax of rules.
 fn rule_term(number: &str, unit: &str) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let has_digits = !whole.is_empty() && !fraction.is_empty();
@@ -101,7 +101,7 @@ fn rule_term(number: &str, unit: &str) -> Option<u128> {
 fn unit_nanos(unit: &str) -> Option<u128> {
     let nanos = match unit {
         "ns" => 1,
-        // The sign for micro, and the Greek letter that looks like it.
+        // The micro sign, and the Greek letter mu, which looks the same.
         "us" | "µs" | "μs" => 1_000,
         "ms" => 1_000_000,
         "s" => SECOND_NANOS,
@@ -122,11 +122,11 @@ fn product(whole: &str, fraction: &str, unit: u128) -> Option<(u128, bool)> {
     }
     let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().unwrap_or(u64::MAX) };
     let mut total = unit.saturating_mul(u128::from(whole));
-    let (mut place, mut is_exact) = (unit, true);
+    let (mut digit_unit, mut is_exact) = (unit, true);
     for digit in fraction.chars() {
-        is_exact &= place.is_multiple_of(10);
-        place /= 10;
-        total = total.saturating_add(place.saturating_mul(u128::from(digit.to_digit(10)?)));
+        is_exact &= digit_unit.is_multiple_of(10);
+        digit_unit /= 10;
+        total = total.saturating_add(digit_unit.saturating_mul(u128::from(digit.to_digit(10)?)));
     }
     Some((total, is_exact))
 }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused_as_go_durations() {
+    fn other_texts_are_rejected_as_go_durations() {
         for text in
             ["", "10", "ms", ".s", "1.2.3s", "-1s", "10ms ", "1d", "1w", "99999999999999999999h", "9999999h"]
         {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_of_a_second_are_refused_in_windows() {
+    fn fractions_of_a_second_are_rejected_in_windows() {
         for text in ["", "30", "s", "1.5s", "500ms", "-1s", "1 s", "5min", "1M", "1h30", "é", "."] {
             assert_eq!(parse_seconds(text), Err(DurationError::Seconds), "{text}");
         }

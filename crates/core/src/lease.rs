@@ -1,4 +1,4 @@
-//! Names of leases: what a caller holds while a concurrency limit counts it.
+//! Identifiers of leases, under which requests hold permits of concurrency limits.
 
 use std::{
     fmt,
@@ -6,41 +6,42 @@ use std::{
     num::NonZeroU64,
 };
 
-/// The key of the entry that gives a lease back: it comes after the entries that took it, and has the name.
+/// Key of the entry that releases a lease. The entry follows the entries that acquired the lease; its value is the
+/// lease's identifier.
 pub const KEY: &str = "lease";
 
-/// The name of a lease: random, so that no two instances make the same one. Written as 16 hexadecimal digits.
+/// Identifier of a lease: random, so that no two instances generate the same one. Displayed as 16 hexadecimal digits.
 ///
-/// One request has one lease, whose name stands in every concurrency limit that it takes a place in.
+/// A request has one lease, under which it holds the permits of all concurrency limits that it matches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(NonZeroU64);
 
-/// A text that is no lease's name.
+/// Error of a text that is not a lease's identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected 16 hexadecimal digits, not all of them 0")]
 pub struct MalformedLease;
 
 impl LeaseId {
-    /// The lease with this number.
+    /// Returns the lease with this number.
     pub const fn new(number: NonZeroU64) -> Self {
         Self(number)
     }
 
-    /// A lease that nobody has yet.
+    /// Returns a new lease.
     pub fn random() -> Self {
-        // The operating system makes a thread's first keys, and each further state has others.
+        // A thread's first keys are from the operating system, and each further state has different ones.
         Self(NonZeroU64::new(RandomState::new().hash_one(())).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// The name as stores write it.
+    /// The stored form.
     pub const fn to_bytes(self) -> [u8; 8] {
         self.0.get().to_be_bytes()
     }
 
-    /// Reads what [`LeaseId`] displays.
+    /// Parses the displayed form.
     ///
     /// # Errors
-    /// [`MalformedLease`] when it is anything else.
+    /// [`MalformedLease`] for any other text.
     pub fn parse(text: &str) -> Result<Self, MalformedLease> {
         let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let number = u64::from_str_radix(text, 16).ok().filter(|_| is_hex);
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_read_as_it_is_shown() {
+    fn leases_are_parsed_as_displayed() {
         let lease = LeaseId::random();
         assert_eq!(LeaseId::parse(&lease.to_string()), Ok(lease));
         for wrong in ["", "0000000000000000", "+00000000000001f", "1f", "00000000000000000000000000000001"] {

@@ -1,9 +1,9 @@
-//! The domain of tollgate without input or output: what a request states, what a limit is, and how each algorithm
-//! decides.
+//! The domain model without input or output: descriptors of requests, quotas, and the definition of each algorithm.
 //!
-//! Everything here is a value or a pure function; time is an argument. The stores run the [`algorithm`]s (the memory
-//! store directly, Redis as Lua twins), the rules refer to them.
+//! Everything here is a value or a pure function; time is an argument. The stores run the [`algorithm`]s: the memory
+//! store directly, Redis as Lua twins. The rules refer to them.
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 pub mod algorithm;

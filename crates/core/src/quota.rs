@@ -1,8 +1,8 @@
-//! How much in how long: units, windows and quotas.
+//! Quotas: a number of hits per window, and the units of windows.
 
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
-/// A unit of time in which the reference's configuration states limits.
+/// Unit of time of a limit, as in envoyproxy/ratelimit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// 1 second.
@@ -67,7 +67,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// A word that names no unit.
+/// Error of a text that is not the name of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected second, minute, hour, day, week, month or year")]
 pub struct UnknownUnit;
@@ -75,36 +75,35 @@ pub struct UnknownUnit;
 impl FromStr for Unit {
     type Err = UnknownUnit;
 
-    /// Reads a unit's name in any case.
+    /// Parses a unit's name in any case.
     fn from_str(word: &str) -> Result<Self, UnknownUnit> {
         Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(word)).ok_or(UnknownUnit)
     }
 }
 
-/// A window's length: a unit, so many times. Always whole seconds, at least one and at most
-/// [`Window::MAX_SECONDS`].
+/// Length of a window: a multiple of a unit, in whole seconds, from 1 to [`Window::MAX_SECONDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     unit: Unit,
     multiplier: NonZeroU32,
 }
 
-/// A window that is longer than [`Window::MAX_SECONDS`], or not a whole positive number of seconds.
+/// Error of a window of 0 seconds, or one longer than [`Window::MAX_SECONDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a window of 1 second to 730 days, in whole seconds")]
 pub struct WindowOutOfRange;
 
 impl Window {
-    /// The longest window: two years of 365 days. It keeps every time that is computed from a window exact
-    /// in the 53 bits of a Lua number.
+    /// Maximum length in seconds: two years of 365 days. Times computed from a window stay exact in the 53 bits of a Lua
+    /// number.
     pub const MAX_SECONDS: u32 = 2 * Unit::Year.seconds();
 
-    /// A window of one unit.
+    /// Returns a window of one unit.
     pub const fn of(unit: Unit) -> Self {
         Self { unit, multiplier: NonZeroU32::MIN }
     }
 
-    /// A window of `multiplier` units.
+    /// Returns a window of `multiplier` units.
     ///
     /// # Errors
     /// [`WindowOutOfRange`] when it is empty or too long.
@@ -116,7 +115,7 @@ impl Window {
         }
     }
 
-    /// A window of `seconds`, stated in the longest unit that divides it.
+    /// Returns a window of `seconds`, expressed in the longest unit that divides it.
     ///
     /// # Errors
     /// [`WindowOutOfRange`] when it is empty or too long.
@@ -131,7 +130,7 @@ impl Window {
         self.unit
     }
 
-    /// How many units make the window.
+    /// Number of units in the window.
     pub const fn multiplier(self) -> NonZeroU32 {
         self.multiplier
     }
@@ -141,9 +140,9 @@ impl Window {
         self.length().get()
     }
 
-    /// The window's length in seconds, as what can be divided by.
+    /// The window's length in seconds, as a divisor.
     pub const fn length(self) -> NonZeroU32 {
-        // Checked to fit when the window was made.
+        // The constructor checked that the product fits.
         self.unit.length().saturating_mul(self.multiplier)
     }
 }
@@ -157,10 +156,10 @@ impl fmt::Display for Window {
     }
 }
 
-/// So many hits in a window. A limit of 0 denies everything.
+/// Maximum number of hits in a window. A limit of 0 denies all hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
-    /// Hits that one window admits.
+    /// Hits admitted in one window.
     pub limit: u32,
     /// The window's length.
     pub window: Window,
@@ -172,12 +171,20 @@ impl fmt::Display for Quota {
     }
 }
 
+/// Share of a limit that one of several instances enforces alone while they cannot count together.
+///
+/// The shares add up to at most the limit, except that each instance admits at least one hit unless the limit is 0: with
+/// fewer hits than instances there is no better division.
+pub(crate) fn share_of(limit: u32, instances: NonZeroU32) -> u32 {
+    (limit / instances).max(limit.min(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_window_in_seconds_is_stated_in_the_longest_unit_that_divides_it() {
+    fn windows_in_seconds_use_the_longest_unit_that_divides_them() {
         for (seconds, unit, multiplier) in [
             (1, Unit::Second, 1),
             (30, Unit::Second, 30),
@@ -192,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_outside_one_second_to_two_years_are_refused() {
+    fn windows_outside_one_second_to_two_years_are_rejected() {
         assert_eq!(Window::from_seconds(0), Err(WindowOutOfRange));
         assert!(Window::from_seconds(Window::MAX_SECONDS).is_ok());
         assert_eq!(Window::from_seconds(Window::MAX_SECONDS + 1), Err(WindowOutOfRange));
@@ -201,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn unit_names_are_read_in_any_case_and_unknown_is_none_of_them() {
+    fn unit_names_are_case_insensitive_and_unknown_names_are_rejected() {
         assert_eq!("MiNuTe".parse(), Ok(Unit::Minute));
         assert_eq!("unknown".parse::<Unit>(), Err(UnknownUnit));
         assert_eq!("".parse::<Unit>(), Err(UnknownUnit));

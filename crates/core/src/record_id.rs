@@ -1,4 +1,4 @@
-//! Short names for counters within their hash tag.
+//! Short identifiers of counters within their hash tag.
 
 use std::fmt;
 
@@ -6,36 +6,36 @@ use sha2::{Digest, Sha256};
 
 use crate::algorithm::Algorithm;
 
-/// A counter's name within its tag: 44 bits of a hash of the rule's place in the tree, and 4 bits that name
-/// the algorithm. Stored with every record, hence short; the compiler of the configuration refuses a domain
-/// in which two rules get the same one, so that counters never mix.
+/// Identifier of a counter within its hash tag: 44 bits of a hash of the rule's path in the tree, and 4 bits of the
+/// algorithm's kind. Short because it is stored with every record; the rules compiler rejects a domain in which two rules
+/// have the same one, so that counters never mix.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId([u8; Self::LENGTH]);
 
-/// One step of a rule's place in the tree, as it goes into the identity of the rule's counters.
+/// One step of a rule's path in the tree, as hashed into the identifier of its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathStep<'a> {
-    /// The request's value is fixed by the rule; the text is the rule's key and value.
+    /// Step whose value the rule fixes; the text is the rule's key and value.
     Closed(&'a str),
-    /// The request's value of this key is open; it stands in the counter's name.
+    /// Step whose value each request brings; the value is part of the counter's key instead. The text is the rule's key.
     Open(&'a str),
 }
 
 impl RecordId {
-    /// Bytes of an id.
+    /// Length of an identifier in bytes.
     pub const LENGTH: usize = 6;
 
-    /// The id of a counter that has its cell to itself.
+    /// Returns the identifier of a counter that is alone in its cell.
     pub const fn alone(algorithm: Algorithm) -> Self {
         Self::numbered(0, algorithm)
     }
 
-    /// The id of a counter that is known by a number.
+    /// Returns the identifier of a counter that is distinguished by a number.
     pub const fn numbered(number: u8, algorithm: Algorithm) -> Self {
         Self([0, 0, 0, 0, number, algorithm.kind()])
     }
 
-    /// The id of the counters of the rule at `steps`.
+    /// Returns the identifier of the counters of the rule at `steps`.
     pub fn of<'a>(steps: impl IntoIterator<Item = PathStep<'a>>, algorithm: Algorithm) -> Self {
         let mut hash = Sha256::new();
         for step in steps {
@@ -44,7 +44,7 @@ impl RecordId {
                 PathStep::Closed(_) => hash.update([1]),
             }
             let (PathStep::Open(text) | PathStep::Closed(text)) = step;
-            // The length keeps neighbours apart.
+            // The length separates adjacent texts: `ab`, `c` differs from `a`, `bc`.
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text.as_bytes());
         }
@@ -53,7 +53,7 @@ impl RecordId {
         Self([a, b, c, d, e, (f & 0xf0) | algorithm.kind()])
     }
 
-    /// The id as stores write it; the low 4 bits of the last byte are the algorithm's kind.
+    /// The stored form; the low 4 bits of the last byte are the algorithm's kind.
     pub const fn as_bytes(&self) -> &[u8; Self::LENGTH] {
         &self.0
     }

@@ -1,13 +1,13 @@
-//! Whether an instance may decide a counter without asking the store.
+//! Synchronization of a counter between instances: strict or leased.
 
-/// Whether a rule's counter may be decided from hits that this instance charged ahead.
+/// Whether an instance may decide a rule's counter from hits that it charged ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SyncMode {
-    /// The store makes every decision.
+    /// The store makes each decision.
     #[default]
     Strict,
-    /// An instance may charge a few hits ahead and decide from them for a moment. The limit is never exceeded; a
-    /// request may rarely be denied although another instance holds unused hits.
+    /// An instance may charge a few hits ahead and decide from them for up to their hold. The limit is never exceeded; a
+    /// request is rarely denied while another instance holds unused hits.
     Leased,
 }
 
@@ -15,7 +15,7 @@ impl SyncMode {
     /// Every mode.
     pub const ALL: [Self; 2] = [Self::Strict, Self::Leased];
 
-    /// The name that the configuration uses.
+    /// Value of the `sync` key.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Strict => "strict",

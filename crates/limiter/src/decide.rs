@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 
 use crate::{
-    ActiveRules, Enforced, InForce, Match, Matches, Requests,
+    ActiveRules, ActiveSet, Match, Matches, Requests, SnapshotGuard,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
     lists, matched, metrics, precheck, refund, requests,
@@ -80,8 +80,8 @@ impl Limiter {
     }
 
     /// Returns the rules, lists and switches that are active now.
-    pub fn rules(&self) -> InForce {
-        self.rules.in_force()
+    pub fn rules(&self) -> SnapshotGuard {
+        self.rules.active()
     }
 
     /// Whether decisions are made without waiting.
@@ -95,25 +95,25 @@ impl Limiter {
     /// When a counter could not be decided.
     pub async fn decide<'r>(
         &self,
-        enforced: Enforced<'r>,
+        active: ActiveSet<'r>,
         domain: &str,
         descriptors: &[Descriptor<'_>],
         deadline: Deadline,
     ) -> Result<(Decision<'r>, Option<HeldPermits>), StoreError> {
-        let Some(rules) = enforced.rules.domain(domain) else {
-            return Ok((self.decide_without_rules(enforced.overrides, domain, descriptors), None));
+        let Some(rules) = active.rules.domain(domain) else {
+            return Ok((self.decide_without_rules(active.overrides, domain, descriptors), None));
         };
-        let mut matches = matched::matches(rules, enforced.switched, descriptors);
-        let listed = lists::apply(enforced.overrides, &self.clock, domain, descriptors, &mut matches);
+        let mut matches = matched::matches(rules, active.switched, descriptors);
+        let listed = lists::apply(active.overrides, &self.clock, domain, descriptors, &mut matches);
         if let Some(listed) = listed {
-            enforced.companion.listed(rules, listed.list());
+            active.companion.listed(rules, listed.list());
         }
         // One lease for all permits of the request.
         let lease = matches.iter().any(Match::acquires_permits).then(LeaseId::random);
         let mut calls = requests::requests(rules, descriptors, &matches, lease, self.modes);
         let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
         let decisions = match deadline {
-            Deadline::Exceeded => self.store.known(&calls),
+            Deadline::Exceeded => self.store.decide_from_cache(&calls),
             Deadline::At(wait) => precheck::decide(&self.store, &mut calls, self.store.deadline(wait)).await,
         };
         let is_complete = decisions.iter().all(Result::is_ok);
@@ -121,14 +121,14 @@ impl Limiter {
             Some(fallback) => {
                 fallback.release(&calls, &decisions);
                 let decide =
-                    || fallback.decide(enforced.companion, rules, self.modes, &matches, &calls, &decisions);
+                    || fallback.decide(active.companion, rules, self.modes, &matches, &calls, &decisions);
                 (!is_complete).then(decide)
             }
             None => None,
         };
         let statuses = self.statuses(&matches, &decisions, degraded.as_ref());
         // Charges are recorded even if another call failed.
-        metrics::record(enforced.companion, rules, descriptors, &matches, &statuses, self.modes);
+        metrics::record(active.companion, rules, descriptors, &matches, &statuses, self.modes);
         let decision = self.conclude(statuses, listed, &calls, &decisions, degraded.as_ref());
         let holds_in_store = || refund::holds_permits(&calls, &decisions);
         let held_locally = degraded.as_ref().and_then(FallbackVerdicts::with_permits);
@@ -143,7 +143,7 @@ impl Limiter {
             }
             (decision, permits) => {
                 if decision.as_ref().is_ok_and(|decision| decision.code == Code::Ok) && !is_complete {
-                    self.store.decide_later(refund::uncertain_releases(&calls, &decisions));
+                    self.store.refund_in_background(refund::uncertain_releases(&calls, &decisions));
                 }
                 // Everything that had to be released was.
                 permits.inspect(HeldPermits::hand_over);
@@ -219,7 +219,7 @@ impl Limiter {
         // A limit that denies suffices, whatever the verdict of the failed ones would have been.
         let failure = failure.filter(|_| !self.is_denied(&statuses));
         if failure.is_some() || code == Code::OverLimit {
-            self.store.decide_later(refund::refunds(calls, decisions));
+            self.store.refund_in_background(refund::refunds(calls, decisions));
             self.fallback.iter().zip(degraded).for_each(|(fallback, degraded)| fallback.refund(degraded));
         }
         if decisions.iter().any(Result::is_err) {
@@ -227,7 +227,7 @@ impl Limiter {
             let is_refunded = |check: &Check| {
                 failure.is_none() && degraded.is_some_and(|degraded| !degraded.has_counted(check.descriptor))
             };
-            self.store.decide_later(refund::missed(calls, decisions, is_refunded));
+            self.store.refund_in_background(refund::missed(calls, decisions, is_refunded));
         }
         match failure {
             Some(error) => Err(error.clone()),

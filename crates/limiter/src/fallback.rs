@@ -21,7 +21,7 @@ use tollgate_core::{SyncMode, algorithm::Verdict, clock::Timestamp, descriptor::
 use tollgate_rules::{Domain, OnStoreError};
 use tollgate_store::{
     Decisions, MemoryStore, Store, StoreError,
-    request::{Check, TagRequest, Verdicts, add},
+    request::{Check, TagRequest, Verdicts, push_check},
 };
 
 /// Retry time of a client that was denied without a count.
@@ -94,7 +94,7 @@ impl Fallback {
                     OnStoreError::Local => {
                         let policy = check.policy.shared_by(replicas);
                         let check = Check { policy, sync: SyncMode::Strict, ..*check };
-                        add(&mut substituted.local_requests, call.charging, cell.key.clone(), check);
+                        push_check(&mut substituted.local_requests, call.charging, cell.key.clone(), check);
                     }
                 }
             }
@@ -154,7 +154,7 @@ impl FallbackVerdicts {
 
 /// Verdict of a counter whose policy is to deny. A refund or a release is never denied.
 fn denied(check: &Check) -> (usize, Verdict) {
-    let admitted = check.hits.gives_back();
+    let admitted = check.hits.is_refund();
     let after = if admitted { Duration::ZERO } else { DENIED_RETRY_AFTER };
     let verdict = Verdict {
         admitted,

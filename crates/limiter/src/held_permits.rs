@@ -53,7 +53,10 @@ impl HeldPermits {
 impl Drop for Inner {
     fn drop(&mut self) {
         if !*self.is_handed_over.get_mut() {
-            self.releases.get_mut().drain(..).for_each(|(store, release)| store.decide_later(release));
+            self.releases
+                .get_mut()
+                .drain(..)
+                .for_each(|(store, release)| store.refund_in_background(release));
         }
     }
 }

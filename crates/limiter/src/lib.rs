@@ -44,7 +44,7 @@ use tollgate_store::request::Requests;
 pub type ActiveRules = rules::Snapshot<RuleCounters>;
 
 /// Rules, lists and switches that are active when a request arrives.
-pub type InForce = rules::InForce<RuleCounters>;
+pub type SnapshotGuard = rules::SnapshotGuard<RuleCounters>;
 
 /// Rules, lists, switches and counters that decide a request.
-pub type Enforced<'r> = rules::Enforced<'r, RuleCounters>;
+pub type ActiveSet<'r> = rules::ActiveSet<'r, RuleCounters>;

@@ -28,7 +28,7 @@ pub(super) fn apply(
     }
     let now_ms = clock.now().as_micros() / 1_000;
     let is_refund = |descriptor: &Descriptor<'_>, matched: &Match<'_>| {
-        matched.hits().unwrap_or(descriptor.hits).gives_back()
+        matched.hits().unwrap_or(descriptor.hits).is_refund()
     };
     let charging = || {
         let pairs = descriptors.iter().zip(&*matches);

@@ -135,7 +135,7 @@ fn match_descriptor<'r>(domain: &'r Domain, switched: &Switched, descriptor: &De
     }
     let mode = rule.and_then(|rule| switched.mode_of(rule));
     // Charges made before the rule was switched off are still refunded.
-    if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.gives_back()) {
+    if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.is_refund()) {
         return Match::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
     }
     if let Some(quota) = descriptor.limit {

@@ -79,7 +79,7 @@ async fn precheck(store: &Store, calls: Requests, deadline: Option<Instant>) -> 
 /// Whether a bucket is charged all or none with counters of another tag. A refund is made exactly once whether or not the
 /// request passes, so a request with one is not prechecked.
 fn is_needed(calls: &Requests) -> bool {
-    if calls.iter().flat_map(TagRequest::checks).any(|check| check.hits.gives_back()) {
+    if calls.iter().flat_map(TagRequest::checks).any(|check| check.hits.is_refund()) {
         return false;
     }
     let has_bucket =

@@ -14,6 +14,7 @@
 
 mod admissions;
 mod connection;
+mod error;
 mod keys;
 mod messages;
 mod open_loop;
@@ -40,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::settings::{InvalidTarget, KEY, LoadModel, LoadSettings, Target};
 use self::{
-    admissions::Admissions, connection::RequestError, keys::Keys, progress::Progress, report::Report,
+    admissions::Admissions, error::RequestError, keys::Keys, progress::Progress, report::Report,
     request::Requests, tally::Tally, thread::Ready,
 };
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::{
-    connection::RequestError,
+    error::RequestError,
     messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse},
     settings::{KEY, LoadSettings},
 };

@@ -15,7 +15,8 @@ use tokio::{
 
 use super::{
     Phases, Run,
-    connection::{Connection, Handle, RequestError},
+    connection::{Connection, Handle},
+    error::RequestError,
     open_loop::OpenLoop,
 };
 

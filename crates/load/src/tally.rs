@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use hdrhistogram::{CreationError, Histogram};
 
-use super::connection::RequestError;
+use super::error::RequestError;
 
 /// Upper bound of the histogram, in microseconds: an hour.
 const MAX_LATENCY_MICROS: u64 = 3_600_000_000;

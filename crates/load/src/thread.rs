@@ -15,7 +15,8 @@ use tokio::{
 
 use super::{
     Phases, Run,
-    connection::{Connection, RequestError},
+    connection::Connection,
+    error::RequestError,
     open_loop::OpenLoop,
     settings::LoadModel,
     stream::{Pacing, Stream},

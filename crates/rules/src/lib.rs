@@ -29,7 +29,7 @@ pub use self::{
     overrides::{List, Listing, ListingError, Overrides, SwitchMode, Switched},
     regex::{Regex, RegexError},
     rule::{Derived, Limit, Rule, RuleIndex, Segment, Value},
-    snapshot::{BesideRules, Enforced, InForce, OverrideTarget, Snapshot},
+    snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     wildcard::Wildcard,
 };
 use tollgate_core::{
@@ -81,7 +81,7 @@ impl Domain {
     /// counters of a request are charged or none, since that takes all of them at once.
     pub fn sync_of(&self, rule: &Rule) -> SyncMode {
         match self.charging {
-            Charging::EachForItself => rule.sync,
+            Charging::Independent => rule.sync,
             Charging::AllOrNone => SyncMode::Strict,
         }
     }

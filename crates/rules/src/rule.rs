@@ -107,7 +107,7 @@ impl RuleIndex {
 impl Segment {
     /// Whether the value of that key tells counters apart. Of one that shares its counter among them it does not, and
     /// one whose key is a pattern stands for many.
-    pub fn tells(&self, key: &str) -> bool {
+    pub fn distinguishes(&self, key: &str) -> bool {
         self.value != Value::Shared && *self.key == *key
     }
 

@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use super::{Overrides, Rules, Switched};
 
 /// Companion of one version of the rules, such as its counters: made, activated and dropped with it.
-pub trait BesideRules: Default + fmt::Debug + Send + Sync + 'static {
+pub trait Companion: Default + fmt::Debug + Send + Sync + 'static {
     /// The companion of `rules`.
-    fn beside(rules: &Rules) -> Self;
+    fn for_rules(rules: &Rules) -> Self;
 }
 
-impl BesideRules for () {
-    fn beside(_: &Rules) -> Self {}
+impl Companion for () {
+    fn for_rules(_: &Rules) -> Self {}
 }
 
 /// Target of changed lists and switches.
@@ -58,11 +58,11 @@ struct Retired<C> {
 /// Unlike a clone of the [`Arc`], it is made without writing to memory that all workers share, but for the ninth and
 /// further ones of a thread.
 #[derive(Debug)]
-pub struct InForce<C = ()>(Guard<Arc<Version<C>>>);
+pub struct SnapshotGuard<C = ()>(Guard<Arc<Version<C>>>);
 
 /// Rules, lists and switches that decide a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Enforced<'r, C = ()> {
+pub struct ActiveSet<'r, C = ()> {
     /// The rules.
     pub rules: &'r Rules,
     /// The lists over them.
@@ -73,24 +73,24 @@ pub struct Enforced<'r, C = ()> {
     pub companion: &'r C,
 }
 
-impl<C> InForce<C> {
+impl<C> SnapshotGuard<C> {
     /// What decides a request, if any rules were loaded.
-    pub fn get(&self) -> Option<Enforced<'_, C>> {
+    pub fn get(&self) -> Option<ActiveSet<'_, C>> {
         let Version { rules, companion, overrides, switched } = &**self.0;
-        rules.as_deref().map(|rules| Enforced { rules, overrides, switched, companion: &**companion })
+        rules.as_deref().map(|rules| ActiveSet { rules, overrides, switched, companion: &**companion })
     }
 }
 
-impl<C: BesideRules> OverrideTarget for Snapshot<C> {
+impl<C: Companion> OverrideTarget for Snapshot<C> {
     fn override_with(&self, overrides: Arc<Overrides>) {
         Self::override_with(self, overrides);
     }
 }
 
-impl<C: BesideRules> Snapshot<C> {
+impl<C: Companion> Snapshot<C> {
     /// What is active now, to be held for the time of a request.
-    pub fn in_force(&self) -> InForce<C> {
-        InForce(self.current.load())
+    pub fn active(&self) -> SnapshotGuard<C> {
+        SnapshotGuard(self.current.load())
     }
 
     /// The active rules.
@@ -105,7 +105,7 @@ impl<C: BesideRules> Snapshot<C> {
 
     /// Activates `rules` for every request from now on, under the active lists and switches.
     pub fn replace(&self, rules: Arc<Rules>) {
-        let companion = Arc::new(C::beside(&rules));
+        let companion = Arc::new(C::for_rules(&rules));
         let mut retired = self.retired.lock();
         let before = self.activate(Some(rules), companion, self.overrides());
         retired.rules.extend(before.rules.clone());
@@ -173,7 +173,7 @@ mod tests {
         let first = Arc::new(Rules::default());
         let count = Arc::downgrade(&first);
         snapshot.replace(first);
-        let in_use = snapshot.in_force();
+        let in_use = snapshot.active();
         for _ in 0..3 {
             snapshot.override_with(Arc::default());
             snapshot.replace(Arc::default());
@@ -189,10 +189,10 @@ mod tests {
     fn rules_and_overrides_are_replaced_each_without_the_other() {
         let snapshot = Snapshot::<()>::default();
         snapshot.override_with(generation(1));
-        assert!(snapshot.in_force().get().is_none(), "there are no rules yet");
+        assert!(snapshot.active().get().is_none(), "there are no rules yet");
         let rules = Arc::new(Rules::default());
         snapshot.replace(Arc::clone(&rules));
-        assert_eq!(snapshot.in_force().get().map(|enforced| enforced.overrides.generation()), Some(1));
+        assert_eq!(snapshot.active().get().map(|enforced| enforced.overrides.generation()), Some(1));
         snapshot.override_with(generation(2));
         assert!(Arc::ptr_eq(&snapshot.load().expect("active"), &rules));
         assert_eq!(snapshot.overrides().generation(), 2);

@@ -1,4 +1,4 @@
-//! Turns for calls that nobody waits for.
+//! Bounded background work: requests that are sent without a waiting caller.
 
 use std::sync::{
     Arc,
@@ -7,53 +7,52 @@ use std::sync::{
 
 use tokio::sync::Notify;
 
-/// Calls that have a turn at the most: what an outage leaves behind is bounded.
-const MOST: usize = 10_000;
+/// Capacity in requests: bounds the backlog that an outage leaves.
+const MAX_REQUESTS: usize = 10_000;
 
-/// Turns for calls that nobody waits for; clones give out the same ones, and the workers of a process share one of
-/// these.
+/// Slots for background requests. Clones share them, and the workers of a process share one queue.
 #[derive(Clone, Debug, Default)]
-pub struct BackgroundQueue(Arc<Turns>);
+pub struct BackgroundQueue(Arc<Slots>);
 
 #[derive(Debug, Default)]
-struct Turns {
-    given_out: AtomicUsize,
-    /// Tells that none is given out any more.
-    settled: Notify,
+struct Slots {
+    in_use: AtomicUsize,
+    /// Notified when the last slot is released.
+    drained: Notify,
 }
 
-/// A turn of some calls, until it is dropped.
+/// Slot of some requests, released on drop.
 #[derive(Debug)]
-pub(super) struct Turn {
-    turns: Arc<Turns>,
-    calls: usize,
+pub(super) struct BackgroundSlot {
+    slots: Arc<Slots>,
+    requests: usize,
 }
 
 impl BackgroundQueue {
-    /// A turn for so many calls; none when too many have one.
-    pub(super) fn begin(&self, calls: usize) -> Option<Turn> {
-        let more = |given_out: usize| (given_out < MOST).then(|| given_out.saturating_add(calls));
-        let begun = self.0.given_out.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        begun.ok().map(|_| Turn { turns: Arc::clone(&self.0), calls })
+    /// Acquires a slot for `requests` requests; `None` when the capacity is used up.
+    pub(super) fn acquire(&self, requests: usize) -> Option<BackgroundSlot> {
+        let add = |in_use: usize| (in_use < MAX_REQUESTS).then(|| in_use.saturating_add(requests));
+        let acquired = self.0.in_use.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+        acquired.ok().map(|_| BackgroundSlot { slots: Arc::clone(&self.0), requests })
     }
 
-    /// Waits until no turn is given out. Others may be meanwhile.
-    pub async fn settled(&self) {
+    /// Waits until no slot is held. Slots may be acquired meanwhile.
+    pub async fn drained(&self) {
         loop {
-            // Made before the look, it hears of all that ends after it.
-            let settled = self.0.settled.notified();
-            if self.0.given_out.load(Ordering::Acquire) == 0 {
+            // Created before the check, so that no release after the check is missed.
+            let drained = self.0.drained.notified();
+            if self.0.in_use.load(Ordering::Acquire) == 0 {
                 return;
             }
-            settled.await;
+            drained.await;
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for BackgroundSlot {
     fn drop(&mut self) {
-        if self.turns.given_out.fetch_sub(self.calls, Ordering::AcqRel) == self.calls {
-            self.turns.settled.notify_waiters();
+        if self.slots.in_use.fetch_sub(self.requests, Ordering::AcqRel) == self.requests {
+            self.slots.drained.notify_waiters();
         }
     }
 }
@@ -63,30 +62,30 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_waits_for_turns_keeps_nobody_from_taking_one() {
-        let later = BackgroundQueue::default();
-        later.settled().await;
-        let first = later.begin(1).expect("a turn");
+    async fn waiting_for_drain_does_not_block_acquiring() {
+        let background = BackgroundQueue::default();
+        background.drained().await;
+        let first = background.acquire(1).expect("a slot");
         let mut waiting = tokio::spawn({
-            let later = later.clone();
-            async move { later.settled().await }
+            let background = background.clone();
+            async move { background.drained().await }
         });
         tokio::task::yield_now().await;
-        let second = later.begin(2).expect("another turn");
+        let second = background.acquire(2).expect("another slot");
         drop(first);
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         drop(second);
-        (&mut waiting).await.expect("it is settled");
+        (&mut waiting).await.expect("drained");
     }
 
     #[test]
-    fn turns_are_bounded() {
-        let later = BackgroundQueue::default();
-        let turns: Vec<_> = (0..MOST / 2).map(|_| later.begin(2)).collect();
-        assert!(turns.iter().all(Option::is_some) && later.begin(1).is_none());
-        drop(turns);
-        // One that is for many comes in all the same: else it never would.
-        assert!(later.begin(MOST * 2).is_some());
+    fn slots_are_bounded() {
+        let background = BackgroundQueue::default();
+        let slots: Vec<_> = (0..MAX_REQUESTS / 2).map(|_| background.acquire(2)).collect();
+        assert!(slots.iter().all(Option::is_some) && background.acquire(1).is_none());
+        drop(slots);
+        // More than the capacity is accepted while some is free: otherwise it never would be.
+        assert!(background.acquire(MAX_REQUESTS * 2).is_some());
     }
 }

@@ -32,8 +32,8 @@ use crate::{
     },
     readiness::{Phase, Readiness},
     settings::{self, Command, GrpcListen, Settings},
-    store::{BackgroundQueue, StoreError},
 };
+use tollgate_store::{BackgroundQueue, StoreError};
 
 const GOOD: &str = "domain: web\ndescriptors: []\n";
 const BAD: &str = "domain: [";

@@ -9,11 +9,9 @@ use super::{
     rules::{self, RulesReport},
     source::Deployment,
 };
-use crate::{
-    config::Options,
-    control::RulesSource,
-    settings::{EffectiveSettings, VariableReport},
-};
+use crate::settings::{EffectiveSettings, VariableReport};
+use tollgate_control::RulesSource;
+use tollgate_rules::config::Options;
 
 /// Default directory of the rules of the reference.
 const DEFAULT_DIRECTORY: &str = "/srv/runtime_data/current/config";

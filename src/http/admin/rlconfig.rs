@@ -2,13 +2,13 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use crate::{
+use crate::http::cached_page::CachedPage;
+use tollgate_core::{
     SyncMode,
     algorithm::{Algorithm, Charging},
-    http::cached_page::CachedPage,
-    limiter::ActiveRules,
-    rules::{Domain, Limit, Rule, Rules},
 };
+use tollgate_limiter::ActiveRules;
+use tollgate_rules::{Domain, Limit, Rule, Rules};
 
 /// Page of the active rules; empty without rules.
 pub(super) fn page(rules: Arc<ActiveRules>) -> CachedPage {
@@ -79,11 +79,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{
+    use tollgate_core::{
         algorithm::{Parameters, Policy},
         quota::{Quota, Unit, Window},
-        rules::{Derived, DomainIndex, Level, Matcher, Node, Segment, Value},
     };
+    use tollgate_rules::{Derived, DomainIndex, Level, Matcher, Node, Segment, Value};
 
     fn limit(algorithm: Algorithm, limit: u32, unit: Unit, multiplier: u32) -> Limit {
         let quota = Quota { limit, window: Window::new(unit, multiplier).expect("in range") };

@@ -15,8 +15,8 @@ use crate::{
         public,
     },
     legacy_stats,
-    metrics::Exporter,
 };
+use tollgate_metrics::Exporter;
 
 /// Dependencies of the admin port.
 #[derive(Debug)]

@@ -31,9 +31,9 @@ use tonic::codegen::Service as _;
 use super::write_deadline::WriteDeadline;
 use crate::{
     net::{accept_limit::AcceptLimit, bind, stall_timeout::StallTimeout, tls::Tls},
-    panics::{CatchUnwind, Panicked},
     settings::Port,
 };
+use tollgate_runtime::panics::{CatchUnwind, Panicked};
 
 /// Maximum bytes of a request's head and of a buffered part of its body.
 const BUFFER_BYTES: usize = 64 * 1024;

@@ -8,7 +8,8 @@ use axum::{
     routing::{MethodRouter, get},
 };
 
-use crate::{http::cached_page::CachedPage, metrics::Exporter};
+use crate::http::cached_page::CachedPage;
+use tollgate_metrics::Exporter;
 
 /// Route of the metrics.
 pub(in crate::http) fn metrics_route(exporter: Option<Exporter>) -> MethodRouter {

@@ -1,7 +1,8 @@
 //! Verdicts of the example configurations.
 
 use super::*;
-use crate::{descriptor, limiter::cell_of};
+use tollgate_core::descriptor;
+use tollgate_limiter::cell_of;
 
 /// Service with the rules of one example.
 struct Example {

@@ -8,9 +8,6 @@ use std::{fs, sync::Arc};
 
 use super::*;
 use crate::{
-    clock::{Clock, Timestamp},
-    config,
-    limiter::{ActiveRules, Modes},
     proto::envoy::{
         extensions::common::ratelimit::v3::{
             RateLimitDescriptor,
@@ -18,9 +15,12 @@ use crate::{
         },
         service::ratelimit::v3::rate_limit_response::{Code::*, rate_limit::Unit},
     },
-    store::{MemoryStore, Store},
     tracing::Span,
 };
+use tollgate_core::clock::{Clock, Timestamp};
+use tollgate_limiter::{ActiveRules, Modes};
+use tollgate_rules::config;
+use tollgate_store::{MemoryStore, Store};
 
 const RULES: &str = "
 domain: d

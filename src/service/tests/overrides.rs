@@ -1,10 +1,8 @@
 //! Runtime overrides: lists and switches.
 
 use super::*;
-use crate::{
-    control::{List, ListEntry, Pair, Runtime, Switch, SwitchMode, compile_overrides},
-    lease,
-};
+use tollgate_control::{List, ListEntry, Pair, Runtime, Switch, SwitchMode, compile_overrides};
+use tollgate_core::lease;
 
 /// Entry without an expiry, for every domain.
 fn entry(list: List, pairs: &[(&str, &str)]) -> ListEntry {

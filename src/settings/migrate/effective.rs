@@ -3,15 +3,13 @@
 use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 
 use super::verdict::{self, VariableReport};
-use crate::{
-    settings::{
-        Settings,
-        environment::{self, Environment, Found},
-        flags,
-        parsers::boolean,
-    },
-    store::redis::RedisUrl,
+use crate::settings::{
+    Settings,
+    environment::{self, Environment, Found},
+    flags,
+    parsers::boolean,
 };
+use tollgate_store::redis::RedisUrl;
 
 /// Replacement for a secret.
 pub const MASK: &str = "***";

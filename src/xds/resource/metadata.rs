@@ -2,7 +2,7 @@
 
 use prost_types::{Struct, Value, value::Kind};
 
-use crate::config::yaml::{Content, Node, Position, Scalar};
+use tollgate_rules::config::yaml::{Content, Node, Position, Scalar};
 
 /// Largest magnitude up to which every whole number has an exact `f64`.
 const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;

@@ -1,4 +1,4 @@
-//! Converts the resources of a control plane to [`raw`](crate::config::raw) files, one for each resource. The compiler then
+//! Converts the resources of a control plane to [`raw`](tollgate_rules::config::raw) files, one for each resource. The compiler then
 //! treats both sources alike, so that a rule means the same from either.
 
 mod budget;
@@ -12,14 +12,12 @@ use std::{collections::HashMap, rc::Rc};
 use prost::Message as _;
 
 use self::budget::DecodeBudget;
-use crate::{
-    config::{
-        self, Fingerprint, LoadError, Loaded, Options,
-        fingerprint::Hash,
-        problem::{Path, Problems},
-        yaml::Position,
-    },
-    proto::ratelimit::config::ratelimit::v3::RateLimitConfig,
+use crate::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
+use tollgate_rules::config::{
+    self, Fingerprint, LoadError, Loaded, Options,
+    fingerprint::Hash,
+    problem::{Path, Problems},
+    yaml::Position,
 };
 
 /// The type of every resource that holds rules.

@@ -8,14 +8,11 @@ use super::{
     budget::{MAX_DESCRIPTORS, MAX_VALUES},
     *,
 };
-use crate::{
-    config::load_files,
-    descriptor::Entry,
-    proto::ratelimit::config::ratelimit::v3::{
-        RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
-    },
-    rules::Rules,
+use crate::proto::ratelimit::config::ratelimit::v3::{
+    RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
 };
+use tollgate_core::descriptor::Entry;
+use tollgate_rules::{Rules, config::load_files};
 
 /// A descriptor in both forms.
 #[derive(Clone, Debug)]
@@ -249,8 +246,8 @@ fn units_have_the_numbers_of_the_protocol() {
         .map(|unit| {
             let rule = root.rule(&[Entry { key: "k", value: &unit.to_string() }]).expect("a rule");
             match rule.limit {
-                crate::rules::Limit::Quota { quota, .. } => u64::from(quota.window.seconds()),
-                crate::rules::Limit::Unlimited => 0,
+                tollgate_rules::Limit::Quota { quota, .. } => u64::from(quota.window.seconds()),
+                tollgate_rules::Limit::Unlimited => 0,
             }
         })
         .collect();

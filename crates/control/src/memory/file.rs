@@ -61,7 +61,7 @@ impl RulesFile {
     /// When another process uses it, it cannot be read or written, or is not a rules file.
     pub(super) fn open(path: PathBuf) -> Result<(Self, State), FileError> {
         let unusable = |reason: String| FileError { path: redact::path(&path), reason };
-        let lock = lock(&beside(&path, ".lock")).map_err(unusable)?;
+        let lock = lock(&sibling(&path, ".lock")).map_err(unusable)?;
         let content = read(&path).map_err(unusable)?;
         let file = Self { path, _lock: lock };
         let state = match content {
@@ -81,24 +81,24 @@ impl RulesFile {
 
     /// Replaces the file. After an error it has its former content or the new one.
     pub(super) fn write(&self, state: &State) -> io::Result<()> {
-        let beside = beside(&self.path, ".new");
+        let temporary = sibling(&self.path, ".new");
         // Left by a process that was killed; a new file has the right permissions and is not a symbolic link.
-        match fs::remove_file(&beside) {
+        match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
-        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&beside)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
         let mut writer = BufWriter::new(file);
         serde_json::to_writer(&mut writer, &Written { form: FORMAT, state })?;
         writer.flush()?;
         writer.get_ref().sync_all()?;
-        fs::rename(&beside, &self.path)?;
+        fs::rename(&temporary, &self.path)?;
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     }
 }
 
-fn beside(path: &Path, ending: &str) -> PathBuf {
+fn sibling(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
     name.into()

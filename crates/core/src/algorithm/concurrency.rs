@@ -1,27 +1,27 @@
-//! At most so many requests at the same time.
+//! Concurrency limits: a maximum number of requests in flight.
 //!
-//! A request takes places under a lease and gives them up by the lease's name; so giving up twice, or what was
-//! never taken, frees nothing of anyone else's. A lease that nobody gives up ends when its time to live has
-//! passed since it was taken. A lease that takes further places begins anew with all of them.
+//! A request acquires permits under a lease and releases them by the lease's identifier; so a second release, or one of an
+//! unknown lease, frees no permit of another request. A lease that is not released expires its time to live after it was
+//! acquired. A lease that acquires further permits is renewed with all of them.
 //!
-//! A changed limit or time to live is applied to the places that are held. Places given back without a lease's
-//! name are those that would end first.
+//! A changed limit or time to live applies to the permits already held. Permits refunded without a lease are those that
+//! would expire first.
 
 use std::{
     num::{NonZeroU32, NonZeroU64},
     time::Duration,
 };
 
-use super::{QueueSummary, queue::Queue, share::share_of};
-use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId};
+use super::{QueueSummary, queue::Queue};
+use crate::{clock::Timestamp, descriptor::Hits, lease::LeaseId, quota::share_of};
 
-/// The time to live of a lease when none is stated.
+/// Time to live of a lease by default.
 pub const DEFAULT_LEASE_TTL: Duration = Duration::from_secs(60);
 
-/// Places held, with their holders.
+/// Held permits with their leases.
 type Held = Queue<LeaseId>;
 
-/// At most `limit` places held at the same time.
+/// At most `limit` permits held at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     limit: u32,
@@ -33,15 +33,15 @@ impl Concurrency {
         Self { limit, lease_ttl }
     }
 
-    pub(super) fn shared_by(self, shares: NonZeroU32) -> Self {
-        Self { limit: share_of(self.limit, shares), ..self }
+    pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
+        Self { limit: share_of(self.limit, instances), ..self }
     }
 
     pub(super) const fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// How long a place is held when nobody gives it up.
+    /// Time for which a permit is held unless it is returned earlier.
     pub const fn lease_ttl(&self) -> Duration {
         self.lease_ttl
     }
@@ -54,11 +54,11 @@ impl Concurrency {
     pub(super) fn apply(&self, held: &mut Held, now: Timestamp, hits: Hits) -> bool {
         held.advance(now, self.lease_ttl);
         let (amount, lease) = match hits {
-            Hits::Charge(amount) => (amount.get(), named_after(now)),
+            Hits::Charge(amount) => (amount.get(), lease_at(now)),
             Hits::Acquire { amount, lease } => (amount.get(), lease),
-            Hits::Peek | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => {
-                give_back(held, hits);
-                return hits.gives_back() || held.used() <= u64::from(self.limit);
+            Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => {
+                refund(held, hits);
+                return hits.is_refund() || held.used() <= u64::from(self.limit);
             }
         };
         let admitted = held.used().saturating_add(amount) <= u64::from(self.limit);
@@ -69,23 +69,23 @@ impl Concurrency {
         admitted
     }
 
-    /// Where the places stand; they were advanced to `now`.
+    /// Summary of the held permits, which were advanced to `now`.
     pub(super) fn summary(&self, held: &Held, now: Timestamp, hits: Hits) -> QueueSummary {
         held.summary(now, self.lease_ttl, self.limit, hits.charged())
     }
 }
 
-/// The lease of places that are taken without one, so that they end together and apart from others.
-fn named_after(now: Timestamp) -> LeaseId {
+/// Lease of the permits that are acquired without one: by time, so that they expire together and apart from others.
+fn lease_at(now: Timestamp) -> LeaseId {
     LeaseId::new(NonZeroU64::new(now.as_micros()).unwrap_or(NonZeroU64::MIN))
 }
 
-fn give_back(held: &mut Held, hits: Hits) {
+fn refund(held: &mut Held, hits: Hits) {
     match hits {
         Hits::Release(lease) => {
             held.remove_tagged(lease);
         }
-        Hits::Refund(amount) | Hits::Undo { amount, .. } => held.remove_oldest(amount.get()),
+        Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => held.remove_oldest(amount.get()),
         Hits::Peek | Hits::Charge(_) | Hits::Acquire { .. } => {}
     }
 }

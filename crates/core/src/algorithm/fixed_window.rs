@@ -1,18 +1,22 @@
-//! Hits counted in windows aligned to the epoch.
+//! Fixed windows, aligned to the epoch.
 //!
-//! The algorithm of envoyproxy/ratelimit: hits that are denied count too, so a caller that keeps hammering
-//! stays over its limit until the window ends; where a request is charged all or none, or the counter is leased, they
-//! don't. Up to twice the limit can pass within one window's length that straddles an edge.
+//! The algorithm of envoyproxy/ratelimit: denied hits count too, so that a caller that keeps sending stays over its limit
+//! until the window ends. They do not count where a request is charged all or none, or where the counter is leased. Up to
+//! twice the limit can pass in an interval of one window's length that spans an edge.
 //!
-//! The state is `[end of the window in seconds since the epoch, hits]`. While that end lies ahead, the hits
-//! count, whatever window the rule has by now: when a window was made longer or shorter, the usage counts in the
-//! window that `now` lies in, and in the one after it at the most. A clock that steps back is met the same way:
-//! it grants nothing twice, and holds usage for no longer than two windows.
+//! The state is `[end of the window in seconds since the epoch, hits]`. While that end lies ahead, the hits count,
+//! whatever window the rule has by now: after a window was made longer or shorter, the usage counts in the window of
+//! `now`, and at most in the next one. A clock that steps back has the same effect: no hit is granted twice, and usage
+//! counts for at most two windows.
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Charging, Prefetch, Verdict, share::share_of};
-use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
+use super::{Charging, Prefetch, Verdict};
+use crate::{
+    clock::Timestamp,
+    descriptor::Hits,
+    quota::{Quota, share_of},
+};
 
 /// At most `limit` hits in each window of `window` seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,27 +26,27 @@ pub struct FixedWindow {
 }
 
 impl FixedWindow {
-    /// The policy that enforces `quota`.
+    /// Returns the policy that enforces `quota`.
     pub const fn new(quota: Quota) -> Self {
         Self { limit: quota.limit, window: quota.window.length() }
     }
 
-    pub(super) fn shared_by(self, shares: NonZeroU32) -> Self {
-        Self { limit: share_of(self.limit, shares), ..self }
+    pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
+        Self { limit: share_of(self.limit, instances), ..self }
     }
 
-    /// Limit in hits, window in seconds.
+    /// Limit in hits and window in seconds.
     pub(super) fn script_parameters(&self) -> [u64; 2] {
         [u64::from(self.limit), u64::from(self.window.get())]
     }
 
-    /// The end of the window that `now` lies in, in seconds since the epoch.
+    /// End of the window that contains `now`, in seconds since the epoch.
     pub(super) fn window_end(&self, now: Timestamp) -> u32 {
         let start = now.seconds().saturating_sub(now.seconds() % self.window);
         start.saturating_add(self.window.get())
     }
 
-    /// The end of the window that the hits count in, and the hits.
+    /// End of the window in which the hits count, and their number.
     fn counts(&self, [ends, count]: [u32; 2], now: Timestamp) -> (u32, u64) {
         let end = self.window_end(now);
         match ends > now.seconds() {
@@ -52,10 +56,10 @@ impl FixedWindow {
     }
 
     pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits, charging: Charging) -> bool {
-        if let Hits::Undo { made_at, .. } = hits
+        if let Hits::RefundCharge { made_at, .. } = hits
             && self.window_end(made_at) != state[0]
         {
-            // It counts no more, or one of the two was counted with another length: then it is not known to count.
+            // The charge has expired, or one of the two was counted with another length and may not count any more.
             return true;
         }
         let (end, count) = self.counts(*state, now);
@@ -63,17 +67,17 @@ impl FixedWindow {
         let after = match hits {
             Hits::Peek | Hits::Release(_) => count,
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => count.saturating_add(amount.get()),
-            Hits::Refund(amount) | Hits::Undo { amount, .. } => count.saturating_sub(amount.get()),
+            Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => count.saturating_sub(amount.get()),
         };
         let is_uncounted = charging == Charging::AllOrNone && hits.charged() > 0 && after > limit;
         let kept = if is_uncounted { count } else { after };
         *state = [end, u32::try_from(kept).unwrap_or(u32::MAX)];
-        matches!(hits, Hits::Refund(_) | Hits::Undo { .. }) || after <= limit
+        matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || after <= limit
     }
 
-    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, wish: Prefetch) -> u32 {
+    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, prefetch: Prefetch) -> u32 {
         let (end, count) = self.counts(*state, now);
-        let tokens = wish.granted(u64::from(self.limit).saturating_sub(count));
+        let tokens = prefetch.granted(u64::from(self.limit).saturating_sub(count));
         if tokens > 0 {
             let kept = count.saturating_add(u64::from(tokens));
             *state = [end, u32::try_from(kept).unwrap_or(u32::MAX)];
@@ -98,7 +102,7 @@ impl FixedWindow {
             false => until_end,
         };
         let counted = match charging {
-            Charging::EachForItself => used,
+            Charging::Independent => used,
             Charging::AllOrNone if admitted => used,
             Charging::AllOrNone => used.saturating_add(hits.charged()),
         };
@@ -114,7 +118,7 @@ impl FixedWindow {
     }
 }
 
-/// A window is over at its end, and an empty one need not be kept.
+/// End of the window; an empty one need not be kept.
 pub(super) const fn expires_at(state: [u32; 2]) -> u32 {
     if state[1] == 0 { 0 } else { state[0] }
 }

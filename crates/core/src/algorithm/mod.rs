@@ -1,15 +1,14 @@
 //! The definition of every algorithm: pure functions of a counter's state, the time and the hits.
 //!
-//! The memory store runs them as they are. The scripts in `lua/decide/` are their twins, and a differential test
-//! holds the two together. An algorithm is one file here, one file of the same name in `lua/decide/`, and one
-//! variant of [`Policy`].
+//! The memory store runs them directly. The scripts in `lua/decide/` are their twins, and a differential test compares
+//! the two. An algorithm is one file here, one file of the same name in `lua/decide/`, and one variant of [`Algorithm`]
+//! and of [`Policy`].
 
 pub mod concurrency;
 pub mod fixed_window;
 pub mod policy;
+pub mod prefetch;
 pub mod queue;
-pub mod reserve;
-mod share;
 pub mod sliding_window;
 pub mod sliding_window_log;
 mod state;
@@ -23,7 +22,7 @@ pub use self::{
     concurrency::Concurrency,
     fixed_window::FixedWindow,
     policy::{Parameters, Policy, PolicyError},
-    reserve::Prefetch,
+    prefetch::Prefetch,
     sliding_window::SlidingWindow,
     sliding_window_log::SlidingWindowLog,
     state::{Charging, QueueSummary, State, StateSummary, Words},
@@ -31,19 +30,19 @@ pub use self::{
 };
 use crate::clock::Timestamp;
 
-/// Which algorithm a rule uses, as its `algorithm` key says.
+/// Algorithm of a rule, the value of its `algorithm` key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// Hits are counted in windows aligned to the epoch, as the reference does.
+    /// Counts hits in windows aligned to the epoch, as envoyproxy/ratelimit does.
     #[default]
     FixedWindow,
-    /// Hits are counted in such windows, and those of the window before in part.
+    /// Counts hits in such windows, and those of the previous window in part.
     SlidingWindow,
-    /// Every hit is logged with its time.
+    /// Logs each hit with its time.
     SlidingWindowLog,
-    /// A bucket of tokens that refills continuously.
+    /// Keeps a bucket of tokens that refills continuously.
     TokenBucket,
-    /// Requests are counted for as long as they last.
+    /// Limits the number of requests in flight.
     Concurrency,
 }
 
@@ -57,7 +56,7 @@ impl Algorithm {
         Self::Concurrency,
     ];
 
-    /// The name that the configuration uses.
+    /// Value of the `algorithm` key.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FixedWindow => "fixed_window",
@@ -68,9 +67,9 @@ impl Algorithm {
         }
     }
 
-    /// The number that marks the algorithm's counters in a store: below 16, never reused. Where a cell packs many
-    /// counters, those of 8 and above have three words, the others two; and the number after such a kind marks
-    /// counters whose words are large, so those kinds are even.
+    /// Number that marks the algorithm's counters in a store: below 16, never reused. In a packed cell, kinds of 8 and
+    /// above have three words, the others two. The number after a kind of three words marks counters with large words, so
+    /// those kinds are even.
     pub const fn kind(self) -> u8 {
         match self {
             Self::FixedWindow => 0,
@@ -81,7 +80,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether each counter has a key of its own in a store, because its size depends on its use.
+    /// Whether each counter has a key of its own in a store because its size varies with its use.
     pub const fn has_own_key(self) -> bool {
         match self {
             Self::SlidingWindowLog | Self::Concurrency => true,
@@ -89,8 +88,8 @@ impl Algorithm {
         }
     }
 
-    /// Whether a hit is a permit that its request holds until it ends, in place of a count in a window. Such a limit has
-    /// no window to report, and its permits are returned by their lease.
+    /// Whether a hit is a permit that the request holds until it ends, instead of a count in a window. Such a limit has no
+    /// window to report, and its permits are returned by their lease.
     pub const fn holds_permits(self) -> bool {
         match self {
             Self::Concurrency => true,
@@ -98,15 +97,15 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of a limit override that no rule matches, where this is the domain's default: permits need a
-    /// rule by which they are returned.
+    /// Returns the algorithm of a limit override that matches no rule, given that this one is the domain's default:
+    /// permits need a rule by which they are returned.
     #[must_use]
     pub const fn without_rule(self) -> Self {
         if self.holds_permits() { Self::FixedWindow } else { self }
     }
 
-    /// Whether an instance may charge a counter ahead and decide from what it holds. A log needs the time of every
-    /// hit, and a place is taken for as long as its request lasts.
+    /// Whether an instance may charge a counter ahead and decide from prefetched tokens. A log needs the time of each hit,
+    /// and a permit is held for as long as its request lasts.
     pub const fn can_be_leased(self) -> bool {
         match self {
             Self::FixedWindow | Self::SlidingWindow | Self::TokenBucket => true,
@@ -115,27 +114,27 @@ impl Algorithm {
     }
 }
 
-/// What a decision came to.
+/// Result of a decision on a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether the hits pass. A look passes while nothing is over the limit.
+    /// Whether the hits pass. A read passes unless the counter is over its limit.
     pub admitted: bool,
     /// Hits that would still pass now.
     pub remaining: u32,
-    /// Until the counter is as good as unused.
+    /// Time until the counter equals an unused one.
     pub reset_after: Duration,
-    /// Until the same hits pass: zero when they passed, [`Duration::MAX`] when they never can.
+    /// Time until the same hits would pass: zero if they passed, [`Duration::MAX`] if they never can.
     pub retry_after: Duration,
-    /// Hits that the counter holds now.
+    /// Hits that count now.
     pub used: u64,
-    /// How many of the hits charged were too many; 0 when they passed.
+    /// Number of the charged hits that exceed the limit; 0 if they passed.
     pub over: u64,
-    /// The time of the decision.
+    /// Time of the decision.
     pub decided_at: Timestamp,
 }
 
 impl Verdict {
-    /// The verdict as it reads so much later, if nothing happens to the counter.
+    /// Returns the verdict as of `elapsed` later, given that the counter is not used in between.
     #[must_use]
     pub fn later(self, elapsed: Duration) -> Self {
         let left = |time: Duration| if time == Duration::MAX { time } else { time.saturating_sub(elapsed) };

@@ -1,4 +1,4 @@
-//! An algorithm with its parameters, and what it does to a counter.
+//! Policies: algorithms with their parameters, and their operations on the state of a counter.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
-/// An algorithm with its parameters: all that deciding needs beside state, time and hits.
+/// An algorithm with its parameters: the input of a decision besides state, time and hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// See [`FixedWindow`].
@@ -24,14 +24,14 @@ pub enum Policy {
     Concurrency(Concurrency),
 }
 
-/// What some algorithms take beside a quota; the others don't look at it.
+/// Parameters besides the quota; each is ignored by the algorithms that do not use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// A token bucket's capacity in hits; the limit when absent.
+    /// Capacity of a token bucket in hits; the limit if absent.
     pub burst: Option<u32>,
-    /// The least time between two requests that pass an exact log; zero when there is none.
+    /// Minimum time between two requests admitted by an exact log; zero disables it.
     pub min_interval: Duration,
-    /// How long a place of a concurrency limit is held when nobody gives it up.
+    /// Time after which a permit of a concurrency limit that was not returned expires.
     pub lease_ttl: Duration,
 }
 
@@ -41,30 +41,28 @@ impl Default for Parameters {
     }
 }
 
-/// Why a quota can't be enforced under an algorithm.
+/// Error of a quota that an algorithm cannot enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// The bucket takes too long to fill.
+    /// A bucket that takes too long to fill.
     #[error("expected a burst that refills within 2.8 years at this rate")]
     TooSlow,
-    /// The bucket's emission interval is so short that rounding it changes the rate by more than 1 %.
-    #[error(
-        "expected a rate of a token bucket that is met within 1 %: about a million per second at the most"
-    )]
+    /// A bucket whose emission interval is so short that rounding changes the rate by more than 1 %.
+    #[error("expected a token bucket rate that is exact within 1 %: at most about a million per second")]
     TooFast,
-    /// A log or a list of leases would be too long.
-    #[error("expected a limit of {MAX_QUEUED} at the most: this algorithm keeps each hit by itself")]
+    /// A log or a list of leases that would be too long.
+    #[error("expected a limit of at most {MAX_QUEUED}, since this algorithm stores each hit")]
     TooMany,
-    /// A request after the minimal interval would find an empty log.
+    /// A minimum interval longer than the window: a request that waits for it would find an empty log.
     #[error("expected a min_interval that is no longer than the window")]
     TooRare,
 }
 
 impl Policy {
-    /// The policy for `quota` under `algorithm`.
+    /// Returns the policy for `quota` under `algorithm`.
     ///
     /// # Errors
-    /// [`PolicyError`] when a counter of that quota and those parameters can't be kept.
+    /// [`PolicyError`] if the algorithm cannot enforce this quota with these parameters.
     pub fn new(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Result<Self, PolicyError> {
         let Parameters { burst, min_interval, .. } = *parameters;
         if algorithm == Algorithm::TokenBucket {
@@ -77,27 +75,26 @@ impl Policy {
         }
     }
 
-    /// The policy that comes nearest to `quota`, for one that a request brings along: a bucket's rate is the
-    /// nearest that can be kept, a log or a list of leases is as long as it can be, and an interval as long as the
-    /// window.
+    /// Returns the nearest enforceable policy to `quota`, for limit overrides: the nearest rate of a bucket, the maximum
+    /// length of a log or a list of leases, and an interval of at most the window.
     pub fn nearest(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Self {
         let Parameters { burst, min_interval, lease_ttl } = *parameters;
-        let short = Quota { limit: quota.limit.min(MAX_QUEUED), ..quota };
+        let bounded = Quota { limit: quota.limit.min(MAX_QUEUED), ..quota };
         match algorithm {
             Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota)),
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),
             Algorithm::SlidingWindowLog => {
                 let window = Duration::from_secs(u64::from(quota.window.seconds()));
-                Self::SlidingWindowLog(SlidingWindowLog::new(short, min_interval.min(window)))
+                Self::SlidingWindowLog(SlidingWindowLog::new(bounded, min_interval.min(window)))
             }
             Algorithm::TokenBucket => {
                 Self::TokenBucket(TokenBucket::rounded(quota, burst.unwrap_or(quota.limit)))
             }
-            Algorithm::Concurrency => Self::Concurrency(Concurrency::new(short.limit, lease_ttl)),
+            Algorithm::Concurrency => Self::Concurrency(Concurrency::new(bounded.limit, lease_ttl)),
         }
     }
 
-    /// This policy for a quota that a request brings along: a burst is as large as the limit.
+    /// Returns this policy for the quota of a limit override, whose burst equals its limit.
     #[must_use]
     pub fn with_quota(&self, quota: Quota) -> Self {
         let defaults = Parameters::default();
@@ -120,7 +117,7 @@ impl Policy {
         }
     }
 
-    /// The two numbers that the algorithm's script takes, in the order that the script documents.
+    /// Both parameters of the algorithm's script, in the order documented in the script.
     pub fn script_parameters(&self) -> [u64; 2] {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         match self {
@@ -132,7 +129,7 @@ impl Policy {
         }
     }
 
-    /// Hits that a bucket holds when it is full.
+    /// Capacity of a bucket in hits; `None` for other algorithms.
     pub fn burst(&self) -> Option<u64> {
         match self {
             Self::TokenBucket(policy) => Some(policy.burst()),
@@ -143,7 +140,7 @@ impl Policy {
         }
     }
 
-    /// How long a permit is held at most when it is not returned; `None` where there are no permits.
+    /// Maximum time for which a permit is held; `None` for algorithms without permits.
     pub const fn lease_ttl(&self) -> Option<Duration> {
         match self {
             Self::Concurrency(policy) => Some(policy.lease_ttl()),
@@ -154,7 +151,7 @@ impl Policy {
         }
     }
 
-    /// The least time between two requests that pass.
+    /// Minimum time between two admitted requests; zero without one.
     pub const fn min_interval(&self) -> Duration {
         match self {
             Self::SlidingWindowLog(policy) => policy.min_interval(),
@@ -164,8 +161,8 @@ impl Policy {
         }
     }
 
-    /// Whether `hits` would pass at `now` after `earlier` hits that were charged at the same time, for an algorithm
-    /// that keeps hits by themselves; `None` for another one. Charges none, but may move the state on to `now`.
+    /// Whether `hits` would pass at `now` after `earlier` hits of the same request, for algorithms that store each hit;
+    /// `None` for others. Charges nothing, but may advance the state to `now`.
     pub fn passes(&self, state: &mut State, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
         let charged = hits.charged();
         match self {
@@ -179,7 +176,7 @@ impl Policy {
         }
     }
 
-    /// Decides `hits` at `now`, moves `state` on, and says whether the hits pass.
+    /// Decides `hits` at `now`, updates `state`, and returns whether the hits pass.
     pub fn apply(&self, state: &mut State, now: Timestamp, hits: Hits, charging: Charging) -> bool {
         match self {
             Self::FixedWindow(policy) => state.on_pair(|pair| policy.apply(pair, now, hits, charging)),
@@ -195,20 +192,20 @@ impl Policy {
         }
     }
 
-    /// Where a counter stands after a decision at `now` on `hits`.
+    /// Returns the summary of a counter's state after a decision at `now` on `hits`.
     pub fn summary(&self, state: &State, now: Timestamp, hits: Hits) -> StateSummary {
         match (self, state) {
             (Self::SlidingWindowLog(policy), State::Log(log)) => {
-                StateSummary::QueueSummary(policy.summary(log, now, hits))
+                StateSummary::Queue(policy.summary(log, now, hits))
             }
             (Self::Concurrency(policy), State::Leases(held)) => {
-                StateSummary::QueueSummary(policy.summary(held, now, hits))
+                StateSummary::Queue(policy.summary(held, now, hits))
             }
             (_, state) => StateSummary::Words(state.words()),
         }
     }
 
-    /// What a decision came to that left the counter standing so.
+    /// Returns the verdict of a decision after which the state has this summary.
     pub fn verdict(
         &self,
         summary: StateSummary,
@@ -219,7 +216,7 @@ impl Policy {
     ) -> Verdict {
         let (words, queued) = match summary {
             StateSummary::Words(words) => (words, QueueSummary::default()),
-            StateSummary::QueueSummary(queued) => ([0; 3], queued),
+            StateSummary::Queue(queued) => ([0; 3], queued),
         };
         let [first, second, _] = words;
         match self {
@@ -231,8 +228,7 @@ impl Policy {
         }
     }
 
-    /// When `state` becomes as good as unused and may be dropped, rounded up to a whole second since the
-    /// epoch.
+    /// Time from which `state` equals an unused one and may be dropped, in seconds since the epoch, rounded up.
     pub fn expires_at(&self, state: &State) -> u32 {
         match (self, state) {
             (Self::FixedWindow(_), state) => fixed_window::expires_at(state.pair()),
@@ -244,24 +240,24 @@ impl Policy {
         }
     }
 
-    /// Charges at `now` as many tokens as the wish allows, and says how many. Algorithms that keep hits by themselves
-    /// reserve none.
-    pub fn reserve(&self, state: &mut State, now: Timestamp, wish: Prefetch) -> u32 {
+    /// Charges the tokens that are granted to `prefetch` at `now`, and returns their number. Algorithms that store each hit
+    /// grant none.
+    pub fn reserve(&self, state: &mut State, now: Timestamp, prefetch: Prefetch) -> u32 {
         match self {
-            Self::FixedWindow(policy) => state.on_pair(|pair| policy.reserve(pair, now, wish)),
+            Self::FixedWindow(policy) => state.on_pair(|pair| policy.reserve(pair, now, prefetch)),
             Self::SlidingWindow(policy) => {
                 let mut words = state.words();
-                let tokens = policy.reserve(&mut words, now, wish);
+                let tokens = policy.reserve(&mut words, now, prefetch);
                 *state = State::Words(words);
                 tokens
             }
-            Self::TokenBucket(policy) => state.on_pair(|pair| policy.reserve(pair, now, wish)),
+            Self::TokenBucket(policy) => state.on_pair(|pair| policy.reserve(pair, now, prefetch)),
             Self::SlidingWindowLog(_) | Self::Concurrency(_) => 0,
         }
     }
 
-    /// The time by which what was reserved at `now` must be spent for the algorithm's sake: the window's end. A bucket
-    /// owes the hold that was wished, and nothing else.
+    /// Time until which tokens reserved at `now` may be spent: the end of the window. `None` for a bucket, where only the
+    /// requested hold applies.
     pub fn reserved_until(&self, now: Timestamp) -> Option<Timestamp> {
         let end = match self {
             Self::FixedWindow(policy) => policy.window_end(now),
@@ -271,15 +267,15 @@ impl Policy {
         Some(Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000)))
     }
 
-    /// The policy of one of so many equal shares, for a counter of its own.
+    /// Returns the policy of one of `instances` equal shares, each with its own counter.
     #[must_use]
-    pub fn shared_by(self, shares: NonZeroU32) -> Self {
+    pub fn shared_by(self, instances: NonZeroU32) -> Self {
         match self {
-            Self::FixedWindow(policy) => Self::FixedWindow(policy.shared_by(shares)),
-            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.shared_by(shares)),
-            Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.shared_by(shares)),
-            Self::TokenBucket(policy) => Self::TokenBucket(policy.shared_by(shares)),
-            Self::Concurrency(policy) => Self::Concurrency(policy.shared_by(shares)),
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.shared_by(instances)),
+            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.shared_by(instances)),
+            Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.shared_by(instances)),
+            Self::TokenBucket(policy) => Self::TokenBucket(policy.shared_by(instances)),
+            Self::Concurrency(policy) => Self::Concurrency(policy.shared_by(instances)),
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Hits in the order of their times: what an exact log and held leases have in common.
+//! Queue of hits in the order of their times, for exact logs and held leases.
 //!
-//! Each hit counts for the same *lifetime* after its time. No hit lies ahead of the clock: when the clock stepped
-//! back, those that would are moved to its time, so that they neither count less nor for longer than a lifetime.
+//! Each hit counts for the same *lifetime* after its time. No hit lies ahead of the clock: after the clock stepped back,
+//! later hits are moved to its time, so that they still count, and for no longer than a lifetime.
 
 use std::{collections::VecDeque, time::Duration};
 
 use super::{QueueSummary, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits};
 
-/// The most hits that one queue may hold. In Redis each takes 8 to 12 bytes of a log, and 40 to 110 under a lease.
+/// Maximum number of hits in a queue. In Redis a hit takes 8 to 12 bytes of a log, and 40 to 110 under a lease.
 pub const MAX_QUEUED: u32 = 10_000;
 
-/// Hits in the order of their times, those of equal times in the order of a tag of the algorithm's.
+/// Hits in the order of their times; hits of equal times in the order of a tag that the algorithm defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue<T> {
     used: u64,
@@ -37,12 +37,12 @@ impl<T: Copy + Ord> Queue<T> {
         self.used
     }
 
-    /// Entries that are kept; hits of the same time may share one.
+    /// Number of entries; hits of the same time may share one.
     pub(super) fn entries(&self) -> usize {
         self.entries.len()
     }
 
-    /// Drops what has ended by `now`, and moves what lies ahead of it.
+    /// Drops hits that expired by `now`, and moves later ones to `now`.
     pub(super) fn advance(&mut self, now: Timestamp, lifetime: Duration) {
         let ahead = self.entries.iter_mut().rev().take_while(|entry| entry.at > now);
         if ahead.map(|entry| entry.at = now).count() > 0 {
@@ -55,7 +55,7 @@ impl<T: Copy + Ord> Queue<T> {
         self.shrink();
     }
 
-    /// Frees memory that a burst left behind, so that a queue takes about as much as its entries.
+    /// Frees memory after a burst, so that the memory of a queue is proportional to its entries.
     fn shrink(&mut self) {
         let length = self.entries.len().max(4);
         if self.entries.capacity() > length.saturating_mul(4) {
@@ -63,21 +63,21 @@ impl<T: Copy + Ord> Queue<T> {
         }
     }
 
-    /// Adds hits at `now`, which is not before any other.
+    /// Adds hits at `now`, which is no earlier than any other hit.
     pub(super) fn push(&mut self, now: Timestamp, hits: u64, tag: T) {
         let is_later = |entry: &&Entry<T>| (entry.at, entry.tag) > (now, tag);
         let later = self.entries.iter().rev().take_while(is_later).count();
-        let place = self.entries.len().saturating_sub(later);
-        self.entries.insert(place, Entry { at: now, hits, tag });
+        let index = self.entries.len().saturating_sub(later);
+        self.entries.insert(index, Entry { at: now, hits, tag });
         self.used = self.used.saturating_add(hits);
     }
 
-    /// The time of the newest hit.
+    /// Time of the newest hit.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         self.entries.back().map(|entry| entry.at)
     }
 
-    /// Removes up to `hits` of the newest.
+    /// Removes up to `hits` of the newest hits.
     pub(super) fn remove_newest(&mut self, hits: u64) {
         let mut left = hits;
         while let Some(last) = self.entries.back_mut().filter(|_| left > 0) {
@@ -88,7 +88,7 @@ impl<T: Copy + Ord> Queue<T> {
         }
     }
 
-    /// Removes up to `hits` of the oldest.
+    /// Removes up to `hits` of the oldest hits.
     pub(super) fn remove_oldest(&mut self, hits: u64) {
         let mut left = hits;
         while let Some(first) = self.entries.front_mut().filter(|_| left > 0) {
@@ -99,7 +99,7 @@ impl<T: Copy + Ord> Queue<T> {
         }
     }
 
-    /// Removes up to `hits` of those made at `at`.
+    /// Removes up to `hits` of the hits of time `at`.
     pub(super) fn remove_at(&mut self, at: Timestamp, hits: u64) {
         let mut left = hits;
         for entry in self.entries.iter_mut().rev().filter(|entry| entry.at == at) {
@@ -108,7 +108,7 @@ impl<T: Copy + Ord> Queue<T> {
         self.entries.retain(|entry| entry.hits > 0);
     }
 
-    /// Removes all that have the tag; says how many there were.
+    /// Removes all hits with the tag, and returns their number.
     pub(super) fn remove_tagged(&mut self, tag: T) -> u64 {
         let tagged = self.entries.iter().filter(|entry| entry.tag == tag);
         let hits = tagged.map(|entry| entry.hits).sum();
@@ -119,30 +119,30 @@ impl<T: Copy + Ord> Queue<T> {
         hits
     }
 
-    /// Where the queue stands at `now`, to which it was advanced, for one who asks for `hits` under `limit`.
+    /// Summary of a queue that was advanced to `now`, for a request of `hits` under `limit`.
     pub(super) fn summary(&self, now: Timestamp, lifetime: Duration, limit: u32, hits: u64) -> QueueSummary {
         let reset = self.newest().map_or(Duration::ZERO, |newest| newest.plus(lifetime).since(now));
         QueueSummary { used: self.used, wait: self.wait(now, lifetime, limit, hits), reset }
     }
 
-    /// Until `hits` have room under `limit`.
+    /// Time until `hits` are within `limit`; `None` if they exceed it by themselves.
     fn wait(&self, now: Timestamp, lifetime: Duration, limit: u32, hits: u64) -> Option<Duration> {
         if hits > u64::from(limit) {
             return None;
         }
-        let mut too_many = self.used.saturating_add(hits).saturating_sub(u64::from(limit));
+        let mut excess = self.used.saturating_add(hits).saturating_sub(u64::from(limit));
         let mut wait = Duration::ZERO;
         for entry in &self.entries {
-            if too_many == 0 {
+            if excess == 0 {
                 break;
             }
-            too_many = too_many.saturating_sub(entry.hits);
+            excess = excess.saturating_sub(entry.hits);
             wait = entry.at.plus(lifetime).since(now);
         }
         Some(wait)
     }
 
-    /// When the last of the hits has ended, rounded up to a whole second since the epoch.
+    /// Time at which the last hit expires, in seconds since the epoch, rounded up.
     pub(super) fn expires_at(&self, lifetime: Duration) -> u32 {
         self.newest().map_or(0, |newest| {
             let end = newest.plus(lifetime);
@@ -152,7 +152,7 @@ impl<T: Copy + Ord> Queue<T> {
 }
 
 impl QueueSummary {
-    /// What a decision came to that left so much in the queue.
+    /// Returns the verdict of a decision after which the queue has this summary.
     pub(super) fn verdict(&self, limit: u32, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
         let limit = u64::from(limit);
         let over = self.used.saturating_add(hits.charged()).saturating_sub(limit).min(hits.charged());
@@ -162,14 +162,14 @@ impl QueueSummary {
             reset_after: self.reset,
             retry_after: if admitted { Duration::ZERO } else { self.wait.unwrap_or(Duration::MAX) },
             used: self.used,
-            // What came too early had room, and is over the limit all the same.
+            // A request before the minimum interval fits the limit, and is counted as over it all the same.
             over: if admitted { 0 } else { over.max(u64::from(hits.charged() > 0)) },
             decided_at: now,
         }
     }
 }
 
-/// Takes up to `hits` out of an entry; says how many.
+/// Removes up to `hits` from an entry, and returns their number.
 fn take<T>(entry: &mut Entry<T>, hits: u64, used: &mut u64) -> u64 {
     let taken = hits.min(entry.hits);
     entry.hits = entry.hits.saturating_sub(taken);

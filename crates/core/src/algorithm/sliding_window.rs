@@ -1,41 +1,44 @@
-//! The sliding window that is estimated from two counts.
+//! Sliding window, estimated from two counts.
 //!
-//! Hits are counted in windows aligned to the epoch, and those of the window before count in part: as if they had
-//! come evenly, for the share of that window which still lies within one window's length of now. Hits pass while
-//! the estimate and the new ones are within the limit; denied hits do not count. No aligned window holds more than
-//! the limit, and a burst on either side of an edge is met; but hits that came unevenly are estimated wrongly, so
-//! that up to twice the limit can pass in a window's length that is not aligned: with all hits at the end of one
-//! window, and all that the estimate sets free by the end of the next. The log is exact.
+//! Hits are counted in windows aligned to the epoch, and those of the previous window count in part: in proportion to the
+//! part of that window that lies within one window's length of now, as if they were spread evenly. Hits pass while the
+//! estimate and the new ones are within the limit; denied hits do not count. No aligned window holds more than the limit,
+//! and bursts at both sides of an edge are limited; but uneven hits are estimated wrongly, so that up to twice the limit
+//! can pass in an interval that is not aligned: with all hits at the end of one window, and all that the estimate frees by
+//! the end of the next. The log is exact.
 //!
-//! The state is `[end, count, previous]`: hits of the current window and of the one before, and when the current
-//! ones stop counting, one window's length after the window's own end, in seconds since the epoch. The window that
-//! they were counted in follows from that and the window's length; where the length was changed, or the clock
-//! stepped back, the usage counts in the window that `now` lies in or in the one after it (where it was doubled,
-//! it may be taken for that of the window before).
+//! The state is `[end, count, previous]`: the hits of the current and of the previous window, and the time at which the
+//! current ones expire, one window's length after the end of their window, in seconds since the epoch. Their window
+//! follows from that time and the window's length. After the length was changed, or the clock stepped back, the usage
+//! counts in the window of `now` or in the next one (if the length was doubled, it may count as that of the previous one).
 //!
-//! The share is counted in steps of a window's 2^21th part, and of a microsecond at the least, rounded up: all
-//! products are exact in the 53 bits of a Lua number.
+//! The share is computed in steps of 2^-21 of a window, but at least a microsecond, rounded up: all products are exact in
+//! the 53 bits of a Lua number.
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Prefetch, Verdict, Words, share::share_of};
-use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
+use super::{Prefetch, Verdict, Words};
+use crate::{
+    clock::Timestamp,
+    descriptor::Hits,
+    quota::{Quota, share_of},
+};
 
-/// Steps that a window is cut into at the most.
-const STEPS: u64 = 1 << 21;
+/// Maximum number of steps of a window.
+const MAX_STEPS: u64 = 1 << 21;
 
-/// At most `limit` hits in a window that moves along, by estimate.
+/// At most `limit` hits in a sliding window, by estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     limit: u32,
-    /// In seconds.
+    /// Length in seconds.
     window: NonZeroU32,
 }
 
-/// A state as of a given time.
+/// State as of a given time.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
-    /// The end of the current window, in seconds since the epoch.
+    /// End of the current window, in seconds since the epoch.
     end: u32,
     count: u64,
     previous: u64,
@@ -46,30 +49,30 @@ impl SlidingWindow {
         Self { limit: quota.limit, window: quota.window.length() }
     }
 
-    pub(super) fn shared_by(self, shares: NonZeroU32) -> Self {
-        Self { limit: share_of(self.limit, shares), ..self }
+    pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
+        Self { limit: share_of(self.limit, instances), ..self }
     }
 
-    /// Limit in hits, window in seconds.
+    /// Limit in hits and window in seconds.
     pub(super) fn script_parameters(&self) -> [u64; 2] {
         [u64::from(self.limit), u64::from(self.window.get())]
     }
 
-    /// Microseconds of one step.
+    /// Length of one step in microseconds.
     fn step(&self) -> u64 {
-        self.micros().div_ceil(STEPS)
+        self.micros().div_ceil(MAX_STEPS)
     }
 
     fn micros(&self) -> u64 {
         u64::from(self.window.get()).saturating_mul(1_000_000)
     }
 
-    /// Whole steps of a window.
+    /// Number of whole steps of the window.
     fn steps(&self) -> u64 {
         self.micros().checked_div(self.step()).unwrap_or(1)
     }
 
-    /// The end of the window that a time lies in, in seconds since the epoch.
+    /// End of the window that contains `time`, in seconds since the epoch.
     pub(super) fn window_end(&self, time: Timestamp) -> u32 {
         let start = time.seconds().saturating_sub(time.seconds() % self.window);
         start.saturating_add(self.window.get())
@@ -84,7 +87,7 @@ impl SlidingWindow {
         match ends {
             _ if ends <= now.seconds() => Counts { end, count: 0, previous: 0 },
             _ if ends == end => Counts { end, count: 0, previous: count },
-            // What was counted with another length counts in full, and until an edge of this length.
+            // Hits counted with another length count in full, and until an edge of this length.
             _ if ends <= next_end => Counts { end, count, previous },
             _ => Counts { end: next_end, count, previous },
         }
@@ -95,7 +98,7 @@ impl SlidingWindow {
         u64::from(counts.end).saturating_mul(1_000_000).saturating_sub(now.as_micros())
     }
 
-    /// Hits of the window before that count `left` microseconds before the end of the current one.
+    /// Number of hits of the previous window that count `left` microseconds before the end of the current one.
     fn share(&self, previous: u64, left: u64) -> u64 {
         let steps = self.steps();
         previous.saturating_mul(left.div_ceil(self.step()).min(steps)).checked_div(steps).unwrap_or(0)
@@ -106,11 +109,11 @@ impl SlidingWindow {
     }
 
     pub(super) fn apply(&self, state: &mut Words, now: Timestamp, hits: Hits) -> bool {
-        if let Hits::Undo { made_at, .. } = hits {
-            // When it stops counting, if it is among the current hits, and if it is among those before.
-            let own_end = self.window_end(made_at).saturating_add(self.window.get());
-            if state[0] != own_end && state[0] != own_end.saturating_add(self.window.get()) {
-                // It counts no more, or one of the two was counted with another length: then it is not known to count.
+        if let Hits::RefundCharge { made_at, .. } = hits {
+            // Time at which the charge expires if it is among the current hits; one window later if among the previous.
+            let expires_at = self.window_end(made_at).saturating_add(self.window.get());
+            if state[0] != expires_at && state[0] != expires_at.saturating_add(self.window.get()) {
+                // The charge has expired, or one of the two was counted with another length and may not count any more.
                 return true;
             }
         }
@@ -131,8 +134,8 @@ impl SlidingWindow {
                 counts.previous = counts.previous.saturating_sub(more);
                 admitted = true;
             }
-            Hits::Undo { amount, made_at } => {
-                self.undo(&mut counts, amount.get(), made_at);
+            Hits::RefundCharge { amount, made_at } => {
+                self.refund_charge(&mut counts, amount.get(), made_at);
                 admitted = true;
             }
             Hits::Peek | Hits::Release(_) => {}
@@ -141,9 +144,9 @@ impl SlidingWindow {
         admitted
     }
 
-    pub(super) fn reserve(&self, state: &mut Words, now: Timestamp, wish: Prefetch) -> u32 {
+    pub(super) fn reserve(&self, state: &mut Words, now: Timestamp, prefetch: Prefetch) -> u32 {
         let mut counts = self.counts(*state, now);
-        let tokens = wish.granted(u64::from(self.limit).saturating_sub(self.used(&counts, now)));
+        let tokens = prefetch.granted(u64::from(self.limit).saturating_sub(self.used(&counts, now)));
         if tokens > 0 {
             counts.count = counts.count.saturating_add(u64::from(tokens));
             *state = self.words(&counts);
@@ -156,8 +159,8 @@ impl SlidingWindow {
         [counts.end.saturating_add(self.window.get()), word(counts.count), word(counts.previous)]
     }
 
-    /// Takes back a charge of that time: it is among the current hits or among those before.
-    fn undo(&self, counts: &mut Counts, amount: u64, made_at: Timestamp) {
+    /// Refunds a charge of time `made_at`, which is among the current hits or among the previous ones.
+    fn refund_charge(&self, counts: &mut Counts, amount: u64, made_at: Timestamp) {
         let window_end = self.window_end(made_at);
         if window_end == counts.end {
             counts.count = counts.count.saturating_sub(amount);
@@ -186,18 +189,18 @@ impl SlidingWindow {
         }
     }
 
-    /// Until no more than `room` hits count.
+    /// Time until at most `room` hits count.
     fn until_room(&self, counts: &Counts, now: Timestamp, room: u64) -> Duration {
         let left = Self::until_end(counts, now);
         let micros = match room.checked_sub(counts.count) {
             Some(room) => left.saturating_sub(self.last_left(counts.previous, room)),
-            // Not before the current hits are those of the window before.
+            // At the earliest when the current hits are those of the previous window.
             None => left.saturating_add(self.micros()).saturating_sub(self.last_left(counts.count, room)),
         };
         Duration::from_micros(micros)
     }
 
-    /// How many microseconds may be left of a window for no more than `room` of the `previous` hits to count.
+    /// Maximum number of microseconds left of a window at which at most `room` of the `previous` hits count.
     fn last_left(&self, previous: u64, room: u64) -> u64 {
         // share <= room  <=>  previous × steps < (room + 1) × all steps
         let bound = room.saturating_add(1).saturating_mul(self.steps());
@@ -208,7 +211,7 @@ impl SlidingWindow {
     }
 }
 
-/// When the last of the hits has stopped to count.
+/// Time at which the last hit expires, in seconds since the epoch.
 pub(super) const fn expires_at([ends, count, previous]: Words) -> u32 {
     if count == 0 && previous == 0 { 0 } else { ends }
 }

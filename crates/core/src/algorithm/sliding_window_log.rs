@@ -1,25 +1,29 @@
-//! The exact sliding window: a log of every hit that was admitted.
+//! Exact sliding window: a log of the admitted hits.
 //!
-//! Hits pass while those of the window that ends now, the new ones included, are within the limit; so no window
-//! of that length holds more than the limit, wherever it begins. A denied hit is not logged. The log is bounded
-//! by the limit, which is [`MAX_QUEUED`](super::queue::MAX_QUEUED) at the most.
+//! Hits pass while those of the window that ends now, including the new ones, are within the limit; so no window of that
+//! length holds more than the limit, wherever it begins. A denied hit is not logged. The log is bounded by the limit,
+//! which is at most [`MAX_QUEUED`](super::queue::MAX_QUEUED).
 //!
-//! With a *minimal interval*, a request is denied too when the last one that passed is less than that ago,
-//! however many hits either charged.
+//! With a *minimum interval*, a request is also denied if less than that has passed since the last admitted one, whatever
+//! number of hits they charge.
 //!
-//! A changed limit, window or interval is applied to the hits in the log. Those given back are the newest.
+//! A changed limit, window or interval applies to the hits already in the log. A refund removes the newest hits.
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{QueueSummary, queue::Queue, share::share_of};
-use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
+use super::{QueueSummary, queue::Queue};
+use crate::{
+    clock::Timestamp,
+    descriptor::Hits,
+    quota::{Quota, share_of},
+};
 
-/// At most `limit` hits in any window of that length.
+/// At most `limit` hits in any interval of a window's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindowLog {
     limit: u32,
     window: Duration,
-    /// The least time between two requests that pass.
+    /// Minimum time between two admitted requests.
     min_interval: Duration,
 }
 
@@ -29,9 +33,9 @@ impl SlidingWindowLog {
         Self { limit: quota.limit, window, min_interval }
     }
 
-    pub(super) fn shared_by(self, shares: NonZeroU32) -> Self {
-        let min_interval = self.min_interval.saturating_mul(shares.get()).min(self.window);
-        Self { limit: share_of(self.limit, shares), min_interval, ..self }
+    pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
+        let min_interval = self.min_interval.saturating_mul(instances.get()).min(self.window);
+        Self { limit: share_of(self.limit, instances), min_interval, ..self }
     }
 
     pub(super) const fn limit(&self) -> u32 {
@@ -46,13 +50,13 @@ impl SlidingWindowLog {
         self.min_interval
     }
 
-    /// Whether a charge of `hits` would pass a log that was advanced to `now`; a look may come at any time.
+    /// Whether a charge of `hits` would pass a log that was advanced to `now`; the interval does not apply to reads.
     fn has_room(&self, log: &Queue<()>, now: Timestamp, hits: u64) -> bool {
         let is_due = hits == 0 || self.until_due(log, now).is_zero();
         is_due && log.used().saturating_add(hits) <= u64::from(self.limit)
     }
 
-    /// Until the minimal interval has passed.
+    /// Time until the minimum interval has passed.
     fn until_due(&self, log: &Queue<()>, now: Timestamp) -> Duration {
         match self.min_interval {
             Duration::ZERO => Duration::ZERO,
@@ -79,13 +83,13 @@ impl SlidingWindowLog {
                 return admitted;
             }
             Hits::Refund(amount) => log.remove_newest(amount.get()),
-            Hits::Undo { amount, made_at } => log.remove_at(made_at, amount.get()),
+            Hits::RefundCharge { amount, made_at } => log.remove_at(made_at, amount.get()),
             Hits::Peek | Hits::Release(_) => {}
         }
-        matches!(hits, Hits::Refund(_) | Hits::Undo { .. }) || log.used() <= u64::from(self.limit)
+        matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || log.used() <= u64::from(self.limit)
     }
 
-    /// Where the log stands; it was advanced to `now`.
+    /// Summary of the log, which was advanced to `now`.
     pub(super) fn summary(&self, log: &Queue<()>, now: Timestamp, hits: Hits) -> QueueSummary {
         let queued = log.summary(now, self.window, self.limit, hits.charged());
         let due = if hits.charged() > 0 { self.until_due(log, now) } else { Duration::ZERO };

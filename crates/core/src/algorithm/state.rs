@@ -1,23 +1,23 @@
-//! What a counter holds, and what a store tells of it.
+//! State of a counter, and its summary.
 
 use std::{mem, time::Duration};
 
 use super::queue::Queue;
 use crate::lease::LeaseId;
 
-/// A counter's state, as the memory store keeps it.
+/// State of a counter, as the memory store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Up to three words, whose meaning is the algorithm's. All zeros is the state of a counter that was never
-    /// used, whatever its algorithm.
+    /// Up to three words, whose meaning depends on the algorithm. Zeros are the state of an unused counter of any
+    /// algorithm.
     Words(Words),
     /// Hits with their times.
     Log(Box<Queue<()>>),
-    /// Places with their holders.
+    /// Held permits with their leases.
     Leases(Box<Queue<LeaseId>>),
 }
 
-/// The state of an algorithm that needs no more.
+/// State of an algorithm of fixed size.
 pub type Words = [u32; 3];
 
 impl Default for State {
@@ -26,38 +26,38 @@ impl Default for State {
     }
 }
 
-/// Where a counter stands after a decision: all that a verdict needs to know of its state.
+/// Summary of a state after a decision: the input of [`Policy::verdict`](super::Policy::verdict).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateSummary {
     /// The state itself.
     Words(Words),
-    /// What a queue of hits comes to.
-    QueueSummary(QueueSummary),
+    /// The summary of a queue of hits.
+    Queue(QueueSummary),
 }
 
-/// What a queue of hits comes to.
+/// Summary of a queue of hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueSummary {
-    /// Hits in it.
+    /// Hits in the queue.
     pub used: u64,
-    /// Until the hits asked for pass: zero when they would now, `None` when they never will.
+    /// Time until the requested hits would pass: zero if they would pass now, `None` if they never can.
     pub wait: Option<Duration>,
-    /// Until the last of the hits in it has ended.
+    /// Time until the last hit expires.
     pub reset: Duration,
 }
 
-/// Whether what one descriptor of a request is denied keeps the others from being charged.
+/// Whether a denial of one descriptor prevents the others of the request from being charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Charging {
-    /// Each counter for itself, as in the reference: a fixed window counts hits that it denies, too.
+    /// Each counter is charged independently, as in envoyproxy/ratelimit; a fixed window also counts denied hits.
     #[default]
-    EachForItself,
-    /// All counters of a request are charged or none, and what is denied counts nowhere.
+    Independent,
+    /// All counters of a request are charged or none, and denied hits count nowhere.
     AllOrNone,
 }
 
 impl State {
-    /// How many counters of a few words take about as much memory.
+    /// Memory use, as an approximate multiple of a counter of fixed size.
     pub fn weight(&self) -> usize {
         let entries = match self {
             Self::Words(_) => 0,
@@ -67,7 +67,7 @@ impl State {
         1_usize.saturating_add(entries.div_ceil(4))
     }
 
-    /// The words; those of an unused counter when it holds something else.
+    /// The words; zeros for a state of another shape.
     pub(super) const fn words(&self) -> Words {
         match self {
             Self::Words(words) => *words,
@@ -81,34 +81,34 @@ impl State {
         [first, second]
     }
 
-    /// Works on the first two words.
+    /// Applies `work` to the first two words.
     pub(super) fn on_pair<T>(&mut self, work: impl FnOnce(&mut [u32; 2]) -> T) -> T {
         let mut pair = self.pair();
-        let answer = work(&mut pair);
+        let result = work(&mut pair);
         let [first, second] = pair;
         *self = Self::Words([first, second, 0]);
-        answer
+        result
     }
 
-    /// Works on the log; on an empty one when the counter was never used.
+    /// Applies `work` to the log, which is empty if the counter was never used.
     pub(super) fn on_log<T>(&mut self, work: impl FnOnce(&mut Queue<()>) -> T) -> T {
         let mut log = match mem::take(self) {
             Self::Log(log) => log,
             Self::Words(_) | Self::Leases(_) => Box::default(),
         };
-        let answer = work(&mut log);
+        let result = work(&mut log);
         *self = Self::Log(log);
-        answer
+        result
     }
 
-    /// Works on the places; on none when the counter was never used.
+    /// Applies `work` to the held permits; there are none if the counter was never used.
     pub(super) fn on_leases<T>(&mut self, work: impl FnOnce(&mut Queue<LeaseId>) -> T) -> T {
         let mut held = match mem::take(self) {
             Self::Leases(held) => held,
             Self::Words(_) | Self::Log(_) => Box::default(),
         };
-        let answer = work(&mut held);
+        let result = work(&mut held);
         *self = Self::Leases(held);
-        answer
+        result
     }
 }

@@ -1,27 +1,26 @@
-//! A bucket of tokens that refills continuously, as the generic cell rate algorithm (GCRA).
+//! Token bucket that refills continuously, as the generic cell rate algorithm (GCRA).
 //!
-//! Instead of a level and the time of its last refill, the state is one *theoretical arrival time* (TAT): when
-//! the bucket will be full. Being `debt` away from full, a hit costs one *emission interval* of debt, and
-//! passes while the debt stays within the capacity. Source: ITU-T I.371, "Traffic control and congestion
-//! control in B-ISDN", virtual scheduling algorithm. A denied hit costs nothing.
+//! Instead of a level and the time of its last refill, the state is one *theoretical arrival time* (TAT): the time at
+//! which the bucket will be full. The time until then is the *debt*; a hit adds one *emission interval* to it, and passes
+//! while the debt stays within the capacity. A denied hit costs nothing. Source: ITU-T I.371, "Traffic control and
+//! congestion control in B-ISDN", virtual scheduling algorithm.
 //!
 //! Times are counted in ticks of 10 ns, so that an emission interval, which is rounded up to whole ticks, is at
 //! most 0.1 % too long at 100,000 hits per second and 1 % at a million. The state is `[seconds, ticks]` of the
 //! TAT since the epoch, exact in Lua's 53 bits because only differences are computed.
 //!
-//! A debt above the capacity counts as an empty bucket. A raised or lowered rate keeps the debt in time, that is,
-//! the fraction of the bucket that is used. Only what is charged or given back changes a debt: one who looks with a
-//! smaller capacity, as a limit that a request brings along may have, must not fill the bucket for one with a larger.
-//! But a clock that stepped back may have left a debt that no capacity explains. So the upper 5 bits of the second
-//! word keep the *size* of the largest bucket that was asked while there was a debt, and a debt is cut to what that
-//! size can owe.
+//! A debt above the capacity counts as an empty bucket. A raised or lowered rate keeps the debt in time, that is, the
+//! fraction of the bucket that is used. Only charges and refunds change a debt: a read with a smaller capacity, which a
+//! limit override may have, must not refill the bucket for a request with a larger one. But after a clock stepped back, a
+//! debt may exceed any capacity. So the upper 5 bits of the second word hold the *size* of the largest bucket that was
+//! used while there was a debt, and a debt is bounded by the capacity of that size.
 //!
-//! Tokens that are reserved are charged ahead of their use. If the bucket were full again before they are spent, as
-//! many would pass a second time: it refills no further, while a bucket that was charged when they are spent would
-//! refill only then. So a reservation makes the bucket owe at least its hold before the tokens: until the hold is over
-//! it owes at least what is reserved and not spent, and always at least what a bucket would owe that was charged when
-//! the tokens are spent. What such a bucket admits is what passes: no more than the capacity and what the rate
-//! gives. Giving tokens back as an undo returns the less the later it comes, and so never what was refilled since.
+//! Reserved tokens are charged ahead of their use. If the bucket were full again before they are spent, as many would
+//! pass a second time: it refills no further, while a bucket that is charged when they are spent would refill only then.
+//! So a reservation raises the debt to at least its hold before it adds the tokens: until the hold ends, the debt covers
+//! the tokens that are reserved and not spent, and at any time it is at least the debt of a bucket that is charged when the
+//! tokens are spent. Hence no more passes than the capacity and the rate allow. A refund of reserved tokens returns less
+//! the later it comes, and so never what was refilled since.
 
 use std::{
     num::{NonZeroU32, NonZeroU64},
@@ -35,41 +34,41 @@ const TICKS_PER_MICRO: u64 = 100;
 const TICKS_PER_MILLI: u64 = 1_000 * TICKS_PER_MICRO;
 const TICKS_PER_SECOND: u64 = 1_000 * TICKS_PER_MILLI;
 
-/// The longest time that a bucket may take to fill: what keeps every sum below 2^53 ticks, about 2.8 years.
+/// Maximum time to fill a bucket, about 2.8 years: it keeps each sum below 2^53 ticks.
 const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
 
-/// Sizes are powers of two times so many ticks: a 16th of a second.
-const SMALLEST: u64 = TICKS_PER_SECOND / 16;
+/// Capacity of size 0, a 16th of a second; each further size doubles it.
+const MIN_SIZE_TICKS: u64 = TICKS_PER_SECOND / 16;
 
-/// The size of the longest time to fill, which 5 bits hold.
-const LARGEST_SIZE: u32 = 31;
+/// Size of the maximum time to fill, which fits 5 bits.
+const MAX_SIZE: u32 = 31;
 
 const SIZE_SHIFT: u32 = 27;
 const TICKS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
 
-/// A state, taken apart.
+/// Unpacked state.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// The theoretical arrival time, in ticks since the epoch.
+    /// Theoretical arrival time, in ticks since the epoch.
     full_at: u64,
-    /// The size of the largest bucket that was asked since it was last full.
+    /// Size of the largest bucket used since the bucket was last full.
     size: u32,
 }
 
-/// Tokens up to a capacity, refilled at the quota's rate.
+/// Bucket with a capacity, refilled at the quota's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
-    /// Ticks that refill one token; `None` when the limit is 0 and none ever comes.
+    /// Ticks to refill one token; `None` if the limit is 0 and the bucket never refills.
     emission: Option<NonZeroU64>,
-    /// Ticks of debt that an empty bucket has.
+    /// Debt of an empty bucket in ticks.
     capacity: u64,
 }
 
 impl TokenBucket {
-    /// The bucket that holds `burst` tokens and refills `quota.limit` of them each window.
+    /// Returns the bucket that holds `burst` tokens and refills `quota.limit` of them in each window.
     ///
     /// # Errors
-    /// [`PolicyError`] when filling it takes longer than 2.8 years, or its rate can't be met.
+    /// [`PolicyError`] if it takes longer than 2.8 years to fill, or if its rounded rate differs by more than 1 %.
     pub fn new(quota: Quota, burst: u32) -> Result<Self, PolicyError> {
         let bucket = Self::rounded(quota, burst);
         let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
@@ -82,8 +81,7 @@ impl TokenBucket {
         }
     }
 
-    /// The bucket that comes nearest: no rate is above 100 million per second, and no bucket takes longer to fill
-    /// than 2.8 years.
+    /// Returns the nearest enforceable bucket: a rate of at most 100 million per second, and at most 2.8 years to fill.
     pub(super) fn rounded(quota: Quota, burst: u32) -> Self {
         let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
         let emission = NonZeroU64::new(u64::from(quota.limit)).map(|limit| window.div_ceil(limit.get()));
@@ -91,25 +89,25 @@ impl TokenBucket {
         Self { emission: emission.and_then(NonZeroU64::new), capacity }
     }
 
-    /// A bucket that refills so many times slower, and holds so many times less but at least one token.
-    pub(super) fn shared_by(self, shares: NonZeroU32) -> Self {
+    /// Returns a bucket with the same capacity in time, and so a share of rate and tokens, but at least one token.
+    pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         let longest = NonZeroU64::new(MAX_FILL_TICKS).unwrap_or(NonZeroU64::MAX);
-        let emission = self.emission.map(|interval| interval.saturating_mul(shares.into()).min(longest));
+        let emission = self.emission.map(|interval| interval.saturating_mul(instances.into()).min(longest));
         let least = emission.map_or(0, NonZeroU64::get);
         Self { emission, capacity: if self.capacity == 0 { 0 } else { self.capacity.max(least) } }
     }
 
-    /// Tokens that it holds when it is full.
+    /// Capacity in tokens.
     pub(super) fn burst(&self) -> u64 {
         self.emission.map_or(0, |interval| self.capacity / interval)
     }
 
-    /// Emission interval and capacity, both in ticks of 10 ns; an interval of 0 means that no token ever comes.
+    /// Emission interval and capacity, both in ticks of 10 ns; an interval of 0 is a bucket that never refills.
     pub(super) fn script_parameters(&self) -> [u64; 2] {
         [self.emission.map_or(0, NonZeroU64::get), self.capacity]
     }
 
-    /// The debt of `amount` tokens.
+    /// Debt of `amount` tokens.
     fn cost(&self, amount: u64) -> u64 {
         self.emission.map_or(u64::MAX, |interval| interval.get().saturating_mul(amount))
     }
@@ -125,8 +123,8 @@ impl TokenBucket {
                 }
             }
             Hits::Refund(amount) => (true, owed.saturating_sub(self.cost(amount.get()))),
-            Hits::Undo { amount, made_at } => {
-                // What has been refilled since is owed no more.
+            Hits::RefundCharge { amount, made_at } => {
+                // The part refilled since the charge is no longer owed.
                 let refilled = now_in_ticks(now).saturating_sub(now_in_ticks(made_at));
                 (true, owed.saturating_sub(self.cost(amount.get()).saturating_sub(refilled)))
             }
@@ -135,11 +133,11 @@ impl TokenBucket {
         admitted
     }
 
-    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, wish: Prefetch) -> u32 {
+    pub(super) fn reserve(&self, state: &mut [u32; 2], now: Timestamp, prefetch: Prefetch) -> u32 {
         let (owed, size) = self.debt(*state, now);
-        let held = owed.max(u64::from(wish.hold_millis).saturating_mul(TICKS_PER_MILLI));
+        let held = owed.max(u64::from(prefetch.hold_millis).saturating_mul(TICKS_PER_MILLI));
         let remaining = self.emission.map_or(0, |interval| self.capacity.saturating_sub(held) / interval);
-        let tokens = wish.granted(remaining);
+        let tokens = prefetch.granted(remaining);
         if tokens > 0 {
             let after = held.saturating_add(self.cost(u64::from(tokens)));
             *state = Bucket::full_at(now, after, size).write();
@@ -147,8 +145,7 @@ impl TokenBucket {
         tokens
     }
 
-    /// The ticks that are owed, and the size of the largest bucket that was asked since it was last full, this one
-    /// included.
+    /// Debt in ticks, and the size of the largest bucket used since the bucket was last full, including this one.
     fn debt(&self, state: [u32; 2], now: Timestamp) -> (u64, u32) {
         let bucket = Bucket::read(state);
         let owed = bucket.owed(now).min(bucket.bound().max(self.capacity));
@@ -171,7 +168,7 @@ impl TokenBucket {
         }
     }
 
-    /// Until `hits` pass a bucket with that debt, which may be above the capacity.
+    /// Time until `hits` would pass a bucket with that debt, which may exceed the capacity.
     fn retry_after(&self, debt: u64, hits: Hits) -> Duration {
         match self.cost(hits.charged()) {
             cost if cost > self.capacity => Duration::MAX,
@@ -186,7 +183,7 @@ impl Bucket {
         Self { full_at: ticks.saturating_add(u64::from(word & TICKS_MASK)), size: word >> SIZE_SHIFT }
     }
 
-    /// The bucket that is full `owed` ticks after `now`.
+    /// Returns the bucket that is full `owed` ticks after `now`.
     fn full_at(now: Timestamp, owed: u64, size: u32) -> Self {
         match owed {
             0 => Self { full_at: 0, size: 0 },
@@ -194,30 +191,30 @@ impl Bucket {
         }
     }
 
-    /// Ticks from `now` until it is full.
+    /// Ticks from `now` until the bucket is full.
     fn owed(self, now: Timestamp) -> u64 {
         self.full_at.saturating_sub(now_in_ticks(now))
     }
 
-    /// The most ticks that a bucket of its size can owe, and up to as many more.
+    /// Upper bound of the debt of buckets of this size, at most twice the largest possible debt.
     const fn bound(self) -> u64 {
-        SMALLEST << self.size
+        MIN_SIZE_TICKS << self.size
     }
 
     fn write(self) -> [u32; 2] {
         let seconds = u32::try_from(self.full_at / TICKS_PER_SECOND).unwrap_or(u32::MAX);
-        // Below 100,000,000, so the remainder fits.
+        // The remainder is below 100,000,000, so it fits.
         [seconds, (self.full_at % TICKS_PER_SECOND) as u32 | self.size << SIZE_SHIFT]
     }
 }
 
-/// The size that stands for a capacity: the exponent of the power of two that has room for it.
+/// Size of a capacity: the exponent of the least power of two that is not below it.
 fn size_of(capacity: u64) -> u32 {
-    let steps = capacity.div_ceil(SMALLEST).max(1);
-    steps.next_power_of_two().trailing_zeros().min(LARGEST_SIZE)
+    let steps = capacity.div_ceil(MIN_SIZE_TICKS).max(1);
+    steps.next_power_of_two().trailing_zeros().min(MAX_SIZE)
 }
 
-/// A bucket is full at its TAT.
+/// TAT in seconds since the epoch, rounded up: an unused bucket is full.
 pub(super) const fn expires_at([seconds, word]: [u32; 2]) -> u32 {
     seconds.saturating_add((word & TICKS_MASK > 0) as u32)
 }

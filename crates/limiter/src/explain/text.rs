@@ -16,7 +16,7 @@ impl fmt::Display for Explanation {
             Self::Domain { charging, descriptors } => {
                 descriptors.iter().try_for_each(|explained| explained.fmt(f))?;
                 match charging {
-                    Charging::EachForItself => Ok(()),
+                    Charging::Independent => Ok(()),
                     Charging::AllOrNone => {
                         writeln!(f, "a request is charged to all of its limits, or to none if one denies")
                     }

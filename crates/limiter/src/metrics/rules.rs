@@ -21,7 +21,7 @@ use tollgate_metrics::{
     Computed, Declared, Kind, Striped, StripedCounter, publish,
     series::{self, KINDS, Room, Series},
 };
-use tollgate_rules::{BesideRules, Domain, List, Rule, Rules};
+use tollgate_rules::{Companion, Domain, List, Rule, Rules};
 
 /// Path of the limit overrides of requests.
 const LIMIT_OVERRIDE: &str = "(request)";
@@ -98,8 +98,8 @@ impl fmt::Debug for OfDomain {
     }
 }
 
-impl BesideRules for RuleCounters {
-    fn beside(rules: &Rules) -> Self {
+impl Companion for RuleCounters {
+    fn for_rules(rules: &Rules) -> Self {
         let domains = rules.domains().count();
         Self {
             rules: (0..rules.rule_count()).map(|_| OfRule::default()).collect(),

@@ -12,7 +12,7 @@ use tollgate_core::{
 };
 use tollgate_store::{
     Decisions, StoreError,
-    request::{Cell, Check, TagRequest, Verdicts, add},
+    request::{Cell, Check, TagRequest, Verdicts, push_check},
 };
 
 /// Returns requests that refund all charges of `calls`. Permits are released even if it is unknown whether they were
@@ -27,11 +27,11 @@ pub(super) fn refunds(calls: &Requests, decisions: &Decisions) -> Requests {
                     was_charged.then(|| reverse(call.charging, check.hits, verdict)).flatten()
                 }),
                 // Nothing was charged.
-                Err(error) if error.did_nothing() => None,
+                Err(error) if error.charged_nothing() => None,
                 Err(_) => release(check.hits),
             };
             if let Some(hits) = hits {
-                add(&mut refunds, Charging::EachForItself, cell.key.clone(), Check { hits, ..*check });
+                push_check(&mut refunds, Charging::Independent, cell.key.clone(), Check { hits, ..*check });
             }
         }
     }
@@ -50,8 +50,8 @@ pub(super) fn missed(
     let checks = failed.flat_map(|(call, error)| call.checks_with_cells().map(move |check| (check, error)));
     let missed = checks.filter(|((_, check), error)| match check.hits {
         Hits::Release(_) => true,
-        Hits::Refund(_) => error.did_nothing() && refundable(check),
-        Hits::Peek | Hits::Charge(_) | Hits::Undo { .. } | Hits::Acquire { .. } => false,
+        Hits::Refund(_) => error.charged_nothing() && refundable(check),
+        Hits::Peek | Hits::Charge(_) | Hits::RefundCharge { .. } | Hits::Acquire { .. } => false,
     });
     independent(missed.map(|(check, _)| check), |check| Some(check.hits))
 }
@@ -64,8 +64,9 @@ pub(super) fn releases<'a>(calls: impl Iterator<Item = &'a TagRequest>) -> Reque
 /// Returns requests that release permits which may have been acquired by a call that failed: the caller does not receive
 /// their lease.
 pub(super) fn uncertain_releases(calls: &Requests, decisions: &Decisions) -> Requests {
-    let is_uncertain =
-        |decision: &Result<Verdicts, StoreError>| decision.as_ref().is_err_and(|error| !error.did_nothing());
+    let is_uncertain = |decision: &Result<Verdicts, StoreError>| {
+        decision.as_ref().is_err_and(|error| !error.charged_nothing())
+    };
     releases(calls.iter().zip(decisions).filter(|(_, decision)| is_uncertain(decision)).map(|(call, _)| call))
 }
 
@@ -77,7 +78,7 @@ pub(super) fn independent<'a>(
     let mut calls = Requests::new();
     for (cell, check) in checks {
         if let Some(hits) = hits(check) {
-            add(&mut calls, Charging::EachForItself, cell.key.clone(), Check { hits, ..*check });
+            push_check(&mut calls, Charging::Independent, cell.key.clone(), Check { hits, ..*check });
         }
     }
     calls
@@ -104,8 +105,8 @@ fn reverse(charging: Charging, hits: Hits, verdict: &Verdict) -> Option<Hits> {
     let made_at = verdict.decided_at;
     match charging {
         Charging::AllOrNone => release(hits)
-            .or_else(|| NonZeroU64::new(hits.charged()).map(|amount| Hits::Undo { amount, made_at })),
-        Charging::EachForItself => release(hits),
+            .or_else(|| NonZeroU64::new(hits.charged()).map(|amount| Hits::RefundCharge { amount, made_at })),
+        Charging::Independent => release(hits),
     }
 }
 
@@ -113,7 +114,7 @@ fn reverse(charging: Charging, hits: Hits, verdict: &Verdict) -> Option<Hits> {
 pub(super) const fn release(hits: Hits) -> Option<Hits> {
     match hits {
         Hits::Acquire { lease, .. } => Some(Hits::Release(lease)),
-        Hits::Peek | Hits::Charge(_) | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => None,
+        Hits::Peek | Hits::Charge(_) | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => None,
     }
 }
 

@@ -56,22 +56,22 @@ fn unsent_charges_are_not_refunded_and_unknown_ones_only_if_that_is_idempotent()
     let unsent = || Err(StoreError::BreakerOpen);
     let unknown = || Err(StoreError::Timeout(Duration::ZERO));
     let release = Hits::Release(LEASE);
-    let refund = Hits::Undo { amount: NonZeroU64::MIN, made_at: Timestamp::from_micros(1) };
+    let refund = Hits::RefundCharge { amount: NonZeroU64::MIN, made_at: Timestamp::from_micros(1) };
     let none = || vec![];
     for (charging, charged, decision, expected) in [
-        (Charging::EachForItself, Hits::ONE, Ok(true), [none(), none(), none(), none()]),
+        (Charging::Independent, Hits::ONE, Ok(true), [none(), none(), none(), none()]),
         (Charging::AllOrNone, Hits::ONE, Ok(true), [vec![refund], none(), none(), none()]),
         (Charging::AllOrNone, Hits::ONE, Ok(false), [none(), none(), none(), none()]),
         (Charging::AllOrNone, Hits::ONE, unknown(), [none(), none(), none(), none()]),
-        (Charging::EachForItself, ACQUIRE, Ok(true), [vec![release], none(), none(), none()]),
-        (Charging::EachForItself, ACQUIRE, Ok(false), [none(), none(), none(), none()]),
-        (Charging::EachForItself, ACQUIRE, unsent(), [none(), none(), none(), none()]),
+        (Charging::Independent, ACQUIRE, Ok(true), [vec![release], none(), none(), none()]),
+        (Charging::Independent, ACQUIRE, Ok(false), [none(), none(), none(), none()]),
+        (Charging::Independent, ACQUIRE, unsent(), [none(), none(), none(), none()]),
         (Charging::AllOrNone, ACQUIRE, unknown(), [vec![release], none(), none(), vec![release]]),
-        (Charging::EachForItself, release, Ok(true), [none(), none(), none(), none()]),
-        (Charging::EachForItself, release, unsent(), [none(), vec![release], vec![release], none()]),
-        (Charging::EachForItself, release, unknown(), [none(), vec![release], vec![release], none()]),
-        (Charging::EachForItself, Hits::refund(1), unsent(), [none(), none(), vec![Hits::refund(1)], none()]),
-        (Charging::EachForItself, Hits::refund(1), unknown(), [none(), none(), none(), none()]),
+        (Charging::Independent, release, Ok(true), [none(), none(), none(), none()]),
+        (Charging::Independent, release, unsent(), [none(), vec![release], vec![release], none()]),
+        (Charging::Independent, release, unknown(), [none(), vec![release], vec![release], none()]),
+        (Charging::Independent, Hits::refund(1), unsent(), [none(), none(), vec![Hits::refund(1)], none()]),
+        (Charging::Independent, Hits::refund(1), unknown(), [none(), none(), none(), none()]),
     ] {
         assert_eq!(
             all(charging, charged, decision.clone()),

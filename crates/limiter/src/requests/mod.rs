@@ -14,7 +14,7 @@ use tollgate_core::{
 use tollgate_rules::{Domain, Limit, Rule};
 use tollgate_store::{
     key::CellKey,
-    request::{Check, Requests, add},
+    request::{Check, Requests, push_check},
 };
 
 /// Returns the requests for `descriptors`: one call for each hash tag. Permits are acquired under `lease`.
@@ -45,7 +45,12 @@ pub(super) fn requests(
         let vetoes = is_enforced && !matched.is_shadow() && rule.is_none_or(|rule| !rule.quota_mode);
         // The rule's mode does not apply to a limit override.
         let sync = rule.map_or(SyncMode::Strict, |rule| domain.sync_of(rule));
-        add(&mut calls, domain.charging, key, Check { descriptor: at, record, policy, hits, vetoes, sync });
+        push_check(
+            &mut calls,
+            domain.charging,
+            key,
+            Check { descriptor: at, record, policy, hits, vetoes, sync },
+        );
     }
     calls
 }
@@ -64,7 +69,7 @@ fn under_lease(hits: Hits, policy: &Policy, lease: Option<LeaseId>) -> Hits {
 pub fn cell_of(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
     let shared = shared_cell(domain, rule, entries);
     match rule.algorithm().is_some_and(Algorithm::has_own_key) {
-        true => shared.alone(rule.record_id()),
+        true => shared.dedicated(rule.record_id()),
         false => shared,
     }
 }
@@ -83,14 +88,14 @@ fn shared_cell(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
     let cell = CellKey::open(&domain.name, tag.iter().filter_map(|at| entries.get(*at).copied()));
     match beyond.peek() {
         None => cell,
-        Some(_) => cell.beyond(beyond),
+        Some(_) => cell.with_entries(beyond),
     }
 }
 
 /// The positions of the entries that form the domain's hash tag, in its order. They depend on the rule alone, so that the
 /// same values at other positions have another tag.
 fn tag_of(domain: &Domain, rule: &Rule) -> SmallVec<[usize; 4]> {
-    let position = |key: &str| rule.segments.iter().position(|segment| segment.tells(key));
+    let position = |key: &str| rule.segments.iter().position(|segment| segment.distinguishes(key));
     domain.hash_tag.iter().filter_map(|key| position(key)).collect()
 }
 
@@ -115,12 +120,12 @@ fn cell_of_override(
             }
             Limit::Quota { .. } | Limit::Unlimited => {
                 let cell = shared_cell(domain, rule, entries);
-                (cell.brought_along(Some(rule.record_id()), algorithm, seconds), RecordId::alone(algorithm))
+                (cell.limit_override(Some(rule.record_id()), algorithm, seconds), RecordId::alone(algorithm))
             }
         },
         Some(_) | None => {
             let cell = CellKey::open(&domain.name, entries.iter().copied());
-            (cell.brought_along(None, algorithm, seconds), RecordId::alone(algorithm))
+            (cell.limit_override(None, algorithm, seconds), RecordId::alone(algorithm))
         }
     }
 }

@@ -30,7 +30,7 @@ pub enum ListingError {
     #[error("the descriptor has no entry; at least one is needed")]
     NoPairs,
     /// It has too many.
-    #[error("the descriptor has more than {} entries", Listing::MOST_PAIRS)]
+    #[error("the descriptor has more than {} entries", Listing::MAX_PAIRS)]
     TooManyPairs,
     /// A key is missing.
     #[error("a key is empty")]
@@ -39,7 +39,7 @@ pub enum ListingError {
     #[error("the key {0} has a *, which makes patterns of values only")]
     StarInKey(Box<str>),
     /// Something is too long.
-    #[error("the {0} has more than {longest} bytes", longest = Listing::LONGEST)]
+    #[error("the {0} has more than {longest} bytes", longest = Listing::MAX_TEXT_BYTES)]
     TooLong(&'static str),
     /// It looks like a range of addresses, and is none.
     #[error("{0} is no range of addresses")]
@@ -59,10 +59,10 @@ pub enum ListingError {
 
 impl Listing {
     /// Pairs of an entry at the most.
-    pub const MOST_PAIRS: usize = 8;
+    pub const MAX_PAIRS: usize = 8;
 
     /// Bytes of a domain, a key or a value at the most.
-    pub const LONGEST: usize = 256;
+    pub const MAX_TEXT_BYTES: usize = 256;
 
     /// An entry of `list` for a domain, or `*` for every one: it matches descriptors that have all of these keys with such
     /// values. A value is a text, a pattern with `*`, or a range of addresses. It ends at `expires_at_ms`, in milliseconds
@@ -87,7 +87,7 @@ impl Listing {
             pairs.into_iter().map(|(key, value)| pair(key, value)).collect::<Result<_, _>>()?;
         match pairs.len() {
             0 => Err(ListingError::NoPairs),
-            1..=Self::MOST_PAIRS => {
+            1..=Self::MAX_PAIRS => {
                 Ok(Self { id: id.into(), list, domain, pairs: pairs.into(), expires_at_ms })
             }
             _ => Err(ListingError::TooManyPairs),
@@ -143,7 +143,7 @@ fn pair(key: &str, value: &str) -> Result<(Box<str>, Pattern), ListingError> {
 
 fn short<'a>(what: &'static str, text: &'a str) -> Result<&'a str, ListingError> {
     match text.len() {
-        0..=Listing::LONGEST => Ok(text),
+        0..=Listing::MAX_TEXT_BYTES => Ok(text),
         _ => Err(ListingError::TooLong(what)),
     }
 }
@@ -159,8 +159,8 @@ mod tests {
 
     #[test]
     fn an_entry_names_a_domain_and_one_to_eight_pairs_of_bounded_length() {
-        let long = "x".repeat(Listing::LONGEST);
-        let longer = "x".repeat(Listing::LONGEST + 1);
+        let long = "x".repeat(Listing::MAX_TEXT_BYTES);
+        let longer = "x".repeat(Listing::MAX_TEXT_BYTES + 1);
         assert_eq!(refused("", &[("a", "b")]), ListingError::NoDomain);
         assert_eq!(refused("ed*", &[("a", "b")]), ListingError::StarInDomain);
         assert_eq!(refused("d", &[]), ListingError::NoPairs);

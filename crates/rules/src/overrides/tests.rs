@@ -127,7 +127,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         root,
         default_algorithm: tollgate_core::algorithm::Algorithm::default(),
         default_on_store_error: None,
-        charging: tollgate_core::algorithm::Charging::EachForItself,
+        charging: tollgate_core::algorithm::Charging::Independent,
         hash_tag: [].into(),
         index: DomainIndex::default(),
     }])

@@ -1,4 +1,4 @@
-//! Names of counters: as they are asked for, and as they are kept.
+//! Names of counters, borrowed for lookups and stored in slots.
 
 use std::hash::{BuildHasher, Hasher as _};
 
@@ -6,10 +6,10 @@ use foldhash::quality::RandomState;
 
 use tollgate_core::RecordId;
 
-/// The longest name that is kept within its slot, in bytes.
-const SHORT: usize = 38;
+/// Longest name that is stored within its slot.
+const INLINE_BYTES: usize = 38;
 
-/// A counter's name, in the two parts that make it, with its hash.
+/// The name of a counter, in its two parts, with its hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct CounterKey<'a> {
     cell: &'a [u8],
@@ -17,11 +17,11 @@ pub(super) struct CounterKey<'a> {
     pub(super) hash: u64,
 }
 
-/// A counter's name where it is kept: the cell's name, then the record's id.
+/// The stored name of a counter: the name of the cell, then the id of the record.
 #[derive(Debug)]
-pub(super) enum Kept {
-    Short { length: u8, bytes: [u8; SHORT] },
-    Long(Box<[u8]>),
+pub(super) enum StoredKey {
+    Inline { length: u8, bytes: [u8; INLINE_BYTES] },
+    Heap(Box<[u8]>),
 }
 
 impl<'a> CounterKey<'a> {
@@ -36,37 +36,37 @@ impl<'a> CounterKey<'a> {
         Self { cell, record, hash: state.finish() }
     }
 
-    pub(super) fn is(&self, kept: &Kept) -> bool {
-        kept.bytes().strip_prefix(self.cell).is_some_and(|rest| rest == self.record)
+    pub(super) fn matches(&self, stored: &StoredKey) -> bool {
+        stored.bytes().strip_prefix(self.cell).is_some_and(|rest| rest == self.record)
     }
 
-    pub(super) fn keep(&self) -> Kept {
+    pub(super) fn to_stored(&self) -> StoredKey {
         let whole = || [self.cell, self.record].concat().into();
         let length = self.cell.len().saturating_add(self.record.len());
-        let mut bytes = [0; SHORT];
+        let mut bytes = [0; INLINE_BYTES];
         match (bytes.split_at_mut_checked(self.cell.len()), u8::try_from(length)) {
             (Some((cell, rest)), Ok(length)) => match rest.get_mut(..self.record.len()) {
                 Some(record) => {
                     cell.copy_from_slice(self.cell);
                     record.copy_from_slice(self.record);
-                    Kept::Short { length, bytes }
+                    StoredKey::Inline { length, bytes }
                 }
-                None => Kept::Long(whole()),
+                None => StoredKey::Heap(whole()),
             },
-            _ => Kept::Long(whole()),
+            _ => StoredKey::Heap(whole()),
         }
     }
 }
 
-impl Kept {
+impl StoredKey {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Short { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
-            Self::Long(bytes) => bytes,
+            Self::Inline { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
+            Self::Heap(bytes) => bytes,
         }
     }
 
-    /// What [`CounterKey::hash`] was.
+    /// Recomputes [`CounterKey::hash`].
     pub(super) fn hash(&self, hasher: &RandomState) -> u64 {
         let bytes = self.bytes();
         let parts = bytes.split_at_checked(bytes.len().saturating_sub(RecordId::LENGTH));
@@ -80,19 +80,19 @@ mod tests {
     use tollgate_core::algorithm::Algorithm;
 
     #[test]
-    fn a_name_is_kept_whole_whatever_its_length() {
+    fn a_name_is_stored_whole_whatever_its_length() {
         let hasher = RandomState::default();
         let record = RecordId::alone(Algorithm::TokenBucket);
-        for length in 0..3 * SHORT {
+        for length in 0..3 * INLINE_BYTES {
             let cell = vec![b'a'; length];
             let name = CounterKey::new(&hasher, &cell, &record);
-            let kept = name.keep();
-            assert!(name.is(&kept) && kept.hash(&hasher) == name.hash);
-            assert_eq!(matches!(kept, Kept::Short { .. }), length + RecordId::LENGTH <= SHORT);
+            let stored = name.to_stored();
+            assert!(name.matches(&stored) && stored.hash(&hasher) == name.hash);
+            assert_eq!(matches!(stored, StoredKey::Inline { .. }), length + RecordId::LENGTH <= INLINE_BYTES);
             let longer = [&cell[..], b"a"].concat();
-            assert!(!CounterKey::new(&hasher, &longer, &record).is(&kept));
+            assert!(!CounterKey::new(&hasher, &longer, &record).matches(&stored));
             let other = RecordId::alone(Algorithm::FixedWindow);
-            assert!(!CounterKey::new(&hasher, &cell, &other).is(&kept));
+            assert!(!CounterKey::new(&hasher, &cell, &other).matches(&stored));
         }
     }
 }

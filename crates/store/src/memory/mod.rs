@@ -1,4 +1,4 @@
-//! The embedded store: counters in this process, bounded in number.
+//! Memory store: counters in this process, bounded in number.
 
 mod counter_key;
 mod shard;
@@ -19,51 +19,51 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-/// A power of two, so that a few bits of a hash pick the shard.
+/// A power of two, so that a few bits of a hash select the shard.
 const SHARDS: usize = 64;
 
-/// Counters in this process, shared by all its workers: a clone is a handle on the same counters.
+/// Counters in this process, shared by all workers: clones are handles on the same counters.
 ///
-/// A counter belongs to the shard of its hash tag, so one lock covers one call.
+/// A counter belongs to the shard of its hash tag, so one lock covers one request.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedShards>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedShards {
     clock: Clock,
     hasher: RandomState,
-    shards: [Apart<Mutex<Shard>>; SHARDS],
+    shards: [CachePadded<Mutex<Shard>>; SHARDS],
 }
 
-/// Kept out of its neighbours' cache lines, which are fetched in pairs.
+/// Aligned to two cache lines, since processors fetch lines in pairs: neighbours do not contend for one.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Apart<T>(T);
+struct CachePadded<T>(T);
 
-/// Whether each ask of a call passes.
+/// Whether each check of a request passes.
 type Passes = SmallVec<[bool; 4]>;
 
-/// What becomes of an ask.
+/// Whether a check charges its counter.
 #[derive(Clone, Copy, Debug)]
-enum Outcome {
-    /// It is decided.
-    Due,
-    /// It is not charged because one is denied, itself or another; whether it would have passed alone.
-    HeldBack { passes: bool },
+enum ChargeMode {
+    /// Charges if the check passes.
+    Apply,
+    /// Does not charge, because this check or another one is denied. Whether the check alone would have passed.
+    Withhold { passes: bool },
 }
 
-/// A counter while charges are weighed, none of which is made.
+/// State of a counter during a precheck, in which nothing is charged.
 #[derive(Clone, Debug)]
-enum Weighed {
-    /// A copy, as if they were.
+enum TrialState {
+    /// A copy that is charged instead.
     Copy(State),
-    /// What keeps hits by themselves is too large to be copied: the hits that would have been charged before.
+    /// A log or queue of hits is too large to be copied: the hits that earlier checks would have charged.
     Queue { earlier: u64 },
 }
 
-impl Weighed {
+impl TrialState {
     fn of(state: &mut State, policy: &Policy) -> Self {
         match policy.algorithm().has_own_key() {
             true => Self::Queue { earlier: 0 },
@@ -72,76 +72,77 @@ impl Weighed {
     }
 }
 
-/// How full a memory store is.
+/// Occupancy of a memory store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
-    /// Counters that are held now; some of them may have ended.
+    /// Counters held now; some of them may have expired.
     pub counters: usize,
-    /// Live counters that were dropped since the start to make room for new ones.
+    /// Live counters evicted since the start to make room for new ones.
     pub evicted: u64,
 }
 
 impl MemoryStore {
-    /// A store that keeps about `capacity` counters at most: an equal part in each of its 64 shards, and at
-    /// least one. Every four hits of a log, or leases, weigh as much as a counter.
+    /// A store for about `capacity` counters: an equal part in each of its 64 shards, and at least one in each. Every
+    /// four hits of a log, or leases, weigh as much as a counter.
     pub fn new(capacity: usize, clock: Clock) -> Self {
         let hasher = RandomState::default();
         let shard = || Shard::new(capacity.div_ceil(SHARDS), hasher.clone());
-        let shards = array::from_fn(|_| Apart(Mutex::new(shard())));
-        Self { shared: Arc::new(Shared { clock, hasher, shards }) }
+        let shards = array::from_fn(|_| CachePadded(Mutex::new(shard())));
+        Self { shared: Arc::new(SharedShards { clock, hasher, shards }) }
     }
 
-    /// Decides a call in one step.
-    pub fn decide(&self, call: &TagRequest) -> Verdicts {
+    /// Decides a request in one step.
+    pub fn decide(&self, request: &TagRequest) -> Verdicts {
         let shared = &*self.shared;
-        let at = shared.hasher.hash_one(call.tag()) as usize % SHARDS;
+        let at = shared.hasher.hash_one(request.tag()) as usize % SHARDS;
         let Some(shard) = shared.shards.get(at) else { return Verdicts::new() };
         let mut shard = shard.0.lock();
-        // Read under the lock, so that time does not run backwards within a shard.
+        // Read under the lock, so that time is monotonic within a shard.
         let now = shared.clock.now();
-        let weighed = match call.charging {
-            Charging::EachForItself => None,
-            Charging::AllOrNone => self.weigh(&mut shard, call, now),
+        let vetoed = match request.charging {
+            Charging::Independent => None,
+            Charging::AllOrNone => self.precheck(&mut shard, request, now),
         };
         let mut verdicts = Verdicts::new();
-        for (at, (cell, ask)) in call.checks_with_cells().enumerate() {
-            let passes = weighed.as_ref().and_then(|passes| passes.get(at).copied());
-            let outcome = match passes {
-                Some(passes) if !ask.hits.gives_back() => Outcome::HeldBack { passes },
-                Some(_) | None => Outcome::Due,
+        for (at, (cell, check)) in request.checks_with_cells().enumerate() {
+            let passes = vetoed.as_ref().and_then(|passes| passes.get(at).copied());
+            let mode = match passes {
+                Some(passes) if !check.hits.is_refund() => ChargeMode::Withhold { passes },
+                Some(_) | None => ChargeMode::Apply,
             };
-            let verdict = self.decide_one(&mut shard, cell, ask, ask.counting(call.charging), now, outcome);
-            verdicts.push((ask.descriptor, verdict));
+            let verdict =
+                self.decide_one(&mut shard, cell, check, check.counting(request.charging), now, mode);
+            verdicts.push((check.descriptor, verdict));
         }
         verdicts
     }
 
-    /// Says which asks would pass, each after the charges before it, if one of them keeps the others from being
-    /// charged. Charges none. What gives back frees nothing for the others.
-    fn weigh(&self, shard: &mut Shard, call: &TagRequest, now: Timestamp) -> Option<Passes> {
-        let mut weighed: SmallVec<[(CounterKey<'_>, Weighed); 4]> = SmallVec::new();
+    /// Returns which checks would pass, each after the charges before it, if a veto keeps the counters from being
+    /// charged; otherwise `None`. Charges nothing. Refunds free nothing for the other checks.
+    fn precheck(&self, shard: &mut Shard, request: &TagRequest, now: Timestamp) -> Option<Passes> {
+        let mut trials: SmallVec<[(CounterKey<'_>, TrialState); 4]> = SmallVec::new();
         let (mut passes, mut is_vetoed) = (Passes::new(), false);
-        for (cell, ask) in call.checks_with_cells() {
-            if ask.hits.gives_back() {
+        for (cell, check) in request.checks_with_cells() {
+            if check.hits.is_refund() {
                 passes.push(true);
                 continue;
             }
-            let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &ask.record);
-            let known = weighed.iter().position(|(known, _)| *known == name);
-            let at = known.unwrap_or(weighed.len());
+            let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &check.record);
+            let known = trials.iter().position(|(known, _)| *known == name);
+            let at = known.unwrap_or(trials.len());
             if known.is_none() {
-                weighed.push((name, shard.look(&name, |state| Weighed::of(state, &ask.policy))));
+                trials.push((name, shard.inspect(&name, |state| TrialState::of(state, &check.policy))));
             }
-            let admitted = weighed.get_mut(at).is_some_and(|(_, weighed)| match weighed {
-                Weighed::Copy(state) => ask.policy.apply(state, now, ask.hits, Charging::AllOrNone),
-                Weighed::Queue { earlier } => {
-                    let look = |state: &mut State| ask.policy.passes(state, now, *earlier, ask.hits);
-                    let admitted = shard.look(&name, look).unwrap_or_default();
-                    *earlier = earlier.saturating_add(if admitted { ask.hits.charged() } else { 0 });
+            let admitted = trials.get_mut(at).is_some_and(|(_, trial)| match trial {
+                TrialState::Copy(state) => check.policy.apply(state, now, check.hits, Charging::AllOrNone),
+                TrialState::Queue { earlier } => {
+                    let inspect = |state: &mut State| check.policy.passes(state, now, *earlier, check.hits);
+                    let admitted = shard.inspect(&name, inspect).unwrap_or_default();
+                    *earlier = earlier.saturating_add(if admitted { check.hits.charged() } else { 0 });
                     admitted
                 }
             });
-            is_vetoed |= ask.is_veto() && !admitted;
+            is_vetoed |= check.is_veto() && !admitted;
             passes.push(admitted);
         }
         is_vetoed.then_some(passes)
@@ -151,28 +152,28 @@ impl MemoryStore {
         &self,
         shard: &mut Shard,
         cell: &Cell,
-        ask: &Check,
+        check: &Check,
         charging: Charging,
         now: Timestamp,
-        outcome: Outcome,
+        mode: ChargeMode,
     ) -> Verdict {
-        let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &ask.record);
+        let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &check.record);
         shard.decide(&name, now, |state| {
-            let admitted = match outcome {
-                Outcome::Due => ask.policy.apply(state, now, ask.hits, charging),
-                Outcome::HeldBack { passes } => {
-                    ask.policy.apply(state, now, Hits::Peek, charging);
+            let admitted = match mode {
+                ChargeMode::Apply => check.policy.apply(state, now, check.hits, charging),
+                ChargeMode::Withhold { passes } => {
+                    check.policy.apply(state, now, Hits::Peek, charging);
                     passes
                 }
             };
-            let summary = ask.policy.summary(state, now, ask.hits);
-            let verdict = ask.policy.verdict(summary, now, ask.hits, admitted, charging);
-            let (exhausted, expires_at) = (verdict.remaining == 0, ask.policy.expires_at(state));
+            let summary = check.policy.summary(state, now, check.hits);
+            let verdict = check.policy.verdict(summary, now, check.hits, admitted, charging);
+            let (exhausted, expires_at) = (verdict.remaining == 0, check.policy.expires_at(state));
             (verdict, EvictionRank::new(exhausted, expires_at))
         })
     }
 
-    /// How full the store is.
+    /// Current occupancy.
     pub fn occupancy(&self) -> Occupancy {
         self.shared.shards.iter().fold(Occupancy::default(), |sum, shard| {
             let shard = shard.0.lock();

@@ -1,4 +1,4 @@
-//! The embedded store as the limiter meets it.
+//! The memory store through its public interface.
 
 use super::*;
 use crate::key::CellKey;
@@ -9,46 +9,47 @@ use tollgate_core::{
     quota::{Quota, Unit, Window},
 };
 
-fn call(value: &str, limit: u32, unit: Unit) -> TagRequest {
+fn request(value: &str, limit: u32, unit: Unit) -> TagRequest {
     let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
     let quota = Quota { limit, window: Window::of(unit) };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let ask = Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
-    TagRequest::new(Charging::EachForItself, key, ask)
+    let check =
+        Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
+    TagRequest::new(Charging::Independent, key, check)
 }
 
-fn admitted(store: &MemoryStore, call: &TagRequest) -> bool {
-    store.decide(call)[0].1.admitted
+fn admitted(store: &MemoryStore, request: &TagRequest) -> bool {
+    store.decide(request)[0].1.admitted
 }
 
 #[test]
-fn counters_that_ended_make_room_without_an_eviction() {
+fn expired_counters_make_room_without_an_eviction() {
     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000));
     let store = MemoryStore::new(64, clock.clone());
     for second in 0_u64..10_000 {
         clock.set(Timestamp::from_micros(1_000_000_000 + second * 1_000_000));
-        assert!(admitted(&store, &call(&second.to_string(), 1, Unit::Second)));
+        assert!(admitted(&store, &request(&second.to_string(), 1, Unit::Second)));
     }
     assert_eq!(store.occupancy().evicted, 0);
     assert!(store.occupancy().counters <= 64);
 }
 
 #[test]
-fn a_full_store_evicts_counters_that_deny_nothing_first() {
+fn a_full_store_evicts_counters_that_do_not_deny_first() {
     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000));
     let store = MemoryStore::new(64 * 32, clock);
-    let exhausted: Vec<TagRequest> = (0..64).map(|at| call(&format!("busy{at}"), 1, Unit::Hour)).collect();
-    for call in &exhausted {
-        assert!(admitted(&store, call));
+    let exhausted: Vec<TagRequest> = (0..64).map(|at| request(&format!("busy{at}"), 1, Unit::Hour)).collect();
+    for request in &exhausted {
+        assert!(admitted(&store, request));
     }
     for at in 0..20_000 {
-        assert!(admitted(&store, &call(&format!("idle{at}"), 100, Unit::Hour)));
+        assert!(admitted(&store, &request(&format!("idle{at}"), 100, Unit::Hour)));
     }
     let occupancy = store.occupancy();
     assert!(occupancy.counters <= 64 * 32 && occupancy.evicted > 10_000, "{occupancy:?}");
-    for call in &exhausted {
-        assert!(!admitted(&store, call), "an enforced limit was forgotten");
+    for request in &exhausted {
+        assert!(!admitted(&store, request), "an exhausted counter was evicted");
     }
 }
 
@@ -61,19 +62,20 @@ fn a_log_weighs_as_much_as_its_hits() {
     let policy = Policy::new(Algorithm::SlidingWindowLog, Quota { limit: 1_000, window }, &parameters);
     let policy = policy.expect("valid");
     let record = RecordId::alone(Algorithm::SlidingWindowLog);
-    let ask = Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
-    let call = |value: &str| {
+    let check =
+        Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
+    let request = |value: &str| {
         let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
-        TagRequest::new(Charging::EachForItself, key, ask)
+        TagRequest::new(Charging::Independent, key, check)
     };
     let mut now = 1_000_000_000;
     for log in 0..200 {
-        let call = call(&log.to_string());
+        let request = request(&log.to_string());
         for hit in 0..400 {
             now += 1;
             clock.set(Timestamp::from_micros(now));
-            let verdict = store.decide(&call)[0].1;
-            assert_eq!(verdict.used, hit + 1, "the log that grows is not the one that goes");
+            let verdict = store.decide(&request)[0].1;
+            assert_eq!(verdict.used, hit + 1, "the growing log was evicted");
         }
     }
     // 200 logs of 400 hits weigh 101 each, of 6,400.
@@ -81,8 +83,7 @@ fn a_log_weighs_as_much_as_its_hits() {
     assert!(occupancy.counters <= 64 && occupancy.evicted >= 136, "{occupancy:?}");
 }
 
-/// Counters that are asked for now and then while others come that are asked for once each, ten times as many as there
-/// is room for.
+/// Uses counters now and then while ten times as many names as there is room for are used once each.
 #[test]
 fn limits_that_are_in_use_survive_a_flood_of_names() {
     let capacity = 64 * 100;
@@ -90,22 +91,22 @@ fn limits_that_are_in_use_survive_a_flood_of_names() {
         let clock = Clock::manual(Timestamp::from_micros(1_000_000_000));
         let store = MemoryStore::new(capacity, clock);
         let in_use: Vec<TagRequest> =
-            (0..500).map(|at| call(&format!("in use {at}"), limit, Unit::Hour)).collect();
+            (0..500).map(|at| request(&format!("in use {at}"), limit, Unit::Hour)).collect();
         let mut charged = 0_u64;
-        let mut ask_all = || {
+        let mut check_all = || {
             charged += 1;
-            for call in &in_use {
-                let used = store.decide(call)[0].1.used;
-                assert_eq!(used, charged, "a limit in use was forgotten");
+            for request in &in_use {
+                let used = store.decide(request)[0].1.used;
+                assert_eq!(used, charged, "a counter in use was evicted");
             }
         };
-        // As one about to reach its limit has, when the flood begins.
-        (0..20).for_each(|_| ask_all());
+        // Usage before the flood begins, as of a limit about to be reached.
+        (0..20).for_each(|_| check_all());
         for name in 0..10 * capacity {
-            assert!(admitted(&store, &call(&format!("flood {name}"), flood_limit, Unit::Hour)));
-            // Some times while as many come as there is room for.
+            assert!(admitted(&store, &request(&format!("flood {name}"), flood_limit, Unit::Hour)));
+            // Ten times per capacity.
             if name % (capacity / 10) == 0 {
-                ask_all();
+                check_all();
             }
         }
         assert!(store.occupancy().counters <= capacity);
@@ -113,20 +114,20 @@ fn limits_that_are_in_use_survive_a_flood_of_names() {
 }
 
 #[test]
-fn limits_that_nobody_uses_any_more_make_room_for_new_ones() {
+fn unused_limits_make_room_for_new_ones() {
     let capacity = 64 * 100;
     let store = MemoryStore::new(capacity, Clock::manual(Timestamp::from_micros(1_000_000_000)));
     for name in 0..capacity {
-        let call = call(&format!("old {name}"), 1_000, Unit::Month);
-        (0..200).for_each(|_| assert!(admitted(&store, &call)));
+        let request = request(&format!("old {name}"), 1_000, Unit::Month);
+        (0..200).for_each(|_| assert!(admitted(&store, &request)));
     }
     let new: Vec<TagRequest> =
-        (0..capacity).map(|name| call(&format!("new {name}"), 1_000, Unit::Month)).collect();
+        (0..capacity).map(|name| request(&format!("new {name}"), 1_000, Unit::Month)).collect();
     for _ in 0..20 {
-        for call in &new {
-            store.decide(call);
+        for request in &new {
+            store.decide(request);
         }
     }
-    let held = new.iter().filter(|call| store.decide(call)[0].1.used > 5).count();
+    let held = new.iter().filter(|request| store.decide(request)[0].1.used > 5).count();
     assert!(held > capacity / 2, "{held} of {capacity}");
 }

@@ -1,8 +1,8 @@
-//! A host and a port.
+//! Address of a server: host and port.
 
 use std::{fmt, sync::Arc};
 
-/// Where a server listens: a host name or an IP address, and a port.
+/// A host name or an IP address, and a port.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Address {
     pub(super) host: Arc<str>,
@@ -14,41 +14,41 @@ impl Address {
         Self { host: host.into(), port }
     }
 
-    /// Reads the addresses of a list with commas, none of which may be missing. The error does not quote them:
-    /// they may be the rest of a password that was not escaped.
-    pub(super) fn list(text: &str, usual_port: u16) -> Result<Vec<Self>, String> {
+    /// Parses a comma-separated list without empty items. The error does not quote them: they may be the rest of a
+    /// password that was not escaped.
+    pub(super) fn parse_list(text: &str, default_port: u16) -> Result<Vec<Self>, String> {
         let malformed =
-            || "expected HOST:PORT or [IPV6]:PORT for each server, with commas between".to_owned();
-        text.split(',').map(|address| Self::read(address, usual_port).ok_or_else(malformed)).collect()
+            || "malformed server list; expected comma-separated HOST:PORT or [IPV6]:PORT".to_owned();
+        text.split(',').map(|address| Self::parse(address, default_port).ok_or_else(malformed)).collect()
     }
 
-    fn read(text: &str, usual_port: u16) -> Option<Self> {
+    fn parse(text: &str, default_port: u16) -> Option<Self> {
         let (host, port) = match text.strip_prefix('[') {
             Some(bracketed) => bracketed.split_once(']')?,
             None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
         };
         let port = match port {
-            "" => usual_port,
+            "" => default_port,
             port => port.strip_prefix(':')?.parse().ok().filter(|port| *port != 0)?,
         };
-        let is_sound = !host.is_empty() && !host.contains(|symbol: char| "/@%?#".contains(symbol));
-        is_sound.then(|| Self::new(host, port))
+        let is_valid = !host.is_empty() && !host.contains(|symbol: char| "/@%?#".contains(symbol));
+        is_valid.then(|| Self::new(host, port))
     }
 
-    /// Reads an address as a cluster's redirections have it: an IPv6 address has no brackets there, and no host at
-    /// all stands for the one that was `asked`.
-    pub(super) fn into_store_error(text: &str, asked: &Self) -> Option<Self> {
+    /// Parses an address of a cluster's redirection: an IPv6 address has no brackets there, and an absent host stands
+    /// for that of the `queried` node.
+    pub(super) fn from_redirect(text: &str, queried: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
-        Self::of_node(host, port.parse().ok()?, asked)
+        Self::from_node(host, port.parse().ok()?, queried)
     }
 
-    /// The address of a node that calls itself `host`; a `?` is a host that it does not know.
-    pub(super) fn of_node(host: &str, port: u16, asked: &Self) -> Option<Self> {
+    /// The address of a node that announces `host`; `?` stands for a host unknown to the node itself.
+    pub(super) fn from_node(host: &str, port: u16, queried: &Self) -> Option<Self> {
         match host {
             // Not announced yet.
             _ if port == 0 => None,
             "?" => None,
-            "" => Some(Self { host: Arc::clone(&asked.host), port }),
+            "" => Some(Self { host: Arc::clone(&queried.host), port }),
             host => Some(Self::new(host, port)),
         }
     }
@@ -75,29 +75,23 @@ mod tests {
 
     #[test]
     fn lists_have_hosts_with_or_without_ports() {
-        let list = Address::list("a,b:1,[::1]:2,[fe80::1]", 26379).expect("valid");
+        let list = Address::parse_list("a,b:1,[::1]:2,[fe80::1]", 26379).expect("valid");
         assert_eq!(format!("{list:?}"), "[a:26379, b:1, [::1]:2, [fe80::1]:26379]");
         for text in ["", "a,", "a:x", "a:0", "a:70000", "::1", "[::1", "[::1]2", ":1", "u:p@h", "a:1:2"] {
-            assert!(Address::list(text, 1).is_err(), "{text}");
+            assert!(Address::parse_list(text, 1).is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_redirection_may_leave_the_host_out() {
-        let asked = Address::new("asked", 1);
-        let into_store_error =
-            |text| Address::into_store_error(text, &asked).map(|address| address.to_string());
-        assert_eq!(into_store_error("10.0.0.1:7001").as_deref(), Some("10.0.0.1:7001"));
-        assert_eq!(into_store_error("::1:7001").as_deref(), Some("[::1]:7001"));
-        assert_eq!(into_store_error("node.example:7001").as_deref(), Some("node.example:7001"));
-        assert_eq!(into_store_error(":7001").as_deref(), Some("asked:7001"));
+        let queried = Address::new("queried", 1);
+        let from_redirect = |text| Address::from_redirect(text, &queried).map(|address| address.to_string());
+        assert_eq!(from_redirect("10.0.0.1:7001").as_deref(), Some("10.0.0.1:7001"));
+        assert_eq!(from_redirect("::1:7001").as_deref(), Some("[::1]:7001"));
+        assert_eq!(from_redirect("node.example:7001").as_deref(), Some("node.example:7001"));
+        assert_eq!(from_redirect(":7001").as_deref(), Some("queried:7001"));
         assert_eq!(
-            [
-                into_store_error("?:7001"),
-                into_store_error("x"),
-                into_store_error("x:y"),
-                into_store_error("x:0")
-            ],
+            [from_redirect("?:7001"), from_redirect("x"), from_redirect("x:y"), from_redirect("x:0")],
             [None, None, None, None]
         );
     }

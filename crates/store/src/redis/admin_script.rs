@@ -1,4 +1,4 @@
-//! Scripts beside the one that decides calls, on the same servers.
+//! Scripts other than the one that decides requests, on the same servers.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use tokio::time::{Instant, timeout_at};
 use super::{RedisStore, connection::SendError, error, topology::Topology};
 use crate::StoreError;
 
-/// A script, and the name that Redis has for it.
+/// A script, with the SHA-1 digest that names it in Redis.
 #[derive(Clone, Debug)]
 pub struct Script {
     source: &'static str,
     digest: String,
 }
 
-/// What a script answers.
+/// Reply of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing.
+    /// Nil.
     Nil,
-    /// A number.
+    /// An integer.
     Integer(i64),
-    /// A text, or other bytes.
+    /// A string, or other bytes.
     Bytes(Vec<u8>),
-    /// Several of these.
+    /// An array.
     List(Vec<Reply>),
 }
 
 impl Script {
-    /// The script of this text.
+    /// A script with this source.
     pub fn new(source: &'static str) -> Self {
         Self { source, digest: Sha1::from(source).digest().to_string() }
     }
@@ -56,14 +56,14 @@ impl Reply {
             Value::BulkString(bytes) => Self::Bytes(bytes),
             Value::SimpleString(text) => Self::Bytes(text.into_bytes()),
             Value::Array(parts) => Self::List(parts.into_iter().map(Self::of).collect::<Result<_, _>>()?),
-            _ => return Err(SendError::Garbled),
+            _ => return Err(SendError::MalformedReply),
         })
     }
 }
 
 impl RedisStore {
-    /// Runs a script, whose keys are of one slot, on the server that has that one. It is sent again only after answers
-    /// that say that nothing was done.
+    /// Runs a script, whose keys are of one slot, on the owner of that slot. It is sent again only after replies that
+    /// rule out an effect.
     ///
     /// # Errors
     /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether it ran.
@@ -73,17 +73,17 @@ impl RedisStore {
         slot: u16,
         keys: &[Vec<u8>],
         arguments: &[&[u8]],
-        within: Duration,
+        time_limit: Duration,
     ) -> Result<Reply, StoreError> {
         let now = Instant::now();
-        let deadline = now.checked_add(within).unwrap_or(now);
+        let deadline = now.checked_add(time_limit).unwrap_or(now);
         let (command, load) = (script.command(keys, arguments), script.load());
-        let answer = self.obey(slot, &command, &load, deadline).await;
-        answer.and_then(Reply::of).map_err(|error| error::into_store_error(error, within))
+        let reply = self.execute(slot, &command, &load, deadline).await;
+        reply.and_then(Reply::of).map_err(|error| error::into_store_error(error, time_limit))
     }
 
-    /// Reads fields of a hash, of a key in this slot, on the server that has that one. Costs the server less than a
-    /// script that does so, where there is much to read.
+    /// Reads fields of a hash, whose key is of this slot, on the owner of that slot. Costs the server less than a
+    /// script where there is much to read.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -92,18 +92,18 @@ impl RedisStore {
         slot: u16,
         key: &[u8],
         fields: &[&str],
-        within: Duration,
+        time_limit: Duration,
     ) -> Result<Reply, StoreError> {
         let now = Instant::now();
-        let deadline = now.checked_add(within).unwrap_or(now);
+        let deadline = now.checked_add(time_limit).unwrap_or(now);
         let mut command = cmd("HMGET");
         command.arg(key).arg(fields);
-        // It is never answered that a script is missing.
-        let answer = self.obey(slot, &command, &command, deadline).await;
-        answer.and_then(Reply::of).map_err(|error| error::into_store_error(error, within))
+        // This command never gets `NOSCRIPT`, so the command that loads a script is never used.
+        let reply = self.execute(slot, &command, &command, deadline).await;
+        reply.and_then(Reply::of).map_err(|error| error::into_store_error(error, time_limit))
     }
 
-    async fn obey(
+    async fn execute(
         &self,
         slot: u16,
         command: &Cmd,
@@ -111,19 +111,19 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<Value, SendError> {
         match &self.shared.servers {
-            Topology::Cluster(cluster) => cluster.obey(slot, command, load, deadline).await,
+            Topology::Cluster(cluster) => cluster.execute(slot, command, load, deadline).await,
             Topology::Single(server) => {
                 let connection = server.connection();
-                let obeyed = async {
+                let executed = async {
                     match connection.send(command).await {
                         Err(error) if error.is_unknown_script() => {
                             connection.send(load).await?;
                             connection.send(command).await
                         }
-                        answer => answer,
+                        reply => reply,
                     }
                 };
-                timeout_at(deadline, obeyed).await.unwrap_or(Err(SendError::Late))
+                timeout_at(deadline, executed).await.unwrap_or(Err(SendError::Timeout))
             }
         }
     }

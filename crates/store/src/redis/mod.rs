@@ -1,12 +1,12 @@
 //! Counters in Redis.
 //!
-//! A call is decided in one step by the script in `lua/decide/`, on the keys of one hash tag; an `EVALSHA` has several calls
-//! where it can. A charge is never sent twice: only answers that say that nothing was charged lead to another attempt.
-//! Those are `NOSCRIPT`, and the redirections of a cluster.
+//! A request is decided in one step by the script in `lua/decide/`, on the keys of one hash tag; where possible, one
+//! `EVALSHA` carries several requests. A charge is never sent twice: only replies that rule out a charge lead to
+//! another attempt, which are `NOSCRIPT` and the redirections of a cluster.
 //!
-//! `topology` hides how many servers there are: `batcher` gets calls to one of them together, `local` knows what need
-//! not be asked, `connection` keeps up the connection, `target` says where it leads, `sentinel` finds the master that
-//! `sentinels` name, and `cluster` has a batcher for each master.
+//! `topology` hides the number of servers: `batch` combines requests to one server, `local` caches what need not be
+//! sent, `connection` and `reconnect` maintain the connection, `target` resolves its server, `sentinel` finds the
+//! current master, and `cluster` has a batcher for each master.
 
 mod connect;
 mod address;
@@ -21,15 +21,13 @@ pub mod metrics;
 mod error;
 mod script;
 mod sentinel;
-mod sentinels;
 mod url;
 mod settings;
 mod target;
 mod topology;
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use ::redis::{ErrorKind, ServerErrorKind};
 use tokio::time::{Instant, timeout};
 use tollgate_runtime::outage::SharedOutageLog;
 
@@ -37,12 +35,12 @@ use tollgate_runtime::outage::SharedOutageLog;
 pub use self::script::fuzzing::replies;
 pub use self::{
     admin_script::{Reply, Script},
-    script::{Outcome, Run},
+    script::{Run, RunOutcome},
     settings::RedisSettings,
     url::{Cluster, RedisUrl, Sentinel},
 };
 use self::{
-    batch::{Submission, Terms},
+    batch::{RequestOptions, Submission},
     connection::SendError,
     topology::Topology,
 };
@@ -52,29 +50,30 @@ use super::{
 };
 use tollgate_core::clock::Timestamp;
 
-/// Counters in a Redis that instances share; each worker opens its own, with its own connections. Clones share them.
+/// Counters in a Redis shared by instances. Each worker opens its own store, with its own connections; clones share
+/// them.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStore>,
     clock: ScriptClock,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedStore {
     servers: Topology,
-    terms: Terms,
+    options: RequestOptions,
     outage: SharedOutageLog,
 }
 
-/// Shortest time between two outages that are logged: a store that fails now and then is logged now and then.
+/// Shortest time between two logged outages: a store that fails intermittently is logged intermittently.
 const OUTAGE_LOG_GAP: Duration = Duration::from_secs(10);
 
-/// Time without a failure after which an outage counts as over: while a shard of a cluster is lost, the others decide
-/// between its failures.
+/// Time without a failure after which an outage counts as over: while one shard of a cluster is lost, the other shards
+/// succeed between its failures.
 const OUTAGE_SETTLE_TIME: Duration = Duration::from_secs(1);
 
-impl Shared {
-    /// Logs when Redis begins to fail, and when it has recovered.
+impl SharedStore {
+    /// Logs the begin and the end of an outage.
     fn log_outage(&self, error: Option<&StoreError>) {
         match error {
             Some(error) if self.outage.failed() => {
@@ -86,36 +85,36 @@ impl Shared {
     }
 }
 
-/// Which clock the script decides by.
+/// Clock by which the script decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScriptClock {
-    /// The server's own, so that the clocks of instances don't matter.
+    /// The clock of the server, so that the clocks of instances don't matter.
     #[default]
     Server,
-    /// A time that a test sets.
+    /// A time set by a test.
     Fixed(Timestamp),
 }
 
 impl RedisStore {
-    /// A store at `settings`, connected in the background by tasks on the current runtime: that the server is
-    /// absent is no error here.
+    /// A store at `settings`, connected in the background by tasks on the current runtime: an absent server is no error
+    /// here.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when the settings make no sense: a malformed URL, an unreadable certificate.
+    /// [`StoreError::Refused`] for invalid settings: a malformed URL, an unreadable certificate.
     pub fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         Self::open_with(settings, BackgroundQueue::default())
     }
 
-    /// The same, with turns that others take too for calls that nobody waits for.
+    /// A store at `settings` with a shared queue for its background requests.
     ///
     /// # Errors
-    /// Those of [`RedisStore::open`].
-    pub fn open_with(settings: &RedisSettings, later: BackgroundQueue) -> Result<Self, StoreError> {
-        let terms = settings.terms(later);
-        let servers = settings.open(&terms)?;
-        let shared = Arc::new(Shared {
+    /// See [`RedisStore::open`].
+    pub fn open_with(settings: &RedisSettings, background: BackgroundQueue) -> Result<Self, StoreError> {
+        let options = settings.request_options(background);
+        let servers = settings.open(&options)?;
+        let shared = Arc::new(SharedStore {
             servers,
-            terms,
+            options,
             outage: SharedOutageLog::new(OUTAGE_LOG_GAP, OUTAGE_SETTLE_TIME),
         });
         Ok(Self { shared, clock: ScriptClock::Server })
@@ -127,85 +126,92 @@ impl RedisStore {
         Self { clock, ..self }
     }
 
-    /// Waits until the server was reached, or a cluster's slots are known and one of its masters was reached; says no
-    /// when every clone of this store is gone before that.
+    /// Waits until the server is connected, or the slots of a cluster are known and one of its masters is connected.
+    /// Returns false if every clone of this store is dropped before.
     pub fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
         self.shared.servers.connected()
     }
 
-    pub(super) fn later(&self) -> &BackgroundQueue {
-        &self.shared.terms.later
+    pub(super) fn background(&self) -> &BackgroundQueue {
+        &self.shared.options.background
     }
 
-    /// Decides a call in one step.
+    /// Decides a request in one step.
     ///
     /// # Errors
-    /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether
-    /// the call was charged.
-    pub async fn decide(&self, call: &TagRequest) -> Result<Verdicts, StoreError> {
-        self.decide_by(call, self.deadline(None)).await
+    /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether the
+    /// request was charged.
+    pub async fn decide(&self, request: &TagRequest) -> Result<Verdicts, StoreError> {
+        self.decide_by(request, self.deadline(None)).await
     }
 
-    /// The same for a caller that waits until `deadline`.
+    /// Decides a request in one step, until `deadline`.
     ///
     /// # Errors
-    /// Those of [`RedisStore::decide`].
-    pub async fn decide_by(&self, call: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
+    /// See [`RedisStore::decide`].
+    pub async fn decide_by(&self, request: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
         let shared = &*self.shared;
-        let request = Submission { call, clock: self.clock, made_at: Instant::now(), deadline };
-        let verdicts = shared.servers.decide(request).await.map_err(|error| {
-            let waited = deadline.saturating_duration_since(request.made_at);
+        let submission = Submission { request, clock: self.clock, made_at: Instant::now(), deadline };
+        let verdicts = shared.servers.decide(submission).await.map_err(|error| {
+            let waited = deadline.saturating_duration_since(submission.made_at);
             error::into_store_error(error, waited)
         });
         shared.log_outage(verdicts.as_ref().err());
         verdicts
     }
 
-    /// What a call comes to as far as that is known here.
-    pub(super) fn known(&self, call: &TagRequest) -> Option<Verdicts> {
-        self.shared.servers.known(call)
+    /// Decides a request from the cache of this worker, if that suffices.
+    pub(super) fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
+        self.shared.servers.decide_from_cache(request)
     }
 
-    /// Until when a decision that begins now may take, for a caller that waits so long if that is known.
-    pub(super) fn deadline(&self, patience: Option<Duration>) -> Instant {
+    /// Deadline of a decision that begins now, given the timeout of its caller, if known.
+    pub(super) fn deadline(&self, caller_timeout: Option<Duration>) -> Instant {
         let now = Instant::now();
-        let timeout = self.shared.terms.timeout;
-        let within = patience.map_or(timeout, |patience| patience.min(timeout));
+        let timeout = self.shared.options.timeout;
+        let within = caller_timeout.map_or(timeout, |caller_timeout| caller_timeout.min(timeout));
         now.checked_add(within).unwrap_or(now)
     }
 
-    /// Decides several runs in one command, each in one step, in their order; in a cluster all of one slot. Each has an
-    /// outcome or an error of its own, where it is not alone. Nothing is known of before, nor sent again.
+    /// Decides several runs in one command, each in one step, in order; in a cluster, all must be of one slot. If there
+    /// are several, each has an outcome or an error of its own. Neither cached nor retried.
     ///
     /// # Errors
     /// As [`RedisStore::decide`], for all of them.
     pub async fn decide_runs(
         &self,
         runs: &[Run<'_>],
-    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+    ) -> Result<Vec<Result<RunOutcome, StoreError>>, StoreError> {
         let shared = &*self.shared;
-        let first = runs.first().and_then(|run| run.call.cells.first());
+        let first = runs.first().and_then(|run| run.request.cells.first());
         let slot = first.map_or(0, |cell| cell.key.slot());
-        let timeout_after = shared.terms.timeout;
+        let timeout_after = shared.options.timeout;
         let sent = async {
             let connection = shared.servers.connection(slot).await?;
-            connection.send(&shared.terms.command(runs.iter().copied(), self.clock)).await
+            connection.send(&shared.options.command(runs.iter().copied(), self.clock)).await
         };
-        let answer = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Late));
+        let reply = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Timeout));
         let into_store_error = |error| error::into_store_error(error, timeout_after);
-        let reply = answer.map_err(into_store_error)?;
-        let outcomes = script::read_replies(runs.iter().copied(), reply).ok_or(StoreError::Garbled)?;
+        let reply = reply.map_err(into_store_error)?;
+        let outcomes = script::read_replies(runs.iter().copied(), reply).ok_or(StoreError::MalformedReply)?;
         Ok(outcomes
             .into_iter()
             .map(|outcome| outcome.map_err(SendError::Failed).map_err(into_store_error))
             .collect())
     }
-}
 
-impl SendError {
-    /// Whether the server had to be told the script first, and so charged nothing.
-    fn is_unknown_script(&self) -> bool {
-        let unknown = ErrorKind::Server(ServerErrorKind::NoScript);
-        matches!(self, Self::Failed(error) if error.kind() == unknown)
+    /// Calls `notify` for each message of a channel, and after each interruption, in which messages may have been
+    /// missed. Never ends.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] for invalid settings.
+    pub async fn subscribe(
+        &self,
+        settings: &RedisSettings,
+        channel: &[u8],
+        notify: impl Fn(),
+    ) -> Result<Infallible, StoreError> {
+        let mut subscription = settings.subscription()?;
+        Ok(subscription.run(&self.shared.servers, channel, notify).await)
     }
 }

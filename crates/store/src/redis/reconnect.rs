@@ -1,4 +1,4 @@
-//! The task that keeps a connection up.
+//! Background task that maintains a connection.
 
 use std::{
     convert::Infallible,
@@ -15,7 +15,7 @@ use tokio::{
 use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
 
 use super::metrics::{ConnectionGauge, LinkState};
-use super::{connection::State, target::Target};
+use super::{connection::ConnectionState, target::Target};
 
 /// Pause after a first failed attempt to connect.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
@@ -29,43 +29,48 @@ const SETTLE_TIME: Duration = Duration::from_secs(2);
 /// Interval of the probes of an open connection.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Deadline of a probe. It detects a peer that vanished without closing the connection, however few the calls and however
-/// short their deadlines are.
+/// Deadline of a probe. Probes detect a peer that vanished without closing the connection, however few the requests
+/// and however short their deadlines are.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The task behind a connection.
-pub(super) struct Keeper {
+/// Background task of a connection.
+pub(super) struct Reconnector {
     target: Target,
-    report: watch::Sender<State>,
+    report: watch::Sender<ConnectionState>,
     breaks: watch::Receiver<u64>,
-    /// How many connections there were.
-    number: u64,
+    /// Number of connections made so far.
+    generation: u64,
     outage: OutageLog,
-    counted: ConnectionGauge,
+    gauge: ConnectionGauge,
 }
 
-impl Keeper {
-    pub(super) fn new(target: Target, report: watch::Sender<State>, breaks: watch::Receiver<u64>) -> Self {
-        let counted = ConnectionGauge::connecting();
-        Self { target, report, breaks, number: 0, outage: OutageLog::default(), counted }
+impl Reconnector {
+    pub(super) fn new(
+        target: Target,
+        report: watch::Sender<ConnectionState>,
+        breaks: watch::Receiver<u64>,
+    ) -> Self {
+        let gauge = ConnectionGauge::connecting();
+        Self { target, report, breaks, generation: 0, outage: OutageLog::default(), gauge }
     }
 
-    /// Connects, and connects again whenever the connection is found broken, until nobody holds a handle.
-    pub(super) async fn keep_connected(mut self) {
+    /// Connects, and reconnects whenever the connection is found broken, until the last handle is dropped.
+    pub(super) async fn run(mut self) {
         let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
         loop {
             match self.target.connect().await {
                 Ok(connection) => {
-                    let begun = Instant::now();
-                    if self.stay(connection).await.is_err() {
+                    let started = Instant::now();
+                    if self.serve(connection).await.is_err() {
                         return;
                     }
-                    self.report.send_replace(State::Down("the connection disconnected".into()));
+                    self.report.send_replace(ConnectionState::Down("connection closed".into()));
                     if self.outage.failed() {
-                        tracing::warn!(server = %self.target, "Redis connection fail_batch");
+                        tracing::warn!(server = %self.target, "Redis connection lost");
                     }
-                    // A connection that breaks at once, as to a server that takes no writes, does not reset the backoff.
-                    if begun.elapsed() > MAX_BACKOFF {
+                    // A connection that breaks at once, as to a server that takes no writes, does not reset the
+                    // backoff.
+                    if started.elapsed() > MAX_BACKOFF {
                         backoff.reset();
                     }
                 }
@@ -73,10 +78,10 @@ impl Keeper {
                     if self.outage.failed() {
                         tracing::warn!(server = %self.target, %error, "Redis connection failed");
                     }
-                    self.report.send_replace(State::Down(error.to_string()));
+                    self.report.send_replace(ConnectionState::Down(error.to_string()));
                 }
             }
-            self.counted.set(LinkState::Down);
+            self.gauge.set(LinkState::Down);
             tokio::select! {
                 () = sleep(backoff.pause()) => {}
                 // Ends when no handle is left.
@@ -85,16 +90,18 @@ impl Keeper {
         }
     }
 
-    /// Has the connection used, and those that take its place, until one breaks, or no handle is left, which is the
-    /// error.
-    async fn stay(&mut self, mut connection: MultiplexedConnection) -> Result<(), watch::error::RecvError> {
+    /// Publishes the connection, and those that replace it, until one breaks.
+    ///
+    /// # Errors
+    /// The last handle was dropped.
+    async fn serve(&mut self, mut connection: MultiplexedConnection) -> Result<(), watch::error::RecvError> {
         loop {
             let server = self.target.to_string();
-            self.counted.set(LinkState::Up);
-            let Self { target, report, breaks, number, outage, .. } = &mut *self;
-            *number = number.saturating_add(1);
-            report.send_replace(State::Up(connection.clone(), *number));
-            let settled = async {
+            self.gauge.set(LinkState::Up);
+            let Self { target, report, breaks, generation, outage, .. } = &mut *self;
+            *generation = generation.saturating_add(1);
+            report.send_replace(ConnectionState::Up(connection.clone(), *generation));
+            let recovery = async {
                 sleep(SETTLE_TIME).await;
                 if outage.recovered() {
                     tracing::info!(%server, "Redis connection recovered");
@@ -102,21 +109,21 @@ impl Keeper {
                 pending::<Infallible>().await
             };
             tokio::select! {
-                disconnected = breaks.wait_for(|broken| broken >= number) => return disconnected.map(drop),
-                () = silence(connection.clone()) => return Ok(()),
-                other = target.moved() => connection = other,
-                never = settled => match never {},
+                disconnected = breaks.wait_for(|broken| broken >= generation) => return disconnected.map(drop),
+                () = probe_until_silent(connection.clone()) => return Ok(()),
+                other = target.wait_for_failover() => connection = other,
+                never = recovery => match never {},
             }
         }
     }
 }
 
-/// Ends when the server does not answer on the connection any more.
-async fn silence(mut connection: MultiplexedConnection) {
+/// Probes the connection until a response is overdue.
+async fn probe_until_silent(mut connection: MultiplexedConnection) {
     let ping = cmd("PING");
     loop {
         sleep(PROBE_INTERVAL).await;
-        // An error that the server answers is a value here, and a sign of life too.
+        // An error reply is a value here, and shows that the server responds.
         if !matches!(timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await, Ok(Ok(_))) {
             return;
         }

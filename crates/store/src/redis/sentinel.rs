@@ -1,50 +1,59 @@
-//! Following the master that Sentinel names.
+//! The master named by Sentinel.
+//!
+//! All sentinels are queried at once. A sentinel that was cut off from the others may name a former master, so the
+//! highest `config-epoch` counts: it rises with each failover, and a majority of the sentinels voted for it. Reports
+//! without an epoch are decided by majority.
 
 use std::{cmp::Ordering, fmt, time::Duration};
 
-use ::redis::{ErrorKind, RedisError, RedisResult, Value, aio::MultiplexedConnection, cmd};
-use tokio::time::{sleep, timeout};
+use ::redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection, cmd};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tollgate_runtime::backoff::lengthened;
 
 use super::{
     address::Address,
-    connect::{ConnectTemplate, preload_script},
-    sentinels::{Named, Sentinels},
-    target::ConnectError,
+    connect::{ConnectError, ConnectTemplate, preload_script},
 };
-use tollgate_runtime::backoff::lengthened;
 
-/// How long a server may take to say what it is.
+/// Time limit for the responses of the sentinels, new connections included.
+const QUERY_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Time left to the remaining sentinels once more than half have responded.
+const STRAGGLER_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Time limit for the response to `ROLE`.
 const ROLE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Between two questions whether the master is still the same.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Interval between queries for the current master, before jitter.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A master, and the sentinels that know where it is.
+/// A master, and the sentinels that monitor it.
 pub(super) struct Master {
-    access: ConnectTemplate,
+    template: ConnectTemplate,
     sentinels: Sentinels,
-    /// Where the master was when the last connection to it was made.
+    /// Address of the master at the last connection.
     address: Option<Address>,
-    /// The latest epoch in which it was named.
+    /// Latest epoch in which the master was named.
     epoch: Option<u64>,
 }
 
 impl Master {
-    pub(super) fn new(access: ConnectTemplate, sentinels: Sentinels) -> Self {
-        Self { access, sentinels, address: None, epoch: None }
+    pub(super) fn new(template: ConnectTemplate, sentinels: Sentinels) -> Self {
+        Self { template, sentinels, address: None, epoch: None }
     }
 
-    /// Connects to the master that is named now.
+    /// Connects to the master that is currently named.
     pub(super) async fn connect(&mut self) -> Result<MultiplexedConnection, ConnectError> {
         let mut last = ConnectError::UnknownMaster(self.sentinels.master().to_owned());
-        for named in self.sentinels.ask().await? {
-            if !self.believes(&named, false) {
-                last = ConnectError::Former(named.address);
+        for named in self.sentinels.query().await? {
+            if !self.is_trusted(&named, false) {
+                last = ConnectError::FormerMaster(named.address);
                 continue;
             }
             match self.connect_to(&named.address).await {
                 Ok(connection) => {
-                    self.note(named);
+                    self.record(named);
                     return Ok(connection);
                 }
                 Err(error) => last = error,
@@ -54,63 +63,64 @@ impl Master {
     }
 
     async fn connect_to(&self, address: &Address) -> Result<MultiplexedConnection, ConnectError> {
-        let mut connection = self.access.connect(address).await?;
-        // During a failover, the sentinels may still name the old master, which was demoted by then.
+        let mut connection = self.template.connect(address).await?;
+        // During a failover, the sentinels may still name the old master, which has been demoted by then.
         match role(&mut connection).await?.as_deref() {
             Some(b"master") => {
                 preload_script(&mut connection).await?;
                 Ok(connection)
             }
-            _ => Err(ConnectError::NoMaster(address.clone())),
+            _ => Err(ConnectError::NotMaster(address.clone())),
         }
     }
 
-    /// Ends with a connection to another master than the one that was connected to, when the sentinels name one
-    /// and it says itself that it is. Until then, there is no reason to leave the one that works.
-    pub(super) async fn moved(&mut self) -> MultiplexedConnection {
-        // Each is told once.
-        let mut into_store_error = None;
+    /// Returns a connection to a new master once the sentinels name another one, and that server confirms its role.
+    /// Until then, the working connection is kept.
+    pub(super) async fn wait_for_failover(&mut self) -> MultiplexedConnection {
+        // Each address is logged once.
+        let mut logged = None;
         loop {
-            sleep(lengthened(ASK_EVERY)).await;
-            // That no sentinel answers says nothing about the master.
-            let Ok(all) = self.sentinels.ask().await else { continue };
+            sleep(lengthened(POLL_INTERVAL)).await;
+            // Unresponsive sentinels are no evidence about the master.
+            let Ok(all) = self.sentinels.query().await else { continue };
             if let Some(same) = all.iter().find(|named| self.address.as_ref() == Some(&named.address)) {
                 self.epoch = self.epoch.max(same.epoch);
                 continue;
             }
             for named in all {
                 let master = self.sentinels.master();
-                if into_store_error.as_ref() != Some(&named.address) {
-                    tracing::info!(%master, address = %named.address, "Sentinel names another master");
-                    into_store_error = Some(named.address.clone());
+                if logged.as_ref() != Some(&named.address) {
+                    tracing::info!(%master, address = %named.address, "Sentinel named another master");
+                    logged = Some(named.address.clone());
                 }
-                if !self.believes(&named, true) {
+                if !self.is_trusted(&named, true) {
                     continue;
                 }
                 match self.connect_to(&named.address).await {
                     Ok(connection) => {
-                        self.note(named);
+                        self.record(named);
                         return connection;
                     }
-                    Err(error) => tracing::debug!(%master, %error, "staying with the one that works"),
+                    Err(error) => {
+                        tracing::debug!(%master, %error, "keeping the connection to the previous master")
+                    }
                 }
             }
         }
     }
 
-    /// Whether what the sentinels say is to be followed. What is not the latest that is known, such as the word of
-    /// the only sentinel in reach, is followed when there is nothing better, or when most of them say so, as after
-    /// they were set up anew.
-    fn believes(&self, named: &Named, is_connected: bool) -> bool {
-        let age = self.epoch.zip(named.epoch).map(|(known, into_store_error)| into_store_error.cmp(&known));
+    /// Whether to follow what the sentinels report. Outdated reports, such as those of the only reachable sentinel, are
+    /// followed when there is no connection, or when a majority agrees, as after the sentinels were set up anew.
+    fn is_trusted(&self, named: &NamedMaster, is_connected: bool) -> bool {
+        let age = self.epoch.zip(named.epoch).map(|(known, named)| named.cmp(&known));
         match age {
             Some(Ordering::Greater) => true,
-            Some(Ordering::Equal) | None => named.by_most || !is_connected,
-            Some(Ordering::Less) => named.by_most,
+            Some(Ordering::Equal) | None => named.is_majority || !is_connected,
+            Some(Ordering::Less) => named.is_majority,
         }
     }
 
-    fn note(&mut self, named: Named) {
+    fn record(&mut self, named: NamedMaster) {
         self.address = Some(named.address);
         self.epoch = named.epoch.or(self.epoch);
     }
@@ -125,15 +135,188 @@ impl fmt::Display for Master {
     }
 }
 
-/// What a server says that it is.
+/// The role that a server reports.
 async fn role(connection: &mut MultiplexedConnection) -> RedisResult<Option<Vec<u8>>> {
-    let answer = timeout(ROLE_TIMEOUT, connection.send_packed_command(&cmd("ROLE"))).await;
-    let answer = answer.map_err(|_| RedisError::from((ErrorKind::Io, "no answer to ROLE")))?;
-    Ok(match answer?.extract_error()? {
+    let reply = timeout(ROLE_TIMEOUT, connection.send_packed_command(&cmd("ROLE"))).await;
+    let reply = reply.map_err(|_| RedisError::from((ErrorKind::Io, "no response to ROLE")))?;
+    Ok(match reply?.extract_error()? {
         Value::Array(parts) => match parts.into_iter().next() {
             Some(Value::BulkString(role)) => Some(role),
             _ => None,
         },
         _ => None,
     })
+}
+
+/// The sentinels that monitor a master.
+pub(super) struct Sentinels {
+    /// Name of the master in the sentinels' configuration.
+    name: String,
+    template: ConnectTemplate,
+    members: Vec<Sentinel>,
+}
+
+struct Sentinel {
+    address: Address,
+    /// Connection of the last query, if that succeeded.
+    connection: Option<MultiplexedConnection>,
+}
+
+/// Report of one sentinel.
+#[derive(Clone, Debug)]
+struct Report {
+    address: Address,
+    /// Version of the configuration, unless the sentinel withholds it: the user may lack the permission.
+    epoch: Option<u64>,
+}
+
+/// Result of a query of all sentinels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NamedMaster {
+    pub(super) address: Address,
+    pub(super) epoch: Option<u64>,
+    /// Whether more than half of all sentinels report it, unresponsive ones included in the total.
+    pub(super) is_majority: bool,
+}
+
+impl Sentinels {
+    pub(super) fn new(name: String, template: ConnectTemplate, addresses: Vec<Address>) -> Self {
+        let members = addresses.into_iter().map(|address| Sentinel { address, connection: None });
+        Self { name, template, members: members.collect() }
+    }
+
+    pub(super) fn master(&self) -> &str {
+        &self.name
+    }
+
+    /// Queries all sentinels. Returns several addresses if they have equal votes.
+    pub(super) async fn query(&mut self) -> Result<Vec<NamedMaster>, ConnectError> {
+        let (name, template, listed) = (&self.name, &self.template, self.members.len());
+        let mut queries: FuturesUnordered<_> =
+            self.members.iter_mut().map(|sentinel| sentinel.query(template, name)).collect();
+        let (mut reports, mut is_unknown) = (Vec::with_capacity(listed), false);
+        let mut reason = format!("no response within {QUERY_TIMEOUT:?}");
+        let mut end = after(QUERY_TIMEOUT);
+        while let Ok(Some(reply)) = timeout_at(end, queries.next()).await {
+            match reply {
+                Ok(Some(report)) => reports.push(report),
+                Ok(None) => is_unknown = true,
+                Err(error) => reason = error.to_string(),
+            }
+            if is_majority(reports.len(), listed) {
+                end = end.min(after(STRAGGLER_TIMEOUT));
+            }
+        }
+        match (reports.is_empty(), is_unknown) {
+            (false, _) => Ok(select_masters(&reports, listed)),
+            (true, true) => Err(ConnectError::UnknownMaster(name.clone())),
+            (true, false) => Err(ConnectError::NoSentinel(reason)),
+        }
+    }
+}
+
+impl Sentinel {
+    async fn query(&mut self, template: &ConnectTemplate, name: &str) -> RedisResult<Option<Report>> {
+        // Stored again only after a successful query.
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => template.connect(&self.address).await?,
+        };
+        // During a failover, only the first reply names the promoted server. The second has the epoch.
+        let mut commands = Pipeline::with_capacity(2);
+        commands
+            .add_command(sentinel_command("get-master-addr-by-name", name))
+            .add_command(sentinel_command("master", name));
+        let replies = connection.send_packed_commands(&commands, 0, 2).await?;
+        self.connection = Some(connection);
+        let Ok([address, facts]) = <[Value; 2]>::try_from(replies) else { return Err(malformed_reply()) };
+        let address = match address.extract_error()? {
+            Value::Nil => return Ok(None),
+            reply => read_address(&reply, &self.address).ok_or_else(malformed_reply)?,
+        };
+        let epoch = facts.extract_error().ok().and_then(|facts| read_epoch(&facts));
+        Ok(Some(Report { address, epoch }))
+    }
+}
+
+/// Selects the addresses with the most votes among the reports of the latest epoch.
+fn select_masters(reports: &[Report], listed: usize) -> Vec<NamedMaster> {
+    let latest = reports.iter().filter_map(|report| report.epoch).max();
+    let votes = |address: &Address| reports.iter().filter(|report| report.address == *address).count();
+    let candidates = || reports.iter().filter(|report| report.epoch == latest).map(|report| &report.address);
+    let max_votes = candidates().map(votes).max().unwrap_or_default();
+    let mut masters: Vec<NamedMaster> = Vec::new();
+    for address in candidates().filter(|address| votes(address) == max_votes) {
+        if masters.iter().all(|named| named.address != *address) {
+            let is_majority = is_majority(max_votes, listed);
+            masters.push(NamedMaster { address: address.clone(), epoch: latest, is_majority });
+        }
+    }
+    masters
+}
+
+const fn is_majority(some: usize, all: usize) -> bool {
+    some.saturating_mul(2) > all
+}
+
+fn after(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or(now)
+}
+
+fn sentinel_command(about: &str, name: &str) -> Cmd {
+    let mut command = cmd("SENTINEL");
+    command.arg(about).arg(name);
+    command
+}
+
+fn read_address(reply: &Value, queried: &Address) -> Option<Address> {
+    let Value::Array(parts) = reply else { return None };
+    let [host, port] = parts.as_slice() else { return None };
+    Address::from_node(text(host)?, text(port)?.parse().ok()?, queried)
+}
+
+/// The epoch in a flat list of names and values.
+fn read_epoch(facts: &Value) -> Option<u64> {
+    let Value::Array(facts) = facts else { return None };
+    let (pairs, _) = facts.as_chunks::<2>();
+    let (_, epoch) =
+        pairs.iter().map(|[name, fact]| (name, fact)).find(|(name, _)| text(name) == Some("config-epoch"))?;
+    text(epoch)?.parse().ok()
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => str::from_utf8(bytes).ok(),
+        _ => None,
+    }
+}
+
+fn malformed_reply() -> RedisError {
+    (ErrorKind::UnexpectedReturnType, "malformed reply from the sentinel").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Selects masters from reports, each a port and an epoch, of `listed` sentinels.
+    fn named(reports: &[(u16, Option<u64>)], listed: usize) -> Vec<(u16, Option<u64>, bool)> {
+        let reports =
+            reports.iter().map(|(port, epoch)| Report { address: Address::new("h", *port), epoch: *epoch });
+        let named = select_masters(&reports.collect::<Vec<_>>(), listed);
+        named.into_iter().map(|named| (named.address.port, named.epoch, named.is_majority)).collect()
+    }
+
+    #[test]
+    fn the_latest_epoch_wins_and_otherwise_the_majority() {
+        let (old, new) = (Some(1), Some(2));
+        assert_eq!(named(&[(1, old), (2, new), (2, new)], 3), [(2, new, true)]);
+        assert_eq!(named(&[(1, old), (1, old), (2, new)], 3), [(2, new, false)]);
+        assert_eq!(named(&[(1, old), (2, old), (2, old)], 3), [(2, old, true)]);
+        assert_eq!(named(&[(1, None), (2, None), (2, None)], 5), [(2, None, false)]);
+        assert_eq!(named(&[(1, None), (1, None), (2, new)], 3), [(2, new, false)]);
+        assert_eq!(named(&[(1, None), (2, None)], 2), [(1, None, false), (2, None, false)]);
+        assert_eq!(named(&[], 3), []);
+    }
 }

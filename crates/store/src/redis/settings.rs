@@ -1,4 +1,4 @@
-//! How to reach Redis.
+//! Settings of a connection to Redis.
 
 use std::{
     fmt, fs,
@@ -13,11 +13,10 @@ use ::redis::{
 
 use super::{
     address::Address,
-    batch::{Batcher, Terms},
+    batch::{Batcher, RequestOptions},
     cluster::Cluster,
     connect::ConnectTemplate,
-    sentinel::Master,
-    sentinels::Sentinels,
+    sentinel::{Master, Sentinels},
     subscriber::Subscription,
     target::Target,
     topology::Topology,
@@ -26,22 +25,22 @@ use super::{
 use crate::{BackgroundQueue, StoreError};
 use tollgate_runtime::redact;
 
-/// Calls in a command at the most, where it may have several: they share what a command costs, and none waits long for
-/// the others.
-const CALLS_IN_COMMAND: usize = 16;
+/// Maximum number of requests in a command, where several are possible: they share the costs of a command, and none
+/// waits long for the others.
+const MAX_REQUESTS_PER_COMMAND: usize = 16;
 
-/// How to reach Redis. `Debug` shows no secret.
+/// Settings of a store in Redis. `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSettings {
-    /// The servers.
+    /// URL of the servers.
     pub servers: RedisUrl,
-    /// How long a decision may take.
+    /// Time limit of a decision.
     pub timeout: Duration,
-    /// Goes before every key.
+    /// Prefix of every key.
     pub key_prefix: String,
-    /// PEM file of the authorities that may sign the server's certificate; the web's when absent.
+    /// PEM file of the authorities that may sign the server's certificate; the public ones when absent.
     pub ca_certificate: Option<PathBuf>,
-    /// PEM files of the certificate and key that this client shows.
+    /// PEM files of the certificate and key of this client.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
 }
 
@@ -57,62 +56,67 @@ impl fmt::Debug for RedisSettings {
 }
 
 impl RedisSettings {
-    /// What all calls have in common.
-    pub(super) fn terms(&self, later: BackgroundQueue) -> Terms {
-        Terms {
+    /// The options that all requests have in common.
+    pub(super) fn request_options(&self, background: BackgroundQueue) -> RequestOptions {
+        RequestOptions {
             key_prefix: self.key_prefix.as_bytes().into(),
             // Keys of one command must be of one slot.
-            calls_in_command: if matches!(self.servers, RedisUrl::Cluster(_)) { 1 } else { CALLS_IN_COMMAND },
+            requests_per_command: if matches!(self.servers, RedisUrl::Cluster(_)) {
+                1
+            } else {
+                MAX_REQUESTS_PER_COMMAND
+            },
             timeout: self.timeout,
-            later,
+            background,
         }
     }
 
-    /// The servers that these settings describe, connected in the background by tasks on the current runtime.
-    pub(super) fn open(&self, terms: &Terms) -> Result<Topology, StoreError> {
+    /// The servers of these settings, connected in the background by tasks on the current runtime.
+    pub(super) fn open(&self, options: &RequestOptions) -> Result<Topology, StoreError> {
         let certificates = self.certificates()?;
-        let access = |server: &Address, login, database, has_tls| {
-            client(info(server, login, database, has_tls), &certificates)
+        let template = |server: &Address, login, database, has_tls| {
+            client(connection_info(server, login, database, has_tls), &certificates)
                 .map(|client| ConnectTemplate::from_client(&client))
         };
         Ok(match &self.servers {
-            RedisUrl::One(url) => {
+            RedisUrl::Standalone(url) => {
                 let client = client(url.as_str().into_connection_info(), &certificates)?;
-                Topology::Single(Batcher::open(Target::Fixed(Box::new(client)), terms.clone()))
+                Topology::Single(Batcher::open(Target::Fixed(Box::new(client)), options.clone()))
             }
             RedisUrl::Sentinel(sentinel) => {
                 let Sentinel { sentinels, master, database, login, sentinel_login, has_tls } = &**sentinel;
-                // Which server it is does not matter: each connection has an address of its own.
-                let some = sentinels.first().ok_or_else(nobody)?;
-                let redis = access(some, login.as_ref(), *database, *has_tls)?;
-                let sentinel = access(some, sentinel_login.as_ref(), 0, *has_tls)?;
+                // The choice does not matter: each connection has an address of its own.
+                let any = sentinels.first().ok_or_else(no_servers)?;
+                let redis = template(any, login.as_ref(), *database, *has_tls)?;
+                let sentinel = template(any, sentinel_login.as_ref(), 0, *has_tls)?;
                 let master = Master::new(redis, Sentinels::new(master.clone(), sentinel, sentinels.clone()));
-                Topology::Single(Batcher::open(Target::Master(Box::new(master)), terms.clone()))
+                Topology::Single(Batcher::open(Target::Master(Box::new(master)), options.clone()))
             }
             RedisUrl::Cluster(cluster) => {
                 let url::Cluster { seeds, login, has_tls } = &**cluster;
-                let access = access(seeds.first().ok_or_else(nobody)?, login.as_ref(), 0, *has_tls)?;
-                Topology::Cluster(Cluster::open(access, seeds.clone(), terms.clone()))
+                let template = template(seeds.first().ok_or_else(no_servers)?, login.as_ref(), 0, *has_tls)?;
+                Topology::Cluster(Cluster::open(template, seeds.clone(), options.clone()))
             }
         })
     }
 
-    /// Where what is published on these servers can be heard.
+    /// A pub/sub subscription on these servers.
     pub(super) fn subscription(&self) -> Result<Subscription, StoreError> {
         let certificates = self.certificates()?;
-        let access = |server: &Address, login, has_tls| {
-            client(info(server, login, 0, has_tls), &certificates)
+        let template = |server: &Address, login, has_tls| {
+            client(connection_info(server, login, 0, has_tls), &certificates)
                 .map(|client| ConnectTemplate::from_client(&client))
         };
         Ok(match &self.servers {
-            RedisUrl::One(url) => {
-                Subscription::One(Box::new(client(url.as_str().into_connection_info(), &certificates)?))
-            }
+            RedisUrl::Standalone(url) => Subscription::Standalone(Box::new(client(
+                url.as_str().into_connection_info(),
+                &certificates,
+            )?)),
             RedisUrl::Sentinel(sentinel) => {
                 let Sentinel { sentinels, master, login, sentinel_login, has_tls, .. } = &**sentinel;
-                let some = sentinels.first().ok_or_else(nobody)?;
-                let redis = access(some, login.as_ref(), *has_tls)?;
-                let sentinel = access(some, sentinel_login.as_ref(), *has_tls)?;
+                let any = sentinels.first().ok_or_else(no_servers)?;
+                let redis = template(any, login.as_ref(), *has_tls)?;
+                let sentinel = template(any, sentinel_login.as_ref(), *has_tls)?;
                 Subscription::Master(Box::new((
                     redis,
                     Sentinels::new(master.clone(), sentinel, sentinels.clone()),
@@ -120,8 +124,8 @@ impl RedisSettings {
             }
             RedisUrl::Cluster(cluster) => {
                 let url::Cluster { seeds, login, has_tls } = &**cluster;
-                let some = seeds.first().ok_or_else(nobody)?;
-                Subscription::Cluster(Box::new(access(some, login.as_ref(), *has_tls)?), 0)
+                let any = seeds.first().ok_or_else(no_servers)?;
+                Subscription::Cluster(Box::new(template(any, login.as_ref(), *has_tls)?), 0)
             }
         })
     }
@@ -141,8 +145,8 @@ impl RedisSettings {
     }
 }
 
-/// How to reach a server whose URL is not of the form that the client reads.
-fn info(
+/// Connection settings of a server whose URL is not of the client library's form.
+fn connection_info(
     server: &Address,
     login: Option<&Login>,
     database: i64,
@@ -160,13 +164,13 @@ fn info(
             redis = redis.set_username(user);
         }
     }
-    address.into_connection_info().map(|info| info.set_redis_settings(redis))
+    address.into_connection_info().map(|connection_info| connection_info.set_redis_settings(redis))
 }
 
 fn client(server: RedisResult<ConnectionInfo>, certificates: &TlsCertificates) -> Result<Client, StoreError> {
-    // A call must not wait for the answer to the one before it.
+    // A request must not wait for the response to the one before it.
     let server = server.map_err(malformed)?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    // Files for TLS may be set for good, whether or not this server has it.
+    // TLS files may be configured permanently, whether or not this server uses TLS.
     let has_tls = matches!(server.addr(), ConnectionAddr::TcpTls { .. });
     match has_tls && (certificates.client_tls.is_some() || certificates.root_cert.is_some()) {
         true => Client::build_with_tls(server, certificates.clone()),
@@ -175,12 +179,12 @@ fn client(server: RedisResult<ConnectionInfo>, certificates: &TlsCertificates) -
     .map_err(malformed)
 }
 
-// The client's own text may quote the URL, and so a password.
+// The client library's own text may quote the URL, and so a password.
 #[allow(clippy::needless_pass_by_value)] // As `map_err` has it.
 fn malformed(error: RedisError) -> StoreError {
     StoreError::Refused(format!("settings: {}", error.category()))
 }
 
-fn nobody() -> StoreError {
-    StoreError::Refused("settings: no servers".into())
+fn no_servers() -> StoreError {
+    StoreError::Refused("settings: no servers; expected at least one".into())
 }

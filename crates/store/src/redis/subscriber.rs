@@ -1,4 +1,4 @@
-//! Hearing what is published, on a connection of its own.
+//! Pub/sub notifications, on a connection of their own.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -12,10 +12,11 @@ use tokio::{
 use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
 
 use super::{
-    RedisSettings, RedisStore, address::Address, connect::ConnectTemplate, sentinels::Sentinels,
-    target::ConnectError, topology::Topology,
+    address::Address,
+    connect::{ConnectError, ConnectTemplate},
+    sentinel::Sentinels,
+    topology::Topology,
 };
-use crate::StoreError;
 
 /// Deadline for a connection, and for a response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -28,36 +29,27 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 /// Longest pause between attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Where to hear what is published: any node of a cluster knows, and whatever follows a master.
+/// Servers to subscribe on: any node of a cluster forwards messages, and so does whichever server is the master.
 pub(super) enum Subscription {
-    One(Box<Client>),
+    Standalone(Box<Client>),
     Master(Box<(ConnectTemplate, Sentinels)>),
     Cluster(Box<ConnectTemplate>, usize),
 }
 
-impl RedisStore {
-    /// Calls `recovered` for whatever is published in a channel, and after each interruption, in which something may have
-    /// been missed. Never ends.
-    ///
-    /// # Errors
-    /// When the settings make no sense.
-    pub async fn listen(
-        &self,
-        settings: &RedisSettings,
-        channel: &[u8],
-        recovered: impl Fn(),
-    ) -> Result<Infallible, StoreError> {
-        let mut subscription = settings.subscription()?;
+impl Subscription {
+    /// Calls `notify` for each message of a channel, and after each interruption, in which messages may have been
+    /// missed. Never ends.
+    pub(super) async fn run(&mut self, servers: &Topology, channel: &[u8], notify: impl Fn()) -> Infallible {
         let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
         let mut outage = OutageLog::default();
         loop {
-            let begun = Instant::now();
-            let error = match self.hear(&mut subscription, channel, &recovered).await {
+            let started = Instant::now();
+            let error = match self.receive(servers, channel, &notify).await {
                 Ok(never) => match never {},
                 Err(error) => error,
             };
             // A subscription that breaks soon neither resets the backoff nor is logged again.
-            if begun.elapsed() > SETTLE_TIME {
+            if started.elapsed() > SETTLE_TIME {
                 backoff.reset();
                 outage = OutageLog::default();
             }
@@ -68,56 +60,56 @@ impl RedisStore {
         }
     }
 
-    /// Listens until the connection breaks.
-    async fn hear(
-        &self,
-        subscription: &mut Subscription,
+    /// Subscribes once and receives messages until the connection breaks.
+    async fn receive(
+        &mut self,
+        servers: &Topology,
         channel: &[u8],
-        recovered: &impl Fn(),
+        notify: &impl Fn(),
     ) -> Result<Infallible, ConnectError> {
-        let client = self.client(subscription).await?;
-        let mut connection = within(client.get_async_pubsub()).await?;
-        within(connection.subscribe(channel)).await?;
-        recovered();
+        let client = self.client(servers).await?;
+        let mut connection = with_timeout(client.get_async_pubsub()).await?;
+        with_timeout(connection.subscribe(channel)).await?;
+        notify();
         let (mut sink, mut messages) = connection.split();
         let mut probes = interval(PROBE_INTERVAL);
         loop {
             select! {
                 message = messages.next() => match message {
-                    Some(_) => recovered(),
-                    None => return Err(broken("the connection disconnected").into()),
+                    Some(_) => notify(),
+                    None => return Err(broken("connection closed").into()),
                 },
-                _ = probes.tick() => drop(within(sink.ping::<Value>()).await?),
+                _ = probes.tick() => drop(with_timeout(sink.ping::<Value>()).await?),
             }
         }
     }
 
-    async fn client(&self, subscription: &mut Subscription) -> Result<Client, ConnectError> {
-        match (subscription, &self.shared.servers) {
-            (Subscription::One(client), _) => Ok(Client::clone(client)),
-            (Subscription::Master(master), _) => {
-                let (access, sentinels) = &mut **master;
-                let named = sentinels.ask().await?;
-                let named = named.first().ok_or_else(|| broken("no master is named"))?;
-                Ok(access.client(&named.address)?)
+    async fn client(&mut self, servers: &Topology) -> Result<Client, ConnectError> {
+        match (self, servers) {
+            (Self::Standalone(client), _) => Ok(Client::clone(client)),
+            (Self::Master(master), _) => {
+                let (template, sentinels) = &mut **master;
+                let named = sentinels.query().await?;
+                let named = named.first().ok_or_else(|| broken("no master named by the sentinels"))?;
+                Ok(template.client(&named.address)?)
             }
-            (Subscription::Cluster(access, turn), Topology::Cluster(cluster)) => {
-                // Another one each time, for one may be out of reach.
+            (Self::Cluster(template, attempt), Topology::Cluster(cluster)) => {
+                // A different node each time, since one may be unreachable.
                 let nodes: Vec<Address> = cluster.nodes();
-                let at = turn.checked_rem(nodes.len()).unwrap_or_default();
-                *turn = turn.wrapping_add(1);
-                let node = nodes.get(at).ok_or_else(|| broken("no node is known"))?;
-                Ok(access.client(node)?)
+                let at = attempt.checked_rem(nodes.len()).unwrap_or_default();
+                *attempt = attempt.wrapping_add(1);
+                let node = nodes.get(at).ok_or_else(|| broken("no known cluster node"))?;
+                Ok(template.client(node)?)
             }
-            (Subscription::Cluster(..), Topology::Single(_)) => Err(broken("no cluster").into()),
+            (Self::Cluster(..), Topology::Single(_)) => Err(broken("not a cluster").into()),
         }
     }
 }
 
-async fn within<T>(answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    timeout(RESPONSE_TIMEOUT, answer).await.unwrap_or_else(|_| Err(broken("no answer in time")))
+async fn with_timeout<T>(response: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    timeout(RESPONSE_TIMEOUT, response).await.unwrap_or_else(|_| Err(broken("no response in time")))
 }
 
-fn broken(why: &'static str) -> RedisError {
-    (ErrorKind::Io, why).into()
+fn broken(reason: &'static str) -> RedisError {
+    (ErrorKind::Io, reason).into()
 }

@@ -1,36 +1,20 @@
-//! Where a connection leads.
+//! Target of a connection.
 
 use std::{fmt, future::pending};
 
-use ::redis::{Client, RedisError, aio::MultiplexedConnection};
+use ::redis::{Client, aio::MultiplexedConnection};
 
 use super::{
-    address::Address,
-    connect::{connect, preload_script},
+    connect::{ConnectError, connect, preload_script},
     sentinel::Master,
 };
 
-/// Where a connection leads, each time it is made.
+/// Target of a connection, resolved each time one is made.
 pub(super) enum Target {
-    /// To one server.
+    /// One server.
     Fixed(Box<Client>),
-    /// To the server that Sentinel names at that time.
+    /// The server that Sentinel names at that time.
     Master(Box<Master>),
-}
-
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectError {
-    #[error(transparent)]
-    Redis(#[from] RedisError),
-    #[error("no sentinel answers; the last error: {0}")]
-    NoSentinel(String),
-    #[error("the sentinels know no master named {0}")]
-    UnknownMaster(String),
-    #[error("{0}, which Sentinel names, is not a master")]
-    NoMaster(Address),
-    #[error("{0}, which Sentinel names, was replaced before")]
-    Former(Address),
 }
 
 impl Target {
@@ -46,16 +30,16 @@ impl Target {
         }
     }
 
-    /// Ends with another connection when the one that was made, though it may work, leads to the wrong server.
-    pub(super) async fn moved(&mut self) -> MultiplexedConnection {
+    /// Returns another connection when the previous one, though it may work, leads to a former master.
+    pub(super) async fn wait_for_failover(&mut self) -> MultiplexedConnection {
         match self {
             Self::Fixed(_) => pending().await,
-            Self::Master(master) => master.moved().await,
+            Self::Master(master) => master.wait_for_failover().await,
         }
     }
 }
 
-/// The server, for people.
+/// Name of the server in logs.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

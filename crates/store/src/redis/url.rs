@@ -1,7 +1,8 @@
-//! Which servers make up the store, as a URL says it.
+//! URLs of Redis servers.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
+use percent_encoding::percent_decode_str;
 use redis::IntoConnectionInfo as _;
 
 use super::address::Address;
@@ -9,27 +10,27 @@ use super::address::Address;
 const EXPECTED: &str = "expected redis://HOST:PORT, rediss://HOST:PORT, redis+unix:///PATH, \
      redis+sentinel://HOST:PORT,…/MASTER or redis+cluster://HOST:PORT,…";
 
-/// The servers that make up a store. `Display` and `Debug` show no secret.
+/// The servers of a store. `Display` and `Debug` show no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub enum RedisUrl {
-    /// One server, at a URL of the form that the client itself reads.
-    One(String),
-    /// The server that Sentinel names.
+    /// One server, at a URL of the client library's own form.
+    Standalone(String),
+    /// The master that Sentinel names.
     Sentinel(Box<Sentinel>),
     /// The masters of a cluster.
     Cluster(Box<Cluster>),
 }
 
-/// A master that Sentinel looks after.
+/// A master that Sentinel monitors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentinel {
     pub(super) sentinels: Vec<Address>,
-    /// The name that the sentinels know the master by.
+    /// Name of the master in the sentinels' configuration.
     pub(super) master: String,
     pub(super) database: i64,
-    /// For Redis.
+    /// Login at Redis.
     pub(super) login: Option<Login>,
-    /// For the sentinels.
+    /// Login at the sentinels.
     pub(super) sentinel_login: Option<Login>,
     pub(super) has_tls: bool,
 }
@@ -56,15 +57,17 @@ impl fmt::Debug for Login {
 }
 
 impl FromStr for RedisUrl {
-    /// What was expected; it quotes nothing, since the text may have a password anywhere.
+    /// The expected form. Quotes nothing of the text, which may contain a password anywhere.
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
         let has_tls = scheme.starts_with("rediss");
         match scheme {
-            "redis" | "rediss" => one(text, rest),
-            "redis+unix" | "unix" if rest.starts_with('/') && rest.len() > 1 => Ok(Self::One(text.into())),
+            "redis" | "rediss" => standalone(text, rest),
+            "redis+unix" | "unix" if rest.starts_with('/') && rest.len() > 1 => {
+                Ok(Self::Standalone(text.into()))
+            }
             "redis+sentinel" | "rediss+sentinel" => sentinel(rest, has_tls).map(Box::new).map(Self::Sentinel),
             "redis+cluster" | "rediss+cluster" => cluster(rest, has_tls).map(Box::new).map(Self::Cluster),
             _ => Err(EXPECTED.into()),
@@ -72,7 +75,7 @@ impl FromStr for RedisUrl {
     }
 }
 
-fn one(url: &str, rest: &str) -> Result<RedisUrl, String> {
+fn standalone(url: &str, rest: &str) -> Result<RedisUrl, String> {
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     split_login(authority)?;
@@ -80,16 +83,17 @@ fn one(url: &str, rest: &str) -> Result<RedisUrl, String> {
         "" => Err(EXPECTED.into()),
         host if host.starts_with(['/', ':', '?']) => Err(EXPECTED.into()),
         host if host.contains(',') => {
-            Err("several hosts are for redis+cluster:// or redis+sentinel://".into())
+            Err("several hosts; expected redis+cluster:// or redis+sentinel:// for these".into())
         }
         host if host.contains('#') => {
-            Err("expected no `#`: certificates are always checked, and in a password it is written %23"
+            Err("unexpected `#`; certificates are always verified, and in a password it is written %23"
                 .into())
         }
         _ if url.into_connection_info().is_err() => {
-            Err("expected redis://HOST:PORT/DATABASE: its port or its database is no such number, or its host is none".into())
+            Err("expected redis://HOST:PORT/DATABASE with a host, and with numbers for port and database"
+                .into())
         }
-        _ => Ok(RedisUrl::One(url.into())),
+        _ => Ok(RedisUrl::Standalone(url.into())),
     }
 }
 
@@ -102,7 +106,7 @@ fn sentinel(rest: &str, has_tls: bool) -> Result<Sentinel, String> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("db", number)) => {
-                let number = number.parse::<u16>().map_err(|_| "db: expected a database's number")?;
+                let number = number.parse::<u16>().map_err(|_| "db: expected the number of a database")?;
                 database = i64::from(number);
             }
             Some(("sentinel_username", value)) => user = decoded(value)?,
@@ -115,7 +119,7 @@ fn sentinel(rest: &str, has_tls: bool) -> Result<Sentinel, String> {
         None if user.is_empty() => None,
         None => return Err("sentinel_username needs sentinel_password".into()),
     };
-    let sentinels = Address::list(hosts, 26379)?;
+    let sentinels = Address::parse_list(hosts, 26379)?;
     match decoded(master)? {
         master if master.is_empty() || master.contains('/') => Err(EXPECTED.into()),
         master => Ok(Sentinel { sentinels, master, database, login, sentinel_login, has_tls }),
@@ -131,39 +135,38 @@ fn cluster(rest: &str, has_tls: bool) -> Result<Cluster, String> {
         );
     }
     let (login, hosts) = split_login(rest)?;
-    Ok(Cluster { seeds: Address::list(hosts, 6379)?, login, has_tls })
+    Ok(Cluster { seeds: Address::parse_list(hosts, 6379)?, login, has_tls })
 }
 
 fn split_login(text: &str) -> Result<(Option<Login>, &str), String> {
     let Some((login, hosts)) = text.rsplit_once('@') else { return Ok((None, text)) };
     const EXPECTED: &str = "expected USER:PASSWORD or :PASSWORD before `@`";
     let (user, password) = login.split_once(':').ok_or(EXPECTED)?;
-    // Such a user would not be logged in at all.
+    // Such a user would not be authenticated at all.
     if password.is_empty() && !user.is_empty() {
         return Err(EXPECTED.into());
     }
     Ok((Some(Login { user: decoded(user)?, password: decoded(password)? }), hosts))
 }
 
-/// `text` without its percent-encoding.
+/// Decodes percent-encoding. Refuses malformed sequences, which the crate would keep as they are.
 fn decoded(text: &str) -> Result<String, String> {
-    const EXPECTED: &str = "expected two hexadecimal digits of UTF-8 after each `%`";
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut parts = text.split('%');
-    bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
-    for part in parts {
-        let digits = part.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        bytes.push(digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or(EXPECTED)?);
-        bytes.extend_from_slice(part.get(2..).unwrap_or_default().as_bytes());
+    const EXPECTED: &str =
+        "malformed percent-encoding; expected two hexadecimal digits of UTF-8 after each `%`";
+    let is_encoded = |part: &str| {
+        part.get(..2).is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+    };
+    if !text.split('%').skip(1).all(is_encoded) {
+        return Err(EXPECTED.into());
     }
-    String::from_utf8(bytes).map_err(|_| EXPECTED.into())
+    percent_decode_str(text).decode_utf8().map(Cow::into_owned).map_err(|_| EXPECTED.into())
 }
 
 /// The URL, with `***` in place of every password.
 impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::One(url) => f.write_str(&masked(url)),
+            Self::Standalone(url) => f.write_str(&masked(url)),
             Self::Sentinel(sentinel) => {
                 write_several(f, "sentinel", sentinel.has_tls, sentinel.login.as_ref(), &sentinel.sentinels)?;
                 write!(f, "/{}", sentinel.master)?;
@@ -210,11 +213,11 @@ fn write_several(
     Ok(())
 }
 
-/// `url` with `***` in place of its password, wherever the forms of a URL have one.
+/// `url` with `***` in place of its password, in every position that a URL allows for one.
 fn masked(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
-    // The login first: an unescaped `?` may stand in its password.
-    // A path to a socket has none, and its query has the password.
+    // The login first: its password may contain an unescaped `?`.
+    // A path to a socket has no login, and the password is in its query.
     let login = rest.rsplit_once('@').filter(|_| !rest.starts_with('/'));
     let (login, rest) = login.map_or((None, rest), |(login, host)| (Some(login), host));
     let (host, query) = rest.split_once('?').map_or((rest, None), |(host, query)| (host, Some(query)));
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_without_a_quote() {
+    fn malformed_urls_are_refused_without_quoting_them() {
         for url in [
             "redis+cluster://",
             "redis+cluster://a,",

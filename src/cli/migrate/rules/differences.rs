@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{super::yaml::documents, files::IgnoredFiles, names, texts};
-use crate::{
+use tollgate_metrics::series::MAX_RULES;
+use tollgate_rules::{
+    Rule, Rules,
     config::{Options, is_of_reference},
-    metrics::series::MAX_RULES,
-    rules::{Rule, Rules},
 };
 
 /// Difference in behaviour.

@@ -9,11 +9,11 @@ use std::{fs, path::Path};
 use serde::Serialize;
 
 pub use self::differences::Difference;
-use crate::{
+use tollgate_core::quota::Unit;
+use tollgate_limiter::explain::limit_text;
+use tollgate_rules::{
+    Limit, Rules,
     config::{self, LoadError, Loaded, Options, Severity},
-    limiter::explain::limit_text,
-    quota::Unit,
-    rules::{Limit, Rules},
 };
 
 /// Contents of a directory of rules.

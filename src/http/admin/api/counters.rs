@@ -13,13 +13,12 @@ use super::{
     state::Api,
     timeouts,
 };
-use crate::{
-    algorithm::Verdict,
-    control::Action,
-    descriptor::Hits,
-    http::admin::auth::Caller,
-    limiter::CounterRequests,
-    limiter::explain::{has_min_interval, limit_text},
+use crate::http::admin::auth::Caller;
+use tollgate_control::Action;
+use tollgate_core::{algorithm::Verdict, descriptor::Hits};
+use tollgate_limiter::{
+    CounterRequests,
+    explain::{has_min_interval, limit_text},
 };
 
 #[derive(Debug, Deserialize)]
@@ -66,7 +65,7 @@ pub(super) struct CounterState {
 }
 
 impl CounterState {
-    /// State from a read, of a limit with or without a `min_interval`.
+    /// The state that a read returned; `has_min_interval` with `min_interval`.
     pub(super) fn new(verdict: Verdict, has_min_interval: bool) -> Self {
         // A read charges nothing, so it is admitted without room for a hit.
         let has_room = verdict.admitted && verdict.remaining > 0;

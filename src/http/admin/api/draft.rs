@@ -8,10 +8,8 @@ use serde::{
 };
 
 use super::error::{ApiError, Invalid};
-use crate::{
-    config::{self, LoadError, Loaded, Options},
-    control::{Files, bounds::check_files},
-};
+use tollgate_control::{Files, bounds::check_files};
+use tollgate_rules::config::{self, LoadError, Loaded, Options};
 
 const MAX_FILES: usize = 1_000;
 

@@ -14,16 +14,14 @@ use super::{
     state::Api,
     timeouts,
 };
-use crate::{
-    control::ListEntry,
-    descriptor::{Descriptor, Hits},
-    http::admin::auth::Caller,
-    limiter::{
-        CounterInspector, CounterRequests, Modes,
-        explain::{Explained, Explanation, explain},
-    },
-    rules::{List, Overrides, Rules},
+use crate::http::admin::auth::Caller;
+use tollgate_control::ListEntry;
+use tollgate_core::descriptor::{Descriptor, Hits};
+use tollgate_limiter::{
+    CounterInspector, CounterRequests, Modes,
+    explain::{Explained, Explanation, explain},
 };
+use tollgate_rules::{List, Overrides, Rules};
 
 /// Reason that the outcome of a limit with `min_interval` is unknown.
 const INTERVAL_UNKNOWN: &str = "the limit has room, but a hit passes only min_interval after the previous one, whose time is unknown to a dry run";

@@ -3,14 +3,14 @@
 use serde::Serialize;
 
 use super::{counters::CounterState, extract::ApiDescriptor};
-pub(super) use crate::rules::Listing;
-use crate::{
-    control::ListEntry,
-    limiter::CounterReading,
-    limiter::explain::{Explained, MatchedRule, Step},
-    rules::{List, Overrides, SwitchMode},
-    store::StoreError,
+use tollgate_control::ListEntry;
+use tollgate_limiter::{
+    CounterReading,
+    explain::{Explained, MatchedRule, Step},
 };
+pub(super) use tollgate_rules::Listing;
+use tollgate_rules::{List, Overrides, SwitchMode};
+use tollgate_store::StoreError;
 
 /// The rule, counter and list entry that a descriptor matches.
 #[derive(Debug, Serialize)]

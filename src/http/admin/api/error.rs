@@ -13,11 +13,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{extract::MAX_BODY_BYTES, guardrails::Violation};
-use crate::{
-    config::{LoadError, Problem, Severity},
-    control::{ControlError, Version},
-    store::StoreError,
-};
+use tollgate_control::{ControlError, Version};
+use tollgate_rules::config::{LoadError, Problem, Severity};
+use tollgate_store::StoreError;
 
 /// Error of an API request.
 #[derive(Debug, thiserror::Error)]

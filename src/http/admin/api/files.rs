@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use super::{draft, error::ApiError, extract::VersionSelector, limits::Lane, state::Api, timeouts};
-use crate::{
-    config,
-    control::{Files, RulesSource, Version},
-    rules::Rules,
-};
+use tollgate_control::{Files, RulesSource, Version};
+use tollgate_rules::{Rules, config};
 
 /// Rule files, and the version that they belong to, if any.
 #[derive(Debug)]

@@ -13,10 +13,8 @@ use super::{
     state::Api,
     timeouts,
 };
-use crate::{
-    control::{List, ListEntry, Pair, check_entry},
-    http::admin::auth::Caller,
-};
+use crate::http::admin::auth::Caller;
+use tollgate_control::{List, ListEntry, Pair, check_entry};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -12,14 +12,12 @@ use super::{
     response::{self, ApiResult},
     state::Api,
 };
-use crate::{
-    http::admin::auth::Caller,
-    limiter::{
-        explain::limit_text,
-        metrics::{self, RuleTotal, RuleTotals},
-    },
-    rules::{Domain, Limit, Overrides, Rule, Rules, SwitchMode},
+use crate::http::admin::auth::Caller;
+use tollgate_limiter::{
+    explain::limit_text,
+    metrics::{self, RuleTotal, RuleTotals},
 };
+use tollgate_rules::{Domain, Limit, Overrides, Rule, Rules, SwitchMode};
 
 const DEFAULT_RULES: usize = 1_000;
 const MAX_RULES: usize = 10_000;

@@ -3,14 +3,11 @@
 use std::{path::PathBuf, sync::Arc};
 
 use super::{error::ApiError, limits::ApiLimits};
-use crate::{
-    config::Options,
-    control::{Control, ControlError, RulesStatus},
-    limiter::ActiveRules,
-    limiter::{CounterInspector, Replicas},
-    readiness::Readiness,
-    store::MemoryStore,
-};
+use crate::readiness::Readiness;
+use tollgate_control::{Control, ControlError, RulesStatus};
+use tollgate_limiter::{ActiveRules, CounterInspector, Replicas};
+use tollgate_rules::config::Options;
+use tollgate_store::MemoryStore;
 
 /// Dependencies of the API.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use super::{
     state::Api,
     timeouts,
 };
-use crate::{readiness::Phase, store::redis::metrics};
+use crate::readiness::Phase;
+use tollgate_store::redis::metrics;
 
 /// Returns the status of this instance, and of the others if the control store responds.
 pub(super) async fn show(State(api): State<Arc<Api>>) -> ApiResult {

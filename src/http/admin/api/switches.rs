@@ -14,10 +14,8 @@ use super::{
     state::Api,
     timeouts,
 };
-use crate::{
-    control::{Switch, SwitchMode, check_switch},
-    http::admin::auth::Caller,
-};
+use crate::http::admin::auth::Caller;
+use tollgate_control::{Switch, SwitchMode, check_switch};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

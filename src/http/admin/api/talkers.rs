@@ -9,7 +9,8 @@ use super::{
     extract::{QueryParams, page_size},
     response::{self, ApiResult},
 };
-use crate::{http::history, top};
+use crate::http::history;
+use tollgate_limiter::talkers;
 
 const DEFAULT_KEYS: usize = 10;
 /// Maximum keys of each domain in a response.
@@ -34,7 +35,7 @@ pub(super) async fn history() -> ApiResult {
 pub(super) async fn top(QueryParams(query): QueryParams<TalkersQuery>) -> ApiResult {
     let limit = page_size(query.limit, DEFAULT_KEYS, MAX_KEYS)?;
     // The report takes up to a millisecond for each domain.
-    let domains = spawn_blocking(move || top::report(query.domain.as_deref(), limit)).await;
+    let domains = spawn_blocking(move || talkers::report(query.domain.as_deref(), limit)).await;
     let domains = domains.map_err(|_| ApiError::Internal)?;
     response::json(&json!({ "window_s": WINDOW_S, "domains": domains }))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::control::ControlError;
+use tollgate_control::ControlError;
 
 /// For reads: a page is answered within a second, also during an outage.
 const READ_TIMEOUT: Duration = Duration::from_millis(800);

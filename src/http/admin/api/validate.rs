@@ -15,7 +15,8 @@ use super::{
     response::{self, ApiResult},
     state::Api,
 };
-use crate::{config::Loaded, http::admin::auth::Caller};
+use crate::http::admin::auth::Caller;
+use tollgate_rules::config::Loaded;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

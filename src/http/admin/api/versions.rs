@@ -17,10 +17,8 @@ use super::{
     state::Api,
     timeouts,
 };
-use crate::{
-    control::{ControlError, Draft, Files, Version, bounds::check_files},
-    http::admin::auth::Caller,
-};
+use crate::http::admin::auth::Caller;
+use tollgate_control::{ControlError, Draft, Files, Version, bounds::check_files};
 
 const DEFAULT_VERSIONS: usize = 50;
 const MAX_VERSIONS: usize = 500;

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
 
 use super::roles::{Caller, Role};
-use crate::redact::is_printable;
+use tollgate_runtime::redact::is_printable;
 
 const MIN_TOKEN_BYTES: usize = 16;
 

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{roles::Caller, token_file::TokenTable};
-use crate::redact;
+use tollgate_runtime::redact;
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
 

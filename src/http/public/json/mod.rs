@@ -13,16 +13,13 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde_json::json;
 use tonic::{Code, Request, Status};
 
-use crate::{
-    limiter::HeldPermits,
-    proto::{
-        FILE_DESCRIPTOR_SET,
-        envoy::service::ratelimit::v3::{
-            RateLimitRequest, RateLimitResponse, rate_limit_response,
-            rate_limit_service_server::RateLimitService,
-        },
+use crate::proto::{
+    FILE_DESCRIPTOR_SET,
+    envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server::RateLimitService,
     },
 };
+use tollgate_limiter::HeldPermits;
 
 /// The embedded protobuf descriptors are unusable.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +86,7 @@ pub(super) async fn should_rate_limit<T: RateLimitService>(
         Ok(answer) => answer,
         Err(status) => return error(http_status(&status), status.message()),
     };
-    let permits: Option<HeldPermits> = answer.extensions_mut().remove();
+    let places: Option<HeldPermits> = answer.extensions_mut().remove();
     let response = answer.into_inner();
     let status = match response.overall_code() {
         rate_limit_response::Code::Ok => StatusCode::OK,
@@ -99,7 +96,7 @@ pub(super) async fn should_rate_limit<T: RateLimitService>(
     match endpoint.codec.encode(&response) {
         Ok(text) => {
             // Whether the client reads the response is unknown; an unreleased lease expires by its time to live.
-            permits.inspect(HeldPermits::hand_over);
+            places.inspect(HeldPermits::hand_over);
             (status, [(CONTENT_TYPE, "application/json")], text).into_response()
         }
         Err(message) => error(StatusCode::INTERNAL_SERVER_ERROR, &message),

@@ -4,11 +4,11 @@ use std::{collections::HashSet, time::Duration};
 
 use super::*;
 use crate::{
-    control::RulesSource,
     service::{HeaderNames, HeaderStyle},
     settings::{GrpcListen, StoreSettings},
-    store::redis::RedisUrl,
 };
+use tollgate_control::RulesSource;
+use tollgate_store::redis::RedisUrl;
 
 fn read(line: &str, variables: &[(&str, &str)]) -> Result<Command, SettingsError> {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
@@ -31,7 +31,7 @@ fn refusal(line: &str, variables: &[(&str, &str)]) -> String {
 fn redis_url(variables: &[(&str, &str)]) -> String {
     match settings("", variables).store {
         StoreSettings::Redis { redis, .. } => match redis.servers {
-            RedisUrl::One(url) => url,
+            RedisUrl::Standalone(url) => url,
             servers => panic!("{servers}"),
         },
         StoreSettings::Memory { .. } => panic!("memory"),
@@ -304,7 +304,7 @@ fn check_takes_its_own_settings_from_the_environment_and_ignores_the_others() {
     let variables = [("MERGE_DOMAIN_CONFIG", "true"), ("TOLLGATE_TYPO", "1"), ("GRPC_PORT", "x")];
     let Ok(Command::Check(flags)) = read("check --strict dir", &variables) else { panic!("no check") };
     assert_eq!(flags.directory, PathBuf::from("dir"));
-    assert_eq!(flags.options(), crate::config::Options { merge_domains: true, strict: true });
+    assert_eq!(flags.options(), tollgate_rules::config::Options { merge_domains: true, strict: true });
 }
 
 #[test]

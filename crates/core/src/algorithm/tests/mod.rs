@@ -1,6 +1,6 @@
-//! Properties that hold for every history.
+//! Properties of the algorithms over random histories.
 
-mod reserve;
+mod prefetch;
 mod share;
 
 use proptest::{collection::vec, prelude::*};
@@ -15,7 +15,7 @@ use crate::{
 
 const START: u64 = 1_700_000_000_000_000;
 
-/// Times since the start in microseconds, in order, with the hits asked then.
+/// Times since the start in microseconds, in ascending order, with the hits requested then.
 fn history() -> impl Strategy<Value = Vec<(u64, Hits)>> {
     let step = prop_oneof![3 => Just(0), 3 => 0..=400_000_u64, 1 => 0..=5_000_000_u64];
     vec((step, (1..=3_u64).prop_map(Hits::charge)), 1..200).prop_map(|steps| {
@@ -40,13 +40,13 @@ fn admitted(policy: &Policy, history: &[(u64, Hits)]) -> Vec<(u64, u64)> {
     let mut state = State::default();
     let decide = |(at, hits): &(u64, Hits)| {
         let now = Timestamp::from_micros(START + at);
-        let admitted = policy.apply(&mut state, now, *hits, Charging::EachForItself);
+        let admitted = policy.apply(&mut state, now, *hits, Charging::Independent);
         admitted.then_some((*at, hits.charged()))
     };
     history.iter().filter_map(decide).collect()
 }
 
-/// The most hits in any stretch that is shorter than `length` microseconds.
+/// Maximum number of hits in any interval shorter than `length` microseconds.
 fn most_within(admitted: &[(u64, u64)], length: u64) -> u64 {
     let from = |first: usize| {
         let start = admitted[first].0;
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn never_more_places_are_held_than_there_are(
+    fn no_more_permits_are_held_than_the_limit(
         limit in 1..=10_u32,
         ttl in 1..=5_u64,
         steps in vec((0..=900_000_u64, 1..=3_u64, any::<bool>(), 0..40_usize), 1..200),
@@ -119,7 +119,7 @@ proptest! {
                 // Of one that is held, of one that has ended, or once more of one that was released.
                 let lease = held.get(which).map_or_else(LeaseId::random, |(lease, ..)| *lease);
                 for _ in 0..2 {
-                    policy.apply(&mut state, at, Hits::Release(lease), Charging::EachForItself);
+                    policy.apply(&mut state, at, Hits::Release(lease), Charging::Independent);
                 }
                 held.retain(|(known, ..)| *known != lease);
             } else {
@@ -127,7 +127,7 @@ proptest! {
                 let hits = Hits::Acquire { amount, lease };
                 let taken: u64 = held.iter().map(|(.., amount)| amount).sum();
                 let has_room = taken + amount.get() <= u64::from(limit);
-                prop_assert_eq!(policy.apply(&mut state, at, hits, Charging::EachForItself), has_room);
+                prop_assert_eq!(policy.apply(&mut state, at, hits, Charging::Independent), has_room);
                 if has_room {
                     held.push((lease, now, amount.get()));
                 }
@@ -153,7 +153,7 @@ proptest! {
             if policy.apply(&mut undone, now, hits, charging) {
                 let verdict = policy.verdict(policy.summary(&undone, now, hits), now, hits, true, charging);
                 let amount = std::num::NonZeroU64::new(hits.charged()).expect("not 0");
-                policy.apply(&mut undone, now, Hits::Undo { amount, made_at: verdict.decided_at }, charging);
+                policy.apply(&mut undone, now, Hits::RefundCharge { amount, made_at: verdict.decided_at }, charging);
             }
             // A bucket may be a part of a microsecond behind.
             let now = now.plus(Duration::from_micros(1));
@@ -191,10 +191,10 @@ proptest! {
     }
 
     #[test]
-    fn what_is_denied_passes_at_retry_after_and_not_a_microsecond_earlier(
+    fn denied_hits_pass_at_retry_after_and_not_a_microsecond_earlier(
         quota in quota(),
         algorithm in proptest::sample::select(&Algorithm::ALL[..]),
-        charging in prop_oneof![Just(Charging::EachForItself), Just(Charging::AllOrNone)],
+        charging in prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)],
         history in history(),
     ) {
         let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
@@ -227,14 +227,14 @@ proptest! {
 }
 
 #[test]
-fn a_burst_that_takes_years_to_refill_is_refused() {
+fn a_burst_that_takes_years_to_refill_is_rejected() {
     let quota = Quota { limit: 1, window: Window::from_seconds(Window::MAX_SECONDS).expect("in range") };
     assert!(TokenBucket::new(quota, 1).is_ok());
     assert_eq!(TokenBucket::new(quota, 2), Err(PolicyError::TooSlow));
 }
 
 #[test]
-fn a_rate_that_rounding_would_change_is_refused() {
+fn a_rate_that_rounding_would_change_is_rejected() {
     let per_second = |limit| Quota { limit, window: Window::from_seconds(1).expect("in range") };
     for exact in [1_000_000, 2_000_000, 100_000_000] {
         assert!(TokenBucket::new(per_second(exact), 1).is_ok(), "{exact}");

@@ -1,12 +1,12 @@
-//! Shares of a limit, enforced apart.
+//! Shares of a limit, enforced independently.
 
 use std::num::NonZeroU32;
 
 use super::*;
 
-/// The hits that each of so many instances admits of the same history.
+/// Hits admitted of a history by `instances` instances, each with a share of the limit.
 fn admitted_apart(policy: Policy, instances: u32, history: &[(u64, Hits)]) -> u64 {
-    let share = policy.shared_by(NonZeroU32::new(instances).expect("one at least"));
+    let share = policy.shared_by(NonZeroU32::new(instances).expect("at least one"));
     let of_one: u64 = admitted(&share, history).iter().map(|(_, hits)| hits).sum();
     of_one * u64::from(instances)
 }
@@ -19,11 +19,11 @@ proptest! {
         // One hit each, so that none is too large for a share.
         let history: Vec<_> = history.into_iter().map(|(at, _)| (at, Hits::ONE)).collect();
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowLog, Algorithm::TokenBucket] {
-            let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("it can be kept");
-            // What a bucket or a window lets pass at the most while the history lasts.
+            let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
+            // The maximum that a bucket or a window admits during the history.
             let windows = history.last().map_or(0, |(at, _)| at / 1_000_000) / u64::from(quota.window.seconds()) + 2;
-            let most = u64::from(quota.limit.max(instances)) * windows;
-            prop_assert!(admitted_apart(policy, instances, &history) <= most, "{algorithm:?}");
+            let max_admitted = u64::from(quota.limit.max(instances)) * windows;
+            prop_assert!(admitted_apart(policy, instances, &history) <= max_admitted, "{algorithm:?}");
         }
     }
 }
@@ -34,7 +34,7 @@ fn a_share_is_the_limit_divided_but_at_least_one_hit() {
     for (limit, instances, each) in [(10, 1, 10), (10, 3, 3), (10, 10, 1), (3, 10, 1), (0, 3, 0)] {
         let quota = Quota { limit, window: Window::from_seconds(60).expect("in range") };
         for algorithm in Algorithm::ALL {
-            let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("it can be kept");
+            let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
             let expected = each * u64::from(instances);
             assert_eq!(admitted_apart(policy, instances, &all_at_once), expected, "{algorithm:?} {limit}");
         }
@@ -43,9 +43,9 @@ fn a_share_is_the_limit_divided_but_at_least_one_hit() {
 
 #[test]
 fn a_shared_bucket_refills_at_its_share_of_the_rate() {
-    // A token each 100 ms; of four instances, each has one each 400 ms.
+    // One token per 100 ms; for each of four instances, one per 400 ms.
     let quota = Quota { limit: 10, window: Window::from_seconds(1).expect("in range") };
-    let policy = Policy::new(Algorithm::TokenBucket, quota, &Parameters::default()).expect("it can be kept");
+    let policy = Policy::new(Algorithm::TokenBucket, quota, &Parameters::default()).expect("valid");
     let every_100_ms: Vec<_> = (0..100).map(|step| (step * 100_000, Hits::ONE)).collect();
     // Two and a half at first, and 24.75 in 9.9 s.
     assert_eq!(admitted_apart(policy, 4, &every_100_ms) / 4, 27);

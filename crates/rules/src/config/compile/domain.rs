@@ -143,7 +143,7 @@ impl DomainBuilder {
             default_on_store_error: self.default_on_store_error,
             charging: match self.atomic {
                 Some((true, _)) => Charging::AllOrNone,
-                Some((false, _)) | None => Charging::EachForItself,
+                Some((false, _)) | None => Charging::Independent,
             },
             hash_tag: hash_tag.map(|(key, _)| (*key).into()).collect(),
             index: DomainIndex::default(),

@@ -24,9 +24,9 @@ fn merged(first: &str, second: &str) -> Result<Loaded, LoadError> {
 #[test]
 fn a_domain_says_how_its_requests_are_charged() {
     for (line, charging) in [
-        ("", Charging::EachForItself),
-        ("atomic: false\n", Charging::EachForItself),
-        ("atomic: ~\n", Charging::EachForItself),
+        ("", Charging::Independent),
+        ("atomic: false\n", Charging::Independent),
+        ("atomic: ~\n", Charging::Independent),
         ("atomic: true\n", Charging::AllOrNone),
     ] {
         assert_eq!(domain_of(&clean(&with_root(line))).charging, charging, "{line}");

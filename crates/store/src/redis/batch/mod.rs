@@ -1,20 +1,19 @@
-//! Getting calls to one server together: what asks at about the same time travels in one write.
+//! Batches concurrent requests to one server into a single pipelined write.
 //!
-//! A call waits in a `queue` while others are under way, and goes out with all that came meanwhile. Calls that ask the
-//! same of the same counters are one *run* there: the script makes the call so many times in a row, and each caller
-//! gets the verdict of its turn. So a busy counter costs Redis one call for each round trip, whatever its load.
+//! A request waits in a `queue` while others are in flight, and leaves with all that arrived meanwhile. Identical
+//! requests are coalesced into one *run*: the script repeats the request, and each caller gets the verdict of one
+//! repetition. A busy counter thus costs Redis one request per round trip, whatever its load.
 //!
-//! What is known of counters (`local`) saves calls altogether; `leftover` gives back what it does not need. A task, the
-//! `driver`, sends, and hands the answers out (`landing`). It also keeps the callers' deadlines, all by one timer: a
-//! timer for each request would cost more than all the rest of this.
+//! Cached counters (`local`) avoid requests altogether; `return_unused` refunds tokens that were charged ahead in vain.
+//! One task, the `driver`, sends batches and distributes the `responses`. It also enforces the deadlines of the callers
+//! with a single timer: a timer for each request would cost more than all the rest.
 //!
-//! While a server is silent (`breaker`) or there is no connection, nothing is queued: calls fail at once, until the
-//! server is heard of again (`health`).
+//! While a server is unresponsive (`breaker`) or disconnected, nothing is queued: requests fail at once, until the
+//! server responds again.
 
 mod breaker;
 mod driver;
 mod group;
-mod health;
 mod responses;
 mod return_unused;
 mod latency_estimate;
@@ -40,7 +39,7 @@ use self::{driver::Driver, queue::Queue};
 use super::{
     ScriptClock,
     connection::{Connection, SendError},
-    local::Local,
+    local::LocalCache,
     script::{self, Run},
     target::Target,
 };
@@ -50,70 +49,70 @@ use crate::{
     request::{TagRequest, Verdicts},
 };
 
-/// What all calls of a store have in common.
+/// Options that all requests of a store have in common.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
-    /// What goes before every key.
+pub(super) struct RequestOptions {
+    /// Prefix of every key.
     pub(super) key_prefix: Arc<[u8]>,
-    /// How many calls one command may have: one where keys must be of one slot.
-    pub(super) calls_in_command: usize,
-    /// How long a decision may take.
+    /// Maximum number of requests in one command: 1 where keys must be of one slot.
+    pub(super) requests_per_command: usize,
+    /// Time limit of a decision.
     pub(super) timeout: Duration,
-    /// Turns for calls that nobody waits for.
-    pub(super) later: BackgroundQueue,
+    /// Capacity for requests without a waiting caller.
+    pub(super) background: BackgroundQueue,
 }
 
-impl Terms {
+impl RequestOptions {
     /// The command that decides runs, and nothing else.
     pub(super) fn command<'a>(&self, runs: impl Iterator<Item = Run<'a>> + Clone, clock: ScriptClock) -> Cmd {
         script::command(&self.key_prefix, runs, clock)
     }
 
-    /// What a command was answered that decides one call, once.
-    pub(super) fn read(call: &TagRequest, answer: Value) -> Answer {
+    /// Reads the reply to a command that decides one request, once.
+    pub(super) fn read(request: &TagRequest, response: Value) -> DecisionResult {
         let mut outcomes =
-            script::read_replies(iter::once(Run::once(call)), answer).unwrap_or_default().into_iter();
+            script::read_replies(iter::once(Run::once(request)), response).unwrap_or_default().into_iter();
         match outcomes.next() {
-            Some(Ok(outcome)) => outcome.verdicts.into_iter().next().ok_or(SendError::Garbled),
+            Some(Ok(outcome)) => outcome.verdicts.into_iter().next().ok_or(SendError::MalformedReply),
             Some(Err(error)) => Err(SendError::Failed(error)),
-            None => Err(SendError::Garbled),
+            None => Err(SendError::MalformedReply),
         }
     }
 }
 
-/// A call with what else decides about it.
+/// A request with its circumstances.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Submission<'a> {
-    pub(super) call: &'a TagRequest,
+    pub(super) request: &'a TagRequest,
     pub(super) clock: ScriptClock,
     pub(super) made_at: Instant,
-    /// When its caller no longer waits.
+    /// When the caller stops waiting.
     pub(super) deadline: Instant,
 }
 
-type Answer = Result<Verdicts, SendError>;
+type DecisionResult = Result<Verdicts, SendError>;
 
-/// A handle on the way to one server; clones share it. Its tasks end when the last one is gone.
+/// A handle on the connection to one server; clones share it. Its tasks end with the last handle.
 #[derive(Clone)]
 pub(super) struct Batcher {
     handle: Arc<Handle>,
 }
 
 struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     connection: Connection,
-    local: Arc<Local>,
+    local: Arc<LocalCache>,
 }
 
-/// What callers share with the driver.
-struct Shared {
+/// State shared by callers and driver.
+struct SharedQueue {
     queue: Mutex<Queue>,
-    /// Tells the driver that something waits, or that it may end.
-    news: Notify,
+    /// Wakes the driver up when a request is queued, or when it may end.
+    wakeup: Notify,
     is_closed: AtomicBool,
 }
 
-impl metrics::Queues for Shared {
+impl metrics::Queues for SharedQueue {
     fn waiting(&self) -> (usize, usize) {
         self.queue.lock().waiting()
     }
@@ -128,98 +127,98 @@ impl fmt::Debug for Batcher {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::Release);
-        self.shared.news.notify_one();
-        self.local.news.notify_one();
+        self.shared.wakeup.notify_one();
+        self.local.wakeup.notify_one();
     }
 }
 
 impl Batcher {
-    /// Connects in the background, and stays connected.
-    pub(super) fn open(target: Target, terms: Terms) -> Self {
+    /// Connects in the background and reconnects when necessary.
+    pub(super) fn open(target: Target, options: RequestOptions) -> Self {
         let server = target.to_string();
         let connection = Connection::open(target);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedQueue {
             queue: Mutex::default(),
-            news: Notify::new(),
+            wakeup: Notify::new(),
             is_closed: AtomicBool::new(false),
         });
-        let queues: Weak<Shared> = Arc::downgrade(&shared);
+        let queues: Weak<SharedQueue> = Arc::downgrade(&shared);
         metrics::add_queues(queues);
-        let local = Arc::new(Local::new(terms.later.clone()));
-        let timeout = terms.timeout;
-        let driver = Driver::new(server, Arc::clone(&shared), terms, Arc::clone(&local));
+        let local = Arc::new(LocalCache::new(options.background.clone()));
+        let timeout = options.timeout;
+        let driver = Driver::new(server, Arc::clone(&shared), options, Arc::clone(&local));
         tokio::spawn(driver.drive(connection.clone()));
         let handle = Arc::new(Handle { shared, connection, local: Arc::clone(&local) });
-        tokio::spawn(return_unused::give_back(Arc::downgrade(&handle), local, timeout));
+        tokio::spawn(return_unused::run(Arc::downgrade(&handle), local, timeout));
         Self { handle }
     }
 
-    /// Has a call decided, by what is known if that suffices, else once and in its turn. It is dropped unsent when the
-    /// caller no longer waits for it.
-    pub(super) async fn decide(&self, request: Submission<'_>) -> Answer {
-        // What a test says of the time is not about now.
-        if request.clock == ScriptClock::Server
-            && let Some(verdicts) = self.known(request.call, request.made_at)
+    /// Decides a request: from the cache if possible, else by sending it once. It is dropped unsent when its caller
+    /// stops waiting.
+    pub(super) async fn decide(&self, submission: Submission<'_>) -> DecisionResult {
+        // The cache depends on the current time, not on that set by a test.
+        if submission.clock == ScriptClock::Server
+            && let Some(verdicts) = self.decide_from_cache(submission.request, submission.made_at)
         {
             return Ok(verdicts);
         }
-        if request.deadline <= request.made_at {
-            return Err(SendError::Unsent);
+        if submission.deadline <= submission.made_at {
+            return Err(SendError::QueueTimeout);
         }
-        let answer = self.submit(request)?.await;
-        store::metrics::DURATION.observe_time(request.made_at.elapsed());
+        let response = self.submit(submission)?.await;
+        store::metrics::DURATION.observe_time(submission.made_at.elapsed());
         // The driver ends after the last handle.
-        answer.unwrap_or_else(|_| Err(SendError::NotConnected("closing".into())))
+        response.unwrap_or_else(|_| Err(SendError::NotConnected("shutting down".into())))
     }
 
-    /// What a call comes to by what is known at this time.
-    pub(super) fn known(&self, call: &TagRequest, now: Instant) -> Option<Verdicts> {
-        self.handle.local.decide(call, now)
+    /// Decides a request from the cache as of `now`, if that suffices.
+    pub(super) fn decide_from_cache(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
+        self.handle.local.decide(request, now)
     }
 
-    fn submit(&self, request: Submission<'_>) -> Result<oneshot::Receiver<Answer>, SendError> {
+    fn submit(&self, submission: Submission<'_>) -> Result<oneshot::Receiver<DecisionResult>, SendError> {
         let shared = &self.handle.shared;
-        let (answer, receiver) = oneshot::channel();
-        let was_empty = shared.queue.lock().push(request, answer)?;
+        let (response, receiver) = oneshot::channel();
+        let was_empty = shared.queue.lock().push(submission, response)?;
         if was_empty {
-            shared.news.notify_one();
+            shared.wakeup.notify_one();
         }
         Ok(receiver)
     }
 
-    /// Whether a call could be decided now.
+    /// Whether the server accepts requests at the moment.
     ///
     /// # Errors
-    /// Why a call would fail at once.
-    pub(super) fn check(&self) -> Result<(), SendError> {
-        self.handle.shared.queue.lock().check()
+    /// The error with which a request would fail at once.
+    pub(super) fn ensure_available(&self) -> Result<(), SendError> {
+        self.handle.shared.queue.lock().ensure_available()
     }
 
-    /// Whether a call would be sent at once.
+    /// Whether a request would be sent at once.
     pub(super) fn is_usable(&self) -> bool {
-        self.connection().is_up() && self.check().is_ok()
+        self.connection().is_up() && self.ensure_available().is_ok()
     }
 
-    /// Forgets what is known of a call's counters, which another one changed.
-    pub(super) fn forget(&self, call: &TagRequest) {
-        self.handle.local.forget(call);
+    /// Invalidates the cached state of a request's counters, which another one changed.
+    pub(super) fn forget(&self, request: &TagRequest) {
+        self.handle.local.forget(request);
     }
 
-    /// The connection itself, for what can't go with other calls.
+    /// The connection itself, for commands that are not batched.
     pub(super) fn connection(&self) -> &Connection {
         &self.handle.connection
     }
 }
 
 #[cfg(test)]
-impl Terms {
-    /// Terms for what is never asked.
+impl RequestOptions {
+    /// Options for tests that send nothing.
     pub(super) fn for_tests() -> Self {
         Self {
             key_prefix: Arc::default(),
-            calls_in_command: 1,
+            requests_per_command: 1,
             timeout: Duration::ZERO,
-            later: BackgroundQueue::default(),
+            background: BackgroundQueue::default(),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What comes back: each caller gets the verdict of its turn, or the reason why there is none.
+//! Distribution of responses: each caller gets the verdict of its repetition, or an error.
 
 use ::redis::{RedisError, Value};
 use tokio::time::Instant;
 
 use super::{
     driver::{Driver, run},
-    group::{Group, Waiting},
+    group::{BoxedGroup, Group},
 };
 use crate::redis::{
     ScriptClock,
@@ -13,94 +13,96 @@ use crate::redis::{
     script,
 };
 
-/// How often a call may meet a server that does not know the script: it may be told it and made to forget it again.
+/// Maximum number of times a request is sent to a server without the script, which may be loaded and flushed again.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// What was sent in one write.
+/// Requests sent in one write.
 pub(super) struct InFlight {
     pub(super) number: u64,
-    /// Over which connection.
-    pub(super) connection: u64,
+    /// Generation of the connection.
+    pub(super) generation: u64,
     pub(super) sent_at: Instant,
-    /// What each command has.
-    pub(super) commands: Vec<Vec<Waiting>>,
-    /// Whether the write began with the script itself.
-    pub(super) tells_script: bool,
+    /// The requests of each command.
+    pub(super) commands: Vec<Vec<BoxedGroup>>,
+    /// Whether the write began by loading the script.
+    pub(super) loads_script: bool,
 }
 
 impl InFlight {
-    fn calls(&self) -> usize {
+    fn requests(&self) -> usize {
         self.commands.iter().map(Vec::len).sum()
     }
 }
 
 impl Driver {
-    /// Hands out what came of a flight.
+    /// Distributes the responses to a batch.
     pub(super) fn complete(
         &mut self,
         number: u64,
-        answer: Result<Vec<Value>, SendError>,
+        response: Result<Vec<Value>, SendError>,
         connection: &Connection,
     ) {
         let Some(at) = self.in_flight.iter().position(|batch| batch.number == number) else { return };
         let batch = self.in_flight.remove(at);
-        let answers = match answer {
-            Ok(answers) => answers,
+        let responses = match response {
+            Ok(responses) => responses,
             Err(error) => {
-                if error.is_lasting() {
-                    self.disconnected(batch.connection);
+                if error.needs_reconnect() {
+                    self.disconnected(batch.generation);
                 }
-                let is_present = batch.connection == self.connection;
+                let is_current = batch.generation == self.generation;
                 self.fail_batch(batch, &error);
-                if is_present && matches!(error, SendError::Late) && self.breaker.cause().is_none() {
-                    self.missed_answer();
+                if is_current && matches!(error, SendError::Timeout) && self.breaker.cause().is_none() {
+                    self.response_timed_out();
                 }
                 return;
             }
         };
-        self.recovered(batch.connection);
-        self.shared.queue.lock().latency.landed(batch.calls(), batch.sent_at, Instant::now());
-        let mut answers = answers.into_iter();
-        let InFlight { connection: number, sent_at, commands, tells_script, .. } = batch;
-        // Why the server does not know the script, if it was not taken.
-        let reason = match tells_script.then(|| answers.next()).flatten() {
+        self.recovered(batch.generation);
+        self.shared.queue.lock().latency.complete(batch.requests(), batch.sent_at, Instant::now());
+        let mut responses = responses.into_iter();
+        let InFlight { generation, sent_at, commands, loads_script, .. } = batch;
+        // The reason why the script could not be loaded.
+        let reason = match loads_script.then(|| responses.next()).flatten() {
             Some(Value::ServerError(error)) => Some(RedisError::from(error)),
             Some(_) | None => None,
         };
         for groups in commands {
-            match answers.next() {
+            match responses.next() {
                 Some(Value::ServerError(error)) => {
                     let error = RedisError::from(error);
-                    connection.note(&error, number);
-                    self.refused(groups, error, reason.as_ref());
+                    connection.record_error(&error, generation);
+                    self.command_failed(groups, error, reason.as_ref());
                 }
-                Some(answer) => {
-                    let note = |error: &RedisError| connection.note(error, number);
-                    // What another server said is not true of this one.
-                    let sent_at = (number == self.connection).then_some(sent_at);
-                    self.answered(groups, answer, sent_at, note);
+                Some(response) => {
+                    let record = |error: &RedisError| connection.record_error(error, generation);
+                    // Replies of another server are not cached for this one.
+                    let sent_at = (generation == self.generation).then_some(sent_at);
+                    self.command_succeeded(groups, response, sent_at, record);
                 }
-                None => groups.into_iter().for_each(|mut group| self.fail(&mut group, &SendError::Garbled)),
+                None => {
+                    groups.into_iter().for_each(|mut group| self.fail(&mut group, &SendError::MalformedReply))
+                }
             }
         }
     }
 
-    /// Nobody knows what came of a flight.
+    /// Fails a batch whose outcome is unknown.
     pub(super) fn fail_batch(&self, batch: InFlight, error: &SendError) {
-        self.shared.queue.lock().latency.fail_batch(batch.calls());
+        self.shared.queue.lock().latency.remove(batch.requests());
         for mut group in batch.commands.into_iter().flatten() {
             self.fail(&mut group, error);
         }
     }
 
     fn fail(&self, group: &mut Group, error: &SendError) {
-        self.local.forget(&group.call);
+        self.local.forget(&group.request);
         group.fail(error);
     }
 
-    /// A server refused a command, and did nothing, or nothing that is known. If it refused the script itself, that is
-    /// the reason.
-    fn refused(&mut self, groups: Vec<Waiting>, error: RedisError, reason: Option<&RedisError>) {
+    /// Fails the requests of a command that the server refused, or retries them if it lacked the script. If loading the
+    /// script failed, that error is the reason.
+    fn command_failed(&mut self, groups: Vec<BoxedGroup>, error: RedisError, reason: Option<&RedisError>) {
         let (error, may_repeat) = match (SendError::Failed(error), reason) {
             (error, Some(reason)) if error.is_unknown_script() => (SendError::Failed(reason.clone()), false),
             (error, _) => {
@@ -111,37 +113,37 @@ impl Driver {
         for mut group in groups {
             group.attempts = group.attempts.saturating_add(1);
             match may_repeat && group.attempts < MAX_ATTEMPTS {
-                true => self.again.push(group),
+                true => self.retries.push(group),
                 false => self.fail(&mut group, &error),
             }
         }
     }
 
-    /// Hands out what came of a command, and learns from it if that is told when it was sent.
-    fn answered(
+    /// Distributes the outcomes of a command, and caches them if `sent_at` is given.
+    fn command_succeeded(
         &self,
-        groups: Vec<Waiting>,
-        answer: Value,
+        groups: Vec<BoxedGroup>,
+        response: Value,
         sent_at: Option<Instant>,
-        note: impl Fn(&RedisError),
+        record: impl Fn(&RedisError),
     ) {
         let runs = groups.iter().map(|group| run(group));
-        let mut outcomes = script::read_replies(runs, answer).unwrap_or_default().into_iter();
+        let mut outcomes = script::read_replies(runs, response).unwrap_or_default().into_iter();
         for mut group in groups {
             match outcomes.next() {
                 Some(Ok(outcome)) => {
                     if let Some(sent_at) = sent_at.filter(|_| group.clock == ScriptClock::Server) {
-                        self.local.learn(&group.call, sent_at, &outcome);
+                        self.local.learn(&group.request, sent_at, &outcome);
                     }
                     for (waiter, verdicts) in group.waiters.iter_mut().zip(outcome.verdicts) {
-                        waiter.answer(Ok(verdicts));
+                        waiter.respond(Ok(verdicts));
                     }
                 }
                 Some(Err(error)) => {
-                    note(&error);
+                    record(&error);
                     self.fail(&mut group, &SendError::Failed(error));
                 }
-                None => self.fail(&mut group, &SendError::Garbled),
+                None => self.fail(&mut group, &SendError::MalformedReply),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Giving back what was charged ahead and not spent.
+//! Refunds of tokens that were charged ahead and not spent.
 
 use std::{
     sync::{Arc, Weak},
@@ -8,38 +8,38 @@ use std::{
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
-use super::{Batcher, Handle, Local, ScriptClock, Submission};
-use crate::{background::Turn, metrics, request::Requests};
+use super::{Batcher, Handle, LocalCache, ScriptClock, Submission};
+use crate::{background::BackgroundSlot, metrics, request::Requests};
 
-/// How long after its time what is left over may be held.
-const EVERY: Duration = Duration::from_millis(10);
+/// Delay of a refund, at most, after the tokens expired.
+const RETURN_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Gives back what is left over, now and then, until no handle is left.
-pub(super) async fn give_back(handle: Weak<Handle>, local: Arc<Local>, timeout: Duration) {
+/// Refunds unused tokens at intervals, until no handle is left.
+pub(super) async fn run(handle: Weak<Handle>, local: Arc<LocalCache>, timeout: Duration) {
     loop {
-        local.news.notified().await;
+        local.wakeup.notified().await;
         loop {
-            sleep(EVERY).await;
+            sleep(RETURN_INTERVAL).await;
             let Some(handle) = handle.upgrade() else { return };
-            let unused = local.unused(Instant::now());
-            if !unused.calls.is_empty() {
-                tokio::spawn(send(Batcher { handle }, unused.calls, timeout, unused.turn));
+            let unused = local.take_unused(Instant::now());
+            if !unused.requests.is_empty() {
+                tokio::spawn(send(Batcher { handle }, unused.requests, timeout, unused.slot));
             }
-            if !unused.may_be_more {
+            if !unused.has_more {
                 break;
             }
         }
     }
 }
 
-/// Sends each once: the server that answers a second time may be another one, which was never charged.
-async fn send(server: Batcher, calls: Requests, timeout: Duration, turn: Option<Arc<Turn>>) {
+/// Sends each refund once: after a failover, a repeated one could reach a server that was never charged.
+async fn send(server: Batcher, requests: Requests, timeout: Duration, slot: Option<Arc<BackgroundSlot>>) {
     let made_at = Instant::now();
     let deadline = made_at.checked_add(timeout).unwrap_or(made_at);
-    let requests =
-        calls.iter().map(|call| Submission { call, clock: ScriptClock::Server, made_at, deadline });
-    for answer in join_all(requests.map(|request| server.decide(request))).await {
-        metrics::refund(answer.is_ok());
+    let submissions =
+        requests.iter().map(|request| Submission { request, clock: ScriptClock::Server, made_at, deadline });
+    for reply in join_all(submissions.map(|submission| server.decide(submission))).await {
+        metrics::refund(reply.is_ok());
     }
-    drop(turn);
+    drop(slot);
 }

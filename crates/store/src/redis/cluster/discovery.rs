@@ -1,4 +1,4 @@
-//! Asking one node for the slots.
+//! Query of one node for the slots.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ::redis::{Value, cmd};
 use tokio::time::timeout;
 
 use super::{
-    Shared,
+    SharedCluster,
     slots::{self, Range},
 };
 use crate::redis::{
@@ -14,45 +14,44 @@ use crate::redis::{
     connection::{Connection, SendError},
 };
 
-/// How long a node may take to answer, a new connection to it included.
-const ASK_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time limit of a reply, a new connection to the node included.
+const QUERY_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a node says, by the connection to it if there is one.
+/// Queries a node, over its connection if there is one.
 ///
 /// # Errors
-/// Why it says nothing of use, for people.
-pub(super) async fn ask(
-    shared: &Shared,
+/// The reason why there is no usable reply, for logs.
+pub(super) async fn query_slots(
+    shared: &SharedCluster,
     node: Address,
     connection: Option<Connection>,
 ) -> Result<Vec<Range>, String> {
-    let answer = match connection {
-        Some(connection) => answer(&node, connection.send(cmd("CLUSTER").arg("SLOTS"))).await,
-        None => answer(&node, ask_anew(shared, &node)).await,
+    let reply = match connection {
+        Some(connection) => read_reply(&node, connection.send(cmd("CLUSTER").arg("SLOTS"))).await,
+        None => read_reply(&node, query_on_new_connection(shared, &node)).await,
     };
-    answer.map_err(|error| format!("{node}: {error}"))
+    reply.map_err(|error| format!("{node}: {error}"))
 }
 
-/// Asks on a connection that is made for it.
-async fn ask_anew(shared: &Shared, node: &Address) -> Result<Value, SendError> {
-    let mut connection = shared.access.connect(node).await.map_err(SendError::Failed)?;
-    let answer = connection.send_packed_command(cmd("CLUSTER").arg("SLOTS")).await;
-    answer.and_then(Value::extract_error).map_err(SendError::Failed)
+/// Queries over a new connection.
+async fn query_on_new_connection(shared: &SharedCluster, node: &Address) -> Result<Value, SendError> {
+    let mut connection = shared.template.connect(node).await.map_err(SendError::Failed)?;
+    let reply = connection.send_packed_command(cmd("CLUSTER").arg("SLOTS")).await;
+    reply.and_then(Value::extract_error).map_err(SendError::Failed)
 }
 
-/// What a node answers. That there are no slots at all is the view of a node that left the cluster, or never was in
-/// it.
-async fn answer(
+/// Reads the reply of a node. A reply without slots is that of a node that left the cluster or never joined it.
+async fn read_reply(
     node: &Address,
-    asked: impl Future<Output = Result<Value, SendError>>,
+    reply: impl Future<Output = Result<Value, SendError>>,
 ) -> Result<Vec<Range>, String> {
-    match timeout(ASK_TIMEOUT, asked).await {
-        Ok(Ok(answer)) => match slots::read(&answer, node) {
-            Some(ranges) if ranges.is_empty() => Err("it knows no slots".into()),
+    match timeout(QUERY_TIMEOUT, reply).await {
+        Ok(Ok(reply)) => match slots::parse(&reply, node) {
+            Some(ranges) if ranges.is_empty() => Err("no slots in its reply".into()),
             Some(ranges) => Ok(ranges),
-            None => Err("its answer makes no sense".into()),
+            None => Err("malformed reply".into()),
         },
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {ASK_TIMEOUT:?}")),
+        Err(_) => Err(format!("no response within {QUERY_TIMEOUT:?}")),
     }
 }

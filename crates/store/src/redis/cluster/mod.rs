@@ -1,10 +1,9 @@
-//! A Redis Cluster: a table of its slots, and one connection for each master that is used.
+//! A Redis Cluster: a table of its slots, and one connection for each master in use.
 //!
-//! The table has two sources: the answer of a node to `CLUSTER SLOTS`, which a task (`refresh`) asks for, and the
-//! redirections that commands meet (`redirect`). Where they disagree, the next command is redirected again.
+//! The table has two sources: the reply of a node to `CLUSTER SLOTS`, which a task queries (`refresh`), and the
+//! redirections of commands (`redirect`). Where they disagree, the next command is redirected again.
 
 mod discovery;
-mod send;
 mod redirect;
 mod refresh;
 mod slots;
@@ -15,35 +14,35 @@ use std::{fmt, sync::Arc};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use self::table::Table;
-use super::{address::Address, batch::Terms, connect::ConnectTemplate, connection::SendError};
+use self::table::SlotTable;
+use super::{address::Address, batch::RequestOptions, connect::ConnectTemplate, connection::SendError};
 
 /// A handle on a cluster; clones share its table and connections, which end with the last of them.
 #[derive(Clone)]
 pub(super) struct Cluster {
-    shared: Arc<Shared>,
-    phase: watch::Receiver<Phase>,
-    /// Tells the task that the table may be wrong. That nobody is left to do so ends the task.
-    wanted: Arc<watch::Sender<()>>,
+    shared: Arc<SharedCluster>,
+    phase: watch::Receiver<DiscoveryPhase>,
+    /// Notifies the task that the table may be outdated. The task ends with the last sender.
+    refresh_trigger: Arc<watch::Sender<()>>,
 }
 
-/// What the handles share with the task.
-struct Shared {
-    access: ConnectTemplate,
-    terms: Terms,
+/// State shared by the handles and the task.
+struct SharedCluster {
+    template: ConnectTemplate,
+    options: RequestOptions,
     seeds: Vec<Address>,
-    table: Mutex<Table>,
+    table: Mutex<SlotTable>,
 }
 
-/// How far the acquaintance with the cluster has come.
-enum Phase {
-    /// The slots are being read for the first time: calls wait for it.
-    Unread,
-    /// They could not be read so far, for this reason: calls fail at once.
-    Failing(String),
-    /// They are known.
-    Read,
-    /// And one of their owners was reached.
+/// Progress of the discovery of the cluster.
+enum DiscoveryPhase {
+    /// The slots are being read for the first time: requests wait.
+    Pending,
+    /// The slots could not be read so far, for this reason: requests fail at once.
+    Failed(String),
+    /// The slots are known.
+    Discovered,
+    /// The slots are known, and one of their owners is connected.
     Reached,
 }
 
@@ -54,24 +53,24 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Gets to know the cluster that `seeds` belong to, in the background.
-    pub(super) fn open(access: ConnectTemplate, seeds: Vec<Address>, terms: Terms) -> Self {
-        let table = Mutex::new(Table::new(access.clone(), terms.clone()));
-        let shared = Arc::new(Shared { access, terms, seeds, table });
-        let (report, phase) = watch::channel(Phase::Unread);
-        let (wanted, wants) = watch::channel(());
-        tokio::spawn(refresh::keep_current(Arc::clone(&shared), wants, report));
-        Self { shared, phase, wanted: Arc::new(wanted) }
+    /// Discovers the cluster of the `seeds`, in the background.
+    pub(super) fn open(template: ConnectTemplate, seeds: Vec<Address>, options: RequestOptions) -> Self {
+        let table = Mutex::new(SlotTable::new(template.clone(), options.clone()));
+        let shared = Arc::new(SharedCluster { template, options, seeds, table });
+        let (report, phase) = watch::channel(DiscoveryPhase::Pending);
+        let (refresh_trigger, refreshes) = watch::channel(());
+        tokio::spawn(refresh::run(Arc::clone(&shared), refreshes, report));
+        Self { shared, phase, refresh_trigger: Arc::new(refresh_trigger) }
     }
 
-    /// Waits until the slots are known and one of their owners was reached, or no handle is left. The wait is no
-    /// handle.
+    /// Waits until the slots are known and one of their owners is connected (true), or no handle is left (false). The
+    /// future is not a handle.
     pub(super) fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
         let mut phase = self.phase.clone();
-        async move { phase.wait_for(|phase| matches!(phase, Phase::Reached)).await.is_ok() }
+        async move { phase.wait_for(|phase| matches!(phase, DiscoveryPhase::Reached)).await.is_ok() }
     }
 
-    /// Nodes by their addresses, those to which there is a connection first.
+    /// Addresses of nodes, connected ones first.
     pub(super) fn nodes(&self) -> Vec<Address> {
         let table = self.shared.table.lock();
         let mut nodes: Vec<_> = table.reachable().into_iter().map(|route| route.node).collect();
@@ -81,22 +80,22 @@ impl Cluster {
         nodes
     }
 
-    fn knows_slots(&self) -> bool {
-        matches!(&*self.phase.borrow(), Phase::Read | Phase::Reached)
+    fn has_slots(&self) -> bool {
+        matches!(&*self.phase.borrow(), DiscoveryPhase::Discovered | DiscoveryPhase::Reached)
     }
 
     async fn wait_for_slots(&self) -> Result<(), SendError> {
         let mut phase = self.phase.clone();
-        let settled = phase.wait_for(|phase| !matches!(phase, Phase::Unread)).await;
-        match settled.as_deref() {
-            Ok(Phase::Read | Phase::Reached) => Ok(()),
-            Ok(Phase::Failing(reason)) => Err(SendError::NotConnected(reason.clone())),
-            Ok(Phase::Unread) | Err(_) => Err(SendError::NotConnected("closing".into())),
+        let outcome = phase.wait_for(|phase| !matches!(phase, DiscoveryPhase::Pending)).await;
+        match outcome.as_deref() {
+            Ok(DiscoveryPhase::Discovered | DiscoveryPhase::Reached) => Ok(()),
+            Ok(DiscoveryPhase::Failed(reason)) => Err(SendError::NotConnected(reason.clone())),
+            Ok(DiscoveryPhase::Pending) | Err(_) => Err(SendError::NotConnected("shutting down".into())),
         }
     }
 
-    /// Has the slots read again soon.
+    /// Triggers a refresh of the slots.
     fn refresh(&self) {
-        self.wanted.send_replace(());
+        self.refresh_trigger.send_replace(());
     }
 }

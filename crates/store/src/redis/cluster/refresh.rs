@@ -1,4 +1,4 @@
-//! The task that keeps the table of slots current.
+//! Background task that keeps the slot table current.
 
 use std::{
     collections::HashSet,
@@ -19,72 +19,74 @@ use tollgate_runtime::{
 };
 
 use super::{
-    Phase, Shared,
-    discovery::ask,
+    DiscoveryPhase, SharedCluster,
+    discovery::query_slots,
     slots::{self, Range, SLOTS},
     table::Route,
 };
 use crate::redis::{address::Address, connection::Connection};
 
-/// How long masters may take to be reached.
+/// Time limit for connecting to the first master.
 const REACH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long nodes are waited for before another one is asked too.
+/// Time after which the next node is queried too.
 const NODE_TIMEOUT: Duration = Duration::from_millis(150);
 
-/// Answers that don't have all slots before the best of them is believed.
+/// Incomplete replies after which the most complete one is used.
 const MAX_PARTIAL_VIEWS: usize = 3;
 
-/// The shortest time between two readings, whatever happens. It doubles with each one that changes nothing.
+/// Shortest time between two refreshes, whatever happens. Doubles with each one that changes nothing.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 
-/// What it doubles up to: how late a promotion may be noticed.
+/// Upper bound of the doubling: the delay with which a promotion may be noticed.
 const MAX_BACKOFF: Duration = Duration::from_millis(700);
 
-/// Between two looks whether something is amiss; and after so long without a reason to read, the next one is not put
-/// off for those before it.
+/// Interval of the health checks. After twice this time without a reason to refresh, the backoff is reset.
 const CHECK_INTERVAL: Duration = Duration::from_millis(150);
 
-/// The longest time between two readings.
+/// Longest time between two refreshes, before jitter.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(12);
 
-/// Reads the slots when somebody asks for it, when something is amiss, and now and then, until nobody is left to
-/// ask.
-pub(super) async fn keep_current(
-    shared: Arc<Shared>,
-    wanted: watch::Receiver<()>,
-    report: watch::Sender<Phase>,
+/// Refreshes the slots when requested, when a node is unhealthy, and at intervals, until no handle is left.
+pub(super) async fn run(
+    shared: Arc<SharedCluster>,
+    requests: watch::Receiver<()>,
+    report: watch::Sender<DiscoveryPhase>,
 ) {
-    let mut closing = wanted.clone();
+    let mut closing = requests.clone();
     tokio::select! {
-        () = keep_reading(shared, wanted, report) => {}
+        () = refresh_loop(shared, requests, report) => {}
         () = async { while closing.changed().await.is_ok() {} } => {}
     }
 }
 
-async fn keep_reading(shared: Arc<Shared>, mut wanted: watch::Receiver<()>, report: watch::Sender<Phase>) {
+async fn refresh_loop(
+    shared: Arc<SharedCluster>,
+    mut requests: watch::Receiver<()>,
+    report: watch::Sender<DiscoveryPhase>,
+) {
     let mut outage = OutageLog::default();
     let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
-    let mut known = Vec::new();
-    let begin = fastrand::usize(..=usize::from(u8::MAX));
-    for turn in begin.. {
-        let mut reading = pin!(read_slots(&shared, turn));
-        let read = match timeout(shared.terms.timeout.max(NODE_TIMEOUT), &mut reading).await {
+    let mut current = Vec::new();
+    let first = fastrand::usize(..=usize::from(u8::MAX));
+    for round in first.. {
+        let mut reading = pin!(read_slots(&shared, round));
+        let read = match timeout(shared.options.timeout.max(NODE_TIMEOUT), &mut reading).await {
             Ok(read) => read,
             Err(_) => {
-                // Calls wait for the first reading, but not one after the other for as long as it takes.
-                give_up(&report, "no node has into_store_error the slots so far".into());
+                // Requests wait for the first refresh, but not each for its whole duration.
+                report_failure(&report, "no node has returned the slots so far".into());
                 reading.await
             }
         };
         let failed = read.is_err();
         match read {
             Ok(ranges) => {
-                if ranges != known {
+                if ranges != current {
                     backoff.reset();
                 }
-                take_over(&shared, &ranges, &report).await;
-                known = ranges;
+                apply(&shared, &ranges, &report).await;
+                current = ranges;
                 if outage.recovered() {
                     tracing::info!("Redis cluster slots readable again");
                 }
@@ -93,83 +95,84 @@ async fn keep_reading(shared: Arc<Shared>, mut wanted: watch::Receiver<()>, repo
                 if outage.failed() {
                     tracing::warn!(%reason, "Redis cluster slots unreadable");
                 }
-                give_up(&report, reason);
+                report_failure(&report, reason);
             }
         }
         sleep(backoff.pause()).await;
-        let begun = Instant::now();
-        if wait(&shared, &mut wanted, failed, &report).await.is_err() {
+        let started = Instant::now();
+        if wait_for_reason(&shared, &mut requests, failed, &report).await.is_err() {
             return;
         }
-        if begun.elapsed() > CHECK_INTERVAL.saturating_mul(2) {
+        if started.elapsed() > CHECK_INTERVAL.saturating_mul(2) {
             backoff.reset();
         }
     }
 }
 
-/// Has calls fail at once, unless there is a table, which may serve.
-fn give_up(report: &watch::Sender<Phase>, reason: String) {
-    if matches!(&*report.borrow(), Phase::Unread | Phase::Failing(_)) {
-        report.send_replace(Phase::Failing(reason));
+/// Has requests fail at once, unless there is a table, which may still serve.
+fn report_failure(report: &watch::Sender<DiscoveryPhase>, reason: String) {
+    if matches!(&*report.borrow(), DiscoveryPhase::Pending | DiscoveryPhase::Failed(_)) {
+        report.send_replace(DiscoveryPhase::Failed(reason));
     }
 }
 
-async fn take_over(shared: &Shared, ranges: &[Range], report: &watch::Sender<Phase>) {
+async fn apply(shared: &SharedCluster, ranges: &[Range], report: &watch::Sender<DiscoveryPhase>) {
     {
         let mut table = shared.table.lock();
         table.replace(ranges);
         table.connect();
     }
-    if !matches!(&*report.borrow(), Phase::Reached) {
-        report.send_replace(Phase::Read);
-        if reach(shared, ranges).await {
-            report.send_replace(Phase::Reached);
+    if !matches!(&*report.borrow(), DiscoveryPhase::Reached) {
+        report.send_replace(DiscoveryPhase::Discovered);
+        if wait_for_master(shared, ranges).await {
+            report.send_replace(DiscoveryPhase::Reached);
         }
     }
 }
 
-/// Waits for a reason to read again.
-async fn wait(
-    shared: &Shared,
-    wanted: &mut watch::Receiver<()>,
+/// Waits for a reason to refresh.
+async fn wait_for_reason(
+    shared: &SharedCluster,
+    requests: &mut watch::Receiver<()>,
     failed: bool,
-    report: &watch::Sender<Phase>,
+    report: &watch::Sender<DiscoveryPhase>,
 ) -> Result<(), watch::error::RecvError> {
-    let begun = Instant::now();
-    let longest = lengthened(REFRESH_INTERVAL);
+    let started = Instant::now();
+    let max_wait = lengthened(REFRESH_INTERVAL);
     loop {
         tokio::select! {
-            changed = wanted.changed() => return changed,
+            changed = requests.changed() => return changed,
             () = sleep(lengthened(CHECK_INTERVAL)) => {}
         }
-        let is_amiss =
-            failed || !matches!(&*report.borrow(), Phase::Reached) || !shared.table.lock().is_sound();
-        if is_amiss || begun.elapsed() > longest {
+        let is_unhealthy = failed
+            || !matches!(&*report.borrow(), DiscoveryPhase::Reached)
+            || !shared.table.lock().is_healthy();
+        if is_unhealthy || started.elapsed() > max_wait {
             return Ok(());
         }
     }
 }
 
-/// Asks one node after the other, each when those before it failed or are slow, until one knows the owner of every
-/// slot. It begins with another one at each turn: a node that is cut off from the rest may have an old view.
-async fn read_slots(shared: &Shared, turn: usize) -> Result<Vec<Range>, String> {
-    let mut nodes = candidates(shared, turn).into_iter();
-    let mut asked = FuturesUnordered::new();
+/// Queries one node after the other, each when those before it failed or are slow, until one reports an owner of every
+/// slot. Each round begins with a different node: a node that is cut off from the rest may have an old view.
+async fn read_slots(shared: &SharedCluster, round: usize) -> Result<Vec<Range>, String> {
+    let mut nodes = candidates(shared, round).into_iter();
+    let mut queries = FuturesUnordered::new();
     let mut reason = String::new();
     let (mut best, mut partial) = (Vec::new(), 0_usize);
     while partial < MAX_PARTIAL_VIEWS {
         match nodes.next() {
-            Some((node, connection)) => asked.push(ask(shared, node, connection)),
-            None if asked.is_empty() => break,
+            Some((node, connection)) => queries.push(query_slots(shared, node, connection)),
+            None if queries.is_empty() => break,
             None => {}
         }
-        match timeout(NODE_TIMEOUT, asked.next()).await {
+        match timeout(NODE_TIMEOUT, queries.next()).await {
             Ok(Some(Ok(ranges))) => {
-                if slots::covered(&ranges) >= SLOTS {
+                if slots::count_slots(&ranges) >= SLOTS {
                     return Ok(ranges);
                 }
                 partial = partial.saturating_add(1);
-                if slots::covered(&ranges) > slots::covered(&best) {
+                if slots::count_slots(&ranges) > slots::count_slots(&best) {
                     best = ranges;
                 }
             }
@@ -180,37 +183,38 @@ async fn read_slots(shared: &Shared, turn: usize) -> Result<Vec<Range>, String> 
     if best.is_empty() { Err(reason) } else { Ok(best) }
 }
 
-/// The nodes to ask, with the connections that there are: those and the others in turn, so that some of the others
-/// are asked soon should the connections lead to nodes that are cut off.
-fn candidates(shared: &Shared, turn: usize) -> Vec<(Address, Option<Connection>)> {
-    let (mut near, mut others) = {
+/// The nodes to query, with existing connections. Connected and other nodes alternate, so that some of the others are
+/// queried soon if the connections lead to nodes that are cut off.
+fn candidates(shared: &SharedCluster, round: usize) -> Vec<(Address, Option<Connection>)> {
+    let (mut connected, mut others) = {
         let table = shared.table.lock();
         (table.reachable(), table.addresses())
     };
     others.extend(shared.seeds.iter().cloned());
-    others.retain(|node| near.iter().all(|route| route.node != *node));
-    let [first_near, first_other] =
-        [near.len(), others.len()].map(|length| turn.checked_rem(length).unwrap_or_default());
-    near.rotate_left(first_near);
+    others.retain(|node| connected.iter().all(|route| route.node != *node));
+    let [first_connected, first_other] =
+        [connected.len(), others.len()].map(|length| round.checked_rem(length).unwrap_or_default());
+    connected.rotate_left(first_connected);
     others.rotate_left(first_other);
-    let mut near = near.into_iter().map(|Route { node, server }| (node, Some(server.connection().clone())));
+    let mut connected =
+        connected.into_iter().map(|Route { node, server }| (node, Some(server.connection().clone())));
     let mut others = others.into_iter().map(|node| (node, None));
     let mut nodes: Vec<(Address, Option<Connection>)> = Vec::new();
     loop {
-        let both = [near.next(), others.next()];
+        let both = [connected.next(), others.next()];
         if both.iter().all(Option::is_none) {
             return nodes;
         }
         for (node, connection) in both.into_iter().flatten() {
-            if nodes.iter().all(|(known, _)| *known != node) {
+            if nodes.iter().all(|(current, _)| *current != node) {
                 nodes.push((node, connection));
             }
         }
     }
 }
 
-/// Waits until one of the masters is reached, for some time.
-async fn reach(shared: &Shared, ranges: &[Range]) -> bool {
+/// Waits until one of the masters is connected, for a limited time.
+async fn wait_for_master(shared: &SharedCluster, ranges: &[Range]) -> bool {
     let masters: HashSet<&Address> = ranges.iter().map(|range| &range.master).collect();
     let routes: Vec<_> = {
         let mut table = shared.table.lock();

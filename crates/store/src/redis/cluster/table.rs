@@ -1,103 +1,103 @@
-//! Which node has which slot, and the connections to the nodes.
+//! Owners of slots, and connections to nodes.
 
 use super::slots::{Range, SLOTS};
 use crate::redis::{
     address::Address,
-    batch::{Batcher, Terms},
+    batch::{Batcher, RequestOptions},
     connect::ConnectTemplate,
     target::Target,
 };
 
-/// Stands for the absence of an owner.
-const NOBODY: u16 = u16::MAX;
+/// Marks a slot without an owner.
+const NO_OWNER: u16 = u16::MAX;
 
-/// The slots' owners, and the nodes.
-pub(super) struct Table {
-    access: ConnectTemplate,
-    terms: Terms,
-    /// For each slot, its owner's place among the nodes.
+/// The owners of the slots, and the nodes.
+pub(super) struct SlotTable {
+    template: ConnectTemplate,
+    options: RequestOptions,
+    /// For each slot, the index of its owner among the nodes.
     owners: Vec<u16>,
     nodes: Vec<Node>,
 }
 
 struct Node {
     address: Address,
-    /// Opened when the node is known as a master, or first used.
+    /// Opened when the node becomes a master, or on first use.
     server: Option<Batcher>,
     is_master: bool,
-    /// Whether it was used since the slots were read.
+    /// Whether it was used since the last refresh.
     is_used: bool,
 }
 
-/// A node, and a handle on the way to it.
+/// A node, with a handle on its batcher.
 #[derive(Clone)]
 pub(super) struct Route {
     pub(super) node: Address,
     pub(super) server: Batcher,
 }
 
-impl Table {
-    pub(super) fn new(access: ConnectTemplate, terms: Terms) -> Self {
-        Self { access, terms, owners: vec![NOBODY; SLOTS], nodes: Vec::new() }
+impl SlotTable {
+    pub(super) fn new(template: ConnectTemplate, options: RequestOptions) -> Self {
+        Self { template, options, owners: vec![NO_OWNER; SLOTS], nodes: Vec::new() }
     }
 
-    /// The way to the owner of a slot, if it has one.
+    /// The route to the owner of a slot, if any.
     pub(super) fn owner(&mut self, slot: u16) -> Option<Route> {
         let owner = *self.owners.get(usize::from(slot))?;
         let node = self.nodes.get_mut(usize::from(owner))?;
-        node.route(&self.access, &self.terms)
+        node.route(&self.template, &self.options)
     }
 
-    /// The way to a node.
+    /// The route to a node.
     pub(super) fn node(&mut self, address: &Address) -> Option<Route> {
-        let place = self.place(address)?;
-        self.nodes.get_mut(usize::from(place))?.route(&self.access, &self.terms)
+        let index = self.index(address)?;
+        self.nodes.get_mut(usize::from(index))?.route(&self.template, &self.options)
     }
 
-    /// Notes that a slot has another owner.
-    pub(super) fn note_owner(&mut self, slot: u16, owner: &Address) {
-        let Some(place) = self.place(owner) else { return };
-        if let Some(node) = self.nodes.get_mut(usize::from(place)) {
+    /// Records a new owner of a slot.
+    pub(super) fn set_owner(&mut self, slot: u16, owner: &Address) {
+        let Some(index) = self.index(owner) else { return };
+        if let Some(node) = self.nodes.get_mut(usize::from(index)) {
             node.is_master = true;
         }
         if let Some(owner) = self.owners.get_mut(usize::from(slot)) {
-            *owner = place;
+            *owner = index;
         }
     }
 
-    /// Takes over the slots as they were read. A node that is no master any more, nor was used since the last
-    /// time, is left; one that was used may be about to get its first slot.
+    /// Replaces all owners after a refresh. Drops nodes that are no longer masters and were not used since the last
+    /// refresh; a node in use may be about to get its first slot.
     pub(super) fn replace(&mut self, ranges: &[Range]) {
         self.nodes.retain_mut(|node| {
             node.is_master = ranges.iter().any(|range| range.master == node.address);
             let was_used = std::mem::take(&mut node.is_used);
             node.is_master || was_used
         });
-        self.owners.fill(NOBODY);
+        self.owners.fill(NO_OWNER);
         for range in ranges {
-            let Some(place) = self.place(&range.master) else { continue };
-            if let Some(node) = self.nodes.get_mut(usize::from(place)) {
+            let Some(index) = self.index(&range.master) else { continue };
+            if let Some(node) = self.nodes.get_mut(usize::from(index)) {
                 node.is_master = true;
             }
             let owners = self.owners.get_mut(usize::from(range.first)..=usize::from(range.last));
-            owners.unwrap_or_default().fill(place);
+            owners.unwrap_or_default().fill(index);
         }
     }
 
-    /// Connects to every master, so that no call has to wait for it.
+    /// Connects to every master, so that no request has to wait for it.
     pub(super) fn connect(&mut self) {
-        let Self { access, terms, nodes, .. } = self;
-        nodes.iter_mut().filter(|node| node.is_master).for_each(|node| drop(node.server(access, terms)));
+        let Self { template, options, nodes, .. } = self;
+        nodes.iter_mut().filter(|node| node.is_master).for_each(|node| drop(node.server(template, options)));
     }
 
-    /// Whether every slot has an owner, and no owner is out of reach.
-    pub(super) fn is_sound(&self) -> bool {
+    /// Whether every slot has an owner, and every owner is usable.
+    pub(super) fn is_healthy(&self) -> bool {
         let is_lost =
             |node: &Node| node.is_master && node.server.as_ref().is_some_and(|found| !found.is_usable());
-        !self.owners.contains(&NOBODY) && !self.nodes.iter().any(is_lost)
+        !self.owners.contains(&NO_OWNER) && !self.nodes.iter().any(is_lost)
     }
 
-    /// The nodes to which there is a connection now, and which are not silent.
+    /// The nodes that are connected and responsive.
     pub(super) fn reachable(&self) -> Vec<Route> {
         let route = |node: &Node| {
             let server = node.server.clone().filter(Batcher::is_usable)?;
@@ -106,35 +106,36 @@ impl Table {
         self.nodes.iter().filter_map(route).collect()
     }
 
-    /// Every known node.
+    /// The addresses of all known nodes.
     pub(super) fn addresses(&self) -> Vec<Address> {
         self.nodes.iter().map(|node| node.address.clone()).collect()
     }
 
-    /// A node's place; it gets one if it has none.
-    fn place(&mut self, address: &Address) -> Option<u16> {
+    /// The index of a node, which is added if absent.
+    fn index(&mut self, address: &Address) -> Option<u16> {
         let known = self.nodes.iter().position(|node| node.address == *address);
-        let place = u16::try_from(known.unwrap_or(self.nodes.len())).ok().filter(|place| *place != NOBODY)?;
+        let index =
+            u16::try_from(known.unwrap_or(self.nodes.len())).ok().filter(|index| *index != NO_OWNER)?;
         if known.is_none() {
             let address = address.clone();
             self.nodes.push(Node { address, server: None, is_master: false, is_used: false });
         }
-        Some(place)
+        Some(index)
     }
 }
 
 impl Node {
-    fn route(&mut self, access: &ConnectTemplate, terms: &Terms) -> Option<Route> {
+    fn route(&mut self, template: &ConnectTemplate, options: &RequestOptions) -> Option<Route> {
         self.is_used = true;
-        Some(Route { node: self.address.clone(), server: self.server(access, terms)? })
+        Some(Route { node: self.address.clone(), server: self.server(template, options)? })
     }
 
-    fn server(&mut self, access: &ConnectTemplate, terms: &Terms) -> Option<Batcher> {
+    fn server(&mut self, template: &ConnectTemplate, options: &RequestOptions) -> Option<Batcher> {
         match &self.server {
             Some(server) => Some(server.clone()),
             None => {
-                let target = Target::Fixed(Box::new(access.client(&self.address).ok()?));
-                Some(self.server.insert(Batcher::open(target, terms.clone())).clone())
+                let target = Target::Fixed(Box::new(template.client(&self.address).ok()?));
+                Some(self.server.insert(Batcher::open(target, options.clone())).clone())
             }
         }
     }
@@ -154,39 +155,39 @@ mod tests {
         Range { first, last, master: node(port) }
     }
 
-    fn table(ranges: &[Range]) -> Table {
-        let mut table = Table::new(
+    fn table(ranges: &[Range]) -> SlotTable {
+        let mut table = SlotTable::new(
             ConnectTemplate::from_client(&Client::open("redis://localhost").expect("a URL")),
-            Terms::for_tests(),
+            RequestOptions::for_tests(),
         );
         table.replace(ranges);
         table
     }
 
-    fn owner(table: &mut Table, slot: u16) -> Option<u16> {
+    fn owner(table: &mut SlotTable, slot: u16) -> Option<u16> {
         table.owner(slot).map(|route| route.node.port)
     }
 
     #[tokio::test]
-    async fn a_slot_has_the_owner_that_was_noted_last() {
+    async fn a_slot_has_its_latest_owner() {
         let mut table = table(&[range(0, 9, 1), range(10, 16_382, 2)]);
         assert_eq!((owner(&mut table, 9), owner(&mut table, 10)), (Some(1), Some(2)));
         assert_eq!(owner(&mut table, 16_383), None);
-        assert!(!table.is_sound());
-        table.note_owner(9, &node(3));
-        table.note_owner(16_383, &node(2));
+        assert!(!table.is_healthy());
+        table.set_owner(9, &node(3));
+        table.set_owner(16_383, &node(2));
         assert_eq!((owner(&mut table, 8), owner(&mut table, 9)), (Some(1), Some(3)));
         table.replace(&[range(0, 16_383, 4)]);
-        assert!(table.is_sound());
+        assert!(table.is_healthy());
         assert_eq!((owner(&mut table, 0), owner(&mut table, 16_383)), (Some(4), Some(4)));
-        // It is used now, and there is no connection yet.
-        assert!(!table.is_sound());
+        // In use now, and not connected yet.
+        assert!(!table.is_healthy());
     }
 
     #[tokio::test]
-    async fn a_node_is_left_when_it_has_no_slots_and_no_use() {
+    async fn a_node_without_slots_and_use_is_dropped() {
         let mut table = table(&[range(0, 8_191, 1), range(8_192, 16_383, 2)]);
-        // One that is about to get its first slot.
+        // A node that is about to get its first slot.
         assert!(table.node(&node(3)).is_some());
         assert_eq!(owner(&mut table, 0), Some(1));
         let all = [range(0, 16_383, 2)];

@@ -1,4 +1,4 @@
-//! Accounts of counters.
+//! Cached state of counters.
 
 use std::{collections::BTreeMap, mem};
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     denial::Denial,
-    reservation::{Reserve, Unused},
+    reservation::{Reservation, Unused},
     two_generation_map::{CounterName, TwoGenerationMap},
 };
 use crate::{
@@ -19,117 +19,119 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-/// What is known of counters.
+/// Cache of counters.
 #[derive(Debug, Default)]
 pub(super) struct CounterCache {
-    accounts: TwoGenerationMap<CacheEntry>,
-    /// Counters that were charged ahead, by when it must be spent, in the order of the grants.
-    settle: BTreeMap<(Instant, u64), CounterName>,
-    grants: u64,
-    /// What is to be given back.
+    entries: TwoGenerationMap<CacheEntry>,
+    /// Counters with tokens, by the time until which these must be spent, in the order of the grants.
+    expiries: BTreeMap<(Instant, u64), CounterName>,
+    grant_count: u64,
+    /// Tokens to be refunded.
     unused_tokens: Vec<(CounterName, Unused)>,
 }
 
-/// What is known of one counter.
+/// Cached state of one counter.
 #[derive(Debug)]
 struct CacheEntry {
-    /// By which this was found out.
+    /// The policy under which the state was found.
     policy: Policy,
     denial: Option<Denial>,
-    reserve: Option<Box<Reserve>>,
+    reservation: Option<Box<Reservation>>,
 }
 
 impl CacheEntry {
     const fn new(policy: Policy) -> Self {
-        Self { policy, denial: None, reserve: None }
+        Self { policy, denial: None, reservation: None }
     }
 
-    /// Decides an ask, if it can.
-    fn decide(&mut self, ask: &Check, now: Instant) -> Option<(Verdict, Source)> {
-        if self.policy != ask.policy {
+    /// Decides a check, if possible.
+    fn decide(&mut self, check: &Check, now: Instant) -> Option<(Verdict, Source)> {
+        if self.policy != check.policy {
             return None;
         }
-        let reserve = self.reserve.as_mut().filter(|_| ask.sync == SyncMode::Leased);
-        if let Some(verdict) = reserve.and_then(|reserve| reserve.spend(ask.hits, now)) {
+        let reservation = self.reservation.as_mut().filter(|_| check.sync == SyncMode::Leased);
+        if let Some(verdict) = reservation.and_then(|reservation| reservation.spend(check.hits, now)) {
             return Some((verdict, Source::Lease));
         }
         let denial = self.denial.as_ref()?;
-        Some((denial.of(ask.hits, now)?, Source::DenialCache))
+        Some((denial.covers(check.hits, now)?, Source::DenialCache))
     }
 }
 
 impl CounterCache {
     pub(super) fn is_empty(&self) -> bool {
-        self.accounts.is_empty()
+        self.entries.is_empty()
     }
 
-    /// Whether something may have to be given back, now or later.
-    pub(super) fn is_unsettled(&self) -> bool {
-        !self.settle.is_empty() || !self.unused_tokens.is_empty()
+    /// Whether tokens may have to be refunded, now or later.
+    pub(super) fn may_owe_refunds(&self) -> bool {
+        !self.expiries.is_empty() || !self.unused_tokens.is_empty()
     }
 
-    /// Notes that a call comes, for those of its counters that may be charged ahead.
-    pub(super) fn expect(&mut self, call: &TagRequest, now: Instant) {
-        for (cell, ask) in call.checks_with_cells() {
-            if ask.sync == SyncMode::Strict || ask.policy.algorithm().has_own_key() {
+    /// Records the demand for counters of a request that may be charged ahead.
+    pub(super) fn record_demand(&mut self, request: &TagRequest, now: Instant) {
+        for (cell, check) in request.checks_with_cells() {
+            if check.sync == SyncMode::Strict || check.policy.algorithm().has_own_key() {
                 continue;
             }
-            let new = || CacheEntry::new(ask.policy);
-            let Some(account) = self.accounts.get_or_insert(&cell.key, ask.record, new) else { continue };
-            if account.policy != ask.policy {
-                let before = mem::replace(account, CacheEntry::new(ask.policy));
-                let name = CounterName { cell: cell.key.clone(), record: ask.record };
+            let new = || CacheEntry::new(check.policy);
+            let Some(entry) = self.entries.get_or_insert(&cell.key, check.record, new) else { continue };
+            if entry.policy != check.policy {
+                let before = mem::replace(entry, CacheEntry::new(check.policy));
+                let name = CounterName { cell: cell.key.clone(), record: check.record };
                 self.unused_tokens.extend(before.unused().map(|unused| (name, unused)));
             }
-            account.reserve.get_or_insert_with(|| Box::new(Reserve::new(now))).expect(ask.hits, now);
+            entry
+                .reservation
+                .get_or_insert_with(|| Box::new(Reservation::new(now)))
+                .record_demand(check.hits, now);
         }
     }
 
-    /// Decides a call, if what is known suffices.
-    pub(super) fn decide(&mut self, call: &TagRequest, now: Instant) -> Option<Verdicts> {
+    /// Decides a request, if the cache suffices.
+    pub(super) fn decide(&mut self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
         if self.is_empty() {
             return None;
         }
-        let (verdicts, way) = match call.charging {
-            Charging::EachForItself => self.each(call, now)?,
-            Charging::AllOrNone => (self.all_or_none(call, now)?, Source::DenialCache),
+        let (verdicts, source) = match request.charging {
+            Charging::Independent => self.decide_independent(request, now)?,
+            Charging::AllOrNone => (self.decide_all_or_none(request, now)?, Source::DenialCache),
         };
-        metrics::decided_locally(way);
+        metrics::decided_locally(source);
         Some(verdicts)
     }
 
-    /// What to charge ahead of a counter.
-    pub(super) fn wish(&mut self, (cell, ask): (&Cell, &Check), now: Instant) -> Option<Prefetch> {
-        // Another ask of the same counter in the call would find less than there was.
-        if ask.hits.charged() == 0 || !cell.checks_once(ask.record) {
+    /// The tokens to charge ahead for a counter.
+    pub(super) fn prefetch(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> Option<Prefetch> {
+        // Another check of the same counter in the request would find less capacity than there was.
+        if check.hits.charged() == 0 || !cell.checks_once(check.record) {
             return None;
         }
-        let account =
-            self.accounts.get(&cell.key, ask.record).filter(|account| account.policy == ask.policy)?;
-        account.reserve.as_mut()?.wish(&ask.policy, now)
+        let entry = self.entries.get(&cell.key, check.record).filter(|entry| entry.policy == check.policy)?;
+        entry.reservation.as_mut()?.prefetch(&check.policy, now)
     }
 
-    pub(super) fn forget(&mut self, (cell, ask): (&Cell, &Check)) {
-        if let Some(account) = self.accounts.get(&cell.key, ask.record) {
-            account.denial = None;
-            account.reserve.iter_mut().for_each(|reserve| reserve.was_refused());
+    pub(super) fn forget(&mut self, (cell, check): (&Cell, &Check)) {
+        if let Some(entry) = self.entries.get(&cell.key, check.record) {
+            entry.denial = None;
+            entry.reservation.iter_mut().for_each(|reservation| reservation.prefetch_failed());
         }
     }
 
-    /// Decides counters each for itself, or none of them.
-    fn each(&mut self, call: &TagRequest, now: Instant) -> Option<(Verdicts, Source)> {
+    /// Decides all counters of a request independently, or none.
+    fn decide_independent(&mut self, request: &TagRequest, now: Instant) -> Option<(Verdicts, Source)> {
         let (mut verdicts, mut all_denied) = (Verdicts::new(), Source::DenialCache);
-        for (cell, ask) in call.checks_with_cells() {
-            let account = self.accounts.get(&cell.key, ask.record);
-            match account.and_then(|account| account.decide(ask, now)) {
-                Some((verdict, way)) => {
-                    verdicts.push((ask.descriptor, verdict));
-                    if way == Source::Lease {
-                        all_denied = way;
+        for (cell, check) in request.checks_with_cells() {
+            let entry = self.entries.get(&cell.key, check.record);
+            match entry.and_then(|entry| entry.decide(check, now)) {
+                Some((verdict, source)) => {
+                    verdicts.push((check.descriptor, verdict));
+                    if source == Source::Lease {
+                        all_denied = source;
                     }
                 }
                 None => {
-                    self.put_back(call, &verdicts);
+                    self.unspend(request, &verdicts);
                     return None;
                 }
             }
@@ -137,112 +139,113 @@ impl CounterCache {
         Some((verdicts, all_denied))
     }
 
-    /// Puts back what was spent for the first asks of a call that has to be sent.
-    fn put_back(&mut self, call: &TagRequest, verdicts: &Verdicts) {
-        for ((cell, ask), (_, verdict)) in call.checks_with_cells().zip(verdicts) {
+    /// Restores the tokens spent for the first checks of a request that has to be sent.
+    fn unspend(&mut self, request: &TagRequest, verdicts: &Verdicts) {
+        for ((cell, check), (_, verdict)) in request.checks_with_cells().zip(verdicts) {
             if verdict.admitted
-                && let Some(account) = self.accounts.get(&cell.key, ask.record)
+                && let Some(entry) = self.entries.get(&cell.key, check.record)
             {
-                account.reserve.iter_mut().for_each(|reserve| reserve.put_back(ask.hits));
+                entry.reservation.iter_mut().for_each(|reservation| reservation.unspend(check.hits));
             }
         }
     }
 
-    /// Decides a call of which one denial keeps everything from being charged.
-    fn all_or_none(&mut self, call: &TagRequest, now: Instant) -> Option<Verdicts> {
+    /// Decides a request in which one denial keeps all counters from being charged.
+    fn decide_all_or_none(&mut self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
         let (mut verdicts, mut is_vetoed) = (Verdicts::new(), false);
-        for (cell, ask) in call.checks_with_cells() {
-            let account =
-                self.accounts.get(&cell.key, ask.record).filter(|account| account.policy == ask.policy)?;
-            let verdict = account.denial.as_ref()?.seen(ask.hits, now)?;
-            is_vetoed |= ask.is_veto() && !verdict.admitted;
-            verdicts.push((ask.descriptor, verdict));
+        for (cell, check) in request.checks_with_cells() {
+            let entry =
+                self.entries.get(&cell.key, check.record).filter(|entry| entry.policy == check.policy)?;
+            let verdict = entry.denial.as_ref()?.exact(check.hits, now)?;
+            is_vetoed |= check.is_veto() && !verdict.admitted;
+            verdicts.push((check.descriptor, verdict));
         }
         is_vetoed.then_some(verdicts)
     }
 
-    /// Takes note of what an ask came to; `is_seen` says that it was denied, or another one that keeps it from being
-    /// charged.
+    /// Updates a counter with the verdict of a check; `is_denial` states that the check was denied, or another one that
+    /// keeps it from being charged.
     pub(super) fn learn(
         &mut self,
-        place: (&Cell, &Check),
+        counter: (&Cell, &Check),
         verdict: &Verdict,
-        is_seen: bool,
+        is_denial: bool,
         reserved: u32,
         sent_at: Instant,
     ) {
-        let (cell, ask) = place;
-        // What one ask of a counter met may be due to another one of the same call.
-        let denial =
-            (is_seen && cell.checks_once(ask.record)).then(|| Denial::new(ask, verdict, sent_at)).flatten();
+        let (cell, check) = counter;
+        // The verdict of one check of a counter may be due to another check of the same request.
+        let denial = (is_denial && cell.checks_once(check.record))
+            .then(|| Denial::new(check, verdict, sent_at))
+            .flatten();
         let may_be_new = denial.is_some() || reserved > 0;
-        let account = match may_be_new {
-            true => self.accounts.get_or_insert(&cell.key, ask.record, || CacheEntry::new(ask.policy)),
-            false => self.accounts.get(&cell.key, ask.record),
+        let entry = match may_be_new {
+            true => self.entries.get_or_insert(&cell.key, check.record, || CacheEntry::new(check.policy)),
+            false => self.entries.get(&cell.key, check.record),
         };
-        let Some(account) = account else { return };
-        if ask.hits == Hits::reset() {
-            // What was charged ahead is charged no more.
-            *account = CacheEntry::new(ask.policy);
+        let Some(entry) = entry else { return };
+        if check.hits == Hits::reset() {
+            // The reset also discarded the tokens charged ahead.
+            *entry = CacheEntry::new(check.policy);
         }
-        let name = || CounterName { cell: cell.key.clone(), record: ask.record };
-        if account.policy != ask.policy {
-            // What one request brought along must not cost what is held under the rule, nor must what was asked under
-            // a rule that has changed since.
-            if account.reserve.is_some() {
-                let unused = Unused::new(&ask.policy, reserved, verdict, sent_at);
+        let name = || CounterName { cell: cell.key.clone(), record: check.record };
+        if entry.policy != check.policy {
+            // Neither a limit override nor a request under a rule that has changed since may discard the tokens held
+            // under the current rule.
+            if entry.reservation.is_some() {
+                let unused = Unused::new(&check.policy, reserved, verdict, sent_at);
                 self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
                 return;
             }
-            *account = CacheEntry::new(ask.policy);
+            *entry = CacheEntry::new(check.policy);
         }
-        account.denial = denial;
-        if ask.sync == SyncMode::Strict {
+        entry.denial = denial;
+        if check.sync == SyncMode::Strict {
             return;
         }
-        let reserve = account.reserve.get_or_insert_with(|| Box::new(Reserve::new(sent_at)));
-        let unused = reserve.learn(&ask.policy, verdict, reserved, sent_at);
+        let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(sent_at)));
+        let unused = reservation.learn(&check.policy, verdict, reserved, sent_at);
         self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
         if reserved > 0 {
-            self.grants = self.grants.wrapping_add(1);
-            self.settle.insert((reserve.spend_by(), self.grants), name());
+            self.grant_count = self.grant_count.wrapping_add(1);
+            self.expiries.insert((reservation.spend_by(), self.grant_count), name());
         }
     }
 
-    /// Takes what was left over of counters that there was no room for any more.
-    pub(super) fn harvest(&mut self) {
-        for (name, account) in self.accounts.forgotten() {
-            self.unused_tokens.extend(account.unused().map(|unused| (name, unused)));
+    /// Takes the unused tokens of evicted counters.
+    pub(super) fn collect_evicted(&mut self) {
+        for (name, entry) in self.entries.take_evicted() {
+            self.unused_tokens.extend(entry.unused().map(|unused| (name, unused)));
         }
     }
 
-    /// What gives back that which was charged ahead and is not spent in time.
-    pub(super) fn settle(&mut self, now: Instant) -> Requests {
-        while let Some(first) = self.settle.first_entry().filter(|first| first.key().0 <= now) {
+    /// The refunds of tokens that were not spent in time.
+    pub(super) fn refunds_due(&mut self, now: Instant) -> Requests {
+        while let Some(first) = self.expiries.first_entry().filter(|first| first.key().0 <= now) {
             let name = first.remove();
-            let unused = self.accounts.get(&name.cell, name.record).and_then(|account| {
-                let policy = account.policy;
-                account.reserve.as_mut()?.expired(&policy, now)
+            let unused = self.entries.get(&name.cell, name.record).and_then(|entry| {
+                let policy = entry.policy;
+                entry.reservation.as_mut()?.expired(&policy, now)
             });
             self.unused_tokens.extend(unused.map(|unused| (name, unused)));
         }
-        let mut calls = Requests::new();
+        let mut requests = Requests::new();
         for (CounterName { cell, record }, unused) in mem::take(&mut self.unused_tokens) {
             if let Some(hits) = unused.hits(now) {
                 let policy = unused.policy;
-                let ask =
+                let check =
                     Check { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
-                calls.push(TagRequest::new(Charging::EachForItself, cell, ask));
+                requests.push(TagRequest::new(Charging::Independent, cell, check));
             }
         }
-        calls
+        requests
     }
 }
 
 impl CacheEntry {
-    /// What it holds that is not spent.
+    /// The unspent tokens of the entry.
     fn unused(self) -> Option<Unused> {
-        let Self { policy, reserve, .. } = self;
-        reserve?.unused(&policy)
+        let Self { policy, reservation, .. } = self;
+        reservation?.unused(&policy)
     }
 }

@@ -1,9 +1,9 @@
-//! What a worker knows of counters, so that it need not ask Redis: denials that still stand (`denial`), and tokens that
-//! were charged ahead of their use (`reserve`).
+//! Cache of counters, which saves requests to Redis: valid denials (`denial`), and tokens charged ahead of their use
+//! (`reservation`).
 //!
-//! Neither lets more through than Redis would. A denial stands until the time that Redis told has passed, counted from
-//! before Redis was asked; a token is only spent by who charged it, while it counts. What can make a denial wrong is
-//! that hits are given back: this worker forgets it then, and others learn of it soon, since no denial is believed for
+//! Neither admits more than Redis would. A denial is valid for the time that Redis returned, counted from before the
+//! request was sent; a token is spent only by the worker that charged it, while its window lasts. A refund can make a
+//! denial outdated: this worker then invalidates it, and other workers notice soon, since no denial is cached for
 //! longer than half a second.
 
 mod demand;
@@ -19,10 +19,10 @@ use smallvec::SmallVec;
 use tokio::{sync::Notify, time::Instant};
 
 use self::cache::CounterCache;
-use super::script::Outcome;
+use super::script::RunOutcome;
 use crate::{
     BackgroundQueue,
-    background::Turn,
+    background::BackgroundSlot,
     request::{Cell, Check, Requests, TagRequest, Verdicts},
 };
 use tollgate_core::{
@@ -30,111 +30,111 @@ use tollgate_core::{
     algorithm::{Charging, Prefetch},
 };
 
-/// What is wished for each ask of a call; empty when nothing is.
-pub(super) type Wishes = SmallVec<[Prefetch; 2]>;
+/// Tokens to charge ahead for each check of a request; empty for none.
+pub(super) type Prefetches = SmallVec<[Prefetch; 2]>;
 
-/// What one worker knows of the counters of one server. One lock, which nobody else wants.
+/// Cache of one worker for the counters of one server. The lock is uncontended.
 #[derive(Debug)]
-pub(super) struct Local {
+pub(super) struct LocalCache {
     state: Mutex<State>,
-    later: BackgroundQueue,
-    /// Tells who gives back what is left over that there will be something, or that the store is no more.
-    pub(super) news: Notify,
+    background: BackgroundQueue,
+    /// Notified when there will be unused tokens to refund, or when the store is dropped.
+    pub(super) wakeup: Notify,
 }
 
-/// What gives back what is left over of charges ahead.
+/// Refunds of unused tokens.
 #[derive(Debug)]
-pub(super) struct Leftovers {
-    pub(super) calls: Requests,
-    /// To be held until that is done.
-    pub(super) turn: Option<Arc<Turn>>,
-    /// Whether there may be more later.
-    pub(super) may_be_more: bool,
+pub(super) struct UnusedTokens {
+    pub(super) requests: Requests,
+    /// Held until the refunds are sent.
+    pub(super) slot: Option<Arc<BackgroundSlot>>,
+    /// Whether more may follow later.
+    pub(super) has_more: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    known: CounterCache,
-    /// Held while anything may have to be given back, so that the process waits for it when it ends.
-    turn: Option<Arc<Turn>>,
+    cache: CounterCache,
+    /// Held while tokens may have to be refunded, so that shutdown waits for it.
+    slot: Option<Arc<BackgroundSlot>>,
 }
 
-impl Local {
-    /// Knows nothing yet. Takes turns of `later` for what is to be given back.
-    pub(super) fn new(later: BackgroundQueue) -> Self {
-        Self { state: Mutex::default(), later, news: Notify::new() }
+impl LocalCache {
+    /// An empty cache, whose refunds take slots of `background`.
+    pub(super) fn new(background: BackgroundQueue) -> Self {
+        Self { state: Mutex::default(), background, wakeup: Notify::new() }
     }
 
-    /// Decides a call that just came, if what is known suffices.
-    pub(super) fn decide(&self, call: &TagRequest, now: Instant) -> Option<Verdicts> {
+    /// Decides a new request, if the cache suffices.
+    pub(super) fn decide(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
         let mut state = self.state.lock();
-        state.known.expect(call, now);
-        state.known.harvest();
-        state.known.decide(call, now)
+        state.cache.record_demand(request, now);
+        state.cache.collect_evicted();
+        state.cache.decide(request, now)
     }
 
-    /// Decides a call that was looked at before, if what is known suffices by now: where there may be tokens.
-    pub(super) fn decide_again(&self, call: &TagRequest, now: Instant) -> Option<Verdicts> {
-        let may_have_tokens = call.checks().any(|ask| ask.sync == SyncMode::Leased);
-        may_have_tokens.then(|| self.state.lock().known.decide(call, now)).flatten()
+    /// Decides a queued request, if the cache suffices by now, which takes new tokens.
+    pub(super) fn decide_again(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
+        let may_have_tokens = request.checks().any(|check| check.sync == SyncMode::Leased);
+        may_have_tokens.then(|| self.state.lock().cache.decide(request, now)).flatten()
     }
 
-    /// What to charge ahead together with a call.
-    pub(super) fn prefetches(&self, call: &TagRequest, now: Instant) -> Wishes {
-        if call.checks().all(|ask| ask.sync == SyncMode::Strict) {
-            return Wishes::new();
+    /// The tokens to charge ahead together with a request.
+    pub(super) fn prefetches(&self, request: &TagRequest, now: Instant) -> Prefetches {
+        if request.checks().all(|check| check.sync == SyncMode::Strict) {
+            return Prefetches::new();
         }
         let mut state = self.state.lock();
-        let wish = |place: (&Cell, &Check)| state.known.wish(place, now).unwrap_or_default();
-        let prefetches: Wishes = call.checks_with_cells().map(wish).collect();
-        match prefetches.iter().any(|wish| *wish != Prefetch::default()) {
+        let prefetch = |counter: (&Cell, &Check)| state.cache.prefetch(counter, now).unwrap_or_default();
+        let prefetches: Prefetches = request.checks_with_cells().map(prefetch).collect();
+        match prefetches.iter().any(|prefetch| *prefetch != Prefetch::default()) {
             true => prefetches,
-            false => Wishes::new(),
+            false => Prefetches::new(),
         }
     }
 
-    /// Takes note of what a call came to that was sent at `sent_at`, at the latest.
-    pub(super) fn learn(&self, call: &TagRequest, sent_at: Instant, outcome: &Outcome) {
+    /// Updates the cache with the outcome of a request that was sent at `sent_at` or later.
+    pub(super) fn learn(&self, request: &TagRequest, sent_at: Instant, outcome: &RunOutcome) {
         let Some(verdicts) = outcome.verdicts.last() else { return };
         let is_denied = verdicts.iter().any(|(_, verdict)| !verdict.admitted);
-        let is_usual = |ask: &Check| ask.sync == SyncMode::Strict && !ask.hits.gives_back();
+        let is_usual = |check: &Check| check.sync == SyncMode::Strict && !check.hits.is_refund();
         let mut state = self.state.lock();
-        if !is_denied && state.known.is_empty() && call.checks().all(is_usual) {
+        if !is_denied && state.cache.is_empty() && request.checks().all(is_usual) {
             return;
         }
-        for (at, (place, (_, verdict))) in call.checks_with_cells().zip(verdicts).enumerate() {
-            let is_seen = match call.charging {
-                Charging::EachForItself => !verdict.admitted,
+        for (at, (counter, (_, verdict))) in request.checks_with_cells().zip(verdicts).enumerate() {
+            let is_denial = match request.charging {
+                Charging::Independent => !verdict.admitted,
                 Charging::AllOrNone => is_denied,
             };
             let reserved = outcome.reserved.get(at).copied().unwrap_or_default();
-            state.known.learn(place, verdict, is_seen, reserved, sent_at);
+            state.cache.learn(counter, verdict, is_denial, reserved, sent_at);
         }
-        state.known.harvest();
-        if state.turn.is_none() && state.known.is_unsettled() {
-            state.turn = self.later.begin(1).map(Arc::new);
-            self.news.notify_one();
+        state.cache.collect_evicted();
+        if state.slot.is_none() && state.cache.may_owe_refunds() {
+            state.slot = self.background.acquire(1).map(Arc::new);
+            self.wakeup.notify_one();
         }
     }
 
-    /// Forgets what a call that failed was about, which may have become something else.
-    pub(super) fn forget(&self, call: &TagRequest) {
+    /// Invalidates the counters of a failed request, whose state is unknown.
+    pub(super) fn forget(&self, request: &TagRequest) {
         let mut state = self.state.lock();
-        call.checks_with_cells().for_each(|place| state.known.forget(place));
+        request.checks_with_cells().for_each(|counter| state.cache.forget(counter));
     }
 
-    /// Forgets everything, as when another server may be asked from now on, which may have heard of no charge.
+    /// Clears the cache, as after a failover: the new server may lack recent charges.
     pub(super) fn forget_all(&self) {
         *self.state.lock() = State::default();
     }
 
-    /// What gives back what is left over of charges ahead.
-    pub(super) fn unused(&self, now: Instant) -> Leftovers {
+    /// Takes the refunds of unused tokens.
+    pub(super) fn take_unused(&self, now: Instant) -> UnusedTokens {
         let mut state = self.state.lock();
-        let calls = state.known.settle(now);
-        let may_be_more = state.known.is_unsettled();
-        let turn = if may_be_more { state.turn.clone() } else { state.turn.take() };
-        Leftovers { calls, turn, may_be_more }
+        let requests = state.cache.refunds_due(now);
+        let has_more = state.cache.may_owe_refunds();
+        let slot = if has_more { state.slot.clone() } else { state.slot.take() };
+        UnusedTokens { requests, slot, has_more }
     }
 }
 

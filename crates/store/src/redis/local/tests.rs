@@ -12,7 +12,7 @@ use tollgate_core::{
     quota::{Quota, Window},
 };
 
-/// A second of Redis' clock, in the middle of a minute.
+/// A second of the clock of Redis, in the middle of a minute.
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);
 
 fn policy(algorithm: Algorithm, limit: u32) -> Policy {
@@ -20,12 +20,12 @@ fn policy(algorithm: Algorithm, limit: u32) -> Policy {
     Policy::new(algorithm, quota, &Parameters::default()).expect("valid")
 }
 
-fn ask(number: u8, policy: Policy, hits: Hits, sync: SyncMode) -> Check {
+fn check(number: u8, policy: Policy, hits: Hits, sync: SyncMode) -> Check {
     let record = RecordId::numbered(number, policy.algorithm());
     Check { descriptor: usize::from(number), record, policy, hits, vetoes: true, sync }
 }
 
-fn call(charging: Charging, checks: impl IntoIterator<Item = Check>) -> TagRequest {
+fn request(charging: Charging, checks: impl IntoIterator<Item = Check>) -> TagRequest {
     let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
     TagRequest { cells: SmallVec::from_iter([Cell { key, checks: checks.into_iter().collect() }]), charging }
 }
@@ -39,73 +39,73 @@ fn count(state: &State) -> u32 {
 }
 
 fn one(policy: Policy, hits: u64, sync: SyncMode) -> TagRequest {
-    call(Charging::EachForItself, [ask(0, policy, Hits::charge(hits), sync)])
+    request(Charging::Independent, [check(0, policy, Hits::charge(hits), sync)])
 }
 
-/// A store that is asked at will: one state for each counter of one call.
+/// A simulated store with one state for each counter of one request.
 struct Server {
-    local: Local,
-    begun: Instant,
+    local: LocalCache,
+    started: Instant,
     states: Vec<State>,
-    /// How often it was asked.
-    asked: usize,
+    /// Number of requests sent.
+    sent: usize,
 }
 
 impl Server {
     fn new() -> Self {
-        let local = Local::new(BackgroundQueue::default());
-        Self { local, begun: Instant::now(), states: vec![State::default(); 3], asked: 0 }
+        let local = LocalCache::new(BackgroundQueue::default());
+        Self { local, started: Instant::now(), states: vec![State::default(); 3], sent: 0 }
     }
 
     fn at(&self, millis: u64) -> Instant {
-        self.begun + Duration::from_millis(millis)
+        self.started + Duration::from_millis(millis)
     }
 
-    /// Decides a call after so many milliseconds, by what is known if that suffices.
-    fn decide(&mut self, call: &TagRequest, millis: u64) -> Vec<Verdict> {
+    /// Decides a request after `millis` milliseconds, from the cache if that suffices.
+    fn decide(&mut self, request: &TagRequest, millis: u64) -> Vec<Verdict> {
         let now = self.at(millis);
-        let verdicts = self.local.decide(call, now).unwrap_or_else(|| self.ask(call, millis));
+        let verdicts = self.local.decide(request, now).unwrap_or_else(|| self.send(request, millis));
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
-    fn ask(&mut self, call: &TagRequest, millis: u64) -> Verdicts {
-        self.asked += 1;
+    fn send(&mut self, request: &TagRequest, millis: u64) -> Verdicts {
+        self.sent += 1;
         let (sent_at, time) = (self.at(millis), NOW.plus(Duration::from_millis(millis)));
-        let prefetches = self.local.prefetches(call, sent_at);
+        let prefetches = self.local.prefetches(request, sent_at);
         let mut passes = Vec::new();
-        for (at, ask) in call.checks().enumerate() {
-            passes.push(ask.policy.apply(&mut self.states[at].clone(), time, ask.hits, call.charging));
+        for (at, check) in request.checks().enumerate() {
+            passes.push(check.policy.apply(&mut self.states[at].clone(), time, check.hits, request.charging));
         }
-        let is_vetoed = call.charging == Charging::AllOrNone && passes.contains(&false);
+        let is_vetoed = request.charging == Charging::AllOrNone && passes.contains(&false);
         let (mut verdicts, mut reserved) = (Verdicts::new(), SmallVec::new());
-        for (at, ask) in call.checks().enumerate() {
+        for (at, check) in request.checks().enumerate() {
             let state = &mut self.states[at];
-            let hits = if is_vetoed { Hits::Peek } else { ask.hits };
-            ask.policy.apply(state, time, hits, call.charging);
-            let summary = ask.policy.summary(state, time, ask.hits);
-            let verdict = ask.policy.verdict(summary, time, ask.hits, passes[at], call.charging);
-            verdicts.push((ask.descriptor, verdict));
-            if let Some(wish) = prefetches.get(at) {
-                reserved.push(if passes[at] { ask.policy.reserve(state, time, *wish) } else { 0 });
+            let hits = if is_vetoed { Hits::Peek } else { check.hits };
+            check.policy.apply(state, time, hits, request.charging);
+            let summary = check.policy.summary(state, time, check.hits);
+            let verdict = check.policy.verdict(summary, time, check.hits, passes[at], request.charging);
+            verdicts.push((check.descriptor, verdict));
+            if let Some(prefetch) = prefetches.get(at) {
+                reserved.push(if passes[at] { check.policy.reserve(state, time, *prefetch) } else { 0 });
             }
         }
-        let outcome = Outcome { verdicts: SmallVec::from_iter([verdicts.clone()]), reserved };
-        self.local.learn(call, sent_at, &outcome);
+        let outcome = RunOutcome { verdicts: SmallVec::from_iter([verdicts.clone()]), reserved };
+        self.local.learn(request, sent_at, &outcome);
         verdicts
     }
 
-    fn admits(&mut self, call: &TagRequest, millis: u64) -> bool {
-        self.decide(call, millis).iter().all(|verdict| verdict.admitted)
+    fn admits(&mut self, request: &TagRequest, millis: u64) -> bool {
+        self.decide(request, millis).iter().all(|verdict| verdict.admitted)
     }
 }
 
 #[test]
-fn a_denial_stands_until_its_time_is_over_and_half_a_second_at_the_most() {
+fn a_denial_is_valid_for_its_time_and_half_a_second_at_most() {
     for (algorithm, limit, stands) in [
         (Algorithm::FixedWindow, 2, 500),
         (Algorithm::SlidingWindow, 2, 500),
         (Algorithm::SlidingWindowLog, 2, 500),
-        // A token in 100 ms.
+        // One token per 100 ms.
         (Algorithm::TokenBucket, 600, 100),
     ] {
         let mut server = Server::new();
@@ -113,21 +113,21 @@ fn a_denial_stands_until_its_time_is_over_and_half_a_second_at_the_most() {
         assert!(server.admits(&one(policy, u64::from(limit), SyncMode::Strict), 0));
         let more = one(policy, 1, SyncMode::Strict);
         assert!(!server.admits(&more, 0));
-        assert_eq!(server.asked, 2);
+        assert_eq!(server.sent, 2);
         assert!(!server.admits(&more, stands - 1));
-        assert_eq!(server.asked, 2, "{algorithm:?}");
+        assert_eq!(server.sent, 2, "{algorithm:?}");
         assert_eq!(server.admits(&more, stands), algorithm == Algorithm::TokenBucket);
-        assert_eq!(server.asked, 3, "{algorithm:?}");
+        assert_eq!(server.sent, 3, "{algorithm:?}");
     }
 }
 
 #[test]
-fn a_cached_denial_tells_what_is_left_of_its_times() {
+fn a_cached_denial_returns_the_remaining_times() {
     let mut server = Server::new();
     let policy = policy(Algorithm::FixedWindow, 1);
     server.admits(&one(policy, 1, SyncMode::Strict), 0);
     let first = server.decide(&one(policy, 1, SyncMode::Strict), 0)[0];
-    let later = server.decide(&one(policy, 1, SyncMode::Strict), 300)[0];
+    let background = server.decide(&one(policy, 1, SyncMode::Strict), 300)[0];
     let passed = Duration::from_millis(300);
     let expected = Verdict {
         reset_after: first.reset_after - passed,
@@ -135,7 +135,7 @@ fn a_cached_denial_tells_what_is_left_of_its_times() {
         decided_at: first.decided_at.plus(passed),
         ..first
     };
-    assert_eq!((server.asked, later), (2, expected));
+    assert_eq!((server.sent, background), (2, expected));
 }
 
 #[test]
@@ -145,119 +145,122 @@ fn a_denial_covers_as_many_hits_or_more() {
     assert!(server.admits(&one(policy, 7, SyncMode::Strict), 0));
     assert!(!server.admits(&one(policy, 5, SyncMode::Strict), 0));
     let denied = server.decide(&one(policy, 6, SyncMode::Strict), 0)[0];
-    assert_eq!((server.asked, denied.admitted, denied.over), (2, false, 6));
+    assert_eq!((server.sent, denied.admitted, denied.over), (2, false, 6));
     assert!(server.admits(&one(policy, 3, SyncMode::Strict), 0));
-    assert_eq!(server.asked, 3);
+    assert_eq!(server.sent, 3);
 }
 
 #[test]
-fn a_denial_ends_when_hits_are_given_back_or_the_rule_changes() {
+fn a_denial_ends_with_a_refund_or_a_change_of_the_rule() {
     let mut server = Server::new();
     let strict = |limit, hits| {
-        call(Charging::EachForItself, [ask(0, policy(Algorithm::FixedWindow, limit), hits, SyncMode::Strict)])
+        request(
+            Charging::Independent,
+            [check(0, policy(Algorithm::FixedWindow, limit), hits, SyncMode::Strict)],
+        )
     };
     assert!(server.admits(&strict(2, Hits::charge(2)), 0));
     assert!(!server.admits(&strict(2, Hits::ONE), 0));
     assert!(server.admits(&strict(9, Hits::ONE), 0), "the limit was raised");
     assert!(!server.admits(&strict(2, Hits::ONE), 0));
     server.decide(&strict(2, Hits::reset()), 0);
-    assert!(server.admits(&strict(2, Hits::ONE), 0), "hits were given back");
+    assert!(server.admits(&strict(2, Hits::ONE), 0), "hits were refunded");
 }
 
 #[test]
-fn a_look_and_a_refund_are_always_asked() {
+fn peeks_and_refunds_are_always_sent() {
     let mut server = Server::new();
     let policy = policy(Algorithm::FixedWindow, 1);
-    let hits = |hits| call(Charging::EachForItself, [ask(0, policy, hits, SyncMode::Strict)]);
+    let hits = |hits| request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]);
     server.admits(&hits(Hits::ONE), 0);
     server.admits(&hits(Hits::ONE), 0);
-    for (asked, hits) in [(3, hits(Hits::Peek)), (4, hits(Hits::refund(1)))] {
+    for (sent, hits) in [(3, hits(Hits::Peek)), (4, hits(Hits::refund(1)))] {
         server.decide(&hits, 0);
-        assert_eq!(server.asked, asked);
+        assert_eq!(server.sent, sent);
     }
 }
 
 #[test]
-fn places_are_always_asked_for() {
+fn permits_are_always_requested_from_the_store() {
     let mut server = Server::new();
     let policy = policy(Algorithm::Concurrency, 1);
     for _ in 0..3 {
         let lease = tollgate_core::lease::LeaseId::random();
         let hits = Hits::Acquire { amount: std::num::NonZeroU64::MIN, lease };
-        server.decide(&call(Charging::EachForItself, [ask(0, policy, hits, SyncMode::Strict)]), 0);
+        server.decide(&request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]), 0);
     }
-    assert_eq!(server.asked, 3);
+    assert_eq!(server.sent, 3);
 }
 
 #[test]
-fn counters_that_are_charged_each_for_itself_are_asked_unless_all_are_denied() {
+fn independent_counters_are_sent_unless_all_are_denied() {
     let mut server = Server::new();
     let policies = [1, 9].map(|limit| policy(Algorithm::FixedWindow, limit));
     let both = |charging| {
-        call(
+        request(
             charging,
             [
-                ask(0, policies[0], Hits::ONE, SyncMode::Strict),
-                ask(1, policies[1], Hits::ONE, SyncMode::Strict),
+                check(0, policies[0], Hits::ONE, SyncMode::Strict),
+                check(1, policies[1], Hits::ONE, SyncMode::Strict),
             ],
         )
     };
-    for asked in 1..=3 {
-        server.decide(&both(Charging::EachForItself), 0);
-        assert_eq!(server.asked, asked);
+    for sent in 1..=3 {
+        server.decide(&both(Charging::Independent), 0);
+        assert_eq!(server.sent, sent);
     }
-    assert_eq!(count(&server.states[1]), 3, "the other one was charged each time");
+    assert_eq!(count(&server.states[1]), 3, "the other counter was charged each time");
 }
 
 #[test]
-fn one_denial_of_counters_that_are_charged_all_or_none_saves_the_call() {
+fn one_denial_suffices_for_counters_charged_all_or_none() {
     let mut server = Server::new();
     let policies = [1, 9].map(|limit| policy(Algorithm::FixedWindow, limit));
     let both = |first| {
-        call(
+        request(
             Charging::AllOrNone,
             [
-                ask(0, policies[0], Hits::ONE, SyncMode::Strict),
-                ask(1, policies[first], Hits::ONE, SyncMode::Strict),
+                check(0, policies[0], Hits::ONE, SyncMode::Strict),
+                check(1, policies[first], Hits::ONE, SyncMode::Strict),
             ],
         )
     };
     assert!(server.admits(&both(1), 0));
     let first = server.decide(&both(1), 0);
     let second = server.decide(&both(1), 0);
-    assert_eq!((server.asked, &first), (2, &second));
+    assert_eq!((server.sent, &first), (2, &second));
     assert_eq!(first.iter().map(|verdict| verdict.admitted).collect::<Vec<_>>(), [false, true]);
-    // The other one alone is not denied.
-    let other = call(Charging::AllOrNone, [ask(1, policies[1], Hits::ONE, SyncMode::Strict)]);
+    // The other check alone is not denied.
+    let other = request(Charging::AllOrNone, [check(1, policies[1], Hits::ONE, SyncMode::Strict)]);
     server.decide(&other, 0);
-    assert_eq!(server.asked, 3);
+    assert_eq!(server.sent, 3);
 }
 
 #[test]
-fn what_is_in_demand_is_charged_ahead_and_never_too_much() {
+fn counters_in_demand_are_charged_ahead_and_never_too_much() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
         let mut server = Server::new();
         let leased = one(policy(algorithm, 1_000), 1, SyncMode::Leased);
         let admitted = (0..3_000).filter(|at| server.admits(&leased, at / 10)).count();
         // A bucket refills five tokens meanwhile.
-        let most = if algorithm == Algorithm::TokenBucket { 1_005 } else { 1_000 };
-        assert!((980..=most).contains(&admitted), "{algorithm:?}: {admitted}");
-        assert!(server.asked < 1_000, "{algorithm:?}: {}", server.asked);
+        let max_admitted = if algorithm == Algorithm::TokenBucket { 1_005 } else { 1_000 };
+        assert!((980..=max_admitted).contains(&admitted), "{algorithm:?}: {admitted}");
+        assert!(server.sent < 1_000, "{algorithm:?}: {}", server.sent);
     }
 }
 
 #[test]
-fn what_is_rarely_asked_is_not_charged_ahead() {
+fn rarely_used_counters_are_not_charged_ahead() {
     let mut server = Server::new();
     let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
     for at in 0..20 {
         assert!(server.admits(&leased, at * 150));
     }
-    assert_eq!((server.asked, count(&server.states[0])), (20, 20));
+    assert_eq!((server.sent, count(&server.states[0])), (20, 20));
 }
 
 #[test]
-fn what_is_not_spent_is_given_back_once() {
+fn unused_tokens_are_refunded_once() {
     let mut server = Server::new();
     let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
     for at in 0..1_000 {
@@ -265,42 +268,42 @@ fn what_is_not_spent_is_given_back_once() {
     }
     let charged = count(&server.states[0]);
     assert!(charged > 1_000, "{charged}");
-    assert!(server.local.unused(server.at(100)).calls.is_empty(), "it is held");
-    let Leftovers { calls, turn, may_be_more } = server.local.unused(server.at(1_000));
-    assert!(turn.is_some() && !may_be_more, "the turn ends with what it is for");
-    let given_back: u64 = calls
+    assert!(server.local.take_unused(server.at(100)).requests.is_empty(), "still held");
+    let UnusedTokens { requests, slot, has_more } = server.local.take_unused(server.at(1_000));
+    assert!(slot.is_some() && !has_more, "the slot ends with its refunds");
+    let refunded: u64 = requests
         .iter()
         .flat_map(TagRequest::checks)
-        .map(|ask| match ask.hits {
-            Hits::Undo { amount, .. } => amount.get(),
+        .map(|check| match check.hits {
+            Hits::RefundCharge { amount, .. } => amount.get(),
             other => panic!("{other:?}"),
         })
         .sum();
-    assert_eq!(u64::from(charged), 1_000 + given_back);
-    assert!(server.local.unused(server.at(2_000)).calls.is_empty());
+    assert_eq!(u64::from(charged), 1_000 + refunded);
+    assert!(server.local.take_unused(server.at(2_000)).requests.is_empty());
 }
 
 #[test]
-fn what_counts_no_more_is_not_given_back_and_what_is_old_is_not_spent() {
+fn tokens_of_an_ended_window_are_neither_refunded_nor_spent() {
     let mut server = Server::new();
     let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
-    // Up to the window's end.
+    // Up to the end of the window.
     for at in 0..1_000 {
         assert!(server.admits(&leased, 29_890 + at / 10));
     }
-    let asked = server.asked;
+    let sent = server.sent;
     assert!(server.admits(&leased, 30_000));
-    assert!(server.asked > asked, "a token of the window before");
-    let Leftovers { calls, .. } = server.local.unused(server.at(31_000));
-    let undone = calls.iter().flat_map(TagRequest::checks).filter(|ask| match ask.hits {
-        Hits::Undo { made_at, .. } => made_at < NOW.plus(Duration::from_secs(30)),
+    assert!(server.sent > sent, "a token of the window before");
+    let UnusedTokens { requests, .. } = server.local.take_unused(server.at(31_000));
+    let undone = requests.iter().flat_map(TagRequest::checks).filter(|check| match check.hits {
+        Hits::RefundCharge { made_at, .. } => made_at < NOW.plus(Duration::from_secs(30)),
         _ => false,
     });
     assert_eq!(undone.count(), 0);
 }
 
 #[test]
-fn a_changed_rule_ends_what_is_held_and_gives_it_back() {
+fn a_changed_rule_refunds_the_tokens_held() {
     let mut server = Server::new();
     let leased = |limit| one(policy(Algorithm::FixedWindow, limit), 1, SyncMode::Leased);
     for at in 0..1_000 {
@@ -308,48 +311,50 @@ fn a_changed_rule_ends_what_is_held_and_gives_it_back() {
     }
     let held = count(&server.states[0]) - 1_000;
     assert!(held > 0);
-    let asked = server.asked;
+    let sent = server.sent;
     server.admits(&leased(2), 101);
-    assert_eq!(server.asked, asked + 1);
-    let Leftovers { calls, .. } = server.local.unused(server.at(101));
-    let given_back = calls
-        .iter()
-        .flat_map(TagRequest::checks)
-        .any(|ask| matches!(ask.hits, Hits::Undo { amount, .. } if amount.get() == u64::from(held)));
-    assert!(given_back);
+    assert_eq!(server.sent, sent + 1);
+    let UnusedTokens { requests, .. } = server.local.take_unused(server.at(101));
+    let refunded = requests.iter().flat_map(TagRequest::checks).any(
+        |check| matches!(check.hits, Hits::RefundCharge { amount, .. } if amount.get() == u64::from(held)),
+    );
+    assert!(refunded);
 }
 
 #[test]
-fn what_is_granted_after_the_rule_has_changed_is_given_back() {
+fn tokens_granted_after_a_change_of_the_rule_are_refunded() {
     let mut server = Server::new();
     let leased = |limit| one(policy(Algorithm::FixedWindow, limit), 1, SyncMode::Leased);
     let (before, after) = (leased(1_000_000), leased(2_000_000));
     server.decide(&before, 0);
-    let (_, verdict) = server.ask(&before, 0)[0];
-    // The rule changes while the call is under way.
+    let (_, verdict) = server.send(&before, 0)[0];
+    // The rule changes while the request is in flight.
     assert!(server.local.decide(&after, server.at(1)).is_none());
-    let outcome = Outcome {
+    let outcome = RunOutcome {
         verdicts: SmallVec::from_iter([Verdicts::from_iter([(0, verdict)])]),
         reserved: SmallVec::from_iter([48]),
     };
     server.local.learn(&before, server.at(0), &outcome);
-    let given_back: Vec<_> = server
+    let refunded: Vec<_> = server
         .local
-        .unused(server.at(2))
-        .calls
+        .take_unused(server.at(2))
+        .requests
         .iter()
         .flat_map(TagRequest::checks)
-        .map(|ask| ask.hits)
+        .map(|check| check.hits)
         .collect();
-    assert!(matches!(given_back[..], [Hits::Undo { amount, .. }] if amount.get() == 48), "{given_back:?}");
+    assert!(
+        matches!(refunded[..], [Hits::RefundCharge { amount, .. }] if amount.get() == 48),
+        "{refunded:?}"
+    );
 }
 
 #[test]
-fn nothing_is_wished_of_a_counter_that_a_call_asks_twice() {
+fn counters_checked_twice_are_not_charged_ahead() {
     let server = Server::new();
     let policy = policy(Algorithm::TokenBucket, 1_000_000);
     let hits = [Hits::charge(1), Hits::charge(2)];
-    let twice = call(Charging::EachForItself, hits.map(|hits| ask(0, policy, hits, SyncMode::Leased)));
+    let twice = request(Charging::Independent, hits.map(|hits| check(0, policy, hits, SyncMode::Leased)));
     for at in 0..100 {
         server.local.decide(&twice, server.at(at));
     }
@@ -359,15 +364,15 @@ fn nothing_is_wished_of_a_counter_that_a_call_asks_twice() {
 }
 
 #[test]
-fn after_a_failure_nothing_is_known() {
+fn a_failure_invalidates_the_cache() {
     let mut server = Server::new();
     let denied = one(policy(Algorithm::FixedWindow, 1), 1, SyncMode::Strict);
     server.admits(&denied, 0);
     server.admits(&denied, 0);
     server.local.forget(&denied);
     server.admits(&denied, 0);
-    assert_eq!(server.asked, 3);
+    assert_eq!(server.sent, 3);
     server.local.forget_all();
     server.admits(&denied, 0);
-    assert_eq!(server.asked, 4);
+    assert_eq!(server.sent, 4);
 }

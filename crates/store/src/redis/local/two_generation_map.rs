@@ -1,7 +1,7 @@
-//! A map of bounded size that keeps what is in use.
+//! A map of bounded size that keeps the entries in use.
 //!
-//! It has two halves. What is looked at goes to the newer one; when that is full it becomes the older one, and what was
-//! in the older one is forgotten: whatever was not looked at for so long that as many others were.
+//! It has two generations. Every access moves an entry to the newer one; when that is full it becomes the older one,
+//! and the previous older one is evicted, with the entries that were not accessed while as many others were.
 
 use std::{hash::BuildHasher as _, mem};
 
@@ -11,32 +11,32 @@ use hashbrown::HashTable;
 use crate::key::CellKey;
 use tollgate_core::RecordId;
 
-/// Counters in one half at the most.
-const HALF: usize = 32_768;
+/// Capacity of one generation.
+const MAX_GENERATION_ENTRIES: usize = 32_768;
 
-/// A counter.
+/// Name of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CounterName {
     pub(super) cell: CellKey,
     pub(super) record: RecordId,
 }
 
-type Half<T> = HashTable<(CounterName, T)>;
+type Generation<T> = HashTable<(CounterName, T)>;
 
-/// What is known, by counter.
+/// Values by counter.
 #[derive(Debug)]
 pub(super) struct TwoGenerationMap<T> {
-    newer: Half<T>,
-    older: Half<T>,
-    /// What was in the older half until it was replaced.
-    forgotten: Half<T>,
+    newer: Generation<T>,
+    older: Generation<T>,
+    /// Entries of the latest evicted generation.
+    evicted: Generation<T>,
     hasher: RandomState,
 }
 
 impl<T> Default for TwoGenerationMap<T> {
     fn default() -> Self {
-        let [newer, older, forgotten] = [(); 3].map(|()| Half::new());
-        Self { newer, older, forgotten, hasher: RandomState::default() }
+        let [newer, older, evicted] = [(); 3].map(|()| Generation::new());
+        Self { newer, older, evicted, hasher: RandomState::default() }
     }
 }
 
@@ -45,12 +45,12 @@ impl<T> TwoGenerationMap<T> {
         self.newer.is_empty() && self.older.is_empty()
     }
 
-    /// What is known of a counter.
+    /// The value of a counter, if any.
     pub(super) fn get(&mut self, cell: &CellKey, record: RecordId) -> Option<&mut T> {
         self.find(cell, record, || None)
     }
 
-    /// What is known of a counter; from now on that is `new`, where it is nothing.
+    /// The value of a counter, which is set to `new` if absent.
     pub(super) fn get_or_insert(
         &mut self,
         cell: &CellKey,
@@ -60,27 +60,27 @@ impl<T> TwoGenerationMap<T> {
         self.find(cell, record, || Some(new()))
     }
 
-    /// What was forgotten since this was asked.
-    pub(super) fn forgotten(&mut self) -> impl Iterator<Item = (CounterName, T)> + use<T> {
-        mem::take(&mut self.forgotten).into_iter()
+    /// Takes the entries evicted since the last call.
+    pub(super) fn take_evicted(&mut self) -> impl Iterator<Item = (CounterName, T)> + use<T> {
+        mem::take(&mut self.evicted).into_iter()
     }
 
     fn find(&mut self, cell: &CellKey, record: RecordId, new: impl FnOnce() -> Option<T>) -> Option<&mut T> {
         let hash = hash(&self.hasher, cell, record);
-        let is_it = |(name, _): &(CounterName, T)| name.record == record && name.cell == *cell;
-        let newer = match self.newer.find_entry(hash, is_it) {
+        let matches = |(name, _): &(CounterName, T)| name.record == record && name.cell == *cell;
+        let newer = match self.newer.find_entry(hash, matches) {
             Ok(entry) => return Some(&mut entry.into_mut().1),
             Err(absent) => absent.into_table(),
         };
-        let known = match self.older.find_entry(hash, is_it) {
+        let map = match self.older.find_entry(hash, matches) {
             Ok(entry) => entry.remove().0,
             Err(_) => (CounterName { cell: cell.clone(), record }, new()?),
         };
-        if newer.len() >= HALF {
-            self.forgotten = mem::replace(&mut self.older, mem::take(newer));
+        if newer.len() >= MAX_GENERATION_ENTRIES {
+            self.evicted = mem::replace(&mut self.older, mem::take(newer));
         }
         let rehash = |(name, _): &(CounterName, T)| hash_of(&self.hasher, name);
-        Some(&mut newer.insert_unique(hash, known, rehash).into_mut().1)
+        Some(&mut newer.insert_unique(hash, map, rehash).into_mut().1)
     }
 }
 
@@ -102,19 +102,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays_and_the_rest_is_forgotten_once() {
+    fn entries_in_use_stay_and_others_are_evicted_once() {
         let record = RecordId::alone(Algorithm::FixedWindow);
-        let mut known = TwoGenerationMap::default();
-        assert!(known.get(&cell(0), record).is_none() && known.is_empty());
-        let mut forgotten = 0;
-        for number in 0..HALF * 5 {
-            *known.get_or_insert(&cell(number), record, || 0).expect("a place") = number;
-            assert_eq!(known.get(&cell(0), record), Some(&mut 0));
-            forgotten += known.forgotten().count();
-            assert!(known.newer.len() + known.older.len() <= 2 * HALF);
+        let mut map = TwoGenerationMap::default();
+        assert!(map.get(&cell(0), record).is_none() && map.is_empty());
+        let mut evicted = 0;
+        for number in 0..MAX_GENERATION_ENTRIES * 5 {
+            *map.get_or_insert(&cell(number), record, || 0).expect("a place") = number;
+            assert_eq!(map.get(&cell(0), record), Some(&mut 0));
+            evicted += map.take_evicted().count();
+            assert!(map.newer.len() + map.older.len() <= 2 * MAX_GENERATION_ENTRIES);
         }
-        assert_eq!(forgotten + known.newer.len() + known.older.len(), HALF * 5);
-        assert!(known.get(&cell(1), record).is_none());
-        assert!(known.get(&cell(HALF * 5 - 1), record).is_some());
+        assert_eq!(evicted + map.newer.len() + map.older.len(), MAX_GENERATION_ENTRIES * 5);
+        assert!(map.get(&cell(1), record).is_none());
+        assert!(map.get(&cell(MAX_GENERATION_ENTRIES * 5 - 1), record).is_some());
     }
 }

@@ -1,10 +1,10 @@
-//! Any reply to any call.
+//! Fuzzing of commands and replies.
 
 use std::{num::NonZeroU64, time::Duration};
 
 use ::redis::Value;
 
-use super::{Run, command, read_replies, unless_error};
+use super::{Run, check_error, command, read_replies};
 use crate::{
     key::CellKey,
     redis::ScriptClock,
@@ -20,59 +20,60 @@ use tollgate_core::{
 };
 use tollgate_runtime::byte_reader::ByteReader;
 
-/// Writes a command for calls that the bytes say, and reads the rest of them as the reply.
+/// Builds a command for requests derived from the bytes, and parses the rest of them as its reply.
 ///
 /// # Panics
-/// When a defect shows.
+/// On a defect.
 pub fn replies(bytes: &[u8]) {
     let mut input = ByteReader(bytes);
     let count = input.byte() % 4;
-    let calls: Vec<(TagRequest, u16)> = (0..count).filter_map(|_| call(&mut input)).collect();
+    let requests: Vec<(TagRequest, u16)> = (0..count).filter_map(|_| request(&mut input)).collect();
     let prefetches: Vec<Prefetch> = (0..input.byte() % 8)
         .map(|_| Prefetch {
-            most: input.u32(),
+            max_tokens: input.u32(),
             share: u16::from(input.byte()),
             hold_millis: u16::from(input.byte()),
         })
         .collect();
-    let runs: Vec<Run<'_>> = calls.iter().map(|(call, times)| run(call, *times, &prefetches)).collect();
+    let runs: Vec<Run<'_>> =
+        requests.iter().map(|(request, times)| run(request, *times, &prefetches)).collect();
     let packed = command(b"p", runs.iter().copied(), ScriptClock::Server).get_packed_command();
     assert!(packed.len() < 100_000);
     let reply = value(&mut input, 0);
-    let Ok(reply) = unless_error(reply) else { return };
+    let Ok(reply) = check_error(reply) else { return };
     if let Some(outcomes) = read_replies(runs.iter().copied(), reply) {
         assert_eq!(outcomes.len(), runs.len());
         for (outcome, run) in outcomes.iter().zip(&runs) {
             let Ok(outcome) = outcome else { continue };
             assert_eq!(outcome.verdicts.len(), usize::from(run.times));
-            assert!(outcome.verdicts.iter().all(|verdicts| verdicts.len() == run.call.checks().count()));
+            assert!(outcome.verdicts.iter().all(|verdicts| verdicts.len() == run.request.checks().count()));
         }
     }
 }
 
-/// A run as the batcher makes them: more than once only where replaying is agreed on.
-fn run<'a>(call: &'a TagRequest, times: u16, prefetches: &'a [Prefetch]) -> Run<'a> {
-    let is_printable = call.cells.len() == 1
-        && call.charging == Charging::EachForItself
-        && call.checks().all(|ask| !ask.hits.gives_back() && !ask.policy.algorithm().has_own_key());
-    let prefetches = if prefetches.len() == call.checks().count() { prefetches } else { &[] };
-    Run { call, times: if is_printable { times.clamp(1, 500) } else { 1 }, prefetches }
+/// A run as built by the batcher: repeated only where that is allowed.
+fn run<'a>(request: &'a TagRequest, times: u16, prefetches: &'a [Prefetch]) -> Run<'a> {
+    let is_replayable = request.cells.len() == 1
+        && request.charging == Charging::Independent
+        && request.checks().all(|check| !check.hits.is_refund() && !check.policy.algorithm().has_own_key());
+    let prefetches = if prefetches.len() == request.checks().count() { prefetches } else { &[] };
+    Run { request, times: if is_replayable { times.clamp(1, 500) } else { 1 }, prefetches }
 }
 
-fn call(input: &mut ByteReader<'_>) -> Option<(TagRequest, u16)> {
-    let charging = input.one_of(&[Charging::EachForItself, Charging::AllOrNone])?;
+fn request(input: &mut ByteReader<'_>) -> Option<(TagRequest, u16)> {
+    let charging = input.one_of(&[Charging::Independent, Charging::AllOrNone])?;
     let times = u16::from_le_bytes(input.array());
     let key = CellKey::open("d", [Entry { key: "k", value: &input.text() }].into_iter());
-    let mut call = TagRequest::new(charging, key.clone(), ask(input)?);
+    let mut request = TagRequest::new(charging, key.clone(), check(input)?);
     for _ in 0..input.byte() % 3 {
-        let ask = ask(input)?;
-        let key = if input.flag() { key.clone() } else { key.clone().alone(ask.record) };
-        call.ask(key, ask);
+        let check = check(input)?;
+        let key = if input.flag() { key.clone() } else { key.clone().dedicated(check.record) };
+        request.push(key, check);
     }
-    Some((call, times))
+    Some((request, times))
 }
 
-fn ask(input: &mut ByteReader<'_>) -> Option<Check> {
+fn check(input: &mut ByteReader<'_>) -> Option<Check> {
     let algorithm = input.one_of(&Algorithm::ALL)?;
     let seconds = input.u32() % Window::MAX_SECONDS;
     let quota = Quota { limit: input.u32(), window: Window::from_seconds(seconds).ok()? };
@@ -88,7 +89,7 @@ fn ask(input: &mut ByteReader<'_>) -> Option<Check> {
         Hits::Peek,
         Hits::Charge(amount),
         Hits::Refund(amount),
-        Hits::Undo { amount, made_at: Timestamp::from_micros(amount.get()) },
+        Hits::RefundCharge { amount, made_at: Timestamp::from_micros(amount.get()) },
         Hits::Acquire { amount, lease },
         Hits::Release(lease),
     ])?;

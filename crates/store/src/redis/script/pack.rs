@@ -1,4 +1,4 @@
-//! What the script is asked.
+//! Packing of requests into the script's arguments.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-/// Bytes that begin what is asked of a key.
-const HEADER: usize = 4;
+/// Header of a cell's argument.
+const HEADER_BYTES: usize = 4;
 
-/// Bytes of an ask.
-const ASK: usize = 39;
+/// Length of a packed check.
+const CHECK_BYTES: usize = 39;
 
-/// The command that decides `runs`, one after the other.
+/// The command that decides `runs`, in order.
 pub(in crate::redis) fn command<'a>(
     key_prefix: &[u8],
     runs: impl Iterator<Item = Run<'a>> + Clone,
     clock: ScriptClock,
 ) -> Cmd {
     let mut command = cmd("EVALSHA");
-    let cells = runs.clone().flat_map(|run| &run.call.cells);
+    let cells = runs.clone().flat_map(|run| &run.request.cells);
     command.arg(DIGEST.as_str()).arg(cells.clone().count());
     for cell in cells {
         match key_prefix {
@@ -43,15 +43,15 @@ pub(in crate::redis) fn command<'a>(
     let mut packed = Vec::new();
     for run in runs {
         let mut prefetches = run.prefetches.iter();
-        let mut keys = u16::try_from(run.call.cells.len()).unwrap_or(u16::MAX);
-        for cell in &run.call.cells {
+        let mut keys = u16::try_from(run.request.cells.len()).unwrap_or(u16::MAX);
+        for cell in &run.request.cells {
             packed.clear();
-            packed.reserve(cell.checks.len().saturating_mul(ASK).saturating_add(HEADER));
+            packed.reserve(cell.checks.len().saturating_mul(CHECK_BYTES).saturating_add(HEADER_BYTES));
             packed.extend_from_slice(&keys.to_le_bytes());
             packed.extend_from_slice(&run.times.to_le_bytes());
-            pack_cell(&mut packed, cell, run.call.charging, &mut prefetches);
+            pack_cell(&mut packed, cell, run.request.charging, &mut prefetches);
             command.arg(packed.as_slice());
-            // The others belong to the first.
+            // The other cells belong to the same request.
             keys = 0;
         }
     }
@@ -64,62 +64,62 @@ fn pack_cell<'a>(
     charging: Charging,
     prefetches: &mut impl Iterator<Item = &'a Prefetch>,
 ) {
-    for ask in &cell.checks {
-        let role = match (charging, ask.sync) {
-            (Charging::EachForItself, SyncMode::Strict) => 0,
-            (Charging::EachForItself, SyncMode::Leased) => 3,
-            (Charging::AllOrNone, _) if ask.is_veto() => 1,
+    for check in &cell.checks {
+        let role = match (charging, check.sync) {
+            (Charging::Independent, SyncMode::Strict) => 0,
+            (Charging::Independent, SyncMode::Leased) => 3,
+            (Charging::AllOrNone, _) if check.is_veto() => 1,
             (Charging::AllOrNone, _) => 2,
         };
-        packed.extend_from_slice(ask.record.as_bytes());
+        packed.extend_from_slice(check.record.as_bytes());
         packed.push(role);
-        packed.extend_from_slice(&f64::to_le_bytes(signed(ask)));
-        for parameter in ask.policy.script_parameters() {
-            packed.extend_from_slice(&number(parameter));
+        packed.extend_from_slice(&f64::to_le_bytes(signed_hits(check)));
+        for parameter in check.policy.script_parameters() {
+            packed.extend_from_slice(&pack_number(parameter));
         }
-        let wish = prefetches.next().and_then(|wish| effective(ask, *wish));
-        packed.extend_from_slice(&wish.map_or_else(|| extra(ask), pack_wish));
+        let prefetch = prefetches.next().and_then(|prefetch| effective_prefetch(check, *prefetch));
+        packed.extend_from_slice(&prefetch.map_or_else(|| pack_extra(check), pack_prefetch));
     }
 }
 
-/// Hits as the script takes them: above 0 are charged, below 0 given back.
+/// Signed hits for the script: charged above 0, refunded below 0.
 #[allow(clippy::float_arithmetic)] // A sign changes no digits.
-fn signed(ask: &Check) -> f64 {
-    match ask.hits {
+fn signed_hits(check: &Check) -> f64 {
+    match check.hits {
         Hits::Peek => 0.0,
         Hits::Charge(amount) | Hits::Acquire { amount, .. } => amount.get() as f64,
-        Hits::Refund(amount) | Hits::Undo { amount, .. } => -(amount.get() as f64),
-        Hits::Release(_) if ask.policy.algorithm().holds_permits() => -1.0,
+        Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => -(amount.get() as f64),
+        Hits::Release(_) if check.policy.algorithm().holds_permits() => -1.0,
         Hits::Release(_) => 0.0,
     }
 }
 
-/// What the ask says beside hits and parameters.
-fn extra(ask: &Check) -> [u8; 8] {
-    let is_lease = ask.policy.algorithm().holds_permits();
-    match ask.hits {
+/// The last field of a check: lease, time of the undone charge, or minimum interval.
+fn pack_extra(check: &Check) -> [u8; 8] {
+    let is_lease = check.policy.algorithm().holds_permits();
+    match check.hits {
         Hits::Acquire { lease, .. } | Hits::Release(lease) if is_lease => lease.to_bytes(),
-        // Zeros would say that it is no undo.
-        Hits::Undo { made_at, .. } if !is_lease => number(made_at.as_micros().max(1)),
-        Hits::Charge(_) | Hits::Acquire { .. } => number(micros(ask.policy.min_interval())),
-        Hits::Peek | Hits::Refund(_) | Hits::Undo { .. } | Hits::Release(_) => [0; 8],
+        // Zeros would mean a refund without the time of its charge.
+        Hits::RefundCharge { made_at, .. } if !is_lease => pack_number(made_at.as_micros().max(1)),
+        Hits::Charge(_) | Hits::Acquire { .. } => pack_number(micros(check.policy.min_interval())),
+        Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => [0; 8],
     }
 }
 
-/// The wish, if the ask can have one; the script tells then what came of it.
-pub(super) fn effective(ask: &Check, wish: Prefetch) -> Option<Prefetch> {
-    let is_possible = ask.hits.charged() > 0 && !ask.policy.algorithm().has_own_key();
-    (is_possible && wish.most > 0).then_some(wish)
+/// The prefetch, if the check allows one, in which case the script replies with its result.
+pub(super) fn effective_prefetch(check: &Check, prefetch: Prefetch) -> Option<Prefetch> {
+    let is_possible = check.hits.charged() > 0 && !check.policy.algorithm().has_own_key();
+    (is_possible && prefetch.max_tokens > 0).then_some(prefetch)
 }
 
-fn pack_wish(wish: Prefetch) -> [u8; 8] {
-    let [a, b, c, d] = wish.most.to_le_bytes();
-    let ([e, f], [g, h]) = (wish.share.to_le_bytes(), wish.hold_millis.to_le_bytes());
+fn pack_prefetch(prefetch: Prefetch) -> [u8; 8] {
+    let [a, b, c, d] = prefetch.max_tokens.to_le_bytes();
+    let ([e, f], [g, h]) = (prefetch.share.to_le_bytes(), prefetch.hold_millis.to_le_bytes());
     [a, b, c, d, e, f, g, h]
 }
 
-/// Every number here is below 2^53, so a double holds it exactly.
-const fn number(number: u64) -> [u8; 8] {
+/// Every number here is below 2^53, so a double is exact.
+const fn pack_number(number: u64) -> [u8; 8] {
     f64::to_le_bytes(number as f64)
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use similar::{Algorithm, TextDiff};
 
 use super::Change;
-use crate::control::Files;
+use tollgate_control::Files;
 
 /// Time limit for finding the shortest patches of all files; after it, longer ones are accepted.
 const SHORTEST_PATCH_TIMEOUT: Duration = Duration::from_secs(1);

@@ -17,7 +17,9 @@ use super::{
     response::{self, ApiResult},
     state::Api,
 };
-use crate::{config::Options, control::Files, http::admin::auth::Caller, rules::Rules};
+use crate::http::admin::auth::Caller;
+use tollgate_control::Files;
+use tollgate_rules::{Rules, config::Options};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

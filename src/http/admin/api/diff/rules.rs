@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Change;
-use crate::{
-    algorithm::Charging,
-    limiter::explain::limit_text,
-    rules::{Domain, Limit, Rule, Rules},
-};
+use tollgate_core::algorithm::Charging;
+use tollgate_limiter::explain::limit_text;
+use tollgate_rules::{Domain, Limit, Rule, Rules};
 
 /// The difference of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -85,7 +83,7 @@ fn text(domain: &Domain, rule: &Rule) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Options, load_files};
+    use tollgate_rules::config::{Options, load_files};
 
     fn loaded(yaml: &str) -> Rules {
         let file = ("rules.yaml".to_owned(), yaml.as_bytes().to_vec());

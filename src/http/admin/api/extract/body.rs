@@ -11,17 +11,15 @@ use futures_util::StreamExt as _;
 use serde::de::DeserializeOwned;
 use tokio::{task::spawn_blocking, time::timeout};
 
-use crate::{
-    control::bounds::MAX_VERSION_BYTES,
-    http::admin::{
-        api::{
-            error::ApiError,
-            limits::{ApiPermit, Lane},
-            state::Api,
-        },
-        auth::Caller,
+use crate::http::admin::{
+    api::{
+        error::ApiError,
+        limits::{ApiPermit, Lane},
+        state::Api,
     },
+    auth::Caller,
 };
+use tollgate_control::bounds::MAX_VERSION_BYTES;
 
 /// Maximum bytes of a body: the files of the largest version, escaped to three times their size, and the other fields.
 pub(in crate::http::admin::api) const MAX_BODY_BYTES: usize = 3 * MAX_VERSION_BYTES + SMALL_BODY_BYTES;

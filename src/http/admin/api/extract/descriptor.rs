@@ -2,12 +2,9 @@
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
-use crate::{
-    control::Pair,
-    descriptor::{Descriptor, Entry, Hits},
-    http::admin::api::error::ApiError,
-    service::RequestBounds,
-};
+use crate::{http::admin::api::error::ApiError, service::RequestBounds};
+use tollgate_control::Pair;
+use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 
 /// Maximum bytes of keys and values of all descriptors of a request: each may be matched against thousands of regular
 /// expressions.

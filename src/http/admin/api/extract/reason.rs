@@ -3,7 +3,9 @@
 use serde::Deserialize;
 
 use super::Integer;
-use crate::{clock::Clock, control::bounds::MAX_TEXT_BYTES, http::admin::api::error::ApiError};
+use crate::http::admin::api::error::ApiError;
+use tollgate_control::bounds::MAX_TEXT_BYTES;
+use tollgate_core::clock::Clock;
 
 /// The longest lifetime of a list entry or switch, in seconds: ten years.
 const MAX_LIFETIME_S: u64 = 10 * 365 * 86_400;

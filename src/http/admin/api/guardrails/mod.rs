@@ -9,11 +9,9 @@ use serde::Serialize;
 use tokio::task::spawn_blocking;
 
 use super::{error::ApiError, state::Api, timeouts};
-use crate::{
-    descriptor::{Entries, Entry},
-    rules::{Domain, Limit, Rule, Rules},
-    top::{self, DomainTop},
-};
+use tollgate_core::descriptor::{Entries, Entry};
+use tollgate_limiter::talkers::{self, DomainTop};
+use tollgate_rules::{Domain, Limit, Rule, Rules};
 
 /// Number of top-talker keys of each domain that are examined.
 const KEYS_PER_DOMAIN: usize = 100;
@@ -60,7 +58,8 @@ impl Traffic {
 
     /// Traffic of this process.
     pub(super) async fn of_this_instance() -> Result<Self, ApiError> {
-        let sample = || Self { domains: top::active_domains(), talkers: top::report(None, KEYS_PER_DOMAIN) };
+        let sample =
+            || Self { domains: talkers::active_domains(), talkers: talkers::report(None, KEYS_PER_DOMAIN) };
         spawn_blocking(sample).await.map_err(|_| ApiError::Internal)
     }
 }

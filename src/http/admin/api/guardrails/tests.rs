@@ -1,8 +1,6 @@
 use super::*;
-use crate::{
-    config::{Options, load_files},
-    top::Talker,
-};
+use tollgate_limiter::talkers::Talker;
+use tollgate_rules::config::{Options, load_files};
 
 fn rules(yaml: &str) -> Rules {
     let files = yaml.split("---").map(str::trim).enumerate();

@@ -5,14 +5,11 @@ use serde_json::Value;
 use tonic::codegen::Service as _;
 
 use super::*;
-use crate::{
-    clock::Clock,
-    control::{Control, RulesSource, RulesStatus},
-    http::StoreFacts,
-    limiter::{CounterInspector, Modes},
-    readiness::Readiness,
-    store::{MemoryStore, Store},
-};
+use crate::{http::StoreFacts, readiness::Readiness};
+use tollgate_control::{Control, RulesSource, RulesStatus};
+use tollgate_core::clock::Clock;
+use tollgate_limiter::{CounterInspector, Modes};
+use tollgate_store::{MemoryStore, Store};
 
 const METHODS: [&str; 5] = ["get", "post", "put", "delete", "patch"];
 
@@ -22,7 +19,7 @@ fn router() -> Router {
         control: Control::memory(RulesSource::Memory, None).expect("usable"),
         status: RulesStatus::default(),
         rules: Arc::default(),
-        options: crate::config::Options::default(),
+        options: tollgate_rules::config::Options::default(),
         directory: "nowhere".into(),
         readiness: Readiness::new(),
         counters: CounterInspector::new(Store::Memory(memory.clone()), Modes::default()),

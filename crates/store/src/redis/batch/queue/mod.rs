@@ -1,4 +1,4 @@
-//! Calls that wait to be sent.
+//! Queue of requests waiting to be sent.
 
 use std::{
     collections::VecDeque,
@@ -11,8 +11,8 @@ use hashbrown::HashTable;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Answer, Submission,
-    group::{Group, Waiter, Waiting},
+    DecisionResult, Submission,
+    group::{BoxedGroup, Group, Waiter},
     latency_estimate::LatencyEstimate,
 };
 use crate::{
@@ -21,197 +21,198 @@ use crate::{
 };
 use tollgate_core::{algorithm::Charging, descriptor::Hits};
 
-/// Calls that wait at the most, those that ask the same as one: what a server decides within some tens of milliseconds,
-/// so one more would hardly have its turn in time.
-const MOST_WAITING: usize = 4_096;
+/// Maximum number of queued requests, coalesced ones counted once: as many as a server decides time_left some tens of
+/// milliseconds, so one more would hardly meet its deadline.
+const MAX_QUEUED_REQUESTS: usize = 4_096;
 
-/// Callers that wait at the most; a command can say of more that they make the same call.
-const MOST_CALLERS: usize = 32_768;
+/// Maximum number of waiting callers. The repetitions of a run, a 16-bit number, could express more.
+const MAX_QUEUED_CALLERS: usize = 32_768;
 
-/// Calls in the order in which they came. Ones that ask the same share a place.
+/// Requests in order of arrival. Identical ones are coalesced.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiting: VecDeque<Waiting>,
-    /// Places of those that others may join, by the hash of what they ask; counted from the first that ever waited.
-    joinable: HashTable<u64>,
-    /// How many went before the first that waits.
-    gone: u64,
-    /// How many wait, those included whose time is over but whose call is still here.
+    queued: VecDeque<BoxedGroup>,
+    /// Sequence numbers of requests that can be coalesced, by the hash of the request.
+    coalescable: HashTable<u64>,
+    /// Sequence number of the first queued request.
+    head: u64,
+    /// Number of waiting callers, including those that timed out but whose request is still queued.
     callers: usize,
-    /// No time of anyone who waits is over before this.
-    earliest: Option<Instant>,
-    gate: Gate,
+    /// A lower bound of the deadlines of all waiting callers.
+    earliest_deadline: Option<Instant>,
+    admission: Admission,
     pub(super) latency: LatencyEstimate,
     hasher: RandomState,
 }
 
-/// Whether calls may wait.
+/// Whether requests are accepted.
 #[derive(Debug, Default)]
-enum Gate {
+enum Admission {
     #[default]
     Open,
-    /// They fail at once, for this reason.
-    Shut(SendError),
+    /// Requests fail at once, for this reason.
+    Closed(SendError),
 }
 
 impl Queue {
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.queued.is_empty()
     }
 
-    /// Callers that wait, and calls that are under way.
+    /// Number of waiting callers, and of requests in flight.
     pub(super) const fn waiting(&self) -> (usize, usize) {
-        (self.callers, self.latency.under_way())
+        (self.callers, self.latency.in_flight())
     }
 
-    /// Why a call would fail at once, if it would.
-    pub(super) fn check(&self) -> Result<(), SendError> {
-        match &self.gate {
-            Gate::Open => Ok(()),
-            Gate::Shut(error) => Err(error.clone()),
+    /// The error with which a request would fail at once, if any.
+    pub(super) fn ensure_available(&self) -> Result<(), SendError> {
+        match &self.admission {
+            Admission::Open => Ok(()),
+            Admission::Closed(error) => Err(error.clone()),
         }
     }
 
-    /// Lets calls wait, from now on.
+    /// Accepts requests from now on.
     pub(super) fn open(&mut self) {
-        self.gate = Gate::Open;
+        self.admission = Admission::Open;
     }
 
-    /// Adds a call at the end, or its caller to those of one that asks the same. Says whether nothing waited before.
+    /// Appends a request, or adds its caller to an identical one. Returns whether the queue was empty.
     ///
     /// # Errors
-    /// Why calls may not wait; [`SendError::Crowded`] when so many do that it would be answered too late.
+    /// The reason why requests are not accepted; [`SendError::Overloaded`] if the response would be too late.
     pub(super) fn push(
         &mut self,
-        request: Submission<'_>,
-        answer: oneshot::Sender<Answer>,
+        submission: Submission<'_>,
+        sender: oneshot::Sender<DecisionResult>,
     ) -> Result<bool, SendError> {
-        self.check()?;
-        if self.callers >= MOST_CALLERS {
-            return Err(SendError::Crowded);
+        self.ensure_available()?;
+        if self.callers >= MAX_QUEUED_CALLERS {
+            return Err(SendError::Overloaded);
         }
-        let was_empty = self.waiting.is_empty();
-        self.earliest = earlier(self.earliest, Some(request.deadline));
-        let Submission { call, clock, made_at, deadline } = request;
-        let within = deadline.saturating_duration_since(made_at);
-        let has_room =
-            self.waiting.len() < MOST_WAITING && self.latency.is_in_time(self.waiting.len(), within);
-        let waiter = Waiter::new(answer, deadline);
-        let hash = can_be_joined(call).then(|| self.hash_of(call));
+        let was_empty = self.queued.is_empty();
+        self.earliest_deadline = earlier(self.earliest_deadline, Some(submission.deadline));
+        let Submission { request, clock, made_at, deadline } = submission;
+        let time_left = deadline.saturating_duration_since(made_at);
+        let has_room = self.queued.len() < MAX_QUEUED_REQUESTS
+            && self.latency.meets_deadline(self.queued.len(), time_left);
+        let waiter = Waiter::new(sender, deadline);
+        let hash = is_coalescable(request).then(|| self.hash_of(request));
         if let Some(hash) = hash {
-            let Self { waiting, joinable, gone, callers, .. } = self;
-            let asks_same = |place: &u64| {
-                group_at(waiting, *gone, *place).is_some_and(|group| {
-                    // Those that can be joined are charged alike.
-                    group.clock == clock && group.call.cells == call.cells
+            let Self { queued, coalescable, head, callers, .. } = self;
+            let is_identical = |sequence: &u64| {
+                group_at(queued, *head, *sequence).is_some_and(|group| {
+                    // Requests that can be coalesced have the same charging.
+                    group.clock == clock && group.request.cells == request.cells
                 })
             };
-            if let Some(group) = joinable.find(hash, asks_same).copied().and_then(|place| {
-                let at = usize::try_from(place.wrapping_sub(*gone)).ok()?;
-                waiting.get_mut(at)
+            if let Some(group) = coalescable.find(hash, is_identical).copied().and_then(|sequence| {
+                let at = usize::try_from(sequence.wrapping_sub(*head)).ok()?;
+                queued.get_mut(at)
             }) {
                 group.waiters.push(waiter);
                 *callers = callers.saturating_add(1);
                 return Ok(was_empty);
             }
             if !has_room {
-                return Err(SendError::Crowded);
+                return Err(SendError::Overloaded);
             }
-            let place = gone.wrapping_add(waiting.len() as u64);
-            joinable.insert_unique(hash, place, |place| {
-                group_at(waiting, *gone, *place).and_then(|group| group.hash).unwrap_or_default()
+            let sequence = head.wrapping_add(queued.len() as u64);
+            coalescable.insert_unique(hash, sequence, |sequence| {
+                group_at(queued, *head, *sequence).and_then(|group| group.hash).unwrap_or_default()
             });
         }
         if !has_room {
-            return Err(SendError::Crowded);
+            return Err(SendError::Overloaded);
         }
         self.callers = self.callers.saturating_add(1);
-        self.waiting.push_back(Box::new(Group::new(call.clone(), clock, waiter, hash)));
+        self.queued.push_back(Box::new(Group::new(request.clone(), clock, waiter, hash)));
         Ok(was_empty)
     }
 
-    /// Takes the first calls out, at most so many, without those that nobody waits for any more.
-    pub(super) fn take(&mut self, most: usize) -> Vec<Waiting> {
-        let mut taken = Vec::with_capacity(most.min(self.waiting.len()));
-        while taken.len() < most
+    /// Removes the first requests, up to `max_requests`, without abandoned ones.
+    pub(super) fn take(&mut self, max_requests: usize) -> Vec<BoxedGroup> {
+        let mut taken = Vec::with_capacity(max_requests.min(self.queued.len()));
+        while taken.len() < max_requests
             && let Some(mut group) = self.pop()
         {
-            if group.keep_waiting() {
+            if group.retain_waiting() {
                 taken.push(group);
             }
         }
         taken
     }
 
-    fn pop(&mut self) -> Option<Waiting> {
-        let group = self.waiting.pop_front()?;
-        let place = self.gone;
-        self.gone = place.wrapping_add(1);
+    fn pop(&mut self) -> Option<BoxedGroup> {
+        let group = self.queued.pop_front()?;
+        let sequence = self.head;
+        self.head = sequence.wrapping_add(1);
         self.callers = self.callers.saturating_sub(group.waiters.len());
         if let Some(hash) = group.hash
-            && let Ok(entry) = self.joinable.find_entry(hash, |known| *known == place)
+            && let Ok(entry) = self.coalescable.find_entry(hash, |known| *known == sequence)
         {
             entry.remove();
         }
         Some(group)
     }
 
-    /// Tells everybody that waits, or comes, why there will be no answer.
-    pub(super) fn shut(&mut self, error: &SendError) {
-        self.joinable.clear();
+    /// Fails all queued requests, and new ones from now on.
+    pub(super) fn close(&mut self, error: &SendError) {
+        self.coalescable.clear();
         self.callers = 0;
-        self.gone = self.gone.wrapping_add(self.waiting.len() as u64);
-        for mut group in mem::take(&mut self.waiting) {
+        self.head = self.head.wrapping_add(self.queued.len() as u64);
+        for mut group in mem::take(&mut self.queued) {
             group.fail(error);
         }
-        self.gate = Gate::Shut(error.clone());
+        self.admission = Admission::Closed(error.clone());
     }
 
-    /// Tells those whose time is over so, and drops calls that nobody waits for any more. Some of them stay behind others
-    /// for as long as these are in the majority.
+    /// Fails callers whose deadline has passed, and drops abandoned requests. Some of them stay in the queue as long as
+    /// they are in the minority.
     pub(super) fn expire(&mut self, now: Instant) {
-        if self.earliest.is_none_or(|earliest| now < earliest) {
+        if self.earliest_deadline.is_none_or(|earliest_deadline| now < earliest_deadline) {
             return;
         }
-        self.earliest = None;
-        let mut dead = 0_usize;
-        for group in &mut self.waiting {
-            group.expire(now, &SendError::Unsent);
-            self.earliest = earlier(self.earliest, group.earliest());
-            let is_dead = group.is_dead();
-            dead = dead.saturating_add(usize::from(is_dead));
+        self.earliest_deadline = None;
+        let mut abandoned = 0_usize;
+        for group in &mut self.queued {
+            group.expire(now, &SendError::QueueTimeout);
+            self.earliest_deadline = earlier(self.earliest_deadline, group.earliest_deadline());
+            let is_abandoned = group.is_abandoned();
+            abandoned = abandoned.saturating_add(usize::from(is_abandoned));
         }
-        // They count until they are gone, their callers among them who went before.
-        while self.waiting.front().is_some_and(|group| group.is_dead()) {
+        // Abandoned requests count until they are removed, and so do their callers.
+        while self.queued.front().is_some_and(|group| group.is_abandoned()) {
             drop(self.pop());
-            dead = dead.saturating_sub(1);
+            abandoned = abandoned.saturating_sub(1);
         }
-        if dead > self.waiting.len() / 2 {
+        if abandoned > self.queued.len() / 2 {
             self.sweep();
         }
     }
 
-    /// Drops whom nobody waits for, wherever they are.
+    /// Drops abandoned requests, wherever they are.
     fn sweep(&mut self) {
-        let Self { waiting, joinable, gone, callers, .. } = self;
-        *gone = gone.wrapping_add(waiting.len() as u64);
-        waiting.retain_mut(|group| group.keep_waiting());
-        *callers = waiting.iter().map(|group| group.waiters.len()).sum();
-        joinable.clear();
-        let hash_at =
-            |place: &u64| group_at(waiting, *gone, *place).and_then(|group| group.hash).unwrap_or_default();
-        for (at, group) in (0_u64..).zip(waiting.iter()) {
+        let Self { queued, coalescable, head, callers, .. } = self;
+        *head = head.wrapping_add(queued.len() as u64);
+        queued.retain_mut(|group| group.retain_waiting());
+        *callers = queued.iter().map(|group| group.waiters.len()).sum();
+        coalescable.clear();
+        let hash_at = |sequence: &u64| {
+            group_at(queued, *head, *sequence).and_then(|group| group.hash).unwrap_or_default()
+        };
+        for (at, group) in (0_u64..).zip(queued.iter()) {
             if let Some(hash) = group.hash {
-                joinable.insert_unique(hash, gone.wrapping_add(at), hash_at);
+                coalescable.insert_unique(hash, head.wrapping_add(at), hash_at);
             }
         }
     }
 
-    fn hash_of(&self, call: &TagRequest) -> u64 {
+    fn hash_of(&self, request: &TagRequest) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        for cell in &call.cells {
+        for cell in &request.cells {
             hasher.write(cell.key.as_bytes());
-            cell.checks.iter().for_each(|ask| hasher.write(ask.record.as_bytes()));
+            cell.checks.iter().for_each(|check| hasher.write(check.record.as_bytes()));
         }
         hasher.finish()
     }
@@ -221,19 +222,19 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }
 
-fn group_at(waiting: &VecDeque<Waiting>, gone: u64, place: u64) -> Option<&Group> {
-    waiting.get(usize::try_from(place.wrapping_sub(gone)).ok()?).map(|group| &**group)
+fn group_at(queued: &VecDeque<BoxedGroup>, head: u64, sequence: u64) -> Option<&Group> {
+    queued.get(usize::try_from(sequence.wrapping_sub(head)).ok()?).map(|group| &**group)
 }
 
-/// Whether making the call several times is the same as making each of its asks several times: its counters are
-/// charged each for itself, and each is asked once. What gives back is made alone, as is what is kept hit by hit.
-fn can_be_joined(call: &TagRequest) -> bool {
-    let [cell] = call.cells.as_slice() else { return false };
-    let is_printable = |ask: &Check| {
-        matches!(ask.hits, Hits::Peek | Hits::Charge(_)) && !ask.policy.algorithm().has_own_key()
+/// Whether repeating the request equals repeating each of its checks: its counters are charged independently, and each
+/// is checked once. Refunds are never coalesced, nor are counters that record single hits.
+fn is_coalescable(request: &TagRequest) -> bool {
+    let [cell] = request.cells.as_slice() else { return false };
+    let is_replayable = |check: &Check| {
+        matches!(check.hits, Hits::Peek | Hits::Charge(_)) && !check.policy.algorithm().has_own_key()
     };
-    call.charging == Charging::EachForItself
-        && cell.checks.iter().all(|ask| is_printable(ask) && cell.checks_once(ask.record))
+    request.charging == Charging::Independent
+        && cell.checks.iter().all(|check| is_replayable(check) && cell.checks_once(check.record))
 }
 
 #[cfg(test)]

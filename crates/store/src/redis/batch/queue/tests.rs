@@ -9,79 +9,79 @@ use tollgate_core::{
     quota::{Quota, Window},
 };
 
-fn call(value: &str, hits: Hits) -> TagRequest {
+fn request(value: &str, hits: Hits) -> TagRequest {
     let quota = Quota { limit: 9, window: Window::from_seconds(60).expect("in range") };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let ask = Check { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
-    TagRequest::new(Charging::EachForItself, CellKey::open("d", [Entry { key: "k", value }].into_iter()), ask)
+    let check = Check { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
+    TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), check)
 }
 
 struct Queued {
     queue: Queue,
-    begun: Instant,
-    answers: Vec<oneshot::Receiver<Answer>>,
+    started: Instant,
+    responses: Vec<oneshot::Receiver<DecisionResult>>,
 }
 
 impl Queued {
     fn new() -> Self {
-        Self { queue: Queue::default(), begun: Instant::now(), answers: Vec::new() }
+        Self { queue: Queue::default(), started: Instant::now(), responses: Vec::new() }
     }
 
-    /// Adds a call whose caller waits for so many milliseconds.
-    fn push(&mut self, call: &TagRequest, clock: ScriptClock, millis: u64) -> bool {
-        self.try_push(call, clock, millis).expect("there is room")
+    /// Queues a request whose caller waits for `millis` milliseconds.
+    fn push(&mut self, request: &TagRequest, clock: ScriptClock, millis: u64) -> bool {
+        self.try_push(request, clock, millis).expect("there is room")
     }
 
-    fn try_push(&mut self, call: &TagRequest, clock: ScriptClock, millis: u64) -> Result<bool, SendError> {
-        let (sender, answer) = oneshot::channel();
-        self.answers.push(answer);
-        let deadline = self.begun + Duration::from_millis(millis);
-        self.queue.push(Submission { call, clock, made_at: self.begun, deadline }, sender)
+    fn try_push(&mut self, request: &TagRequest, clock: ScriptClock, millis: u64) -> Result<bool, SendError> {
+        let (sender, response) = oneshot::channel();
+        self.responses.push(response);
+        let deadline = self.started + Duration::from_millis(millis);
+        self.queue.push(Submission { request, clock, made_at: self.started, deadline }, sender)
     }
 
-    fn push_now(&mut self, call: &TagRequest) -> bool {
-        self.push(call, ScriptClock::Server, 10)
+    fn push_now(&mut self, request: &TagRequest) -> bool {
+        self.push(request, ScriptClock::Server, 10)
     }
 
-    /// How many callers each of the next calls has.
-    fn take(&mut self, most: usize) -> Vec<usize> {
-        self.queue.take(most).iter().map(|group| group.waiters.len()).collect()
+    /// Takes requests; returns the number of callers of each.
+    fn take(&mut self, max_requests: usize) -> Vec<usize> {
+        self.queue.take(max_requests).iter().map(|group| group.waiters.len()).collect()
     }
 
     fn error(&mut self, at: usize) -> Option<String> {
-        self.answers[at].try_recv().ok().map(|answer| answer.expect_err("no decision").to_string())
+        self.responses[at].try_recv().ok().map(|response| response.expect_err("no decision").to_string())
     }
 }
 
 #[test]
-fn calls_that_ask_the_same_share_a_place_and_others_keep_their_order() {
+fn identical_requests_are_coalesced_and_others_keep_their_order() {
     let mut queued = Queued::new();
-    assert!(queued.push_now(&call("a", Hits::ONE)));
-    assert!(!queued.push_now(&call("b", Hits::ONE)));
-    assert!(!queued.push_now(&call("a", Hits::ONE)));
-    queued.push_now(&call("a", Hits::charge(2)));
-    queued.push_now(&call("a", Hits::charge(2)));
+    assert!(queued.push_now(&request("a", Hits::ONE)));
+    assert!(!queued.push_now(&request("b", Hits::ONE)));
+    assert!(!queued.push_now(&request("a", Hits::ONE)));
+    queued.push_now(&request("a", Hits::charge(2)));
+    queued.push_now(&request("a", Hits::charge(2)));
     let other_clock = ScriptClock::Fixed(tollgate_core::clock::Timestamp::from_micros(1));
-    queued.push(&call("a", Hits::ONE), other_clock, 10);
+    queued.push(&request("a", Hits::ONE), other_clock, 10);
     assert_eq!(queued.take(9), [2, 1, 2, 1]);
     assert!(queued.queue.is_empty());
-    // What has left is joined no more.
-    assert!(queued.push_now(&call("a", Hits::ONE)));
+    // A request that was taken is coalesced with no later one.
+    assert!(queued.push_now(&request("a", Hits::ONE)));
     assert_eq!(queued.take(9), [1]);
 }
 
 #[test]
-fn what_gives_back_and_what_is_charged_all_or_none_goes_alone() {
+fn refunds_and_all_or_none_requests_are_not_coalesced() {
     let mut queued = Queued::new();
     for hits in [Hits::refund(1), Hits::reset()] {
-        queued.push_now(&call("a", hits));
-        queued.push_now(&call("a", hits));
+        queued.push_now(&request("a", hits));
+        queued.push_now(&request("a", hits));
     }
-    let all_or_none = TagRequest { charging: Charging::AllOrNone, ..call("a", Hits::ONE) };
+    let all_or_none = TagRequest { charging: Charging::AllOrNone, ..request("a", Hits::ONE) };
     queued.push_now(&all_or_none);
     queued.push_now(&all_or_none);
-    let mut twice = call("a", Hits::ONE);
+    let mut twice = request("a", Hits::ONE);
     let cell = &mut twice.cells[0];
     cell.checks.push(cell.checks[0]);
     queued.push_now(&twice);
@@ -90,39 +90,39 @@ fn what_gives_back_and_what_is_charged_all_or_none_goes_alone() {
 }
 
 #[test]
-fn places_stay_right_when_a_part_is_taken() {
+fn sequence_numbers_stay_right_when_a_part_is_taken() {
     let mut queued = Queued::new();
-    let calls: Vec<TagRequest> = (0..50).map(|at| call(&at.to_string(), Hits::ONE)).collect();
+    let requests: Vec<TagRequest> = (0..50).map(|at| request(&at.to_string(), Hits::ONE)).collect();
     let (mut pushed, mut taken) = (0, 0);
     for _ in 0..20 {
-        calls.iter().for_each(|call| _ = queued.push_now(call));
-        pushed += calls.len();
+        requests.iter().for_each(|request| _ = queued.push_now(request));
+        pushed += requests.len();
         taken += queued.take(7).iter().sum::<usize>();
-        // One place for each that asks something else.
-        assert!(queued.queue.waiting.len() <= calls.len());
+        // One entry for each distinct request.
+        assert!(queued.queue.queued.len() <= requests.len());
     }
     taken += queued.take(usize::MAX).iter().sum::<usize>();
     assert_eq!(taken, pushed);
-    assert!(queued.queue.joinable.is_empty());
+    assert!(queued.queue.coalescable.is_empty());
 }
 
 #[test]
-fn nobody_waits_for_what_was_given_up() {
+fn abandoned_requests_are_not_taken() {
     let mut queued = Queued::new();
-    queued.push_now(&call("a", Hits::ONE));
-    queued.push_now(&call("a", Hits::ONE));
-    queued.push_now(&call("b", Hits::ONE));
-    drop(queued.answers.drain(1..));
+    queued.push_now(&request("a", Hits::ONE));
+    queued.push_now(&request("a", Hits::ONE));
+    queued.push_now(&request("b", Hits::ONE));
+    drop(queued.responses.drain(1..));
     assert_eq!(queued.take(9), [1]);
 }
 
 #[test]
-fn each_caller_waits_until_its_own_time_is_over() {
+fn each_caller_waits_until_its_own_deadline() {
     let mut queued = Queued::new();
     for (name, millis) in [("a", 1), ("b", 2), ("a", 5), ("b", 3)] {
-        queued.push(&call(name, Hits::ONE), ScriptClock::Server, millis);
+        queued.push(&request(name, Hits::ONE), ScriptClock::Server, millis);
     }
-    queued.queue.expire(queued.begun + Duration::from_millis(3));
+    queued.queue.expire(queued.started + Duration::from_millis(3));
     let errors: Vec<_> = (0..4).map(|at| queued.error(at).is_some()).collect();
     assert_eq!(errors, [true, true, false, true]);
     assert_eq!(queued.take(9), [1]);
@@ -130,73 +130,73 @@ fn each_caller_waits_until_its_own_time_is_over() {
 }
 
 #[test]
-fn callers_whose_time_was_over_make_room_for_others() {
+fn timed_out_callers_make_room_for_others() {
     let mut queued = Queued::new();
     for _ in 0..10 {
         for name in ["a", "b", "a"] {
-            queued.push(&call(name, Hits::ONE), ScriptClock::Server, 1);
+            queued.push(&request(name, Hits::ONE), ScriptClock::Server, 1);
         }
-        queued.queue.expire(queued.begun + Duration::from_millis(2));
+        queued.queue.expire(queued.started + Duration::from_millis(2));
         assert!(queued.queue.is_empty());
     }
     assert_eq!(queued.queue.callers, 0);
 }
 
 #[test]
-fn a_failure_is_told_to_all_who_wait_or_come_until_it_is_over() {
+fn a_failure_reaches_waiting_and_new_callers_until_reopened() {
     let mut queued = Queued::new();
-    ["a", "a", "b"].iter().for_each(|name| _ = queued.push_now(&call(name, Hits::ONE)));
-    queued.queue.shut(&SendError::NotConnected("gone".into()));
+    ["a", "a", "b"].iter().for_each(|name| _ = queued.push_now(&request(name, Hits::ONE)));
+    queued.queue.close(&SendError::NotConnected("lost".into()));
     for at in 0..3 {
-        assert_eq!(queued.error(at).as_deref(), Some("not connected: gone"));
+        assert_eq!(queued.error(at).as_deref(), Some("not connected: lost"));
     }
-    let refused = queued.try_push(&call("a", Hits::ONE), ScriptClock::Server, 10);
+    let refused = queued.try_push(&request("a", Hits::ONE), ScriptClock::Server, 10);
     assert!(matches!(refused, Err(SendError::NotConnected(_))), "{refused:?}");
     queued.queue.open();
-    assert!(queued.push_now(&call("a", Hits::ONE)));
+    assert!(queued.push_now(&request("a", Hits::ONE)));
     assert_eq!(queued.take(9), [1]);
 }
 
 #[test]
-fn no_more_wait_than_there_is_room_for_and_the_dead_make_room() {
+fn the_queue_is_bounded_and_abandoned_requests_make_room() {
     let mut queued = Queued::new();
-    let name = |number: usize| call(&number.to_string(), Hits::ONE);
+    let name = |number: usize| request(&number.to_string(), Hits::ONE);
     // The first one lives long, so those behind it are not at the front when they die.
     queued.push(&name(0), ScriptClock::Server, 1_000);
-    (1..MOST_WAITING).for_each(|number| assert!(!queued.push_now(&name(number))));
+    (1..MAX_QUEUED_REQUESTS).for_each(|number| assert!(!queued.push_now(&name(number))));
     for clock in [ScriptClock::Server, ScriptClock::Fixed(tollgate_core::clock::Timestamp::from_micros(1))] {
-        let refused = queued.try_push(&name(MOST_WAITING), clock, 10);
-        assert!(matches!(refused, Err(SendError::Crowded)), "{refused:?}");
+        let refused = queued.try_push(&name(MAX_QUEUED_REQUESTS), clock, 10);
+        assert!(matches!(refused, Err(SendError::Overloaded)), "{refused:?}");
     }
-    // One that asks the same needs no room.
+    // An identical request needs no room.
     assert!(!queued.push_now(&name(1)));
     queued.push(&name(2), ScriptClock::Server, 1_000);
-    queued.queue.expire(queued.begun + Duration::from_millis(10));
+    queued.queue.expire(queued.started + Duration::from_millis(10));
     assert_eq!(queued.queue.callers, 2);
     assert!(!queued.push_now(&name(2)));
     assert!(!queued.push_now(&name(1)));
     assert_eq!(queued.take(9), [1, 2, 1]);
-    assert_eq!((queued.queue.callers, queued.queue.joinable.len()), (0, 0));
+    assert_eq!((queued.queue.callers, queued.queue.coalescable.len()), (0, 0));
 }
 
 #[test]
-fn those_who_ask_the_same_have_no_endless_room_either() {
+fn coalesced_callers_are_bounded_too() {
     let mut queued = Queued::new();
-    let same = call("a", Hits::ONE);
-    (0..MOST_CALLERS).for_each(|_| _ = queued.push_now(&same));
-    assert!(matches!(queued.try_push(&same, ScriptClock::Server, 10), Err(SendError::Crowded)));
-    assert_eq!(queued.take(9), [MOST_CALLERS]);
+    let same = request("a", Hits::ONE);
+    (0..MAX_QUEUED_CALLERS).for_each(|_| _ = queued.push_now(&same));
+    assert!(matches!(queued.try_push(&same, ScriptClock::Server, 10), Err(SendError::Overloaded)));
+    assert_eq!(queued.take(9), [MAX_QUEUED_CALLERS]);
     assert!(queued.push_now(&same));
 }
 
 #[test]
-fn calls_behind_others_that_nobody_waits_for_any_more_are_dropped() {
+fn abandoned_requests_behind_others_are_dropped() {
     let mut queued = Queued::new();
     for (name, millis) in [("a", 10), ("b", 5), ("c", 10), ("d", 10)] {
-        queued.push(&call(name, Hits::ONE), ScriptClock::Server, millis);
+        queued.push(&request(name, Hits::ONE), ScriptClock::Server, millis);
     }
-    queued.answers.truncate(1);
-    queued.queue.expire(queued.begun + Duration::from_millis(5));
-    assert_eq!(queued.queue.waiting.len(), 1);
+    queued.responses.truncate(1);
+    queued.queue.expire(queued.started + Duration::from_millis(5));
+    assert_eq!(queued.queue.queued.len(), 1);
     assert_eq!(queued.take(9), [1]);
 }
