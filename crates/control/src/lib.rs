@@ -11,6 +11,8 @@
 //! - Every change is recorded in an [`AuditEntry`].
 //! - Every instance reports what it enforces in a heartbeat, its [`Instance`] record.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
 mod backend;
 pub mod bounds;
 mod change;

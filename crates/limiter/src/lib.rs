@@ -9,6 +9,8 @@
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
 //! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
 mod counters;
 mod decide;
 pub mod explain;
