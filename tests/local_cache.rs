@@ -76,7 +76,7 @@ async fn a_refund_and_a_reset_are_seen_by_every_instance_within_a_second() {
     }
     let metrics = http::get(&instances[0].url("/metrics")).body;
     let denied =
-        metrics.lines().find(|line| line.starts_with("tollgate_redis_calls_total{source=\"denial\"}"));
+        metrics.lines().find(|line| line.starts_with("tollgate_redis_calls_total{source=\"denial_cache\"}"));
     let count: u64 = denied.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("a count");
     assert!(count > 0, "there was nothing to be seen late");
 }

@@ -59,7 +59,7 @@ impl RunError {
 /// [`RunError`].
 pub async fn run(settings: Settings) -> Result<(), RunError> {
     for notice in &settings.notices {
-        tracing::warn!(%notice, "check the settings");
+        tracing::warn!(%notice, "settings need attention");
     }
     // Installed first, so that a signal during startup is not lost.
     let mut signals = Signals::install()?;

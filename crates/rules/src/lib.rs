@@ -8,6 +8,8 @@
 
 #![warn(missing_docs)]
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
 mod cidr;
 pub mod config;
 mod level;

@@ -1,4 +1,4 @@
-//! Slots for calls that nobody waits for.
+//! Bounded background work: requests that are sent without a waiting caller.
 
 use std::sync::{
     Arc,
@@ -7,22 +7,21 @@ use std::sync::{
 
 use tokio::sync::Notify;
 
-/// Calls that have a turn at the most: what an outage leaves behind is bounded.
+/// Capacity in requests: bounds the backlog that an outage leaves.
 const MAX_REQUESTS: usize = 10_000;
 
-/// Slots for calls that nobody waits for; clones give out the same ones, and the workers of a process share one of
-/// these.
+/// Slots for background requests. Clones share them, and the workers of a process share one queue.
 #[derive(Clone, Debug, Default)]
 pub struct BackgroundQueue(Arc<Slots>);
 
 #[derive(Debug, Default)]
 struct Slots {
     in_use: AtomicUsize,
-    /// Tells that none is given out any more.
+    /// Notified when the last slot is released.
     drained: Notify,
 }
 
-/// A turn of some calls, until it is dropped.
+/// Slot of some requests, released on drop.
 #[derive(Debug)]
 pub(super) struct BackgroundSlot {
     slots: Arc<Slots>,
@@ -30,17 +29,17 @@ pub(super) struct BackgroundSlot {
 }
 
 impl BackgroundQueue {
-    /// A turn for so many calls; none when too many have one.
+    /// Acquires a slot for `requests` requests; `None` when the capacity is used up.
     pub(super) fn acquire(&self, requests: usize) -> Option<BackgroundSlot> {
         let add = |in_use: usize| (in_use < MAX_REQUESTS).then(|| in_use.saturating_add(requests));
         let acquired = self.0.in_use.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
         acquired.ok().map(|_| BackgroundSlot { slots: Arc::clone(&self.0), requests })
     }
 
-    /// Waits until no turn is given out. Others may be meanwhile.
+    /// Waits until no slot is held. Slots may be acquired meanwhile.
     pub async fn drained(&self) {
         loop {
-            // Made before the look, it hears of all that ends after it.
+            // Created before the check, so that no release after the check is missed.
             let drained = self.0.drained.notified();
             if self.0.in_use.load(Ordering::Acquire) == 0 {
                 return;
@@ -63,30 +62,30 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_waits_for_turns_keeps_nobody_from_taking_one() {
+    async fn waiting_for_drain_does_not_block_acquiring() {
         let background = BackgroundQueue::default();
         background.drained().await;
-        let first = background.acquire(1).expect("a turn");
+        let first = background.acquire(1).expect("a slot");
         let mut waiting = tokio::spawn({
             let background = background.clone();
             async move { background.drained().await }
         });
         tokio::task::yield_now().await;
-        let second = background.acquire(2).expect("another turn");
+        let second = background.acquire(2).expect("another slot");
         drop(first);
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         drop(second);
-        (&mut waiting).await.expect("it is settled");
+        (&mut waiting).await.expect("drained");
     }
 
     #[test]
-    fn turns_are_bounded() {
+    fn slots_are_bounded() {
         let background = BackgroundQueue::default();
         let slots: Vec<_> = (0..MAX_REQUESTS / 2).map(|_| background.acquire(2)).collect();
         assert!(slots.iter().all(Option::is_some) && background.acquire(1).is_none());
         drop(slots);
-        // One that is for many comes in all the same: else it never would.
+        // More than the capacity is accepted while some is free: otherwise it never would be.
         assert!(background.acquire(MAX_REQUESTS * 2).is_some());
     }
 }

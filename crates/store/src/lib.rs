@@ -1,4 +1,6 @@
-//! Where counters live, and what is asked of them.
+//! Stores of counters: in this process, or in Redis.
+
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 pub mod request;
 pub mod key;
@@ -21,17 +23,17 @@ use self::request::{Requests, TagRequest, Verdicts};
 pub use self::{background::BackgroundQueue, memory::MemoryStore, redis::RedisStore};
 use tollgate_core::descriptor::Hits;
 
-/// A store, as one worker uses it. A clone is a handle on the same counters.
+/// A store of counters, as used by one worker. Clones are handles on the same counters.
 #[derive(Clone, Debug)]
 pub enum Store {
-    /// In this process; its limits hold for this instance alone.
+    /// In this process; its limits apply to this instance alone.
     Memory(MemoryStore),
     /// In a Redis that instances share.
     Redis(RedisStore),
 }
 
-/// The pauses between attempts to give something back, about: longer than an outage that is soon over. Chance spreads
-/// them, so that not all that an outage held up comes back at once.
+/// Pauses between attempts to refund, before jitter: they outlast a short outage. Jitter spreads them, so that the
+/// refunds held up by an outage do not arrive at once.
 const REFUND_RETRY_PAUSES: [Duration; 7] = [
     Duration::from_millis(50),
     Duration::from_millis(200),
@@ -42,53 +44,53 @@ const REFUND_RETRY_PAUSES: [Duration; 7] = [
     Duration::from_secs(8),
 ];
 
-/// What each call of a request came to, in the calls' order.
+/// Result of each request, in the order of the requests.
 pub type Decisions = SmallVec<[Result<Verdicts, StoreError>; 1]>;
 
-/// Why a store did not decide.
+/// Reason why a store did not decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// No answer in time; whether anything was charged is unknown.
-    #[error("no answer within {0:?}")]
+    /// No response in time; whether anything was charged is unknown.
+    #[error("no response within {0:?}")]
     Timeout(Duration),
-    /// Others had their turn for so long that this was not even asked, so nothing was charged.
-    #[error("no turn {}", within(.0))]
+    /// Not sent: the deadline passed in the queue. Nothing was charged.
+    #[error("{}", queue_timeout(.0))]
     QueueTimeout(Duration),
-    /// The server owes answers, so it was not asked, and nothing was charged.
-    #[error("not asked: the server does not answer")]
+    /// Not sent: the server owes responses, so the circuit breaker is open. Nothing was charged.
+    #[error("not sent: circuit breaker open, the server does not respond")]
     BreakerOpen,
-    /// Too many calls wait for the server, so it was not asked, and nothing was charged.
-    #[error("not asked: too many calls wait")]
+    /// Not sent: the queue of the server is full, or the response would miss its deadline. Nothing was charged.
+    #[error("not sent: too many requests queued")]
     Overloaded,
-    /// There is no connection, so nothing was charged.
+    /// No connection. Nothing was charged.
     #[error("not connected: {0}")]
     Unreachable(String),
-    /// The connection broke while the answer was awaited; whether anything was charged is unknown.
-    #[error("the connection broke: {0}")]
+    /// The connection broke with the request in flight; whether anything was charged is unknown.
+    #[error("connection lost: {0}")]
     Disconnected(String),
-    /// Until time was over, the counters were on their way from one server to another, so nothing was charged.
-    #[error("the counters are on their way to another server: {0}")]
+    /// The counters were migrating between servers until the deadline. Nothing was charged.
+    #[error("counters are migrating to another server: {0}")]
     SlotMigrating(String),
-    /// The store answered with an error that says that nothing was charged: it takes no calls, or no writes, now.
-    #[error("the store declined: {0}")]
+    /// The server replied with an error that rules out a charge: it currently accepts no commands, or no writes.
+    #[error("store declined: {0}")]
     Declined(String),
-    /// The store answered with an error; whether anything was charged is unknown.
-    #[error("the store refused: {0}")]
+    /// The server replied with an error; whether anything was charged is unknown.
+    #[error("store error: {0}")]
     Refused(String),
-    /// The store answered, but not in the form that was agreed.
-    #[error("the store's answer makes no sense")]
+    /// The reply is not of the agreed form; whether anything was charged is unknown.
+    #[error("malformed reply from the store")]
     MalformedReply,
 }
 
-fn within(time: &Duration) -> String {
+fn queue_timeout(time: &Duration) -> String {
     match time {
-        &Duration::ZERO => "in time: it was over when the call came".into(),
-        time => format!("within {time:?}"),
+        &Duration::ZERO => "not sent: the deadline had passed on arrival".into(),
+        time => format!("not sent: timed out in the queue after {time:?}"),
     }
 }
 
 impl StoreError {
-    /// Whether it is known that nothing was charged, nor given back.
+    /// Whether the request certainly had no effect: nothing was charged, nor refunded.
     pub const fn charged_nothing(&self) -> bool {
         match self {
             Self::QueueTimeout(_)
@@ -101,7 +103,7 @@ impl StoreError {
         }
     }
 
-    /// Every error's name in metrics.
+    /// Labels of all errors in metrics.
     pub const LABELS: [&'static str; 10] = [
         "timeout",
         "queue_timeout",
@@ -115,7 +117,7 @@ impl StoreError {
         "malformed_reply",
     ];
 
-    /// The error's name in metrics.
+    /// The label of the error in metrics.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Timeout(_) => "timeout",
@@ -133,8 +135,8 @@ impl StoreError {
 }
 
 impl Store {
-    /// Until when a decision that begins now may take, for a caller that waits so long if that is known. Where
-    /// decisions take no time, there is no such thing.
+    /// Deadline of a decision that begins now, given the timeout of its caller, if known. `None` where decisions take
+    /// no time.
     pub fn deadline(&self, caller_timeout: Option<Duration>) -> Option<Instant> {
         match self {
             Self::Memory(_) => None,
@@ -142,7 +144,7 @@ impl Store {
         }
     }
 
-    /// Decides every call until `deadline`, each in one atomic step, all of them in flight together.
+    /// Decides every request until `deadline`, each in one atomic step, all of them in flight together.
     pub async fn decide(&self, requests: &[TagRequest], deadline: Option<Instant>) -> Decisions {
         match self {
             Self::Memory(store) => requests.iter().map(|request| Ok(store.decide(request))).collect(),
@@ -158,7 +160,8 @@ impl Store {
         }
     }
 
-    /// Decides every call from what is known, without asking anyone; others are [`StoreError::Overloaded`].
+    /// Decides every request from this worker's cache, without a call to the server; [`StoreError::Overloaded`] for
+    /// those that the cache does not cover.
     pub fn decide_from_cache(&self, requests: &[TagRequest]) -> Decisions {
         match self {
             Self::Memory(store) => requests.iter().map(|request| Ok(store.decide(request))).collect(),
@@ -169,8 +172,8 @@ impl Store {
         }
     }
 
-    /// Decides calls whose outcome nobody waits for: those that give something back. Where it takes time, it is done
-    /// by a task of its own. What fails is tried again for some seconds where that can't give back twice.
+    /// Executes requests whose outcome has no waiter: refunds. Where a store takes time, a task of its own does so.
+    /// Failed requests are retried for some seconds, unless that could refund twice.
     pub fn refund_in_background(&self, requests: Requests) {
         if requests.is_empty() {
             return;
@@ -192,13 +195,13 @@ impl Store {
                 }
                 None => requests.iter().for_each(|_| metrics::refund(false)),
             },
-            // The process is ending.
+            // The process is shutting down.
             (Self::Redis(_), Err(_)) => requests.iter().for_each(|_| metrics::refund(false)),
         }
     }
 }
 
-/// Decides calls that give something back, and those that fail again, with growing pauses.
+/// Executes refunds, and retries those that failed, with growing pauses.
 async fn refund(store: &Store, mut requests: Requests) {
     for pause in REFUND_RETRY_PAUSES.into_iter().map(Some).chain([None]) {
         let decisions = store.decide(&requests, None).await;
@@ -218,7 +221,7 @@ async fn refund(store: &Store, mut requests: Requests) {
     }
 }
 
-/// Whether a call that failed may be made again: it was not made, or it is all the same how often it is.
+/// Whether a failed request may be sent again: it had no effect, or is idempotent.
 fn is_retryable(request: &TagRequest, error: &StoreError) -> bool {
     error.charged_nothing() || request.checks().all(|check| matches!(check.hits, Hits::Release(_)))
 }

@@ -5,11 +5,11 @@ use tollgate_metrics::{Counter, Gauge, Histogram, Metric, StripedFamily, Unit};
 /// Metrics of stores of every kind.
 pub static METRICS: &[&dyn Metric] = &[&DURATION, &REFUNDS, &MEMORY_COUNTERS, &MEMORY_EVICTIONS];
 
-/// Number of buckets of times.
+/// Number of buckets of latencies.
 pub const TIME_BUCKETS: usize = 15;
 
-/// Upper bounds of the buckets of times, in nanoseconds: from decisions within the process to times beyond any client's
-/// deadline.
+/// Upper bounds of the buckets of latencies, in nanoseconds: from decisions within the process to more than any
+/// client's deadline.
 pub const TIME_BOUNDS: [u64; TIME_BUCKETS] = [
     25_000,
     50_000,
@@ -28,7 +28,7 @@ pub const TIME_BOUNDS: [u64; TIME_BUCKETS] = [
     1_000_000_000,
 ];
 
-/// Times of decisions that waited for Redis.
+/// Latencies of decisions that waited for Redis.
 pub static DURATION: Histogram<TIME_BUCKETS> = Histogram::new(
     "tollgate_store_duration_seconds",
     "Time in seconds of decisions that waited for Redis, whatever their result.",
@@ -51,12 +51,12 @@ static MEMORY_EVICTIONS: Counter = Counter::new(
     "Live counters evicted from the memory store to make room.",
 );
 
-/// Counts a call that refunds hits of a request which was denied or whose client disconnected.
+/// Counts a request that refunds hits of a call which was denied or whose client disconnected.
 pub(super) fn refund(succeeded: bool) {
     REFUNDS.increment(usize::from(!succeeded));
 }
 
-/// Records how full the memory store is: its counters, and those evicted since the start.
+/// Records the occupancy of the memory store: its counters, and those evicted since the start.
 pub fn memory_store(counters: usize, evicted: u64) {
     MEMORY_COUNTERS.set(counters as f64);
     MEMORY_EVICTIONS.raise_to(evicted);

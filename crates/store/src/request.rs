@@ -1,4 +1,4 @@
-//! What a request asks of its counters, and what came of it.
+//! Requests to a store, grouped by hash tag, and their verdicts.
 
 use smallvec::SmallVec;
 
@@ -9,32 +9,32 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-/// What one descriptor asks of one counter.
+/// One descriptor's check of one counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Check {
-    /// The descriptor's position in its request.
+    /// Index of the descriptor in its request.
     pub descriptor: usize,
-    /// The counter's name in its cell.
+    /// Id of the counter's record in its cell.
     pub record: RecordId,
-    /// What decides.
+    /// Limit and algorithm that decide the check.
     pub policy: Policy,
-    /// What is asked.
+    /// Hits to charge, look up or refund.
     pub hits: Hits,
-    /// Whether its denial keeps the other counters of the call from being charged, where they are charged all or
-    /// none. One that gives back keeps nothing.
+    /// Whether its denial keeps the other counters of the request from being charged, where they are charged all or
+    /// none. Has no effect on a refund.
     pub vetoes: bool,
-    /// Whether the store may decide it from what an instance holds.
+    /// Whether the store may decide it from the cache of an instance.
     pub sync: SyncMode,
 }
 
 impl Check {
-    /// Whether the ask, when denied, keeps the other counters of its call from being charged.
+    /// Whether the check, if denied, keeps the other counters of its request from being charged.
     pub const fn is_veto(&self) -> bool {
         self.vetoes && !self.hits.is_refund()
     }
 
-    /// How it counts what it denies, in a call that is charged so. A leased counter counts only what passes: else
-    /// tokens that are given back would come too late for those who were denied meanwhile.
+    /// Whether hits beyond the limit are counted, in a request charged as `charging`. A leased counter counts only
+    /// admitted hits: otherwise returned tokens would come too late for the requests denied meanwhile.
     pub const fn counting(&self, charging: Charging) -> Charging {
         match self.sync {
             SyncMode::Strict => charging,
@@ -43,50 +43,50 @@ impl Check {
     }
 }
 
-/// One cell, and what is asked of its counters, in the request's order.
+/// One cell, and the checks of its counters, in the order of the request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// The cell's name.
+    /// Name of the cell.
     pub key: CellKey,
-    /// What is asked.
+    /// Checks of its counters.
     pub checks: SmallVec<[Check; 1]>,
 }
 
 impl Cell {
-    /// Whether only one ask is of the counter.
+    /// Whether exactly one check is of the counter.
     pub fn checks_once(&self, record: RecordId) -> bool {
         self.checks.iter().filter(|check| check.record == record).count() == 1
     }
 }
 
-/// All that a request asks of one hash tag: decided in one atomic step.
+/// All checks of a request that share one hash tag: decided in one atomic step, and counted as one call in metrics.
 #[derive(Clone, Debug)]
 pub struct TagRequest {
-    /// Cells of one tag, each once.
+    /// Cells of one tag, each at most once.
     pub cells: SmallVec<[Cell; 1]>,
-    /// Whether a denial keeps the others from being charged.
+    /// Whether a denial keeps the other counters from being charged.
     pub charging: Charging,
 }
 
-/// What the asks of one call came to, cell by cell, each with its descriptor's position.
+/// Verdicts of one request, cell by cell, each with the index of its descriptor.
 pub type Verdicts = SmallVec<[(usize, Verdict); 1]>;
 
-/// All calls of one request, each for another tag. Most have one, of one ask: room for more, here and above, would be
-/// moved along with every request.
+/// The tag requests of one rate limit request, one for each tag. Most consist of one, with one check: a larger inline
+/// capacity, here and above, would be copied with every request.
 pub type Requests = SmallVec<[TagRequest; 1]>;
 
 impl TagRequest {
-    /// A call with one ask.
+    /// A request with one check.
     pub fn new(charging: Charging, key: CellKey, check: Check) -> Self {
         Self { cells: SmallVec::from_iter([Cell { key, checks: SmallVec::from_iter([check]) }]), charging }
     }
 
-    /// The tag that the call's cells share.
+    /// The hash tag shared by the cells.
     pub fn tag(&self) -> &[u8] {
         self.cells.first().map(|cell| cell.key.tag()).unwrap_or_default()
     }
 
-    /// Adds an ask to the cell `key`, which has this call's tag.
+    /// Adds a check to the cell `key`, whose tag must be that of this request.
     pub fn push(&mut self, key: CellKey, check: Check) {
         match self.cells.iter_mut().find(|cell| cell.key == key) {
             Some(cell) => cell.checks.push(check),
@@ -94,18 +94,18 @@ impl TagRequest {
         }
     }
 
-    /// Every ask, cell by cell.
+    /// Iterates over the checks, cell by cell.
     pub fn checks(&self) -> impl Iterator<Item = &Check> {
         self.cells.iter().flat_map(|cell| &cell.checks)
     }
 
-    /// Every ask with its cell, cell by cell.
+    /// Iterates over the checks with their cells, cell by cell.
     pub fn checks_with_cells(&self) -> impl Iterator<Item = (&Cell, &Check)> {
         self.cells.iter().flat_map(|cell| cell.checks.iter().map(move |check| (cell, check)))
     }
 }
 
-/// Adds an ask to the call of its tag.
+/// Adds a check to the request of its tag.
 pub fn push_check(requests: &mut Requests, charging: Charging, key: CellKey, check: Check) {
     match requests.iter_mut().find(|request| request.tag() == key.tag()) {
         Some(request) => request.push(key, check),

@@ -1,4 +1,4 @@
-//! Names of cells: two that differ in anything have different names.
+//! Injectivity of cell names: different parts make different names.
 
 use std::borrow::Cow;
 
@@ -6,11 +6,11 @@ use super::CellKey;
 use tollgate_core::{RecordId, algorithm::Algorithm, descriptor::Entry};
 use tollgate_runtime::byte_reader::ByteReader;
 
-/// What makes a name.
+/// The parts of a name.
 #[derive(Debug, PartialEq)]
 struct Parts<'a> {
     domain: Cow<'a, str>,
-    /// Without any, the cell is that of a rule.
+    /// Empty for the cell of a rule.
     entries: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     rule: u8,
     beyond: Vec<(Cow<'a, str>, Cow<'a, str>)>,
@@ -27,11 +27,11 @@ enum Ending {
 impl<'a> Parts<'a> {
     fn read(input: &mut ByteReader<'a>) -> Self {
         let mut pairs = |max_count| {
-            let count = input.byte() % max_count;
+            let count = input.byte().checked_rem(max_count).unwrap_or_default();
             (0..count).map(|_| (input.text(), input.text())).collect()
         };
         let (entries, beyond): (Vec<_>, Vec<_>) = (pairs(4), pairs(3));
-        // What does not show in a name may not differ.
+        // Parts that the name does not contain must not differ.
         let rule = if entries.is_empty() { input.byte() % 4 } else { 0 };
         let ending = match input.byte() % 4 {
             0 => Ending::None,
@@ -67,11 +67,10 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Makes two names of the bytes.
+/// Builds two names from the bytes.
 ///
 /// # Panics
-/// When they are equal though their parts are not, or are not where they should be, or where Redis would not find the
-/// tag.
+/// If they are equal although their parts differ or vice versa, or if Redis would not find the tag.
 pub fn keys(bytes: &[u8]) {
     let mut input = ByteReader(bytes);
     let (left, right) = (Parts::read(&mut input), Parts::read(&mut input));

@@ -1,15 +1,15 @@
 //! Names of hash tags and cells.
 //!
-//! All counters that share a *hash tag* are decided in one step on one shard. A counter's tag is its domain and
-//! the values that its rule left open: `{edge|api_key=abc}`. A counter without open values is tagged by its rule:
-//! `{edge|@1f0e…}`. A domain may name the keys whose values make the tag instead.
+//! All counters that share a *hash tag* are decided in one step on one shard. The tag of a counter consists of its
+//! domain and the values that its rule left open: `{edge|api_key=abc}`. A counter without open values is tagged by its
+//! rule: `{edge|@1f0e…}`. A domain may instead name the keys whose values make the tag.
 //!
-//! The counters whose open values are the tag's share one *cell*, named like the tag. Counters with further open
-//! values have a cell beside it, `{edge|api_key=abc}+path=/v1`, and so has a counter whose algorithm keeps it by
-//! itself, `{edge|api_key=abc}~1f0e…`, and a limit that a request brings along, `{edge|api_key=abc}~0.60`.
+//! The counters whose open values are exactly those of the tag share one *cell*, named like the tag. Counters with
+//! further open values have a cell beside it, `{edge|api_key=abc}+path=/v1`, and so has a counter whose algorithm needs
+//! a key of its own, `{edge|api_key=abc}~1f0e…`, and a limit override of a request, `{edge|api_key=abc}~0.60`.
 //!
-//! Names are injective whatever the parts contain: the characters that build a name are escaped inside the
-//! parts, braces among them, so that Redis finds the hash tag where we put it. Long tags are hashed.
+//! Names are injective whatever the parts contain: the characters that structure a name are escaped inside the parts,
+//! braces among them, so that Redis finds the hash tag at the intended place. Long tags are hashed.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -21,17 +21,17 @@ use smallvec::SmallVec;
 
 use tollgate_core::{RecordId, algorithm::Algorithm, descriptor::Entry};
 
-/// Tags longer than this many bytes are replaced by their hash.
+/// Tags longer than this are replaced by their hash.
 const MAX_TAG_BYTES: usize = 160;
 
-/// Most names fit; a longer one is allocated rather than all of them moved as so many bytes.
+/// Inline for most names. A longer name is allocated, which is cheaper than copying a larger inline buffer for all.
 type Bytes = SmallVec<[u8; 64]>;
 
-/// The name of one cell: its hash tag in braces, and what tells it from other cells of that tag.
+/// The name of one cell: its hash tag in braces, and a suffix that distinguishes the cells of a tag.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct CellKey {
     bytes: Bytes,
-    /// How many of the bytes are the tag with its braces.
+    /// Length of the tag with its braces, in bytes.
     tag: usize,
 }
 
@@ -51,7 +51,7 @@ impl CellKey {
         Self::close(bytes)
     }
 
-    /// The cell beside this one for counters that have the open values of `entries` too, in order.
+    /// The cell beside this one for counters that also have the open values of `entries`, in order.
     #[must_use]
     pub fn with_entries<'a>(mut self, entries: impl Iterator<Item = Entry<'a>>) -> Self {
         let mut bytes = Bytes::new();
@@ -62,7 +62,7 @@ impl CellKey {
         self
     }
 
-    /// The cell beside this one for the counter `record`, which is kept by itself.
+    /// The cell beside this one for the counter `record`, whose algorithm needs a key of its own.
     #[must_use]
     pub fn dedicated(mut self, record: RecordId) -> Self {
         self.bytes.push(b'~');
@@ -70,8 +70,8 @@ impl CellKey {
         self
     }
 
-    /// The cell beside this one for a limit that a request brings along: a window of `seconds` under
-    /// `algorithm`, for the counter `record` or, without one, for all values of the tag.
+    /// The cell beside this one for the limit override of a request: a window of `seconds` under `algorithm`, for the
+    /// counter `record` or, without one, for all values of the tag.
     #[must_use]
     pub fn limit_override(mut self, record: Option<RecordId>, algorithm: Algorithm, seconds: u32) -> Self {
         let number = |bytes: &mut Bytes, number: u32| {
@@ -113,7 +113,7 @@ impl CellKey {
     }
 }
 
-/// The Redis Cluster slot of the keys with a hash tag, which stands here without its braces.
+/// The Redis Cluster slot of the keys with a hash tag, given without its braces.
 pub const fn slot_of(tag: &[u8]) -> u16 {
     crc16(tag) % 16_384
 }
@@ -138,7 +138,7 @@ fn start(domain: &str) -> Bytes {
     bytes
 }
 
-/// Replaces what comes after the first `kept` bytes by its hash, if it is long.
+/// Replaces all but the first `kept` bytes by their hash, if they are too long.
 fn shorten(bytes: &mut Bytes, kept: usize) {
     if bytes.len() > MAX_TAG_BYTES {
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
@@ -160,7 +160,7 @@ fn write_entries<'a>(bytes: &mut Bytes, entries: impl Iterator<Item = Entry<'a>>
     }
 }
 
-/// Whether a byte stands for itself in a name.
+/// Whether a byte is written to a name unescaped.
 const fn is_literal(byte: u8) -> bool {
     !matches!(byte, 0..=b' ' | b'{' | b'}' | b'|' | b'=' | b',' | b'%' | b'@' | b'#' | b'~' | 0x7f)
 }
@@ -190,7 +190,7 @@ fn write_hex(bytes: &mut Bytes, raw: &[u8]) {
     bytes.extend(raw.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
 }
 
-/// CRC-16/XMODEM, the checksum that Redis Cluster hashes tags with.
+/// CRC-16/XMODEM, the checksum by which Redis Cluster assigns hash tags to slots.
 const fn crc16(bytes: &[u8]) -> u16 {
     let mut crc = 0_u16;
     let mut rest = bytes;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn names_read_well_and_escape_what_builds_them() {
+    fn names_are_readable_and_escape_their_structure() {
         assert_eq!(key("edge", &pairs(&[("api_key", "abc")])).to_string(), "{edge|api_key=abc}");
         assert_eq!(key("a|b", &pairs(&[("k{", "v}"), ("", "")])).to_string(), "{a%7cb|k%7b=v%7d,=}");
         let cell = key("edge", &pairs(&[("k", "v")])).limit_override(None, Algorithm::FixedWindow, 60);
@@ -242,16 +242,16 @@ mod tests {
     #[test]
     fn slots_are_those_that_redis_documents() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
-        // `CLUSTER KEYSLOT {foo}` and `CLUSTER KEYSLOT foo` answer 12182.
+        // `CLUSTER KEYSLOT {foo}` and `CLUSTER KEYSLOT foo` return 12182.
         assert_eq!(crc16(b"foo") % 16_384, 12_182);
     }
 
-    /// Text made of the characters that build names, and some others.
+    /// Text of the characters that structure names, and some others.
     fn awkward() -> impl Strategy<Value = String> {
         prop_oneof!["[{}|=,%@#~ a0é\n]{0,6}", ".{0,8}"]
     }
 
-    /// Open values beyond the tag's, and which of the other endings a name has.
+    /// Open values beyond the tag's, and the choice among the other suffixes of a name.
     type CellParts = (Vec<(String, String)>, u32);
 
     fn cell_parts() -> impl Strategy<Value = CellParts> {
@@ -297,7 +297,7 @@ mod tests {
             prop_assert_eq!(first.tag(), second.tag());
             prop_assert_eq!(first == second, left == right);
             prop_assert_eq!(first == tag, left == (Vec::new(), 0));
-            // What a counter's name takes of memory is bounded whatever callers bring.
+            // The memory taken by a counter's name is bounded whatever clients send.
             prop_assert!(first.as_bytes().len() <= 352);
         }
 

@@ -1,4 +1,4 @@
-//! Names of counters: as they are asked for, and as they are kept.
+//! Names of counters, borrowed for lookups and stored in slots.
 
 use std::hash::{BuildHasher, Hasher as _};
 
@@ -6,10 +6,10 @@ use foldhash::quality::RandomState;
 
 use tollgate_core::RecordId;
 
-/// The longest name that is kept within its slot, in bytes.
+/// Longest name that is stored within its slot.
 const INLINE_BYTES: usize = 38;
 
-/// A counter's name, in the two parts that make it, with its hash.
+/// The name of a counter, in its two parts, with its hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct CounterKey<'a> {
     cell: &'a [u8],
@@ -17,7 +17,7 @@ pub(super) struct CounterKey<'a> {
     pub(super) hash: u64,
 }
 
-/// A counter's name where it is kept: the cell's name, then the record's id.
+/// The stored name of a counter: the name of the cell, then the id of the record.
 #[derive(Debug)]
 pub(super) enum StoredKey {
     Inline { length: u8, bytes: [u8; INLINE_BYTES] },
@@ -40,7 +40,7 @@ impl<'a> CounterKey<'a> {
         stored.bytes().strip_prefix(self.cell).is_some_and(|rest| rest == self.record)
     }
 
-    pub(super) fn to_stored(&self) -> StoredKey {
+    pub(super) fn to_stored(self) -> StoredKey {
         let whole = || [self.cell, self.record].concat().into();
         let length = self.cell.len().saturating_add(self.record.len());
         let mut bytes = [0; INLINE_BYTES];
@@ -66,7 +66,7 @@ impl StoredKey {
         }
     }
 
-    /// What [`CounterKey::hash`] was.
+    /// Recomputes [`CounterKey::hash`].
     pub(super) fn hash(&self, hasher: &RandomState) -> u64 {
         let bytes = self.bytes();
         let parts = bytes.split_at_checked(bytes.len().saturating_sub(RecordId::LENGTH));
@@ -80,7 +80,7 @@ mod tests {
     use tollgate_core::algorithm::Algorithm;
 
     #[test]
-    fn a_name_is_kept_whole_whatever_its_length() {
+    fn a_name_is_stored_whole_whatever_its_length() {
         let hasher = RandomState::default();
         let record = RecordId::alone(Algorithm::TokenBucket);
         for length in 0..3 * INLINE_BYTES {

@@ -1,49 +1,49 @@
-//! What decides which counter goes when there is no more room.
+//! Eviction policy: the rank of a counter when the shard is full.
 
-/// How often a counter that denies nothing must have been asked for to matter as much as one that denies. More than a
-/// flood of names is asked for each of them; less than a limit that somebody is about to reach.
+/// Uses that weigh as much as being exhausted. More than each name of a flood is used; less than a limit that is about
+/// to be reached.
 const EXHAUSTED_BONUS: u8 = 4;
 
-/// What matters of a counter when it is looked at for whether it goes.
+/// The properties by which a counter is ranked for eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EvictionRank {
-    /// Whether nothing remained after the last decision: the limit is being enforced.
+    /// Whether nothing remained after the last decision: the limit currently denies.
     exhausted: bool,
-    /// How often the counter was asked for, halved with each turn.
+    /// Number of uses, halved with each cycle.
     uses: u8,
-    /// The turn in which that was.
-    epoch: u8,
-    /// When the state is as good as unused, in seconds since the epoch.
+    /// Cycle to which `uses` refers.
+    cycle: u8,
+    /// Time from which the state equals an unused one, in seconds since 1970.
     pub(super) expires_at: u32,
 }
 
 impl EvictionRank {
-    /// The standing of a counter that was asked for once.
+    /// The rank of a counter after its first use.
     pub(super) const fn new(exhausted: bool, expires_at: u32) -> Self {
-        Self { exhausted, uses: 1, epoch: 0, expires_at }
+        Self { exhausted, uses: 1, cycle: 0, expires_at }
     }
 
-    /// How often the counter was asked for, as it counts in a turn.
-    const fn uses(self, epoch: u8) -> u8 {
-        match self.uses.checked_shr(epoch.wrapping_sub(self.epoch) as u32) {
+    /// Number of uses, decayed to `cycle`.
+    const fn uses(self, cycle: u8) -> u8 {
+        match self.uses.checked_shr(cycle.wrapping_sub(self.cycle) as u32) {
             Some(uses) => uses,
             None => 0,
         }
     }
 
-    /// This one, of a counter that came in this turn.
-    pub(super) const fn at_epoch(self, epoch: u8) -> Self {
-        Self { epoch, ..self }
+    /// This rank for a counter added in `cycle`.
+    pub(super) const fn at_cycle(self, cycle: u8) -> Self {
+        Self { cycle, ..self }
     }
 
-    /// This one after another.
-    pub(super) const fn after(self, before: Self, epoch: u8) -> Self {
-        Self { uses: before.uses(epoch).saturating_add(1), epoch, ..self }
+    /// This rank, of the latest use, with the uses of `before` added.
+    pub(super) const fn after(self, before: Self, cycle: u8) -> Self {
+        Self { uses: before.uses(cycle).saturating_add(1), cycle, ..self }
     }
 
-    /// What matters least has the least.
-    pub(super) const fn rank(self, epoch: u8) -> (u8, u32) {
+    /// Sort key: the counter with the lowest is evicted first.
+    pub(super) const fn rank(self, cycle: u8) -> (u8, u32) {
         let bonus = if self.exhausted { EXHAUSTED_BONUS } else { 0 };
-        (self.uses(epoch).saturating_add(bonus), self.expires_at)
+        (self.uses(cycle).saturating_add(bonus), self.expires_at)
     }
 }

@@ -1,4 +1,4 @@
-//! The embedded store: counters in this process, bounded in number.
+//! Memory store: counters in this process, bounded in number.
 
 mod counter_key;
 mod shard;
@@ -19,47 +19,47 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-/// A power of two, so that a few bits of a hash pick the shard.
+/// A power of two, so that a few bits of a hash select the shard.
 const SHARDS: usize = 64;
 
-/// Counters in this process, shared by all its workers: a clone is a handle on the same counters.
+/// Counters in this process, shared by all workers: clones are handles on the same counters.
 ///
-/// A counter belongs to the shard of its hash tag, so one lock covers one call.
+/// A counter belongs to the shard of its hash tag, so one lock covers one request.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedShards>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedShards {
     clock: Clock,
     hasher: RandomState,
     shards: [CachePadded<Mutex<Shard>>; SHARDS],
 }
 
-/// StoredKey out of its neighbours' cache lines, which are fetched in pairs.
+/// Aligned to two cache lines, since processors fetch lines in pairs: neighbours do not contend for one.
 #[derive(Debug)]
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
-/// Whether each ask of a call passes.
+/// Whether each check of a request passes.
 type Passes = SmallVec<[bool; 4]>;
 
-/// What becomes of an ask.
+/// Whether a check charges its counter.
 #[derive(Clone, Copy, Debug)]
 enum ChargeMode {
-    /// It is decided.
+    /// Charges if the check passes.
     Apply,
-    /// It is not charged because one is denied, itself or another; whether it would have passed alone.
+    /// Does not charge, because this check or another one is denied. Whether the check alone would have passed.
     Withhold { passes: bool },
 }
 
-/// A counter while charges are weighed, none of which is made.
+/// State of a counter during a precheck, in which nothing is charged.
 #[derive(Clone, Debug)]
 enum TrialState {
-    /// A copy, as if they were.
+    /// A copy that is charged instead.
     Copy(State),
-    /// What keeps hits by themselves is too large to be copied: the hits that would have been charged before.
+    /// A log or queue of hits is too large to be copied: the hits that earlier checks would have charged.
     Queue { earlier: u64 },
 }
 
@@ -72,32 +72,32 @@ impl TrialState {
     }
 }
 
-/// How full a memory store is.
+/// Occupancy of a memory store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
-    /// Counters that are held now; some of them may have ended.
+    /// Counters held now; some of them may have expired.
     pub counters: usize,
-    /// Live counters that were dropped since the start to make room for new ones.
+    /// Live counters evicted since the start to make room for new ones.
     pub evicted: u64,
 }
 
 impl MemoryStore {
-    /// A store that keeps about `capacity` counters at most: an equal part in each of its 64 shards, and at
-    /// least one. Every four hits of a log, or leases, weigh as much as a counter.
+    /// A store for about `capacity` counters: an equal part in each of its 64 shards, and at least one in each. Every
+    /// four hits of a log, or leases, weigh as much as a counter.
     pub fn new(capacity: usize, clock: Clock) -> Self {
         let hasher = RandomState::default();
         let shard = || Shard::new(capacity.div_ceil(SHARDS), hasher.clone());
         let shards = array::from_fn(|_| CachePadded(Mutex::new(shard())));
-        Self { shared: Arc::new(Shared { clock, hasher, shards }) }
+        Self { shared: Arc::new(SharedShards { clock, hasher, shards }) }
     }
 
-    /// Decides a call in one step.
+    /// Decides a request in one step.
     pub fn decide(&self, request: &TagRequest) -> Verdicts {
         let shared = &*self.shared;
         let at = shared.hasher.hash_one(request.tag()) as usize % SHARDS;
         let Some(shard) = shared.shards.get(at) else { return Verdicts::new() };
         let mut shard = shard.0.lock();
-        // Read under the lock, so that time does not run backwards within a shard.
+        // Read under the lock, so that time is monotonic within a shard.
         let now = shared.clock.now();
         let vetoed = match request.charging {
             Charging::Independent => None,
@@ -117,8 +117,8 @@ impl MemoryStore {
         verdicts
     }
 
-    /// Says which asks would pass, each after the charges before it, if one of them keeps the others from being
-    /// charged. Charges none. What gives back frees nothing for the others.
+    /// Returns which checks would pass, each after the charges before it, if a veto keeps the counters from being
+    /// charged; otherwise `None`. Charges nothing. Refunds free nothing for the other checks.
     fn precheck(&self, shard: &mut Shard, request: &TagRequest, now: Timestamp) -> Option<Passes> {
         let mut trials: SmallVec<[(CounterKey<'_>, TrialState); 4]> = SmallVec::new();
         let (mut passes, mut is_vetoed) = (Passes::new(), false);
@@ -173,7 +173,7 @@ impl MemoryStore {
         })
     }
 
-    /// How full the store is.
+    /// Current occupancy.
     pub fn occupancy(&self) -> Occupancy {
         self.shared.shards.iter().fold(Occupancy::default(), |sum, shard| {
             let shard = shard.0.lock();

@@ -1,4 +1,4 @@
-//! One lock's worth of counters.
+//! Counters under one lock.
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
@@ -10,37 +10,37 @@ use super::{
 };
 use tollgate_core::{algorithm::State, clock::Timestamp};
 
-/// Slots that each new counter looks at for one whose time has passed. More than one, so that the dead are
-/// found faster than the living come.
+/// Slots that each insertion examines for expired counters. More than one, so that expired counters are found faster
+/// than new ones are added.
 const SWEEP_SLOTS: usize = 2;
 
-/// Slots that are compared when all are taken and one must go.
+/// Slots compared when the shard is full.
 const EVICTION_CANDIDATES: usize = 32;
 
 /// Counters in one slab, with an index beside it.
 ///
-/// A hand goes round the slab and drops counters whose time has passed, as fast as new ones come. When the weight is
-/// too much, one of the next few goes: the one that was asked for least, where one that denies counts as if it had been
-/// asked for some times more, and the one that ends first among equals.
+/// A clock hand moves over the slab and removes expired counters as fast as new ones are added. When the weight exceeds
+/// the capacity, one of the next few counters is evicted: the least used one, where an exhausted counter gets a bonus
+/// of some uses, and among equals the one that expires first.
 #[derive(Debug)]
 pub(super) struct Shard {
     hasher: RandomState,
     slots: Slab<Slot>,
     /// Positions in `slots`, by the hash of the slot's name.
     index: HashTable<u32>,
-    /// Where the next look for dead counters begins.
+    /// Position of the clock hand: the next slot to examine.
     hand: usize,
-    /// The weight of all slots' states at most, and of those there are.
+    /// Maximum total weight of the states, and the current one.
     capacity: usize,
     weight: usize,
     evicted: u64,
-    /// Goes up by one, and round, each time that as many counters were dropped to make room as are held.
-    epoch: u8,
-    /// Counters dropped to make room in this turn.
-    epoch_evictions: usize,
+    /// Wrapping number of the current cycle, which ends when more counters were evicted in it than are held.
+    cycle: u8,
+    /// Counters evicted in this cycle.
+    cycle_evictions: usize,
 }
 
-/// A counter. With a short name it is one cache line, and nothing else has to be fetched to decide it.
+/// A counter. With a short name it fits one cache line, and a decision fetches no other.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
@@ -50,8 +50,8 @@ struct Slot {
 }
 
 impl Shard {
-    /// An empty shard for at most `capacity` counters of a few words, and at least one counter of any size. Its
-    /// names are hashed by `hasher`.
+    /// An empty shard for at most `capacity` counters of a few words, and at least one counter of any size. Names are
+    /// hashed by `hasher`.
     pub(super) fn new(capacity: usize, hasher: RandomState) -> Self {
         // Positions in the index are 32 bits wide.
         let capacity = capacity.clamp(1, u32::MAX as usize);
@@ -63,22 +63,22 @@ impl Shard {
             capacity,
             weight: 0,
             evicted: 0,
-            epoch: 0,
-            epoch_evictions: 0,
+            cycle: 0,
+            cycle_evictions: 0,
         }
     }
 
-    /// Counters held.
+    /// Number of counters held.
     pub(super) const fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Live counters dropped to make room.
+    /// Number of live counters evicted.
     pub(super) const fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// Has a look at a counter's state; at that of an unused one when it is not held.
+    /// Passes the state of a counter to `inspect`, or an unused state if the counter is not held.
     pub(super) fn inspect<T>(&mut self, name: &CounterKey<'_>, inspect: impl FnOnce(&mut State) -> T) -> T {
         match self.slot(name) {
             Some(slot) => inspect(&mut slot.state),
@@ -86,14 +86,14 @@ impl Shard {
         }
     }
 
-    /// Has a counter decided, that of an unused one when it is not held, and keeps it as long as it stands.
+    /// Decides a counter by `decide`, from an unused state if it is not held, and keeps it until it expires.
     pub(super) fn decide<T>(
         &mut self,
         name: &CounterKey<'_>,
         now: Timestamp,
         decide: impl FnOnce(&mut State) -> (T, EvictionRank),
     ) -> T {
-        let epoch = self.epoch;
+        let cycle = self.cycle;
         let Some(slot) = self.slot(name) else {
             let mut state = State::default();
             let (result, eviction) = decide(&mut state);
@@ -104,7 +104,7 @@ impl Shard {
         };
         let before = slot.state.weight();
         let (result, eviction) = decide(&mut slot.state);
-        slot.eviction = eviction.after(slot.eviction, epoch);
+        slot.eviction = eviction.after(slot.eviction, cycle);
         let after = slot.state.weight();
         self.weight = self.weight.saturating_add(after).saturating_sub(before);
         if after > before {
@@ -113,29 +113,29 @@ impl Shard {
         result
     }
 
-    /// Adds a counter that is not held, making room for it.
+    /// Adds a counter that is not held, evicting others if necessary.
     fn add(&mut self, name: &CounterKey<'_>, state: State, eviction: EvictionRank, now: Timestamp) {
         let weight = state.weight();
         self.sweep(now);
         self.make_room(weight, None, now);
         let Ok(at) = u32::try_from(self.slots.len()) else { return };
-        self.slots.push(Slot { name: name.to_stored(), state, eviction: eviction.at_epoch(self.epoch) });
+        self.slots.push(Slot { name: name.to_stored(), state, eviction: eviction.at_cycle(self.cycle) });
         self.weight = self.weight.saturating_add(weight);
         self.make_room_in_index(at);
         let (slots, hasher) = (&self.slots, &self.hasher);
         self.index.insert_unique(name.hash, at, |at| hash_at(slots, hasher, *at));
     }
 
-    /// Builds the index of the first `count` slots anew where entries that are gone take up its room: it would grow
-    /// for them, though far from full.
+    /// Rebuilds the index of the first `count` slots when tombstones use up its room: otherwise it would grow for them,
+    /// though far from full.
     fn make_room_in_index(&mut self, count: u32) {
         let buckets = self.index.num_buckets();
-        let most = (buckets / 16).saturating_mul(13);
-        if self.index.len() < self.index.capacity() || self.index.len() > most {
+        let max_entries = (buckets / 16).saturating_mul(13);
+        if self.index.len() < self.index.capacity() || self.index.len() > max_entries {
             return;
         }
         let (slots, hasher) = (&self.slots, &self.hasher);
-        // As many buckets as before.
+        // The number of buckets stays.
         self.index = HashTable::with_capacity((buckets / 8).saturating_mul(7));
         for at in 0..count {
             self.index.insert_unique(hash_at(slots, hasher, at), at, |at| hash_at(slots, hasher, *at));
@@ -149,7 +149,7 @@ impl Shard {
         self.slots.get_mut(at as usize)
     }
 
-    /// The position under the hand, which then moves on.
+    /// Returns the position of the clock hand and advances it.
     const fn next_position(&mut self) -> usize {
         if self.hand >= self.slots.len() {
             self.hand = 0;
@@ -159,24 +159,25 @@ impl Shard {
         at
     }
 
-    /// Drops what has ended among the next few slots.
+    /// Removes expired counters among the next few slots.
     fn sweep(&mut self, now: Timestamp) {
         for _ in 0..SWEEP_SLOTS {
             let at = self.next_position();
             if self.slots.get(at).is_some_and(|slot| slot.eviction.expires_at <= now.seconds()) {
                 self.remove(at);
-                // Another slot moved here; it is due a look too.
+                // Another slot moved here and has to be examined too.
                 self.hand = at;
             }
         }
     }
 
-    /// Drops slots, but for the one that is `spared`, until there is room for one more of that weight.
+    /// Evicts counters, except `spared`, until there is room for one more of that weight.
     fn make_room(&mut self, weight: usize, spared: Option<&CounterKey<'_>>, now: Timestamp) {
         while self.weight.saturating_add(weight) > self.capacity && self.evict(spared, now) {}
     }
 
-    /// Drops the next slot that has ended, or of the next few the one that matters least; says no when there is none.
+    /// Removes the next expired counter, or evicts the lowest ranked of the next few. Returns false without a
+    /// candidate.
     fn evict(&mut self, spared: Option<&CounterKey<'_>>, now: Timestamp) -> bool {
         let mut least: Option<((u8, u32), usize)> = None;
         for _ in 0..EVICTION_CANDIDATES.min(self.slots.len()) {
@@ -189,7 +190,7 @@ impl Shard {
                 self.remove(at);
                 return true;
             }
-            let rank = slot.eviction.rank(self.epoch);
+            let rank = slot.eviction.rank(self.cycle);
             if least.is_none_or(|(least, _)| rank < least) {
                 least = Some((rank, at));
             }
@@ -197,10 +198,10 @@ impl Shard {
         if let Some((_, at)) = least {
             self.remove(at);
             self.evicted = self.evicted.saturating_add(1);
-            self.epoch_evictions = self.epoch_evictions.saturating_add(1);
-            if self.epoch_evictions > self.slots.len() {
-                self.epoch_evictions = 0;
-                self.epoch = self.epoch.wrapping_add(1);
+            self.cycle_evictions = self.cycle_evictions.saturating_add(1);
+            if self.cycle_evictions > self.slots.len() {
+                self.cycle_evictions = 0;
+                self.cycle = self.cycle.wrapping_add(1);
             }
         }
         least.is_some()
@@ -213,7 +214,7 @@ impl Shard {
         if let Ok(entry) = self.index.find_entry(hash, |known| *known as usize == at) {
             entry.remove();
         }
-        // The last slot has moved into the gap; the index still knows it by its old position.
+        // The last slot has moved into the gap; the index still has its old position.
         let old = self.slots.len();
         if let Some(moved) = self.slots.get(at)
             && let Some(known) =
@@ -235,7 +236,7 @@ mod tests {
     use tollgate_core::{RecordId, algorithm::Algorithm};
 
     #[test]
-    fn counters_that_come_and_go_leave_the_index_as_large_as_it_was() {
+    fn churn_does_not_grow_the_index() {
         let hasher = RandomState::default();
         let mut shard = Shard::new(500, hasher.clone());
         let record = RecordId::alone(Algorithm::FixedWindow);
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_goes_before_anything_that_counts() {
+    fn expired_counters_are_removed_before_live_ones() {
         let hasher = RandomState::default();
         let mut shard = Shard::new(1_000, hasher.clone());
         let record = RecordId::alone(Algorithm::FixedWindow);
@@ -276,7 +277,7 @@ mod tests {
                 (count + 1, EvictionRank::new(exhausted, expires_at))
             })
         };
-        // Most of what is held is exhausted, and soon over.
+        // Most counters held are exhausted and expire soon.
         for number in 0..900 {
             charge(number, true, 10, 0);
         }
@@ -287,7 +288,7 @@ mod tests {
             charge(number, false, 1_000, 20);
         }
         for number in 900..1_000 {
-            assert_eq!(charge(number, false, 1_000, 20), 2, "one that counts was forgotten");
+            assert_eq!(charge(number, false, 1_000, 20), 2, "a live counter was evicted");
         }
         assert_eq!(shard.evicted(), 0);
     }

@@ -1,16 +1,16 @@
-//! Values by their position, in chunks: growing moves none of them, and leaves less than a chunk empty.
+//! Values by position, in chunks: growth moves no value and leaves less than a chunk empty.
 
 use std::mem;
 
-/// Values of a chunk: slots of 64 bytes, with what the allocator needs to align them, fill a block of 16 KiB.
+/// Values of a chunk: slots of 64 bytes, plus the allocator's alignment overhead, fill a block of 16 KiB.
 const CHUNK_VALUES: usize = 255;
 
-/// Values at positions from zero on, without gaps.
+/// Values at positions 0 to `len`, without gaps.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    /// All are full but the last, which is not empty.
+    /// All are full except the last, which is not empty.
     chunks: Vec<Vec<T>>,
-    /// An empty one, so that values that come and go at the border of two chunks don't allocate each time.
+    /// An empty chunk, so that values which come and go at a chunk border don't allocate each time.
     spare: Option<Vec<T>>,
     len: usize,
 }
@@ -32,7 +32,7 @@ impl<T> Slab<T> {
         self.chunks.get_mut(at / CHUNK_VALUES)?.get_mut(at % CHUNK_VALUES)
     }
 
-    /// Adds a value behind the last one.
+    /// Appends a value.
     pub(super) fn push(&mut self, value: T) {
         match self.chunks.last_mut().filter(|chunk| chunk.len() < CHUNK_VALUES) {
             Some(chunk) => chunk.push(value),
@@ -45,7 +45,7 @@ impl<T> Slab<T> {
         self.len = self.len.saturating_add(1);
     }
 
-    /// Removes a value; the last one takes its place.
+    /// Removes a value and moves the last one into its position.
     pub(super) fn swap_remove(&mut self, at: usize) -> Option<T> {
         if at >= self.len {
             return None;
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_value_takes_the_place_of_one_that_goes() {
+    fn the_last_value_fills_the_gap_of_a_removed_one() {
         let mut slab = Slab::new();
         (0..2 * CHUNK_VALUES + 1).for_each(|value| slab.push(value));
         assert_eq!((slab.len(), slab.chunks.len()), (2 * CHUNK_VALUES + 1, 3));
@@ -89,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn values_that_come_and_go_at_the_border_of_a_chunk_use_the_same_memory() {
+    fn churn_at_a_chunk_border_reuses_its_memory() {
         let mut slab = Slab::new();
         (0..CHUNK_VALUES).for_each(|value| slab.push(value));
         slab.push(0);
         let place = std::ptr::from_ref(slab.get(CHUNK_VALUES).expect("held"));
         for value in 0..10 {
             slab.swap_remove(CHUNK_VALUES);
-            // What else is allocated meanwhile must not get it.
+            // Another allocation must not get the memory.
             let other = Vec::<usize>::with_capacity(CHUNK_VALUES);
             slab.push(value);
             assert!(std::ptr::eq(place, slab.get(CHUNK_VALUES).expect("held")));

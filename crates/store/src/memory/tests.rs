@@ -1,4 +1,4 @@
-//! The embedded store as the limiter meets it.
+//! The memory store through its public interface.
 
 use super::*;
 use crate::key::CellKey;
@@ -24,7 +24,7 @@ fn admitted(store: &MemoryStore, request: &TagRequest) -> bool {
 }
 
 #[test]
-fn counters_that_ended_make_room_without_an_eviction() {
+fn expired_counters_make_room_without_an_eviction() {
     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000));
     let store = MemoryStore::new(64, clock.clone());
     for second in 0_u64..10_000 {
@@ -36,7 +36,7 @@ fn counters_that_ended_make_room_without_an_eviction() {
 }
 
 #[test]
-fn a_full_store_evicts_counters_that_deny_nothing_first() {
+fn a_full_store_evicts_counters_that_do_not_deny_first() {
     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000));
     let store = MemoryStore::new(64 * 32, clock);
     let exhausted: Vec<TagRequest> = (0..64).map(|at| request(&format!("busy{at}"), 1, Unit::Hour)).collect();
@@ -49,7 +49,7 @@ fn a_full_store_evicts_counters_that_deny_nothing_first() {
     let occupancy = store.occupancy();
     assert!(occupancy.counters <= 64 * 32 && occupancy.evicted > 10_000, "{occupancy:?}");
     for request in &exhausted {
-        assert!(!admitted(&store, request), "an enforced limit was forgotten");
+        assert!(!admitted(&store, request), "an exhausted counter was evicted");
     }
 }
 
@@ -75,7 +75,7 @@ fn a_log_weighs_as_much_as_its_hits() {
             now += 1;
             clock.set(Timestamp::from_micros(now));
             let verdict = store.decide(&request)[0].1;
-            assert_eq!(verdict.used, hit + 1, "the log that grows is not the one that goes");
+            assert_eq!(verdict.used, hit + 1, "the growing log was evicted");
         }
     }
     // 200 logs of 400 hits weigh 101 each, of 6,400.
@@ -83,8 +83,7 @@ fn a_log_weighs_as_much_as_its_hits() {
     assert!(occupancy.counters <= 64 && occupancy.evicted >= 136, "{occupancy:?}");
 }
 
-/// Counters that are asked for now and then while others come that are asked for once each, ten times as many as there
-/// is room for.
+/// Uses counters now and then while ten times as many names as there is room for are used once each.
 #[test]
 fn limits_that_are_in_use_survive_a_flood_of_names() {
     let capacity = 64 * 100;
@@ -98,14 +97,14 @@ fn limits_that_are_in_use_survive_a_flood_of_names() {
             charged += 1;
             for request in &in_use {
                 let used = store.decide(request)[0].1.used;
-                assert_eq!(used, charged, "a limit in use was forgotten");
+                assert_eq!(used, charged, "a counter in use was evicted");
             }
         };
-        // As one about to reach its limit has, when the flood begins.
+        // Usage before the flood begins, as of a limit about to be reached.
         (0..20).for_each(|_| check_all());
         for name in 0..10 * capacity {
             assert!(admitted(&store, &request(&format!("flood {name}"), flood_limit, Unit::Hour)));
-            // Some times while as many come as there is room for.
+            // Ten times per capacity.
             if name % (capacity / 10) == 0 {
                 check_all();
             }
@@ -115,7 +114,7 @@ fn limits_that_are_in_use_survive_a_flood_of_names() {
 }
 
 #[test]
-fn limits_that_nobody_uses_any_more_make_room_for_new_ones() {
+fn unused_limits_make_room_for_new_ones() {
     let capacity = 64 * 100;
     let store = MemoryStore::new(capacity, Clock::manual(Timestamp::from_micros(1_000_000_000)));
     for name in 0..capacity {

@@ -1,8 +1,8 @@
-//! A host and a port.
+//! Address of a server: host and port.
 
 use std::{fmt, sync::Arc};
 
-/// Where a server listens: a host name or an IP address, and a port.
+/// A host name or an IP address, and a port.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Address {
     pub(super) host: Arc<str>,
@@ -14,11 +14,11 @@ impl Address {
         Self { host: host.into(), port }
     }
 
-    /// Reads the addresses of a list with commas, none of which may be missing. The error does not quote them:
-    /// they may be the rest of a password that was not escaped.
+    /// Parses a comma-separated list without empty items. The error does not quote them: they may be the rest of a
+    /// password that was not escaped.
     pub(super) fn parse_list(text: &str, default_port: u16) -> Result<Vec<Self>, String> {
         let malformed =
-            || "expected HOST:PORT or [IPV6]:PORT for each server, with commas between".to_owned();
+            || "malformed server list; expected comma-separated HOST:PORT or [IPV6]:PORT".to_owned();
         text.split(',').map(|address| Self::parse(address, default_port).ok_or_else(malformed)).collect()
     }
 
@@ -35,14 +35,14 @@ impl Address {
         is_valid.then(|| Self::new(host, port))
     }
 
-    /// Reads an address as a cluster's redirections have it: an IPv6 address has no brackets there, and no host at
-    /// all stands for the one that was `asked`.
+    /// Parses an address of a cluster's redirection: an IPv6 address has no brackets there, and an absent host stands
+    /// for that of the `queried` node.
     pub(super) fn from_redirect(text: &str, queried: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Self::from_node(host, port.parse().ok()?, queried)
     }
 
-    /// The address of a node that calls itself `host`; a `?` is a host that it does not know.
+    /// The address of a node that announces `host`; `?` stands for a host unknown to the node itself.
     pub(super) fn from_node(host: &str, port: u16, queried: &Self) -> Option<Self> {
         match host {
             // Not announced yet.
@@ -84,12 +84,12 @@ mod tests {
 
     #[test]
     fn a_redirection_may_leave_the_host_out() {
-        let queried = Address::new("asked", 1);
+        let queried = Address::new("queried", 1);
         let from_redirect = |text| Address::from_redirect(text, &queried).map(|address| address.to_string());
         assert_eq!(from_redirect("10.0.0.1:7001").as_deref(), Some("10.0.0.1:7001"));
         assert_eq!(from_redirect("::1:7001").as_deref(), Some("[::1]:7001"));
         assert_eq!(from_redirect("node.example:7001").as_deref(), Some("node.example:7001"));
-        assert_eq!(from_redirect(":7001").as_deref(), Some("asked:7001"));
+        assert_eq!(from_redirect(":7001").as_deref(), Some("queried:7001"));
         assert_eq!(
             [from_redirect("?:7001"), from_redirect("x"), from_redirect("x:y"), from_redirect("x:0")],
             [None, None, None, None]

@@ -1,4 +1,4 @@
-//! Scripts beside the one that decides calls, on the same servers.
+//! Scripts other than the one that decides requests, on the same servers.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use tokio::time::{Instant, timeout_at};
 use super::{RedisStore, connection::SendError, error, topology::Topology};
 use crate::StoreError;
 
-/// A script, and the name that Redis has for it.
+/// A script, with the SHA-1 digest that names it in Redis.
 #[derive(Clone, Debug)]
 pub struct Script {
     source: &'static str,
     digest: String,
 }
 
-/// What a script answers.
+/// Reply of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing.
+    /// Nil.
     Nil,
-    /// A number.
+    /// An integer.
     Integer(i64),
-    /// A text, or other bytes.
+    /// A string, or other bytes.
     Bytes(Vec<u8>),
-    /// Several of these.
+    /// An array.
     List(Vec<Reply>),
 }
 
 impl Script {
-    /// The script of this text.
+    /// A script with this source.
     pub fn new(source: &'static str) -> Self {
         Self { source, digest: Sha1::from(source).digest().to_string() }
     }
@@ -62,8 +62,8 @@ impl Reply {
 }
 
 impl RedisStore {
-    /// Runs a script, whose keys are of one slot, on the server that has that one. It is sent again only after answers
-    /// that say that nothing was done.
+    /// Runs a script, whose keys are of one slot, on the owner of that slot. It is sent again only after replies that
+    /// rule out an effect.
     ///
     /// # Errors
     /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether it ran.
@@ -82,8 +82,8 @@ impl RedisStore {
         reply.and_then(Reply::of).map_err(|error| error::into_store_error(error, time_limit))
     }
 
-    /// Reads fields of a hash, of a key in this slot, on the server that has that one. Costs the server less than a
-    /// script that does so, where there is much to read.
+    /// Reads fields of a hash, whose key is of this slot, on the owner of that slot. Costs the server less than a
+    /// script where there is much to read.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -98,7 +98,7 @@ impl RedisStore {
         let deadline = now.checked_add(time_limit).unwrap_or(now);
         let mut command = cmd("HMGET");
         command.arg(key).arg(fields);
-        // It is never answered that a script is missing.
+        // This command never gets `NOSCRIPT`, so the command that loads a script is never used.
         let reply = self.execute(slot, &command, &command, deadline).await;
         reply.and_then(Reply::of).map_err(|error| error::into_store_error(error, time_limit))
     }

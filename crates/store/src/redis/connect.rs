@@ -1,4 +1,4 @@
-//! How the servers of one installation are spoken to, whichever of them.
+//! Connecting to the servers of one installation.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use tokio::time::timeout;
 
 use super::{address::Address, script};
 
-/// How long one attempt to connect may take.
+/// Time limit of one attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Login, database and TLS, which all servers have in common.
 #[derive(Clone)]
 pub(super) struct ConnectTemplate {
-    /// The way to some server; the others differ in the address.
+    /// Settings for some server; those of the others differ in the address.
     pattern: ConnectionInfo,
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     #[error(transparent)]
     Redis(#[from] RedisError),
-    #[error("no sentinel answers; the last error: {0}")]
+    #[error("no sentinel responds; last error: {0}")]
     NoSentinel(String),
-    #[error("the sentinels know no master named {0}")]
+    #[error("the sentinels have no master named {0}")]
     UnknownMaster(String),
-    #[error("{0}, which Sentinel names, is not a master")]
+    #[error("Sentinel returned {0}, which is not a master")]
     NotMaster(Address),
-    #[error("{0}, which Sentinel names, was replaced before")]
+    #[error("Sentinel returned {0}, a former master")]
     FormerMaster(Address),
 }
 
@@ -52,26 +52,26 @@ impl ConnectTemplate {
         Client::open(self.pattern.clone().set_addr(address))
     }
 
-    /// A new connection to one server.
+    /// Connects to one server.
     pub(super) async fn connect(&self, address: &Address) -> RedisResult<MultiplexedConnection> {
         connect(&self.client(address)?).await
     }
 }
 
-/// A new connection.
+/// Connects with a client's settings.
 pub(super) async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
-    // The wait for an answer is bounded by the caller.
+    // The wait for a response is bounded by the caller.
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None);
     client.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// Has a server know the script before the first call of it, so that not all calls meet `NOSCRIPT` at once on a server
-/// that is new. One that refuses may know it already; else the first call gets the reason.
+/// Loads the script before its first use, so that not all requests meet `NOSCRIPT` at once on a new server. A server
+/// that refuses may have it already; otherwise the first request gets the reason.
 pub(super) async fn preload_script(connection: &mut MultiplexedConnection) -> RedisResult<()> {
-    // An error that the server answers is a value here.
+    // An error reply is a value here.
     match timeout(CONNECT_TIMEOUT, connection.send_packed_command(&script::load())).await {
-        Ok(answer) => answer.map(drop),
-        Err(_) => Err((ErrorKind::Io, "no answer to SCRIPT LOAD").into()),
+        Ok(reply) => reply.map(drop),
+        Err(_) => Err((ErrorKind::Io, "no response to SCRIPT LOAD").into()),
     }
 }

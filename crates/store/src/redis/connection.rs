@@ -1,4 +1,4 @@
-//! One connection to one server, kept up by a task (`keeper`).
+//! A connection to one server, maintained by a background task (`reconnect`).
 
 use std::{fmt, sync::Arc};
 
@@ -11,61 +11,61 @@ use super::{
     target::Target,
 };
 
-/// A handle on the connection; clones share it. The task ends when the last handle is gone.
+/// A handle on the connection; clones share it. The task ends with the last handle.
 #[derive(Clone)]
 pub(super) struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<SharedConnection>,
 }
 
-struct Shared {
+struct SharedConnection {
     state: watch::Receiver<ConnectionState>,
-    /// The number of the latest connection that was found broken.
+    /// Generation of the latest connection that was found broken.
     broken: watch::Sender<u64>,
 }
 
-/// One of the connections that follow each other, each of which may lead to another server.
+/// One of the successive connections, each of which may lead to another server.
 #[derive(Clone)]
 pub(super) struct LiveConnection {
     connection: MultiplexedConnection,
     pub(super) generation: u64,
 }
 
-/// What the task says.
+/// State published by the task.
 #[derive(Clone)]
 pub(super) enum ConnectionState {
-    /// The first attempt is under way: calls wait for it.
+    /// First attempt in progress: requests wait for it.
     Connecting,
-    /// Connected, for the so-manieth time.
+    /// Connected, with the generation of the connection.
     Up(MultiplexedConnection, u64),
-    /// Attempts fail, for this reason: calls fail at once.
+    /// Attempts fail, for this reason: requests fail at once.
     Down(String),
 }
 
-/// Why a command got no answer.
+/// Reason why a command has no reply.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum SendError {
-    /// It was not sent.
+    /// Not sent: no connection.
     #[error("not connected: {0}")]
     NotConnected(String),
-    /// It was not sent, because time was over before its turn came.
-    #[error("no turn in time")]
+    /// Not sent: the deadline passed in the queue.
+    #[error("timed out in the queue")]
     QueueTimeout,
-    /// It was not sent, because the server owes answers.
-    #[error("the server is silent")]
+    /// Not sent: the server owes responses.
+    #[error("circuit breaker open")]
     BreakerOpen,
-    /// It was not sent, because too many wait.
-    #[error("too many wait")]
+    /// Not sent: too many requests are queued.
+    #[error("too many requests queued")]
     Overloaded,
-    /// It was sent, and either the answer is an error or there was none.
+    /// Sent; the reply is an error, or the connection broke.
     #[error(transparent)]
     Failed(RedisError),
-    /// It was sent, and time was over before the answer came.
-    #[error("no answer in time")]
+    /// Sent; the deadline passed before the response.
+    #[error("no response in time")]
     Timeout,
-    /// It was sent, and what was answered makes no sense.
-    #[error("the answer makes no sense")]
+    /// Sent; the reply is not of the agreed form.
+    #[error("malformed reply")]
     MalformedReply,
-    /// It was not obeyed, because keys are on their way between nodes, until time was over.
+    /// Not executed: keys were migrating between nodes until the deadline.
     #[error("{0}")]
     SlotMigrating(RedisError),
 }
@@ -77,18 +77,18 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects in the background and stays connected.
+    /// Connects in the background and reconnects when necessary.
     pub(super) fn open(target: Target) -> Self {
         let (report, state) = watch::channel(ConnectionState::Connecting);
         let (broken, breaks) = watch::channel(0);
         tokio::spawn(Reconnector::new(target, report, breaks).run());
-        Self { shared: Arc::new(Shared { state, broken }) }
+        Self { shared: Arc::new(SharedConnection { state, broken }) }
     }
 
-    /// Sends a command once and awaits its answer.
+    /// Sends a command once and awaits its reply.
     pub(super) async fn send(&self, command: &Cmd) -> Result<Value, SendError> {
         let LiveConnection { mut connection, generation } = self.connection().await?;
-        // An error that Redis answers arrives as a value.
+        // An error reply arrives as a value.
         let reply = connection.send_packed_command(command).await.and_then(check_error);
         if reply.as_ref().map_or_else(needs_reconnect, reply_needs_reconnect) {
             self.mark_broken(generation);
@@ -96,8 +96,8 @@ impl Connection {
         reply.map_err(SendError::Failed)
     }
 
-    /// Sends a command once, as one that the server shall obey although it is only about to own the keys, and
-    /// awaits its answer.
+    /// Sends a command once, preceded by `ASKING`, which lets a node execute it while it imports the keys, and awaits
+    /// its reply.
     pub(super) async fn send_asking(&self, command: &Cmd) -> Result<Value, SendError> {
         let LiveConnection { mut connection, generation } = self.connection().await?;
         let mut commands = Pipeline::with_capacity(2);
@@ -109,7 +109,7 @@ impl Connection {
         reply.map_err(SendError::Failed)
     }
 
-    /// Sends commands in one write, once, and awaits their answers; an error among these is a value.
+    /// Sends commands in one write, once, and awaits their replies; an error among these is a value.
     pub(super) async fn send_all(
         &self,
         live: &mut LiveConnection,
@@ -122,11 +122,11 @@ impl Connection {
         replies.map_err(SendError::Failed)
     }
 
-    /// Waits for a sign of life on a connection, any answer: the server first answers what was sent before. Tells the
-    /// connection's number.
+    /// Waits for any response on a connection: the server first answers all earlier commands. Returns the generation of
+    /// the connection.
     ///
     /// # Errors
-    /// It broke; the number as well.
+    /// The generation as well, when the connection broke.
     pub(super) async fn probe(&self, mut live: LiveConnection) -> Result<u64, u64> {
         match live.connection.send_packed_command(&script::probe()).await {
             Ok(_) => Ok(live.generation),
@@ -137,22 +137,22 @@ impl Connection {
         }
     }
 
-    /// Takes note of an error that a server answered on the connection `number`, as one that takes no writes is to be
-    /// left.
+    /// Records an error reply on the connection `generation`: a connection to a server that takes no writes is
+    /// replaced.
     pub(super) fn record_error(&self, error: &RedisError, generation: u64) {
         if needs_reconnect(error) {
             self.mark_broken(generation);
         }
     }
 
-    /// What the task says, now and later. It is no handle.
+    /// The states of the connection, now and later. Not a handle.
     pub(super) fn states(&self) -> watch::Receiver<ConnectionState> {
         self.shared.state.clone()
     }
 
-    /// Waits until the first attempt to connect is over.
+    /// Waits until the first attempt to connect has ended.
     pub(super) async fn first_attempt(&self) {
-        // Fails when the task is gone, and waiting is of no use.
+        // Fails when the task has ended, and waiting is useless.
         let _ =
             self.shared.state.clone().wait_for(|state| !matches!(state, ConnectionState::Connecting)).await;
     }
@@ -162,13 +162,13 @@ impl Connection {
         matches!(&*self.shared.state.borrow(), ConnectionState::Up(..))
     }
 
-    /// Waits until there is a connection, or no handle any more. The wait is no handle.
+    /// Waits until there is a connection (true), or no handle any more (false). The future is not a handle.
     pub(super) fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
         let mut state = self.shared.state.clone();
         async move { state.wait_for(|state| matches!(state, ConnectionState::Up(..))).await.is_ok() }
     }
 
-    /// Has the task replace the connection `number`, unless it did already.
+    /// Has the task replace the connection `generation`, unless it was replaced already.
     fn mark_broken(&self, generation: u64) {
         self.shared.broken.send_if_modified(|broken| {
             let is_new = generation > *broken;
@@ -177,28 +177,28 @@ impl Connection {
         });
     }
 
-    /// The connection, once the first attempt to connect is over.
+    /// The connection, after the first attempt to connect.
     async fn connection(&self) -> Result<LiveConnection, SendError> {
         let mut state = self.shared.state.clone();
-        let first_attempt = state.wait_for(|state| !matches!(state, ConnectionState::Connecting)).await;
-        let current = first_attempt.ok().and_then(|state| state.current());
-        current.unwrap_or_else(|| Err(SendError::NotConnected("closing".into())))
+        let settled = state.wait_for(|state| !matches!(state, ConnectionState::Connecting)).await;
+        let current = settled.ok().and_then(|state| state.current());
+        current.unwrap_or_else(|| Err(SendError::NotConnected("shutting down".into())))
     }
 }
 
 impl SendError {
-    /// Whether it will stay for as long as the connection does, which is replaced therefore.
+    /// Whether the error persists as long as the connection, which has to be replaced therefore.
     pub(super) fn needs_reconnect(&self) -> bool {
         matches!(self, Self::Failed(error) if needs_reconnect(error))
     }
 
-    /// Whether the server had to be told the script first, and so charged nothing.
+    /// Whether the script has to be loaded first, in which case nothing was charged.
     pub(super) fn is_unknown_script(&self) -> bool {
         let unknown = ErrorKind::Server(ServerErrorKind::NoScript);
         matches!(self, Self::Failed(error) if error.kind() == unknown)
     }
 
-    /// The same error when there was no time for another attempt.
+    /// This error, when there was no time for another attempt.
     pub(super) fn into_migrating(self) -> Self {
         match self {
             Self::Failed(error) => Self::SlotMigrating(error),
@@ -208,7 +208,7 @@ impl SendError {
 }
 
 impl ConnectionState {
-    /// The connection as it is now, or why there is none; nothing before the first attempt to connect is over.
+    /// The current connection, or the reason for its absence; `None` before the end of the first attempt.
     pub(super) fn current(&self) -> Option<Result<LiveConnection, SendError>> {
         match self {
             Self::Connecting => None,
@@ -220,19 +220,19 @@ impl ConnectionState {
     }
 }
 
-/// The second of two answers, unless the first is the reason for an error in it.
+/// The second of two replies, unless the first explains an error in it.
 fn asking_reply(replies: Vec<Value>) -> Result<Value, RedisError> {
     let mut replies = replies.into_iter().map(check_error);
     match (replies.next(), replies.next()) {
-        // If the server owns the keys by now, the command was obeyed all the same.
+        // If the node owns the keys by now, `ASKING` may fail and the command succeed.
         (_, Some(Ok(reply))) => Ok(reply),
         (Some(Err(error)), Some(Err(_))) => Err(error),
         (_, Some(Err(error))) => Err(error),
-        (_, None) => Err((ErrorKind::UnexpectedReturnType, "one answer to two commands").into()),
+        (_, None) => Err((ErrorKind::UnexpectedReturnType, "one reply to two commands").into()),
     }
 }
 
-/// Whether the reply has such an error for one of several calls.
+/// Whether the reply contains such an error for one of several requests.
 fn reply_needs_reconnect(reply: &Value) -> bool {
     let Value::Array(parts) = reply else { return false };
     parts
@@ -240,11 +240,11 @@ fn reply_needs_reconnect(reply: &Value) -> bool {
         .any(|part| matches!(part, Value::ServerError(error) if needs_reconnect(&error.clone().into())))
 }
 
-/// Whether an error will stay for as long as the connection does: it broke, or leads to a server that takes no
-/// writes any more, as one that was demoted in a failover. Another connection may lead to the new master.
+/// Whether an error persists as long as the connection: the connection broke, or leads to a server that no longer takes
+/// writes, such as a master demoted by a failover. Another connection may lead to the new master.
 fn needs_reconnect(error: &RedisError) -> bool {
     let demoted = [ServerErrorKind::ReadOnly, ServerErrorKind::MasterDown].map(ErrorKind::Server);
-    // Before Redis 7, what a script met is told within another error.
+    // Before Redis 7, the error of a command within a script is nested in another error.
     let is_within = || error.detail().is_some_and(|detail| detail.contains("READONLY"));
     error.is_unrecoverable_error() || demoted.contains(&error.kind()) || is_within()
 }

@@ -1,4 +1,4 @@
-//! What an error of the servers means to a caller.
+//! Translation of errors of the servers into [`StoreError`].
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use ::redis::{ErrorKind, RedisError};
 use super::connection::SendError;
 use crate::StoreError;
 
-/// The codes of errors that are answered before anything is done: the server is loading, without most of its cluster, a
-/// replica, busy with a script of somebody else, or takes no writes; or nobody is logged in.
+/// Error codes that are returned before anything is executed: the server is loading, lacks most of its cluster, is a
+/// replica, is busy with another client's script, or takes no writes; or the client is not authenticated.
 ///
-/// A script that was begun meets the latter ones at its first write, which is its first charge.
+/// A running script meets the latter errors at its first write, which is its first charge.
 const UNCHARGED_ERROR_CODES: [&str; 13] = [
     "LOADING",
     "CLUSTERDOWN",
@@ -27,7 +27,7 @@ const UNCHARGED_ERROR_CODES: [&str; 13] = [
     "TRYAGAIN",
 ];
 
-/// What a caller is told who had so much time.
+/// Translates an error of a request that had `time_limit` in all.
 pub(super) fn into_store_error(error: SendError, time_limit: Duration) -> StoreError {
     match error {
         SendError::NotConnected(reason) => StoreError::Unreachable(reason),
@@ -42,20 +42,20 @@ pub(super) fn into_store_error(error: SendError, time_limit: Duration) -> StoreE
                 StoreError::Declined(error.to_string())
             }
             ErrorKind::Server(_) | ErrorKind::Extension => StoreError::Refused(error.to_string()),
-            // Whatever the client made of the answer, the server may have obeyed.
+            // Whatever the client made of the reply, the server may have executed the command.
             _ => StoreError::Disconnected(error.to_string()),
         },
     }
 }
 
-/// Whether the server says that it did nothing.
+/// Whether the reply rules out an effect.
 fn charged_nothing(error: &RedisError) -> bool {
-    // Before Redis 7, what a script met is told within another error.
+    // Before Redis 7, the error of a command within a script is nested in another error.
     let is_within = || error.detail().is_some_and(|detail| detail.contains("-OOM command not allowed"));
     error.code().is_some_and(|code| UNCHARGED_ERROR_CODES.contains(&code)) || is_within()
 }
 
-/// Time in tenths of a millisecond: what is more exact is of no use to who reads it.
+/// Rounds up to tenths of a millisecond: more precision does not help a reader.
 fn rounded(time: Duration) -> Duration {
     let tenths = time.as_nanos().div_ceil(100_000);
     u64::try_from(tenths).map_or(time, |tenths| Duration::from_micros(tenths.saturating_mul(100)))

@@ -1,4 +1,4 @@
-//! Metrics of calls to Redis, of calls that were decided without it, and of the connections.
+//! Metrics of calls to Redis, of calls decided without it, and of the connections.
 
 use std::{
     fmt,
@@ -24,9 +24,9 @@ pub static METRICS: &[&dyn Metric] = &[
 /// Source of a decision without a call to Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// A denial that is still valid.
+    /// A cached denial that is still valid.
     DenialCache,
-    /// Tokens that were charged ahead.
+    /// Tokens charged ahead.
     Lease,
 }
 
@@ -191,7 +191,7 @@ pub(super) fn sent(commands: impl ExactSizeIterator<Item = usize>, coalesced: us
     CALLS.add([calls as u64, coalesced as u64, 0, 0]);
 }
 
-/// Exports everything at zero, so that a first event is seen as a change.
+/// Exports everything at zero, so that the first event appears as a change.
 pub fn export() {
     CALLS.export();
     COMMANDS.export();

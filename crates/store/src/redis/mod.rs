@@ -1,12 +1,12 @@
 //! Counters in Redis.
 //!
-//! A call is decided in one step by the script in `lua/decide/`, on the keys of one hash tag; an `EVALSHA` has several calls
-//! where it can. A charge is never sent twice: only answers that say that nothing was charged lead to another attempt.
-//! Those are `NOSCRIPT`, and the redirections of a cluster.
+//! A request is decided in one step by the script in `lua/decide/`, on the keys of one hash tag; where possible, one
+//! `EVALSHA` carries several requests. A charge is never sent twice: only replies that rule out a charge lead to
+//! another attempt, which are `NOSCRIPT` and the redirections of a cluster.
 //!
-//! `topology` hides how many servers there are: `batcher` gets calls to one of them together, `local` knows what need
-//! not be asked, `connection` keeps up the connection, `target` says where it leads, `sentinel` finds the master that
-//! `sentinels` name, and `cluster` has a batcher for each master.
+//! `topology` hides the number of servers: `batch` combines requests to one server, `local` caches what need not be
+//! sent, `connection` and `reconnect` maintain the connection, `target` resolves its server, `sentinel` finds the
+//! current master, and `cluster` has a batcher for each master.
 
 mod connect;
 mod address;
@@ -50,29 +50,30 @@ use super::{
 };
 use tollgate_core::clock::Timestamp;
 
-/// Counters in a Redis that instances share; each worker opens its own, with its own connections. Clones share them.
+/// Counters in a Redis shared by instances. Each worker opens its own store, with its own connections; clones share
+/// them.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStore>,
     clock: ScriptClock,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedStore {
     servers: Topology,
     options: RequestOptions,
     outage: SharedOutageLog,
 }
 
-/// Shortest time between two outages that are logged: a store that fails now and then is logged now and then.
+/// Shortest time between two logged outages: a store that fails intermittently is logged intermittently.
 const OUTAGE_LOG_GAP: Duration = Duration::from_secs(10);
 
-/// Time without a failure after which an outage counts as over: while a shard of a cluster is lost, the others decide
-/// between its failures.
+/// Time without a failure after which an outage counts as over: while one shard of a cluster is lost, the other shards
+/// succeed between its failures.
 const OUTAGE_SETTLE_TIME: Duration = Duration::from_secs(1);
 
-impl Shared {
-    /// Logs when Redis begins to fail, and when it has recovered.
+impl SharedStore {
+    /// Logs the begin and the end of an outage.
     fn log_outage(&self, error: Option<&StoreError>) {
         match error {
             Some(error) if self.outage.failed() => {
@@ -84,34 +85,34 @@ impl Shared {
     }
 }
 
-/// Which clock the script decides by.
+/// Clock by which the script decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScriptClock {
-    /// The server's own, so that the clocks of instances don't matter.
+    /// The clock of the server, so that the clocks of instances don't matter.
     #[default]
     Server,
-    /// A time that a test sets.
+    /// A time set by a test.
     Fixed(Timestamp),
 }
 
 impl RedisStore {
-    /// A store at `settings`, connected in the background by tasks on the current runtime: that the server is
-    /// absent is no error here.
+    /// A store at `settings`, connected in the background by tasks on the current runtime: an absent server is no error
+    /// here.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when the settings make no sense: a malformed URL, an unreadable certificate.
+    /// [`StoreError::Refused`] for invalid settings: a malformed URL, an unreadable certificate.
     pub fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         Self::open_with(settings, BackgroundQueue::default())
     }
 
-    /// The same, with turns that others take too for calls that nobody waits for.
+    /// A store at `settings` with a shared queue for its background requests.
     ///
     /// # Errors
-    /// Those of [`RedisStore::open`].
+    /// See [`RedisStore::open`].
     pub fn open_with(settings: &RedisSettings, background: BackgroundQueue) -> Result<Self, StoreError> {
         let options = settings.request_options(background);
         let servers = settings.open(&options)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedStore {
             servers,
             options,
             outage: SharedOutageLog::new(OUTAGE_LOG_GAP, OUTAGE_SETTLE_TIME),
@@ -125,8 +126,8 @@ impl RedisStore {
         Self { clock, ..self }
     }
 
-    /// Waits until the server was reached, or a cluster's slots are known and one of its masters was reached; says no
-    /// when every clone of this store is gone before that.
+    /// Waits until the server is connected, or the slots of a cluster are known and one of its masters is connected.
+    /// Returns false if every clone of this store is dropped before.
     pub fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
         self.shared.servers.connected()
     }
@@ -135,19 +136,19 @@ impl RedisStore {
         &self.shared.options.background
     }
 
-    /// Decides a call in one step.
+    /// Decides a request in one step.
     ///
     /// # Errors
-    /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether
-    /// the call was charged.
+    /// See [`StoreError`]. After [`StoreError::Timeout`] and [`StoreError::Disconnected`] it is unknown whether the
+    /// request was charged.
     pub async fn decide(&self, request: &TagRequest) -> Result<Verdicts, StoreError> {
         self.decide_by(request, self.deadline(None)).await
     }
 
-    /// The same for a caller that waits until `deadline`.
+    /// Decides a request in one step, until `deadline`.
     ///
     /// # Errors
-    /// Those of [`RedisStore::decide`].
+    /// See [`RedisStore::decide`].
     pub async fn decide_by(&self, request: &TagRequest, deadline: Instant) -> Result<Verdicts, StoreError> {
         let shared = &*self.shared;
         let submission = Submission { request, clock: self.clock, made_at: Instant::now(), deadline };
@@ -159,12 +160,12 @@ impl RedisStore {
         verdicts
     }
 
-    /// What a call comes to as far as that is known here.
+    /// Decides a request from the cache of this worker, if that suffices.
     pub(super) fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
         self.shared.servers.decide_from_cache(request)
     }
 
-    /// Until when a decision that begins now may take, for a caller that waits so long if that is known.
+    /// Deadline of a decision that begins now, given the timeout of its caller, if known.
     pub(super) fn deadline(&self, caller_timeout: Option<Duration>) -> Instant {
         let now = Instant::now();
         let timeout = self.shared.options.timeout;
@@ -172,8 +173,8 @@ impl RedisStore {
         now.checked_add(within).unwrap_or(now)
     }
 
-    /// Decides several runs in one command, each in one step, in their order; in a cluster all of one slot. Each has an
-    /// outcome or an error of its own, where it is not alone. Nothing is known of before, nor sent again.
+    /// Decides several runs in one command, each in one step, in order; in a cluster, all must be of one slot. If there
+    /// are several, each has an outcome or an error of its own. Neither cached nor retried.
     ///
     /// # Errors
     /// As [`RedisStore::decide`], for all of them.
@@ -189,9 +190,9 @@ impl RedisStore {
             let connection = shared.servers.connection(slot).await?;
             connection.send(&shared.options.command(runs.iter().copied(), self.clock)).await
         };
-        let answer = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Timeout));
+        let reply = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Timeout));
         let into_store_error = |error| error::into_store_error(error, timeout_after);
-        let reply = answer.map_err(into_store_error)?;
+        let reply = reply.map_err(into_store_error)?;
         let outcomes = script::read_replies(runs.iter().copied(), reply).ok_or(StoreError::MalformedReply)?;
         Ok(outcomes
             .into_iter()

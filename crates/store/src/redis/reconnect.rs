@@ -1,4 +1,4 @@
-//! The task that keeps a connection up.
+//! Background task that maintains a connection.
 
 use std::{
     convert::Infallible,
@@ -29,16 +29,16 @@ const SETTLE_TIME: Duration = Duration::from_secs(2);
 /// Interval of the probes of an open connection.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Deadline of a probe. It detects a peer that vanished without closing the connection, however few the calls and however
-/// short their deadlines are.
+/// Deadline of a probe. Probes detect a peer that vanished without closing the connection, however few the requests
+/// and however short their deadlines are.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The task behind a connection.
+/// Background task of a connection.
 pub(super) struct Reconnector {
     target: Target,
     report: watch::Sender<ConnectionState>,
     breaks: watch::Receiver<u64>,
-    /// How many connections there were.
+    /// Number of connections made so far.
     generation: u64,
     outage: OutageLog,
     gauge: ConnectionGauge,
@@ -54,13 +54,13 @@ impl Reconnector {
         Self { target, report, breaks, generation: 0, outage: OutageLog::default(), gauge }
     }
 
-    /// Connects, and connects again whenever the connection is found broken, until nobody holds a handle.
+    /// Connects, and reconnects whenever the connection is found broken, until the last handle is dropped.
     pub(super) async fn run(mut self) {
         let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
         loop {
             match self.target.connect().await {
                 Ok(connection) => {
-                    let begun = Instant::now();
+                    let started = Instant::now();
                     if self.serve(connection).await.is_err() {
                         return;
                     }
@@ -68,8 +68,9 @@ impl Reconnector {
                     if self.outage.failed() {
                         tracing::warn!(server = %self.target, "Redis connection lost");
                     }
-                    // A connection that breaks at once, as to a server that takes no writes, does not reset the backoff.
-                    if begun.elapsed() > MAX_BACKOFF {
+                    // A connection that breaks at once, as to a server that takes no writes, does not reset the
+                    // backoff.
+                    if started.elapsed() > MAX_BACKOFF {
                         backoff.reset();
                     }
                 }
@@ -89,8 +90,10 @@ impl Reconnector {
         }
     }
 
-    /// Has the connection used, and those that take its place, until one breaks, or no handle is left, which is the
-    /// error.
+    /// Publishes the connection, and those that replace it, until one breaks.
+    ///
+    /// # Errors
+    /// The last handle was dropped.
     async fn serve(&mut self, mut connection: MultiplexedConnection) -> Result<(), watch::error::RecvError> {
         loop {
             let server = self.target.to_string();
@@ -98,7 +101,7 @@ impl Reconnector {
             let Self { target, report, breaks, generation, outage, .. } = &mut *self;
             *generation = generation.saturating_add(1);
             report.send_replace(ConnectionState::Up(connection.clone(), *generation));
-            let first_attempt = async {
+            let recovery = async {
                 sleep(SETTLE_TIME).await;
                 if outage.recovered() {
                     tracing::info!(%server, "Redis connection recovered");
@@ -109,18 +112,18 @@ impl Reconnector {
                 disconnected = breaks.wait_for(|broken| broken >= generation) => return disconnected.map(drop),
                 () = probe_until_silent(connection.clone()) => return Ok(()),
                 other = target.wait_for_failover() => connection = other,
-                never = first_attempt => match never {},
+                never = recovery => match never {},
             }
         }
     }
 }
 
-/// Ends when the server does not answer on the connection any more.
+/// Probes the connection until a response is overdue.
 async fn probe_until_silent(mut connection: MultiplexedConnection) {
     let ping = cmd("PING");
     loop {
         sleep(PROBE_INTERVAL).await;
-        // An error that the server answers is a value here, and a sign of life too.
+        // An error reply is a value here, and shows that the server responds.
         if !matches!(timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await, Ok(Ok(_))) {
             return;
         }

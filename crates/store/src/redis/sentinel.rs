@@ -1,8 +1,8 @@
-//! The master that Sentinel names.
+//! The master named by Sentinel.
 //!
-//! All sentinels are queried at once. One that was cut off from the others may name a former master, so the highest
-//! `config-epoch` counts: it rises with each failover, and a majority of the sentinels voted for it. Reports without
-//! an epoch are decided by majority.
+//! All sentinels are queried at once. A sentinel that was cut off from the others may name a former master, so the
+//! highest `config-epoch` counts: it rises with each failover, and a majority of the sentinels voted for it. Reports
+//! without an epoch are decided by majority.
 
 use std::{cmp::Ordering, fmt, time::Duration};
 
@@ -16,25 +16,25 @@ use super::{
     connect::{ConnectError, ConnectTemplate, preload_script},
 };
 
-/// How long the sentinels may take to answer, new connections to them included.
+/// Time limit for the responses of the sentinels, new connections included.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long the others may take once more than half have answered.
+/// Time left to the remaining sentinels once more than half have responded.
 const STRAGGLER_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long a server may take to say what it is.
+/// Time limit for the response to `ROLE`.
 const ROLE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Between two questions whether the master is still the same.
+/// Interval between queries for the current master, before jitter.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A master, and the sentinels that know where it is.
+/// A master, and the sentinels that monitor it.
 pub(super) struct Master {
     template: ConnectTemplate,
     sentinels: Sentinels,
-    /// Where the master was when the last connection to it was made.
+    /// Address of the master at the last connection.
     address: Option<Address>,
-    /// The latest epoch in which it was named.
+    /// Latest epoch in which the master was named.
     epoch: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ impl Master {
         Self { template, sentinels, address: None, epoch: None }
     }
 
-    /// Connects to the master that is named now.
+    /// Connects to the master that is currently named.
     pub(super) async fn connect(&mut self) -> Result<MultiplexedConnection, ConnectError> {
         let mut last = ConnectError::UnknownMaster(self.sentinels.master().to_owned());
         for named in self.sentinels.query().await? {
@@ -64,7 +64,7 @@ impl Master {
 
     async fn connect_to(&self, address: &Address) -> Result<MultiplexedConnection, ConnectError> {
         let mut connection = self.template.connect(address).await?;
-        // During a failover, the sentinels may still name the old master, which was demoted by then.
+        // During a failover, the sentinels may still name the old master, which has been demoted by then.
         match role(&mut connection).await?.as_deref() {
             Some(b"master") => {
                 preload_script(&mut connection).await?;
@@ -74,14 +74,14 @@ impl Master {
         }
     }
 
-    /// Ends with a connection to another master than the one that was connected to, when the sentinels name one
-    /// and it says itself that it is. Until then, there is no reason to leave the one that works.
+    /// Returns a connection to a new master once the sentinels name another one, and that server confirms its role.
+    /// Until then, the working connection is kept.
     pub(super) async fn wait_for_failover(&mut self) -> MultiplexedConnection {
-        // Each is told once.
+        // Each address is logged once.
         let mut logged = None;
         loop {
             sleep(lengthened(POLL_INTERVAL)).await;
-            // That no sentinel answers says nothing about the master.
+            // Unresponsive sentinels are no evidence about the master.
             let Ok(all) = self.sentinels.query().await else { continue };
             if let Some(same) = all.iter().find(|named| self.address.as_ref() == Some(&named.address)) {
                 self.epoch = self.epoch.max(same.epoch);
@@ -90,7 +90,7 @@ impl Master {
             for named in all {
                 let master = self.sentinels.master();
                 if logged.as_ref() != Some(&named.address) {
-                    tracing::info!(%master, address = %named.address, "Sentinel names another master");
+                    tracing::info!(%master, address = %named.address, "Sentinel named another master");
                     logged = Some(named.address.clone());
                 }
                 if !self.is_trusted(&named, true) {
@@ -101,15 +101,16 @@ impl Master {
                         self.record(named);
                         return connection;
                     }
-                    Err(error) => tracing::debug!(%master, %error, "staying with the one that works"),
+                    Err(error) => {
+                        tracing::debug!(%master, %error, "keeping the connection to the previous master");
+                    }
                 }
             }
         }
     }
 
-    /// Whether what the sentinels say is to be followed. What is not the latest that is known, such as the word of
-    /// the only sentinel in reach, is followed when there is nothing better, or when most of them say so, as after
-    /// they were set up anew.
+    /// Whether to follow what the sentinels report. Outdated reports, such as those of the only reachable sentinel, are
+    /// followed when there is no connection, or when a majority agrees, as after the sentinels were set up anew.
     fn is_trusted(&self, named: &NamedMaster, is_connected: bool) -> bool {
         let age = self.epoch.zip(named.epoch).map(|(known, named)| named.cmp(&known));
         match age {
@@ -134,10 +135,10 @@ impl fmt::Display for Master {
     }
 }
 
-/// What a server says that it is.
+/// The role that a server reports.
 async fn role(connection: &mut MultiplexedConnection) -> RedisResult<Option<Vec<u8>>> {
     let reply = timeout(ROLE_TIMEOUT, connection.send_packed_command(&cmd("ROLE"))).await;
-    let reply = reply.map_err(|_| RedisError::from((ErrorKind::Io, "no answer to ROLE")))?;
+    let reply = reply.map_err(|_| RedisError::from((ErrorKind::Io, "no response to ROLE")))?;
     Ok(match reply?.extract_error()? {
         Value::Array(parts) => match parts.into_iter().next() {
             Some(Value::BulkString(role)) => Some(role),
@@ -147,9 +148,9 @@ async fn role(connection: &mut MultiplexedConnection) -> RedisResult<Option<Vec<
     })
 }
 
-/// The sentinels that know where a master is.
+/// The sentinels that monitor a master.
 pub(super) struct Sentinels {
-    /// The name that they know the master by.
+    /// Name of the master in the sentinels' configuration.
     name: String,
     template: ConnectTemplate,
     members: Vec<Sentinel>,
@@ -157,24 +158,24 @@ pub(super) struct Sentinels {
 
 struct Sentinel {
     address: Address,
-    /// From the time before, if it served.
+    /// Connection of the last query, if that succeeded.
     connection: Option<MultiplexedConnection>,
 }
 
-/// What one sentinel says.
+/// Report of one sentinel.
 #[derive(Clone, Debug)]
 struct Report {
     address: Address,
-    /// The version of what it knows, unless it does not say so: the user may not be permitted to ask for it.
+    /// Version of the configuration, unless the sentinel withholds it: the user may lack the permission.
     epoch: Option<u64>,
 }
 
-/// What they say together.
+/// Result of a query of all sentinels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NamedMaster {
     pub(super) address: Address,
     pub(super) epoch: Option<u64>,
-    /// Whether more than half of all sentinels say so, those that don't answer included.
+    /// Whether more than half of all sentinels report it, unresponsive ones included in the total.
     pub(super) is_majority: bool,
 }
 
@@ -188,13 +189,13 @@ impl Sentinels {
         &self.name
     }
 
-    /// Asks all of them. More than one address is named if as many say one as the other.
+    /// Queries all sentinels. Returns several addresses if they have equal votes.
     pub(super) async fn query(&mut self) -> Result<Vec<NamedMaster>, ConnectError> {
         let (name, template, listed) = (&self.name, &self.template, self.members.len());
         let mut queries: FuturesUnordered<_> =
             self.members.iter_mut().map(|sentinel| sentinel.query(template, name)).collect();
         let (mut reports, mut is_unknown) = (Vec::with_capacity(listed), false);
-        let mut reason = format!("no answer within {QUERY_TIMEOUT:?}");
+        let mut reason = format!("no response within {QUERY_TIMEOUT:?}");
         let mut end = after(QUERY_TIMEOUT);
         while let Ok(Some(reply)) = timeout_at(end, queries.next()).await {
             match reply {
@@ -216,12 +217,12 @@ impl Sentinels {
 
 impl Sentinel {
     async fn query(&mut self, template: &ConnectTemplate, name: &str) -> RedisResult<Option<Report>> {
-        // It comes back only if it serves.
+        // Stored again only after a successful query.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => template.connect(&self.address).await?,
         };
-        // While a failover goes on, only the first tells who is promoted. The second has the epoch.
+        // During a failover, only the first reply names the promoted server. The second has the epoch.
         let mut commands = Pipeline::with_capacity(2);
         commands
             .add_command(sentinel_command("get-master-addr-by-name", name))
@@ -238,16 +239,16 @@ impl Sentinel {
     }
 }
 
-/// What counts of what they say.
+/// Selects the addresses with the most votes among the reports of the latest epoch.
 fn select_masters(reports: &[Report], listed: usize) -> Vec<NamedMaster> {
     let latest = reports.iter().filter_map(|report| report.epoch).max();
     let votes = |address: &Address| reports.iter().filter(|report| report.address == *address).count();
     let candidates = || reports.iter().filter(|report| report.epoch == latest).map(|report| &report.address);
-    let most = candidates().map(votes).max().unwrap_or_default();
+    let max_votes = candidates().map(votes).max().unwrap_or_default();
     let mut masters: Vec<NamedMaster> = Vec::new();
-    for address in candidates().filter(|address| votes(address) == most) {
+    for address in candidates().filter(|address| votes(address) == max_votes) {
         if masters.iter().all(|named| named.address != *address) {
-            let is_majority = is_majority(most, listed);
+            let is_majority = is_majority(max_votes, listed);
             masters.push(NamedMaster { address: address.clone(), epoch: latest, is_majority });
         }
     }
@@ -275,7 +276,7 @@ fn read_address(reply: &Value, queried: &Address) -> Option<Address> {
     Address::from_node(text(host)?, text(port)?.parse().ok()?, queried)
 }
 
-/// The epoch among a master's facts, which stand behind their names.
+/// The epoch in a flat list of names and values.
 fn read_epoch(facts: &Value) -> Option<u64> {
     let Value::Array(facts) = facts else { return None };
     let (pairs, _) = facts.as_chunks::<2>();
@@ -292,14 +293,14 @@ fn text(value: &Value) -> Option<&str> {
 }
 
 fn malformed_reply() -> RedisError {
-    (ErrorKind::UnexpectedReturnType, "the sentinel's answer makes no sense").into()
+    (ErrorKind::UnexpectedReturnType, "malformed reply from the sentinel").into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What comes of words, each a port and an epoch, out of so many sentinels.
+    /// Selects masters from reports, each a port and an epoch, of `listed` sentinels.
     fn named(reports: &[(u16, Option<u64>)], listed: usize) -> Vec<(u16, Option<u64>, bool)> {
         let reports =
             reports.iter().map(|(port, epoch)| Report { address: Address::new("h", *port), epoch: *epoch });
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_word_counts_and_else_that_of_most() {
+    fn the_latest_epoch_wins_and_otherwise_the_majority() {
         let (old, new) = (Some(1), Some(2));
         assert_eq!(named(&[(1, old), (2, new), (2, new)], 3), [(2, new, true)]);
         assert_eq!(named(&[(1, old), (1, old), (2, new)], 3), [(2, new, false)]);

@@ -1,4 +1,4 @@
-//! How to reach Redis.
+//! Settings of a connection to Redis.
 
 use std::{
     fmt, fs,
@@ -25,22 +25,22 @@ use super::{
 use crate::{BackgroundQueue, StoreError};
 use tollgate_runtime::redact;
 
-/// Calls in a command at the most, where it may have several: they share what a command costs, and none waits long for
-/// the others.
+/// Maximum number of requests in a command, where several are possible: they share the costs of a command, and none
+/// waits long for the others.
 const MAX_REQUESTS_PER_COMMAND: usize = 16;
 
-/// How to reach Redis. `Debug` shows no secret.
+/// Settings of a store in Redis. `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSettings {
-    /// The servers.
+    /// URL of the servers.
     pub servers: RedisUrl,
-    /// How long a decision may take.
+    /// Time limit of a decision.
     pub timeout: Duration,
-    /// Goes before every key.
+    /// Prefix of every key.
     pub key_prefix: String,
-    /// PEM file of the authorities that may sign the server's certificate; the web's when absent.
+    /// PEM file of the authorities that may sign the server's certificate; the public ones when absent.
     pub ca_certificate: Option<PathBuf>,
-    /// PEM files of the certificate and key that this client shows.
+    /// PEM files of the certificate and key of this client.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Debug for RedisSettings {
 }
 
 impl RedisSettings {
-    /// What all calls have in common.
+    /// The options that all requests have in common.
     pub(super) fn request_options(&self, background: BackgroundQueue) -> RequestOptions {
         RequestOptions {
             key_prefix: self.key_prefix.as_bytes().into(),
@@ -71,7 +71,7 @@ impl RedisSettings {
         }
     }
 
-    /// The servers that these settings describe, connected in the background by tasks on the current runtime.
+    /// The servers of these settings, connected in the background by tasks on the current runtime.
     pub(super) fn open(&self, options: &RequestOptions) -> Result<Topology, StoreError> {
         let certificates = self.certificates()?;
         let template = |server: &Address, login, database, has_tls| {
@@ -85,7 +85,7 @@ impl RedisSettings {
             }
             RedisUrl::Sentinel(sentinel) => {
                 let Sentinel { sentinels, master, database, login, sentinel_login, has_tls } = &**sentinel;
-                // Which server it is does not matter: each connection has an address of its own.
+                // The choice does not matter: each connection has an address of its own.
                 let any = sentinels.first().ok_or_else(no_servers)?;
                 let redis = template(any, login.as_ref(), *database, *has_tls)?;
                 let sentinel = template(any, sentinel_login.as_ref(), 0, *has_tls)?;
@@ -100,7 +100,7 @@ impl RedisSettings {
         })
     }
 
-    /// Where what is published on these servers can be heard.
+    /// A pub/sub subscription on these servers.
     pub(super) fn subscription(&self) -> Result<Subscription, StoreError> {
         let certificates = self.certificates()?;
         let template = |server: &Address, login, has_tls| {
@@ -145,7 +145,7 @@ impl RedisSettings {
     }
 }
 
-/// How to reach a server whose URL is not of the form that the client reads.
+/// Connection settings of a server whose URL is not of the client library's form.
 fn connection_info(
     server: &Address,
     login: Option<&Login>,
@@ -168,9 +168,9 @@ fn connection_info(
 }
 
 fn client(server: RedisResult<ConnectionInfo>, certificates: &TlsCertificates) -> Result<Client, StoreError> {
-    // A call must not wait for the answer to the one before it.
+    // A request must not wait for the response to the one before it.
     let server = server.map_err(malformed)?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    // Files for TLS may be set for good, whether or not this server has it.
+    // TLS files may be configured permanently, whether or not this server uses TLS.
     let has_tls = matches!(server.addr(), ConnectionAddr::TcpTls { .. });
     match has_tls && (certificates.client_tls.is_some() || certificates.root_cert.is_some()) {
         true => Client::build_with_tls(server, certificates.clone()),
@@ -179,12 +179,12 @@ fn client(server: RedisResult<ConnectionInfo>, certificates: &TlsCertificates) -
     .map_err(malformed)
 }
 
-// The client's own text may quote the URL, and so a password.
+// The client library's own text may quote the URL, and so a password.
 #[allow(clippy::needless_pass_by_value)] // As `map_err` has it.
 fn malformed(error: RedisError) -> StoreError {
     StoreError::Refused(format!("settings: {}", error.category()))
 }
 
 fn no_servers() -> StoreError {
-    StoreError::Refused("settings: no servers".into())
+    StoreError::Refused("settings: no servers; expected at least one".into())
 }

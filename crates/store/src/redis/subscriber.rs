@@ -1,4 +1,4 @@
-//! Hearing what is published, on a connection of its own.
+//! Pub/sub notifications, on a connection of their own.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -29,7 +29,7 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(50);
 /// Longest pause between attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Where to hear what is published: any node of a cluster knows, and whatever follows a master.
+/// Servers to subscribe on: any node of a cluster forwards messages, and so does whichever server is the master.
 pub(super) enum Subscription {
     Standalone(Box<Client>),
     Master(Box<(ConnectTemplate, Sentinels)>),
@@ -43,13 +43,13 @@ impl Subscription {
         let mut backoff = Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF);
         let mut outage = OutageLog::default();
         loop {
-            let begun = Instant::now();
+            let started = Instant::now();
             let error = match self.receive(servers, channel, &notify).await {
                 Ok(never) => match never {},
                 Err(error) => error,
             };
             // A subscription that breaks soon neither resets the backoff nor is logged again.
-            if begun.elapsed() > SETTLE_TIME {
+            if started.elapsed() > SETTLE_TIME {
                 backoff.reset();
                 outage = OutageLog::default();
             }

@@ -1,4 +1,4 @@
-//! Where a connection leads.
+//! Target of a connection.
 
 use std::{fmt, future::pending};
 
@@ -9,11 +9,11 @@ use super::{
     sentinel::Master,
 };
 
-/// Where a connection leads, each time it is made.
+/// Target of a connection, resolved each time one is made.
 pub(super) enum Target {
-    /// To one server.
+    /// One server.
     Fixed(Box<Client>),
-    /// To the server that Sentinel names at that time.
+    /// The server that Sentinel names at that time.
     Master(Box<Master>),
 }
 
@@ -30,7 +30,7 @@ impl Target {
         }
     }
 
-    /// Ends with another connection when the one that was made, though it may work, leads to the wrong server.
+    /// Returns another connection when the previous one, though it may work, leads to a former master.
     pub(super) async fn wait_for_failover(&mut self) -> MultiplexedConnection {
         match self {
             Self::Fixed(_) => pending().await,
@@ -39,7 +39,7 @@ impl Target {
     }
 }
 
-/// The server, for people.
+/// Name of the server in logs.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! How many servers there are.
+//! Topology of the store: one server, or a cluster.
 
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ pub(super) enum Topology {
 }
 
 impl Topology {
-    /// Has the server that has the call's keys decide it. A call whose outcome is unknown is not sent again, nor any
+    /// Has the owner of the request's keys decide it. A request whose outcome is unknown is not sent again, nor any
     /// after the deadline.
     pub(super) async fn decide(&self, submission: Submission<'_>) -> Result<Verdicts, SendError> {
         match self {
@@ -28,7 +28,7 @@ impl Topology {
         }
     }
 
-    /// What a call comes to as far as that is known here.
+    /// Decides a request from the cache of this worker, if that suffices.
     pub(super) fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
         match self {
             Self::Single(server) => server.decide_from_cache(request, Instant::now()),
@@ -36,7 +36,7 @@ impl Topology {
         }
     }
 
-    /// The connection to the server that has a slot.
+    /// The connection to the owner of a slot.
     pub(super) async fn connection(&self, slot: u16) -> Result<Connection, SendError> {
         match self {
             Self::Single(server) => Ok(server.connection().clone()),
@@ -44,7 +44,7 @@ impl Topology {
         }
     }
 
-    /// Waits until the servers were reached, or no handle is left. The wait is no handle.
+    /// Waits until the servers are connected (true), or no handle is left (false). The future is not a handle.
     pub(super) fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
         let (single, cluster) = match self {
             Self::Single(server) => (Some(server.connection().connected()), None),

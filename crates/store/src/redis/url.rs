@@ -1,4 +1,4 @@
-//! Which servers make up the store, as a URL says it.
+//! URLs of Redis servers.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
@@ -10,27 +10,27 @@ use super::address::Address;
 const EXPECTED: &str = "expected redis://HOST:PORT, rediss://HOST:PORT, redis+unix:///PATH, \
      redis+sentinel://HOST:PORT,…/MASTER or redis+cluster://HOST:PORT,…";
 
-/// The servers that make up a store. `Display` and `Debug` show no secret.
+/// The servers of a store. `Display` and `Debug` show no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub enum RedisUrl {
-    /// One server, at a URL of the form that the client itself reads.
+    /// One server, at a URL of the client library's own form.
     Standalone(String),
-    /// The server that Sentinel names.
+    /// The master that Sentinel names.
     Sentinel(Box<Sentinel>),
     /// The masters of a cluster.
     Cluster(Box<Cluster>),
 }
 
-/// A master that Sentinel looks after.
+/// A master that Sentinel monitors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentinel {
     pub(super) sentinels: Vec<Address>,
-    /// The name that the sentinels know the master by.
+    /// Name of the master in the sentinels' configuration.
     pub(super) master: String,
     pub(super) database: i64,
-    /// For Redis.
+    /// Login at Redis.
     pub(super) login: Option<Login>,
-    /// For the sentinels.
+    /// Login at the sentinels.
     pub(super) sentinel_login: Option<Login>,
     pub(super) has_tls: bool,
 }
@@ -57,7 +57,7 @@ impl fmt::Debug for Login {
 }
 
 impl FromStr for RedisUrl {
-    /// What was expected; it quotes nothing, since the text may have a password anywhere.
+    /// The expected form. Quotes nothing of the text, which may contain a password anywhere.
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -83,14 +83,15 @@ fn standalone(url: &str, rest: &str) -> Result<RedisUrl, String> {
         "" => Err(EXPECTED.into()),
         host if host.starts_with(['/', ':', '?']) => Err(EXPECTED.into()),
         host if host.contains(',') => {
-            Err("several hosts are for redis+cluster:// or redis+sentinel://".into())
+            Err("several hosts; expected redis+cluster:// or redis+sentinel:// for these".into())
         }
         host if host.contains('#') => {
-            Err("expected no `#`: certificates are always checked, and in a password it is written %23"
+            Err("unexpected `#`; certificates are always verified, and in a password it is written %23"
                 .into())
         }
         _ if url.into_connection_info().is_err() => {
-            Err("expected redis://HOST:PORT/DATABASE: its port or its database is no such number, or its host is none".into())
+            Err("expected redis://HOST:PORT/DATABASE with a host, and with numbers for port and database"
+                .into())
         }
         _ => Ok(RedisUrl::Standalone(url.into())),
     }
@@ -105,7 +106,7 @@ fn sentinel(rest: &str, has_tls: bool) -> Result<Sentinel, String> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("db", number)) => {
-                let number = number.parse::<u16>().map_err(|_| "db: expected a database's number")?;
+                let number = number.parse::<u16>().map_err(|_| "db: expected the number of a database")?;
                 database = i64::from(number);
             }
             Some(("sentinel_username", value)) => user = decoded(value)?,
@@ -141,7 +142,7 @@ fn split_login(text: &str) -> Result<(Option<Login>, &str), String> {
     let Some((login, hosts)) = text.rsplit_once('@') else { return Ok((None, text)) };
     const EXPECTED: &str = "expected USER:PASSWORD or :PASSWORD before `@`";
     let (user, password) = login.split_once(':').ok_or(EXPECTED)?;
-    // Such a user would not be logged in at all.
+    // Such a user would not be authenticated at all.
     if password.is_empty() && !user.is_empty() {
         return Err(EXPECTED.into());
     }
@@ -212,11 +213,11 @@ fn write_several(
     Ok(())
 }
 
-/// `url` with `***` in place of its password, wherever the forms of a URL have one.
+/// `url` with `***` in place of its password, in every position that a URL allows for one.
 fn masked(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
-    // The login first: an unescaped `?` may stand in its password.
-    // A path to a socket has none, and its query has the password.
+    // The login first: its password may contain an unescaped `?`.
+    // A path to a socket has no login, and the password is in its query.
     let login = rest.rsplit_once('@').filter(|_| !rest.starts_with('/'));
     let (login, rest) = login.map_or((None, rest), |(login, host)| (Some(login), host));
     let (host, query) = rest.split_once('?').map_or((rest, None), |(host, query)| (host, Some(query)));
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_without_a_quote() {
+    fn malformed_urls_are_refused_without_quoting_them() {
         for url in [
             "redis+cluster://",
             "redis+cluster://a,",

@@ -192,7 +192,7 @@ impl Sources {
 
     /// Returns a hash of the loaded files, and of ignored files where they are errors.
     pub(super) fn fingerprint(&self, strict: bool) -> Fingerprint {
-        let mut hash = Hash::new();
+        let mut hash = Hash::default();
         for (name, content) in &self.files {
             hash.part(name.as_bytes());
             match content {

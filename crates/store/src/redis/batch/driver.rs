@@ -1,4 +1,4 @@
-//! The task that sends what waits, and hands the answers out (`landing`).
+//! The task that sends queued requests and tracks the health of the server.
 
 use std::{
     mem,
@@ -11,7 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::{
-    RequestOptions, Shared,
+    RequestOptions, SharedQueue,
     breaker::{Breaker, BreakerEvent, OpenCause},
     group::{BoxedGroup, Group},
     responses::InFlight,
@@ -24,20 +24,20 @@ use crate::redis::{
     script::{self, Run},
 };
 
-/// Writes that may await their answers at the same time. With one, the server has nothing to do while its answers are
-/// handed out; with more, less travels in each.
+/// Maximum number of writes that await their responses. With one, the server would idle while its responses are
+/// distributed; with more, batches would be smaller.
 const MAX_BATCHES_IN_FLIGHT: usize = 2;
 
-/// Calls in a write at the most: about a millisecond of the server's time.
+/// Maximum number of requests in a write: about a millisecond of the server's time.
 const MAX_BATCH_REQUESTS: usize = 512;
 
-/// How late a caller may be told that its time is over.
+/// Interval of the checks for expired requests: the delay with which a caller may be notified.
 const TICK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How much longer than the longest silence an answer is awaited over a connection that is not the present one.
+/// Factor, over the longest tolerated silence, by which a response is awaited on a connection that has been replaced.
 const STALE_RESPONSE_FACTOR: u32 = 2;
 
-/// What is to be sent.
+/// A write to be sent.
 struct Batch {
     number: u64,
     pipeline: Pipeline,
@@ -45,19 +45,20 @@ struct Batch {
 }
 
 pub(super) struct Driver {
-    /// The server, for people.
+    /// Name of the server in logs.
     pub(super) server: String,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedQueue>,
     options: RequestOptions,
     pub(super) local: Arc<LocalCache>,
     pub(super) breaker: Breaker,
-    /// The connection that there is now.
+    /// The current connection.
     pub(super) live: Option<LiveConnection>,
-    /// The one over which all was learned that is known. Another one may lead to another server, of which nothing is.
+    /// Generation of the connection from which the cache was filled. Another one may lead to another server, with other
+    /// counters.
     pub(super) generation: u64,
-    /// What is under way, oldest first.
+    /// Sent writes, oldest first.
     pub(super) in_flight: Vec<InFlight>,
-    /// Calls that a server did nothing about because it does not know the script.
+    /// Requests that had no effect because the server lacked the script.
     pub(super) retries: Vec<BoxedGroup>,
     batches_sent: u64,
 }
@@ -65,7 +66,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(
         server: String,
-        shared: Arc<Shared>,
+        shared: Arc<SharedQueue>,
         options: RequestOptions,
         local: Arc<LocalCache>,
     ) -> Self {
@@ -85,11 +86,11 @@ impl Driver {
         }
     }
 
-    /// Sends and answers until no handle is left.
+    /// Sends and responds until no handle is left.
     pub(super) async fn drive(mut self, connection: Connection) {
         let shared = Arc::clone(&self.shared);
-        // An answer that comes too late for its callers is awaited all the same, in its place: else ever more would be
-        // sent to a server that can't answer, which it would still obey later.
+        // A response too late for its callers is awaited nevertheless and occupies its place: otherwise ever more would
+        // be sent to an overloaded server, which would still execute it later.
         let (mut responses, mut probes) = (FuturesUnordered::new(), FuturesUnordered::new());
         let response_timeout = self.breaker.max_silence().saturating_mul(STALE_RESPONSE_FACTOR);
         let mut ticks = interval(TICK_INTERVAL);
@@ -115,11 +116,11 @@ impl Driver {
                     self.complete(number, response, &connection);
                 }
                 Some(probe) = probes.next(), if !probes.is_empty() => match probe {
-                    Ok(number) => self.recovered(number),
-                    Err(number) => self.disconnected(number),
+                    Ok(generation) => self.recovered(generation),
+                    Err(generation) => self.disconnected(generation),
                 },
                 changed = states.changed() => {
-                    // One that waits for a sign on another connection would wait for long.
+                    // A pending probe of an earlier connection would take long to fail.
                     probes.clear();
                     match changed {
                         Ok(()) => self.connection_changed(&states.borrow_and_update()),
@@ -136,7 +137,7 @@ impl Driver {
                 }
             }
         }
-        shared.queue.lock().close(&SendError::NotConnected("closing".into()));
+        shared.queue.lock().close(&SendError::NotConnected("shutting down".into()));
     }
 
     fn needs_ticks(&self) -> bool {
@@ -144,7 +145,7 @@ impl Driver {
         is_awaited || self.breaker.is_recovering() || !self.shared.queue.lock().is_empty()
     }
 
-    /// Takes off with what waits.
+    /// Builds the next batch from the queued requests.
     fn next_batch(&mut self) -> Option<Batch> {
         if self.live.is_none()
             || self.breaker.cause().is_some()
@@ -184,8 +185,8 @@ impl Driver {
         Some(Batch { number, pipeline, live })
     }
 
-    /// Answers those for whom there are tokens by now; says whether there are others, with what is charged ahead for
-    /// them.
+    /// Responds to the callers for whom there are tokens by now. Returns whether others remain; if so, sets the tokens
+    /// to charge ahead for them.
     fn prepare(&self, group: &mut Group, now: Instant) -> bool {
         if group.clock != ScriptClock::Server {
             return true;
@@ -203,7 +204,7 @@ impl Driver {
         !group.waiters.is_empty()
     }
 
-    /// Distributes calls over commands: those of a command are decided by the same clock.
+    /// Distributes requests over commands: those of a command are decided by the same clock.
     fn split_into_commands(&self, groups: Vec<BoxedGroup>) -> Vec<Vec<BoxedGroup>> {
         let mut commands: Vec<Vec<BoxedGroup>> =
             Vec::with_capacity(groups.len().div_ceil(self.options.requests_per_command.max(1)));
@@ -221,7 +222,7 @@ impl Driver {
         commands
     }
 
-    /// Tells those whose time is over so.
+    /// Fails the requests of callers whose deadline has passed.
     fn expire(&mut self, now: Instant) {
         let in_flight = self.in_flight.iter_mut().flat_map(|batch| &mut batch.commands).flatten();
         in_flight.for_each(|group| group.expire(now, &SendError::Timeout));
@@ -229,11 +230,11 @@ impl Driver {
         self.shared.queue.lock().expire(now);
     }
 
-    /// Takes note of what the connection has become.
+    /// Records a change of the connection.
     pub(super) fn connection_changed(&mut self, state: &ConnectionState) {
         self.live = None;
         match state.current() {
-            // The breaker sees how long this lasts.
+            // The breaker limits how long this may last.
             None => {}
             Some(Ok(current)) => {
                 if self.generation != current.generation {
@@ -254,7 +255,7 @@ impl Driver {
         }
     }
 
-    /// Takes note of the time; says whether the server was found silent.
+    /// Advances the breaker; returns whether it tripped.
     pub(super) fn check_health(&mut self, now: Instant) -> bool {
         let is_awaited = match self.live {
             Some(_) => self.batches_in_flight() > 0,
@@ -263,7 +264,7 @@ impl Driver {
         match self.breaker.tick(now, is_awaited) {
             BreakerEvent::Unchanged => false,
             BreakerEvent::OutageEnded => {
-                tracing::info!(server = %self.server, "Redis answers again");
+                tracing::info!(server = %self.server, "Redis responds again");
                 false
             }
             event @ (BreakerEvent::Reopened | BreakerEvent::OutageBegan) => {
@@ -273,7 +274,7 @@ impl Driver {
         }
     }
 
-    /// Takes note that an answer was awaited for longer than any silence may last.
+    /// Records that a response was overdue for longer than the longest tolerated silence.
     pub(super) fn response_timed_out(&mut self) {
         let event = self.breaker.trip();
         self.breaker_tripped(event);
@@ -282,7 +283,7 @@ impl Driver {
     fn breaker_tripped(&mut self, event: BreakerEvent) {
         if event == BreakerEvent::OutageBegan {
             let (server, silence) = (&self.server, self.breaker.max_silence());
-            tracing::warn!(%server, ?silence, "Redis is silent; calls fail at once until it answers");
+            tracing::warn!(%server, ?silence, "Redis unresponsive; circuit breaker opened");
         }
         self.fail_queued(&SendError::BreakerOpen);
         for batch in mem::take(&mut self.in_flight) {
@@ -290,24 +291,24 @@ impl Driver {
         }
     }
 
-    /// The connection to listen on for a sign of life, if one is missed.
+    /// The connection to probe for responses, if the server is unresponsive.
     pub(super) fn connection_to_probe(&self) -> Option<LiveConnection> {
         self.live.clone().filter(|_| self.breaker.cause() == Some(OpenCause::Silence))
     }
 
-    /// Takes note of a sign of life on the connection `number`.
-    pub(super) fn recovered(&mut self, number: u64) {
-        if self.live.as_ref().is_some_and(|current| current.generation == number) {
+    /// Records a response on the connection `generation`.
+    pub(super) fn recovered(&mut self, generation: u64) {
+        if self.live.as_ref().is_some_and(|current| current.generation == generation) {
             self.close_breaker();
         }
     }
 
-    /// Takes note that the connection `number` broke: calls wait until it is known what comes of it, which is soon.
-    pub(super) fn disconnected(&mut self, number: u64) {
-        self.live.take_if(|current| current.generation == number);
+    /// Records that the connection `generation` broke: requests wait for the result of the reconnect, which comes soon.
+    pub(super) fn disconnected(&mut self, generation: u64) {
+        self.live.take_if(|current| current.generation == generation);
     }
 
-    /// How many flights await an answer on the present connection.
+    /// Number of batches that await a response on the current connection.
     pub(super) fn batches_in_flight(&self) -> usize {
         self.in_flight.iter().filter(|batch| batch.generation == self.generation).count()
     }
@@ -320,7 +321,7 @@ impl Driver {
         }
     }
 
-    /// Tells everybody who waits, or comes, that the server is not asked.
+    /// Fails all queued requests, and new ones from now on.
     fn fail_queued(&mut self, error: &SendError) {
         self.retries.drain(..).for_each(|mut group| group.fail(error));
         self.shared.queue.lock().close(error);

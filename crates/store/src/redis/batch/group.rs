@@ -1,4 +1,4 @@
-//! A call on its way, and who waits for its answer.
+//! A request with the callers that wait for its response.
 
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
@@ -9,23 +9,23 @@ use crate::{
     request::TagRequest,
 };
 
-/// A group on its way, boxed since it changes hands some times.
+/// A queued or sent group, boxed since it is moved several times.
 pub(super) type BoxedGroup = Box<Group>;
 
-/// A call, and all who made it.
+/// A request and all callers that made it.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) request: TagRequest,
     pub(super) clock: ScriptClock,
     pub(super) waiters: SmallVec<[Waiter; 1]>,
-    /// How often it was sent to a server that did not know the script.
+    /// Number of times it was sent to a server without the script.
     pub(super) attempts: u32,
-    /// Of what it asks, where others may join.
+    /// Hash of the request, if it can be coalesced.
     pub(super) hash: Option<u64>,
     pub(super) prefetches: Prefetches,
 }
 
-/// One who waits for an answer.
+/// A caller that waits for a response.
 #[derive(Debug)]
 pub(super) struct Waiter {
     sender: Option<oneshot::Sender<DecisionResult>>,
@@ -38,33 +38,33 @@ impl Group {
         Self { request, clock, waiters, attempts: 0, hash, prefetches: Prefetches::new() }
     }
 
-    /// How often the call is made.
+    /// Number of repetitions of the request.
     pub(super) fn times(&self) -> u16 {
         u16::try_from(self.waiters.len()).unwrap_or(u16::MAX)
     }
 
-    /// Tells everybody the same.
+    /// Sends an error to all callers.
     pub(super) fn fail(&mut self, error: &SendError) {
         self.waiters.iter_mut().for_each(|waiter| waiter.respond(Err(error.clone())));
     }
 
-    /// Tells those whose time is over so.
+    /// Sends an error to the callers whose deadline has passed.
     pub(super) fn expire(&mut self, now: Instant, error: &SendError) {
         let expired = self.waiters.iter_mut().filter(|waiter| waiter.deadline <= now);
         expired.for_each(|waiter| waiter.respond(Err(error.clone())));
     }
 
-    /// When the first of those who wait stops to.
+    /// Earliest deadline of the waiting callers.
     pub(super) fn earliest_deadline(&self) -> Option<Instant> {
         self.waiters.iter().filter(|waiter| waiter.is_waiting()).map(|waiter| waiter.deadline).min()
     }
 
-    /// Whether nobody waits any more.
+    /// Whether no caller waits any more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.waiters.iter().all(|waiter| !waiter.is_waiting())
     }
 
-    /// Forgets those who don't wait any more; says whether there are others.
+    /// Drops callers that stopped waiting; returns whether others remain.
     pub(super) fn retain_waiting(&mut self) -> bool {
         self.waiters.retain(|waiter| waiter.is_waiting());
         !self.waiters.is_empty()
@@ -78,12 +78,12 @@ impl Waiter {
 
     pub(super) fn respond(&mut self, response: DecisionResult) {
         if let Some(sender) = self.sender.take() {
-            // Fails when the caller has gone.
+            // Fails when the caller is dropped.
             let _ = sender.send(response);
         }
     }
 
-    /// Whether somebody still waits.
+    /// Whether the caller still waits.
     fn is_waiting(&self) -> bool {
         self.sender.as_ref().is_some_and(|sender| !sender.is_closed())
     }

@@ -1,50 +1,50 @@
-//! How long a call that comes now would take.
+//! Estimate of the time that a new request would take.
 //!
-//! What a server is asked beyond what it can decide in time, it decides all the same, and later than anyone waits; soon
-//! it does nothing else. So a call that would be answered too late is not sent in the first place.
+//! A server executes all commands that it receives, even those whose callers no longer wait; beyond its capacity, it
+//! soon does nothing else. So a request that would miss its deadline is not sent at all.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Calls before it is asked how long they take: fewer are decided in no time.
+/// Requests ahead from which on the estimate applies: fewer take hardly any time.
 const MIN_QUEUED_CALLS: usize = 512;
 
-/// Calls that travel together before their time says what one takes. Of fewer it is the way that takes the time.
+/// Smallest batch that is sampled. The time of a smaller one is mostly that of the network.
 const MIN_SAMPLE_CALLS: usize = 256;
 
-/// How much a flight counts, against those before it.
+/// Divisor of the moving average: a sample has the weight 1/4.
 const SMOOTHING_DIVISOR: u64 = 4;
 
-/// How fast a server decides, and how much it has to.
+/// Moving average of the time per request, and the number of requests in flight.
 #[derive(Debug, Default)]
 pub(super) struct LatencyEstimate {
     in_flight: usize,
-    /// What a call takes, in nanoseconds.
+    /// Moving average of the time per request.
     nanos_per_call: u64,
     completed_at: Option<Instant>,
 }
 
 impl LatencyEstimate {
-    /// Takes note that so many calls were sent.
+    /// Records that `calls` requests were sent.
     pub(super) const fn sent(&mut self, calls: usize) {
         self.in_flight = self.in_flight.saturating_add(calls);
     }
 
-    /// Calls that were sent and not yet answered.
+    /// Number of requests sent and not yet answered.
     pub(super) const fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Takes note that so many calls are no longer waited for.
+    /// Records that `calls` requests are no longer awaited.
     pub(super) const fn remove(&mut self, calls: usize) {
         self.in_flight = self.in_flight.saturating_sub(calls);
     }
 
-    /// Takes note that so many calls which were sent together were answered.
+    /// Records the response to `calls` requests that were sent together.
     pub(super) fn complete(&mut self, calls: usize, sent_at: Instant, now: Instant) {
         self.remove(calls);
-        // Those that were sent before had their turn first.
+        // Earlier batches are executed first.
         let started =
             self.completed_at.replace(now).map_or(sent_at, |completed_at| completed_at.max(sent_at));
         if calls < MIN_SAMPLE_CALLS {
@@ -61,7 +61,7 @@ impl LatencyEstimate {
         };
     }
 
-    /// Whether a call behind so many that wait would be answered within so long.
+    /// Whether a request behind `waiting` queued ones would be answered within `time_left`.
     pub(super) fn meets_deadline(&self, waiting: usize, time_left: Duration) -> bool {
         let ahead = self.in_flight.saturating_add(waiting);
         let nanos = self.nanos_per_call.saturating_mul(ahead as u64);
@@ -75,7 +75,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// One of a server that takes 4 µs for a call, with so many under way.
+    /// Estimate for a server that takes 4 µs for a request.
     fn latency(in_flight: usize) -> LatencyEstimate {
         let (mut latency, mut now) = (LatencyEstimate::default(), Instant::now());
         for _ in 0..10 {
@@ -88,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_in_time_as_long_as_those_before_it_leave_time() {
+    fn a_request_is_accepted_while_those_ahead_leave_time() {
         assert!(latency(1_000).meets_deadline(1_400, 10 * MS));
         assert!(!latency(1_000).meets_deadline(1_600, 10 * MS));
         assert!(latency(1_000).meets_deadline(1_600, 20 * MS));
     }
 
     #[test]
-    fn of_two_flights_under_way_the_second_takes_the_time_after_the_first() {
+    fn the_time_of_a_second_batch_counts_from_the_end_of_the_first() {
         let (mut latency, now) = (LatencyEstimate::default(), Instant::now());
         latency.sent(500);
         latency.sent(500);
@@ -105,16 +105,16 @@ mod tests {
     }
 
     #[test]
-    fn few_calls_say_nothing_and_are_always_in_time() {
+    fn small_batches_are_not_sampled_and_short_queues_always_accepted() {
         let (mut latency, now) = (LatencyEstimate::default(), Instant::now());
         latency.sent(1);
         latency.complete(1, now, now + MS);
-        assert!(latency.meets_deadline(4_000, MS), "nothing is known yet");
+        assert!(latency.meets_deadline(4_000, MS), "no sample yet");
         let mut slow = LatencyEstimate::default();
         slow.sent(300);
         slow.complete(300, now, now + 1_000 * MS);
         assert!(slow.meets_deadline(MIN_QUEUED_CALLS - 1, MS) && !slow.meets_deadline(MIN_QUEUED_CALLS, MS));
-        // So it is seen when the server is fast again.
+        // The estimate falls when the server is fast again.
         (0..20).for_each(|_| {
             slow.sent(300);
             slow.complete(300, now + 2_000 * MS, now + 2_000 * MS);

@@ -1,15 +1,15 @@
-//! Getting calls to one server together: what asks at about the same time travels in one write.
+//! Batches concurrent requests to one server into a single pipelined write.
 //!
-//! A call waits in a `queue` while others are under way, and goes out with all that came meanwhile. Calls that ask the
-//! same of the same counters are one *run* there: the script makes the call so many times in a row, and each caller
-//! gets the verdict of its turn. So a busy counter costs Redis one call for each round trip, whatever its load.
+//! A request waits in a `queue` while others are in flight, and leaves with all that arrived meanwhile. Identical
+//! requests are coalesced into one *run*: the script repeats the request, and each caller gets the verdict of one
+//! repetition. A busy counter thus costs Redis one request per round trip, whatever its load.
 //!
-//! What is known of counters (`local`) saves calls altogether; `leftover` gives back what it does not need. A task, the
-//! `driver`, sends, and hands the answers out (`landing`). It also keeps the callers' deadlines, all by one timer: a
-//! timer for each request would cost more than all the rest of this.
+//! Cached counters (`local`) avoid requests altogether; `return_unused` refunds tokens that were charged ahead in vain.
+//! One task, the `driver`, sends batches and distributes the `responses`. It also enforces the deadlines of the callers
+//! with a single timer: a timer for each request would cost more than all the rest.
 //!
-//! While a server is silent (`breaker`) or there is no connection, nothing is queued: calls fail at once, until the
-//! server is heard of again (`health`).
+//! While a server is unresponsive (`breaker`) or disconnected, nothing is queued: requests fail at once, until the
+//! server responds again.
 
 mod breaker;
 mod driver;
@@ -49,16 +49,16 @@ use crate::{
     request::{TagRequest, Verdicts},
 };
 
-/// What all calls of a store have in common.
+/// Options that all requests of a store have in common.
 #[derive(Clone, Debug)]
 pub(super) struct RequestOptions {
-    /// What goes before every key.
+    /// Prefix of every key.
     pub(super) key_prefix: Arc<[u8]>,
-    /// How many calls one command may have: one where keys must be of one slot.
+    /// Maximum number of requests in one command: 1 where keys must be of one slot.
     pub(super) requests_per_command: usize,
-    /// How long a decision may take.
+    /// Time limit of a decision.
     pub(super) timeout: Duration,
-    /// Turns for calls that nobody waits for.
+    /// Capacity for requests without a waiting caller.
     pub(super) background: BackgroundQueue,
 }
 
@@ -68,7 +68,7 @@ impl RequestOptions {
         script::command(&self.key_prefix, runs, clock)
     }
 
-    /// What a command was answered that decides one call, once.
+    /// Reads the reply to a command that decides one request, once.
     pub(super) fn read(request: &TagRequest, response: Value) -> DecisionResult {
         let mut outcomes =
             script::read_replies(iter::once(Run::once(request)), response).unwrap_or_default().into_iter();
@@ -80,39 +80,39 @@ impl RequestOptions {
     }
 }
 
-/// A call with what else decides about it.
+/// A request with its circumstances.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Submission<'a> {
     pub(super) request: &'a TagRequest,
     pub(super) clock: ScriptClock,
     pub(super) made_at: Instant,
-    /// When its caller no longer waits.
+    /// When the caller stops waiting.
     pub(super) deadline: Instant,
 }
 
 type DecisionResult = Result<Verdicts, SendError>;
 
-/// A handle on the way to one server; clones share it. Its tasks end when the last one is gone.
+/// A handle on the connection to one server; clones share it. Its tasks end with the last handle.
 #[derive(Clone)]
 pub(super) struct Batcher {
     handle: Arc<Handle>,
 }
 
 struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     connection: Connection,
     local: Arc<LocalCache>,
 }
 
-/// What callers share with the driver.
-struct Shared {
+/// State shared by callers and driver.
+struct SharedQueue {
     queue: Mutex<Queue>,
-    /// Tells the driver that something waits, or that it may end.
+    /// Wakes the driver up when a request is queued, or when it may end.
     wakeup: Notify,
     is_closed: AtomicBool,
 }
 
-impl metrics::Queues for Shared {
+impl metrics::Queues for SharedQueue {
     fn waiting(&self) -> (usize, usize) {
         self.queue.lock().waiting()
     }
@@ -133,16 +133,16 @@ impl Drop for Handle {
 }
 
 impl Batcher {
-    /// Connects in the background, and stays connected.
+    /// Connects in the background and reconnects when necessary.
     pub(super) fn open(target: Target, options: RequestOptions) -> Self {
         let server = target.to_string();
         let connection = Connection::open(target);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedQueue {
             queue: Mutex::default(),
             wakeup: Notify::new(),
             is_closed: AtomicBool::new(false),
         });
-        let queues: Weak<Shared> = Arc::downgrade(&shared);
+        let queues: Weak<SharedQueue> = Arc::downgrade(&shared);
         metrics::add_queues(queues);
         let local = Arc::new(LocalCache::new(options.background.clone()));
         let timeout = options.timeout;
@@ -153,10 +153,10 @@ impl Batcher {
         Self { handle }
     }
 
-    /// Has a call decided, by what is known if that suffices, else once and in its turn. It is dropped unsent when the
-    /// caller no longer waits for it.
+    /// Decides a request: from the cache if possible, else by sending it once. It is dropped unsent when its caller
+    /// stops waiting.
     pub(super) async fn decide(&self, submission: Submission<'_>) -> DecisionResult {
-        // What a test says of the time is not about now.
+        // The cache depends on the current time, not on that set by a test.
         if submission.clock == ScriptClock::Server
             && let Some(verdicts) = self.decide_from_cache(submission.request, submission.made_at)
         {
@@ -168,10 +168,10 @@ impl Batcher {
         let response = self.submit(submission)?.await;
         store::metrics::DURATION.observe_time(submission.made_at.elapsed());
         // The driver ends after the last handle.
-        response.unwrap_or_else(|_| Err(SendError::NotConnected("closing".into())))
+        response.unwrap_or_else(|_| Err(SendError::NotConnected("shutting down".into())))
     }
 
-    /// What a call comes to by what is known at this time.
+    /// Decides a request from the cache as of `now`, if that suffices.
     pub(super) fn decide_from_cache(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
         self.handle.local.decide(request, now)
     }
@@ -186,25 +186,25 @@ impl Batcher {
         Ok(receiver)
     }
 
-    /// Whether a call could be decided now.
+    /// Whether the server accepts requests at the moment.
     ///
     /// # Errors
-    /// Why a call would fail at once.
+    /// The error with which a request would fail at once.
     pub(super) fn ensure_available(&self) -> Result<(), SendError> {
         self.handle.shared.queue.lock().ensure_available()
     }
 
-    /// Whether a call would be sent at once.
+    /// Whether a request would be sent at once.
     pub(super) fn is_usable(&self) -> bool {
         self.connection().is_up() && self.ensure_available().is_ok()
     }
 
-    /// Forgets what is known of a call's counters, which another one changed.
+    /// Invalidates the cached state of a request's counters, which another one changed.
     pub(super) fn forget(&self, request: &TagRequest) {
         self.handle.local.forget(request);
     }
 
-    /// The connection itself, for what can't go with other calls.
+    /// The connection itself, for commands that are not batched.
     pub(super) fn connection(&self) -> &Connection {
         &self.handle.connection
     }
@@ -212,7 +212,7 @@ impl Batcher {
 
 #[cfg(test)]
 impl RequestOptions {
-    /// RequestOptions for what is never asked.
+    /// Options for tests that send nothing.
     pub(super) fn for_tests() -> Self {
         Self {
             key_prefix: Arc::default(),

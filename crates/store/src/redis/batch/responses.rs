@@ -1,4 +1,4 @@
-//! What comes back: each caller gets the verdict of its turn, or the reason why there is none.
+//! Distribution of responses: each caller gets the verdict of its repetition, or an error.
 
 use ::redis::{RedisError, Value};
 use tokio::time::Instant;
@@ -13,18 +13,18 @@ use crate::redis::{
     script,
 };
 
-/// How often a call may meet a server that does not know the script: it may be told it and made to forget it again.
+/// Maximum number of times a request is sent to a server without the script, which may be loaded and flushed again.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// What was sent in one write.
+/// Requests sent in one write.
 pub(super) struct InFlight {
     pub(super) number: u64,
-    /// Over which connection.
+    /// Generation of the connection.
     pub(super) generation: u64,
     pub(super) sent_at: Instant,
-    /// What each command has.
+    /// The requests of each command.
     pub(super) commands: Vec<Vec<BoxedGroup>>,
-    /// Whether the write began with the script itself.
+    /// Whether the write began by loading the script.
     pub(super) loads_script: bool,
 }
 
@@ -35,7 +35,7 @@ impl InFlight {
 }
 
 impl Driver {
-    /// Hands out what came of a flight.
+    /// Distributes the responses to a batch.
     pub(super) fn complete(
         &mut self,
         number: u64,
@@ -62,7 +62,7 @@ impl Driver {
         self.shared.queue.lock().latency.complete(batch.requests(), batch.sent_at, Instant::now());
         let mut responses = responses.into_iter();
         let InFlight { generation, sent_at, commands, loads_script, .. } = batch;
-        // Why the server does not know the script, if it was not taken.
+        // The reason why the script could not be loaded.
         let reason = match loads_script.then(|| responses.next()).flatten() {
             Some(Value::ServerError(error)) => Some(RedisError::from(error)),
             Some(_) | None => None,
@@ -76,18 +76,20 @@ impl Driver {
                 }
                 Some(response) => {
                     let record = |error: &RedisError| connection.record_error(error, generation);
-                    // What another server said is not true of this one.
+                    // Replies of another server are not cached for this one.
                     let sent_at = (generation == self.generation).then_some(sent_at);
                     self.command_succeeded(groups, response, sent_at, record);
                 }
                 None => {
-                    groups.into_iter().for_each(|mut group| self.fail(&mut group, &SendError::MalformedReply))
+                    groups
+                        .into_iter()
+                        .for_each(|mut group| self.fail(&mut group, &SendError::MalformedReply));
                 }
             }
         }
     }
 
-    /// Nobody knows what came of a flight.
+    /// Fails a batch whose outcome is unknown.
     pub(super) fn fail_batch(&self, batch: InFlight, error: &SendError) {
         self.shared.queue.lock().latency.remove(batch.requests());
         for mut group in batch.commands.into_iter().flatten() {
@@ -100,8 +102,8 @@ impl Driver {
         group.fail(error);
     }
 
-    /// A server refused a command, and did nothing, or nothing that is known. If it refused the script itself, that is
-    /// the reason.
+    /// Fails the requests of a command that the server refused, or retries them if it lacked the script. If loading the
+    /// script failed, that error is the reason.
     fn command_failed(&mut self, groups: Vec<BoxedGroup>, error: RedisError, reason: Option<&RedisError>) {
         let (error, may_repeat) = match (SendError::Failed(error), reason) {
             (error, Some(reason)) if error.is_unknown_script() => (SendError::Failed(reason.clone()), false),
@@ -119,7 +121,7 @@ impl Driver {
         }
     }
 
-    /// Hands out what came of a command, and learns from it if that is told when it was sent.
+    /// Distributes the outcomes of a command, and caches them if `sent_at` is given.
     fn command_succeeded(
         &self,
         groups: Vec<BoxedGroup>,

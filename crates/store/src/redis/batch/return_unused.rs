@@ -1,4 +1,4 @@
-//! Giving back what was charged ahead and not spent.
+//! Refunds of tokens that were charged ahead and not spent.
 
 use std::{
     sync::{Arc, Weak},
@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep};
 use super::{Batcher, Handle, LocalCache, ScriptClock, Submission};
 use crate::{background::BackgroundSlot, metrics, request::Requests};
 
-/// How long after its time what is left over may be held.
+/// Delay of a refund, at most, after the tokens expired.
 const RETURN_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Gives back what is left over, now and then, until no handle is left.
+/// Refunds unused tokens at intervals, until no handle is left.
 pub(super) async fn run(handle: Weak<Handle>, local: Arc<LocalCache>, timeout: Duration) {
     loop {
         local.wakeup.notified().await;
@@ -32,14 +32,14 @@ pub(super) async fn run(handle: Weak<Handle>, local: Arc<LocalCache>, timeout: D
     }
 }
 
-/// Sends each once: the server that answers a second time may be another one, which was never charged.
+/// Sends each refund once: after a failover, a repeated one could reach a server that was never charged.
 async fn send(server: Batcher, requests: Requests, timeout: Duration, slot: Option<Arc<BackgroundSlot>>) {
     let made_at = Instant::now();
     let deadline = made_at.checked_add(timeout).unwrap_or(made_at);
     let submissions =
         requests.iter().map(|request| Submission { request, clock: ScriptClock::Server, made_at, deadline });
-    for answer in join_all(submissions.map(|submission| server.decide(submission))).await {
-        metrics::refund(answer.is_ok());
+    for reply in join_all(submissions.map(|submission| server.decide(submission))).await {
+        metrics::refund(reply.is_ok());
     }
     drop(slot);
 }

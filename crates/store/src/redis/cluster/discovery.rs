@@ -1,4 +1,4 @@
-//! Asking one node for the slots.
+//! Query of one node for the slots.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ::redis::{Value, cmd};
 use tokio::time::timeout;
 
 use super::{
-    Shared,
+    SharedCluster,
     slots::{self, Range},
 };
 use crate::redis::{
@@ -14,15 +14,15 @@ use crate::redis::{
     connection::{Connection, SendError},
 };
 
-/// How long a node may take to answer, a new connection to it included.
+/// Time limit of a reply, a new connection to the node included.
 const QUERY_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a node says, by the connection to it if there is one.
+/// Queries a node, over its connection if there is one.
 ///
 /// # Errors
-/// Why it says nothing of use, for people.
+/// The reason why there is no usable reply, for logs.
 pub(super) async fn query_slots(
-    shared: &Shared,
+    shared: &SharedCluster,
     node: Address,
     connection: Option<Connection>,
 ) -> Result<Vec<Range>, String> {
@@ -33,26 +33,25 @@ pub(super) async fn query_slots(
     reply.map_err(|error| format!("{node}: {error}"))
 }
 
-/// Asks on a connection that is made for it.
-async fn query_on_new_connection(shared: &Shared, node: &Address) -> Result<Value, SendError> {
+/// Queries over a new connection.
+async fn query_on_new_connection(shared: &SharedCluster, node: &Address) -> Result<Value, SendError> {
     let mut connection = shared.template.connect(node).await.map_err(SendError::Failed)?;
     let reply = connection.send_packed_command(cmd("CLUSTER").arg("SLOTS")).await;
     reply.and_then(Value::extract_error).map_err(SendError::Failed)
 }
 
-/// What a node answers. That there are no slots at all is the view of a node that left the cluster, or never was in
-/// it.
+/// Reads the reply of a node. A reply without slots is that of a node that left the cluster or never joined it.
 async fn read_reply(
     node: &Address,
     reply: impl Future<Output = Result<Value, SendError>>,
 ) -> Result<Vec<Range>, String> {
     match timeout(QUERY_TIMEOUT, reply).await {
         Ok(Ok(reply)) => match slots::parse(&reply, node) {
-            Some(ranges) if ranges.is_empty() => Err("it knows no slots".into()),
+            Some(ranges) if ranges.is_empty() => Err("no slots in its reply".into()),
             Some(ranges) => Ok(ranges),
-            None => Err("its answer makes no sense".into()),
+            None => Err("malformed reply".into()),
         },
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {QUERY_TIMEOUT:?}")),
+        Err(_) => Err(format!("no response within {QUERY_TIMEOUT:?}")),
     }
 }

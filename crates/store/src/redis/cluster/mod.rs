@@ -1,7 +1,7 @@
-//! A Redis Cluster: a table of its slots, and one connection for each master that is used.
+//! A Redis Cluster: a table of its slots, and one connection for each master in use.
 //!
-//! The table has two sources: the answer of a node to `CLUSTER SLOTS`, which a task (`refresh`) asks for, and the
-//! redirections that commands meet (`redirect`). Where they disagree, the next command is redirected again.
+//! The table has two sources: the reply of a node to `CLUSTER SLOTS`, which a task queries (`refresh`), and the
+//! redirections of commands (`redirect`). Where they disagree, the next command is redirected again.
 
 mod discovery;
 mod redirect;
@@ -20,29 +20,29 @@ use super::{address::Address, batch::RequestOptions, connect::ConnectTemplate, c
 /// A handle on a cluster; clones share its table and connections, which end with the last of them.
 #[derive(Clone)]
 pub(super) struct Cluster {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCluster>,
     phase: watch::Receiver<DiscoveryPhase>,
-    /// Tells the task that the table may be wrong. That nobody is left to do so ends the task.
+    /// Notifies the task that the table may be outdated. The task ends with the last sender.
     refresh_trigger: Arc<watch::Sender<()>>,
 }
 
-/// What the handles share with the task.
-struct Shared {
+/// State shared by the handles and the task.
+struct SharedCluster {
     template: ConnectTemplate,
     options: RequestOptions,
     seeds: Vec<Address>,
     table: Mutex<SlotTable>,
 }
 
-/// How far the acquaintance with the cluster has come.
+/// Progress of the discovery of the cluster.
 enum DiscoveryPhase {
-    /// The slots are being read for the first time: calls wait for it.
+    /// The slots are being read for the first time: requests wait.
     Pending,
-    /// They could not be read so far, for this reason: calls fail at once.
+    /// The slots could not be read so far, for this reason: requests fail at once.
     Failed(String),
-    /// They are known.
+    /// The slots are known.
     Discovered,
-    /// And one of their owners was reached.
+    /// The slots are known, and one of their owners is connected.
     Reached,
 }
 
@@ -53,24 +53,24 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Gets to know the cluster that `seeds` belong to, in the background.
+    /// Discovers the cluster of the `seeds`, in the background.
     pub(super) fn open(template: ConnectTemplate, seeds: Vec<Address>, options: RequestOptions) -> Self {
         let table = Mutex::new(SlotTable::new(template.clone(), options.clone()));
-        let shared = Arc::new(Shared { template, options, seeds, table });
+        let shared = Arc::new(SharedCluster { template, options, seeds, table });
         let (report, phase) = watch::channel(DiscoveryPhase::Pending);
         let (refresh_trigger, refreshes) = watch::channel(());
         tokio::spawn(refresh::run(Arc::clone(&shared), refreshes, report));
         Self { shared, phase, refresh_trigger: Arc::new(refresh_trigger) }
     }
 
-    /// Waits until the slots are known and one of their owners was reached, or no handle is left. The wait is no
-    /// handle.
+    /// Waits until the slots are known and one of their owners is connected (true), or no handle is left (false). The
+    /// future is not a handle.
     pub(super) fn connected(&self) -> impl Future<Output = bool> + Send + 'static {
         let mut phase = self.phase.clone();
         async move { phase.wait_for(|phase| matches!(phase, DiscoveryPhase::Reached)).await.is_ok() }
     }
 
-    /// Nodes by their addresses, those to which there is a connection first.
+    /// Addresses of nodes, connected ones first.
     pub(super) fn nodes(&self) -> Vec<Address> {
         let table = self.shared.table.lock();
         let mut nodes: Vec<_> = table.reachable().into_iter().map(|route| route.node).collect();
@@ -90,11 +90,11 @@ impl Cluster {
         match outcome.as_deref() {
             Ok(DiscoveryPhase::Discovered | DiscoveryPhase::Reached) => Ok(()),
             Ok(DiscoveryPhase::Failed(reason)) => Err(SendError::NotConnected(reason.clone())),
-            Ok(DiscoveryPhase::Pending) | Err(_) => Err(SendError::NotConnected("closing".into())),
+            Ok(DiscoveryPhase::Pending) | Err(_) => Err(SendError::NotConnected("shutting down".into())),
         }
     }
 
-    /// Has the slots read again soon.
+    /// Triggers a refresh of the slots.
     fn refresh(&self) {
         self.refresh_trigger.send_replace(());
     }

@@ -1,6 +1,6 @@
-//! Getting one call to the node that decides it.
+//! Routing of requests to the owners of their slots, and redirections.
 //!
-//! It goes to the owner of its slot, with others. Only answers that say that the node did nothing lead to another
+//! A request goes to the owner of its slot, batched with others. Only replies that rule out an effect lead to another
 //! attempt.
 
 use std::{iter, time::Duration};
@@ -21,34 +21,33 @@ use crate::{
     request::{TagRequest, Verdicts},
 };
 
-/// The first pause before another attempt while a slot is on its way from one node to another, or nodes disagree;
-/// it doubles with each further one.
+/// First pause before another attempt while a slot migrates or nodes disagree; doubles with each further attempt.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(1);
 
-/// The longest of these pauses.
+/// Longest pause between attempts.
 const MAX_BACKOFF: Duration = Duration::from_millis(20);
 
-/// Redirections that are followed without a pause.
+/// Redirections followed without a pause.
 const IMMEDIATE_REDIRECTS: u32 = 3;
 
-/// Redirections that are followed at all, if no `TRYAGAIN` is between them.
+/// Redirections followed in all, if no `TRYAGAIN` is among them.
 const MAX_REDIRECTS: u32 = 16;
 
-/// Where a command is sent next.
+/// Target of the next attempt.
 pub(super) enum RedirectTarget {
-    /// To the owner of its slot.
+    /// The owner of the slot.
     Owner,
-    /// To the owner of its slot, in a moment.
+    /// The owner of the slot, after a pause.
     RetryOwnerAfterBackoff,
-    /// To the owner of its slot, which is another one than was thought, and not known yet.
+    /// The owner of the slot, once the refreshed table names it.
     OwnerOnceKnown,
-    /// To a node that is about to own its slot.
+    /// The node that imports the slot.
     Importer(Address),
-    /// To the same node, once it knows the script.
-    AfterScriptLoad,
+    /// The node that failed, after loading the script.
+    SameNodeAfterScriptLoad,
 }
 
-/// The redirections of one command.
+/// Bounds the redirections of one command.
 pub(super) struct RedirectPolicy {
     followed: u32,
     backoff: Backoff,
@@ -59,10 +58,10 @@ impl RedirectPolicy {
         Self { followed: 0, backoff: Backoff::new(INITIAL_BACKOFF, MAX_BACKOFF) }
     }
 
-    /// Takes note of another one, pauses if there are many, and says no when there are too many.
+    /// Records another redirection and pauses if there are many; returns false when there are too many.
     pub(super) async fn allow(&mut self, target: &RedirectTarget) -> bool {
         self.followed = match target {
-            // This may take as long as the caller has time for.
+            // A migration may take up all the time of the caller.
             RedirectTarget::RetryOwnerAfterBackoff => 0,
             _ => self.followed.saturating_add(1),
         };
@@ -79,34 +78,34 @@ impl RedirectPolicy {
 }
 
 impl Cluster {
-    /// Has the node that has the keys of a call decide it.
+    /// Has the owner of the request's keys decide it.
     pub(in crate::redis) async fn decide(&self, submission: Submission<'_>) -> Result<Verdicts, SendError> {
         if !self.has_slots() {
             let read = timeout_at(submission.deadline, self.wait_for_slots()).await;
-            read.unwrap_or_else(|_| Err(SendError::NotConnected("the slots are being read".into())))?;
+            read.unwrap_or_else(|_| Err(SendError::NotConnected("cluster slots not read yet".into())))?;
         }
         let slot = submission.request.cells.first().map_or(0, |cell| cell.key.slot());
         let route = self.owner(slot)?;
         match route.server.decide(submission).await {
             Ok(verdicts) => Ok(verdicts),
-            // Apart, so that the usual case is a small future.
+            // Boxed, so that the future of the usual case is small.
             Err(error) => Box::pin(self.decide_redirected(slot, route, error, submission)).await,
         }
     }
 
-    /// What a call comes to as far as that is known here.
+    /// Decides a request from the cache of its owner's batcher, if that suffices.
     pub(in crate::redis) fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
         let slot = request.cells.first().map_or(0, |cell| cell.key.slot());
         self.owner(slot).ok()?.server.decide_from_cache(request, Instant::now())
     }
 
-    /// The connection to the node that has a slot.
+    /// The connection to the owner of a slot.
     pub(in crate::redis) async fn connection(&self, slot: u16) -> Result<Connection, SendError> {
         self.wait_for_slots().await?;
         Ok(self.owner(slot)?.server.connection().clone())
     }
 
-    /// Makes a call again for as long as nodes say that they did nothing about it. It goes by itself.
+    /// Repeats a request, unbatched, as long as replies rule out an effect.
     async fn decide_redirected(
         &self,
         slot: u16,
@@ -118,13 +117,13 @@ impl Cluster {
         let command = self.shared.options.command(iter::once(Run::once(request)), clock);
         let (reply, route) =
             self.retry_redirected(slot, route, error, &command, &script::load(), deadline).await?;
-        // It is not known there what this one changed.
+        // That node's cache does not reflect this request.
         route.server.forget(request);
         RequestOptions::read(request, reply)
     }
 
-    /// Has the owner of a slot obey a command that runs the script that `load` makes known. It goes again for as long
-    /// as nodes say that they did nothing about it.
+    /// Executes a command on the owner of a slot; `load` loads the script that the command runs. Repeats it as long as
+    /// replies rule out an effect.
     pub(in crate::redis) async fn execute(
         &self,
         slot: u16,
@@ -133,7 +132,7 @@ impl Cluster {
         deadline: Instant,
     ) -> Result<Value, SendError> {
         let read = timeout_at(deadline, self.wait_for_slots()).await;
-        read.unwrap_or_else(|_| Err(SendError::NotConnected("the slots are being read".into())))?;
+        read.unwrap_or_else(|_| Err(SendError::NotConnected("cluster slots not read yet".into())))?;
         let route = self.owner(slot)?;
         match route.send(command, false, deadline).await {
             Ok(reply) => Ok(reply),
@@ -144,8 +143,8 @@ impl Cluster {
         }
     }
 
-    /// Has a command obeyed that `route` answered with `error`: it goes again for as long as nodes say that they did
-    /// nothing about it. Tells who obeyed as well.
+    /// Repeats a command that failed with `error` on `route`, as long as replies rule out an effect. Returns the reply
+    /// and the node that executed the command.
     pub(super) async fn retry_redirected(
         &self,
         slot: u16,
@@ -164,7 +163,7 @@ impl Cluster {
                 Err(_) => return Err(error.into_migrating()),
             }
             match target {
-                RedirectTarget::AfterScriptLoad => {
+                RedirectTarget::SameNodeAfterScriptLoad => {
                     let loaded = timeout_at(deadline, route.server.connection().send(load)).await;
                     drop(loaded.unwrap_or(Err(SendError::QueueTimeout))?);
                 }
@@ -182,7 +181,7 @@ impl Cluster {
         }
     }
 
-    /// What to do about the error of a node; `None` when the caller is to have it.
+    /// Target of the next attempt after an error of a node; `None` if the caller gets the error.
     pub(super) fn redirect_target(
         &self,
         slot: u16,
@@ -195,7 +194,7 @@ impl Cluster {
                 self.refresh();
                 return None;
             }
-            // Should the node be silent, then that is found soon.
+            // If the node is unresponsive, its circuit breaker will open soon.
             SendError::Timeout
             | SendError::QueueTimeout
             | SendError::Overloaded
@@ -204,10 +203,10 @@ impl Cluster {
         };
         let kind = match kind {
             ErrorKind::Server(kind) => kind,
-            // The node is there and has the slot, and refuses all the same, as when its memory is full.
+            // The node is there and owns the slot, but refuses, for instance because its memory is full.
             ErrorKind::Extension => return None,
             _ => {
-                // What became of the command is unknown. The node may be gone for good.
+                // The outcome of the command is unknown. The node may be lost for good.
                 self.refresh();
                 return None;
             }
@@ -224,7 +223,7 @@ impl Cluster {
                 named().map(RedirectTarget::Importer).or(Some(RedirectTarget::OwnerOnceKnown))
             }
             ServerErrorKind::TryAgain => Some(RedirectTarget::RetryOwnerAfterBackoff),
-            ServerErrorKind::NoScript => Some(RedirectTarget::AfterScriptLoad),
+            ServerErrorKind::NoScript => Some(RedirectTarget::SameNodeAfterScriptLoad),
             ServerErrorKind::ClusterDown
             | ServerErrorKind::BusyLoading
             | ServerErrorKind::MasterDown
@@ -240,18 +239,18 @@ impl Cluster {
         let owner = self.shared.table.lock().owner(slot);
         owner.ok_or_else(|| {
             self.refresh();
-            SendError::NotConnected(format!("no node has slot {slot}"))
+            SendError::NotConnected(format!("no node owns slot {slot}"))
         })
     }
 
     pub(super) fn node(&self, node: &Address) -> Result<Route, SendError> {
         let route = self.shared.table.lock().node(node);
-        route.ok_or_else(|| SendError::NotConnected(format!("no way to {node}")))
+        route.ok_or_else(|| SendError::NotConnected(format!("invalid address of cluster node {node}")))
     }
 }
 
 impl Route {
-    /// Sends a command by itself, once, and awaits its answer.
+    /// Sends a command unbatched, once, and awaits its reply.
     pub(super) async fn send(
         &self,
         command: &Cmd,

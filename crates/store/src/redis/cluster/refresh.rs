@@ -1,4 +1,4 @@
-//! The task that keeps the table of slots current.
+//! Background task that keeps the slot table current.
 
 use std::{
     collections::HashSet,
@@ -19,39 +19,37 @@ use tollgate_runtime::{
 };
 
 use super::{
-    DiscoveryPhase, Shared,
+    DiscoveryPhase, SharedCluster,
     discovery::query_slots,
     slots::{self, Range, SLOTS},
     table::Route,
 };
 use crate::redis::{address::Address, connection::Connection};
 
-/// How long masters may take to be reached.
+/// Time limit for connecting to the first master.
 const REACH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long nodes are waited for before another one is asked too.
+/// Time after which the next node is queried too.
 const NODE_TIMEOUT: Duration = Duration::from_millis(150);
 
-/// Answers that don't have all slots before the best of them is believed.
+/// Incomplete replies after which the most complete one is used.
 const MAX_PARTIAL_VIEWS: usize = 3;
 
-/// The shortest time between two readings, whatever happens. It doubles with each one that changes nothing.
+/// Shortest time between two refreshes, whatever happens. Doubles with each one that changes nothing.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 
-/// What it doubles up to: how late a promotion may be noticed.
+/// Upper bound of the doubling: the delay with which a promotion may be noticed.
 const MAX_BACKOFF: Duration = Duration::from_millis(700);
 
-/// Between two looks whether something is amiss; and after so long without a reason to read, the next one is not put
-/// off for those before it.
+/// Interval of the health checks. After twice this time without a reason to refresh, the backoff is reset.
 const CHECK_INTERVAL: Duration = Duration::from_millis(150);
 
-/// The longest time between two readings.
+/// Longest time between two refreshes, before jitter.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(12);
 
-/// Reads the slots when somebody asks for it, when something is amiss, and now and then, until nobody is left to
-/// ask.
+/// Refreshes the slots when requested, when a node is unhealthy, and at intervals, until no handle is left.
 pub(super) async fn run(
-    shared: Arc<Shared>,
+    shared: Arc<SharedCluster>,
     requests: watch::Receiver<()>,
     report: watch::Sender<DiscoveryPhase>,
 ) {
@@ -63,7 +61,7 @@ pub(super) async fn run(
 }
 
 async fn refresh_loop(
-    shared: Arc<Shared>,
+    shared: Arc<SharedCluster>,
     mut requests: watch::Receiver<()>,
     report: watch::Sender<DiscoveryPhase>,
 ) {
@@ -76,7 +74,7 @@ async fn refresh_loop(
         let read = match timeout(shared.options.timeout.max(NODE_TIMEOUT), &mut reading).await {
             Ok(read) => read,
             Err(_) => {
-                // Calls wait for the first reading, but not one after the other for as long as it takes.
+                // Requests wait for the first refresh, but not each for its whole duration.
                 report_failure(&report, "no node has returned the slots so far".into());
                 reading.await
             }
@@ -111,14 +109,14 @@ async fn refresh_loop(
     }
 }
 
-/// Has calls fail at once, unless there is a table, which may serve.
+/// Has requests fail at once, unless there is a table, which may still serve.
 fn report_failure(report: &watch::Sender<DiscoveryPhase>, reason: String) {
     if matches!(&*report.borrow(), DiscoveryPhase::Pending | DiscoveryPhase::Failed(_)) {
         report.send_replace(DiscoveryPhase::Failed(reason));
     }
 }
 
-async fn apply(shared: &Shared, ranges: &[Range], report: &watch::Sender<DiscoveryPhase>) {
+async fn apply(shared: &SharedCluster, ranges: &[Range], report: &watch::Sender<DiscoveryPhase>) {
     {
         let mut table = shared.table.lock();
         table.replace(ranges);
@@ -132,9 +130,9 @@ async fn apply(shared: &Shared, ranges: &[Range], report: &watch::Sender<Discove
     }
 }
 
-/// Waits for a reason to read again.
+/// Waits for a reason to refresh.
 async fn wait_for_reason(
-    shared: &Shared,
+    shared: &SharedCluster,
     requests: &mut watch::Receiver<()>,
     failed: bool,
     report: &watch::Sender<DiscoveryPhase>,
@@ -155,9 +153,9 @@ async fn wait_for_reason(
     }
 }
 
-/// Asks one node after the other, each when those before it failed or are slow, until one knows the owner of every
-/// slot. It begins with another one at each turn: a node that is cut off from the rest may have an old view.
-async fn read_slots(shared: &Shared, round: usize) -> Result<Vec<Range>, String> {
+/// Queries one node after the other, each when those before it failed or are slow, until one reports an owner of every
+/// slot. Each round begins with a different node: a node that is cut off from the rest may have an old view.
+async fn read_slots(shared: &SharedCluster, round: usize) -> Result<Vec<Range>, String> {
     let mut nodes = candidates(shared, round).into_iter();
     let mut queries = FuturesUnordered::new();
     let mut reason = String::new();
@@ -185,9 +183,9 @@ async fn read_slots(shared: &Shared, round: usize) -> Result<Vec<Range>, String>
     if best.is_empty() { Err(reason) } else { Ok(best) }
 }
 
-/// The nodes to ask, with the connections that there are: those and the others in turn, so that some of the others
-/// are asked soon should the connections lead to nodes that are cut off.
-fn candidates(shared: &Shared, round: usize) -> Vec<(Address, Option<Connection>)> {
+/// The nodes to query, with existing connections. Connected and other nodes alternate, so that some of the others are
+/// queried soon if the connections lead to nodes that are cut off.
+fn candidates(shared: &SharedCluster, round: usize) -> Vec<(Address, Option<Connection>)> {
     let (mut connected, mut others) = {
         let table = shared.table.lock();
         (table.reachable(), table.addresses())
@@ -215,8 +213,8 @@ fn candidates(shared: &Shared, round: usize) -> Vec<(Address, Option<Connection>
     }
 }
 
-/// Waits until one of the masters is reached, for some time.
-async fn wait_for_master(shared: &Shared, ranges: &[Range]) -> bool {
+/// Waits until one of the masters is connected, for a limited time.
+async fn wait_for_master(shared: &SharedCluster, ranges: &[Range]) -> bool {
     let masters: HashSet<&Address> = ranges.iter().map(|range| &range.master).collect();
     let routes: Vec<_> = {
         let mut table = shared.table.lock();

@@ -1,13 +1,13 @@
-//! What a node answers to `CLUSTER SLOTS`.
+//! Parsing of replies to `CLUSTER SLOTS`.
 
 use ::redis::Value;
 
 use crate::redis::address::Address;
 
-/// The slots of a cluster: 0 to 16,383.
+/// Number of slots of a cluster.
 pub(super) const SLOTS: usize = 16_384;
 
-/// Slots that follow each other and have the same master.
+/// Consecutive slots with the same master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: u16,
@@ -15,14 +15,14 @@ pub(super) struct Range {
     pub(super) master: Address,
 }
 
-/// The ranges in the answer of the node `asked`; `None` when it is no answer to that. A range that makes no sense, or
-/// whose master is not known by an address, is left out: the others may be right.
+/// The ranges in a reply of the node `queried`; `None` for a malformed reply. A malformed range, or one whose master
+/// has no known address, is skipped: the others may be right.
 pub(super) fn parse(reply: &Value, queried: &Address) -> Option<Vec<Range>> {
     let Value::Array(entries) = reply else { return None };
     Some(entries.iter().filter_map(|entry| parse_range(entry, queried)).collect())
 }
 
-/// How many slots the ranges have.
+/// Total number of slots of the ranges.
 pub(super) fn count_slots(ranges: &[Range]) -> usize {
     let lengths = ranges.iter().map(|range| range.last.saturating_sub(range.first).saturating_add(1));
     lengths.map(usize::from).sum()
@@ -30,7 +30,7 @@ pub(super) fn count_slots(ranges: &[Range]) -> usize {
 
 fn parse_range(entry: &Value, queried: &Address) -> Option<Range> {
     let Value::Array(parts) = entry else { return None };
-    // The replicas follow the master.
+    // Entries after the master are its replicas.
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else {
         return None;
     };
@@ -43,16 +43,16 @@ fn parse_range(entry: &Value, queried: &Address) -> Option<Range> {
 fn parse_master(parts: &[Value], queried: &Address) -> Option<Address> {
     let [host, Value::Int(port), rest @ ..] = parts else { return None };
     let host = match host {
-        // Nodes that don't announce an address of theirs.
+        // The node does not announce an address.
         Value::Nil => "",
         host => text(host)?,
     };
-    // A node that shall announce its name and has none; since Redis 7, its address may stand beside it.
+    // The node is configured to announce its name and has none; since Redis 7, the metadata may contain its address.
     let host = if host == "?" { announced_ip(rest).unwrap_or(host) } else { host };
     Address::from_node(host, u16::try_from(*port).ok()?, queried)
 }
 
-/// The IP address among what is told of a node beyond its host, port and id.
+/// The IP address in a node's metadata, which follow its host, port and id.
 fn announced_ip(rest: &[Value]) -> Option<&str> {
     let [_id, Value::Array(pairs), ..] = rest else { return None };
     let (pairs, _) = pairs.as_chunks::<2>();
@@ -83,12 +83,12 @@ mod tests {
     }
 
     fn masters(entries: Vec<Value>) -> Option<Vec<String>> {
-        let ranges = parse(&Value::Array(entries), &Address::new("asked", 1))?;
+        let ranges = parse(&Value::Array(entries), &Address::new("queried", 1))?;
         Some(ranges.iter().map(|range| format!("{}-{} {}", range.first, range.last, range.master)).collect())
     }
 
     #[test]
-    fn masters_are_read_in_every_form_that_redis_tells_them() {
+    fn masters_are_read_in_every_form_that_redis_announces() {
         let ip = Value::Array(vec![bulk("hostname"), bulk("x"), bulk("ip"), bulk("10.0.0.2")]);
         let found = masters(vec![
             entry(0, 1, bulk("10.0.0.1"), vec![]),
@@ -101,17 +101,17 @@ mod tests {
         ]);
         let expected = [
             "0-1 10.0.0.1:7000",
-            "2-2 asked:7000",
-            "3-3 asked:7000",
+            "2-2 queried:7000",
+            "3-3 queried:7000",
             "4-5 [::1]:7000",
             "6-7 node.example:7000",
             "8-8 10.0.0.2:7000",
         ];
-        assert_eq!(found.expect("it makes sense"), expected);
+        assert_eq!(found.expect("a valid reply"), expected);
     }
 
     #[test]
-    fn what_makes_no_sense_is_left_out() {
+    fn malformed_ranges_are_skipped() {
         assert!(parse(&Value::Okay, &Address::new("a", 1)).is_none());
         let valid = || entry(2, 3, bulk("b"), vec![]);
         let no_port = vec![bulk("c"), Value::Int(0), bulk("id")];
@@ -119,7 +119,7 @@ mod tests {
         let invalid = [(-1, 1), (2, 1), (0, 16_384), (0, 70_000)];
         let invalid = invalid.map(|(first, last)| entry(first, last, bulk("a"), vec![]));
         for other in invalid.into_iter().chain([no_port, Value::Array(vec![Value::Int(0)]), Value::Okay]) {
-            assert_eq!(masters(vec![other, valid()]).expect("the rest makes sense"), ["2-3 b:7000"]);
+            assert_eq!(masters(vec![other, valid()]).expect("a valid rest"), ["2-3 b:7000"]);
         }
         let range = |first, last| Range { first, last, master: Address::new("a", 1) };
         assert_eq!(count_slots(&[range(0, 0), range(5, 16_383)]), 16_380);

@@ -1,4 +1,4 @@
-//! Which node has which slot, and the connections to the nodes.
+//! Owners of slots, and connections to nodes.
 
 use super::slots::{Range, SLOTS};
 use crate::redis::{
@@ -8,28 +8,28 @@ use crate::redis::{
     target::Target,
 };
 
-/// Stands for the absence of an owner.
+/// Marks a slot without an owner.
 const NO_OWNER: u16 = u16::MAX;
 
-/// The slots' owners, and the nodes.
+/// The owners of the slots, and the nodes.
 pub(super) struct SlotTable {
     template: ConnectTemplate,
     options: RequestOptions,
-    /// For each slot, its owner's place among the nodes.
+    /// For each slot, the index of its owner among the nodes.
     owners: Vec<u16>,
     nodes: Vec<Node>,
 }
 
 struct Node {
     address: Address,
-    /// Opened when the node is known as a master, or first used.
+    /// Opened when the node becomes a master, or on first use.
     server: Option<Batcher>,
     is_master: bool,
-    /// Whether it was used since the slots were read.
+    /// Whether it was used since the last refresh.
     is_used: bool,
 }
 
-/// A node, and a handle on the way to it.
+/// A node, with a handle on its batcher.
 #[derive(Clone)]
 pub(super) struct Route {
     pub(super) node: Address,
@@ -41,20 +41,20 @@ impl SlotTable {
         Self { template, options, owners: vec![NO_OWNER; SLOTS], nodes: Vec::new() }
     }
 
-    /// The way to the owner of a slot, if it has one.
+    /// The route to the owner of a slot, if any.
     pub(super) fn owner(&mut self, slot: u16) -> Option<Route> {
         let owner = *self.owners.get(usize::from(slot))?;
         let node = self.nodes.get_mut(usize::from(owner))?;
         node.route(&self.template, &self.options)
     }
 
-    /// The way to a node.
+    /// The route to a node.
     pub(super) fn node(&mut self, address: &Address) -> Option<Route> {
         let index = self.index(address)?;
         self.nodes.get_mut(usize::from(index))?.route(&self.template, &self.options)
     }
 
-    /// Notes that a slot has another owner.
+    /// Records a new owner of a slot.
     pub(super) fn set_owner(&mut self, slot: u16, owner: &Address) {
         let Some(index) = self.index(owner) else { return };
         if let Some(node) = self.nodes.get_mut(usize::from(index)) {
@@ -65,8 +65,8 @@ impl SlotTable {
         }
     }
 
-    /// Takes over the slots as they were read. A node that is no master any more, nor was used since the last
-    /// time, is left; one that was used may be about to get its first slot.
+    /// Replaces all owners after a refresh. Drops nodes that are no longer masters and were not used since the last
+    /// refresh; a node in use may be about to get its first slot.
     pub(super) fn replace(&mut self, ranges: &[Range]) {
         self.nodes.retain_mut(|node| {
             node.is_master = ranges.iter().any(|range| range.master == node.address);
@@ -84,20 +84,20 @@ impl SlotTable {
         }
     }
 
-    /// Connects to every master, so that no call has to wait for it.
+    /// Connects to every master, so that no request has to wait for it.
     pub(super) fn connect(&mut self) {
         let Self { template, options, nodes, .. } = self;
         nodes.iter_mut().filter(|node| node.is_master).for_each(|node| drop(node.server(template, options)));
     }
 
-    /// Whether every slot has an owner, and no owner is out of reach.
+    /// Whether every slot has an owner, and every owner is usable.
     pub(super) fn is_healthy(&self) -> bool {
         let is_lost =
             |node: &Node| node.is_master && node.server.as_ref().is_some_and(|found| !found.is_usable());
         !self.owners.contains(&NO_OWNER) && !self.nodes.iter().any(is_lost)
     }
 
-    /// The nodes to which there is a connection now, and which are not silent.
+    /// The nodes that are connected and responsive.
     pub(super) fn reachable(&self) -> Vec<Route> {
         let route = |node: &Node| {
             let server = node.server.clone().filter(Batcher::is_usable)?;
@@ -106,12 +106,12 @@ impl SlotTable {
         self.nodes.iter().filter_map(route).collect()
     }
 
-    /// Every known node.
+    /// The addresses of all known nodes.
     pub(super) fn addresses(&self) -> Vec<Address> {
         self.nodes.iter().map(|node| node.address.clone()).collect()
     }
 
-    /// A node's place; it gets one if it has none.
+    /// The index of a node, which is added if absent.
     fn index(&mut self, address: &Address) -> Option<u16> {
         let known = self.nodes.iter().position(|node| node.address == *address);
         let index =
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slot_has_the_owner_that_was_noted_last() {
+    async fn a_slot_has_its_latest_owner() {
         let mut table = table(&[range(0, 9, 1), range(10, 16_382, 2)]);
         assert_eq!((owner(&mut table, 9), owner(&mut table, 10)), (Some(1), Some(2)));
         assert_eq!(owner(&mut table, 16_383), None);
@@ -180,14 +180,14 @@ mod tests {
         table.replace(&[range(0, 16_383, 4)]);
         assert!(table.is_healthy());
         assert_eq!((owner(&mut table, 0), owner(&mut table, 16_383)), (Some(4), Some(4)));
-        // It is used now, and there is no connection yet.
+        // In use now, and not connected yet.
         assert!(!table.is_healthy());
     }
 
     #[tokio::test]
-    async fn a_node_is_left_when_it_has_no_slots_and_no_use() {
+    async fn a_node_without_slots_and_use_is_dropped() {
         let mut table = table(&[range(0, 8_191, 1), range(8_192, 16_383, 2)]);
-        // One that is about to get its first slot.
+        // A node that is about to get its first slot.
         assert!(table.node(&node(3)).is_some());
         assert_eq!(owner(&mut table, 0), Some(1));
         let all = [range(0, 16_383, 2)];

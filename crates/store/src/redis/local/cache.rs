@@ -1,4 +1,4 @@
-//! Accounts of counters.
+//! Cached state of counters.
 
 use std::{collections::BTreeMap, mem};
 
@@ -19,21 +19,21 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-/// What is known of counters.
+/// Cache of counters.
 #[derive(Debug, Default)]
 pub(super) struct CounterCache {
     entries: TwoGenerationMap<CacheEntry>,
-    /// Counters that were charged ahead, by when it must be spent, in the order of the grants.
+    /// Counters with tokens, by the time until which these must be spent, in the order of the grants.
     expiries: BTreeMap<(Instant, u64), CounterName>,
     grant_count: u64,
-    /// What is to be given back.
+    /// Tokens to be refunded.
     unused_tokens: Vec<(CounterName, Unused)>,
 }
 
-/// What is known of one counter.
+/// Cached state of one counter.
 #[derive(Debug)]
 struct CacheEntry {
-    /// By which this was found out.
+    /// The policy under which the state was found.
     policy: Policy,
     denial: Option<Denial>,
     reservation: Option<Box<Reservation>>,
@@ -44,7 +44,7 @@ impl CacheEntry {
         Self { policy, denial: None, reservation: None }
     }
 
-    /// Decides an ask, if it can.
+    /// Decides a check, if possible.
     fn decide(&mut self, check: &Check, now: Instant) -> Option<(Verdict, Source)> {
         if self.policy != check.policy {
             return None;
@@ -63,12 +63,12 @@ impl CounterCache {
         self.entries.is_empty()
     }
 
-    /// Whether something may have to be given back, now or later.
+    /// Whether tokens may have to be refunded, now or later.
     pub(super) fn may_owe_refunds(&self) -> bool {
         !self.expiries.is_empty() || !self.unused_tokens.is_empty()
     }
 
-    /// Notes that a call comes, for those of its counters that may be charged ahead.
+    /// Records the demand for counters of a request that may be charged ahead.
     pub(super) fn record_demand(&mut self, request: &TagRequest, now: Instant) {
         for (cell, check) in request.checks_with_cells() {
             if check.sync == SyncMode::Strict || check.policy.algorithm().has_own_key() {
@@ -88,22 +88,22 @@ impl CounterCache {
         }
     }
 
-    /// Decides a call, if what is known suffices.
+    /// Decides a request, if the cache suffices.
     pub(super) fn decide(&mut self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
         if self.is_empty() {
             return None;
         }
         let (verdicts, source) = match request.charging {
-            Charging::Independent => self.each_for_itself(request, now)?,
-            Charging::AllOrNone => (self.all_or_none(request, now)?, Source::DenialCache),
+            Charging::Independent => self.decide_independent(request, now)?,
+            Charging::AllOrNone => (self.decide_all_or_none(request, now)?, Source::DenialCache),
         };
         metrics::decided_locally(source);
         Some(verdicts)
     }
 
-    /// What to charge ahead of a counter.
+    /// The tokens to charge ahead for a counter.
     pub(super) fn prefetch(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> Option<Prefetch> {
-        // Another ask of the same counter in the call would find less than there was.
+        // Another check of the same counter in the request would find less capacity than there was.
         if check.hits.charged() == 0 || !cell.checks_once(check.record) {
             return None;
         }
@@ -118,8 +118,8 @@ impl CounterCache {
         }
     }
 
-    /// Decides counters each for itself, or none of them.
-    fn each_for_itself(&mut self, request: &TagRequest, now: Instant) -> Option<(Verdicts, Source)> {
+    /// Decides all counters of a request independently, or none.
+    fn decide_independent(&mut self, request: &TagRequest, now: Instant) -> Option<(Verdicts, Source)> {
         let (mut verdicts, mut all_denied) = (Verdicts::new(), Source::DenialCache);
         for (cell, check) in request.checks_with_cells() {
             let entry = self.entries.get(&cell.key, check.record);
@@ -139,7 +139,7 @@ impl CounterCache {
         Some((verdicts, all_denied))
     }
 
-    /// Puts back what was spent for the first asks of a call that has to be sent.
+    /// Restores the tokens spent for the first checks of a request that has to be sent.
     fn unspend(&mut self, request: &TagRequest, verdicts: &Verdicts) {
         for ((cell, check), (_, verdict)) in request.checks_with_cells().zip(verdicts) {
             if verdict.admitted
@@ -150,8 +150,8 @@ impl CounterCache {
         }
     }
 
-    /// Decides a call of which one denial keeps everything from being charged.
-    fn all_or_none(&mut self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
+    /// Decides a request in which one denial keeps all counters from being charged.
+    fn decide_all_or_none(&mut self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
         let (mut verdicts, mut is_vetoed) = (Verdicts::new(), false);
         for (cell, check) in request.checks_with_cells() {
             let entry =
@@ -163,8 +163,8 @@ impl CounterCache {
         is_vetoed.then_some(verdicts)
     }
 
-    /// Takes note of what an ask came to; `is_seen` says that it was denied, or another one that keeps it from being
-    /// charged.
+    /// Updates a counter with the verdict of a check; `is_denial` states that the check was denied, or another one that
+    /// keeps it from being charged.
     pub(super) fn learn(
         &mut self,
         counter: (&Cell, &Check),
@@ -174,7 +174,7 @@ impl CounterCache {
         sent_at: Instant,
     ) {
         let (cell, check) = counter;
-        // What one ask of a counter met may be due to another one of the same call.
+        // The verdict of one check of a counter may be due to another check of the same request.
         let denial = (is_denial && cell.checks_once(check.record))
             .then(|| Denial::new(check, verdict, sent_at))
             .flatten();
@@ -185,13 +185,13 @@ impl CounterCache {
         };
         let Some(entry) = entry else { return };
         if check.hits == Hits::reset() {
-            // What was charged ahead is charged no more.
+            // The reset also discarded the tokens charged ahead.
             *entry = CacheEntry::new(check.policy);
         }
         let name = || CounterName { cell: cell.key.clone(), record: check.record };
         if entry.policy != check.policy {
-            // What one request brought along must not cost what is held under the rule, nor must what was asked under
-            // a rule that has changed since.
+            // Neither a limit override nor a request under a rule that has changed since may discard the tokens held
+            // under the current rule.
             if entry.reservation.is_some() {
                 let unused = Unused::new(&check.policy, reserved, verdict, sent_at);
                 self.unused_tokens.extend(unused.map(|unused| (name(), unused)));
@@ -212,14 +212,14 @@ impl CounterCache {
         }
     }
 
-    /// Takes what was left over of counters that there was no room for any more.
+    /// Takes the unused tokens of evicted counters.
     pub(super) fn collect_evicted(&mut self) {
         for (name, entry) in self.entries.take_evicted() {
             self.unused_tokens.extend(entry.unused().map(|unused| (name, unused)));
         }
     }
 
-    /// What gives back that which was charged ahead and is not spent in time.
+    /// The refunds of tokens that were not spent in time.
     pub(super) fn refunds_due(&mut self, now: Instant) -> Requests {
         while let Some(first) = self.expiries.first_entry().filter(|first| first.key().0 <= now) {
             let name = first.remove();
@@ -243,7 +243,7 @@ impl CounterCache {
 }
 
 impl CacheEntry {
-    /// What it holds that is not spent.
+    /// The unspent tokens of the entry.
     fn unused(self) -> Option<Unused> {
         let Self { policy, reservation, .. } = self;
         reservation?.unused(&policy)

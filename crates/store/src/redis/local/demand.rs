@@ -1,4 +1,4 @@
-//! How much is asked of a counter: here, and by everybody.
+//! Demand for a counter: of this worker, and of all workers.
 
 #![allow(clippy::float_arithmetic)] // All of it estimates; none of it decides what passes.
 
@@ -11,7 +11,7 @@ use tollgate_core::{
     clock::Timestamp,
 };
 
-/// The time over which demand is averaged.
+/// Time constant of the moving averages.
 const AVERAGING_TIME: Duration = Duration::from_millis(200);
 
 /// Hits per second, as of a time.
@@ -21,40 +21,40 @@ pub(super) struct Rate {
     at: Instant,
 }
 
-/// Hits per second that a window of Redis was charged.
+/// Hits per second charged to a window in Redis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SharedRate {
     per_second: f64,
-    /// When it was last seen, the window's end, and the hits in it.
+    /// Time of the last observation, the end of the window, and its hits.
     seen: Option<(Timestamp, Timestamp, u64)>,
 }
 
 impl Rate {
-    /// Of what nobody asked for so far.
+    /// No demand yet.
     pub(super) const fn zero(now: Instant) -> Self {
         Self { per_second: 0.0, at: now }
     }
 
-    /// The rate at a later time, when nothing came in between.
+    /// The rate at a later time, without hits in between.
     pub(super) fn at(&self, now: Instant) -> f64 {
         let elapsed = now.saturating_duration_since(self.at);
         self.per_second * (-elapsed.as_secs_f64() / AVERAGING_TIME.as_secs_f64()).exp()
     }
 
     pub(super) fn add(&mut self, hits: u64, now: Instant) {
-        // Exact enough for any number of hits.
+        // Sufficiently exact for any number of hits.
         self.per_second = self.at(now) + hits as f64 / AVERAGING_TIME.as_secs_f64();
         self.at = now;
     }
 }
 
 impl SharedRate {
-    /// 0 as long as too little was seen.
+    /// Returns 0 until there are enough observations.
     pub(super) const fn per_second(&self) -> f64 {
         self.per_second
     }
 
-    /// Takes note of how many hits a window has. What is denied says nothing of how many would have come.
+    /// Observes the hits of a window. Denied hits are not among them, so denials are ignored.
     pub(super) fn observe(&mut self, policy: &Policy, verdict: &Verdict, reserved: u32) {
         let Some(end) = policy.reserved_until(verdict.decided_at).filter(|_| verdict.admitted) else {
             return;

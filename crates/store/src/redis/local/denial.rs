@@ -1,4 +1,4 @@
-//! A denial that still stands.
+//! Cached denials.
 
 use std::time::Duration;
 
@@ -7,26 +7,25 @@ use tokio::time::Instant;
 use crate::request::Check;
 use tollgate_core::{SyncMode, algorithm::Verdict, descriptor::Hits};
 
-/// How long a denial is believed at the most: how late it may be noticed that hits were given back.
+/// Longest validity of a cached denial: the delay with which a refund may be noticed.
 const MAX_DENIAL_AGE: Duration = Duration::from_millis(500);
 
-/// The same where other workers hold tokens, which they give back when they don't need them.
+/// Longest validity for leased counters, of which other workers may refund unused tokens.
 const MAX_LEASED_DENIAL_AGE: Duration = Duration::from_millis(20);
 
-/// What was said of a counter when hits were denied: those asked of it, or those asked of another one that is charged
-/// with it or not at all.
+/// Verdict on a counter when hits were denied: its own, or those of another counter charged all or none with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Denial {
     hits: u64,
     verdict: Verdict,
-    /// Not later than it was decided.
+    /// Not later than the decision.
     noted_at: Instant,
     until: Instant,
 }
 
 impl Denial {
-    /// What stands after that verdict on a charge that was sent at `sent_at`, at the latest; nothing of places that are
-    /// held, which may be given up at any time.
+    /// Caches a verdict on a charge that was sent at `sent_at` or later. `None` for concurrency limits, whose permits
+    /// may be released at any time.
     pub(super) fn new(check: &Check, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
         let Hits::Charge(hits) = check.hits else { return None };
         let max_age = match check.sync {
@@ -39,12 +38,12 @@ impl Denial {
         is_lasting.then_some(Self { hits: hits.get(), verdict: *verdict, noted_at: sent_at, until })
     }
 
-    /// The denial of a charge, if it is one: of as many hits, or more.
+    /// The denial of a charge, if it follows from the cached one: of as many hits, or more.
     pub(super) fn covers(&self, hits: Hits, now: Instant) -> Option<Verdict> {
         let Hits::Charge(hits) = hits else { return None };
         let more = hits.get().checked_sub(self.hits)?;
         let verdict = self.at(now).filter(|verdict| !verdict.admitted)?;
-        // When more than was denied will pass is not known.
+        // The cached times do not apply to more hits.
         let retry_after = match more {
             0 => verdict.retry_after,
             _ => verdict.retry_after.max(verdict.reset_after),
@@ -52,13 +51,13 @@ impl Denial {
         Some(Verdict { over: verdict.over.saturating_add(more), retry_after, ..verdict })
     }
 
-    /// What was said of just such a charge, whether or not it would have passed.
+    /// The verdict on exactly such a charge, whether or not it would have passed alone.
     pub(super) fn exact(&self, hits: Hits, now: Instant) -> Option<Verdict> {
         let Hits::Charge(hits) = hits else { return None };
         self.at(now).filter(|_| hits.get() == self.hits)
     }
 
-    /// The verdict as of now, while it stands.
+    /// The verdict as of `now`, while valid.
     fn at(&self, now: Instant) -> Option<Verdict> {
         let Self { verdict, noted_at, until, .. } = self;
         (now < *until).then(|| verdict.later(now.saturating_duration_since(*noted_at)))

@@ -1,9 +1,9 @@
-//! What a worker knows of counters, so that it need not ask Redis: denials that still stand (`denial`), and tokens that
-//! were charged ahead of their use (`reserve`).
+//! Cache of counters, which saves requests to Redis: valid denials (`denial`), and tokens charged ahead of their use
+//! (`reservation`).
 //!
-//! Neither lets more through than Redis would. A denial stands until the time that Redis told has passed, counted from
-//! before Redis was asked; a token is only spent by who charged it, while it counts. What can make a denial wrong is
-//! that hits are given back: this worker forgets it then, and others learn of it soon, since no denial is believed for
+//! Neither admits more than Redis would. A denial is valid for the time that Redis returned, counted from before the
+//! request was sent; a token is spent only by the worker that charged it, while its window lasts. A refund can make a
+//! denial outdated: this worker then invalidates it, and other workers notice soon, since no denial is cached for
 //! longer than half a second.
 
 mod demand;
@@ -30,42 +30,42 @@ use tollgate_core::{
     algorithm::{Charging, Prefetch},
 };
 
-/// What is wished for each ask of a call; empty when nothing is.
+/// Tokens to charge ahead for each check of a request; empty for none.
 pub(super) type Prefetches = SmallVec<[Prefetch; 2]>;
 
-/// What one worker knows of the counters of one server. One lock, which nobody else wants.
+/// Cache of one worker for the counters of one server. The lock is uncontended.
 #[derive(Debug)]
 pub(super) struct LocalCache {
     state: Mutex<State>,
     background: BackgroundQueue,
-    /// Tells who gives back what is left over that there will be something, or that the store is no more.
+    /// Notified when there will be unused tokens to refund, or when the store is dropped.
     pub(super) wakeup: Notify,
 }
 
-/// What gives back what is left over of charges ahead.
+/// Refunds of unused tokens.
 #[derive(Debug)]
 pub(super) struct UnusedTokens {
     pub(super) requests: Requests,
-    /// To be held until that is done.
+    /// Held until the refunds are sent.
     pub(super) slot: Option<Arc<BackgroundSlot>>,
-    /// Whether there may be more later.
+    /// Whether more may follow later.
     pub(super) has_more: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     cache: CounterCache,
-    /// Held while anything may have to be given back, so that the process waits for it when it ends.
+    /// Held while tokens may have to be refunded, so that shutdown waits for it.
     slot: Option<Arc<BackgroundSlot>>,
 }
 
 impl LocalCache {
-    /// Knows nothing yet. Takes turns of `later` for what is to be given back.
+    /// An empty cache, whose refunds take slots of `background`.
     pub(super) fn new(background: BackgroundQueue) -> Self {
         Self { state: Mutex::default(), background, wakeup: Notify::new() }
     }
 
-    /// Decides a call that just came, if what is known suffices.
+    /// Decides a new request, if the cache suffices.
     pub(super) fn decide(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
         let mut state = self.state.lock();
         state.cache.record_demand(request, now);
@@ -73,13 +73,13 @@ impl LocalCache {
         state.cache.decide(request, now)
     }
 
-    /// Decides a call that was looked at before, if what is known suffices by now: where there may be tokens.
+    /// Decides a queued request, if the cache suffices by now, which takes new tokens.
     pub(super) fn decide_again(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
         let may_have_tokens = request.checks().any(|check| check.sync == SyncMode::Leased);
         may_have_tokens.then(|| self.state.lock().cache.decide(request, now)).flatten()
     }
 
-    /// What to charge ahead together with a call.
+    /// The tokens to charge ahead together with a request.
     pub(super) fn prefetches(&self, request: &TagRequest, now: Instant) -> Prefetches {
         if request.checks().all(|check| check.sync == SyncMode::Strict) {
             return Prefetches::new();
@@ -93,7 +93,7 @@ impl LocalCache {
         }
     }
 
-    /// Takes note of what a call came to that was sent at `sent_at`, at the latest.
+    /// Updates the cache with the outcome of a request that was sent at `sent_at` or later.
     pub(super) fn learn(&self, request: &TagRequest, sent_at: Instant, outcome: &RunOutcome) {
         let Some(verdicts) = outcome.verdicts.last() else { return };
         let is_denied = verdicts.iter().any(|(_, verdict)| !verdict.admitted);
@@ -117,18 +117,18 @@ impl LocalCache {
         }
     }
 
-    /// Forgets what a call that failed was about, which may have become something else.
+    /// Invalidates the counters of a failed request, whose state is unknown.
     pub(super) fn forget(&self, request: &TagRequest) {
         let mut state = self.state.lock();
         request.checks_with_cells().for_each(|counter| state.cache.forget(counter));
     }
 
-    /// Forgets everything, as when another server may be asked from now on, which may have heard of no charge.
+    /// Clears the cache, as after a failover: the new server may lack recent charges.
     pub(super) fn forget_all(&self) {
         *self.state.lock() = State::default();
     }
 
-    /// What gives back what is left over of charges ahead.
+    /// Takes the refunds of unused tokens.
     pub(super) fn take_unused(&self, now: Instant) -> UnusedTokens {
         let mut state = self.state.lock();
         let requests = state.cache.refunds_due(now);

@@ -1,11 +1,11 @@
-//! Tokens that were charged ahead of their use, and how many to charge.
+//! Tokens charged ahead of their use, and their number.
 //!
-//! They are charged before they are used, so no more than the limit is ever used. The price is a denial elsewhere while
-//! they are held; how rare that is depends on how many are: what this worker needs within a moment, and no more than
-//! its share of what remains, divided by a caution. Its share of a window is its own demand in the whole demand, which
-//! shows in what the window is charged: so all workers together hold no more than what remains divided by the caution,
-//! however many they are. Of a bucket the whole demand does not show, so the caution is larger, and holds for some
-//! sixteen workers. Near exhaustion everybody asks Redis each time.
+//! They are charged before they are used, so the limit is never exceeded. The price is a denial in another worker while
+//! they are held, whose frequency depends on their number: as many as this worker needs for a moment, and no more than
+//! its share of the remaining capacity, divided by a caution factor. Its share of a window is its own demand divided by
+//! the total demand, which is observed as the charges of the window: so all workers together hold no more than the
+//! remaining capacity divided by the factor, however many they are. Of a bucket, the total demand cannot be observed,
+//! so the factor is larger, and suffices for about sixteen workers. Near exhaustion every request goes to Redis.
 
 #![allow(clippy::float_arithmetic)] // All of it estimates what is worth while; none of it decides what passes.
 
@@ -19,42 +19,42 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-/// How long charges ahead shall last. A bucket owes what refills while it is held, so that is shorter.
+/// Time for which charges ahead should last. Shorter for buckets, which refill while tokens are held.
 const PREFETCH_HORIZON: Duration = Duration::from_millis(100);
 const BUCKET_PREFETCH_HORIZON: Duration = Duration::from_millis(50);
 
-/// The longest time that tokens are held, and the shortest.
+/// Longest and shortest time for which tokens are held.
 const MAX_HOLD: Duration = Duration::from_millis(200);
 const BUCKET_MAX_HOLD: Duration = Duration::from_millis(100);
 const MIN_HOLD: Duration = Duration::from_millis(4);
 
-/// What remains is divided by so much: of a window, and of a bucket, of which the whole demand is not seen.
+/// Divisors of the remaining capacity: of a window, and of a bucket, whose total demand is not observed.
 const CAUTION_FACTOR: f64 = 4.0;
 const BUCKET_CAUTION_FACTOR: f64 = 16.0;
 
-/// A share is told in parts of so many.
+/// Unit of a share: 1/65,536.
 const SHARE_UNITS: f64 = 65_536.0;
 
-/// What a worker holds of one counter, and what it knows of the demand.
+/// The tokens of a worker for one counter, and the observed demand.
 #[derive(Debug)]
 pub(super) struct Reservation {
     tokens: u64,
-    /// When the tokens must be spent.
+    /// Time until which the tokens must be spent.
     spend_by: Instant,
-    /// What Redis said when they were charged, apart from them, and how many of them were spent since.
+    /// Verdict of Redis without the tokens, and the number of tokens spent since.
     basis: Option<Basis>,
     spent: u64,
     demand: Rate,
-    /// The demand of everybody.
+    /// Demand of all workers.
     total_demand: SharedRate,
-    /// Whether Redis was asked for tokens and did not answer yet.
+    /// Whether a request for tokens is in flight.
     is_requested: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Basis {
     verdict: Verdict,
-    /// Not later than it was decided.
+    /// Not later than the decision.
     noted_at: Instant,
 }
 
@@ -80,12 +80,12 @@ impl Reservation {
         }
     }
 
-    /// Notes that these hits are asked for.
+    /// Records the demand for hits.
     pub(super) fn record_demand(&mut self, hits: Hits, now: Instant) {
         self.demand.add(hits.charged(), now);
     }
 
-    /// Lets a charge pass if there are tokens for it.
+    /// Admits a charge if there are tokens for it.
     pub(super) fn spend(&mut self, hits: Hits, now: Instant) -> Option<Verdict> {
         let Hits::Charge(hits) = hits else { return None };
         let Basis { verdict, noted_at } = self.basis.filter(|_| now < self.spend_by)?;
@@ -101,38 +101,38 @@ impl Reservation {
         })
     }
 
-    /// Takes back that a charge passed.
+    /// Reverts [`Reservation::spend`].
     pub(super) fn unspend(&mut self, hits: Hits) {
         self.tokens = self.tokens.saturating_add(hits.charged());
         self.spent = self.spent.saturating_sub(hits.charged());
     }
 
-    /// What to charge ahead with the next call, if anything.
+    /// The tokens to charge ahead with the next request, if any.
     pub(super) fn prefetch(&mut self, policy: &Policy, now: Instant) -> Option<Prefetch> {
         let demand = self.demand.at(now);
-        let most = demand * prefetch_horizon(policy).as_secs_f64();
-        // As long as nothing was seen of others, everybody would think to be alone.
+        let amount = demand * prefetch_horizon(policy).as_secs_f64();
+        // Before the first observation, every worker would take itself for the only one.
         let has_total = is_bucket(policy) || self.total_demand.per_second() > 0.0;
-        if self.is_requested || most < 1.0 || !has_total {
+        if self.is_requested || amount < 1.0 || !has_total {
             return None;
         }
         self.is_requested = true;
         let caution = if is_bucket(policy) { BUCKET_CAUTION_FACTOR } else { CAUTION_FACTOR };
         let share = demand / self.total_demand.per_second().max(demand) / caution;
         Some(Prefetch {
-            max_tokens: most as u32,
+            max_tokens: amount as u32,
             share: (share * SHARE_UNITS) as u16,
             hold_millis: u16::try_from(max_hold(policy).as_millis()).unwrap_or(u16::MAX),
         })
     }
 
-    /// Takes note that a call with a wish failed.
+    /// Records the failure of a request that was to charge ahead.
     pub(super) fn prefetch_failed(&mut self) {
         self.is_requested = false;
     }
 
-    /// Takes note of what a call came to that was sent at `sent_at`, at the latest, and of the tokens that were charged
-    /// with it. Gives what was left of those before.
+    /// Records the outcome of a request sent at `sent_at` or later, with the tokens charged ahead by it. Returns the
+    /// unused ones of an earlier request.
     pub(super) fn learn(
         &mut self,
         policy: &Policy,
@@ -157,17 +157,17 @@ impl Reservation {
         before
     }
 
-    /// When the tokens must be spent.
+    /// Time until which the tokens must be spent.
     pub(super) const fn spend_by(&self) -> Instant {
         self.spend_by
     }
 
-    /// What is not spent and can't be any more.
+    /// Takes unspent tokens that have expired.
     pub(super) fn expired(&mut self, policy: &Policy, now: Instant) -> Option<Unused> {
         (self.spend_by <= now).then(|| self.unused(policy)).flatten()
     }
 
-    /// What is not spent, which then is held no more.
+    /// Takes all unspent tokens.
     pub(super) fn unused(&mut self, policy: &Policy) -> Option<Unused> {
         let amount = NonZeroU64::new(std::mem::take(&mut self.tokens))?;
         Some(Unused { policy: *policy, amount, basis: self.basis? })
@@ -175,19 +175,19 @@ impl Reservation {
 }
 
 impl Unused {
-    /// So many tokens that were charged with a call that was sent at `sent_at`, at the latest.
+    /// Tokens charged with a request that was sent at `sent_at` or later.
     pub(super) fn new(policy: &Policy, amount: u32, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
         let amount = NonZeroU64::new(u64::from(amount))?;
         Some(Self { policy: *policy, amount, basis: Basis { verdict: *verdict, noted_at: sent_at } })
     }
 
-    /// What gives it back; nothing when it counts no more.
+    /// The refund of the tokens; `None` when their window has ended.
     pub(super) fn hits(&self, now: Instant) -> Option<Hits> {
         let Basis { verdict, noted_at } = self.basis;
         let made_at = verdict.decided_at;
         let is_over = |end| made_at.plus(now.saturating_duration_since(noted_at)) >= end;
-        let valid_until = !self.policy.reserved_until(made_at).is_some_and(is_over);
-        valid_until.then_some(Hits::RefundCharge { amount: self.amount, made_at })
+        let is_valid = !self.policy.reserved_until(made_at).is_some_and(is_over);
+        is_valid.then_some(Hits::RefundCharge { amount: self.amount, made_at })
     }
 }
 

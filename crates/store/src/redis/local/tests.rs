@@ -12,7 +12,7 @@ use tollgate_core::{
     quota::{Quota, Window},
 };
 
-/// A second of Redis' clock, in the middle of a minute.
+/// A second of the clock of Redis, in the middle of a minute.
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);
 
 fn policy(algorithm: Algorithm, limit: u32) -> Policy {
@@ -42,26 +42,26 @@ fn one(policy: Policy, hits: u64, sync: SyncMode) -> TagRequest {
     request(Charging::Independent, [check(0, policy, Hits::charge(hits), sync)])
 }
 
-/// A store that is asked at will: one state for each counter of one call.
+/// A simulated store with one state for each counter of one request.
 struct Server {
     local: LocalCache,
-    begun: Instant,
+    started: Instant,
     states: Vec<State>,
-    /// How often it was asked.
+    /// Number of requests sent.
     sent: usize,
 }
 
 impl Server {
     fn new() -> Self {
         let local = LocalCache::new(BackgroundQueue::default());
-        Self { local, begun: Instant::now(), states: vec![State::default(); 3], sent: 0 }
+        Self { local, started: Instant::now(), states: vec![State::default(); 3], sent: 0 }
     }
 
     fn at(&self, millis: u64) -> Instant {
-        self.begun + Duration::from_millis(millis)
+        self.started + Duration::from_millis(millis)
     }
 
-    /// Decides a call after so many milliseconds, by what is known if that suffices.
+    /// Decides a request after `millis` milliseconds, from the cache if that suffices.
     fn decide(&mut self, request: &TagRequest, millis: u64) -> Vec<Verdict> {
         let now = self.at(millis);
         let verdicts = self.local.decide(request, now).unwrap_or_else(|| self.send(request, millis));
@@ -100,12 +100,12 @@ impl Server {
 }
 
 #[test]
-fn a_denial_stands_until_its_time_is_over_and_half_a_second_at_the_most() {
+fn a_denial_is_valid_for_its_time_and_half_a_second_at_most() {
     for (algorithm, limit, stands) in [
         (Algorithm::FixedWindow, 2, 500),
         (Algorithm::SlidingWindow, 2, 500),
         (Algorithm::SlidingWindowLog, 2, 500),
-        // A token in 100 ms.
+        // One token per 100 ms.
         (Algorithm::TokenBucket, 600, 100),
     ] {
         let mut server = Server::new();
@@ -122,7 +122,7 @@ fn a_denial_stands_until_its_time_is_over_and_half_a_second_at_the_most() {
 }
 
 #[test]
-fn a_cached_denial_tells_what_is_left_of_its_times() {
+fn a_cached_denial_returns_the_remaining_times() {
     let mut server = Server::new();
     let policy = policy(Algorithm::FixedWindow, 1);
     server.admits(&one(policy, 1, SyncMode::Strict), 0);
@@ -151,7 +151,7 @@ fn a_denial_covers_as_many_hits_or_more() {
 }
 
 #[test]
-fn a_denial_ends_when_hits_are_given_back_or_the_rule_changes() {
+fn a_denial_ends_with_a_refund_or_a_change_of_the_rule() {
     let mut server = Server::new();
     let strict = |limit, hits| {
         request(
@@ -164,11 +164,11 @@ fn a_denial_ends_when_hits_are_given_back_or_the_rule_changes() {
     assert!(server.admits(&strict(9, Hits::ONE), 0), "the limit was raised");
     assert!(!server.admits(&strict(2, Hits::ONE), 0));
     server.decide(&strict(2, Hits::reset()), 0);
-    assert!(server.admits(&strict(2, Hits::ONE), 0), "hits were given back");
+    assert!(server.admits(&strict(2, Hits::ONE), 0), "hits were refunded");
 }
 
 #[test]
-fn a_look_and_a_refund_are_always_asked() {
+fn peeks_and_refunds_are_always_sent() {
     let mut server = Server::new();
     let policy = policy(Algorithm::FixedWindow, 1);
     let hits = |hits| request(Charging::Independent, [check(0, policy, hits, SyncMode::Strict)]);
@@ -181,7 +181,7 @@ fn a_look_and_a_refund_are_always_asked() {
 }
 
 #[test]
-fn places_are_always_asked_for() {
+fn permits_are_always_requested_from_the_store() {
     let mut server = Server::new();
     let policy = policy(Algorithm::Concurrency, 1);
     for _ in 0..3 {
@@ -193,7 +193,7 @@ fn places_are_always_asked_for() {
 }
 
 #[test]
-fn counters_that_are_charged_each_for_itself_are_asked_unless_all_are_denied() {
+fn independent_counters_are_sent_unless_all_are_denied() {
     let mut server = Server::new();
     let policies = [1, 9].map(|limit| policy(Algorithm::FixedWindow, limit));
     let both = |charging| {
@@ -209,11 +209,11 @@ fn counters_that_are_charged_each_for_itself_are_asked_unless_all_are_denied() {
         server.decide(&both(Charging::Independent), 0);
         assert_eq!(server.sent, sent);
     }
-    assert_eq!(count(&server.states[1]), 3, "the other one was charged each time");
+    assert_eq!(count(&server.states[1]), 3, "the other counter was charged each time");
 }
 
 #[test]
-fn one_denial_of_counters_that_are_charged_all_or_none_saves_the_call() {
+fn one_denial_suffices_for_counters_charged_all_or_none() {
     let mut server = Server::new();
     let policies = [1, 9].map(|limit| policy(Algorithm::FixedWindow, limit));
     let both = |first| {
@@ -230,27 +230,27 @@ fn one_denial_of_counters_that_are_charged_all_or_none_saves_the_call() {
     let second = server.decide(&both(1), 0);
     assert_eq!((server.sent, &first), (2, &second));
     assert_eq!(first.iter().map(|verdict| verdict.admitted).collect::<Vec<_>>(), [false, true]);
-    // The other one alone is not denied.
+    // The other check alone is not denied.
     let other = request(Charging::AllOrNone, [check(1, policies[1], Hits::ONE, SyncMode::Strict)]);
     server.decide(&other, 0);
     assert_eq!(server.sent, 3);
 }
 
 #[test]
-fn what_is_in_demand_is_charged_ahead_and_never_too_much() {
+fn counters_in_demand_are_charged_ahead_and_never_too_much() {
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
         let mut server = Server::new();
         let leased = one(policy(algorithm, 1_000), 1, SyncMode::Leased);
         let admitted = (0..3_000).filter(|at| server.admits(&leased, at / 10)).count();
         // A bucket refills five tokens meanwhile.
-        let most = if algorithm == Algorithm::TokenBucket { 1_005 } else { 1_000 };
-        assert!((980..=most).contains(&admitted), "{algorithm:?}: {admitted}");
+        let max_admitted = if algorithm == Algorithm::TokenBucket { 1_005 } else { 1_000 };
+        assert!((980..=max_admitted).contains(&admitted), "{algorithm:?}: {admitted}");
         assert!(server.sent < 1_000, "{algorithm:?}: {}", server.sent);
     }
 }
 
 #[test]
-fn what_is_rarely_asked_is_not_charged_ahead() {
+fn rarely_used_counters_are_not_charged_ahead() {
     let mut server = Server::new();
     let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
     for at in 0..20 {
@@ -260,7 +260,7 @@ fn what_is_rarely_asked_is_not_charged_ahead() {
 }
 
 #[test]
-fn what_is_not_spent_is_given_back_once() {
+fn unused_tokens_are_refunded_once() {
     let mut server = Server::new();
     let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
     for at in 0..1_000 {
@@ -268,10 +268,10 @@ fn what_is_not_spent_is_given_back_once() {
     }
     let charged = count(&server.states[0]);
     assert!(charged > 1_000, "{charged}");
-    assert!(server.local.take_unused(server.at(100)).requests.is_empty(), "it is held");
+    assert!(server.local.take_unused(server.at(100)).requests.is_empty(), "still held");
     let UnusedTokens { requests, slot, has_more } = server.local.take_unused(server.at(1_000));
-    assert!(slot.is_some() && !has_more, "the turn ends with what it is for");
-    let given_back: u64 = requests
+    assert!(slot.is_some() && !has_more, "the slot ends with its refunds");
+    let refunded: u64 = requests
         .iter()
         .flat_map(TagRequest::checks)
         .map(|check| match check.hits {
@@ -279,15 +279,15 @@ fn what_is_not_spent_is_given_back_once() {
             other => panic!("{other:?}"),
         })
         .sum();
-    assert_eq!(u64::from(charged), 1_000 + given_back);
+    assert_eq!(u64::from(charged), 1_000 + refunded);
     assert!(server.local.take_unused(server.at(2_000)).requests.is_empty());
 }
 
 #[test]
-fn what_counts_no_more_is_not_given_back_and_what_is_old_is_not_spent() {
+fn tokens_of_an_ended_window_are_neither_refunded_nor_spent() {
     let mut server = Server::new();
     let leased = one(policy(Algorithm::FixedWindow, 1_000_000), 1, SyncMode::Leased);
-    // Up to the window's end.
+    // Up to the end of the window.
     for at in 0..1_000 {
         assert!(server.admits(&leased, 29_890 + at / 10));
     }
@@ -303,7 +303,7 @@ fn what_counts_no_more_is_not_given_back_and_what_is_old_is_not_spent() {
 }
 
 #[test]
-fn a_changed_rule_ends_what_is_held_and_gives_it_back() {
+fn a_changed_rule_refunds_the_tokens_held() {
     let mut server = Server::new();
     let leased = |limit| one(policy(Algorithm::FixedWindow, limit), 1, SyncMode::Leased);
     for at in 0..1_000 {
@@ -315,27 +315,27 @@ fn a_changed_rule_ends_what_is_held_and_gives_it_back() {
     server.admits(&leased(2), 101);
     assert_eq!(server.sent, sent + 1);
     let UnusedTokens { requests, .. } = server.local.take_unused(server.at(101));
-    let given_back = requests.iter().flat_map(TagRequest::checks).any(
+    let refunded = requests.iter().flat_map(TagRequest::checks).any(
         |check| matches!(check.hits, Hits::RefundCharge { amount, .. } if amount.get() == u64::from(held)),
     );
-    assert!(given_back);
+    assert!(refunded);
 }
 
 #[test]
-fn what_is_granted_after_the_rule_has_changed_is_given_back() {
+fn tokens_granted_after_a_change_of_the_rule_are_refunded() {
     let mut server = Server::new();
     let leased = |limit| one(policy(Algorithm::FixedWindow, limit), 1, SyncMode::Leased);
     let (before, after) = (leased(1_000_000), leased(2_000_000));
     server.decide(&before, 0);
     let (_, verdict) = server.send(&before, 0)[0];
-    // The rule changes while the call is under way.
+    // The rule changes while the request is in flight.
     assert!(server.local.decide(&after, server.at(1)).is_none());
     let outcome = RunOutcome {
         verdicts: SmallVec::from_iter([Verdicts::from_iter([(0, verdict)])]),
         reserved: SmallVec::from_iter([48]),
     };
     server.local.learn(&before, server.at(0), &outcome);
-    let given_back: Vec<_> = server
+    let refunded: Vec<_> = server
         .local
         .take_unused(server.at(2))
         .requests
@@ -344,13 +344,13 @@ fn what_is_granted_after_the_rule_has_changed_is_given_back() {
         .map(|check| check.hits)
         .collect();
     assert!(
-        matches!(given_back[..], [Hits::RefundCharge { amount, .. }] if amount.get() == 48),
-        "{given_back:?}"
+        matches!(refunded[..], [Hits::RefundCharge { amount, .. }] if amount.get() == 48),
+        "{refunded:?}"
     );
 }
 
 #[test]
-fn nothing_is_wished_of_a_counter_that_a_call_asks_twice() {
+fn counters_checked_twice_are_not_charged_ahead() {
     let server = Server::new();
     let policy = policy(Algorithm::TokenBucket, 1_000_000);
     let hits = [Hits::charge(1), Hits::charge(2)];
@@ -364,7 +364,7 @@ fn nothing_is_wished_of_a_counter_that_a_call_asks_twice() {
 }
 
 #[test]
-fn after_a_failure_nothing_is_known() {
+fn a_failure_invalidates_the_cache() {
     let mut server = Server::new();
     let denied = one(policy(Algorithm::FixedWindow, 1), 1, SyncMode::Strict);
     server.admits(&denied, 0);

@@ -1,7 +1,7 @@
-//! A map of bounded size that keeps what is in use.
+//! A map of bounded size that keeps the entries in use.
 //!
-//! It has two halves. What is looked at goes to the newer one; when that is full it becomes the older one, and what was
-//! in the older one is forgotten: whatever was not looked at for so long that as many others were.
+//! It has two generations. Every access moves an entry to the newer one; when that is full it becomes the older one,
+//! and the previous older one is evicted, with the entries that were not accessed while as many others were.
 
 use std::{hash::BuildHasher as _, mem};
 
@@ -11,10 +11,10 @@ use hashbrown::HashTable;
 use crate::key::CellKey;
 use tollgate_core::RecordId;
 
-/// Counters in one half at the most.
+/// Capacity of one generation.
 const MAX_GENERATION_ENTRIES: usize = 32_768;
 
-/// A counter.
+/// Name of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CounterName {
     pub(super) cell: CellKey,
@@ -23,12 +23,12 @@ pub(super) struct CounterName {
 
 type Generation<T> = HashTable<(CounterName, T)>;
 
-/// What is known, by counter.
+/// Values by counter.
 #[derive(Debug)]
 pub(super) struct TwoGenerationMap<T> {
     newer: Generation<T>,
     older: Generation<T>,
-    /// What was in the older half until it was replaced.
+    /// Entries of the latest evicted generation.
     evicted: Generation<T>,
     hasher: RandomState,
 }
@@ -45,12 +45,12 @@ impl<T> TwoGenerationMap<T> {
         self.newer.is_empty() && self.older.is_empty()
     }
 
-    /// What is known of a counter.
+    /// The value of a counter, if any.
     pub(super) fn get(&mut self, cell: &CellKey, record: RecordId) -> Option<&mut T> {
         self.find(cell, record, || None)
     }
 
-    /// What is known of a counter; from now on that is `new`, where it is nothing.
+    /// The value of a counter, which is set to `new` if absent.
     pub(super) fn get_or_insert(
         &mut self,
         cell: &CellKey,
@@ -60,7 +60,7 @@ impl<T> TwoGenerationMap<T> {
         self.find(cell, record, || Some(new()))
     }
 
-    /// What was forgotten since this was asked.
+    /// Takes the entries evicted since the last call.
     pub(super) fn take_evicted(&mut self) -> impl Iterator<Item = (CounterName, T)> + use<T> {
         mem::take(&mut self.evicted).into_iter()
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays_and_the_rest_is_forgotten_once() {
+    fn entries_in_use_stay_and_others_are_evicted_once() {
         let record = RecordId::alone(Algorithm::FixedWindow);
         let mut map = TwoGenerationMap::default();
         assert!(map.get(&cell(0), record).is_none() && map.is_empty());

@@ -1,4 +1,4 @@
-//! Any reply to any call.
+//! Fuzzing of commands and replies.
 
 use std::{num::NonZeroU64, time::Duration};
 
@@ -20,10 +20,10 @@ use tollgate_core::{
 };
 use tollgate_runtime::byte_reader::ByteReader;
 
-/// Writes a command for calls that the bytes say, and reads the rest of them as the reply.
+/// Builds a command for requests derived from the bytes, and parses the rest of them as its reply.
 ///
 /// # Panics
-/// When a defect shows.
+/// On a defect.
 pub fn replies(bytes: &[u8]) {
     let mut input = ByteReader(bytes);
     let count = input.byte() % 4;
@@ -51,7 +51,7 @@ pub fn replies(bytes: &[u8]) {
     }
 }
 
-/// A run as the batcher makes them: more than once only where replaying is agreed on.
+/// A run as built by the batcher: repeated only where that is allowed.
 fn run<'a>(request: &'a TagRequest, times: u16, prefetches: &'a [Prefetch]) -> Run<'a> {
     let is_replayable = request.cells.len() == 1
         && request.charging == Charging::Independent

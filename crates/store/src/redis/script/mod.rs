@@ -1,4 +1,4 @@
-//! The script's command and its reply; `lua/decide/entry.lua` documents both.
+//! Command and reply of the decision script; `lua/decide/entry.lua` documents both.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) mod fuzzing;
@@ -18,7 +18,7 @@ pub(super) use self::{
 use crate::request::{TagRequest, Verdicts};
 use tollgate_core::algorithm::Prefetch;
 
-/// The script, composed of its parts in the order in which they need each other; first what the usual case needs.
+/// The script, composed of its parts in the order of their dependencies; the parts of the fast path first.
 const SOURCE: &str = concat!(
     include_str!("../../../../../lua/decide/prelude.lua"),
     include_str!("../../../../../lua/decide/entry.lua"),
@@ -35,44 +35,44 @@ const SOURCE: &str = concat!(
     include_str!("../../../../../lua/decide/decide.lua"),
 );
 
-/// The name under which Redis knows the script.
+/// SHA-1 digest that names the script in Redis.
 static DIGEST: LazyLock<String> = LazyLock::new(|| Sha1::from(SOURCE).digest().to_string());
 
-/// A call that is made so many times in a row, in one command.
+/// A request that is repeated `times` times in a row, in one command.
 ///
-/// More than once only where the call has one cell, of packed records none of which is asked twice, charges each
-/// counter for itself, and gives nothing back.
+/// More than once only if the request has one cell, of packed records each checked once, charges each counter
+/// independently, and refunds nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// What is asked each time.
+    /// The request to repeat.
     pub request: &'a TagRequest,
-    /// How often; at least once.
+    /// Number of repetitions, at least 1.
     pub times: u16,
-    /// For each ask, cell by cell, what is wished beside it; empty where nothing is. Only for a record that the call
-    /// asks once.
+    /// For each check, cell by cell, the tokens to charge ahead; empty for none. Only for a record that the request
+    /// checks once.
     pub prefetches: &'a [Prefetch],
 }
 
-/// What a run came to.
+/// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOutcome {
-    /// What the call came to each time, in order; that something was reserved beside it is not told there.
+    /// The verdicts of each repetition, in order; tokens charged ahead are not included in them.
     pub verdicts: SmallVec<[Verdicts; 1]>,
-    /// For each ask, cell by cell, how many tokens are reserved; empty where nothing was wished.
+    /// For each check, cell by cell, the number of tokens charged ahead; empty if none were requested.
     pub reserved: SmallVec<[u32; 2]>,
 }
 
-/// Outcomes in the order of the runs; of a run that the server refused, its error.
+/// Outcomes in the order of the runs, with the server's error for a run that failed.
 pub(super) type Outcomes = Vec<Result<RunOutcome, RedisError>>;
 
-/// The command that makes the script known.
+/// The command that loads the script.
 pub(super) fn load() -> Cmd {
     let mut command = cmd("SCRIPT");
     command.arg("LOAD").arg(SOURCE);
     command
 }
 
-/// A command that waits wherever one that decides calls would, and decides none: it names a script that there is not.
+/// A command that has to wait wherever a decision would, without deciding anything: it names an unknown script.
 pub(super) fn probe() -> Cmd {
     let mut command = cmd("EVALSHA");
     command.arg("0".repeat(40)).arg(0);
@@ -80,7 +80,7 @@ pub(super) fn probe() -> Cmd {
 }
 
 impl<'a> Run<'a> {
-    /// The call, made once, with no wishes.
+    /// The request, once, with no tokens charged ahead.
     pub const fn once(request: &'a TagRequest) -> Self {
         Self { request, times: 1, prefetches: &[] }
     }

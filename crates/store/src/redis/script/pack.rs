@@ -1,4 +1,4 @@
-//! What the script is asked.
+//! Packing of requests into the script's arguments.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-/// Bytes that begin what is asked of a key.
+/// Header of a cell's argument.
 const HEADER_BYTES: usize = 4;
 
-/// Bytes of an ask.
+/// Length of a packed check.
 const CHECK_BYTES: usize = 39;
 
-/// The command that decides `runs`, one after the other.
+/// The command that decides `runs`, in order.
 pub(in crate::redis) fn command<'a>(
     key_prefix: &[u8],
     runs: impl Iterator<Item = Run<'a>> + Clone,
@@ -51,7 +51,7 @@ pub(in crate::redis) fn command<'a>(
             packed.extend_from_slice(&run.times.to_le_bytes());
             pack_cell(&mut packed, cell, run.request.charging, &mut prefetches);
             command.arg(packed.as_slice());
-            // The others belong to the first.
+            // The other cells belong to the same request.
             keys = 0;
         }
     }
@@ -82,7 +82,7 @@ fn pack_cell<'a>(
     }
 }
 
-/// Hits as the script takes them: above 0 are charged, below 0 given back.
+/// Signed hits for the script: charged above 0, refunded below 0.
 #[allow(clippy::float_arithmetic)] // A sign changes no digits.
 fn signed_hits(check: &Check) -> f64 {
     match check.hits {
@@ -94,19 +94,19 @@ fn signed_hits(check: &Check) -> f64 {
     }
 }
 
-/// What the ask says beside hits and parameters.
+/// The last field of a check: lease, time of the undone charge, or minimum interval.
 fn pack_extra(check: &Check) -> [u8; 8] {
     let is_lease = check.policy.algorithm().holds_permits();
     match check.hits {
         Hits::Acquire { lease, .. } | Hits::Release(lease) if is_lease => lease.to_bytes(),
-        // Zeros would say that it is no undo.
+        // Zeros would mean a refund without the time of its charge.
         Hits::RefundCharge { made_at, .. } if !is_lease => pack_number(made_at.as_micros().max(1)),
         Hits::Charge(_) | Hits::Acquire { .. } => pack_number(micros(check.policy.min_interval())),
         Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => [0; 8],
     }
 }
 
-/// The wish, if the ask can have one; the script tells then what came of it.
+/// The prefetch, if the check allows one, in which case the script replies with its result.
 pub(super) fn effective_prefetch(check: &Check, prefetch: Prefetch) -> Option<Prefetch> {
     let is_possible = check.hits.charged() > 0 && !check.policy.algorithm().has_own_key();
     (is_possible && prefetch.max_tokens > 0).then_some(prefetch)
@@ -118,7 +118,7 @@ fn pack_prefetch(prefetch: Prefetch) -> [u8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// Every number here is below 2^53, so a double holds it exactly.
+/// Every number here is below 2^53, so a double is exact.
 const fn pack_number(number: u64) -> [u8; 8] {
     f64::to_le_bytes(number as f64)
 }

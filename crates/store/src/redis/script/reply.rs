@@ -1,4 +1,4 @@
-//! What the script replies.
+//! Parsing of the script's reply.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use tollgate_core::{
     clock::Timestamp,
 };
 
-/// The answer, unless it is an error as a whole. Those of single runs stay within it: [`read_replies`] tells them apart,
-/// where [`Value::extract_error`] would drop what became of the other runs.
+/// Turns an error reply into an error. Errors of single runs stay within the value: [`read_replies`] separates them,
+/// where [`Value::extract_error`] would drop the results of the other runs.
 ///
 /// # Errors
-/// What the server answered in place of a reply.
-pub(in crate::redis) fn check_error(answer: Value) -> Result<Value, RedisError> {
-    match answer {
+/// The error reply of the server.
+pub(in crate::redis) fn check_error(reply: Value) -> Result<Value, RedisError> {
+    match reply {
         Value::ServerError(error) => Err(error.into()),
-        answer => Ok(answer),
+        reply => Ok(reply),
     }
 }
 
-/// What each run came to, or the error that the server answered for it; `None` when the reply is not of the agreed
-/// form. The reply must come by [`unless_error`].
+/// The outcome of each run, or the server's error for it; `None` for a malformed reply. The reply must have passed
+/// [`check_error`].
 pub(in crate::redis) fn read_replies<'a>(
     runs: impl Iterator<Item = Run<'a>>,
     reply: Value,
@@ -37,7 +37,7 @@ pub(in crate::redis) fn read_replies<'a>(
     }
 }
 
-/// What the runs came to, none of which failed.
+/// Outcomes of runs none of which failed.
 fn read_outcomes<'a>(runs: impl Iterator<Item = Run<'a>>, bytes: &[u8]) -> Option<Outcomes> {
     let (now, rest) = read_time(bytes)?;
     let mut reader = Reader { now, rest };
@@ -45,7 +45,7 @@ fn read_outcomes<'a>(runs: impl Iterator<Item = Run<'a>>, bytes: &[u8]) -> Optio
     reader.rest.is_empty().then_some(outcomes)
 }
 
-/// What the runs came to, each by itself.
+/// Outcomes of runs in parts of their own.
 fn read_parts<'a>(mut runs: impl Iterator<Item = Run<'a>>, parts: Vec<Value>) -> Option<Outcomes> {
     let mut parts = parts.into_iter();
     let Some(Value::BulkString(time)) = parts.next() else { return None };
@@ -66,7 +66,7 @@ fn read_parts<'a>(mut runs: impl Iterator<Item = Run<'a>>, parts: Vec<Value>) ->
     runs.next().is_none().then_some(outcomes)
 }
 
-/// Reads what runs came to.
+/// Reads outcomes from the packed reply.
 struct Reader<'b> {
     now: Timestamp,
     rest: &'b [u8],
@@ -99,7 +99,8 @@ impl Reader<'_> {
         Some(check.policy.verdict(summary, self.now, check.hits, *admitted == 1, charging))
     }
 
-    /// The script tells where it began; from there on, each time comes to what the definition says.
+    /// The script returns the initial state; the verdicts of the repetitions follow from the definition of the
+    /// algorithm.
     fn replay(&mut self, check: &Check, charging: Charging, each: &mut [Verdicts]) -> Option<()> {
         let StateSummary::Words(words) = self.summary(check.policy.algorithm())? else { return None };
         let (policy, mut state) = (check.policy, State::Words(words));
@@ -112,12 +113,12 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// Where a counter stands.
+    /// State summary of a counter.
     fn summary(&mut self, algorithm: Algorithm) -> Option<StateSummary> {
         let first = self.word()?;
         if algorithm.has_own_key() {
             let (wait, reset) = (self.double()?, self.double()?);
-            // Whole numbers of microseconds; one below zero stands for never.
+            // Whole microseconds; a negative number stands for never.
             let wait = (wait >= 0.0).then_some(Duration::from_micros(wait as u64));
             let reset = Duration::from_micros(reset as u64);
             return Some(StateSummary::Queue(QueueSummary { used: u64::from(first), wait, reset }));

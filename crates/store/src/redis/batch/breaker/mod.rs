@@ -1,8 +1,8 @@
-//! When a server is asked at all.
+//! Circuit breaker of a server.
 //!
-//! A server that owes an answer and sends none for a while would cost every caller all of its time. So it is asked no
-//! more, until it shows a sign of life. It is the silence that counts, from the last answer on, and not how many calls
-//! ran out of time: callers may be in a hurry, and one slow command of somebody else is no outage.
+//! A server that owes responses and sends none would cost every caller its whole timeout. So requests are no longer
+//! sent to it until it responds. The criterion is silence since the last response, not the number of timeouts: the
+//! deadlines of callers may be short, and one slow command of another client is no outage.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use tokio::time::Instant;
 
 use crate::redis::metrics::{self, OpenBreaker};
 
-/// The shortest silence that is taken for an outage. Servers fork, evict and run slow commands.
+/// The shortest silence that opens the breaker. Servers fork, evict and run slow commands.
 const MIN_SILENCE: Duration = Duration::from_millis(100);
 
-/// How much silence one look can find: what a process that stood still itself did not see, it does not count.
+/// Silence added by one tick, at most: time during which this process was suspended does not count.
 const MAX_OBSERVED_GAP: Duration = Duration::from_millis(10);
 
-/// How long calls must be sent again before it is told so.
+/// Time for which requests must be sent again before the recovery is logged.
 const RECOVERY_LOG_DELAY: Duration = Duration::from_secs(1);
 
-/// Whether calls are sent to a server. Time is an argument.
+/// Whether requests are sent to a server. Time is an argument.
 #[derive(Debug)]
 pub(super) struct Breaker {
-    /// So much silence opens it.
+    /// Silence that opens the breaker.
     max_silence: Duration,
     state: BreakerState,
     logged: OutageState,
@@ -30,9 +30,9 @@ pub(super) struct Breaker {
 
 #[derive(Debug)]
 enum BreakerState {
-    /// Calls are sent. What is awaited was awaited for so long, as far as was seen.
+    /// Requests are sent; the silence observed so far.
     Closed(Silence),
-    /// They are not, for this reason.
+    /// Requests fail at once.
     Open { cause: OpenCause, gauge: OpenBreaker },
 }
 
@@ -42,39 +42,39 @@ struct Silence {
     seen_at: Option<Instant>,
 }
 
-/// Why no calls are sent.
+/// Reason why no requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenCause {
-    /// The server owes an answer.
+    /// The server owes a response.
     Silence,
     /// There is no connection.
     Disconnected,
 }
 
-/// What was said last.
+/// Outage as logged last.
 #[derive(Clone, Copy, Debug)]
 enum OutageState {
     None,
-    /// That the server is silent.
+    /// The outage was logged.
     Silent,
-    /// The same; but calls are sent since then.
+    /// The outage was logged; requests are sent since that time.
     Recovering(Instant),
 }
 
-/// What came of a look.
+/// Result of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BreakerEvent {
     Unchanged,
-    /// It opened.
+    /// Opened, during an outage already logged.
     Reopened,
-    /// It opened, and that is to be told.
+    /// Opened; to be logged.
     OutageBegan,
-    /// It is closed for so long that it is to be told.
+    /// Closed for long enough for the recovery to be logged.
     OutageEnded,
 }
 
 impl Breaker {
-    /// A closed one, for a server that may take so long for a decision.
+    /// A closed breaker, for a server with this time limit for a decision.
     pub(super) fn new(timeout: Duration) -> Self {
         let max_silence = timeout.max(MIN_SILENCE);
         Self { max_silence, state: BreakerState::Closed(Silence::default()), logged: OutageState::None }
@@ -87,17 +87,17 @@ impl Breaker {
         }
     }
 
-    /// How long an answer may be awaited at the most.
+    /// The longest tolerated silence.
     pub(super) const fn max_silence(&self) -> Duration {
         self.max_silence
     }
 
-    /// Whether there will be something to tell.
+    /// Whether a recovery is still to be logged.
     pub(super) const fn is_recovering(&self) -> bool {
         matches!(self.logged, OutageState::Recovering(_))
     }
 
-    /// Takes note of the time. `is_owed` says whether an answer is awaited, or a first connection.
+    /// Advances the time. `is_awaited` states whether a response is awaited, or a first connection.
     pub(super) fn tick(&mut self, now: Instant, is_awaited: bool) -> BreakerEvent {
         if let BreakerState::Closed(silence) = &mut self.state {
             if !is_awaited {
@@ -115,7 +115,7 @@ impl Breaker {
         }
     }
 
-    /// Takes note that the server was silent for too long.
+    /// Records that the silence lasted too long.
     pub(super) fn trip(&mut self) -> BreakerEvent {
         self.open(OpenCause::Silence);
         match std::mem::replace(&mut self.logged, OutageState::Silent) {
@@ -124,7 +124,7 @@ impl Breaker {
         }
     }
 
-    /// Takes note of a sign of life, on the connection that there is now.
+    /// Records a response on the current connection.
     pub(super) fn responded(&mut self, now: Instant) {
         self.state = BreakerState::Closed(Silence::default());
         if matches!(self.logged, OutageState::Silent) {
@@ -132,8 +132,8 @@ impl Breaker {
         }
     }
 
-    /// Takes note of a new connection; says whether a sign of life is missed all the same. One that was silent has to
-    /// show that it decides: connections may be let in where calls are held up, as before a planned failover.
+    /// Records a new connection; returns whether the server must respond before requests are sent. After an outage it
+    /// must: a server may accept connections while it holds up commands, as before a planned failover.
     pub(super) fn reconnected(&mut self) -> bool {
         let was_silent = matches!(self.logged, OutageState::Silent);
         if was_silent {
@@ -142,12 +142,12 @@ impl Breaker {
         was_silent
     }
 
-    /// Takes note that there is no connection.
+    /// Records that there is no connection.
     pub(super) fn disconnected(&mut self) {
         if self.cause() != Some(OpenCause::Disconnected) {
             self.open(OpenCause::Disconnected);
         }
-        // Whether it is calm is not known before there is one.
+        // Whether the server has recovered is unknown until there is one.
         if self.is_recovering() {
             self.logged = OutageState::Silent;
         }
@@ -163,7 +163,7 @@ impl Breaker {
 }
 
 impl Silence {
-    /// Adds what passed since the last look; tells how long it lasts by now.
+    /// Adds the time since the last tick; returns the total.
     fn extend_to(&mut self, now: Instant) -> Duration {
         let since = self.seen_at.replace(now).unwrap_or(now);
         self.duration =

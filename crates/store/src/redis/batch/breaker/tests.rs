@@ -6,7 +6,7 @@ fn breaker() -> (Breaker, Instant) {
     (Breaker::new(MILLI * 10), Instant::now())
 }
 
-/// Looks each millisecond until something changes, for so many of them; tells what and after how many.
+/// Ticks every millisecond, for `millis` of them at most; returns the first event and its time.
 fn next_event(
     breaker: &mut Breaker,
     from: Instant,
@@ -18,11 +18,11 @@ fn next_event(
 }
 
 #[test]
-fn silence_opens_it_and_any_answer_closes_it() {
+fn silence_opens_it_and_any_response_closes_it() {
     let (mut breaker, started) = breaker();
     assert_eq!(next_event(&mut breaker, started, 500, true), Some((BreakerEvent::OutageBegan, 100)));
     assert_eq!(breaker.cause(), Some(OpenCause::Silence));
-    // It stays so for as long as nothing is heard, and is told once.
+    // The breaker stays open without a response, and the outage is logged once.
     assert_eq!(next_event(&mut breaker, started + MILLI * 100, 5_000, true), None);
     breaker.responded(started + MILLI * 6_000);
     assert_eq!(breaker.cause(), None);
@@ -34,14 +34,14 @@ fn silence_opens_it_and_any_answer_closes_it() {
 }
 
 #[test]
-fn a_long_timeout_means_much_patience() {
+fn a_long_timeout_tolerates_a_long_silence() {
     let started = Instant::now();
     let mut breaker = Breaker::new(MILLI * 300);
     assert_eq!(next_event(&mut breaker, started, 500, true), Some((BreakerEvent::OutageBegan, 300)));
 }
 
 #[test]
-fn answers_that_are_late_again_and_again_are_not_silence() {
+fn repeatedly_late_responses_are_not_silence() {
     let (mut breaker, started) = breaker();
     for turn in 0..50 {
         let started = started + MILLI * 90 * turn;
@@ -51,17 +51,17 @@ fn answers_that_are_late_again_and_again_are_not_silence() {
 }
 
 #[test]
-fn what_is_not_owed_is_not_missed() {
+fn time_without_requests_is_not_silence() {
     let (mut breaker, started) = breaker();
     assert_eq!(next_event(&mut breaker, started, 90, true), None);
     breaker.responded(started + MILLI * 90);
     assert_eq!(next_event(&mut breaker, started + MILLI * 91, 5_000, false), None);
-    // The time in which nobody looked does not count either.
+    // Time without ticks does not count either.
     assert_eq!(next_event(&mut breaker, started + MILLI * 60_000, 50, true), None);
 }
 
 #[test]
-fn a_process_that_stood_still_does_not_blame_the_server() {
+fn suspension_of_this_process_is_not_silence() {
     let (mut breaker, started) = breaker();
     assert_eq!(breaker.tick(started, true), BreakerEvent::Unchanged);
     assert_eq!(breaker.tick(started + MILLI * 30_000, true), BreakerEvent::Unchanged);
@@ -69,7 +69,7 @@ fn a_process_that_stood_still_does_not_blame_the_server() {
 }
 
 #[test]
-fn a_server_that_falls_silent_again_and_again_is_told_of_once() {
+fn a_repeatedly_silent_server_is_logged_once() {
     let (mut breaker, started) = breaker();
     assert_eq!(next_event(&mut breaker, started, 500, true), Some((BreakerEvent::OutageBegan, 100)));
     let mut now = started + MILLI * 600;
@@ -81,7 +81,7 @@ fn a_server_that_falls_silent_again_and_again_is_told_of_once() {
     breaker.disconnected();
     assert_eq!(breaker.cause(), Some(OpenCause::Disconnected));
     assert_eq!(next_event(&mut breaker, now, 5_000, true), None);
-    // A new connection is not enough.
+    // A new connection is not sufficient.
     assert!(breaker.reconnected());
     assert_eq!(breaker.cause(), Some(OpenCause::Silence));
     breaker.responded(now);
@@ -90,7 +90,7 @@ fn a_server_that_falls_silent_again_and_again_is_told_of_once() {
 }
 
 #[test]
-fn a_lost_connection_opens_it_and_is_told_elsewhere() {
+fn a_lost_connection_opens_it_without_a_log_event() {
     let (mut breaker, started) = breaker();
     breaker.disconnected();
     assert_eq!(breaker.cause(), Some(OpenCause::Disconnected));

@@ -1,4 +1,4 @@
-//! Calls that wait to be sent.
+//! Queue of requests waiting to be sent.
 
 use std::{
     collections::VecDeque,
@@ -21,36 +21,36 @@ use crate::{
 };
 use tollgate_core::{algorithm::Charging, descriptor::Hits};
 
-/// Calls that wait at the most, those that ask the same as one: what a server decides within some tens of milliseconds,
-/// so one more would hardly have its turn in time.
+/// Maximum number of queued requests, coalesced ones counted once: as many as a server decides time_left some tens of
+/// milliseconds, so one more would hardly meet its deadline.
 const MAX_QUEUED_REQUESTS: usize = 4_096;
 
-/// Callers that wait at the most; a command can say of more that they make the same call.
+/// Maximum number of waiting callers. The repetitions of a run, a 16-bit number, could express more.
 const MAX_QUEUED_CALLERS: usize = 32_768;
 
-/// Calls in the order in which they came. Ones that ask the same share a place.
+/// Requests in order of arrival. Identical ones are coalesced.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     queued: VecDeque<BoxedGroup>,
-    /// Places of those that others may join, by the hash of what they ask; counted from the first that ever waited.
+    /// Sequence numbers of requests that can be coalesced, by the hash of the request.
     coalescable: HashTable<u64>,
-    /// How many went before the first that waits.
+    /// Sequence number of the first queued request.
     head: u64,
-    /// How many wait, those included whose time is over but whose call is still here.
+    /// Number of waiting callers, including those that timed out but whose request is still queued.
     callers: usize,
-    /// No time of anyone who waits is over before this.
+    /// A lower bound of the deadlines of all waiting callers.
     earliest_deadline: Option<Instant>,
     admission: Admission,
     pub(super) latency: LatencyEstimate,
     hasher: RandomState,
 }
 
-/// Whether calls may wait.
+/// Whether requests are accepted.
 #[derive(Debug, Default)]
 enum Admission {
     #[default]
     Open,
-    /// They fail at once, for this reason.
+    /// Requests fail at once, for this reason.
     Closed(SendError),
 }
 
@@ -59,12 +59,12 @@ impl Queue {
         self.queued.is_empty()
     }
 
-    /// Callers that wait, and calls that are under way.
+    /// Number of waiting callers, and of requests in flight.
     pub(super) const fn waiting(&self) -> (usize, usize) {
         (self.callers, self.latency.in_flight())
     }
 
-    /// Why a call would fail at once, if it would.
+    /// The error with which a request would fail at once, if any.
     pub(super) fn ensure_available(&self) -> Result<(), SendError> {
         match &self.admission {
             Admission::Open => Ok(()),
@@ -72,19 +72,19 @@ impl Queue {
         }
     }
 
-    /// Lets calls wait, from now on.
+    /// Accepts requests from now on.
     pub(super) fn open(&mut self) {
         self.admission = Admission::Open;
     }
 
-    /// Adds a call at the end, or its caller to those of one that asks the same. Says whether nothing waited before.
+    /// Appends a request, or adds its caller to an identical one. Returns whether the queue was empty.
     ///
     /// # Errors
-    /// Why calls may not wait; [`SendError::Crowded`] when so many do that it would be answered too late.
+    /// The reason why requests are not accepted; [`SendError::Overloaded`] if the response would be too late.
     pub(super) fn push(
         &mut self,
         submission: Submission<'_>,
-        response: oneshot::Sender<DecisionResult>,
+        sender: oneshot::Sender<DecisionResult>,
     ) -> Result<bool, SendError> {
         self.ensure_available()?;
         if self.callers >= MAX_QUEUED_CALLERS {
@@ -93,16 +93,16 @@ impl Queue {
         let was_empty = self.queued.is_empty();
         self.earliest_deadline = earlier(self.earliest_deadline, Some(submission.deadline));
         let Submission { request, clock, made_at, deadline } = submission;
-        let within = deadline.saturating_duration_since(made_at);
-        let has_room =
-            self.queued.len() < MAX_QUEUED_REQUESTS && self.latency.meets_deadline(self.queued.len(), within);
-        let waiter = Waiter::new(response, deadline);
+        let time_left = deadline.saturating_duration_since(made_at);
+        let has_room = self.queued.len() < MAX_QUEUED_REQUESTS
+            && self.latency.meets_deadline(self.queued.len(), time_left);
+        let waiter = Waiter::new(sender, deadline);
         let hash = is_coalescable(request).then(|| self.hash_of(request));
         if let Some(hash) = hash {
             let Self { queued, coalescable, head, callers, .. } = self;
             let is_identical = |sequence: &u64| {
                 group_at(queued, *head, *sequence).is_some_and(|group| {
-                    // Those that can be joined are charged alike.
+                    // Requests that can be coalesced have the same charging.
                     group.clock == clock && group.request.cells == request.cells
                 })
             };
@@ -130,7 +130,7 @@ impl Queue {
         Ok(was_empty)
     }
 
-    /// Takes the first calls out, at most so many, without those that nobody waits for any more.
+    /// Removes the first requests, up to `max_requests`, without abandoned ones.
     pub(super) fn take(&mut self, max_requests: usize) -> Vec<BoxedGroup> {
         let mut taken = Vec::with_capacity(max_requests.min(self.queued.len()));
         while taken.len() < max_requests
@@ -156,7 +156,7 @@ impl Queue {
         Some(group)
     }
 
-    /// Tells everybody that waits, or comes, why there will be no answer.
+    /// Fails all queued requests, and new ones from now on.
     pub(super) fn close(&mut self, error: &SendError) {
         self.coalescable.clear();
         self.callers = 0;
@@ -167,8 +167,8 @@ impl Queue {
         self.admission = Admission::Closed(error.clone());
     }
 
-    /// Tells those whose time is over so, and drops calls that nobody waits for any more. Some of them stay behind others
-    /// for as long as these are in the majority.
+    /// Fails callers whose deadline has passed, and drops abandoned requests. Some of them stay in the queue as long as
+    /// they are in the minority.
     pub(super) fn expire(&mut self, now: Instant) {
         if self.earliest_deadline.is_none_or(|earliest_deadline| now < earliest_deadline) {
             return;
@@ -181,7 +181,7 @@ impl Queue {
             let is_abandoned = group.is_abandoned();
             abandoned = abandoned.saturating_add(usize::from(is_abandoned));
         }
-        // They count until they are gone, their callers among them who went before.
+        // Abandoned requests count until they are removed, and so do their callers.
         while self.queued.front().is_some_and(|group| group.is_abandoned()) {
             drop(self.pop());
             abandoned = abandoned.saturating_sub(1);
@@ -191,7 +191,7 @@ impl Queue {
         }
     }
 
-    /// Drops whom nobody waits for, wherever they are.
+    /// Drops abandoned requests, wherever they are.
     fn sweep(&mut self) {
         let Self { queued, coalescable, head, callers, .. } = self;
         *head = head.wrapping_add(queued.len() as u64);
@@ -226,8 +226,8 @@ fn group_at(queued: &VecDeque<BoxedGroup>, head: u64, sequence: u64) -> Option<&
     queued.get(usize::try_from(sequence.wrapping_sub(head)).ok()?).map(|group| &**group)
 }
 
-/// Whether making the call several times is the same as making each of its asks several times: its counters are
-/// charged each for itself, and each is asked once. What gives back is made alone, as is what is kept hit by hit.
+/// Whether repeating the request equals repeating each of its checks: its counters are charged independently, and each
+/// is checked once. Refunds are never coalesced, nor are counters that record single hits.
 fn is_coalescable(request: &TagRequest) -> bool {
     let [cell] = request.cells.as_slice() else { return false };
     let is_replayable = |check: &Check| {

@@ -19,16 +19,16 @@ fn request(value: &str, hits: Hits) -> TagRequest {
 
 struct Queued {
     queue: Queue,
-    begun: Instant,
+    started: Instant,
     responses: Vec<oneshot::Receiver<DecisionResult>>,
 }
 
 impl Queued {
     fn new() -> Self {
-        Self { queue: Queue::default(), begun: Instant::now(), responses: Vec::new() }
+        Self { queue: Queue::default(), started: Instant::now(), responses: Vec::new() }
     }
 
-    /// Adds a call whose caller waits for so many milliseconds.
+    /// Queues a request whose caller waits for `millis` milliseconds.
     fn push(&mut self, request: &TagRequest, clock: ScriptClock, millis: u64) -> bool {
         self.try_push(request, clock, millis).expect("there is room")
     }
@@ -36,15 +36,15 @@ impl Queued {
     fn try_push(&mut self, request: &TagRequest, clock: ScriptClock, millis: u64) -> Result<bool, SendError> {
         let (sender, response) = oneshot::channel();
         self.responses.push(response);
-        let deadline = self.begun + Duration::from_millis(millis);
-        self.queue.push(Submission { request, clock, made_at: self.begun, deadline }, sender)
+        let deadline = self.started + Duration::from_millis(millis);
+        self.queue.push(Submission { request, clock, made_at: self.started, deadline }, sender)
     }
 
     fn push_now(&mut self, request: &TagRequest) -> bool {
         self.push(request, ScriptClock::Server, 10)
     }
 
-    /// How many callers each of the next calls has.
+    /// Takes requests; returns the number of callers of each.
     fn take(&mut self, max_requests: usize) -> Vec<usize> {
         self.queue.take(max_requests).iter().map(|group| group.waiters.len()).collect()
     }
@@ -55,7 +55,7 @@ impl Queued {
 }
 
 #[test]
-fn calls_that_ask_the_same_share_a_place_and_others_keep_their_order() {
+fn identical_requests_are_coalesced_and_others_keep_their_order() {
     let mut queued = Queued::new();
     assert!(queued.push_now(&request("a", Hits::ONE)));
     assert!(!queued.push_now(&request("b", Hits::ONE)));
@@ -66,13 +66,13 @@ fn calls_that_ask_the_same_share_a_place_and_others_keep_their_order() {
     queued.push(&request("a", Hits::ONE), other_clock, 10);
     assert_eq!(queued.take(9), [2, 1, 2, 1]);
     assert!(queued.queue.is_empty());
-    // What has left is joined no more.
+    // A request that was taken is coalesced with no later one.
     assert!(queued.push_now(&request("a", Hits::ONE)));
     assert_eq!(queued.take(9), [1]);
 }
 
 #[test]
-fn what_gives_back_and_what_is_charged_all_or_none_goes_alone() {
+fn refunds_and_all_or_none_requests_are_not_coalesced() {
     let mut queued = Queued::new();
     for hits in [Hits::refund(1), Hits::reset()] {
         queued.push_now(&request("a", hits));
@@ -90,7 +90,7 @@ fn what_gives_back_and_what_is_charged_all_or_none_goes_alone() {
 }
 
 #[test]
-fn places_stay_right_when_a_part_is_taken() {
+fn sequence_numbers_stay_right_when_a_part_is_taken() {
     let mut queued = Queued::new();
     let requests: Vec<TagRequest> = (0..50).map(|at| request(&at.to_string(), Hits::ONE)).collect();
     let (mut pushed, mut taken) = (0, 0);
@@ -98,7 +98,7 @@ fn places_stay_right_when_a_part_is_taken() {
         requests.iter().for_each(|request| _ = queued.push_now(request));
         pushed += requests.len();
         taken += queued.take(7).iter().sum::<usize>();
-        // One place for each that asks something else.
+        // One entry for each distinct request.
         assert!(queued.queue.queued.len() <= requests.len());
     }
     taken += queued.take(usize::MAX).iter().sum::<usize>();
@@ -107,7 +107,7 @@ fn places_stay_right_when_a_part_is_taken() {
 }
 
 #[test]
-fn nobody_waits_for_what_was_given_up() {
+fn abandoned_requests_are_not_taken() {
     let mut queued = Queued::new();
     queued.push_now(&request("a", Hits::ONE));
     queued.push_now(&request("a", Hits::ONE));
@@ -117,12 +117,12 @@ fn nobody_waits_for_what_was_given_up() {
 }
 
 #[test]
-fn each_caller_waits_until_its_own_time_is_over() {
+fn each_caller_waits_until_its_own_deadline() {
     let mut queued = Queued::new();
     for (name, millis) in [("a", 1), ("b", 2), ("a", 5), ("b", 3)] {
         queued.push(&request(name, Hits::ONE), ScriptClock::Server, millis);
     }
-    queued.queue.expire(queued.begun + Duration::from_millis(3));
+    queued.queue.expire(queued.started + Duration::from_millis(3));
     let errors: Vec<_> = (0..4).map(|at| queued.error(at).is_some()).collect();
     assert_eq!(errors, [true, true, false, true]);
     assert_eq!(queued.take(9), [1]);
@@ -130,25 +130,25 @@ fn each_caller_waits_until_its_own_time_is_over() {
 }
 
 #[test]
-fn callers_whose_time_was_over_make_room_for_others() {
+fn timed_out_callers_make_room_for_others() {
     let mut queued = Queued::new();
     for _ in 0..10 {
         for name in ["a", "b", "a"] {
             queued.push(&request(name, Hits::ONE), ScriptClock::Server, 1);
         }
-        queued.queue.expire(queued.begun + Duration::from_millis(2));
+        queued.queue.expire(queued.started + Duration::from_millis(2));
         assert!(queued.queue.is_empty());
     }
     assert_eq!(queued.queue.callers, 0);
 }
 
 #[test]
-fn a_failure_is_told_to_all_who_wait_or_come_until_it_is_over() {
+fn a_failure_reaches_waiting_and_new_callers_until_reopened() {
     let mut queued = Queued::new();
     ["a", "a", "b"].iter().for_each(|name| _ = queued.push_now(&request(name, Hits::ONE)));
-    queued.queue.close(&SendError::NotConnected("gone".into()));
+    queued.queue.close(&SendError::NotConnected("lost".into()));
     for at in 0..3 {
-        assert_eq!(queued.error(at).as_deref(), Some("not connected: gone"));
+        assert_eq!(queued.error(at).as_deref(), Some("not connected: lost"));
     }
     let refused = queued.try_push(&request("a", Hits::ONE), ScriptClock::Server, 10);
     assert!(matches!(refused, Err(SendError::NotConnected(_))), "{refused:?}");
@@ -158,7 +158,7 @@ fn a_failure_is_told_to_all_who_wait_or_come_until_it_is_over() {
 }
 
 #[test]
-fn no_more_wait_than_there_is_room_for_and_the_dead_make_room() {
+fn the_queue_is_bounded_and_abandoned_requests_make_room() {
     let mut queued = Queued::new();
     let name = |number: usize| request(&number.to_string(), Hits::ONE);
     // The first one lives long, so those behind it are not at the front when they die.
@@ -168,10 +168,10 @@ fn no_more_wait_than_there_is_room_for_and_the_dead_make_room() {
         let refused = queued.try_push(&name(MAX_QUEUED_REQUESTS), clock, 10);
         assert!(matches!(refused, Err(SendError::Overloaded)), "{refused:?}");
     }
-    // One that asks the same needs no room.
+    // An identical request needs no room.
     assert!(!queued.push_now(&name(1)));
     queued.push(&name(2), ScriptClock::Server, 1_000);
-    queued.queue.expire(queued.begun + Duration::from_millis(10));
+    queued.queue.expire(queued.started + Duration::from_millis(10));
     assert_eq!(queued.queue.callers, 2);
     assert!(!queued.push_now(&name(2)));
     assert!(!queued.push_now(&name(1)));
@@ -180,7 +180,7 @@ fn no_more_wait_than_there_is_room_for_and_the_dead_make_room() {
 }
 
 #[test]
-fn those_who_ask_the_same_have_no_endless_room_either() {
+fn coalesced_callers_are_bounded_too() {
     let mut queued = Queued::new();
     let same = request("a", Hits::ONE);
     (0..MAX_QUEUED_CALLERS).for_each(|_| _ = queued.push_now(&same));
@@ -190,13 +190,13 @@ fn those_who_ask_the_same_have_no_endless_room_either() {
 }
 
 #[test]
-fn calls_behind_others_that_nobody_waits_for_any_more_are_dropped() {
+fn abandoned_requests_behind_others_are_dropped() {
     let mut queued = Queued::new();
     for (name, millis) in [("a", 10), ("b", 5), ("c", 10), ("d", 10)] {
         queued.push(&request(name, Hits::ONE), ScriptClock::Server, millis);
     }
     queued.responses.truncate(1);
-    queued.queue.expire(queued.begun + Duration::from_millis(5));
+    queued.queue.expire(queued.started + Duration::from_millis(5));
     assert_eq!(queued.queue.queued.len(), 1);
     assert_eq!(queued.take(9), [1]);
 }
