@@ -45,7 +45,7 @@ fn windows_of_any_length() {
         ("{window: 731d, requests_per_unit: 5}", "1 second to 730 days"),
         ("{window: 30s, unit: day, requests_per_unit: 5}", "window: contradicts `unit`"),
         ("{window: 30s, unit_multiplier: 2, requests_per_unit: 5}", "window: contradicts `unit`"),
-        ("{unit_multiplier: 2, requests_per_unit: 5}", "unit_multiplier: needs a `unit`"),
+        ("{unit_multiplier: 2, requests_per_unit: 5}", "unit_multiplier: has no `unit`"),
         ("{unit: day, unit_multiplier: 0, requests_per_unit: 5}", "unit_multiplier: 0 × day is not a window"),
         ("{unit: year, unit_multiplier: 3, requests_per_unit: 5}", "3 × year is not a window"),
     ] {
