@@ -29,7 +29,7 @@ fn main() -> ExitCode {
             exit_code(&tollgate_load::run(&settings, &mut io::stdout(), &mut io::stderr()))
         }
         Ok(Command::Docs(page)) => exit_code(&docs::run(page, &mut io::stdout())),
-        Ok(Command::Operate(settings)) => {
+        Ok(Command::AdminClient(settings)) => {
             exit_code(&admin_client::run(&settings, &mut io::stdout(), &mut io::stderr()))
         }
         Err(error) => {

@@ -162,7 +162,8 @@ where
             counters,
             store: facts,
         };
-        let requires_client_certificate = settings.admin.as_ref().is_some_and(AdminSettings::knows_clients);
+        let requires_client_certificate =
+            settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
         (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
     let config = worker_config(&settings, ports.grpc_tls, &readiness, background)?;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::settings::{DescriptorWords, ExplainFlags};
+use crate::settings::{DescriptorArgument, ExplainFlags};
 use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 use tollgate_limiter::explain::explain;
 use tollgate_rules::config;
@@ -26,7 +26,7 @@ pub fn run(flags: &ExplainFlags, out: &mut impl Write, errors: &mut impl Write) 
     }
 }
 
-fn request(DescriptorWords(pairs): &DescriptorWords) -> Descriptor<'_> {
+fn request(DescriptorArgument(pairs): &DescriptorArgument) -> Descriptor<'_> {
     let entries = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
     Descriptor { entries, limit: None, hits: Hits::Peek }
 }

@@ -26,7 +26,7 @@ pub struct AdminSettings {
 
 impl AdminSettings {
     /// Whether clients must present certificates.
-    pub fn knows_clients(&self) -> bool {
+    pub fn requires_client_certificate(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
     }
 
@@ -75,9 +75,9 @@ impl AdminFlags {
     pub(super) fn resolve(self) -> Result<Option<AdminSettings>, Problem> {
         let tls = self.tls.resolve()?;
         let Listen::At(address) = self.admin_address else { return Ok(None) };
-        let knows_clients = tls.as_ref().is_some_and(|tls| tls.clients.is_some());
+        let requires_client_certificate = tls.as_ref().is_some_and(|tls| tls.clients.is_some());
         let is_reachable = !address.ip().to_canonical().is_loopback();
-        if is_reachable && !knows_clients && self.admin_token_file.is_none() {
+        if is_reachable && !requires_client_certificate && self.admin_token_file.is_none() {
             return Err(Problem::new(
                 "--admin-address",
                 "reachable from other machines without authentication; expected a loopback address, \

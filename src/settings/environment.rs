@@ -7,7 +7,7 @@ use std::{
 
 use clap::{Arg, ArgAction, Command};
 
-use super::{error::Problem, operator, reference};
+use super::{admin_client, error::Problem, reference};
 
 const PREFIX: &str = "TOLLGATE_";
 
@@ -86,7 +86,7 @@ impl Environment {
                 found.add(verb, setting.flag, &setting.variable, setting.value.into());
             }
         }
-        for flag in flags(verb).filter(|flag| has_flag(root, flag) || operator::FLAGS.contains(flag)) {
+        for flag in flags(verb).filter(|flag| has_flag(root, flag) || admin_client::FLAGS.contains(flag)) {
             let name = variable(flag);
             // The last occurrence does not override the others of a flag that accumulates.
             if given(flag) && collects(verb, flag) {
@@ -101,7 +101,7 @@ impl Environment {
 
     /// Reports unknown variables with the prefix of tollgate: most likely misspelled.
     fn unknown(&self, root: &Command) -> impl Iterator<Item = Problem> {
-        let known: Vec<String> = flags(root).chain(operator::FLAGS).map(variable).collect();
+        let known: Vec<String> = flags(root).chain(admin_client::FLAGS).map(variable).collect();
         let ours = self.variables.iter().filter(|(name, _)| name.starts_with(PREFIX));
         ours.filter(move |(name, value)| {
             !known.contains(name) && !is_service_link(name, value.to_str().unwrap_or_default())

@@ -7,7 +7,7 @@ use tollgate_load::{KEY, LoadModel, LoadSettings, Target};
 
 use super::{
     error::Problem,
-    parsers::{DescriptorWords, boolean, count, descriptor, duration, positive_duration},
+    parsers::{DescriptorArgument, boolean, count, descriptor, duration, positive_duration},
 };
 
 #[derive(Args, Debug)]
@@ -21,7 +21,7 @@ pub(super) struct LoadFlags {
     /// Descriptor of every request, its entries separated by commas; {key} is replaced by the number of a key. Repeated:
     /// several descriptors per request.
     #[arg(long, value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
-    descriptor: Vec<DescriptorWords>,
+    descriptor: Vec<DescriptorArgument>,
     /// Hits of each request.
     #[arg(long, value_name = "COUNT", default_value = "1")]
     hits: NonZeroU32,
@@ -86,7 +86,7 @@ impl LoadFlags {
         Ok(LoadSettings {
             targets: self.target,
             domain: self.domain,
-            descriptors: self.descriptor.into_iter().map(|DescriptorWords(entries)| entries).collect(),
+            descriptors: self.descriptor.into_iter().map(|DescriptorArgument(entries)| entries).collect(),
             hits: self.hits,
             keys: self.keys,
             zipf: self.zipf,

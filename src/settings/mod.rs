@@ -18,7 +18,7 @@ mod load;
 mod metrics_port;
 mod migrate;
 mod on_store_error;
-mod operator;
+mod admin_client;
 mod parsers;
 mod process;
 mod reference;
@@ -32,6 +32,11 @@ mod xds;
 
 pub use self::{
     admin::AdminSettings,
+    admin_client::{
+        AdminClientSettings, AdminCommand, AdminUrl, BaseVersion, ClientIdentity, ConnectionSettings,
+        CounterCommand, CounterSelector, DiffSource, ListCommand, OutputFormat, Rollback, RulesCommand,
+        SwitchCommand, VersionSelector,
+    },
     error::SettingsError,
     flags::{CheckFlags, DocsPage, ExplainFlags, command, parse},
     grpc::{GrpcListen, GrpcSettings},
@@ -41,11 +46,7 @@ pub use self::{
         VariableOutcome, VariableReport,
     },
     on_store_error::StoreErrorSettings,
-    operator::{
-        AdminUrl, BasedOn, Compared, ConnectionSettings, CounterTask, CounterWords, Identity, ListTask,
-        OperatorSettings, Output, Rollback, RulesTask, SwitchTask, Task, Which,
-    },
-    parsers::DescriptorWords,
+    parsers::DescriptorArgument,
     process::{HttpSettings, MetricNames, ProcessSettings},
     reference::catalogue::{Mapping, ValueType, Variable, all as reference_variables},
     rules::RulesSettings,
@@ -74,7 +75,7 @@ pub enum Command {
     /// Generate load.
     Load(tollgate_load::LoadSettings),
     /// Call the admin API of a running server.
-    Operate(OperatorSettings),
+    AdminClient(AdminClientSettings),
     /// Print a generated page of the documentation.
     Docs(DocsPage),
 }

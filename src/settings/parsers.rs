@@ -79,15 +79,15 @@ pub(super) fn header_name(text: &str) -> Result<String, String> {
 
 /// Descriptor on the command line: its keys and values, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescriptorWords(pub Vec<(String, String)>);
+pub struct DescriptorArgument(pub Vec<(String, String)>);
 
 /// Parses a descriptor whose entries are separated by commas.
-pub(super) fn descriptor(text: &str) -> Result<DescriptorWords, String> {
+pub(super) fn descriptor(text: &str) -> Result<DescriptorArgument, String> {
     let entry = |entry: &str| match entry.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("`{entry}` is not an entry; expected KEY=VALUE")),
     };
-    text.split(',').map(entry).collect::<Result<_, _>>().map(DescriptorWords)
+    text.split(',').map(entry).collect::<Result<_, _>>().map(DescriptorArgument)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use http::Uri;
 
-use super::parsers::{DescriptorWords, descriptor, ratio};
+use super::parsers::{DescriptorArgument, descriptor, ratio};
 use crate::tracing::TraceSettings;
 
 #[derive(Args, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct TraceFlags {
     otlp_service_name: String,
     /// Resource attributes of this instance, with percent-encoded values.
     #[arg(long, value_name = "KEY=VALUE,…", value_parser = resource)]
-    otlp_resource_attributes: Option<DescriptorWords>,
+    otlp_resource_attributes: Option<DescriptorArgument>,
     /// Share of calls, from 0 to 1, that begin a trace when they carry no trace context. A trace context has the sampling
     /// decision of its caller.
     #[arg(long, value_name = "RATIO", default_value = "0.01", value_parser = ratio)]
@@ -37,7 +37,10 @@ impl TraceFlags {
             ca_certificate: self.otlp_ca,
             sample_ratio: self.trace_sample_ratio,
             service_name: self.otlp_service_name,
-            resource: self.otlp_resource_attributes.map(|DescriptorWords(pairs)| pairs).unwrap_or_default(),
+            resource: self
+                .otlp_resource_attributes
+                .map(|DescriptorArgument(pairs)| pairs)
+                .unwrap_or_default(),
         })
     }
 }
@@ -54,14 +57,14 @@ fn endpoint(text: &str) -> Result<String, String> {
 }
 
 /// Parses resource attributes in the syntax of OTEL_RESOURCE_ATTRIBUTES.
-fn resource(text: &str) -> Result<DescriptorWords, String> {
-    let DescriptorWords(mut pairs) = descriptor(text)?;
+fn resource(text: &str) -> Result<DescriptorArgument, String> {
+    let DescriptorArgument(mut pairs) = descriptor(text)?;
     for (key, value) in &mut pairs {
         *key = key.trim().to_owned();
         *value = decoded(value.trim())
             .ok_or_else(|| format!("`{value}` is not percent-encoded; expected e.g. %2C for a comma"))?;
     }
-    Ok(DescriptorWords(pairs))
+    Ok(DescriptorArgument(pairs))
 }
 
 /// Decodes percent-encoded UTF-8.
@@ -83,7 +86,7 @@ mod tests {
 
     #[test]
     fn resource_attributes_are_decoded() {
-        let of = |text| resource(text).map(|DescriptorWords(pairs)| pairs);
+        let of = |text| resource(text).map(|DescriptorArgument(pairs)| pairs);
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(of("a=b%2Cc%3D%C3%A9, d=e"), Ok(vec![pair("a", "b,c=é"), pair("d", "e")]));
         for bad in ["a=b, ", "a", "a=%", "a=%2", "a=%zz", "a=%+1", "a=%C3"] {

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Uri, uri::Authority};
 
 use super::{
     error::Problem,
-    parsers::{DescriptorWords, count, descriptor, positive_duration, ratio},
+    parsers::{DescriptorArgument, count, descriptor, positive_duration, ratio},
 };
 
 /// Default time between two pings: grpc-go servers close connections that ping more often than every 5 minutes.
@@ -76,7 +76,7 @@ pub(super) struct XdsFlags {
     xds_node_id: String,
     /// Node metadata of this instance.
     #[arg(long, value_name = "KEY=VALUE,…", value_parser = descriptor)]
-    xds_node_metadata: Option<DescriptorWords>,
+    xds_node_metadata: Option<DescriptorArgument>,
     /// Headers of every call to the control plane.
     #[arg(long, value_name = "NAME=VALUE,…", value_parser = headers)]
     xds_headers: Option<Headers>,
@@ -141,7 +141,7 @@ impl XdsFlags {
         Ok(self.xds_server.map(|server| XdsSettings {
             server,
             node_id: self.xds_node_id,
-            node_metadata: self.xds_node_metadata.map(|DescriptorWords(pairs)| pairs).unwrap_or_default(),
+            node_metadata: self.xds_node_metadata.map(|DescriptorArgument(pairs)| pairs).unwrap_or_default(),
             headers: self.xds_headers.map(|Headers(headers)| headers).unwrap_or_default(),
             tls,
             backoff: BackoffSettings {

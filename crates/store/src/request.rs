@@ -59,7 +59,7 @@ impl Cell {
     }
 }
 
-/// All checks of a request that share one hash tag: decided in one atomic step.
+/// All checks of a request that share one hash tag: decided in one atomic step, and counted as one call in metrics.
 #[derive(Clone, Debug)]
 pub struct TagRequest {
     /// Cells of one tag, each at most once.

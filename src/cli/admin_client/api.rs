@@ -11,8 +11,8 @@ use ureq::{
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
 };
 
-use super::failure::{Failure, Refusal};
-use crate::settings::{AdminUrl, ConnectionSettings, Identity};
+use super::error::{ApiError, ClientError};
+use crate::settings::{AdminUrl, ClientIdentity, ConnectionSettings};
 use tollgate_runtime::redact;
 
 /// Time limit of a call: longer than the server's, so that the server reports a timeout.
@@ -25,15 +25,15 @@ const MAX_RESPONSE_BYTES: u64 = 64 << 20;
 const AUTHOR_HEADER: &str = "tollgate-author";
 
 /// The API of one instance.
-pub(super) struct Api {
+pub(super) struct ApiClient {
     agent: Agent,
     url: AdminUrl,
     /// Headers that identify the caller.
     caller: Vec<(&'static str, String)>,
 }
 
-impl Api {
-    pub(super) fn new(settings: &ConnectionSettings) -> Result<Self, Failure> {
+impl ApiClient {
+    pub(super) fn new(settings: &ConnectionSettings) -> Result<Self, ClientError> {
         let token = settings.token_file.as_deref().map(token).transpose()?;
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
@@ -55,29 +55,29 @@ impl Api {
         Ok(Self { agent: agent.build().into(), url: settings.url.clone(), caller })
     }
 
-    pub(super) fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Failure> {
+    pub(super) fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, ClientError> {
         let request = self.agent.get(self.path(path)).query_pairs(query.iter().copied());
-        self.answer(self.by_caller(request).call())
+        self.decode(self.by_caller(request).call())
     }
 
-    pub(super) fn delete(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Failure> {
+    pub(super) fn delete(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, ClientError> {
         let request = self.agent.delete(self.path(path)).query_pairs(query.iter().copied());
-        self.answer(self.by_caller(request).call())
+        self.decode(self.by_caller(request).call())
     }
 
-    pub(super) fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+    pub(super) fn post(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
         let request = self.agent.post(self.path(path));
-        self.answer(self.by_caller(request).send_json(body))
+        self.decode(self.by_caller(request).send_json(body))
     }
 
-    pub(super) fn put(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+    pub(super) fn put(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
         let request = self.agent.put(self.path(path));
-        self.answer(self.by_caller(request).send_json(body))
+        self.decode(self.by_caller(request).send_json(body))
     }
 
     /// Decodes a response.
-    pub(super) fn read<T: DeserializeOwned>(&self, answer: &Value) -> Result<T, Failure> {
-        T::deserialize(answer).map_err(|_| self.stranger(200))
+    pub(super) fn read<T: DeserializeOwned>(&self, response: &Value) -> Result<T, ClientError> {
+        T::deserialize(response).map_err(|_| self.not_admin_api(200))
     }
 
     fn path(&self, path: &str) -> String {
@@ -88,69 +88,69 @@ impl Api {
         self.caller.iter().fold(request, |request, (name, value)| request.header(*name, value))
     }
 
-    fn answer(&self, answer: Result<Response<Body>, ureq::Error>) -> Result<Value, Failure> {
-        let unreachable = |error: ureq::Error| Failure::Unreachable {
+    fn decode(&self, response: Result<Response<Body>, ureq::Error>) -> Result<Value, ClientError> {
+        let unreachable = |error: ureq::Error| ClientError::Unreachable {
             url: self.url.to_string(),
             reason: error.to_string(),
         };
-        let (head, mut body) = answer.map_err(unreachable)?.into_parts();
+        let (head, mut body) = response.map_err(unreachable)?.into_parts();
         let text = body.with_config().limit(MAX_RESPONSE_BYTES).read_to_vec().map_err(unreachable)?;
-        let said: Option<Value> = match &*text {
+        let json: Option<Value> = match &*text {
             [] => Some(Value::Null),
             text => serde_json::from_slice(text).ok(),
         };
-        let stranger = || self.stranger(head.status.as_u16());
-        let said = said.ok_or_else(stranger)?;
+        let not_admin_api = || self.not_admin_api(head.status.as_u16());
+        let json = json.ok_or_else(not_admin_api)?;
         if head.status.is_success() {
-            return Ok(said);
+            return Ok(json);
         }
-        Refusal::read(said)
-            .map_or_else(|| Err(stranger()), |refusal| Err(Failure::Refused(Box::new(refusal))))
+        ApiError::read(json)
+            .map_or_else(|| Err(not_admin_api()), |error| Err(ClientError::Rejected(Box::new(error))))
     }
 
-    fn stranger(&self, status: u16) -> Failure {
-        Failure::Stranger { url: self.url.to_string(), status }
+    fn not_admin_api(&self, status: u16) -> ClientError {
+        ClientError::NotAdminApi { url: self.url.to_string(), status }
     }
 }
 
-fn token(file: &Path) -> Result<String, Failure> {
-    let text = text("--token-file", file)?;
+fn token(file: &Path) -> Result<String, ClientError> {
+    let text = read_file("--token-file", file)?;
     let token = text.trim();
     let is_word = |byte: u8| byte.is_ascii_graphic();
     match !token.is_empty() && token.bytes().all(is_word) {
         true => Ok(token.to_owned()),
-        false => Err(wrong("--token-file", file, "expected one token, without spaces in it")),
+        false => Err(unusable_file("--token-file", file, "expected one token, without spaces in it")),
     }
 }
 
-fn authorities(file: &Path) -> Result<RootCerts, Failure> {
+fn authorities(file: &Path) -> Result<RootCerts, ClientError> {
     Ok(RootCerts::new_with_certs(&certificates("--ca", file)?))
 }
 
-fn identity(identity: &Identity) -> Result<ClientCert, Failure> {
+fn identity(identity: &ClientIdentity) -> Result<ClientCert, ClientError> {
     let chain = certificates("--cert", &identity.certificate)?;
-    let key = PrivateKey::from_pem(text("--key", &identity.key)?.as_bytes());
-    let key = key.map_err(|_| wrong("--key", &identity.key, "holds no key in PEM form"))?;
+    let key = PrivateKey::from_pem(read_file("--key", &identity.key)?.as_bytes());
+    let key = key.map_err(|_| unusable_file("--key", &identity.key, "holds no key in PEM form"))?;
     Ok(ClientCert::new_with_certs(&chain, key))
 }
 
-fn certificates(flag: &str, file: &Path) -> Result<Vec<Certificate<'static>>, Failure> {
-    let text = text(flag, file)?;
+fn certificates(flag: &str, file: &Path) -> Result<Vec<Certificate<'static>>, ClientError> {
+    let text = read_file(flag, file)?;
     let items = parse_pem(text.as_bytes()).filter_map(Result::ok);
     let certificates = items.filter_map(|item| match item {
         PemItem::Certificate(certificate) => Some(certificate),
         _ => None,
     });
     match certificates.collect::<Vec<_>>() {
-        none if none.is_empty() => Err(wrong(flag, file, "holds no certificate in PEM form")),
+        none if none.is_empty() => Err(unusable_file(flag, file, "holds no certificate in PEM form")),
         some => Ok(some),
     }
 }
 
-fn text(flag: &str, file: &Path) -> Result<String, Failure> {
-    fs::read_to_string(file).map_err(|error| wrong(flag, file, &error.to_string()))
+fn read_file(flag: &str, file: &Path) -> Result<String, ClientError> {
+    fs::read_to_string(file).map_err(|error| unusable_file(flag, file, &error.to_string()))
 }
 
-fn wrong(flag: &str, file: &Path, reason: &str) -> Failure {
-    Failure::File { name: flag.to_owned(), reason: format!("{}: {reason}", redact::path(file)) }
+fn unusable_file(flag: &str, file: &Path, reason: &str) -> ClientError {
+    ClientError::File { name: flag.to_owned(), reason: format!("{}: {reason}", redact::path(file)) }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Answer, api::Api, failure::Failure, lists::descriptor, plain::line};
-use crate::settings::{CounterTask, CounterWords};
+use super::{CommandOutput, api::ApiClient, error::ClientError, lists::descriptor, text::escape_line};
+use crate::settings::{CounterCommand, CounterSelector};
 
 /// State of a counter.
 #[derive(Debug, Deserialize)]
@@ -20,20 +20,20 @@ struct Counter {
     reset_after_ms: u64,
 }
 
-pub(super) fn run(api: &Api, task: &CounterTask) -> Result<Answer, Failure> {
-    let json = match task {
-        CounterTask::Read(counter) => api.post("counters/read", &body(counter, None, None))?,
-        CounterTask::Reset(counter, reason) => {
+pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOutput, ClientError> {
+    let json = match command {
+        CounterCommand::Read(counter) => api.post("counters/read", &body(counter, None, None))?,
+        CounterCommand::Reset(counter, reason) => {
             api.post("counters/reset", &body(counter, None, reason.as_deref()))?
         }
-        CounterTask::Refund(counter, hits, reason) => {
+        CounterCommand::Refund(counter, hits, reason) => {
             api.post("counters/refund", &body(counter, Some(hits.get()), reason.as_deref()))?
         }
     };
-    Ok(Answer { text: api.read::<Counter>(&json)?.shown(), json })
+    Ok(CommandOutput { text: api.read::<Counter>(&json)?.to_text(), json })
 }
 
-fn body(counter: &CounterWords, hits: Option<u64>, reason: Option<&str>) -> Value {
+fn body(counter: &CounterSelector, hits: Option<u64>, reason: Option<&str>) -> Value {
     let mut body = json!({ "domain": counter.domain, "descriptor": descriptor(&counter.descriptor) });
     if let Some(body) = body.as_object_mut() {
         body.extend(hits.map(|hits| ("hits".to_owned(), hits.into())));
@@ -43,7 +43,7 @@ fn body(counter: &CounterWords, hits: Option<u64>, reason: Option<&str>) -> Valu
 }
 
 impl Counter {
-    fn shown(&self) -> String {
+    fn to_text(&self) -> String {
         let next = match self.would_pass {
             Some(true) => "would pass",
             Some(false) => "would be over the limit",
@@ -51,8 +51,8 @@ impl Counter {
         };
         format!(
             "rule        {}\nlimit       {}\nused        {}\nremaining   {}\nresets in   {:?}\nnext hit    {next}\n",
-            line(&self.rule),
-            line(&self.limit),
+            escape_line(&self.rule),
+            escape_line(&self.limit),
             self.used,
             self.remaining,
             Duration::from_millis(self.reset_after_ms),

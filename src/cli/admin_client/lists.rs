@@ -6,14 +6,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Answer,
-    api::Api,
-    failure::Failure,
-    plain::line,
-    table::table,
-    time::{utc, utc_or_never},
+    CommandOutput,
+    api::ApiClient,
+    error::ClientError,
+    text::{escape_line, table, utc, utc_or_never},
 };
-use crate::settings::{DescriptorWords, ListTask};
+use crate::settings::{DescriptorArgument, ListCommand};
 use tollgate_control::{List, ListEntry, Pair};
 
 #[derive(Debug, Deserialize)]
@@ -21,43 +19,43 @@ struct Lists {
     entries: Vec<ListEntry>,
 }
 
-pub(super) fn run(api: &Api, task: &ListTask) -> Result<Answer, Failure> {
-    match task {
-        ListTask::Show(list) => show(api, *list),
-        ListTask::Add { list, domain, descriptor: words, reason, lasting } => {
+pub(super) fn run(api: &ApiClient, command: &ListCommand) -> Result<CommandOutput, ClientError> {
+    match command {
+        ListCommand::Show(list) => show(api, *list),
+        ListCommand::Add { list, domain, descriptor: words, reason, lifetime } => {
             let mut body =
                 json!({ "list": list, "domain": domain, "descriptor": descriptor(words), "reason": reason });
-            end(&mut body, *lasting);
+            set_expiry(&mut body, *lifetime);
             let json = api.post("lists", &body)?;
-            Ok(Answer { text: added(&api.read(&json)?), json })
+            Ok(CommandOutput { text: added(&api.read(&json)?), json })
         }
-        ListTask::Remove(id) => {
+        ListCommand::Remove(id) => {
             api.delete(&format!("lists/{id}"), &[])?;
-            Ok(Answer { text: format!("entry {id} is removed\n"), json: json!({ "id": id }) })
+            Ok(CommandOutput { text: format!("entry {id} is removed\n"), json: json!({ "id": id }) })
         }
     }
 }
 
-fn show(api: &Api, list: List) -> Result<Answer, Failure> {
+fn show(api: &ApiClient, list: List) -> Result<CommandOutput, ClientError> {
     let json = api.get("lists", &[])?;
     let mut entries = api.read::<Lists>(&json)?.entries;
     entries.retain(|entry| entry.list == list);
     let json = json!({ "entries": entries });
     if entries.is_empty() {
-        return Ok(Answer { text: format!("the {} list is empty\n", list.name()), json });
+        return Ok(CommandOutput { text: format!("the {} list is empty\n", list.name()), json });
     }
     let rows = entries.iter().map(|entry| {
         [
-            line(&entry.id),
-            line(&entry.domain),
-            shown(&entry.descriptor),
+            escape_line(&entry.id),
+            escape_line(&entry.domain),
+            descriptor_text(&entry.descriptor),
             utc_or_never(entry.expires_at_ms),
-            line(&entry.author),
-            line(&entry.reason),
+            escape_line(&entry.author),
+            escape_line(&entry.reason),
         ]
     });
     let head = ["ID", "DOMAIN", "DESCRIPTOR", "ENDS", "BY", "REASON"];
-    Ok(Answer { text: table(head, &rows.collect::<Vec<_>>()), json })
+    Ok(CommandOutput { text: table(head, &rows.collect::<Vec<_>>()), json })
 }
 
 fn added(entry: &ListEntry) -> String {
@@ -66,25 +64,25 @@ fn added(entry: &ListEntry) -> String {
         List::Deny => "denies",
     };
     let until = entry.expires_at_ms.map_or_else(|| "it is removed".to_owned(), utc);
-    let (id, domain) = (line(&entry.id), line(&entry.domain));
-    format!("entry {id} {does} {} in {domain} until {until}\n", shown(&entry.descriptor))
+    let (id, domain) = (escape_line(&entry.id), escape_line(&entry.domain));
+    format!("entry {id} {does} {} in {domain} until {until}\n", descriptor_text(&entry.descriptor))
 }
 
-fn shown(pairs: &[Pair]) -> String {
+fn descriptor_text(pairs: &[Pair]) -> String {
     let pairs: Vec<String> =
-        pairs.iter().map(|Pair { key, value }| line(&format!("{key}={value}"))).collect();
+        pairs.iter().map(|Pair { key, value }| escape_line(&format!("{key}={value}"))).collect();
     pairs.join(",")
 }
 
 /// A descriptor in the JSON form of the API.
-pub(super) fn descriptor(DescriptorWords(pairs): &DescriptorWords) -> Value {
+pub(super) fn descriptor(DescriptorArgument(pairs): &DescriptorArgument) -> Value {
     pairs.iter().map(|(key, value)| json!({ "key": key, "value": value })).collect()
 }
 
 /// Adds the duration in seconds, rounded up so that it is not shorter than requested.
-pub(super) fn end(body: &mut Value, lasting: Option<Duration>) {
-    if let (Some(lasting), Some(body)) = (lasting, body.as_object_mut()) {
-        let seconds = lasting.as_secs().saturating_add(u64::from(lasting.subsec_nanos() > 0));
+pub(super) fn set_expiry(body: &mut Value, lifetime: Option<Duration>) {
+    if let (Some(lifetime), Some(body)) = (lifetime, body.as_object_mut()) {
+        let seconds = lifetime.as_secs().saturating_add(u64::from(lifetime.subsec_nanos() > 0));
         body.insert("expires_in_s".to_owned(), seconds.into());
     }
 }

@@ -1,47 +1,49 @@
 //! `tollgate rules`, `counters`, `ban` and `switch`: operate a running tollgate over its admin API.
 //!
-//! Each subcommand has a file with its paths and the text form of its responses. `api` makes the calls, `failure` has the
-//! errors, and `table`, `time` and `plain` format text.
+//! Each subcommand has a file with its paths and the text form of its responses. `api` makes the calls, `error` has the
+//! errors, and `text` formats text.
 
 mod api;
-mod changes;
+mod difference;
 mod counters;
-mod failure;
+mod error;
 mod lists;
-mod plain;
 mod rules;
 mod switches;
-mod table;
-mod time;
+mod text;
 mod versions;
 
 use std::io::{self, Write};
 
 use serde_json::Value;
 
-use self::api::Api;
-use crate::settings::{OperatorSettings, Output, Task};
+use self::api::ApiClient;
+use crate::settings::{AdminClientSettings, AdminCommand, OutputFormat};
 
 /// Calls the API and writes the result to `out`, or the error to `errors`. Returns whether the call succeeded.
 ///
 /// # Errors
 /// If the output can't be written.
-pub fn run(settings: &OperatorSettings, out: &mut impl Write, errors: &mut impl Write) -> io::Result<bool> {
-    let answer = Api::new(&settings.connection).and_then(|api| match &settings.task {
-        Task::Rules(task) => rules::run(&api, task),
-        Task::Counter(task) => counters::run(&api, task),
-        Task::List(task) => lists::run(&api, task),
-        Task::Switch(task) => switches::run(&api, task),
+pub fn run(
+    settings: &AdminClientSettings,
+    out: &mut impl Write,
+    errors: &mut impl Write,
+) -> io::Result<bool> {
+    let result = ApiClient::new(&settings.connection).and_then(|api| match &settings.command {
+        AdminCommand::Rules(command) => rules::run(&api, command),
+        AdminCommand::Counter(command) => counters::run(&api, command),
+        AdminCommand::List(command) => lists::run(&api, command),
+        AdminCommand::Switch(command) => switches::run(&api, command),
     });
-    match (answer, settings.output) {
-        (Ok(Answer { text, .. }), Output::Text) => out.write_all(text.as_bytes())?,
-        (Ok(Answer { json, .. }), Output::Json) => writeln!(out, "{json}")?,
-        (Err(failure), Output::Text) => {
-            writeln!(errors, "{failure}")?;
+    match (result, settings.output) {
+        (Ok(CommandOutput { text, .. }), OutputFormat::Text) => out.write_all(text.as_bytes())?,
+        (Ok(CommandOutput { json, .. }), OutputFormat::Json) => writeln!(out, "{json}")?,
+        (Err(error), OutputFormat::Text) => {
+            writeln!(errors, "{error}")?;
             return Ok(false);
         }
-        (Err(failure), Output::Json) => {
-            writeln!(errors, "{}", failure.json())?;
+        (Err(error), OutputFormat::Json) => {
+            writeln!(errors, "{}", error.to_json())?;
             return Ok(false);
         }
     }
@@ -51,7 +53,7 @@ pub fn run(settings: &OperatorSettings, out: &mut impl Write, errors: &mut impl 
 
 /// Result of a call, as text and as JSON.
 #[derive(Debug)]
-struct Answer {
+struct CommandOutput {
     text: String,
     json: Value,
 }

@@ -8,10 +8,8 @@ use std::{
 use serde::Deserialize;
 
 use super::{
-    failure::Failure,
-    plain::{line, plain},
-    table::table,
-    time::utc,
+    error::ClientError,
+    text::{escape, escape_line, table, utc},
 };
 use tollgate_control::{Files, Version};
 
@@ -20,20 +18,20 @@ const VERSION_FILE: &str = ".tollgate-version";
 
 /// The latest versions, and the number of the current one.
 #[derive(Debug, Deserialize)]
-pub(super) struct Latest {
+pub(super) struct VersionList {
     pub(super) current: Option<u64>,
     versions: Vec<Version>,
 }
 
 /// A version, unless the files come from a directory, and its files.
 #[derive(Debug, Deserialize)]
-pub(super) struct Whole {
+pub(super) struct VersionFiles {
     version: Option<Version>,
     files: Files,
 }
 
-impl Latest {
-    pub(super) fn shown(&self) -> String {
+impl VersionList {
+    pub(super) fn to_text(&self) -> String {
         if self.versions.is_empty() {
             return "there is no version yet\n".to_owned();
         }
@@ -46,17 +44,17 @@ impl Latest {
                 (None, comment) => comment.to_owned(),
             };
             let made = utc(version.created_at_ms);
-            [number, current.to_owned(), made, line(&version.author), line(&comment)]
+            [number, current.to_owned(), made, escape_line(&version.author), escape_line(&comment)]
         });
         table(["VERSION", "", "MADE", "BY", "COMMENT"], &rows.collect::<Vec<_>>())
     }
 }
 
-impl Whole {
-    pub(super) fn shown(&self) -> String {
+impl VersionFiles {
+    pub(super) fn to_text(&self) -> String {
         let files = self.files.iter().map(|(name, text)| {
             let end = if text.ends_with('\n') { "" } else { "\n" };
-            format!("# {}\n{}{end}", line(name), plain(text))
+            format!("# {}\n{}{end}", escape_line(name), escape(text))
         });
         std::iter::once(self.head()).chain(files).collect()
     }
@@ -65,17 +63,21 @@ impl Whole {
         match &self.version {
             None => "# the rules come from a directory\n".to_owned(),
             Some(version) => {
-                let (made, author) = (utc(version.created_at_ms), line(&version.author));
-                format!("# version {}, made {made} by {author}: {}\n", version.number, line(&version.comment))
+                let (made, author) = (utc(version.created_at_ms), escape_line(&version.author));
+                format!(
+                    "# version {}, made {made} by {author}: {}\n",
+                    version.number,
+                    escape_line(&version.comment)
+                )
             }
         }
     }
 
     /// Writes the files into a new or empty directory.
-    pub(super) fn write(&self, directory: &Path) -> Result<String, Failure> {
+    pub(super) fn write(&self, directory: &Path) -> Result<String, ClientError> {
         let fails = |path: &Path| {
             let name = path.display().to_string();
-            move |error: io::Error| Failure::File { name, reason: error.to_string() }
+            move |error: io::Error| ClientError::File { name, reason: error.to_string() }
         };
         fs::create_dir_all(directory).map_err(fails(directory))?;
         if fs::read_dir(directory).map_err(fails(directory))?.next().is_some() {
@@ -95,16 +97,16 @@ impl Whole {
             fs::write(&file, text).map_err(fails(&file))?;
         }
         if let Some(version) = &self.version {
-            edit(directory, version.number)?;
+            write_base_version(directory, version.number)?;
         }
         Ok(format!("{}files written: {}\n", self.head(), self.files.len()))
     }
 }
 
 /// The version that a directory's files were made from, if it is recorded.
-pub(super) fn edited(directory: &Path) -> Result<Option<u64>, Failure> {
+pub(super) fn read_base_version(directory: &Path) -> Result<Option<u64>, ClientError> {
     let path = directory.join(VERSION_FILE);
-    let fails = |reason: String| Failure::File { name: path.display().to_string(), reason };
+    let fails = |reason: String| ClientError::File { name: path.display().to_string(), reason };
     match fs::read_to_string(&path) {
         Ok(text) => match text.trim().parse() {
             Ok(number) => Ok(Some(number)),
@@ -116,10 +118,10 @@ pub(super) fn edited(directory: &Path) -> Result<Option<u64>, Failure> {
 }
 
 /// Records in a directory the version of its files.
-pub(super) fn edit(directory: &Path, number: u64) -> Result<(), Failure> {
+pub(super) fn write_base_version(directory: &Path, number: u64) -> Result<(), ClientError> {
     let path = directory.join(VERSION_FILE);
     let fails =
-        |error: io::Error| Failure::File { name: path.display().to_string(), reason: error.to_string() };
+        |error: io::Error| ClientError::File { name: path.display().to_string(), reason: error.to_string() };
     fs::write(&path, format!("{number}\n")).map_err(fails)
 }
 
@@ -127,8 +129,8 @@ pub(super) fn edit(directory: &Path, number: u64) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn whole(name: &str) -> Whole {
-        Whole { version: None, files: Files::from([(name.to_owned(), "domain: d\n".to_owned())]) }
+    fn version_files(name: &str) -> VersionFiles {
+        VersionFiles { version: None, files: Files::from([(name.to_owned(), "domain: d\n".to_owned())]) }
     }
 
     #[test]
@@ -136,11 +138,11 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let inner = directory.path().join("rules");
         for name in ["../out.yaml", "/tmp/out.yaml", "a/../../out.yaml", ""] {
-            assert!(whole(name).write(&inner).is_err(), "{name}");
+            assert!(version_files(name).write(&inner).is_err(), "{name}");
         }
-        whole("teams/search.yaml").write(&inner).expect("written");
+        version_files("teams/search.yaml").write(&inner).expect("written");
         assert_eq!(fs::read_to_string(inner.join("teams/search.yaml")).expect("is there"), "domain: d\n");
-        assert!(whole("other.yaml").write(&inner).is_err(), "it is not empty");
+        assert!(version_files("other.yaml").write(&inner).is_err(), "it is not empty");
         assert!(!directory.path().join("out.yaml").exists());
     }
 }

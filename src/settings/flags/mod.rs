@@ -9,6 +9,7 @@ use clap::{
 use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
+    admin_client::{BanFlags, CountersFlags, RulesFlags as VersionFlags, SwitchFlags},
     environment::{self, Environment, Found},
     error::Problem,
     grpc::GrpcFlags,
@@ -16,8 +17,7 @@ use super::{
     metrics_port::MetricsFlags,
     migrate::MigrateFlags,
     on_store_error::StoreErrorFlags,
-    operator::{BanFlags, CountersFlags, RulesFlags as VersionFlags, SwitchFlags},
-    parsers::{DescriptorWords, descriptor},
+    parsers::{DescriptorArgument, descriptor},
     process::ProcessFlags,
     response::{BoundFlags, ResponseFlags},
     rules::{ReadingFlags, RulesFlags},
@@ -120,7 +120,7 @@ pub struct ExplainFlags {
     pub domain: String,
     /// Descriptors of the request, each with its entries separated by commas.
     #[arg(value_name = "KEY=VALUE,…", required = true, value_parser = descriptor)]
-    pub descriptors: Vec<DescriptorWords>,
+    pub descriptors: Vec<DescriptorArgument>,
 }
 
 #[derive(Args, Debug)]
@@ -200,10 +200,10 @@ pub fn parse(
         Some(Verb::Explain(flags)) => Ok(Command::Explain(flags)),
         Some(Verb::Migrate(flags)) => Ok(Command::Migrate(flags.resolve(environment))),
         Some(Verb::Load(flags)) => flags.resolve().map(Command::Load),
-        Some(Verb::Rules(flags)) => flags.resolve().map(Command::Operate),
-        Some(Verb::Counters(flags)) => flags.resolve().map(Command::Operate),
-        Some(Verb::Ban(flags)) => flags.resolve().map(Command::Operate),
-        Some(Verb::Switch(flags)) => flags.resolve().map(Command::Operate),
+        Some(Verb::Rules(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Counters(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Ban(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Docs(flags)) => Ok(Command::Docs(flags.page)),
     }
     .map_err(|problem| vec![problem].into())

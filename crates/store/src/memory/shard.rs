@@ -176,7 +176,8 @@ impl Shard {
         while self.weight.saturating_add(weight) > self.capacity && self.evict(spared, now) {}
     }
 
-    /// Removes the next expired counter, or evicts the lowest ranked of the next few; returns false without a candidate.
+    /// Removes the next expired counter, or evicts the lowest ranked of the next few. Returns false without a
+    /// candidate.
     fn evict(&mut self, spared: Option<&CounterKey<'_>>, now: Timestamp) -> bool {
         let mut least: Option<((u8, u32), usize)> = None;
         for _ in 0..EVICTION_CANDIDATES.min(self.slots.len()) {

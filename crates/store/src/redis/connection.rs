@@ -180,8 +180,8 @@ impl Connection {
     /// The connection, after the first attempt to connect.
     async fn connection(&self) -> Result<LiveConnection, SendError> {
         let mut state = self.shared.state.clone();
-        let first_attempt = state.wait_for(|state| !matches!(state, ConnectionState::Connecting)).await;
-        let current = first_attempt.ok().and_then(|state| state.current());
+        let settled = state.wait_for(|state| !matches!(state, ConnectionState::Connecting)).await;
+        let current = settled.ok().and_then(|state| state.current());
         current.unwrap_or_else(|| Err(SendError::NotConnected("shutting down".into())))
     }
 }

@@ -29,8 +29,8 @@ const SETTLE_TIME: Duration = Duration::from_secs(2);
 /// Interval of the probes of an open connection.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Deadline of a probe. Probes detect a peer that vanished without closing the connection, however few the requests and however
-/// short their deadlines are.
+/// Deadline of a probe. Probes detect a peer that vanished without closing the connection, however few the requests
+/// and however short their deadlines are.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Background task of a connection.
@@ -101,7 +101,7 @@ impl Reconnector {
             let Self { target, report, breaks, generation, outage, .. } = &mut *self;
             *generation = generation.saturating_add(1);
             report.send_replace(ConnectionState::Up(connection.clone(), *generation));
-            let first_attempt = async {
+            let recovery = async {
                 sleep(SETTLE_TIME).await;
                 if outage.recovered() {
                     tracing::info!(%server, "Redis connection recovered");
@@ -112,7 +112,7 @@ impl Reconnector {
                 disconnected = breaks.wait_for(|broken| broken >= generation) => return disconnected.map(drop),
                 () = probe_until_silent(connection.clone()) => return Ok(()),
                 other = target.wait_for_failover() => connection = other,
-                never = first_attempt => match never {},
+                never = recovery => match never {},
             }
         }
     }

@@ -116,8 +116,8 @@ impl Driver {
                     self.complete(number, response, &connection);
                 }
                 Some(probe) = probes.next(), if !probes.is_empty() => match probe {
-                    Ok(number) => self.recovered(number),
-                    Err(number) => self.disconnected(number),
+                    Ok(generation) => self.recovered(generation),
+                    Err(generation) => self.disconnected(generation),
                 },
                 changed = states.changed() => {
                     // A pending probe of an earlier connection would take long to fail.

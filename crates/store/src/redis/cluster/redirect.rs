@@ -44,7 +44,7 @@ pub(super) enum RedirectTarget {
     /// The node that imports the slot.
     Importer(Address),
     /// The node that failed, after loading the script.
-    AfterScriptLoad,
+    SameNodeAfterScriptLoad,
 }
 
 /// Bounds the redirections of one command.
@@ -163,7 +163,7 @@ impl Cluster {
                 Err(_) => return Err(error.into_migrating()),
             }
             match target {
-                RedirectTarget::AfterScriptLoad => {
+                RedirectTarget::SameNodeAfterScriptLoad => {
                     let loaded = timeout_at(deadline, route.server.connection().send(load)).await;
                     drop(loaded.unwrap_or(Err(SendError::QueueTimeout))?);
                 }
@@ -223,7 +223,7 @@ impl Cluster {
                 named().map(RedirectTarget::Importer).or(Some(RedirectTarget::OwnerOnceKnown))
             }
             ServerErrorKind::TryAgain => Some(RedirectTarget::RetryOwnerAfterBackoff),
-            ServerErrorKind::NoScript => Some(RedirectTarget::AfterScriptLoad),
+            ServerErrorKind::NoScript => Some(RedirectTarget::SameNodeAfterScriptLoad),
             ServerErrorKind::ClusterDown
             | ServerErrorKind::BusyLoading
             | ServerErrorKind::MasterDown

@@ -94,8 +94,8 @@ impl CounterCache {
             return None;
         }
         let (verdicts, source) = match request.charging {
-            Charging::Independent => self.each_for_itself(request, now)?,
-            Charging::AllOrNone => (self.all_or_none(request, now)?, Source::DenialCache),
+            Charging::Independent => self.decide_independent(request, now)?,
+            Charging::AllOrNone => (self.decide_all_or_none(request, now)?, Source::DenialCache),
         };
         metrics::decided_locally(source);
         Some(verdicts)
@@ -119,7 +119,7 @@ impl CounterCache {
     }
 
     /// Decides all counters of a request independently, or none.
-    fn each_for_itself(&mut self, request: &TagRequest, now: Instant) -> Option<(Verdicts, Source)> {
+    fn decide_independent(&mut self, request: &TagRequest, now: Instant) -> Option<(Verdicts, Source)> {
         let (mut verdicts, mut all_denied) = (Verdicts::new(), Source::DenialCache);
         for (cell, check) in request.checks_with_cells() {
             let entry = self.entries.get(&cell.key, check.record);
@@ -151,7 +151,7 @@ impl CounterCache {
     }
 
     /// Decides a request in which one denial keeps all counters from being charged.
-    fn all_or_none(&mut self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
+    fn decide_all_or_none(&mut self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
         let (mut verdicts, mut is_vetoed) = (Verdicts::new(), false);
         for (cell, check) in request.checks_with_cells() {
             let entry =

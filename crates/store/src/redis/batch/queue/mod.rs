@@ -21,7 +21,7 @@ use crate::{
 };
 use tollgate_core::{algorithm::Charging, descriptor::Hits};
 
-/// Maximum number of queued requests, coalesced ones counted once: as many as a server decides within some tens of
+/// Maximum number of queued requests, coalesced ones counted once: as many as a server decides time_left some tens of
 /// milliseconds, so one more would hardly meet its deadline.
 const MAX_QUEUED_REQUESTS: usize = 4_096;
 
@@ -84,7 +84,7 @@ impl Queue {
     pub(super) fn push(
         &mut self,
         submission: Submission<'_>,
-        response: oneshot::Sender<DecisionResult>,
+        sender: oneshot::Sender<DecisionResult>,
     ) -> Result<bool, SendError> {
         self.ensure_available()?;
         if self.callers >= MAX_QUEUED_CALLERS {
@@ -93,10 +93,10 @@ impl Queue {
         let was_empty = self.queued.is_empty();
         self.earliest_deadline = earlier(self.earliest_deadline, Some(submission.deadline));
         let Submission { request, clock, made_at, deadline } = submission;
-        let within = deadline.saturating_duration_since(made_at);
-        let has_room =
-            self.queued.len() < MAX_QUEUED_REQUESTS && self.latency.meets_deadline(self.queued.len(), within);
-        let waiter = Waiter::new(response, deadline);
+        let time_left = deadline.saturating_duration_since(made_at);
+        let has_room = self.queued.len() < MAX_QUEUED_REQUESTS
+            && self.latency.meets_deadline(self.queued.len(), time_left);
+        let waiter = Waiter::new(sender, deadline);
         let hash = is_coalescable(request).then(|| self.hash_of(request));
         if let Some(hash) = hash {
             let Self { queued, coalescable, head, callers, .. } = self;

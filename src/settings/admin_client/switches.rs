@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{OperatorSettings, Task, connection::ConnectionFlags};
+use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
 use crate::settings::{error::Problem, parsers::positive_duration};
 use tollgate_control::SwitchMode;
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct SwitchFlags {
     #[command(subcommand)]
-    verb: SwitchVerb,
+    subcommand: SwitchSubcommand,
     #[command(flatten)]
     connection: ConnectionFlags,
 }
 
 #[derive(Debug, Subcommand)]
-enum SwitchVerb {
+enum SwitchSubcommand {
     /// List the active switches.
     List,
     /// Set the switch of a rule.
@@ -32,7 +32,7 @@ enum SwitchVerb {
         reason: String,
         /// Lifetime of the switch. Default: until it is removed.
         #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
-        lasting: Option<Duration>,
+        lifetime: Option<Duration>,
     },
     /// Remove the switch of a rule, which is then enforced again.
     Remove {
@@ -51,9 +51,9 @@ struct RuleFlags {
     rule: String,
 }
 
-/// Task about the switches of rules.
+/// Command about the switches of rules.
 #[derive(Clone, Debug)]
-pub enum SwitchTask {
+pub enum SwitchCommand {
     /// List the active switches.
     Show,
     /// Set a switch.
@@ -67,7 +67,7 @@ pub enum SwitchTask {
         /// Reason.
         reason: String,
         /// Lifetime. `None`: until it is removed.
-        lasting: Option<Duration>,
+        lifetime: Option<Duration>,
     },
     /// Remove a switch.
     Remove {
@@ -79,15 +79,17 @@ pub enum SwitchTask {
 }
 
 impl SwitchFlags {
-    pub(in crate::settings) fn resolve(self) -> Result<OperatorSettings, Problem> {
-        let task = match self.verb {
-            SwitchVerb::List => SwitchTask::Show,
-            SwitchVerb::Set { mode, rule: RuleFlags { domain, rule }, reason, lasting } => {
-                SwitchTask::Set { domain, rule, mode, reason, lasting }
+    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
+        let command = match self.subcommand {
+            SwitchSubcommand::List => SwitchCommand::Show,
+            SwitchSubcommand::Set { mode, rule: RuleFlags { domain, rule }, reason, lifetime } => {
+                SwitchCommand::Set { domain, rule, mode, reason, lifetime }
             }
-            SwitchVerb::Remove { rule: RuleFlags { domain, rule } } => SwitchTask::Remove { domain, rule },
+            SwitchSubcommand::Remove { rule: RuleFlags { domain, rule } } => {
+                SwitchCommand::Remove { domain, rule }
+            }
         };
-        self.connection.resolve(Task::Switch(task))
+        self.connection.resolve(AdminCommand::Switch(command))
     }
 }
 

@@ -2,14 +2,14 @@
 
 use serde::Deserialize;
 
-use super::plain::{line, plain};
+use super::text::{escape, escape_line};
 
 /// Difference between two sets of files.
 #[derive(Debug, Deserialize)]
 pub(super) struct Difference {
     files: Vec<FileChange>,
     rules: Vec<RuleChange>,
-    /// Reason why the rules are not compared, if they are not.
+    /// Violation why the rules are not compared, if they are not.
     problem: Option<String>,
 }
 
@@ -49,45 +49,51 @@ impl Change {
 
 impl Difference {
     /// Whether the files are equal.
-    pub(super) const fn is_none(&self) -> bool {
+    pub(super) const fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
     /// Patches of the files, and the changed rules.
-    pub(super) fn whole(&self) -> String {
-        if self.is_none() {
+    pub(super) fn to_text(&self) -> String {
+        if self.is_empty() {
             return "no difference\n".to_owned();
         }
-        let patches: String = self.files.iter().map(|file| ended(plain(&file.patch))).collect();
+        let patches: String = self.files.iter().map(|file| with_line_feed(escape(&file.patch))).collect();
         format!("{patches}\n{}", self.summary())
     }
 
     /// Names of the changed files and rules.
     pub(super) fn summary(&self) -> String {
-        let files = self.files.iter().map(|file| format!("{} {}\n", file.change.sign(), line(&file.name)));
-        let rules = self.rules.iter().map(RuleChange::shown);
+        let files =
+            self.files.iter().map(|file| format!("{} {}\n", file.change.sign(), escape_line(&file.name)));
+        let rules = self.rules.iter().map(RuleChange::to_text);
         let problem = self
             .problem
             .iter()
-            .map(|report| ended(format!("the rules are not compared:\n{}", plain(report))));
+            .map(|report| with_line_feed(format!("the rules are not compared:\n{}", escape(report))));
         files.chain(rules).chain(problem).collect()
     }
 }
 
 impl RuleChange {
-    fn shown(&self) -> String {
-        let said = |text: &Option<String>| line(text.as_deref().unwrap_or("no limit"));
-        let what = match self.change {
-            Change::Added => said(&self.after),
-            Change::Removed => said(&self.before),
-            Change::Changed => format!("{} -> {}", said(&self.before), said(&self.after)),
+    fn to_text(&self) -> String {
+        let limit = |text: &Option<String>| escape_line(text.as_deref().unwrap_or("no limit"));
+        let limits = match self.change {
+            Change::Added => limit(&self.after),
+            Change::Removed => limit(&self.before),
+            Change::Changed => format!("{} -> {}", limit(&self.before), limit(&self.after)),
         };
-        format!("{} rule {}.{}: {what}\n", self.change.sign(), line(&self.domain), line(&self.rule))
+        format!(
+            "{} rule {}.{}: {limits}\n",
+            self.change.sign(),
+            escape_line(&self.domain),
+            escape_line(&self.rule)
+        )
     }
 }
 
 /// The text with a final line feed.
-fn ended(text: String) -> String {
+fn with_line_feed(text: String) -> String {
     if text.is_empty() || text.ends_with('\n') { text } else { text + "\n" }
 }
 
@@ -98,8 +104,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_reads_as_patches_and_then_rules() {
-        let said = json!({
+    fn a_difference_is_printed_as_patches_and_then_rules() {
+        let response = json!({
             "from": 1, "to": null, "problem": null,
             "files": [{"name": "edge.yaml", "change": "changed", "patch": "-a\n+b"}],
             "rules": [
@@ -107,11 +113,11 @@ mod tests {
                 {"domain": "edge", "rule": "user", "change": "removed", "before": "unlimited", "after": null},
             ],
         });
-        let difference: Difference = serde_json::from_value(said).expect("a difference");
+        let difference: Difference = serde_json::from_value(response).expect("a difference");
         let expected = "-a\n+b\n\n~ edge.yaml\n~ rule edge.path: 5 per minute -> 6 per minute\n- rule edge.user: unlimited\n";
-        assert_eq!(difference.whole(), expected);
+        assert_eq!(difference.to_text(), expected);
         let none: Difference =
             serde_json::from_value(json!({"files": [], "rules": []})).expect("a difference");
-        assert_eq!(none.whole(), "no difference\n");
+        assert_eq!(none.to_text(), "no difference\n");
     }
 }

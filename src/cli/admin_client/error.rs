@@ -5,26 +5,26 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::plain::{line, plain};
+use super::text::{escape, escape_line};
 use tollgate_control::Version;
 
 /// Error of a call. Contains no secret.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum ClientError {
     /// Rejected by the API.
     #[error("{0}")]
-    Refused(Box<Refusal>),
+    Rejected(Box<ApiError>),
     /// No response.
     #[error("{url} is unreachable: {reason}")]
     Unreachable {
         /// URL of the server.
         url: String,
-        /// Reason.
+        /// Violation.
         reason: String,
     },
-    /// A response of another kind of server.
+    /// A response that is not from an admin API.
     #[error("unexpected response from {url} (HTTP status {status}); expected the admin API")]
-    Stranger {
+    NotAdminApi {
         /// URL of the server.
         url: String,
         /// HTTP status.
@@ -35,7 +35,7 @@ pub(super) enum Failure {
     File {
         /// Flag that names the file, or its path.
         name: String,
-        /// Reason.
+        /// Violation.
         reason: String,
     },
     /// Invalid rules in a directory, with the report of `check`.
@@ -45,44 +45,44 @@ pub(super) enum Failure {
 
 /// Error response of the API.
 #[derive(Debug, Deserialize)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     code: String,
     message: String,
     /// Problems of the rules, as `check` prints them.
     report: Option<String>,
     #[serde(default)]
-    reasons: Vec<Reason>,
+    reasons: Vec<Violation>,
     /// The current version.
     current: Option<Version>,
     /// The whole response.
     #[serde(skip)]
-    said: Value,
+    response: Value,
 }
 
 /// A guardrail that the rules violate.
 #[derive(Debug, Deserialize)]
-struct Reason {
+struct Violation {
     domain: String,
     message: String,
 }
 
-impl Refusal {
+impl ApiError {
     /// Decodes an error response; `None` for any other.
-    pub(super) fn read(said: Value) -> Option<Self> {
-        let refusal = Self::deserialize(said.get("error")?).ok()?;
-        Some(Self { said, ..refusal })
+    pub(super) fn read(response: Value) -> Option<Self> {
+        let error = Self::deserialize(response.get("error")?).ok()?;
+        Some(Self { response, ..error })
     }
 }
 
-impl Failure {
+impl ClientError {
     /// The error as JSON, in the form of the API.
-    pub(super) fn json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         match self {
-            Self::Refused(refusal) => refusal.said.clone(),
+            Self::Rejected(error) => error.response.clone(),
             Self::Invalid(report) => {
                 json!({ "error": { "code": "invalid", "message": "the rules are not valid", "report": report } })
             }
-            Self::Unreachable { .. } | Self::Stranger { .. } => {
+            Self::Unreachable { .. } | Self::NotAdminApi { .. } => {
                 json!({ "error": { "code": "unreachable", "message": self.to_string() } })
             }
             Self::File { .. } => json!({ "error": { "code": "file", "message": self.to_string() } }),
@@ -90,20 +90,20 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(report) = &self.report {
-            return f.write_str(plain(report).trim_end());
+            return f.write_str(escape(report).trim_end());
         }
-        write!(f, "refused ({}): {}", line(&self.code), line(&self.message))?;
-        for Reason { domain, message } in &self.reasons {
-            write!(f, "\n  {}: {}", line(domain), line(message))?;
+        write!(f, "refused ({}): {}", escape_line(&self.code), escape_line(&self.message))?;
+        for Violation { domain, message } in &self.reasons {
+            write!(f, "\n  {}: {}", escape_line(domain), escape_line(message))?;
         }
         if !self.reasons.is_empty() {
             f.write_str("\nuse --force to apply it anyway")?;
         }
         if let Some(Version { number, comment, .. }) = &self.current {
-            write!(f, "\nversion {number}: {}\nnothing was changed", line(comment))?;
+            write!(f, "\nversion {number}: {}\nnothing was changed", escape_line(comment))?;
         }
         Ok(())
     }

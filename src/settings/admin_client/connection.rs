@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf};
 use clap::Args;
 use http::Uri;
 
-use super::{super::error::Problem, OperatorSettings, Task};
+use super::{super::error::Problem, AdminClientSettings, AdminCommand};
 
 /// Flags that have a variable: `TOLLGATE_ADMIN_URL`. The others have none, because a name similar to a variable of the
 /// server might leave a port without its token.
@@ -49,21 +49,21 @@ pub struct ConnectionSettings {
     /// PEM file of the trusted CAs. `None`: the Mozilla root CAs.
     pub authorities: Option<PathBuf>,
     /// Client certificate.
-    pub identity: Option<Identity>,
+    pub identity: Option<ClientIdentity>,
 }
 
 /// PEM files of a client certificate.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct ClientIdentity {
     /// Certificate chain.
     pub certificate: PathBuf,
     /// Key of the certificate.
     pub key: PathBuf,
 }
 
-/// Output format.
+/// OutputFormat format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
+pub enum OutputFormat {
     /// Plain text.
     Text,
     /// One line of JSON.
@@ -100,9 +100,9 @@ fn author(text: &str) -> Result<String, String> {
 }
 
 impl ConnectionFlags {
-    pub(super) fn resolve(self, task: Task) -> Result<OperatorSettings, Problem> {
+    pub(super) fn resolve(self, command: AdminCommand) -> Result<AdminClientSettings, Problem> {
         let identity = match (self.cert, self.key) {
-            (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
+            (Some(certificate), Some(key)) => Some(ClientIdentity { certificate, key }),
             (None, None) => None,
             (Some(_), None) => return Err(Problem::new("--cert", "requires --key")),
             (None, Some(_)) => return Err(Problem::new("--key", "requires --cert")),
@@ -114,8 +114,8 @@ impl ConnectionFlags {
             authorities: self.ca,
             identity,
         };
-        let output = if self.json { Output::Json } else { Output::Text };
-        Ok(OperatorSettings { connection, output, task })
+        let output = if self.json { OutputFormat::Json } else { OutputFormat::Text };
+        Ok(AdminClientSettings { connection, output, command })
     }
 }
 

@@ -12,33 +12,33 @@ pub(super) use self::{
     connection::FLAGS, counters::CountersFlags, lists::BanFlags, rules::RulesFlags, switches::SwitchFlags,
 };
 pub use self::{
-    connection::{AdminUrl, ConnectionSettings, Identity, Output},
-    counters::{CounterTask, CounterWords},
-    lists::ListTask,
-    rules::{BasedOn, Compared, Rollback, RulesTask, Which},
-    switches::SwitchTask,
+    connection::{AdminUrl, ClientIdentity, ConnectionSettings, OutputFormat},
+    counters::{CounterCommand, CounterSelector},
+    lists::ListCommand,
+    rules::{BaseVersion, DiffSource, Rollback, RulesCommand, VersionSelector},
+    switches::SwitchCommand,
 };
 
 /// Settings of a call to the admin API.
 #[derive(Clone, Debug)]
-pub struct OperatorSettings {
+pub struct AdminClientSettings {
     /// Connection to the admin port.
     pub connection: ConnectionSettings,
-    /// Output format.
-    pub output: Output,
-    /// Task.
-    pub task: Task,
+    /// OutputFormat format.
+    pub output: OutputFormat,
+    /// Command.
+    pub command: AdminCommand,
 }
 
-/// Task of a call to the admin API.
+/// Command of a call to the admin API.
 #[derive(Clone, Debug)]
-pub enum Task {
+pub enum AdminCommand {
     /// Rule versions.
-    Rules(RulesTask),
+    Rules(RulesCommand),
     /// A counter.
-    Counter(CounterTask),
+    Counter(CounterCommand),
     /// Allow and deny lists.
-    List(ListTask),
+    List(ListCommand),
     /// Switches of rules.
-    Switch(SwitchTask),
+    Switch(SwitchCommand),
 }

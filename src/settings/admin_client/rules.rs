@@ -4,19 +4,19 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{OperatorSettings, Task, connection::ConnectionFlags};
+use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
 use crate::settings::{error::Problem, parsers::count};
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct RulesFlags {
     #[command(subcommand)]
-    verb: RulesVerb,
+    subcommand: RulesSubcommand,
     #[command(flatten)]
     connection: ConnectionFlags,
 }
 
 #[derive(Debug, Subcommand)]
-enum RulesVerb {
+enum RulesSubcommand {
     /// List the versions, newest first.
     List {
         /// Maximum number of versions.
@@ -27,7 +27,7 @@ enum RulesVerb {
     Show {
         /// Version: a number, or `current`.
         #[arg(value_name = "VERSION", default_value = "current", value_parser = which)]
-        version: Which,
+        version: VersionSelector,
         /// Directory, empty or new, to write the files to instead of showing them.
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
@@ -39,7 +39,7 @@ enum RulesVerb {
         what: PathBuf,
         /// Version to compare with. Default: the base of the version; for a directory, the current version.
         #[arg(long, value_name = "VERSION", value_parser = which)]
-        against: Option<Which>,
+        against: Option<VersionSelector>,
     },
     /// Activate the files of a directory as a new version.
     Apply {
@@ -52,7 +52,7 @@ enum RulesVerb {
         /// Version that the files are based on, or `none`: if another one is current, nothing changes. Default: the version
         /// that `rules show --to` recorded in the directory, or else the current version.
         #[arg(long, value_name = "NUMBER", value_parser = based_on)]
-        based_on: Option<BasedOn>,
+        based_on: Option<BaseVersion>,
         /// Override of the guardrails: rules that deny all requests of a domain, or remove a domain with traffic.
         #[arg(long)]
         force: bool,
@@ -76,7 +76,7 @@ enum RulesVerb {
 
 /// Rule version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum VersionSelector {
     /// Current version.
     Current,
     /// Version with this number.
@@ -85,14 +85,14 @@ pub enum Which {
 
 /// Base of a new version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BasedOn {
+pub enum BaseVersion {
     /// No version exists yet.
     Nothing,
     /// Version with this number.
     Number(u64),
 }
 
-impl BasedOn {
+impl BaseVersion {
     /// Number in the API.
     pub const fn number(self) -> Option<u64> {
         match self {
@@ -104,22 +104,22 @@ impl BasedOn {
 
 /// Subject of a comparison with a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Compared {
+pub enum DiffSource {
     /// Version.
-    Version(Which),
+    Version(VersionSelector),
     /// Files of a directory.
     Directory(PathBuf),
 }
 
-/// Task about the rule versions.
+/// Command about the rule versions.
 #[derive(Clone, Debug)]
-pub enum RulesTask {
+pub enum RulesCommand {
     /// List versions, at most this number.
     List(usize),
     /// Show the files of a version, or write them to a directory.
-    Show(Which, Option<PathBuf>),
+    Show(VersionSelector, Option<PathBuf>),
     /// Compare with a version.
-    Diff(Compared, Option<Which>),
+    Diff(DiffSource, Option<VersionSelector>),
     /// Activate the files of a directory as a new version.
     Apply {
         /// Directory of the rules.
@@ -127,7 +127,7 @@ pub enum RulesTask {
         /// Comment of the version.
         comment: String,
         /// Base of the version. `None`: the current one.
-        based_on: Option<BasedOn>,
+        based_on: Option<BaseVersion>,
         /// Whether to override the guardrails.
         force: bool,
     },
@@ -149,45 +149,45 @@ pub struct Rollback {
 }
 
 impl RulesFlags {
-    pub(in crate::settings) fn resolve(self) -> Result<OperatorSettings, Problem> {
-        let task = match self.verb {
-            RulesVerb::List { limit } => RulesTask::List(limit),
-            RulesVerb::Show { version, to } => RulesTask::Show(version, to),
-            RulesVerb::Diff { what, against } => diff(what, against),
-            RulesVerb::Apply { directory, comment, based_on, force } => {
-                RulesTask::Apply { directory, comment, based_on, force }
+    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
+        let command = match self.subcommand {
+            RulesSubcommand::List { limit } => RulesCommand::List(limit),
+            RulesSubcommand::Show { version, to } => RulesCommand::Show(version, to),
+            RulesSubcommand::Diff { what, against } => diff(what, against),
+            RulesSubcommand::Apply { directory, comment, based_on, force } => {
+                RulesCommand::Apply { directory, comment, based_on, force }
             }
-            RulesVerb::Rollback { to, comment, based_on, force } => {
-                RulesTask::Rollback(Rollback { to, comment, based_on, force })
+            RulesSubcommand::Rollback { to, comment, based_on, force } => {
+                RulesCommand::Rollback(Rollback { to, comment, based_on, force })
             }
         };
-        self.connection.resolve(Task::Rules(task))
+        self.connection.resolve(AdminCommand::Rules(command))
     }
 }
 
-fn diff(what: PathBuf, against: Option<Which>) -> RulesTask {
+fn diff(what: PathBuf, against: Option<VersionSelector>) -> RulesCommand {
     match what.to_str().and_then(|text| which(text).ok()) {
-        Some(version) => RulesTask::Diff(Compared::Version(version), against),
-        None => RulesTask::Diff(Compared::Directory(what), against),
+        Some(version) => RulesCommand::Diff(DiffSource::Version(version), against),
+        None => RulesCommand::Diff(DiffSource::Directory(what), against),
     }
 }
 
-fn which(text: &str) -> Result<Which, String> {
+fn which(text: &str) -> Result<VersionSelector, String> {
     match text {
-        "current" => Ok(Which::Current),
+        "current" => Ok(VersionSelector::Current),
         text => text
             .parse()
-            .map(Which::Number)
+            .map(VersionSelector::Number)
             .map_err(|_| "expected the number of a version, or current".to_owned()),
     }
 }
 
-fn based_on(text: &str) -> Result<BasedOn, String> {
+fn based_on(text: &str) -> Result<BaseVersion, String> {
     match text {
-        "none" => Ok(BasedOn::Nothing),
+        "none" => Ok(BaseVersion::Nothing),
         text => text
             .parse()
-            .map(BasedOn::Number)
+            .map(BaseVersion::Number)
             .map_err(|_| "expected the number of a version, or none".to_owned()),
     }
 }

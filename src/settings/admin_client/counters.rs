@@ -4,22 +4,22 @@ use std::num::NonZeroU64;
 
 use clap::{Args, Subcommand};
 
-use super::{OperatorSettings, Task, connection::ConnectionFlags};
+use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
 use crate::settings::{
     error::Problem,
-    parsers::{DescriptorWords, descriptor},
+    parsers::{DescriptorArgument, descriptor},
 };
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct CountersFlags {
     #[command(subcommand)]
-    verb: CountersVerb,
+    subcommand: CountersSubcommand,
     #[command(flatten)]
     connection: ConnectionFlags,
 }
 
 #[derive(Debug, Subcommand)]
-enum CountersVerb {
+enum CountersSubcommand {
     /// Read the counter of a descriptor.
     Read {
         #[command(flatten)]
@@ -53,39 +53,39 @@ struct CounterFlags {
     domain: String,
     /// Descriptor, its entries separated by commas.
     #[arg(value_name = "KEY=VALUE,…", value_parser = descriptor)]
-    descriptor: DescriptorWords,
+    descriptor: DescriptorArgument,
 }
 
 /// Counter of a descriptor.
 #[derive(Clone, Debug)]
-pub struct CounterWords {
+pub struct CounterSelector {
     /// Domain of the rule.
     pub domain: String,
     /// Descriptor of a request.
-    pub descriptor: DescriptorWords,
+    pub descriptor: DescriptorArgument,
 }
 
-/// Task about a counter.
+/// Command about a counter.
 #[derive(Clone, Debug)]
-pub enum CounterTask {
+pub enum CounterCommand {
     /// Read it.
-    Read(CounterWords),
+    Read(CounterSelector),
     /// Reset it, with a reason.
-    Reset(CounterWords, Option<String>),
+    Reset(CounterSelector, Option<String>),
     /// Refund hits, with a reason.
-    Refund(CounterWords, NonZeroU64, Option<String>),
+    Refund(CounterSelector, NonZeroU64, Option<String>),
 }
 
 impl CountersFlags {
-    pub(in crate::settings) fn resolve(self) -> Result<OperatorSettings, Problem> {
-        let words = |CounterFlags { domain, descriptor }| CounterWords { domain, descriptor };
-        let task = match self.verb {
-            CountersVerb::Read { counter } => CounterTask::Read(words(counter)),
-            CountersVerb::Reset { counter, reason } => CounterTask::Reset(words(counter), reason),
-            CountersVerb::Refund { counter, hits, reason } => {
-                CounterTask::Refund(words(counter), hits, reason)
+    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
+        let words = |CounterFlags { domain, descriptor }| CounterSelector { domain, descriptor };
+        let command = match self.subcommand {
+            CountersSubcommand::Read { counter } => CounterCommand::Read(words(counter)),
+            CountersSubcommand::Reset { counter, reason } => CounterCommand::Reset(words(counter), reason),
+            CountersSubcommand::Refund { counter, hits, reason } => {
+                CounterCommand::Refund(words(counter), hits, reason)
             }
         };
-        self.connection.resolve(Task::Counter(task))
+        self.connection.resolve(AdminCommand::Counter(command))
     }
 }

@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{OperatorSettings, Task, connection::ConnectionFlags};
+use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
 use crate::settings::{
     error::Problem,
-    parsers::{DescriptorWords, descriptor, positive_duration},
+    parsers::{DescriptorArgument, descriptor, positive_duration},
 };
 use tollgate_control::List;
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct BanFlags {
     #[command(subcommand)]
-    verb: BanVerb,
+    subcommand: BanSubcommand,
     #[command(flatten)]
     connection: ConnectionFlags,
 }
 
 #[derive(Debug, Subcommand)]
-enum BanVerb {
+enum BanSubcommand {
     /// List the entries of the deny list.
     List {
         /// Entries of the allow list instead.
@@ -35,13 +35,13 @@ enum BanVerb {
         /// Entries that a descriptor must have, separated by commas. A value may be a pattern with `*`, or an address range
         /// in CIDR notation.
         #[arg(value_name = "KEY=VALUE,…", value_parser = descriptor)]
-        descriptor: DescriptorWords,
+        descriptor: DescriptorArgument,
         /// Reason, for the audit log.
         #[arg(long, value_name = "TEXT")]
         reason: String,
         /// Lifetime of the entry. Default: until it is removed.
         #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
-        lasting: Option<Duration>,
+        lifetime: Option<Duration>,
         /// Entry of the allow list instead, which overrides limits and bans.
         #[arg(long)]
         allow: bool,
@@ -54,9 +54,9 @@ enum BanVerb {
     },
 }
 
-/// Task about the allow and deny lists.
+/// Command about the allow and deny lists.
 #[derive(Clone, Debug)]
-pub enum ListTask {
+pub enum ListCommand {
     /// Show a list.
     Show(List),
     /// Add an entry.
@@ -66,27 +66,27 @@ pub enum ListTask {
         /// Domain of the requests.
         domain: String,
         /// Entries of matching descriptors.
-        descriptor: DescriptorWords,
+        descriptor: DescriptorArgument,
         /// Reason.
         reason: String,
         /// Lifetime. `None`: until it is removed.
-        lasting: Option<Duration>,
+        lifetime: Option<Duration>,
     },
     /// Remove the entry with this id.
     Remove(String),
 }
 
 impl BanFlags {
-    pub(in crate::settings) fn resolve(self) -> Result<OperatorSettings, Problem> {
+    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
         let list = |allow| if allow { List::Allow } else { List::Deny };
-        let task = match self.verb {
-            BanVerb::List { allow } => ListTask::Show(list(allow)),
-            BanVerb::Add { domain, descriptor, reason, lasting, allow } => {
-                ListTask::Add { list: list(allow), domain, descriptor, reason, lasting }
+        let command = match self.subcommand {
+            BanSubcommand::List { allow } => ListCommand::Show(list(allow)),
+            BanSubcommand::Add { domain, descriptor, reason, lifetime, allow } => {
+                ListCommand::Add { list: list(allow), domain, descriptor, reason, lifetime }
             }
-            BanVerb::Remove { id } => ListTask::Remove(id),
+            BanSubcommand::Remove { id } => ListCommand::Remove(id),
         };
-        self.connection.resolve(Task::List(task))
+        self.connection.resolve(AdminCommand::List(command))
     }
 }
 

@@ -6,16 +6,16 @@ use super::*;
 use crate::settings::{Command, SettingsError, parse};
 use tollgate_control::{List, SwitchMode};
 
-fn read(words: &[&str], variables: &[(&str, &str)]) -> Result<OperatorSettings, SettingsError> {
+fn read(words: &[&str], variables: &[(&str, &str)]) -> Result<AdminClientSettings, SettingsError> {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     match parse(std::iter::once("tollgate").chain(words.iter().copied()).map(OsString::from), variables)? {
-        Command::Operate(settings) => Ok(settings),
+        Command::AdminClient(settings) => Ok(settings),
         other => panic!("{other:?}"),
     }
 }
 
-fn task(words: &[&str]) -> Task {
-    read(words, &[]).expect("accepted").task
+fn command(words: &[&str]) -> AdminCommand {
+    read(words, &[]).expect("accepted").command
 }
 
 fn is_refused(words: &[&str]) -> bool {
@@ -42,7 +42,7 @@ fn the_admin_url_is_a_flag_before_or_after_the_verb_or_a_variable() {
 #[test]
 fn credentials_of_a_caller_are_complete_and_in_files() {
     let settings = read(&["rules", "list", "--cert", "c", "--key", "k", "--json"], &[]).expect("accepted");
-    assert!(settings.connection.identity.is_some() && settings.output == Output::Json);
+    assert!(settings.connection.identity.is_some() && settings.output == OutputFormat::Json);
     assert!(is_refused(&["rules", "list", "--cert", "c"]));
     assert!(is_refused(&["rules", "list", "--key", "k"]));
     assert!(is_refused(&["rules", "list", "--token", "sesame"]));
@@ -51,35 +51,36 @@ fn credentials_of_a_caller_are_complete_and_in_files() {
 
 #[test]
 fn a_directory_is_distinguished_from_a_version_by_its_name() {
-    let compared = |what| match task(&["rules", "diff", what]) {
-        Task::Rules(RulesTask::Diff(compared, None)) => compared,
+    let compared = |what| match command(&["rules", "diff", what]) {
+        AdminCommand::Rules(RulesCommand::Diff(compared, None)) => compared,
         other => panic!("{other:?}"),
     };
-    assert_eq!(compared("12"), Compared::Version(Which::Number(12)));
-    assert_eq!(compared("current"), Compared::Version(Which::Current));
-    assert_eq!(compared("./12"), Compared::Directory("./12".into()));
+    assert_eq!(compared("12"), DiffSource::Version(VersionSelector::Number(12)));
+    assert_eq!(compared("current"), DiffSource::Version(VersionSelector::Current));
+    assert_eq!(compared("./12"), DiffSource::Directory("./12".into()));
     assert!(is_refused(&["rules", "diff", "12", "--against", "latest"]));
 }
 
 #[test]
 fn a_new_version_has_a_comment_and_an_optional_base() {
-    let based = |words: &[&str]| match task(&[&["rules", "apply", "d", "--comment", "why"], words].concat()) {
-        Task::Rules(RulesTask::Apply { directory, comment, based_on, force: false }) => {
-            assert_eq!((directory.as_path(), &*comment), (Path::new("d"), "why"));
-            based_on
-        }
-        other => panic!("{other:?}"),
-    };
+    let based =
+        |words: &[&str]| match command(&[&["rules", "apply", "d", "--comment", "why"], words].concat()) {
+            AdminCommand::Rules(RulesCommand::Apply { directory, comment, based_on, force: false }) => {
+                assert_eq!((directory.as_path(), &*comment), (Path::new("d"), "why"));
+                based_on
+            }
+            other => panic!("{other:?}"),
+        };
     assert_eq!(based(&[]), None);
-    assert_eq!(based(&["--based-on", "none"]), Some(BasedOn::Nothing));
-    assert_eq!(based(&["--based-on", "7"]).and_then(BasedOn::number), Some(7));
+    assert_eq!(based(&["--based-on", "none"]), Some(BaseVersion::Nothing));
+    assert_eq!(based(&["--based-on", "7"]).and_then(BaseVersion::number), Some(7));
     assert!(is_refused(&["rules", "apply", "d"]), "without a comment");
     assert!(is_refused(&["rules", "rollback", "current"]));
 }
 
 #[test]
 fn entries_and_switches_need_a_reason() {
-    match task(&[
+    match command(&[
         "ban",
         "add",
         "--domain",
@@ -91,17 +92,19 @@ fn entries_and_switches_need_a_reason() {
         "1h",
         "--allow",
     ]) {
-        Task::List(ListTask::Add { list: List::Allow, descriptor, lasting, .. }) => {
+        AdminCommand::List(ListCommand::Add { list: List::Allow, descriptor, lifetime, .. }) => {
             assert_eq!(descriptor.0[1], ("k".to_owned(), "a*".to_owned()));
-            assert_eq!(lasting, Some(Duration::from_secs(3600)));
+            assert_eq!(lifetime, Some(Duration::from_secs(3600)));
         }
         other => panic!("{other:?}"),
     }
     assert!(is_refused(&["ban", "add", "--domain", "d", "k=v"]));
     assert!(is_refused(&["ban", "remove", "../versions"]), "an id becomes a part of a path");
     let rule = ["--domain", "d", "--rule", "a.b"];
-    match task(&[&["switch", "set", "shadow", "--reason", "why"][..], &rule].concat()) {
-        Task::Switch(SwitchTask::Set { mode: SwitchMode::Shadow, rule, lasting: None, .. }) => {
+    match command(&[&["switch", "set", "shadow", "--reason", "why"][..], &rule].concat()) {
+        AdminCommand::Switch(SwitchCommand::Set {
+            mode: SwitchMode::Shadow, rule, lifetime: None, ..
+        }) => {
             assert_eq!(rule, "a.b");
         }
         other => panic!("{other:?}"),
