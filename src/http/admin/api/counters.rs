@@ -128,7 +128,7 @@ pub(super) async fn refund(
     send(&api, target).await
 }
 
-fn no_counter() -> ApiError {
+fn counter_not_found() -> ApiError {
     ApiError::NotFound("no rule with a limit matches this descriptor".to_owned())
 }
 
@@ -158,7 +158,7 @@ async fn find(
             asks: shared.parts.counters.checks(domain, &[descriptor]),
         })
     });
-    target.await?.ok_or_else(no_counter)
+    target.await?.ok_or_else(counter_not_found)
 }
 
 /// Records a change of a counter in the audit log before it is made: no change without a record.
@@ -184,7 +184,7 @@ async fn send(
     CounterTarget { rule, limit, is_spaced, releases_lease, asks }: CounterTarget,
 ) -> ApiResult {
     let mut seen = api.parts.counters.ask(&asks).await;
-    let verdict = seen.pop().flatten().ok_or_else(no_counter)??;
+    let verdict = seen.pop().flatten().ok_or_else(counter_not_found)??;
     let mut state = CounterState::new(verdict, is_spaced);
     if releases_lease {
         state.would_pass = Some(true);
