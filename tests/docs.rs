@@ -8,12 +8,13 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
 use tollgate::{
     algorithm::Algorithm,
+    clock::Clock,
     config::{self, Options},
     proto::envoy::service::ratelimit::v3::rate_limit_response::Code,
     settings,
@@ -369,7 +370,7 @@ fn statuses(envoy: &Envoy, command: &str) -> String {
 
 /// The minute of the clock, by which windows begin.
 fn minute() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() / 60
+    u64::from(Clock::System.now().seconds() / 60)
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub use self::{page::METRICS, text::text};
 use crate::service::metrics::{REQUEST_DURATION, ResponseCounts};
 use tollgate_control as control;
 use tollgate_limiter as limiter;
-use tollgate_metrics::{DeltaSources, series::KINDS};
+use tollgate_metrics::{DeltaSources, Reader, series::KINDS};
 use tollgate_rules::List;
 use tollgate_store::redis;
 
@@ -33,7 +33,7 @@ const RULES: [(&str, &str); KINDS] = {
 };
 
 /// Counters of the whole service. Those of `ratelimit.tollgate` have no equivalent there.
-const COUNTERS: [(&str, fn() -> u64); 11] = [
+const COUNTERS: [Reader<u64>; 11] = [
     ("ratelimit.service.call.should_rate_limit.redis_error", || ResponseCounts::read().store_errors),
     ("ratelimit.service.call.should_rate_limit.service_error", || ResponseCounts::read().other_errors),
     ("ratelimit.service.config_load_success", || loads().0),

@@ -11,6 +11,8 @@
 //! - Every change leaves an [`AuditEntry`].
 //! - Every instance tells in an [`Instance`] what it enforces.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
 mod audit;
 pub mod bounds;
 mod change;

@@ -62,7 +62,7 @@ impl Counters {
                     verdicts.into_iter().for_each(|(at, verdict)| put(&mut seen, at, Ok(verdict)));
                 }
                 Err(error) => {
-                    call.checks().for_each(|ask| put(&mut seen, ask.descriptor, Err(error.clone())))
+                    call.checks().for_each(|ask| put(&mut seen, ask.descriptor, Err(error.clone())));
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! From descriptors to a decision: match, decide, fold, and take back what a denied request charged.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
 mod requests;
 mod record;
 mod counters;

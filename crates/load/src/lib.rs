@@ -12,6 +12,8 @@
 //! - `tally` holds the measurements of a thread, `admissions` the hits granted to each key. `report` sums them up, and
 //!   `table` prints them.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
 mod admissions;
 mod connection;
 mod error;

@@ -83,7 +83,9 @@ async fn send_requests(
     };
     // Each stream draws from its own sequence.
     let mut seeds = SmallRng::seed_from_u64(settings.seed);
-    (0..thread).for_each(|_| drop(SmallRng::from_rng(&mut seeds)));
+    for _ in 0..thread {
+        SmallRng::from_rng(&mut seeds);
+    }
     let mut seeds = SmallRng::from_rng(&mut seeds);
     let mut streams = JoinSet::new();
     // Connections in the inner loop, so that the first requests of an open loop use different ones.

@@ -17,6 +17,9 @@ use super::{
     striped_counter::publish,
 };
 
+/// Name of a metric, and the function that reads its value.
+pub type Reader<T> = (&'static str, fn() -> T);
+
 /// The counts that deltas are made of, and their names.
 #[derive(Debug)]
 pub struct DeltaSources {
@@ -25,11 +28,11 @@ pub struct DeltaSources {
     /// The name between these of a domain and a path, without `:`, `|` and control characters.
     pub series_name: fn(&str, &str) -> String,
     /// Names and totals of other counters.
-    pub counters: &'static [(&'static str, fn() -> u64)],
+    pub counters: &'static [Reader<u64>],
     /// Name of a histogram of times, and the middle and number of observations of each of its buckets, in nanoseconds.
-    pub times: (&'static str, fn() -> Vec<(u64, u64)>),
+    pub times: Reader<Vec<(u64, u64)>>,
     /// Name and value of a gauge.
-    pub gauge: (&'static str, fn() -> u64),
+    pub gauge: Reader<u64>,
 }
 
 /// Deltas since they were last confirmed; for one exporter in a process.

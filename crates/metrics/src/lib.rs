@@ -10,6 +10,8 @@
 //! - [`series`]: counters by domain and path, with a bound on their number.
 //! - [`Deltas`]: the same counts for push exporters.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
 mod computed;
 mod counter;
 mod deltas;
@@ -24,7 +26,7 @@ mod striped_counter;
 pub use self::{
     computed::Computed,
     counter::{Counter, CounterFamily},
-    deltas::{Delta, DeltaSources, Deltas, Measure, Receipt},
+    deltas::{Delta, DeltaSources, Deltas, Measure, Reader, Receipt},
     exposition::{Declared, Exporter, Kind, Metric, Page},
     gauge::{Gauge, GaugeFamily},
     histogram::{Histogram, Observed, Unit},

@@ -7,6 +7,8 @@
 //! [`Rule`]. There is no backtracking: the first branch that matches an entry is the only one followed, as in
 //! the reference.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
 mod cidr;
 pub mod config;
 mod level;

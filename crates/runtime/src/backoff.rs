@@ -48,7 +48,7 @@ impl Backoff {
         };
         match self.jitter {
             Jitter::None => stated,
-            Jitter::Lengthen => stated.saturating_add(part(stated / 4)),
+            Jitter::Lengthen => stated.saturating_add(part(stated.checked_div(4).unwrap_or_default())),
             Jitter::Shorten(share) => stated.saturating_sub(part(stated.mul_f64(share.clamp(0.0, 1.0)))),
         }
     }

@@ -1,5 +1,7 @@
 //! Stores of counters: in this process, or in Redis.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
+
 pub mod request;
 pub mod key;
 mod background;

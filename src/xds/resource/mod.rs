@@ -39,7 +39,7 @@ pub(crate) struct Resource {
 pub(crate) fn fingerprint_of(resources: &[Resource]) -> Fingerprint {
     let mut sorted: Vec<&Resource> = resources.iter().collect();
     sorted.sort_unstable();
-    let mut hash = Hash::new();
+    let mut hash = Hash::default();
     hash.part(b"resources");
     for resource in sorted {
         hash.part(resource.type_url.as_bytes());

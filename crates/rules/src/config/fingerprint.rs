@@ -22,14 +22,10 @@ impl fmt::Debug for Fingerprint {
 }
 
 /// Hashes parts so that moving a byte from one to the next makes a difference.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Hash(Sha256);
 
 impl Hash {
-    pub fn new() -> Self {
-        Self(Sha256::new())
-    }
-
     pub fn part(&mut self, part: &[u8]) {
         self.0.update((part.len() as u64).to_le_bytes());
         self.0.update(part);
@@ -43,7 +39,7 @@ impl Hash {
 impl Fingerprint {
     /// The fingerprint of files that were read elsewhere, by their names and in the order of these.
     pub fn of_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
-        let mut hash = Hash::new();
+        let mut hash = Hash::default();
         for (name, content) in files {
             hash.part(name.as_bytes());
             hash.part(content);
@@ -53,7 +49,7 @@ impl Fingerprint {
 
     /// The fingerprint of a directory that can't be read for this reason.
     pub(super) fn of_failure(error: &io::Error) -> Self {
-        let mut hash = Hash::new();
+        let mut hash = Hash::default();
         hash.part(b"unreadable");
         hash.part(error.to_string().as_bytes());
         hash.finish()

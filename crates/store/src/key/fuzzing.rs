@@ -27,7 +27,7 @@ enum Ending {
 impl<'a> Parts<'a> {
     fn read(input: &mut ByteReader<'a>) -> Self {
         let mut pairs = |max_count| {
-            let count = input.byte() % max_count;
+            let count = input.byte().checked_rem(max_count).unwrap_or_default();
             (0..count).map(|_| (input.text(), input.text())).collect()
         };
         let (entries, beyond): (Vec<_>, Vec<_>) = (pairs(4), pairs(3));

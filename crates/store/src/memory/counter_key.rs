@@ -40,7 +40,7 @@ impl<'a> CounterKey<'a> {
         stored.bytes().strip_prefix(self.cell).is_some_and(|rest| rest == self.record)
     }
 
-    pub(super) fn to_stored(&self) -> StoredKey {
+    pub(super) fn to_stored(self) -> StoredKey {
         let whole = || [self.cell, self.record].concat().into();
         let length = self.cell.len().saturating_add(self.record.len());
         let mut bytes = [0; INLINE_BYTES];

@@ -102,7 +102,7 @@ impl Master {
                         return connection;
                     }
                     Err(error) => {
-                        tracing::debug!(%master, %error, "keeping the connection to the previous master")
+                        tracing::debug!(%master, %error, "keeping the connection to the previous master");
                     }
                 }
             }

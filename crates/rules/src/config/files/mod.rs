@@ -188,7 +188,7 @@ impl Sources {
 
     /// A hash of all that is loaded. A file that is ignored counts where it is an error.
     pub(super) fn fingerprint(&self, strict: bool) -> Fingerprint {
-        let mut hash = Hash::new();
+        let mut hash = Hash::default();
         for (name, content) in &self.files {
             hash.part(name.as_bytes());
             match content {

@@ -81,7 +81,9 @@ impl Driver {
                     self.command_succeeded(groups, response, sent_at, record);
                 }
                 None => {
-                    groups.into_iter().for_each(|mut group| self.fail(&mut group, &SendError::MalformedReply))
+                    groups
+                        .into_iter()
+                        .for_each(|mut group| self.fail(&mut group, &SendError::MalformedReply));
                 }
             }
         }
