@@ -98,7 +98,7 @@ fn record(
         }
         let asked = Instant::now();
         for (_, value, is_denied) in &texts {
-            talkers::seen(domain, &[Entry { key: "api_key", value }], 1, *is_denied);
+            talkers::record(domain, &[Entry { key: "api_key", value }], 1, *is_denied);
         }
         nanos += asked.elapsed().as_nanos() as u64;
         for (key, _, is_denied) in &texts {
@@ -178,7 +178,7 @@ fn fill(duration: Duration) {
             let mut bytes = std::mem::take(&mut value).into_bytes();
             write!(bytes, "{at:0>248}").unwrap();
             value = String::from_utf8(bytes).unwrap();
-            talkers::seen(
+            talkers::record(
                 &format!("domain-{}", at % 70),
                 &[Entry { key: "api_key", value: &value }],
                 1,

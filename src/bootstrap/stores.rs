@@ -16,7 +16,7 @@ use crate::{
     settings::{Settings, StoreSettings},
 };
 use tollgate_core::clock::Clock;
-use tollgate_limiter::{ActiveRules, Counters, Fallback, Limiter, Modes, Replicas};
+use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, Replicas};
 use tollgate_store::{BackgroundQueue, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings};
 
 /// Minimum store timeout of the admin API: its requests delay no rate-limit calls.
@@ -116,7 +116,7 @@ impl Stores {
 /// Store handle of the admin API.
 #[derive(Debug)]
 pub(super) struct AdminStore {
-    pub(super) counters: Counters,
+    pub(super) counters: CounterInspector,
     pub(super) facts: StoreInfo,
 }
 
@@ -131,7 +131,7 @@ impl AdminStore {
             RedisSettings { timeout: redis.timeout.max(MIN_ADMIN_TIMEOUT), ..RedisSettings::clone(redis) };
         let store = RedisStore::open_with(&redis, BackgroundQueue::default())?;
         Ok(Self {
-            counters: Counters::new(Store::Redis(store), settings.modes),
+            counters: CounterInspector::new(Store::Redis(store), settings.modes),
             facts: StoreInfo {
                 kind: "redis",
                 address: settings.store.to_string(),
@@ -149,6 +149,6 @@ impl AdminStore {
             memory: memory.clone(),
             replicas: None,
         };
-        Self { counters: Counters::new(Store::Memory(memory), modes), facts }
+        Self { counters: CounterInspector::new(Store::Memory(memory), modes), facts }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     tracing::Span,
 };
 use tollgate_core::clock::{Clock, Timestamp};
-use tollgate_limiter::{ActiveRules, Limiter, Modes, Patience, Places};
+use tollgate_limiter::{ActiveRules, Deadline, HeldPermits, Limiter, Modes};
 use tollgate_rules::{
     Rules,
     config::{Options, load_files},
@@ -51,11 +51,11 @@ pub fn request(bytes: &[u8]) {
         _ => RateLimitRequest::decode(bytes).ok(),
     };
     let Some(request) = request else { return };
-    match service.respond(&request, Patience::UNKNOWN, &mut Span::off()).now_or_never() {
+    match service.respond(&request, Deadline::UNKNOWN, &mut Span::off()).now_or_never() {
         Some(Ok(response)) => {
             assert_eq!(response.message.statuses.len(), request.descriptors.len());
             assert_ne!(response.message.overall_code(), Code::Unknown);
-            response.permits.inspect(Places::handed_over);
+            response.permits.inspect(HeldPermits::hand_over);
             assert!(codec.encode(&response.message).is_ok());
         }
         Some(Err(error)) => assert!(matches!(error, RequestError::Invalid(_)), "{error}"),

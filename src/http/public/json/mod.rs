@@ -19,7 +19,7 @@ use crate::proto::{
         RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server::RateLimitService,
     },
 };
-use tollgate_limiter::Places;
+use tollgate_limiter::HeldPermits;
 
 /// The embedded protobuf descriptors are unusable.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +86,7 @@ pub(super) async fn should_rate_limit<T: RateLimitService>(
         Ok(response) => response,
         Err(status) => return error(http_status(&status), status.message()),
     };
-    let places: Option<Places> = response.extensions_mut().remove();
+    let permits: Option<HeldPermits> = response.extensions_mut().remove();
     let message = response.into_inner();
     let status = match message.overall_code() {
         rate_limit_response::Code::Ok => StatusCode::OK,
@@ -96,7 +96,7 @@ pub(super) async fn should_rate_limit<T: RateLimitService>(
     match endpoint.codec.encode(&message) {
         Ok(text) => {
             // Whether the client reads the response is unknown; an unreleased lease expires by its time to live.
-            places.inspect(Places::handed_over);
+            permits.inspect(HeldPermits::hand_over);
             (status, [(CONTENT_TYPE, "application/json")], text).into_response()
         }
         Err(message) => error(StatusCode::INTERNAL_SERVER_ERROR, &message),

@@ -8,7 +8,7 @@ use super::*;
 use crate::{http::StoreInfo, readiness::Readiness};
 use tollgate_control::{Control, RulesSource, RulesStatus};
 use tollgate_core::clock::Clock;
-use tollgate_limiter::{Counters, Modes};
+use tollgate_limiter::{CounterInspector, Modes};
 use tollgate_store::{MemoryStore, Store};
 
 const METHODS: [&str; 5] = ["get", "post", "put", "delete", "patch"];
@@ -22,7 +22,7 @@ fn router() -> Router {
         options: tollgate_rules::config::Options::default(),
         directory: "nowhere".into(),
         readiness: Readiness::new(),
-        counters: Counters::new(Store::Memory(memory.clone()), Modes::default()),
+        counters: CounterInspector::new(Store::Memory(memory.clone()), Modes::default()),
         store: StoreInfo { kind: "memory", address: "memory".into(), memory, replicas: None },
     };
     routes(parts, Authenticator { tokens: None, requires_client_certificate: false })
