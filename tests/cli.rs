@@ -156,7 +156,7 @@ descriptor user=ann,lease=00000000000000aB
   user=ann
     taken: the key user with any value
   lease=00000000000000aB
-    gives this lease back: its places are free, and nothing is charged
+    releases this lease: its permits are free again, and nothing is charged
   => rule edge.user (rules.yaml:5)
      limit    10 at a time, concurrency, lease_ttl 60s
      counter  d7f72ec92c13 in {edge|user=ann}~d7f72ec92c13
@@ -175,7 +175,7 @@ a request is charged to all of its limits, or to none if one denies
     assert_eq!(text(&output.stdout), expected);
     let unnamed = run(&["explain", "--config", &config, "--domain", "edge", "user=ann,lease=mine"]);
     let says =
-        "    would give a lease back, but is none: expected 16 hexadecimal digits, not all of them 0\n";
+        "    would release a lease, but is invalid: expected 16 hexadecimal digits, not all of them 0\n";
     assert!(text(&unnamed.stdout).contains(says), "{}", text(&unnamed.stdout));
 }
 

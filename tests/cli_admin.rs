@@ -188,7 +188,7 @@ fn the_files_of_a_version_are_shown_or_written() {
     served.done(&["rules", "rollback", "1"]);
     edit("requests_per_unit: 5", "requests_per_unit: 6");
     let stale = served.refused(&apply);
-    assert!(stale.contains("refused (stale): version 4 is current by now"), "{stale}");
+    assert!(stale.contains("refused (stale): version 4 is current, made by"), "{stale}");
     served.done(&[&apply[..], &["--based-on", "4"]].concat());
     assert!(served.refused(&["rules", "show", "7"]).starts_with("refused (not_found)"));
 }
@@ -201,7 +201,7 @@ fn a_stale_or_invalid_change_is_refused_and_changes_nothing() {
     let other = served.draft("other", &RULES.replace("requests_per_unit: 2", "requests_per_unit: 5"));
     for based_on in ["1", "none"] {
         let stale = served.refused(&["rules", "apply", &other, "--comment", "x", "--based-on", based_on]);
-        assert!(stale.contains("refused (stale): version 2 is current by now"), "{stale}");
+        assert!(stale.contains("refused (stale): version 2 is current, made by"), "{stale}");
         assert!(stale.contains("version 2: nine\nnothing was changed"), "{stale}");
     }
     let stale = served.refused(&["rules", "rollback", "1", "--based-on", "1"]);

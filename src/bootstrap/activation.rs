@@ -9,7 +9,7 @@ use crate::{
     settings::RulesSettings,
     xds::Rejected,
 };
-use tollgate_control::{RulesStatus, Version, bounds::shortened, metrics};
+use tollgate_control::{RulesStatus, Version, bounds::truncated, metrics};
 use tollgate_core::clock::Clock;
 use tollgate_limiter::ActiveRules;
 use tollgate_rules::config::{self, Fingerprint, LoadError, Loaded};
@@ -130,7 +130,7 @@ impl Activator {
     }
 
     fn record_problem(&self, error: &dyn Display) {
-        let problem = shortened(error.to_string());
+        let problem = truncated(error.to_string());
         self.status.update(|state| state.problem = Some(problem.clone()));
     }
 

@@ -9,7 +9,7 @@ use crate::{
     settings::{RulesSettings, Settings, StoreSettings, XdsSettings},
     xds,
 };
-use tollgate_control::{Control, Follower, Rules, RulesSource};
+use tollgate_control::{Control, Reconciler, Rules, RulesSource};
 use tollgate_limiter::ActiveRules;
 use tollgate_rules::config::{Fingerprint, Watcher};
 use tollgate_runtime::panics::CancelOnPanic;
@@ -29,7 +29,7 @@ pub(super) fn open_control(settings: &Settings) -> Result<Control, StartError> {
 /// Sources after the first rules were loaded, before changes are watched.
 #[derive(Debug)]
 pub(super) struct FirstRules {
-    follower: Follower,
+    reconciler: Reconciler,
     xds: Option<xds::Subscription>,
     /// Fingerprint of the loaded directory, if rules come from one.
     loaded: Option<Fingerprint>,
@@ -38,7 +38,7 @@ pub(super) struct FirstRules {
 /// Watches the sources and activates changes until dropped.
 #[derive(Debug)]
 pub(super) struct RuleSources {
-    _follower: Follower,
+    _reconciler: Reconciler,
     _xds: Option<xds::Subscription>,
     watcher: Option<Watcher>,
 }
@@ -49,9 +49,9 @@ pub(super) async fn load_first(
     activator: &Activator,
     control: &Control,
 ) -> Result<FirstRules, StartError> {
-    let follow = |rules| {
+    let reconcile = |rules| {
         let rules_target = Arc::<ActiveRules>::clone(&activator.rules);
-        Follower::begin(
+        Reconciler::start(
             control,
             activator.status.clone(),
             rules_target,
@@ -64,22 +64,24 @@ pub(super) async fn load_first(
         let (loader, first) = (activator.clone(), settings.clone());
         let loaded = spawn_blocking(move || loader.load_directory(&first)).await;
         let fingerprint = loaded.map_err(|error| StartError::System(error.into()))??;
-        return Ok(FirstRules { follower: follow(None), xds: None, loaded: Some(fingerprint) });
+        return Ok(FirstRules { reconciler: reconcile(None), xds: None, loaded: Some(fingerprint) });
     }
     if let Some(xds) = &settings.xds {
         let xds = Some(follow_xds(xds, settings, activator).await);
-        return Ok(FirstRules { follower: follow(None), xds, loaded: None });
+        return Ok(FirstRules { reconciler: reconcile(None), xds, loaded: None });
     }
     let on_version = activator.clone();
-    let mut follower = follow(Some(Rules {
+    let mut reconciler = reconcile(Some(Rules {
         directory: settings.directory.clone(),
         options: settings.options,
-        take: Arc::new(move |loaded, version| on_version.activate_version(loaded, version)),
+        activate: Arc::new(move |loaded, version| on_version.activate_version(loaded, version)),
     }));
-    if timeout(FIRST_VERSION_TIMEOUT, follower.looked()).await.is_err() || activator.rules.load().is_none() {
+    if timeout(FIRST_VERSION_TIMEOUT, reconciler.first_attempt()).await.is_err()
+        || activator.rules.load().is_none()
+    {
         tracing::warn!("not ready: waiting for the first rules version");
     }
-    Ok(FirstRules { follower, xds: None, loaded: None })
+    Ok(FirstRules { reconciler, xds: None, loaded: None })
 }
 
 /// Subscribes to a control plane, and waits for its first rules unless the ports may open without.
@@ -110,14 +112,14 @@ impl FirstRules {
         activator: Activator,
         on_panic: CancelOnPanic,
     ) -> io::Result<RuleSources> {
-        let Self { follower, xds, loaded } = self;
+        let Self { reconciler, xds, loaded } = self;
         let watcher = loaded.map(|fingerprint| {
             Watcher::spawn(&settings.directory, settings.options, Some(fingerprint), move |version| {
                 let _held = &on_panic;
                 activator.activate_changed(version);
             })
         });
-        Ok(RuleSources { _follower: follower, _xds: xds, watcher: watcher.transpose()? })
+        Ok(RuleSources { _reconciler: reconciler, _xds: xds, watcher: watcher.transpose()? })
     }
 }
 

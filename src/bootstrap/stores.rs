@@ -11,12 +11,12 @@ use std::{
 use super::metrics;
 use super::start::StartError;
 use crate::{
-    http::StoreFacts,
+    http::StoreInfo,
     readiness::Readiness,
     settings::{Settings, StoreSettings},
 };
 use tollgate_core::clock::Clock;
-use tollgate_limiter::{ActiveRules, Counters, Fallback, Limiter, Modes, Replicas};
+use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, Replicas};
 use tollgate_store::{BackgroundQueue, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings};
 
 /// Minimum store timeout of the admin API: its requests delay no rate-limit calls.
@@ -116,8 +116,8 @@ impl Stores {
 /// Store handle of the admin API.
 #[derive(Debug)]
 pub(super) struct AdminStore {
-    pub(super) counters: Counters,
-    pub(super) facts: StoreFacts,
+    pub(super) counters: CounterInspector,
+    pub(super) facts: StoreInfo,
 }
 
 impl AdminStore {
@@ -131,8 +131,8 @@ impl AdminStore {
             RedisSettings { timeout: redis.timeout.max(MIN_ADMIN_TIMEOUT), ..RedisSettings::clone(redis) };
         let store = RedisStore::open_with(&redis, BackgroundQueue::default())?;
         Ok(Self {
-            counters: Counters::new(Store::Redis(store), settings.modes),
-            facts: StoreFacts {
+            counters: CounterInspector::new(Store::Redis(store), settings.modes),
+            facts: StoreInfo {
                 kind: "redis",
                 address: settings.store.to_string(),
                 memory: stores.memory().clone(),
@@ -143,12 +143,12 @@ impl AdminStore {
 
     /// Counters in this process.
     pub(super) fn memory(memory: MemoryStore, modes: Modes) -> Self {
-        let facts = StoreFacts {
+        let facts = StoreInfo {
             kind: "memory",
             address: "memory".to_owned(),
             memory: memory.clone(),
             replicas: None,
         };
-        Self { counters: Counters::new(Store::Memory(memory), modes), facts }
+        Self { counters: CounterInspector::new(Store::Memory(memory), modes), facts }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hyper::{HeaderMap, http::Extensions};
 use tonic::metadata::MetadataMap;
 
-use tollgate_limiter::Patience;
+use tollgate_limiter::Deadline;
 
 /// Header with the caller's timeout.
 pub(super) const GRPC_TIMEOUT: &str = "grpc-timeout";
@@ -18,12 +18,12 @@ const DECISION_PERCENT: u32 = 80;
 pub(super) struct SkipStore;
 
 /// Deadline of the store for a call.
-pub(super) fn store_deadline(metadata: &MetadataMap, extensions: &Extensions) -> Patience {
+pub(super) fn store_deadline(metadata: &MetadataMap, extensions: &Extensions) -> Deadline {
     match extensions.get::<SkipStore>() {
-        Some(SkipStore) => Patience::Hurried,
-        None => Patience::Until(
-            grpc_timeout(metadata.as_ref()).map(|timeout| percent_of(timeout, DECISION_PERCENT)),
-        ),
+        Some(SkipStore) => Deadline::Exceeded,
+        None => {
+            Deadline::At(grpc_timeout(metadata.as_ref()).map(|timeout| percent_of(timeout, DECISION_PERCENT)))
+        }
     }
 }
 
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    fn deadline(timeout: &'static str, extensions: &Extensions) -> Patience {
+    fn deadline(timeout: &'static str, extensions: &Extensions) -> Deadline {
         let name = GRPC_TIMEOUT.parse().expect("a name");
         let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(timeout))]);
         store_deadline(&MetadataMap::from_headers(headers), extensions)
@@ -76,7 +76,7 @@ mod tests {
             ("0m", 0),
         ] {
             let deadline = deadline(header, &Extensions::new());
-            assert_eq!(deadline, Patience::Until(Some(Duration::from_micros(micros))), "{header}");
+            assert_eq!(deadline, Deadline::At(Some(Duration::from_micros(micros))), "{header}");
         }
     }
 
@@ -84,13 +84,13 @@ mod tests {
     fn a_marked_call_has_no_time_for_the_store() {
         let mut extensions = Extensions::new();
         extensions.insert(SkipStore);
-        assert_eq!(deadline("20m", &extensions), Patience::Hurried);
+        assert_eq!(deadline("20m", &extensions), Deadline::Exceeded);
     }
 
     #[test]
     fn a_malformed_header_counts_as_absent() {
         for header in ["", "m", "20", "20ms", "-1m", "+1m", "1.5S", "123456789m", "20x", "?m"] {
-            assert_eq!(deadline(header, &Extensions::new()), Patience::UNKNOWN, "{header}");
+            assert_eq!(deadline(header, &Extensions::new()), Deadline::UNKNOWN, "{header}");
         }
     }
 }

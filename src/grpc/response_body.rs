@@ -13,7 +13,7 @@ use hyper::{
 use tonic::{Status, body::Body};
 
 use super::stalled_reader::{PendingResponse, StallDetector};
-use tollgate_limiter::Places;
+use tollgate_limiter::HeldPermits;
 
 /// Body of a response. If it names a lease, it holds the lease's permits until its last frame is taken for writing: a
 /// caller that has reset the call by then drops the body unread, which releases them. A frame that was taken and waits
@@ -21,7 +21,7 @@ use tollgate_limiter::Places;
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     payload: Payload,
-    permits: Option<Places>,
+    permits: Option<HeldPermits>,
     /// Dropped once the body is written.
     _pending: Option<PendingResponse>,
 }
@@ -43,7 +43,7 @@ impl ResponseBody {
     }
 
     /// A framed message, with the permits of the lease that it names.
-    pub(super) const fn message(message: Bytes, permits: Option<Places>) -> Self {
+    pub(super) const fn message(message: Bytes, permits: Option<HeldPermits>) -> Self {
         Self { payload: Payload::Message(message), permits, _pending: None }
     }
 
@@ -87,7 +87,7 @@ impl hyper::body::Body for ResponseBody {
             None => true,
         };
         if is_last && let Some(permits) = self.permits.take() {
-            permits.handed_over();
+            permits.hand_over();
         }
         Poll::Ready(frame)
     }

@@ -19,7 +19,7 @@ use crate::{
     },
     tracing::Span,
 };
-use tollgate_limiter::{Limiter, Patience, Places, verdict::Code};
+use tollgate_limiter::{Deadline, HeldPermits, Limiter, verdict::Code};
 use tollgate_store::StoreError;
 
 /// Rate-limit service; one for each worker.
@@ -36,7 +36,7 @@ pub struct ServiceResponse {
     /// The message.
     pub message: RateLimitResponse,
     /// Permits of the lease that the message names. Dropping them releases them, unless they are marked as handed over.
-    pub permits: Option<Places>,
+    pub permits: Option<HeldPermits>,
 }
 
 /// Failure of a request.
@@ -77,7 +77,7 @@ impl Service {
     pub async fn respond(
         &self,
         request: &RateLimitRequest,
-        deadline: Patience,
+        deadline: Deadline,
         span: &mut Span,
     ) -> Result<ServiceResponse, RequestError> {
         let response = self.decide(request, deadline, span).await;
@@ -105,7 +105,7 @@ impl Service {
         if !self.limiter.decides_at_once() {
             return None;
         }
-        let response = self.respond(request, Patience::UNKNOWN, span).now_or_never();
+        let response = self.respond(request, Deadline::UNKNOWN, span).now_or_never();
         debug_assert!(response.is_some(), "the memory store never waits");
         // The dropped attempt may have charged, and must not be repeated.
         Some(response.unwrap_or(Err(RequestError::Store(StoreError::MalformedReply))))
@@ -114,7 +114,7 @@ impl Service {
     async fn decide(
         &self,
         request: &RateLimitRequest,
-        deadline: Patience,
+        deadline: Deadline,
         span: &mut Span,
     ) -> Result<ServiceResponse, RequestError> {
         let descriptors = decode::descriptors(request, &self.bounds)?;

@@ -2,7 +2,7 @@
 //! each reason, not once for each attempt.
 
 use super::metrics;
-use tollgate_control::{ControlPlane, Link, RulesStatus, bounds::shortened};
+use tollgate_control::{ControlPlane, Link, RulesStatus, bounds::truncated};
 use tollgate_core::clock::Clock;
 
 /// State of the connection.
@@ -28,7 +28,7 @@ impl ConnectionStatus {
 
     /// Records a failed attempt to connect, or a lost stream.
     pub(super) fn disconnected(&mut self, reason: String) {
-        let reason = shortened(reason);
+        let reason = truncated(reason);
         metrics::connected(false);
         if self.logged.as_ref() == Some(&reason) {
             tracing::debug!(server = %self.server, %reason, "control plane still unreachable");
@@ -64,7 +64,7 @@ impl ConnectionStatus {
 
     /// Records an accepted version.
     pub(super) fn accepted(&self, version: &str) {
-        let version = shortened(version.to_owned());
+        let version = truncated(version.to_owned());
         self.update(|plane| plane.version = Some(version.clone()));
     }
 

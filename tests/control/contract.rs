@@ -145,21 +145,21 @@ async fn a_rollback_is_a_version_of_its_own(control: &Control) {
 }
 
 async fn too_large_versions_are_refused_and_the_oldest_versions_make_room(control: &Control) {
-    let large = Files::from([("a.yaml".into(), "#".repeat(bounds::MOST_BYTES))]);
+    let large = Files::from([("a.yaml".into(), "#".repeat(bounds::MAX_VERSION_BYTES))]);
     let refused = control.apply(Draft { files: large, ..draft(None, "") }).await;
     assert!(matches!(refused, Err(ControlError::TooLarge { .. })));
-    let fits = "#".repeat(bounds::MOST_BYTES - "rules.yaml".len());
+    let fits = "#".repeat(bounds::MAX_VERSION_BYTES - "rules.yaml".len());
     let long = Draft { comment: "é".repeat(1_000), ..draft(None, &fits) };
     let made = control.apply(long).await.expect("made");
-    assert_eq!(made.comment, "é".repeat(bounds::MOST_TEXT / 2));
+    assert_eq!(made.comment, "é".repeat(bounds::MAX_TEXT_BYTES / 2));
     assert_eq!(control.version(1).await.expect("told").expect("there").1, files(&fits));
 
-    for number in 1..bounds::MOST_VERSIONS + 2 {
+    for number in 1..bounds::MAX_VERSIONS + 2 {
         control.apply(draft(Some(number), "# small")).await.expect("made");
     }
-    let most = usize::try_from(bounds::MOST_VERSIONS).expect("in range");
+    let most = usize::try_from(bounds::MAX_VERSIONS).expect("in range");
     let kept = control.versions(None, 2 * most).await.expect("told");
-    assert_eq!((kept.len(), kept[0].number, kept[most - 1].number), (most, bounds::MOST_VERSIONS + 2, 3));
+    assert_eq!((kept.len(), kept[0].number, kept[most - 1].number), (most, bounds::MAX_VERSIONS + 2, 3));
     assert_eq!(control.version(2).await, Ok(None));
 }
 
@@ -167,7 +167,7 @@ async fn the_audit_log_has_every_change_in_order(control: &Control) {
     control.apply(draft(None, "# a")).await.expect("made");
     control.put_entry(entry("abc", None)).await.expect("put");
     control.put_switch(switch("k.v", SwitchMode::Off)).await.expect("put");
-    control.note("ada", Action::ResetCounter, "edge api_key=abc", "").await.expect("noted");
+    control.record_audit("ada", Action::ResetCounter, "edge api_key=abc", "").await.expect("noted");
     assert!(control.remove_entry("abc", "bob").await.expect("removed"));
     assert!(control.remove_switch("edge", "k.v", "bob").await.expect("removed"));
     let audit = control.audit(None, 100).await.expect("told");
@@ -222,12 +222,12 @@ async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
 }
 
 async fn expired_entries_make_room_for_others(control: &Control) {
-    for number in 0..bounds::MOST_ENTRIES - 1 {
+    for number in 0..bounds::MAX_ENTRIES - 1 {
         control.put_entry(entry(&number.to_string(), None)).await.expect("put");
     }
     control.put_entry(entry("short", Some(now_ms() + 3_600_000))).await.expect("put");
     let full = control.put_entry(entry("more", None)).await;
-    assert!(matches!(full, Err(ControlError::TooMany { most: bounds::MOST_ENTRIES, .. })), "{full:?}");
+    assert!(matches!(full, Err(ControlError::TooMany { most: bounds::MAX_ENTRIES, .. })), "{full:?}");
     control.put_entry(entry("7", None)).await.expect("one that is there is replaced");
     let end = now_ms() + 200;
     control.put_entry(entry("short", Some(end))).await.expect("replaced");
@@ -236,13 +236,13 @@ async fn expired_entries_make_room_for_others(control: &Control) {
     }
     control.put_entry(entry("more", None)).await.expect("put");
     let entries = control.runtime().await.expect("told").entries;
-    assert_eq!(entries.len(), bounds::MOST_ENTRIES);
+    assert_eq!(entries.len(), bounds::MAX_ENTRIES);
     assert!(entries.iter().all(|entry| entry.id != "short"));
 }
 
 async fn the_oldest_files_make_room_for_others(control: &Control) {
-    let fits = bounds::MOST_KEPT_BYTES / bounds::MOST_BYTES;
-    let large = "#".repeat(bounds::MOST_BYTES - "rules.yaml".len());
+    let fits = bounds::MAX_STORED_BYTES / bounds::MAX_VERSION_BYTES;
+    let large = "#".repeat(bounds::MAX_VERSION_BYTES - "rules.yaml".len());
     let made = u64::try_from(fits).expect("small") + 4;
     for number in 0..made {
         control.apply(draft((number > 0).then_some(number), &large)).await.expect("made");

@@ -46,7 +46,7 @@ async fn records_of_another_release_are_reported_and_hide_nothing_else() {
     until("the problem is reported", async || {
         let told = control.instances().await.expect("one is readable");
         let problem = told.first().and_then(|told| told.problem.clone()).unwrap_or_default();
-        told.len() == 1 && problem.contains("an entry of a list is left out") && problem.contains("greylist")
+        told.len() == 1 && problem.contains("an entry of a list is omitted") && problem.contains("greylist")
     })
     .await;
     cmd("HDEL").arg("{tollgate-rules}:entries").arg("x").exec(&mut connection).expect("removed");
@@ -116,7 +116,7 @@ async fn many_list_changes_are_fetched_rarely_and_notes_never() {
     assert!(beats <= lasted / 100 + 3, "{beats} beats in {lasted} ms");
 
     let told = calls(&redis, "publish");
-    control.note("ada", Action::ResetCounter, "web k=v", "").await.expect("noted");
+    control.record_audit("ada", Action::ResetCounter, "web k=v", "").await.expect("noted");
     assert_eq!(calls(&redis, "publish"), told);
     control.put_entry(ban("last")).await.expect("put");
     assert_eq!(calls(&redis, "publish"), told + 1);

@@ -1,4 +1,4 @@
-//! Where it is kept.
+//! Backends for rule versions, lists, switches and the audit log.
 
 use std::{convert::Infallible, future::pending, sync::Arc};
 
@@ -9,116 +9,127 @@ use super::{
     change::Change,
     memory::Memory,
     redis::Redis,
-    stored::{Enforced, Head, Kept, KeptRuntime, PutBack, Reach},
+    stored::{ActiveState, Connectivity, Restore, StoreHead, StoredRuntime, StoredVersion},
 };
 
-/// Where versions, lists, switches and what was done are kept.
+/// Backend of the control store.
 #[derive(Debug)]
-pub(super) enum Store {
-    /// In this process.
+pub(super) enum Backend {
+    /// This process.
     Memory(Memory),
-    /// In the Redis that instances share.
+    /// The Redis that instances share.
     Redis(Box<Redis>),
 }
 
-type Answer<T> = Result<T, ControlError>;
+type ControlResult<T> = Result<T, ControlError>;
 
-impl Store {
-    /// Hears of changes that others make; never ends.
-    pub(super) async fn listen(&self, news: &Notify) -> Infallible {
+impl Backend {
+    /// Notifies `changed` of changes by other instances; never returns.
+    pub(super) async fn subscribe(&self, changed: &Notify) -> Infallible {
         match self {
-            // There are no others.
+            // There are no other instances.
             Self::Memory(_) => pending().await,
-            Self::Redis(store) => store.listen(news).await,
+            Self::Redis(redis) => redis.subscribe(changed).await,
         }
     }
 
-    /// Tells of an instance, and what is current.
-    pub(super) async fn beat(&self, instance: Instance, enforced: Enforced) -> Answer<Head> {
-        match self {
-            Self::Memory(store) => Ok(store.beat(instance)),
-            Self::Redis(store) => store.beat(&instance, enforced).await,
-        }
-    }
-
-    pub(super) async fn current(&self) -> Answer<Option<u64>> {
-        match self {
-            Self::Memory(store) => Ok(store.current()),
-            Self::Redis(store) => store.current().await,
-        }
-    }
-
-    pub(super) async fn versions(&self, before: Option<u64>, most: usize) -> Answer<Vec<Version>> {
-        match self {
-            Self::Memory(store) => Ok(store.versions(before, most)),
-            Self::Redis(store) => store.versions(before, most).await,
-        }
-    }
-
-    pub(super) async fn version(&self, number: u64) -> Answer<Option<Arc<Kept>>> {
-        match self {
-            Self::Memory(store) => Ok(store.version(number)),
-            Self::Redis(store) => store.version(number).await,
-        }
-    }
-
-    /// Makes a version current, if the one that it is based on is.
-    pub(super) async fn apply(&self, kept: Kept, audit: AuditEntry) -> Answer<Version> {
-        match self {
-            Self::Memory(store) => store.apply(kept, audit).await,
-            Self::Redis(store) => store.apply(kept, audit).await,
-        }
-    }
-
-    /// Makes a version current that was so before, unless it is, or what is was not made before it.
-    pub(super) async fn put_back(&self, kept: &Kept, audit: AuditEntry, reach: Reach) -> Answer<PutBack> {
-        match self {
-            // It loses nothing.
-            Self::Memory(_) => Ok(PutBack::Kept),
-            Self::Redis(store) => store.put_back(kept, audit, reach).await,
-        }
-    }
-
-    /// Replaces lists and switches by earlier ones, unless what is there was not made before these.
-    pub(super) async fn put_runtime_back(
+    /// Records the heartbeat of an instance, and returns the head of the store.
+    pub(super) async fn heartbeat(
         &self,
-        kept: &KeptRuntime,
+        instance: Instance,
+        active: ActiveState,
+    ) -> ControlResult<StoreHead> {
+        match self {
+            Self::Memory(memory) => Ok(memory.heartbeat(instance)),
+            Self::Redis(redis) => redis.heartbeat(&instance, active).await,
+        }
+    }
+
+    pub(super) async fn current(&self) -> ControlResult<Option<u64>> {
+        match self {
+            Self::Memory(memory) => Ok(memory.current()),
+            Self::Redis(redis) => redis.current().await,
+        }
+    }
+
+    pub(super) async fn versions(&self, before: Option<u64>, limit: usize) -> ControlResult<Vec<Version>> {
+        match self {
+            Self::Memory(memory) => Ok(memory.versions(before, limit)),
+            Self::Redis(redis) => redis.versions(before, limit).await,
+        }
+    }
+
+    pub(super) async fn version(&self, number: u64) -> ControlResult<Option<Arc<StoredVersion>>> {
+        match self {
+            Self::Memory(memory) => Ok(memory.version(number)),
+            Self::Redis(redis) => redis.version(number).await,
+        }
+    }
+
+    /// Makes a version current, if the version that it is based on is current.
+    pub(super) async fn apply(&self, stored: StoredVersion, audit: AuditEntry) -> ControlResult<Version> {
+        match self {
+            Self::Memory(memory) => memory.apply(stored, audit).await,
+            Self::Redis(redis) => redis.apply(stored, audit).await,
+        }
+    }
+
+    /// Makes a lost version current again, unless it is not lost or the current version does not precede it.
+    pub(super) async fn restore_version(
+        &self,
+        stored: &StoredVersion,
         audit: AuditEntry,
-        reach: Reach,
-    ) -> Answer<PutBack> {
+        connectivity: Connectivity,
+    ) -> ControlResult<Restore> {
         match self {
-            // It loses nothing.
-            Self::Memory(_) => Ok(PutBack::Kept),
-            Self::Redis(store) => store.put_runtime_back(kept, audit, reach).await,
+            // Memory loses nothing.
+            Self::Memory(_) => Ok(Restore::Present),
+            Self::Redis(redis) => redis.restore_version(stored, audit, connectivity).await,
         }
     }
 
-    pub(super) async fn runtime(&self) -> Answer<KeptRuntime> {
+    /// Replaces lists and switches by lost ones, unless the present ones do not precede them.
+    pub(super) async fn restore_runtime(
+        &self,
+        stored: &StoredRuntime,
+        audit: AuditEntry,
+        connectivity: Connectivity,
+    ) -> ControlResult<Restore> {
         match self {
-            Self::Memory(store) => Ok(KeptRuntime { runtime: store.runtime(), ..KeptRuntime::default() }),
-            Self::Redis(store) => store.runtime().await,
+            // Memory loses nothing.
+            Self::Memory(_) => Ok(Restore::Present),
+            Self::Redis(redis) => redis.restore_runtime(stored, audit, connectivity).await,
         }
     }
 
-    /// Makes a change, and says whether there was something to change.
-    pub(super) async fn make(&self, change: Change, audit: AuditEntry) -> Answer<bool> {
+    pub(super) async fn runtime(&self) -> ControlResult<StoredRuntime> {
         match self {
-            Self::Memory(store) => store.make(change, audit).await,
-            Self::Redis(store) => store.make(change, audit).await,
+            Self::Memory(memory) => {
+                Ok(StoredRuntime { runtime: memory.runtime(), ..StoredRuntime::default() })
+            }
+            Self::Redis(redis) => redis.runtime().await,
         }
     }
 
-    pub(super) async fn audit(&self, before: Option<&str>, most: usize) -> Answer<Vec<AuditEntry>> {
+    /// Changes lists or switches; whether there was something to change.
+    pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> ControlResult<bool> {
         match self {
-            Self::Memory(store) => Ok(store.audit(before, most)),
-            Self::Redis(store) => store.audit(before, most).await,
+            Self::Memory(memory) => memory.change(change, audit).await,
+            Self::Redis(redis) => redis.change(change, audit).await,
         }
     }
 
-    pub(super) async fn instances(&self) -> Answer<Vec<Instance>> {
+    pub(super) async fn audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
         match self {
-            Self::Memory(store) => Ok(store.instances()),
-            Self::Redis(store) => store.instances().await,
+            Self::Memory(memory) => Ok(memory.audit(before, limit)),
+            Self::Redis(redis) => redis.audit(before, limit).await,
+        }
+    }
+
+    pub(super) async fn instances(&self) -> ControlResult<Vec<Instance>> {
+        match self {
+            Self::Memory(memory) => Ok(memory.instances()),
+            Self::Redis(redis) => redis.instances().await,
         }
     }
 }

@@ -1,50 +1,53 @@
-//! How much is kept.
+//! Bounds of the control store.
 
 use super::{ControlError, Files};
 use tollgate_rules::Listing;
 
-/// Versions; the oldest make room.
-pub const MOST_VERSIONS: u64 = 1_000;
-/// Bytes of one version's files, their names included.
-pub const MOST_BYTES: usize = 2 << 20;
-/// Bytes of the files of all versions together; the oldest make room.
-pub const MOST_KEPT_BYTES: usize = 64 << 20;
-/// Entries of both lists together.
-pub const MOST_ENTRIES: usize = 1_000;
-/// Switches.
-pub const MOST_SWITCHES: usize = 1_000;
-/// What operators did; the oldest make room.
-pub const MOST_AUDITED: usize = 10_000;
-/// Bytes of an author, a comment or a reason; what is longer is cut.
-pub const MOST_TEXT: usize = 1_024;
-/// Bytes of a domain or of a rule's path, in switches.
-pub const MOST_NAME: usize = 4_096;
-/// Bytes of a domain, a key or a value of a list's entry.
-pub const MOST_VALUE: usize = Listing::MAX_TEXT_BYTES;
-/// Pairs of a list's entry.
-pub const MOST_PAIRS: usize = Listing::MAX_PAIRS;
+/// Maximum number of retained versions; older ones are dropped.
+pub const MAX_VERSIONS: u64 = 1_000;
+/// Maximum size of one version's files, including their names.
+pub const MAX_VERSION_BYTES: usize = 2 << 20;
+/// Maximum size of the files of all retained versions; older versions are dropped.
+pub const MAX_STORED_BYTES: usize = 64 << 20;
+/// Maximum number of entries of both lists together.
+pub const MAX_ENTRIES: usize = 1_000;
+/// Maximum number of switches.
+pub const MAX_SWITCHES: usize = 1_000;
+/// Maximum number of retained audit log entries; older ones are dropped.
+pub const MAX_AUDIT_ENTRIES: usize = 10_000;
+/// Maximum length of an author, a comment or a reason; longer texts are truncated.
+pub const MAX_TEXT_BYTES: usize = 1_024;
+/// Maximum length of a domain or a rule's path in a switch.
+pub const MAX_NAME_BYTES: usize = 4_096;
+/// Maximum length of a domain, a key or a value of a list entry.
+pub const MAX_VALUE_BYTES: usize = Listing::MAX_TEXT_BYTES;
+/// Maximum number of pairs of a list entry.
+pub const MAX_PAIRS: usize = Listing::MAX_PAIRS;
 
-/// The first [`MOST_TEXT`] bytes of a text, or a little less so that no character is cut.
-pub fn shortened(mut text: String) -> String {
-    let end = (0..=MOST_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+/// The first [`MAX_TEXT_BYTES`] bytes of a text, or a little less so that no character is split.
+pub fn truncated(mut text: String) -> String {
+    let end = (0..=MAX_TEXT_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.truncate(end.unwrap_or_default());
     text
 }
 
-/// How many bytes a version's files have.
+/// Size of a version's files in bytes.
 pub(super) fn size(files: &Files) -> usize {
     files.iter().fold(0, |sum, (name, text)| sum.saturating_add(name.len()).saturating_add(text.len()))
 }
 
-/// Whether a version may have these files.
+/// Checks the size of a version's files.
+///
+/// # Errors
+/// When they are too large.
 pub fn check_files(files: &Files) -> Result<(), ControlError> {
-    match size(files) > MOST_BYTES {
-        true => Err(ControlError::TooLarge { what: "the files of a version", most: MOST_BYTES }),
+    match size(files) > MAX_VERSION_BYTES {
+        true => Err(ControlError::TooLarge { what: "a version", most: MAX_VERSION_BYTES }),
         false => Ok(()),
     }
 }
 
-/// Whether a name may be so long.
+/// Checks the length of a name.
 pub(super) fn check_name(what: &'static str, name: &str, most: usize) -> Result<(), ControlError> {
     match name.len() > most {
         true => Err(ControlError::TooLarge { what, most }),

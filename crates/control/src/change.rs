@@ -2,12 +2,12 @@
 
 use super::{
     Action, AuditEntry, List, ListEntry, Runtime, Switch, SwitchMode,
-    bounds::{MOST_ENTRIES, MOST_NAME, MOST_PAIRS, MOST_SWITCHES, MOST_VALUE, check_name, shortened},
+    bounds::{MAX_ENTRIES, MAX_NAME_BYTES, MAX_PAIRS, MAX_SWITCHES, MAX_VALUE_BYTES, check_name, truncated},
     error::ControlError,
-    stored::{OURSELVES, now_ms},
+    stored::{SYSTEM_AUTHOR, now_ms},
 };
 
-/// What is changed.
+/// A change of lists or switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     PutEntry(ListEntry),
@@ -18,12 +18,12 @@ pub(super) enum Change {
         domain: String,
         rule: String,
     },
-    /// Nothing: it was done elsewhere.
-    Note,
+    /// Only an audit log entry, for a change outside the control store.
+    AuditOnly,
 }
 
 impl ListEntry {
-    /// The entry for people.
+    /// The entry as the subject of an audit log entry.
     pub(super) fn subject(&self) -> String {
         let list = match self.list {
             List::Allow => "allow",
@@ -34,25 +34,30 @@ impl ListEntry {
         format!("{list} {} {}", self.domain, pairs.join(","))
     }
 
-    /// The entry as it is kept, if it may be.
+    /// The entry with bounded texts, if it may be stored.
     pub(super) fn bounded(mut self) -> Result<Self, ControlError> {
-        check_name("an id", &self.id, MOST_VALUE)?;
-        check_name("a domain", &self.domain, MOST_VALUE)?;
-        if self.descriptor.len() > MOST_PAIRS {
-            return Err(ControlError::TooMany { what: "pairs of an entry", most: MOST_PAIRS });
+        check_name("an id", &self.id, MAX_VALUE_BYTES)?;
+        check_name("a domain", &self.domain, MAX_VALUE_BYTES)?;
+        if self.descriptor.len() > MAX_PAIRS {
+            return Err(ControlError::TooMany { what: "pairs of an entry", most: MAX_PAIRS });
         }
         for pair in &self.descriptor {
-            check_name("a key", &pair.key, MOST_VALUE)?;
-            check_name("a value", &pair.value, MOST_VALUE)?;
+            check_name("a key", &pair.key, MAX_VALUE_BYTES)?;
+            check_name("a value", &pair.value, MAX_VALUE_BYTES)?;
         }
-        self.reason = shortened(self.reason);
-        self.author = shortened(self.author);
+        self.reason = truncated(self.reason);
+        self.author = truncated(self.author);
         Ok(self)
     }
 }
 
 impl Switch {
-    /// The switch for people.
+    /// Whether it is the switch of this rule.
+    pub(super) fn is_of(&self, domain: &str, rule: &str) -> bool {
+        self.domain == domain && self.rule == rule
+    }
+
+    /// The switch as the subject of an audit log entry.
     pub(super) fn subject(&self) -> String {
         let mode = match self.mode {
             SwitchMode::Off => "off",
@@ -61,43 +66,43 @@ impl Switch {
         format!("{mode} {} {}", self.domain, self.rule)
     }
 
-    /// The switch as it is kept, if it may be.
+    /// The switch with bounded texts, if it may be stored.
     pub(super) fn bounded(mut self) -> Result<Self, ControlError> {
-        check_name("a domain", &self.domain, MOST_NAME)?;
-        check_name("a rule", &self.rule, MOST_NAME)?;
-        self.reason = shortened(self.reason);
-        self.author = shortened(self.author);
+        check_name("a domain", &self.domain, MAX_NAME_BYTES)?;
+        check_name("a rule", &self.rule, MAX_NAME_BYTES)?;
+        self.reason = truncated(self.reason);
+        self.author = truncated(self.author);
         Ok(self)
     }
 }
 
 impl AuditEntry {
-    /// An entry that has no id yet.
+    /// An entry without an id yet.
     pub(super) fn new(author: &str, action: Action, subject: String, comment: String) -> Self {
-        let [author, subject, comment] = [author.to_owned(), subject, comment].map(shortened);
+        let [author, subject, comment] = [author.to_owned(), subject, comment].map(truncated);
         Self { id: String::new(), at_ms: now_ms(), author, action, subject, comment }
     }
 
-    /// That something was put back which the store had lost.
-    pub(super) fn put_back(action: Action, subject: String) -> Self {
-        Self::new(OURSELVES, action, subject, "put back: the store had lost it".to_owned())
+    /// An entry for state that the store had lost and an instance restored.
+    pub(super) fn restored(action: Action, subject: String) -> Self {
+        Self::new(SYSTEM_AUTHOR, action, subject, "restored: the store had lost it".to_owned())
     }
 }
 
 impl Runtime {
-    /// Makes a change, and says whether there was something to change. What ended before is removed on the way.
-    pub(super) fn make(&mut self, change: Change, now_ms: u64) -> Result<bool, ControlError> {
+    /// Applies a change; whether there was something to change. Removes expired entries and switches too.
+    pub(super) fn apply(&mut self, change: Change, now_ms: u64) -> Result<bool, ControlError> {
         let mut next = self.clone();
         next.generation = next.generation.saturating_add(1);
-        let lasts = |expires_at_ms: Option<u64>| expires_at_ms.is_none_or(|end| end > now_ms);
-        next.entries.retain(|entry| lasts(entry.expires_at_ms));
-        next.switches.retain(|switch| lasts(switch.expires_at_ms));
+        let is_active = |expires_at_ms: Option<u64>| expires_at_ms.is_none_or(|end| end > now_ms);
+        next.entries.retain(|entry| is_active(entry.expires_at_ms));
+        next.switches.retain(|switch| is_active(switch.expires_at_ms));
         let (entries, switches) = (next.entries.len(), next.switches.len());
         match change {
             Change::PutEntry(entry) => {
                 next.entries.retain(|known| known.id != entry.id);
-                if next.entries.len() >= MOST_ENTRIES {
-                    return Err(ControlError::TooMany { what: "entries of lists", most: MOST_ENTRIES });
+                if next.entries.len() >= MAX_ENTRIES {
+                    return Err(ControlError::TooMany { what: "entries of lists", most: MAX_ENTRIES });
                 }
                 next.entries.push(entry);
             }
@@ -109,8 +114,8 @@ impl Runtime {
             }
             Change::PutSwitch(switch) => {
                 next.switches.retain(|known| !known.is_of(&switch.domain, &switch.rule));
-                if next.switches.len() >= MOST_SWITCHES {
-                    return Err(ControlError::TooMany { what: "switches", most: MOST_SWITCHES });
+                if next.switches.len() >= MAX_SWITCHES {
+                    return Err(ControlError::TooMany { what: "switches", most: MAX_SWITCHES });
                 }
                 next.switches.push(switch);
             }
@@ -120,22 +125,16 @@ impl Runtime {
                     return Ok(false);
                 }
             }
-            Change::Note => return Ok(true),
+            Change::AuditOnly => return Ok(true),
         }
         *self = next;
         Ok(true)
     }
 
-    /// When the next entry or switch after `now_ms` ends.
-    pub(super) fn next_end(&self, now_ms: u64) -> Option<u64> {
+    /// The next expiry of an entry or a switch after `now_ms`.
+    pub(super) fn next_expiry(&self, now_ms: u64) -> Option<u64> {
         let entries = self.entries.iter().filter_map(|entry| entry.expires_at_ms);
         let switches = self.switches.iter().filter_map(|switch| switch.expires_at_ms);
         entries.chain(switches).filter(|end| *end > now_ms).min()
-    }
-}
-
-impl Switch {
-    pub(super) fn is_of(&self, domain: &str, rule: &str) -> bool {
-        self.domain == domain && self.rule == rule
     }
 }

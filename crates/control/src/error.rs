@@ -1,45 +1,36 @@
-//! Why a change was not made.
+//! Errors of the control store.
 
 use super::Version;
 
-/// Why a change was not made, or nothing can be told.
+/// Error of a read or a change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// Another version is current than the one that a change is based on.
-    #[error("version {} is current by now, made by {}", .current.number, .current.author)]
+    #[error("version {} is current, made by {}; expected the version that the change is based on", .current.number, .current.author)]
     Stale {
-        /// The version that is.
+        /// The current version.
         current: Box<Version>,
     },
-    /// The rules come from a directory, so they are not changed here.
-    #[error("the rules come from files: they are changed there")]
+    /// Rules from a directory or a control plane are changed there.
+    #[error("the rules come from files; change them there")]
     ReadOnly,
-    /// More than is kept.
-    #[error("there are {most} {what} already, the most that are kept")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// How many are kept.
-        most: usize,
-    },
-    /// Larger than what is kept.
-    #[error("{what} may have {most} bytes at the most")]
+    #[error("too many {what}; expected at most {most}")]
+    TooMany { what: &'static str, most: usize },
+    #[error("{what} is too large; expected at most {most} bytes")]
     TooLarge {
-        /// What is.
         what: &'static str,
-        /// How many bytes it may have.
+        /// Maximum size in bytes.
         most: usize,
     },
-    /// The store did not answer, or refused; whether the change was made is unknown.
-    #[error("the store of the rules does not answer: {0}")]
+    /// The store did not respond or refused; whether the change was made is unknown.
+    #[error("the control store is unavailable: {0}")]
     Unavailable(String),
-    /// What the store holds makes no sense.
-    #[error("what the store holds makes no sense: {0}")]
-    Garbled(String),
+    #[error("malformed data in the control store: {0}")]
+    Malformed(String),
 }
 
 impl ControlError {
-    /// The error's name in metrics and answers.
+    /// Label of the error in metrics and responses.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Stale { .. } => "stale",
@@ -47,7 +38,7 @@ impl ControlError {
             Self::TooMany { .. } => "too_many",
             Self::TooLarge { .. } => "too_large",
             Self::Unavailable(_) => "unavailable",
-            Self::Garbled(_) => "malformed_reply",
+            Self::Malformed(_) => "malformed_reply",
         }
     }
 }

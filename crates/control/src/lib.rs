@@ -1,44 +1,41 @@
-//! What operators change while traffic flows, and who did: versions of the rules, lists, switches.
+//! Configuration that operators change while traffic flows: versions of the rules, lists, switches, and the audit log.
 //!
 //! ```text
-//! admin API ──> Control ──> store (Redis | this process) ──> follow ──> rules in force, overrides in force
+//! admin API ──> Control ──> backend (Redis | this process) ──> Reconciler ──> active rules, active overrides
 //! ```
 //!
-//! - A [`Version`] is a set of rule files that never changes. One of them is *current*; which one is moves by
-//!   compare-and-set, so that two operators can't overwrite each other.
-//! - The [`Runtime`] holds what is to take effect at once and mostly to end by itself: lists that allow or deny, and
-//!   switches of single rules.
-//! - Every change leaves an [`AuditEntry`].
-//! - Every instance tells in an [`Instance`] what it enforces.
+//! - A [`Version`] is an immutable set of rule files. One of them is *current*; another one becomes current by
+//!   compare-and-set, so that two operators cannot overwrite each other's changes.
+//! - The [`Runtime`] holds changes that take effect at once and mostly expire: allow and deny lists, and switches of single
+//!   rules.
+//! - Every change is recorded in an [`AuditEntry`].
+//! - Every instance reports what it enforces in a heartbeat, its [`Instance`] record.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
-mod audit;
+mod backend;
 pub mod bounds;
 mod change;
 mod error;
-mod reconcile;
 mod handle;
-mod instance;
-mod stored;
 mod memory;
 pub mod metrics;
+mod model;
 mod overrides;
+mod reconcile;
 mod redis;
-mod runtime;
 mod status;
-mod backend;
-mod version;
+mod stored;
 
-pub use self::reconcile::{ActiveDomains, Follower, Rules};
 pub use self::{
-    audit::{Action, AuditEntry},
     error::ControlError,
     handle::Control,
-    instance::Instance,
     memory::FileError,
+    model::{
+        Action, AuditEntry, Draft, Files, Instance, List, ListEntry, Pair, Runtime, Switch, SwitchMode,
+        Version,
+    },
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
-    runtime::{List, ListEntry, Pair, Runtime, Switch, SwitchMode},
+    reconcile::{ActiveDomains, Reconciler, Rules},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
-    version::{Draft, Files, Version},
 };

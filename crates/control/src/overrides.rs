@@ -1,31 +1,29 @@
-//! From what operators wrote to what is enforced.
+//! Compiles lists and switches for enforcement.
 
 use super::{ListEntry, Runtime, Switch};
 use tollgate_rules::{Listing, ListingError, Overrides};
 
-/// Why something can't be the switch of a rule.
+/// Error of an invalid switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SwitchError {
-    /// It is for no domain.
     #[error("the domain is missing")]
     NoDomain,
-    /// It is for no rule.
     #[error("the rule is missing")]
     NoRule,
 }
 
-/// Whether an entry makes sense. To be asked before it is added.
+/// Validates an entry before it is added.
 ///
 /// # Errors
-/// What is wrong with it.
+/// When it is invalid.
 pub fn check_entry(entry: &ListEntry) -> Result<(), ListingError> {
     listing(entry).map(|_| ())
 }
 
-/// Whether a switch makes sense. To be asked before it is set.
+/// Validates a switch before it is set.
 ///
 /// # Errors
-/// What is wrong with it.
+/// When it is invalid.
 pub const fn check_switch(switch: &Switch) -> Result<(), SwitchError> {
     match (switch.domain.is_empty(), switch.rule.is_empty()) {
         (true, _) => Err(SwitchError::NoDomain),
@@ -34,13 +32,13 @@ pub const fn check_switch(switch: &Switch) -> Result<(), SwitchError> {
     }
 }
 
-/// What is enforced at `now_ms`, in milliseconds since 1970: what ended before is not in it. What makes no sense, which
-/// nothing that was checked before does, is left out and told.
+/// Compiles the lists and switches that have not expired at `now_ms`, in milliseconds since 1970. Invalid ones, which were
+/// not validated, are omitted and reported.
 pub fn compile(runtime: &Runtime, now_ms: u64) -> (Overrides, Vec<String>) {
-    let holds = |end: Option<u64>| end.is_none_or(|end| now_ms < end);
+    let is_active = |end: Option<u64>| end.is_none_or(|end| now_ms < end);
     let mut problems = Vec::new();
     let mut listings = Vec::new();
-    for entry in runtime.entries.iter().filter(|entry| holds(entry.expires_at_ms)) {
+    for entry in runtime.entries.iter().filter(|entry| is_active(entry.expires_at_ms)) {
         match listing(entry) {
             Ok(listing) => listings.push(listing),
             Err(error) => {
@@ -49,7 +47,7 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Overrides, Vec<String>) {
         }
     }
     let mut switches = Vec::new();
-    for switch in runtime.switches.iter().filter(|switch| holds(switch.expires_at_ms)) {
+    for switch in runtime.switches.iter().filter(|switch| is_active(switch.expires_at_ms)) {
         match check_switch(switch) {
             Ok(()) => {
                 switches.push((switch.domain.as_str().into(), switch.rule.as_str().into(), switch.mode));
@@ -98,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_is_left_out_and_what_makes_no_sense_is_told() {
+    fn expired_ones_are_omitted_and_invalid_ones_are_reported() {
         let runtime = Runtime {
             generation: 7,
             entries: vec![entry("a", "ended", Some(10)), entry("b", "", None), entry("c", "holds", Some(11))],

@@ -1,27 +1,27 @@
-//! Which rules this instance enforces.
+//! Status of the rules that this instance enforces.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
 
-/// Where the rules come from.
+/// Source of the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RulesSource {
-    /// From files in a directory.
+    /// Files in a directory.
     #[default]
     Directory,
-    /// From the Redis that instances share.
+    /// The Redis that instances share.
     Redis,
-    /// From this process, and perhaps a file of its own.
+    /// This process, persisted in a file if one is set.
     Memory,
-    /// From a control plane.
+    /// An xDS control plane.
     Xds,
 }
 
 impl RulesSource {
-    /// The name that the setting uses.
+    /// Name of the source in settings.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Directory => "directory",
@@ -31,7 +31,7 @@ impl RulesSource {
         }
     }
 
-    /// Whether rules have versions there, which operators make.
+    /// Whether operators make numbered versions of the rules there.
     pub const fn has_versions(self) -> bool {
         match self {
             Self::Redis | Self::Memory => true,
@@ -40,76 +40,73 @@ impl RulesSource {
     }
 }
 
-/// What this instance enforces.
+/// Rules, lists and switches that this instance enforces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RulesState {
-    /// Where the rules come from.
     pub source: RulesSource,
-    /// The version in force, where versions have numbers.
+    /// The active version, if versions have numbers.
     pub version: Option<u64>,
-    /// The fingerprint of the content in force.
+    /// Fingerprint of the active rules.
     pub fingerprint: String,
-    /// Since when, in milliseconds since 1970.
+    /// Time when the rules were activated, in milliseconds since 1970.
     pub since_ms: u64,
-    /// The generation of the lists and switches in force.
+    /// Generation of the active lists and switches.
     pub generation: u64,
-    /// Why something newer is not in force, if there is something.
+    /// Reason why newer rules are not active, if there are any.
     pub problem: Option<String>,
-    /// Why something of the lists and switches is not in force, if something is not.
+    /// Reason why some lists or switches are not active, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lists_problem: Option<String>,
-    /// The control plane, where rules come from one.
+    /// Status of the control plane, if rules come from one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<ControlPlane>,
 }
 
-/// What is known of a control plane.
+/// Status of a control plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ControlPlane {
-    /// Whether it can be reached.
     pub link: Link,
-    /// Since when, in milliseconds since 1970.
+    /// Time of the last connect or disconnect, in milliseconds since 1970.
     pub since_ms: u64,
-    /// The last of its versions that was good, in its own words, if there was one.
+    /// The last valid version, as named by the control plane.
     pub version: Option<String>,
-    /// When it last sent anything, in milliseconds since 1970, if it did.
+    /// Time of its last response, in milliseconds since 1970.
     pub heard_ms: Option<u64>,
-    /// Why it can't be reached, if it can't.
+    /// Reason why it is unreachable, if so.
     pub problem: Option<String>,
 }
 
-/// Whether a control plane can be reached.
+/// State of the connection to a control plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Link {
-    /// Not now, or nothing is known yet: it is tried again and again.
+    /// Not connected; connecting is retried.
     #[default]
     Connecting,
-    /// It is.
     Connected,
 }
 
 impl RulesState {
-    /// Whatever is amiss.
+    /// Returns all problems, joined.
     pub fn problems(&self) -> Option<String> {
         let of_plane = self.control_plane.as_ref().and_then(|plane| plane.problem.as_deref());
         let all = [self.problem.as_deref(), self.lists_problem.as_deref(), of_plane];
-        let told: Vec<&str> = all.into_iter().flatten().collect();
-        (!told.is_empty()).then(|| told.join("; "))
+        let problems: Vec<&str> = all.into_iter().flatten().collect();
+        (!problems.is_empty()).then(|| problems.join("; "))
     }
 }
 
-/// What this instance enforces; clones tell the same. Written by whoever puts rules in force.
+/// Shared status of this instance, updated when rules, lists or switches are activated.
 #[derive(Clone, Debug, Default)]
 pub struct RulesStatus(Arc<ArcSwap<RulesState>>);
 
 impl RulesStatus {
-    /// What it is now.
+    /// Returns the current status.
     pub fn now(&self) -> Arc<RulesState> {
         self.0.load_full()
     }
 
-    /// Changes it.
+    /// Updates the status.
     pub fn update(&self, change: impl Fn(&mut RulesState)) {
         self.0.rcu(|state| {
             let mut state = RulesState::clone(state);

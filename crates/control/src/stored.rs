@@ -1,4 +1,4 @@
-//! What stores keep of a version.
+//! Stored form of versions, lists and switches.
 
 use std::sync::Arc;
 
@@ -6,99 +6,99 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Draft, Files, Runtime, Version,
-    bounds::{check_files, shortened},
+    bounds::{check_files, truncated},
     error::ControlError,
 };
 use tollgate_core::clock::Clock;
 use tollgate_rules::config::Fingerprint;
 
-/// Who makes what no operator made.
-pub(super) const OURSELVES: &str = "tollgate";
+/// Author of changes that no operator made.
+pub(super) const SYSTEM_AUTHOR: &str = "tollgate";
 
 /// A version with its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct StoredVersion {
     pub(super) version: Version,
-    /// Tells the making of this version from that of another with the same number.
+    /// Distinguishes this version from another one with the same number.
     pub(super) token: String,
     pub(super) files: Arc<Files>,
-    /// The tokens of the versions that it comes after, where the store keeps them.
+    /// The tokens of the preceding versions, if the backend stores them.
     #[serde(skip)]
     pub(super) trail: String,
 }
 
-/// Lists and switches as the store has them.
+/// Lists and switches in the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct KeptRuntime {
+pub(super) struct StoredRuntime {
     pub(super) runtime: Runtime,
-    /// Tells the last change from that of another store with the same generation; empty where there is but one.
+    /// Distinguishes the last change from that of another store with the same generation; empty in memory.
     pub(super) token: String,
-    /// The tokens of the changes before, where the store keeps them.
+    /// The tokens of the preceding changes, if the backend stores them.
     pub(super) trail: String,
-    /// What could not be read, and is left out.
+    /// Entries and switches that could not be read and are omitted, with the reasons.
     pub(super) problems: Vec<String>,
 }
 
-/// What an instance enforces, as a store has to know it.
+/// Version, lists and switches that an instance enforces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Enforced {
-    pub(super) version: Option<Current>,
+pub(super) struct ActiveState {
+    pub(super) version: Option<VersionId>,
     /// The token of its lists and switches.
     pub(super) runtime_token: String,
 }
 
-/// Which version is current.
+/// Identity of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Current {
+pub(super) struct VersionId {
     pub(super) number: u64,
     pub(super) token: String,
 }
 
-/// What changes in a store, as far as those that follow it have to know.
+/// Head of the store: identities of everything that instances reconcile with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) current: Option<Current>,
-    /// Whether the files of the current version are there too.
-    pub(super) content: Content,
-    /// Bytes of these files; 0 where it does not matter.
+pub(super) struct StoreHead {
+    pub(super) current: Option<VersionId>,
+    /// Whether the files of the current version are present.
+    pub(super) files: FilesPresence,
+    /// Size of these files in bytes; 0 in memory.
     pub(super) size: u64,
-    /// Of the lists and switches.
+    /// Generation of the lists and switches.
     pub(super) generation: u64,
-    /// Of the lists and switches, see [`KeptRuntime`].
+    /// Token of the lists and switches, see [`StoredRuntime`].
     pub(super) runtime_token: String,
 }
 
-/// Whether the files of the current version are there.
+/// Presence of the files of the current version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Content {
-    There,
+pub(super) enum FilesPresence {
+    Present,
     Lost,
-    /// Another version is enforced, so nobody looked.
+    /// Not checked, because this instance enforces another version.
     #[default]
     Unknown,
 }
 
-/// How an instance reached the store lately.
+/// Recent connectivity of an instance to the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum Connectivity {
     #[default]
     Steady,
-    /// It did not, for so long that others may have gone on without it.
-    CutOff,
+    /// The instance was disconnected for so long that others may have continued without it.
+    Interrupted,
 }
 
-/// What came of putting something back.
+/// Result of restoring lost state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PutBack {
-    Made,
-    /// It is there.
-    Kept,
-    /// Somebody went on from what was left, and that stands.
-    Other,
+pub(super) enum Restore {
+    Restored,
+    /// Nothing is lost.
+    Present,
+    /// An operator continued from the remaining state, which stands.
+    Superseded,
 }
 
-impl Kept {
-    /// The version that a draft becomes if nothing comes before it.
+impl StoredVersion {
+    /// Makes a version of a draft.
     pub(super) fn of(draft: Draft) -> Result<Self, ControlError> {
         let Draft { files, based_on, rollback_to, author, comment } = draft;
         check_files(&files)?;
@@ -107,20 +107,20 @@ impl Kept {
             number: based_on.unwrap_or_default().saturating_add(1),
             based_on,
             rollback_to,
-            author: shortened(author),
-            comment: shortened(comment),
+            author: truncated(author),
+            comment: truncated(comment),
             created_at_ms: now_ms(),
             fingerprint: Fingerprint::of_files(texts).to_string(),
         };
         Ok(Self { version, token: token(), files: Arc::new(files), trail: String::new() })
     }
 
-    pub(super) fn current(&self) -> Current {
-        Current { number: self.version.number, token: self.token.clone() }
+    pub(super) fn id(&self) -> VersionId {
+        VersionId { number: self.version.number, token: self.token.clone() }
     }
 }
 
-/// What nothing else is called.
+/// Returns a unique token.
 pub(super) fn token() -> String {
     format!("{:032x}", fastrand::u128(..))
 }

@@ -1,37 +1,37 @@
-//! The counters that a request would meet, for those who look at them or give them back.
+//! Reads and refunds of the counters that a request would charge, for the admin API.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Modes, matched, matched::Target, requests};
+use super::{Match, Modes, matched, requests};
 use tollgate_core::{algorithm::Verdict, descriptor::Descriptor};
 use tollgate_rules::{Domain, Switched};
 use tollgate_store::{Store, StoreError, request::Requests};
 
-/// How long one who looks waits for the store: more than a request does, for nothing is held up meanwhile.
-const WAIT: Duration = Duration::from_millis(800);
+/// Deadline of a read or a refund: longer than that of a request, because no traffic waits for it.
+const STORE_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// The counters, for those who look at them or give them back. It is no request in the metrics, nor hits of a rule;
-/// those of the store have it. Nothing stands in for the store: what it does not say is unknown.
+/// Reads and refunds counters. Metrics count neither a request nor hits of a rule, only the call to the store. There is no
+/// fallback: without the store, counters are unknown.
 #[derive(Clone, Debug)]
-pub struct Counters {
+pub struct CounterInspector {
     store: Store,
     modes: Modes,
 }
 
-/// What the counter of one descriptor said, if it has one.
-pub type Seen = Option<Result<Verdict, StoreError>>;
+/// Verdict of the counter of one descriptor, if it has one.
+pub type CounterReading = Option<Result<Verdict, StoreError>>;
 
-/// What is asked of the counters that descriptors meet.
+/// Requests to the counters of some descriptors.
 #[derive(Debug)]
-pub struct Asks {
+pub struct CounterRequests {
     calls: Requests,
     descriptors: usize,
 }
 
-impl Counters {
-    /// Those in `store`, of a process in these modes.
+impl CounterInspector {
+    /// Inspects counters in `store`, of a process in these modes.
     pub const fn new(store: Store, modes: Modes) -> Self {
         Self { store, modes }
     }
@@ -41,37 +41,40 @@ impl Counters {
         self.modes
     }
 
-    /// What the descriptors ask of the counters that they meet by the rules of `domain`: in practice to be looked at, or
-    /// to be given back. Lists and switches make no difference, and the name of a lease gives nothing back: that is done
-    /// by who holds it. Takes long where values are long and expressions are many.
-    pub fn checks(&self, domain: &Domain, descriptors: &[Descriptor<'_>]) -> Asks {
-        let mut targets = matched::targets(domain, &Switched::default(), descriptors);
-        targets.iter_mut().for_each(Target::keep_places);
-        let calls = requests::calls(domain, descriptors, &targets, None, self.modes);
-        Asks { calls, descriptors: descriptors.len() }
+    /// Returns requests to the counters that the descriptors match in `domain`, with the hits of the descriptors: in
+    /// practice reads or refunds. Lists and switches are ignored, and the name of a lease does not release it: only its
+    /// holder does. Slow where values are long and there are many regular expressions.
+    pub fn requests(&self, domain: &Domain, descriptors: &[Descriptor<'_>]) -> CounterRequests {
+        let mut matches = matched::matches(domain, &Switched::default(), descriptors);
+        matches.iter_mut().for_each(Match::peek_instead_of_release);
+        let calls = requests::requests(domain, descriptors, &matches, None, self.modes);
+        CounterRequests { calls, descriptors: descriptors.len() }
     }
 
-    /// Asks the counters what each of them says, in the order of the descriptors.
-    pub async fn ask(&self, Asks { calls, descriptors }: &Asks) -> Vec<Seen> {
-        let deadline = self.store.deadline(None).and_then(|_| Instant::now().checked_add(WAIT));
+    /// Sends the requests and returns the readings, in the order of the descriptors.
+    pub async fn send(
+        &self,
+        CounterRequests { calls, descriptors }: &CounterRequests,
+    ) -> Vec<CounterReading> {
+        let deadline = self.store.deadline(None).and_then(|_| Instant::now().checked_add(STORE_TIMEOUT));
         let decisions = self.store.decide(calls, deadline).await;
-        let mut seen: Vec<Seen> = (0..*descriptors).map(|_| None).collect();
+        let mut readings: Vec<CounterReading> = (0..*descriptors).map(|_| None).collect();
         for (call, decision) in calls.iter().zip(decisions) {
             match decision {
                 Ok(verdicts) => {
-                    verdicts.into_iter().for_each(|(at, verdict)| put(&mut seen, at, Ok(verdict)));
+                    verdicts.into_iter().for_each(|(at, verdict)| set(&mut readings, at, Ok(verdict)));
                 }
                 Err(error) => {
-                    call.checks().for_each(|ask| put(&mut seen, ask.descriptor, Err(error.clone())));
+                    call.checks().for_each(|check| set(&mut readings, check.descriptor, Err(error.clone())))
                 }
             }
         }
-        seen
+        readings
     }
 }
 
-fn put(seen: &mut [Seen], at: usize, said: Result<Verdict, StoreError>) {
-    if let Some(place) = seen.get_mut(at) {
-        *place = Some(said);
+fn set(readings: &mut [CounterReading], at: usize, reading: Result<Verdict, StoreError>) {
+    if let Some(slot) = readings.get_mut(at) {
+        *slot = Some(reading);
     }
 }

@@ -1,89 +1,73 @@
-//! Requests that a list decides in place of the limits.
+//! Allow and deny lists, which decide a request in place of its limits.
 
 use std::{iter::repeat, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::metrics;
-use super::{Limiter, Statuses, Target, matched::Targets};
-use crate::verdict::{Decision, Listed};
+use crate::{Match, Matches, verdict::Listed};
 use tollgate_core::{clock::Clock, descriptor::Descriptor};
 use tollgate_rules::{Listing, Overrides};
 
-/// What a client is told at the most, and of a ban without an end: it may be lifted at any time.
-const LONGEST: Duration = Duration::from_secs(60 * 60);
+/// Longest retry time reported to a client, also for entries without expiry: an operator may remove an entry at any
+/// time.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
-/// Has lists decide about a request, if one of them does: what asks for something is up against them alone then.
+/// Applies the allow and deny lists. If one matches, descriptors that charge hits skip their limits.
 ///
-/// What gives back does so whatever they say, so that no place is held for longer and no charge stays that is not to; and
-/// it is not asked whether they match it.
-pub(super) fn decide(
+/// Refunds and releases are made regardless of the lists, so that no permit is held longer than needed and no charge stays
+/// by mistake; they are not matched against the lists either.
+pub(super) fn apply(
     overrides: &Overrides,
     clock: &Clock,
     domain: &str,
     descriptors: &[Descriptor<'_>],
-    targets: &mut Targets<'_>,
+    matches: &mut Matches<'_>,
 ) -> Option<Listed> {
     if !overrides.has_lists() {
         return None;
     }
     let now_ms = clock.now().as_micros() / 1_000;
-    let gives_back = |descriptor: &Descriptor<'_>, target: &Target<'_>| {
-        target.hits().unwrap_or(descriptor.hits).is_refund()
+    let is_refund = |descriptor: &Descriptor<'_>, matched: &Match<'_>| {
+        matched.hits().unwrap_or(descriptor.hits).is_refund()
     };
-    let asking = || {
-        let pairs = descriptors.iter().zip(&*targets);
-        pairs.filter(|(descriptor, target)| !gives_back(descriptor, target)).map(|(descriptor, _)| descriptor)
+    let charging = || {
+        let pairs = descriptors.iter().zip(&*matches);
+        pairs
+            .filter(|(descriptor, matched)| !is_refund(descriptor, matched))
+            .map(|(descriptor, _)| descriptor)
     };
     let is_allowed =
-        asking().any(|descriptor| overrides.allowing(domain, &descriptor.entries, now_ms).is_some());
-    // Patterns can take a while on long values, so what denies is looked for once.
-    let denying = |(descriptor, target): (&Descriptor<'_>, &Target<'_>)| match gives_back(descriptor, target)
+        charging().any(|descriptor| overrides.allowing(domain, &descriptor.entries, now_ms).is_some());
+    // Patterns can be slow on long values, so denying entries are looked up once.
+    let denying = |(descriptor, matched): (&Descriptor<'_>, &Match<'_>)| match is_refund(descriptor, matched)
     {
         true => None,
-        false => overrides.denying(domain, &descriptor.entries, now_ms).map(|entry| still(entry, now_ms)),
+        false => {
+            overrides.denying(domain, &descriptor.entries, now_ms).map(|entry| retry_after(entry, now_ms))
+        }
     };
     let denied: SmallVec<[Option<Duration>; 2]> = match is_allowed {
         true => SmallVec::new(),
-        false => descriptors.iter().zip(&*targets).map(denying).collect(),
+        false => descriptors.iter().zip(&*matches).map(denying).collect(),
     };
     let listed = match is_allowed {
         true => Listed::Allowed,
-        false => Listed::Denied { still: denied.iter().copied().flatten().max()? },
+        false => Listed::Denied { retry_after: denied.iter().copied().flatten().max()? },
     };
     let is_denied = denied.iter().map(Option::is_some).chain(repeat(false));
-    for ((descriptor, target), is_denied) in descriptors.iter().zip(targets).zip(is_denied) {
-        if !gives_back(descriptor, target) {
-            *target = match is_denied {
-                true => Target::Denied,
-                false => Target::Nothing,
+    for ((descriptor, matched), is_denied) in descriptors.iter().zip(matches).zip(is_denied) {
+        if !is_refund(descriptor, matched) {
+            *matched = match is_denied {
+                true => Match::Denied,
+                false => Match::None,
             };
         }
     }
     Some(listed)
 }
 
-/// For how long the entry denies, as far as a client is told.
-fn still(entry: &Listing, now_ms: u64) -> Duration {
+/// Time until the entry expires, as reported to clients.
+fn retry_after(entry: &Listing, now_ms: u64) -> Duration {
     let left = |end: u64| Duration::from_millis(end.saturating_sub(now_ms));
-    entry.expires_at_ms().map_or(LONGEST, |end| left(end).min(LONGEST))
-}
-
-impl Limiter {
-    /// Decides a request for a domain that has no rules.
-    pub(super) fn decide_without_rules<'r>(
-        &self,
-        overrides: &Overrides,
-        domain: &str,
-        descriptors: &[Descriptor<'_>],
-    ) -> Decision<'r> {
-        metrics::unknown_domain();
-        let mut targets = descriptors.iter().map(|_| Target::Nothing).collect();
-        let listed = decide(overrides, &self.clock, domain, descriptors, &mut targets);
-        if let Some(listed) = listed {
-            metrics::listed_without_rules(listed.list());
-        }
-        let statuses: Statuses<'r> = targets.iter().map(Target::status_without_counter).collect();
-        Decision { code: self.overall(&statuses), degraded: None, listed, statuses }
-    }
+    entry.expires_at_ms().map_or(MAX_RETRY_AFTER, |end| left(end).min(MAX_RETRY_AFTER))
 }

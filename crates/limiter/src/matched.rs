@@ -1,4 +1,4 @@
-//! What each descriptor of a request is up against.
+//! Matches descriptors with rules and limit overrides.
 
 use std::sync::Arc;
 
@@ -11,79 +11,121 @@ use tollgate_core::{
     lease::LeaseId,
     quota::Quota,
 };
-use tollgate_rules::{Domain, Limit, Rule, SwitchMode, Switched};
+use tollgate_rules::{Domain, Limit, OnStoreError, Rule, SwitchMode, Switched};
 
-/// What a descriptor is up against.
+/// Match of one descriptor.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Target<'r> {
-    /// Nothing: no rule matches, or another one of the request replaces it.
-    Nothing,
+pub(super) enum Match<'r> {
+    /// No rule matches, or another rule of the request replaces it.
+    None,
     /// A rule that lets everything pass.
     Unlimited(&'r Arc<Rule>),
-    /// A rule that an operator has switched off; what comes along in its place is no quota, whatever the rule is.
+    /// A rule that an operator has switched off. A limit override in its place is no quota, even if the rule is one.
     Off { rule: &'r Arc<Rule>, is_quota: bool },
-    /// A list that denies what has such entries.
+    /// A deny list that has such entries.
     Denied,
-    /// A rule's counter, and whether it is only watched.
-    Rule { rule: &'r Arc<Rule>, quota: Quota, policy: Policy, hits: Hits, depth: usize, is_watched: bool },
-    /// A counter for the limit that the descriptor brought along, and the rule that would apply without it.
-    Brought { rule: Option<&'r Arc<Rule>>, quota: Quota, policy: Policy, hits: Hits },
+    /// A rule's counter, and whether the rule is in shadow mode.
+    Rule { rule: &'r Arc<Rule>, counter: CounterMatch, depth: usize, is_shadow: bool },
+    /// A counter for the request's limit override, and the rule that would apply without it.
+    Override { rule: Option<&'r Arc<Rule>>, counter: CounterMatch },
 }
 
-pub(super) type Targets<'r> = SmallVec<[Target<'r>; 2]>;
+/// Limit and hits of a matched counter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CounterMatch {
+    pub(super) quota: Quota,
+    pub(super) policy: Policy,
+    /// A descriptor that releases a lease does not charge.
+    pub(super) hits: Hits,
+}
 
-/// What `descriptors` are up against.
-pub(super) fn targets<'r>(
+pub(super) type Matches<'r> = SmallVec<[Match<'r>; 2]>;
+
+/// Matches `descriptors` with the rules of `domain`.
+pub(super) fn matches<'r>(
     domain: &'r Domain,
     switched: &Switched,
     descriptors: &[Descriptor<'_>],
-) -> Targets<'r> {
-    let mut targets = descriptors.iter().map(|descriptor| target(domain, switched, descriptor)).collect();
-    drop_replaced(&mut targets);
-    targets
+) -> Matches<'r> {
+    let mut matches =
+        descriptors.iter().map(|descriptor| match_descriptor(domain, switched, descriptor)).collect();
+    drop_replaced(&mut matches);
+    matches
 }
 
-impl Target<'_> {
-    /// What the descriptor's status is as long as no counter has spoken.
+impl<'r> Match<'r> {
+    /// The matched counter, if there is one.
+    pub(super) const fn counter(&self) -> Option<&CounterMatch> {
+        match self {
+            Self::Rule { counter, .. } | Self::Override { counter, .. } => Some(counter),
+            Self::None | Self::Unlimited(_) | Self::Off { .. } | Self::Denied => None,
+        }
+    }
+
+    /// The rule whose counter matches; `None` for a limit override.
+    pub(super) fn rule(&self) -> Option<&'r Rule> {
+        match self {
+            Self::Rule { rule, .. } => Some(rule),
+            _ => None,
+        }
+    }
+
+    /// Whether the rule whose counter matches is in shadow mode. A limit override never is.
+    pub(super) const fn is_shadow(&self) -> bool {
+        matches!(self, Self::Rule { is_shadow: true, .. })
+    }
+
+    /// Whether the limit would not deny while the store fails: unlike [`Self::is_shadow`], a limit override has the mode
+    /// of its rule.
+    pub(super) fn is_shadow_when_degraded(&self) -> bool {
+        match self {
+            Self::Override { rule, .. } => rule.is_some_and(|rule| rule.shadow_mode),
+            _ => self.is_shadow(),
+        }
+    }
+
+    /// The stated policy while the store fails.
+    pub(super) fn on_store_error(&self, domain: &Domain) -> Option<OnStoreError> {
+        match self {
+            Self::Rule { rule, .. } | Self::Override { rule: Some(rule), .. } => rule.on_store_error,
+            Self::Override { rule: None, .. } => domain.default_on_store_error,
+            _ => None,
+        }
+    }
+
+    /// The descriptor's status before its counter is decided.
     pub(super) const fn status_without_counter<'s>(&self) -> Status<'s> {
         match self {
             Self::Unlimited(_) => Status::Unlimited,
             Self::Off { is_quota, .. } => Status::Off { is_quota: *is_quota },
             Self::Denied => Status::Denied,
-            Self::Nothing | Self::Rule { .. } | Self::Brought { .. } => Status::NoLimit,
+            Self::None | Self::Rule { .. } | Self::Override { .. } => Status::NoLimit,
         }
     }
 
-    /// What is asked of its counter, if it has one: of what gives a lease back, that is no charge.
-    pub(super) const fn hits(&self) -> Option<Hits> {
-        match self {
-            Self::Rule { hits, .. } | Self::Brought { hits, .. } => Some(*hits),
-            Self::Nothing | Self::Unlimited(_) | Self::Off { .. } | Self::Denied => None,
-        }
+    /// Hits on the counter, if there is one.
+    pub(super) fn hits(&self) -> Option<Hits> {
+        self.counter().map(|counter| counter.hits)
     }
 
-    /// Has it look at the places of a lease that it would give back.
-    pub(super) const fn keep_places(&mut self) {
-        if let Self::Rule { hits, .. } = self
-            && matches!(hits, Hits::Release(_))
+    /// Makes a release of a lease a read of its counter.
+    pub(super) const fn peek_instead_of_release(&mut self) {
+        if let Self::Rule { counter, .. } = self
+            && matches!(counter.hits, Hits::Release(_))
         {
-            *hits = Hits::Peek;
+            counter.hits = Hits::Peek;
         }
     }
 
-    /// Whether it takes places that are held under a lease.
-    pub(super) const fn takes_lease(&self) -> bool {
-        match self {
-            Self::Rule { policy, hits, .. } | Self::Brought { policy, hits, .. } => {
-                policy.algorithm().holds_permits() && hits.charged() > 0
-            }
-            Self::Nothing | Self::Unlimited(_) | Self::Off { .. } | Self::Denied => false,
-        }
+    /// Whether it acquires permits, which are held under a lease.
+    pub(super) fn acquires_permits(&self) -> bool {
+        self.counter()
+            .is_some_and(|counter| counter.policy.algorithm().holds_permits() && counter.hits.charged() > 0)
     }
 }
 
-/// What `descriptor` is up against, before it is known what else the request matches.
-fn target<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'_>) -> Target<'r> {
+/// Matches one descriptor, regardless of the other descriptors of the request.
+fn match_descriptor<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'_>) -> Match<'r> {
     let (hits, entries) = (descriptor.hits, &*descriptor.entries);
     let rule = domain.root.rule(entries);
     if rule.is_none()
@@ -92,9 +134,9 @@ fn target<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'
         return release;
     }
     let mode = rule.and_then(|rule| switched.mode_of(rule));
-    // What was charged before the rule was switched off is given back.
+    // Charges made before the rule was switched off are still refunded.
     if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.is_refund()) {
-        return Target::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
+        return Match::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
     }
     if let Some(quota) = descriptor.limit {
         let policy = match rule.map(|rule| &rule.limit) {
@@ -103,51 +145,51 @@ fn target<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'
                 Policy::nearest(domain.default_algorithm.without_rule(), quota, &Parameters::default())
             }
         };
-        return Target::Brought { rule, quota, policy, hits };
+        return Match::Override { rule, counter: CounterMatch { quota, policy, hits } };
     }
     match rule.map(|rule| (rule, &rule.limit)) {
-        None => Target::Nothing,
-        Some((rule, Limit::Unlimited)) => Target::Unlimited(rule),
+        None => Match::None,
+        Some((rule, Limit::Unlimited)) => Match::Unlimited(rule),
         Some((rule, Limit::Quota { quota, policy })) => {
-            let is_watched = rule.shadow_mode || mode.is_some();
-            Target::Rule { rule, quota: *quota, policy: *policy, hits, depth: entries.len(), is_watched }
+            let counter = CounterMatch { quota: *quota, policy: *policy, hits };
+            Match::Rule { rule, counter, depth: entries.len(), is_shadow: rule.shadow_mode || mode.is_some() }
         }
     }
 }
 
-/// What the entries give back, if they are those of a concurrency limit and a lease. A name that is none gives
-/// nothing back.
-fn release<'r>(domain: &'r Domain, entries: &[Entry<'_>]) -> Option<Target<'r>> {
+/// The release that the entries ask for, if they are those of a concurrency limit and a lease. An invalid lease releases
+/// nothing.
+fn release<'r>(domain: &'r Domain, entries: &[Entry<'_>]) -> Option<Match<'r>> {
     let (rule, entries, lease) = domain.root.rule_of_lease(entries)?;
     let hits = LeaseId::parse(lease).map_or(Hits::Peek, Hits::Release);
     match rule.limit {
         Limit::Quota { quota, policy } => {
-            // Nothing is denied who gives back.
-            let is_watched = rule.shadow_mode;
-            Some(Target::Rule { rule, quota, policy, hits, depth: entries.len(), is_watched })
+            let counter = CounterMatch { quota, policy, hits };
+            // A release is never denied, so switches do not matter.
+            Some(Match::Rule { rule, counter, depth: entries.len(), is_shadow: rule.shadow_mode })
         }
         Limit::Unlimited => None,
     }
 }
 
-/// Drops every rule whose name another rule of the request replaces, whatever replaces that one in turn.
-fn drop_replaced(targets: &mut Targets<'_>) {
-    let replaced: SmallVec<[&str; 4]> = targets
+/// Drops each rule whose name another rule of the request replaces, even if that rule is replaced in turn.
+fn drop_replaced(matches: &mut Matches<'_>) {
+    let replaced: SmallVec<[&str; 4]> = matches
         .iter()
-        .filter_map(|target| match target {
-            Target::Unlimited(rule) | Target::Off { rule, .. } | Target::Rule { rule, .. } => Some(*rule),
-            Target::Nothing | Target::Denied | Target::Brought { .. } => None,
+        .filter_map(|matched| match matched {
+            Match::Unlimited(rule) | Match::Off { rule, .. } | Match::Rule { rule, .. } => Some(*rule),
+            Match::None | Match::Denied | Match::Override { .. } => None,
         })
         .flat_map(|rule| rule.replaces.iter().map(|name| &**name))
         .collect();
     if replaced.is_empty() {
         return;
     }
-    for target in targets {
-        if let Target::Rule { rule, .. } = target
+    for matched in matches {
+        if let Match::Rule { rule, .. } = matched
             && replaced.contains(&&*rule.name)
         {
-            *target = Target::Nothing;
+            *matched = Match::None;
         }
     }
 }

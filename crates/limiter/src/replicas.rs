@@ -1,8 +1,8 @@
-//! How many instances share the limits.
+//! Number of instances that share the limits.
 //!
-//! While the store works, each instance holds a place of a concurrency limit in it that no request can name: as many
-//! places are held as there are instances. An instance that ends without a word is counted until its place's time to
-//! live has passed.
+//! While the store works, each instance holds a permit of a concurrency limit that no request can name: the number of held
+//! permits is the number of instances. An instance that ends without releasing its permit is counted until the permit
+//! expires.
 
 use std::{
     collections::VecDeque,
@@ -31,19 +31,19 @@ use tollgate_store::{
     request::{Cell, Check, TagRequest},
 };
 
-/// How long an instance counts that ended without a word.
-const TIME_TO_LIVE: Duration = Duration::from_secs(30);
+/// Time for which an instance counts after it last renewed its permit.
+const PRESENCE_TTL: Duration = Duration::from_secs(30);
 
-/// Between two counts, by which a place is held for longer.
-const EVERY: Duration = Duration::from_secs(5);
+/// Time between two counts, each of which renews the permit.
+const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Between two attempts to count for the first time.
-const AT_FIRST: Duration = Duration::from_millis(200);
+/// Time between two attempts until the first count.
+const FIRST_COUNT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The name of the cell; requests always have a domain.
+/// Domain of the cell; requests always have one.
 const NO_DOMAIN: &str = "";
 
-/// How many instances share the limits, as far as is known: clones know the same.
+/// Last known number of instances that share the limits; clones share it.
 #[derive(Clone, Debug)]
 pub struct Replicas(Arc<AtomicU32>);
 
@@ -54,21 +54,21 @@ impl Default for Replicas {
 }
 
 impl Replicas {
-    /// So many, as long as nobody counts.
+    /// Starts with a known number, until instances are counted.
     pub fn new(known: NonZeroU32) -> Self {
         Self(Arc::new(AtomicU32::new(known.get())))
     }
 
-    /// How many there are, one at least.
+    /// The number of instances, at least 1.
     pub fn known(&self) -> NonZeroU32 {
         NonZeroU32::new(self.0.load(Ordering::Relaxed)).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// Counts instances in `store`, this one among them, until nobody is left who asks. What was counted last stays
-    /// true while the store fails.
+    /// Counts instances in `store`, this one included, until all other clones are dropped. The last count remains while the
+    /// store fails.
     pub async fn count(self, store: RedisStore) {
         let lease = LeaseId::random();
-        let mut counts = Counts::default();
+        let mut counts = RecentCounts::default();
         while Arc::strong_count(&self.0) > 1 {
             let counted = store.decide(&presence(lease)).await.ok();
             if let Some((_, verdict)) = counted.as_ref().and_then(|verdicts| verdicts.last()) {
@@ -76,27 +76,28 @@ impl Replicas {
                 self.0.store(most, Ordering::Relaxed);
                 metrics::replicas(most);
             }
-            sleep(if counts.is_empty() { AT_FIRST } else { EVERY }).await;
+            sleep(if counts.is_empty() { FIRST_COUNT_INTERVAL } else { COUNT_INTERVAL }).await;
         }
     }
 }
 
-/// What was counted of late. The largest of it counts: a store that forgot everything knows the others only when they
-/// have told it again.
+/// Recent counts, of which the largest is used: a store that lost its data counts the others only after they renewed their
+/// permits.
 #[derive(Debug, Default)]
-struct Counts(VecDeque<(Instant, u32)>);
+struct RecentCounts(VecDeque<(Instant, u32)>);
 
-impl Counts {
-    /// Adds a count; tells the largest of late.
+impl RecentCounts {
+    /// Adds a count; returns the largest recent one.
     fn add(&mut self, now: Instant, count: u32) -> u32 {
-        let is_late = |(at, _): &(Instant, u32)| now.saturating_duration_since(*at) > EVERY.saturating_mul(2);
-        // After an outage the others have to be counted anew, which takes them a while.
+        let is_late =
+            |(at, _): &(Instant, u32)| now.saturating_duration_since(*at) > COUNT_INTERVAL.saturating_mul(2);
+        // After an outage the other instances must renew their permits first, which takes a while.
         if self.0.back().is_some_and(is_late) {
             let most = self.0.iter().map(|(_, count)| *count).max().unwrap_or(1);
             self.0.clear();
             self.0.push_back((now, most));
         }
-        self.0.retain(|(at, _)| now.saturating_duration_since(*at) < TIME_TO_LIVE);
+        self.0.retain(|(at, _)| now.saturating_duration_since(*at) < PRESENCE_TTL);
         self.0.push_back((now, count.max(1)));
         self.0.iter().map(|(_, count)| *count).max().unwrap_or(1)
     }
@@ -106,15 +107,16 @@ impl Counts {
     }
 }
 
-/// Holds the place of an instance for another time to live.
+/// Renews the permit of an instance.
 fn presence(lease: LeaseId) -> TagRequest {
     let quota = Quota { limit: u32::MAX, window: Window::of(Unit::Second) };
-    let parameters = Parameters { lease_ttl: TIME_TO_LIVE, ..Parameters::default() };
+    let parameters = Parameters { lease_ttl: PRESENCE_TTL, ..Parameters::default() };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &parameters);
     let record = RecordId::alone(Algorithm::Concurrency);
-    let ask = |hits| Check { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
+    let check = |hits| Check { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
     let hits = [Hits::Release(lease), Hits::Acquire { amount: NonZeroU64::MIN, lease }];
-    let cell = Cell { key: CellKey::global(NO_DOMAIN, record), checks: hits.map(ask).into_iter().collect() };
+    let cell =
+        Cell { key: CellKey::global(NO_DOMAIN, record), checks: hits.map(check).into_iter().collect() };
     TagRequest { cells: smallvec![cell], charging: Charging::Independent }
 }
 
@@ -123,14 +125,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_count_of_late_is_believed() {
-        let (mut counts, now) = (Counts::default(), Instant::now());
+    fn the_largest_recent_count_is_used() {
+        let (mut counts, now) = (RecentCounts::default(), Instant::now());
         let at = |seconds| now + Duration::from_secs(seconds);
         assert_eq!(counts.add(at(0), 3), 3);
-        assert_eq!(counts.add(at(5), 1), 3, "the store may have forgotten the others");
+        assert_eq!(counts.add(at(5), 1), 3, "the store may have lost the others");
         (2..6).for_each(|round| assert_eq!(counts.add(at(5 * round), 2), 3));
         assert_eq!(counts.add(at(30), 2), 2);
-        assert_eq!(counts.add(at(100), 1), 2, "nobody could be counted meanwhile");
+        assert_eq!(counts.add(at(100), 1), 2, "none could be counted meanwhile");
         (21..26).for_each(|round| assert_eq!(counts.add(at(5 * round), 1), 2));
         assert_eq!(counts.add(at(130), 0), 1);
     }

@@ -1,4 +1,4 @@
-//! What a request came to.
+//! Decision of a request, and the status of each descriptor.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -10,52 +10,52 @@ use tollgate_core::{
 };
 use tollgate_rules::{List, OnStoreError, Rule};
 
-/// Whether something passes.
+/// Whether a request or a descriptor passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// It passes.
+    /// Passes.
     Ok,
-    /// It is over a limit.
+    /// Over a limit.
     OverLimit,
 }
 
-/// What one descriptor came to.
+/// Status of one descriptor.
 #[derive(Clone, Debug)]
 pub enum Status<'r> {
-    /// No rule limits it, or the rule was replaced by another one of the request.
+    /// No rule limits the descriptor, or another rule of the request replaces its rule.
     NoLimit,
-    /// A rule says that it is unlimited.
+    /// The rule is unlimited.
     Unlimited,
-    /// An operator has switched its rule off.
+    /// An operator has switched the rule off.
     Off {
-        /// Whether that one is a quota: then it is one that never runs out.
+        /// Whether the rule is a quota, which then is never exhausted.
         is_quota: bool,
     },
-    /// A list denies it.
+    /// A deny list matches.
     Denied,
     /// A counter decided.
     Limited(Limited<'r>),
 }
 
-/// What a counter decided, and for whom.
+/// Decision of a counter, and the limit behind it.
 #[derive(Clone, Debug)]
 pub struct Limited<'r> {
-    /// The rule; none for a limit that the request brought along.
+    /// The rule; `None` for a limit override.
     pub rule: Option<&'r Rule>,
     /// The quota that was enforced.
     pub quota: Quota,
-    /// What it was enforced by.
+    /// The algorithm that enforced the quota.
     pub algorithm: Algorithm,
-    /// What the counter said.
+    /// The counter's verdict.
     pub verdict: Verdict,
-    /// Whether it is a quota: it denies only when every quota of the request is exhausted.
+    /// Whether the limit is a quota, which denies only if every quota of the request is exhausted.
     pub is_quota: bool,
-    /// Whether the limit is only watched.
+    /// Whether the limit is in shadow mode.
     pub is_shadow: bool,
 }
 
 impl<'r> Limited<'r> {
-    /// What the descriptor's status says: a watched limit is never over.
+    /// The descriptor's code: a limit in shadow mode is never over.
     pub const fn code(&self) -> Code {
         match self.verdict.admitted || self.is_shadow {
             true => Code::Ok,
@@ -63,12 +63,12 @@ impl<'r> Limited<'r> {
         }
     }
 
-    /// The limit's name; empty when it has none.
+    /// The limit's name; empty if it has no name.
     pub fn name(&self) -> &'r str {
         self.rule.map(|rule| &*rule.name).unwrap_or_default()
     }
 
-    /// What people are told that the limit is called: its name, else the rule's place in the tree.
+    /// The limit's name for people, or the rule's path if it has no name.
     pub fn label(&self) -> Cow<'r, str> {
         match self.rule {
             Some(rule) if rule.name.is_empty() => rule.path().into(),
@@ -77,14 +77,14 @@ impl<'r> Limited<'r> {
         }
     }
 
-    /// Until the state that the status reports changes for the better: on a denial, until the same request
-    /// would pass; else until the counter is as good as unused.
+    /// Time until the reported state improves: after a denial, until the same request would pass; otherwise, until the
+    /// counter is as good as unused.
     pub fn until_reset(&self) -> Duration {
         match self.verdict.retry_after {
             Duration::ZERO => self.verdict.reset_after,
-            // A place is free when a request ends, which may be at any time.
+            // A permit is released when a request ends, which may be at any time.
             _ if self.algorithm.holds_permits() => Duration::from_secs(1),
-            // It never would. That is to be said in a finite time, so as not to invite the next try at once.
+            // The request would never pass. A finite time is reported, so that the client does not retry at once.
             Duration::MAX if self.verdict.reset_after.is_zero() => {
                 Duration::from_secs(u64::from(self.quota.window.seconds()))
             }
@@ -95,7 +95,7 @@ impl<'r> Limited<'r> {
 }
 
 impl<'r> Status<'r> {
-    /// What a counter decided, if one did.
+    /// The counter's decision, if there is a counter.
     pub const fn limited(&self) -> Option<&Limited<'r>> {
         match self {
             Self::Limited(limited) => Some(limited),
@@ -113,29 +113,29 @@ impl<'r> Status<'r> {
     }
 }
 
-/// How a counter was decided that the store did not decide, and why it did not.
+/// Decision of a counter without the store, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Degraded {
-    /// What was done about it.
+    /// The policy that was applied.
     pub policy: OnStoreError,
     /// The label of the store's error.
     pub reason: &'static str,
 }
 
-/// What a list has decided.
+/// Decision of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// That the request passes.
+    /// An allow list matches: the request passes.
     Allowed,
-    /// That it does not.
+    /// A deny list matches: the request does not pass.
     Denied {
-        /// For so long at least, as far as anyone is told.
-        still: Duration,
+        /// Reported time until the entry expires.
+        retry_after: Duration,
     },
 }
 
 impl Listed {
-    /// The list that did.
+    /// The list that decided.
     pub const fn list(self) -> List {
         match self {
             Self::Allowed => List::Allow,
@@ -144,23 +144,22 @@ impl Listed {
     }
 }
 
-/// What a request came to, and each of its descriptors in order.
+/// Decision of a request, with the status of each descriptor in order.
 #[derive(Clone, Debug)]
 pub struct Decision<'r> {
     /// Whether the request passes.
     pub code: Code,
-    /// How the first of those counters was decided that the store did not decide, if there are any.
+    /// The first decision that was made without the store, if any.
     pub degraded: Option<Degraded>,
-    /// What a list decided, if one did.
+    /// The decision of a list, if one matched.
     pub listed: Option<Listed>,
-    /// What each descriptor came to.
+    /// The status of each descriptor.
     pub statuses: SmallVec<[Status<'r>; 2]>,
 }
 
 impl Decision<'_> {
-    /// Until a denied request may be sent again: when the last of the limits that deny it lets it pass, and, where
-    /// every quota is exhausted, the first of these does too; or when the list no longer denies it. `None` for a request
-    /// that passes.
+    /// Time until a denied request may be retried: when the last limit that denies it would let it pass, and, if every quota
+    /// is exhausted, the first quota too; or when the list entry expires. `None` for a request that passes.
     pub fn retry_after(&self) -> Option<Duration> {
         if self.code == Code::Ok {
             return None;
@@ -169,13 +168,13 @@ impl Decision<'_> {
         let over = |limited: &&Limited<'_>| limited.code() == Code::OverLimit;
         let enforced =
             limited().filter(over).filter(|limited| !limited.is_quota).map(Limited::until_reset).max();
-        let are_quotas_left = limited().any(|limited| limited.is_quota && limited.code() == Code::Ok);
+        let has_quota_left = limited().any(|limited| limited.is_quota && limited.code() == Code::Ok);
         let quotas =
             limited().filter(over).filter(|limited| limited.is_quota).map(Limited::until_reset).min();
         let denied = self.listed.and_then(|listed| match listed {
             Listed::Allowed => None,
-            Listed::Denied { still } => Some(still),
+            Listed::Denied { retry_after } => Some(retry_after),
         });
-        enforced.max(quotas.filter(|_| !are_quotas_left)).max(denied)
+        enforced.max(quotas.filter(|_| !has_quota_left)).max(denied)
     }
 }

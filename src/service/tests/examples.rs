@@ -30,9 +30,9 @@ impl Example {
             descriptors: descriptors.collect(),
             hits_addend: 0,
         };
-        let responded = self.service.inner.respond(&request, Patience::UNKNOWN, &mut Span::off()).await;
+        let responded = self.service.inner.respond(&request, Deadline::UNKNOWN, &mut Span::off()).await;
         let response = responded.expect("a response");
-        response.permits.inspect(Places::handed_over);
+        response.permits.inspect(HeldPermits::hand_over);
         response.message
     }
 

@@ -182,7 +182,7 @@ async fn a_response_that_is_not_delivered_releases_its_permits() {
     let descriptors = vec![descriptor(USER.0, USER.1), descriptor(TENANT.0, TENANT.1)];
     let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
     let response =
-        service.0.inner.respond(&request, Patience::UNKNOWN, &mut Span::off()).await.expect("a response");
+        service.0.inner.respond(&request, Deadline::UNKNOWN, &mut Span::off()).await.expect("a response");
     assert_eq!((service.free(USER).await, service.free(TENANT).await), (1, 4));
     drop(response);
     assert_eq!((service.free(USER).await, service.free(TENANT).await), (2, 5));

@@ -76,8 +76,8 @@ impl TestService {
     async fn call(&self, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
         let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
         let response =
-            self.inner.respond(&request, Patience::UNKNOWN, &mut Span::off()).await.expect("a response");
-        response.permits.inspect(Places::handed_over);
+            self.inner.respond(&request, Deadline::UNKNOWN, &mut Span::off()).await.expect("a response");
+        response.permits.inspect(HeldPermits::hand_over);
         response.message
     }
 
@@ -146,7 +146,7 @@ async fn unlimited_descriptors_pass_with_a_bare_status() {
         RateLimitRequest { domain: "e".into(), descriptors: vec![descriptor("none", "x")], hits_addend: 0 };
     let other_domain = service
         .inner
-        .respond(&request, Patience::UNKNOWN, &mut Span::off())
+        .respond(&request, Deadline::UNKNOWN, &mut Span::off())
         .await
         .expect("a response")
         .message;

@@ -94,7 +94,7 @@ async fn an_entry_applies_to_its_domain_even_without_rules() {
         codes(
             &service
                 .inner
-                .respond(&request, Patience::UNKNOWN, &mut Span::off())
+                .respond(&request, Deadline::UNKNOWN, &mut Span::off())
                 .await
                 .expect("a response")
                 .message,

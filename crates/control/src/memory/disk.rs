@@ -1,4 +1,4 @@
-//! From changes to the disk, many at once where they come fast.
+//! Persists changes, batching concurrent ones into one write.
 
 use std::{mem, sync::Arc};
 
@@ -12,112 +12,114 @@ use tokio::{
 use super::{file::RulesFile, state::State};
 use crate::ControlError;
 
-/// Changes that wait for the disk; more are refused.
-pub(super) const MOST_WAITING: usize = 1_024;
+/// Maximum number of changes that wait for a write; further ones are refused.
+pub(super) const MAX_PENDING_CHANGES: usize = 1_024;
 
-type Outcome = Result<(), ControlError>;
+type WriteResult = Result<(), ControlError>;
 
-/// The file, and what it is to have next.
+/// The file, and the next state to write.
 ///
-/// A change is made to the next state at once and answered when a write is done that has it. However many come during a
-/// write, the next one has all of them: there are two states and one thread at work at the most.
+/// A change is applied to the next state at once and completes when a write that contains it is done. All changes that
+/// arrive during a write are written by the next one, so there are at most two states and one writing thread.
 #[derive(Debug)]
 pub(super) struct Disk {
     file: RulesFile,
     next: Mutex<Next>,
-    /// Held by whoever writes.
+    /// Held during a write.
     writing: Arc<AsyncMutex<()>>,
 }
 
 #[derive(Debug)]
 struct Next {
     state: Arc<State>,
-    /// Those whose changes are in the state and in no write.
-    waiting: Vec<oneshot::Sender<Outcome>>,
+    /// Callers whose changes are in the state and in no write yet.
+    waiters: Vec<oneshot::Sender<WriteResult>>,
 }
 
-/// A change that is in the next state.
+/// A change that was applied to the next state.
 #[derive(Debug)]
-pub(super) struct Made<T> {
-    made: T,
-    /// Whether no write is on its way that will have it.
+pub(super) struct Pending<T> {
+    result: T,
+    /// Whether no write is scheduled that will contain the change.
     is_first: bool,
-    pub(super) outcome: oneshot::Receiver<Outcome>,
+    pub(super) written: oneshot::Receiver<WriteResult>,
 }
 
 impl Disk {
     pub(super) fn new(file: RulesFile, state: Arc<State>) -> Self {
-        let next = Mutex::new(Next { state, waiting: Vec::new() });
+        let next = Mutex::new(Next { state, waiters: Vec::new() });
         Self { file, next, writing: Arc::default() }
     }
 
-    /// Has the next state be what `make` makes of it, and returns when the disk and `shown` have it.
-    pub(super) async fn change<T>(
+    /// Applies a change to the next state, and returns once it is written and visible in `state`.
+    pub(super) async fn update<T>(
         self: &Arc<Self>,
-        shown: &Arc<ArcSwap<State>>,
-        make: impl FnOnce(&mut State) -> Result<T, ControlError>,
+        state: &Arc<ArcSwap<State>>,
+        change: impl FnOnce(&mut State) -> Result<T, ControlError>,
     ) -> Result<T, ControlError> {
-        let Made { made, is_first, outcome } = self.make(make)?;
+        let Pending { result, is_first, written } = self.apply(change)?;
         if is_first {
-            // A task, so that what was made is written though nobody waits for it any more.
-            tokio::spawn(Arc::clone(self).write_next(Arc::clone(shown)));
+            // A task, so that the change is written even if its caller is cancelled.
+            tokio::spawn(Arc::clone(self).write_next(Arc::clone(state)));
         }
-        let lost = |_| Err(ControlError::Unavailable("the write to the disk broke off".to_owned()));
-        outcome.await.unwrap_or_else(lost).map(|()| made)
+        let lost = |_| Err(ControlError::Unavailable("the write to disk was interrupted".to_owned()));
+        written.await.unwrap_or_else(lost).map(|()| result)
     }
 
-    pub(super) fn make<T>(
+    /// Applies a change to the next state.
+    pub(super) fn apply<T>(
         &self,
-        make: impl FnOnce(&mut State) -> Result<T, ControlError>,
-    ) -> Result<Made<T>, ControlError> {
+        change: impl FnOnce(&mut State) -> Result<T, ControlError>,
+    ) -> Result<Pending<T>, ControlError> {
         let mut next = self.next.lock();
-        if next.waiting.len() >= MOST_WAITING {
-            return Err(ControlError::Unavailable(format!("{MOST_WAITING} changes wait for the disk")));
+        if next.waiters.len() >= MAX_PENDING_CHANGES {
+            let reason = format!("{MAX_PENDING_CHANGES} changes are waiting for the disk");
+            return Err(ControlError::Unavailable(reason));
         }
         let mut state = State::clone(&next.state);
-        let made = make(&mut state)?;
-        let (tell, outcome) = oneshot::channel();
+        let result = change(&mut state)?;
+        let (waiter, written) = oneshot::channel();
         next.state = Arc::new(state);
-        next.waiting.push(tell);
-        Ok(Made { made, is_first: next.waiting.len() == 1, outcome })
+        next.waiters.push(waiter);
+        Ok(Pending { result, is_first: next.waiters.len() == 1, written })
     }
 
-    /// Writes what is next, once the write that is under way is done.
-    async fn write_next(self: Arc<Self>, shown: Arc<ArcSwap<State>>) {
-        let held = Arc::clone(&self.writing).lock_owned().await;
+    /// Writes the next state, once the write in progress is done.
+    async fn write_next(self: Arc<Self>, state: Arc<ArcSwap<State>>) {
+        let guard = Arc::clone(&self.writing).lock_owned().await;
         let written = spawn_blocking(move || {
-            let (waiting, outcome) = self.write(&shown);
-            // Whoever is answered may open the file again.
-            drop((self, shown, held));
-            for tell in waiting {
-                // Nobody may wait any more.
-                let _ = tell.send(outcome.clone());
+            let (waiters, result) = self.write(&state);
+            // A notified caller may open the file again.
+            drop((self, state, guard));
+            for waiter in waiters {
+                // The caller may have been cancelled.
+                let _ = waiter.send(result.clone());
             }
         });
-        // Cannot fail but by a panic, which is logged, and told to those who wait.
+        // Fails only by a panic, which is logged and reported to the waiting callers.
         let _ = written.await;
     }
 
-    /// Writes what is next and shows it, and says who waited for that. If the disk does not take it, it is not made, nor
-    /// what was made of it since.
-    pub(super) fn write(&self, shown: &ArcSwap<State>) -> (Vec<oneshot::Sender<Outcome>>, Outcome) {
-        let (state, mut waiting) = {
+    /// Writes the next state and makes it visible; returns the waiting callers. If the write fails, its changes are reverted,
+    /// and so are those applied since.
+    pub(super) fn write(&self, visible: &ArcSwap<State>) -> (Vec<oneshot::Sender<WriteResult>>, WriteResult) {
+        let (state, mut waiters) = {
             let mut next = self.next.lock();
-            (Arc::clone(&next.state), mem::take(&mut next.waiting))
+            (Arc::clone(&next.state), mem::take(&mut next.waiters))
         };
-        if waiting.is_empty() {
-            return (waiting, Ok(()));
+        if waiters.is_empty() {
+            return (waiters, Ok(()));
         }
         match self.file.write(&state) {
             Ok(()) => {
-                shown.store(state);
-                (waiting, Ok(()))
+                visible.store(state);
+                (waiters, Ok(()))
             }
             Err(error) => {
                 let mut next = self.next.lock();
-                next.state = shown.load_full();
-                waiting.append(&mut next.waiting);
-                (waiting, Err(ControlError::Unavailable(error.to_string())))
+                next.state = visible.load_full();
+                waiters.append(&mut next.waiters);
+                (waiters, Err(ControlError::Unavailable(error.to_string())))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The store's file.
+//! File of the store.
 
 use std::{
     ffi::OsString,
@@ -13,18 +13,18 @@ use serde::{Deserialize, Serialize};
 use super::state::State;
 use tollgate_runtime::redact;
 
-/// The form of the file.
-const FORM: u32 = 1;
+/// Format version of the file.
+const FORMAT: u32 = 1;
 
-/// Bytes of a file that is read: what is kept has less, however much of it JSON escapes.
-const LONGEST: u64 = 512 << 20;
+/// Maximum size of a file: the store is smaller, however much of it JSON escapes.
+const MAX_FILE_BYTES: u64 = 512 << 20;
 
-/// Who may read it, for rules and lists may name clients by their keys: whom the process runs as.
-const MODE: u32 = 0o600;
+/// Permissions of the file: only the user of the process, because rules and lists may contain the keys of clients.
+const FILE_MODE: u32 = 0o600;
 
-/// Why what is on disk can't be used.
+/// Error of an unusable file.
 #[derive(Debug, thiserror::Error)]
-#[error("the file of the rules {path} can't be used (--rules-file): {reason}")]
+#[error("cannot use the rules file {path} (--rules-file): {reason}")]
 pub struct FileError {
     path: String,
     reason: String,
@@ -46,28 +46,28 @@ struct Content {
     state: State,
 }
 
-/// The file, which no other process uses while this is there.
+/// The file, locked against other processes.
 #[derive(Debug)]
 pub(super) struct RulesFile {
     path: PathBuf,
-    /// Beside it, since the file itself is another one after each change.
+    /// A separate file, because every change replaces the file itself.
     _lock: File,
 }
 
 impl RulesFile {
-    /// The file and what it has, which is nothing where there is none.
+    /// Opens the file and reads its state; creates it if it does not exist.
     ///
     /// # Errors
-    /// When another process uses it, it can't be read or written, or is none of ours.
+    /// When another process uses it, it cannot be read or written, or is not a rules file.
     pub(super) fn open(path: PathBuf) -> Result<(Self, State), FileError> {
         let unusable = |reason: String| FileError { path: redact::path(&path), reason };
-        let lock = lock(&beside(&path, ".lock")).map_err(unusable)?;
+        let lock = lock(&sibling(&path, ".lock")).map_err(unusable)?;
         let content = read(&path).map_err(unusable)?;
         let file = Self { path, _lock: lock };
         let state = match content {
             Some(state) => state,
             None => {
-                // That it can't be written is better known at the start than at the first change.
+                // A file that cannot be written is better reported at the start than at the first change.
                 let written = file.write(&State::default());
                 written.map_err(|error| FileError {
                     path: redact::path(&file.path),
@@ -79,43 +79,43 @@ impl RulesFile {
         Ok((file, state))
     }
 
-    /// Replaces it. After an error, it is as it was, or what was to be written.
+    /// Replaces the file. After an error it has its former content or the new one.
     pub(super) fn write(&self, state: &State) -> io::Result<()> {
-        let beside = beside(&self.path, ".new");
-        // What a process left that was killed; a new file has the mode, and is no link to elsewhere.
-        match fs::remove_file(&beside) {
+        let temporary = sibling(&self.path, ".new");
+        // Left by a process that was killed; a new file has the right permissions and is not a symbolic link.
+        match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
-        let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&beside)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
         let mut writer = BufWriter::new(file);
-        serde_json::to_writer(&mut writer, &Written { form: FORM, state })?;
+        serde_json::to_writer(&mut writer, &Written { form: FORMAT, state })?;
         writer.flush()?;
         writer.get_ref().sync_all()?;
-        fs::rename(&beside, &self.path)?;
+        fs::rename(&temporary, &self.path)?;
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     }
 }
 
-fn beside(path: &Path, ending: &str) -> PathBuf {
+fn sibling(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
     name.into()
 }
 
-/// Holds a file that stays where it is, empty: if it were removed, two could hold one of that name.
+/// Locks an empty file, which is never removed: otherwise two processes could hold files of the same name.
 fn lock(path: &Path) -> Result<File, String> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(MODE).open(path);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
     let file = file.map_err(|error| error.to_string())?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err("another process uses it".to_owned()),
-        Err(TryLockError::Error(error)) => Err(format!("it can't be locked: {error}")),
+        Err(TryLockError::Error(error)) => Err(format!("cannot lock it: {error}")),
     }
 }
 
-/// What a file has, if there is one.
+/// Reads the state, if the file exists.
 fn read(path: &Path) -> Result<Option<State>, String> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -123,17 +123,16 @@ fn read(path: &Path) -> Result<Option<State>, String> {
         Err(error) => return Err(error.to_string()),
     };
     let mut text = Vec::new();
-    file.take(LONGEST.saturating_add(1)).read_to_end(&mut text).map_err(|error| error.to_string())?;
-    if u64::try_from(text.len()).is_ok_and(|length| length > LONGEST) {
-        return Err(format!("it has more than {LONGEST} bytes, so it is none of ours"));
+    file.take(MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    if u64::try_from(text.len()).is_ok_and(|length| length > MAX_FILE_BYTES) {
+        return Err(format!("not a rules file: larger than {MAX_FILE_BYTES} bytes"));
     }
-    // The error itself may quote what stands there.
-    let damaged =
-        |error: serde_json::Error| format!("it is none of ours, or damaged at line {}", error.line());
-    // By itself, as the rest may be anything in another form.
+    // The error itself may quote the content.
+    let damaged = |error: serde_json::Error| format!("not a rules file, or damaged at line {}", error.line());
+    // Read separately, because the rest may differ in another format.
     let Form { form } = serde_json::from_slice(&text).map_err(damaged)?;
-    if form != FORM {
-        return Err(format!("it is of the form {form}, and {FORM} is what this program knows"));
+    if form != FORMAT {
+        return Err(format!("unsupported format {form}; expected {FORMAT}"));
     }
     let Content { state } = serde_json::from_slice(&text).map_err(damaged)?;
     Ok(Some(state))

@@ -1,4 +1,4 @@
-//! Versions, lists and switches in this process, and perhaps on its disk.
+//! Versions, lists and switches in this process, persisted on disk if a file is set.
 
 mod disk;
 mod file;
@@ -16,98 +16,102 @@ use self::{disk::Disk, file::RulesFile, state::State};
 use super::{
     AuditEntry, ControlError, Instance, Runtime, Version,
     change::Change,
-    stored::{Content, Head, Kept},
+    stored::{FilesPresence, StoreHead, StoredVersion},
 };
 
-/// A handle on the store; clones lead to the same.
+/// Handle on the store; clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Memory(Arc<Shared>);
+pub(super) struct Memory(Arc<Inner>);
 
 #[derive(Debug)]
-struct Shared {
+struct Inner {
     state: Arc<ArcSwap<State>>,
     writer: Writer,
-    /// This instance is the only one.
+    /// The last heartbeat of this instance, which is the only one.
     instance: Mutex<Option<Instance>>,
 }
 
-/// What makes the next state.
+/// Serializes changes of the state.
 #[derive(Debug)]
 enum Writer {
-    /// Whoever holds this.
-    Here(Mutex<()>),
-    /// What keeps it on disk.
+    /// The holder of the lock changes the state.
+    Memory(Mutex<()>),
+    /// Changes are persisted first.
     Disk(Arc<Disk>),
 }
 
 impl Memory {
-    /// A store that begins with what the file has, if there is one.
+    /// Opens a store with the content of the file, if there is one.
     pub(super) fn open(file: Option<PathBuf>) -> Result<Self, FileError> {
         let (state, writer) = match file.map(RulesFile::open).transpose()? {
-            None => (Arc::default(), Writer::Here(Mutex::default())),
+            None => (Arc::default(), Writer::Memory(Mutex::default())),
             Some((file, state)) => {
                 let state = Arc::new(state);
                 (Arc::clone(&state), Writer::Disk(Arc::new(Disk::new(file, state))))
             }
         };
         let state = Arc::new(ArcSwap::new(state));
-        Ok(Self(Arc::new(Shared { state, writer, instance: Mutex::new(None) })))
+        Ok(Self(Arc::new(Inner { state, writer, instance: Mutex::new(None) })))
     }
 
-    pub(super) fn beat(&self, instance: Instance) -> Head {
+    pub(super) fn heartbeat(&self, instance: Instance) -> StoreHead {
         *self.0.instance.lock() = Some(instance);
         let state = self.0.state.load();
-        let current = state.current().map(|kept| kept.current());
+        let current = state.current().map(|stored| stored.id());
         let generation = state.runtime.generation;
-        Head { current, content: Content::There, generation, ..Head::default() }
+        StoreHead { current, files: FilesPresence::Present, generation, ..StoreHead::default() }
     }
 
     pub(super) fn current(&self) -> Option<u64> {
-        self.0.state.load().current().map(|kept| kept.version.number)
+        self.0.state.load().current().map(|stored| stored.version.number)
     }
 
-    pub(super) fn versions(&self, before: Option<u64>, most: usize) -> Vec<Version> {
-        self.0.state.load().versions(before, most)
+    pub(super) fn versions(&self, before: Option<u64>, limit: usize) -> Vec<Version> {
+        self.0.state.load().versions(before, limit)
     }
 
-    pub(super) fn version(&self, number: u64) -> Option<Arc<Kept>> {
+    pub(super) fn version(&self, number: u64) -> Option<Arc<StoredVersion>> {
         self.0.state.load().version(number)
     }
 
-    pub(super) async fn apply(&self, kept: Kept, audit: AuditEntry) -> Result<Version, ControlError> {
-        self.change(move |state| state.apply(kept, audit)).await
+    pub(super) async fn apply(
+        &self,
+        stored: StoredVersion,
+        audit: AuditEntry,
+    ) -> Result<Version, ControlError> {
+        self.update(move |state| state.apply(stored, audit)).await
     }
 
     pub(super) fn runtime(&self) -> Runtime {
         self.0.state.load().runtime.clone()
     }
 
-    pub(super) async fn make(&self, change: Change, audit: AuditEntry) -> Result<bool, ControlError> {
-        self.change(move |state| state.make(change, audit)).await
+    pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> Result<bool, ControlError> {
+        self.update(move |state| state.change(change, audit)).await
     }
 
-    pub(super) fn audit(&self, before: Option<&str>, most: usize) -> Vec<AuditEntry> {
-        self.0.state.load().audit(before, most)
+    pub(super) fn audit(&self, before: Option<&str>, limit: usize) -> Vec<AuditEntry> {
+        self.0.state.load().audit(before, limit)
     }
 
     pub(super) fn instances(&self) -> Vec<Instance> {
         self.0.instance.lock().clone().into_iter().collect()
     }
 
-    /// Has the next state be what `make` makes of it, once the disk has it, where there is one.
-    async fn change<T>(
+    /// Applies `change` to the state, and returns once it is persisted.
+    async fn update<T>(
         &self,
-        make: impl FnOnce(&mut State) -> Result<T, ControlError>,
+        change: impl FnOnce(&mut State) -> Result<T, ControlError>,
     ) -> Result<T, ControlError> {
-        let Shared { state, writer, .. } = &*self.0;
+        let Inner { state, writer, .. } = &*self.0;
         match writer {
-            Writer::Disk(disk) => disk.change(state, make).await,
-            Writer::Here(alone) => {
-                let _alone = alone.lock();
+            Writer::Disk(disk) => disk.update(state, change).await,
+            Writer::Memory(lock) => {
+                let _guard = lock.lock();
                 let mut next = State::clone(&state.load());
-                let made = make(&mut next)?;
+                let result = change(&mut next)?;
                 state.store(Arc::new(next));
-                Ok(made)
+                Ok(result)
             }
         }
     }

@@ -1,48 +1,56 @@
-//! Lists and switches that the user of the Redis may not have, where rules come from a directory.
+//! Lists and switches that the Redis user is not permitted to read, where rules come from a directory.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use tollgate_runtime::outage::OutageLog;
+
 use crate::{ControlError, RulesSource};
 
-/// Between two looks whether they may be had by now.
-const REST: Duration = Duration::from_secs(30);
+/// Time between two checks whether the user is permitted by now.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What servers say to a user who may not do something: by himself, or by a script, in Redis 7 and before.
-const REFUSALS: [&str; 3] = ["NOPERM", "ACL failure in script", "can't run this command or subcommand"];
+/// Errors of a server for a missing permission, of the user directly or in a script, also in Redis 7 and before.
+const ACL_ERRORS: [&str; 3] = ["NOPERM", "ACL failure in script", "can't run this command or subcommand"];
 
-/// Whether they may not be had. Then there are none, which is told once: limits do not need them, and a user that was
-/// made for limits alone is no failure.
+/// Whether the ACL denies lists and switches. Then there are none, which is logged once: limits do not need them, and a
+/// user that is permitted limits alone is no failure.
 #[derive(Debug, Default)]
-pub(super) struct Forbidden(Option<Instant>);
+pub(super) struct AclDenial {
+    log: OutageLog,
+    denied_at: Option<Instant>,
+}
 
-impl Forbidden {
-    /// Takes note of an error, and says whether it is that.
-    pub(super) fn note(&mut self, source: RulesSource, error: &ControlError) -> bool {
+impl AclDenial {
+    /// Records an error; whether it is a denial.
+    pub(super) fn failed(&mut self, source: RulesSource, error: &ControlError) -> bool {
         let ControlError::Unavailable(reason) = error else { return false };
-        let is_forbidden = REFUSALS.iter().any(|refusal| reason.contains(refusal));
-        if source.has_versions() || !is_forbidden {
+        let is_denial = ACL_ERRORS.iter().any(|denial| reason.contains(denial));
+        if source.has_versions() || !is_denial {
             return false;
         }
-        if self.0.is_none() {
+        if self.log.failed() {
             tracing::warn!(
-                "lists and switches are not available: the user of the Redis lacks rights that docs/guides/redis.md lists: {reason}"
+                %reason,
+                rights = "docs/guides/redis.md",
+                "Redis ACL denies lists and switches; continuing without"
             );
         }
-        self.0 = Some(Instant::now());
+        self.denied_at = Some(Instant::now());
         true
     }
 
-    /// Takes note that they may be had.
-    pub(super) fn end(&mut self) {
-        if self.0.take().is_some() {
+    /// Records that access is permitted.
+    pub(super) fn recovered(&mut self) {
+        self.denied_at = None;
+        if self.log.recovered() {
             tracing::info!("lists and switches are available");
         }
     }
 
-    /// Whether it is too early to look again.
-    pub(super) fn rests(&self) -> bool {
-        self.0.is_some_and(|at| at.elapsed() < REST)
+    /// Whether it is too early for another attempt.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.denied_at.is_some_and(|at| at.elapsed() < RETRY_INTERVAL)
     }
 }

@@ -1,4 +1,4 @@
-//! Lists and switches: from the store to what is enforced.
+//! Reconciles lists and switches with the store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,186 +11,192 @@ use tollgate_runtime::task_slot::TaskSlot;
 
 use crate::{
     Action, AuditEntry, Control, ControlError, RulesStatus,
-    bounds::shortened,
+    bounds::truncated,
     compile_overrides, metrics,
-    stored::{Head, KeptRuntime, PutBack, Reach, now_ms},
+    stored::{Connectivity, Restore, StoreHead, StoredRuntime, now_ms},
 };
 use tollgate_rules::OverrideTarget;
 
-/// The longest wait for an end: one that is further away is looked at again then.
-const LONGEST_WAIT: u64 = 3_600_000;
-/// Between two fetches, however many changes there are.
-const FETCH_EVERY: Duration = Duration::from_millis(200);
-/// Before what failed is tried again, where nothing else says when.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Longest wait for an expiry; a later one is checked again then.
+const MAX_EXPIRY_WAIT_MS: u64 = 3_600_000;
+/// Shortest time between two fetches.
+const FETCH_INTERVAL: Duration = Duration::from_millis(200);
+/// Pause before a failed expiry is retried.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What follows lists and switches.
-pub(super) struct Lists {
+/// Reconciles lists and switches.
+pub(super) struct ListsReconciler {
     control: Control,
     status: RulesStatus,
     snapshot: Arc<dyn OverrideTarget>,
-    /// What is enforced.
-    known: Arc<KeptRuntime>,
-    /// What had ended by then was left out.
-    enforced_at_ms: u64,
-    task: TaskSlot<Result<Done, ControlError>>,
-    /// When one of them ends.
-    end: Option<Instant>,
+    /// The active lists and switches.
+    active: Arc<StoredRuntime>,
+    /// When they were compiled, without those that had expired by then.
+    compiled_at_ms: u64,
+    task: TaskSlot<Result<Activated, ControlError>>,
+    /// Time of the next expiry.
+    next_expiry: Option<Instant>,
     fetched: Option<Instant>,
-    /// What of what is enforced was left out, and why.
-    left_out: Option<String>,
+    /// Active entries and switches that are omitted, with the reasons.
+    omitted: Option<String>,
     problem: Option<String>,
 }
 
-/// What was put in force.
+/// Lists and switches that were activated.
 #[derive(Debug)]
-pub(super) struct Done {
-    kept: Arc<KeptRuntime>,
+pub(super) struct Activated {
+    stored: Arc<StoredRuntime>,
     at_ms: u64,
-    /// What of it was left out, and why.
-    left_out: Option<String>,
+    /// Entries and switches that were omitted, with the reasons.
+    omitted: Option<String>,
 }
 
-impl Lists {
+impl ListsReconciler {
     pub(super) fn new(control: Control, status: RulesStatus, snapshot: Arc<dyn OverrideTarget>) -> Self {
         Self {
             control,
             status,
             snapshot,
-            known: Arc::default(),
-            enforced_at_ms: 0,
+            active: Arc::default(),
+            compiled_at_ms: 0,
             task: TaskSlot::default(),
-            end: None,
+            next_expiry: None,
             fetched: None,
-            left_out: None,
+            omitted: None,
             problem: None,
         }
     }
 
-    /// Fetches what is other than what is known, and puts back what the store has lost.
-    pub(super) fn consider(&mut self, head: &Head, reach: Reach) {
-        let known = &self.known.runtime;
-        let is_known = head.generation == known.generation && head.runtime_token == self.known.token;
+    /// Fetches lists and switches that differ from the active ones, and restores those that the store has lost.
+    pub(super) fn reconcile(&mut self, head: &StoreHead, connectivity: Connectivity) {
+        let active = &self.active.runtime;
+        let is_active = head.generation == active.generation && head.runtime_token == self.active.token;
         if !self.task.is_idle() {
             return;
         }
-        if is_known {
-            // What failed before was about something that is not there any more.
-            self.tell(self.left_out.clone());
+        if is_active {
+            // An earlier failure concerned a state that no longer exists.
+            self.report(self.omitted.clone());
             return;
         }
         let (control, status, snapshot) = (self.control.clone(), self.status.clone(), self.snapshot.clone());
-        let lost = (head.generation < known.generation).then(|| Arc::clone(&self.known));
+        let lost = (head.generation < active.generation).then(|| Arc::clone(&self.active));
         let now = Instant::now();
-        let begin = self.fetched.and_then(|at| at.checked_add(FETCH_EVERY)).map_or(now, |at| at.max(now));
+        let begin = self.fetched.and_then(|at| at.checked_add(FETCH_INTERVAL)).map_or(now, |at| at.max(now));
         self.fetched = Some(begin);
         self.task.start(async move {
             sleep_until(begin).await;
             if let Some(lost) = lost {
-                put_back(&control, &lost, reach).await?;
+                restore(&control, &lost, connectivity).await?;
             }
-            let kept = Arc::new(control.store().runtime().await?);
-            enforce(kept, status, snapshot).await
+            let stored = Arc::new(control.backend().runtime().await?);
+            activate(stored, status, snapshot).await
         });
     }
 
-    /// Compiles what is known again, for what has ended.
-    pub(super) fn compile(&mut self) {
-        self.end = None;
+    /// Compiles the active lists and switches again, without the expired ones.
+    pub(super) fn recompile(&mut self) {
+        self.next_expiry = None;
         if self.task.is_idle() {
-            let (known, status, snapshot) = (self.known.clone(), self.status.clone(), self.snapshot.clone());
-            self.task.start(async move { enforce(known, status, snapshot).await });
+            let (active, status, snapshot) =
+                (self.active.clone(), self.status.clone(), self.snapshot.clone());
+            self.task.start(async move { activate(active, status, snapshot).await });
         }
     }
 
-    /// Waits for what is under way, and says whether something newer is in force.
+    /// Waits for the task in progress; whether newer lists or switches are active.
     pub(super) async fn finished(&mut self) -> bool {
-        let panicked = || Err(ControlError::Unavailable("a task ended".to_owned()));
-        let done = self.task.finished().await.unwrap_or_else(panicked);
-        match done {
-            Ok(done) => {
-                let is_news = done.kept.token != self.known.token
-                    || done.kept.runtime.generation != self.known.runtime.generation;
-                (self.known, self.enforced_at_ms) = (done.kept, done.at_ms);
-                self.end = self.next_end(Duration::ZERO);
-                self.left_out.clone_from(&done.left_out);
-                self.tell(done.left_out);
-                is_news
+        let panicked = || Err(ControlError::Unavailable("a task panicked".to_owned()));
+        let activated = self.task.finished().await.unwrap_or_else(panicked);
+        match activated {
+            Ok(activated) => {
+                let is_changed = activated.stored.token != self.active.token
+                    || activated.stored.runtime.generation != self.active.runtime.generation;
+                (self.active, self.compiled_at_ms) = (activated.stored, activated.at_ms);
+                self.next_expiry = self.next_expiry_after(Duration::ZERO);
+                self.omitted.clone_from(&activated.omitted);
+                self.report(activated.omitted);
+                is_changed
             }
             Err(error) => {
-                self.end = self.next_end(PAUSE);
-                let reason = format!("the lists and switches are not in force as they are: {error}");
-                self.tell(Some(reason));
+                self.next_expiry = self.next_expiry_after(RETRY_INTERVAL);
+                let reason = format!("the current lists and switches are not active: {error}");
+                self.report(Some(reason));
                 false
             }
         }
     }
 
-    /// When the next of them ends; `overdue` from now where that should have been seen to already.
-    fn next_end(&self, overdue: Duration) -> Option<Instant> {
-        let end = self.known.runtime.next_end(self.enforced_at_ms)?;
+    /// Time of the next expiry; `overdue` from now if it has already passed.
+    fn next_expiry_after(&self, overdue: Duration) -> Option<Instant> {
+        let end = self.active.runtime.next_expiry(self.compiled_at_ms)?;
         let wait = match end.saturating_sub(now_ms()) {
             0 => overdue,
-            wait => Duration::from_millis(wait.min(LONGEST_WAIT)),
+            wait => Duration::from_millis(wait.min(MAX_EXPIRY_WAIT_MS)),
         };
         let now = Instant::now();
         Some(now.checked_add(wait).unwrap_or(now))
     }
 
-    /// Tells why something of them is not in force, if something is not.
-    fn tell(&mut self, problem: Option<String>) {
-        let problem = problem.map(shortened);
+    /// Reports why lists or switches are not active, if so.
+    fn report(&mut self, problem: Option<String>) {
+        let problem = problem.map(truncated);
         if problem == self.problem {
             return;
         }
         if let Some(problem) = &problem {
-            tracing::error!("{problem}");
+            tracing::error!(%problem, "lists or switches are not active");
         }
         self.problem.clone_from(&problem);
         self.status.update(|state| state.lists_problem.clone_from(&problem));
     }
 
-    /// When one of them ends.
-    pub(super) const fn end(&self) -> Option<Instant> {
-        self.end
+    /// Time of the next expiry.
+    pub(super) const fn next_expiry(&self) -> Option<Instant> {
+        self.next_expiry
     }
 
-    /// Tells the last change that is enforced from all others.
+    /// Token of the last active change.
     pub(super) fn token(&self) -> &str {
-        &self.known.token
+        &self.active.token
     }
 }
 
-/// Puts back what the store has lost, unless somebody went on without it: then what is there is taken.
-async fn put_back(control: &Control, lost: &KeptRuntime, reach: Reach) -> Result<(), ControlError> {
+/// Restores lists and switches that the store has lost, unless an operator continued without them: then the present ones
+/// are adopted.
+async fn restore(
+    control: &Control,
+    lost: &StoredRuntime,
+    connectivity: Connectivity,
+) -> Result<(), ControlError> {
     metrics::store_error("lost");
     let subject = format!("lists and switches after {} changes", lost.runtime.generation);
-    let audit = AuditEntry::put_back(Action::AddEntry, subject);
-    match control.store().put_runtime_back(lost, audit, reach).await? {
-        PutBack::Made => tracing::error!("the store had lost lists and switches: they were put back"),
-        PutBack::Kept | PutBack::Other => {
-            tracing::error!("the store has other lists and switches than it had: they are taken from it");
+    let audit = AuditEntry::restored(Action::AddEntry, subject);
+    match control.backend().restore_runtime(lost, audit, connectivity).await? {
+        Restore::Restored => tracing::error!("restored lists and switches that the store lost"),
+        Restore::Present | Restore::Superseded => {
+            tracing::error!("control store was reset; adopting its lists and switches");
         }
     }
     Ok(())
 }
 
-async fn enforce(
-    kept: Arc<KeptRuntime>,
+async fn activate(
+    stored: Arc<StoredRuntime>,
     status: RulesStatus,
     snapshot: Arc<dyn OverrideTarget>,
-) -> Result<Done, ControlError> {
+) -> Result<Activated, ControlError> {
     let at_ms = now_ms();
     let compiled = spawn_blocking(move || {
-        let (overrides, mut problems) = compile_overrides(&kept.runtime, at_ms);
-        problems.extend(kept.problems.iter().cloned());
+        let (overrides, mut problems) = compile_overrides(&stored.runtime, at_ms);
+        problems.extend(stored.problems.iter().cloned());
         snapshot.override_with(Arc::new(overrides));
-        let generation = kept.runtime.generation;
+        let generation = stored.runtime.generation;
         status.update(|state| state.generation = generation);
-        metrics::overrides(&kept.runtime, at_ms);
-        let left_out = (!problems.is_empty()).then(|| problems.join("; "));
-        Done { kept, at_ms, left_out }
+        metrics::overrides(&stored.runtime, at_ms);
+        let omitted = (!problems.is_empty()).then(|| problems.join("; "));
+        Activated { stored, at_ms, omitted }
     });
-    // Fails by a panic only, which is logged.
+    // Fails only by a panic, which is logged.
     compiled.await.map_err(|error| ControlError::Unavailable(error.to_string()))
 }

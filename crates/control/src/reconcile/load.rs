@@ -1,4 +1,4 @@
-//! Loading versions, putting them back, and making the first one.
+//! Loads versions, restores lost ones, and imports the first one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,150 +7,151 @@ use tokio::{task::spawn_blocking, time::sleep};
 use super::rules::Rules;
 use crate::{
     Action, AuditEntry, Control, ControlError, Draft, Files, metrics,
-    stored::{Current, Kept, OURSELVES, PutBack, Reach},
+    stored::{Connectivity, Restore, SYSTEM_AUTHOR, StoredVersion, VersionId},
 };
 use tollgate_rules::config;
 
-/// Bytes of a version from which on instances do not fetch it all at once, and how long they may wait.
-const LARGE: u64 = 256 << 10;
-const SPREAD_MS: u64 = 500;
-/// Versions before the current one that may be enforced in its place where nothing else is.
-const MOST_EARLIER: u64 = 10;
-/// Attempts to fetch a version that is lost before an earlier one is enforced: somebody may put it back.
-const PATIENCE: u32 = 2;
+/// Size of a version above which instances spread their fetches, and the longest delay.
+const LARGE_BYTES: u64 = 256 << 10;
+const MAX_SPREAD_MS: u64 = 500;
+/// Versions before the current one that are tried in its place while no rules are active.
+const MAX_EARLIER_VERSIONS: u64 = 10;
+/// Failed fetches of a lost version before an earlier one is activated: another instance may restore it.
+const MAX_FETCH_FAILURES: u32 = 2;
 
-/// A version that is to be in force.
+/// Request to activate a version.
 #[derive(Debug)]
-pub(super) struct Wanted {
-    pub(super) current: Current,
-    /// Bytes of its files, if that is known.
+pub(super) struct LoadRequest {
+    pub(super) id: VersionId,
+    /// Size of its files in bytes, if known.
     pub(super) size: u64,
-    /// Attempts that failed.
+    /// Failed attempts so far.
     pub(super) failed: u32,
-    /// What is in force.
-    pub(super) enforced: Option<Current>,
+    /// The active version.
+    pub(super) active: Option<VersionId>,
 }
 
-/// What came of an attempt.
+/// Result of loading, restoring or importing a version.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    InForce(Arc<Kept>),
-    /// Nothing was in force, and this version of before is now, for want of the current one.
-    Earlier(Arc<Kept>, Trouble),
-    /// What was in force still is.
-    Trouble(Trouble),
-    /// Nothing, for this reason.
+pub(super) enum LoadResult {
+    Activated(Arc<StoredVersion>),
+    /// No rules were active, and the current version cannot be loaded, so this earlier version was activated.
+    Fallback(Arc<StoredVersion>, LoadProblem),
+    /// The active version stays active.
+    Problem(LoadProblem),
+    /// Nothing was done, for this reason.
     Failed(String),
     /// The store has other versions now.
     Changed,
-    /// The store has gone on from this version, so it is to be in force.
-    Stands(Option<Current>),
-    /// There is nothing to begin with.
-    Nothing,
+    /// An operator has continued from this version, which is to be activated.
+    Superseded(Option<VersionId>),
+    /// The directory has no files for a first version.
+    NoFiles,
 }
 
-/// Why a version is not in force.
+/// Reason why a version is not active.
 #[derive(Debug)]
-pub(super) enum Trouble {
-    /// It is bad, for this reason.
-    Refused(Current, String),
-    /// It could not be had, for this reason.
-    Missing(Current, String),
+pub(super) enum LoadProblem {
+    Invalid(VersionId, String),
+    Unavailable(VersionId, String),
 }
 
-/// Fetches and loads a version, and has it put in force; an earlier one if it is bad or lost and nothing is in force.
-pub(super) async fn load(control: &Control, rules: Rules, wanted: Wanted) -> Outcome {
-    let Wanted { current, size, failed, enforced } = wanted;
-    if size > LARGE && enforced.is_some() {
-        sleep(Duration::from_millis(fastrand::u64(..SPREAD_MS))).await;
+/// Fetches and activates a version, or an earlier one if it is invalid or lost and no rules are active.
+pub(super) async fn load(control: &Control, rules: Rules, request: LoadRequest) -> LoadResult {
+    let LoadRequest { id, size, failed, active } = request;
+    if size > LARGE_BYTES && active.is_some() {
+        sleep(Duration::from_millis(fastrand::u64(..MAX_SPREAD_MS))).await;
     }
-    let number = current.number;
-    let (trouble, is_given_up) = match control.store().version(number).await {
-        Ok(Some(kept)) if kept.token == current.token => match take(kept, rules.clone()).await {
-            Ok(Ok(kept)) => return Outcome::InForce(kept),
-            Ok(Err(reason)) => (Trouble::Refused(current, reason), true),
-            Err(reason) => (Trouble::Missing(current, reason), false),
+    let number = id.number;
+    let (problem, is_permanent) = match control.backend().version(number).await {
+        Ok(Some(stored)) if stored.token == id.token => match activate(stored, rules.clone()).await {
+            Ok(Ok(stored)) => return LoadResult::Activated(stored),
+            Ok(Err(reason)) => (LoadProblem::Invalid(id, reason), true),
+            Err(reason) => (LoadProblem::Unavailable(id, reason), false),
         },
-        Ok(Some(_)) => (Trouble::Missing(current, format!("version {number} was replaced")), false),
+        Ok(Some(_)) => (LoadProblem::Unavailable(id, format!("version {number} was replaced")), false),
         Ok(None) => {
             let reason = format!("the store has lost version {number}");
-            (Trouble::Missing(current, reason), failed >= PATIENCE)
+            (LoadProblem::Unavailable(id, reason), failed >= MAX_FETCH_FAILURES)
         }
-        Err(error) => (Trouble::Missing(current, error.to_string()), false),
+        Err(error) => (LoadProblem::Unavailable(id, error.to_string()), false),
     };
-    if enforced.is_none() && is_given_up {
-        return earlier(control, rules, number, trouble).await;
+    if active.is_none() && is_permanent {
+        return activate_earlier(control, rules, number, problem).await;
     }
-    Outcome::Trouble(trouble)
+    LoadResult::Problem(problem)
 }
 
-/// Puts the latest good version before this one in force, if there is one.
-async fn earlier(control: &Control, rules: Rules, number: u64, trouble: Trouble) -> Outcome {
-    let first = number.saturating_sub(MOST_EARLIER).max(1);
+/// Activates the latest valid version before this one, if there is one.
+async fn activate_earlier(control: &Control, rules: Rules, number: u64, problem: LoadProblem) -> LoadResult {
+    let first = number.saturating_sub(MAX_EARLIER_VERSIONS).max(1);
     for before in (first..number).rev() {
-        let Ok(Some(kept)) = control.store().version(before).await else { continue };
-        if let Ok(Ok(kept)) = take(kept, rules.clone()).await {
-            tracing::error!("version {before} of the rules is in force in place of version {number}");
-            return Outcome::Earlier(kept, trouble);
+        let Ok(Some(stored)) = control.backend().version(before).await else { continue };
+        if let Ok(Ok(stored)) = activate(stored, rules.clone()).await {
+            tracing::error!(version = before, current = number, "activated an earlier version of the rules");
+            return LoadResult::Fallback(stored, problem);
         }
     }
-    Outcome::Trouble(trouble)
+    LoadResult::Problem(problem)
 }
 
-/// Has a version put in force if it is good; else says why it is not, or why that is not known.
-async fn take(kept: Arc<Kept>, rules: Rules) -> Result<Result<Arc<Kept>, String>, String> {
-    let taken = spawn_blocking(move || {
-        let number = kept.version.number;
-        let files = kept.files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes()));
+/// Activates a version if it is valid. Otherwise returns why it is invalid, or why that is unknown.
+async fn activate(
+    stored: Arc<StoredVersion>,
+    rules: Rules,
+) -> Result<Result<Arc<StoredVersion>, String>, String> {
+    let activated = spawn_blocking(move || {
+        let number = stored.version.number;
+        let files = stored.files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes()));
         let loaded = config::load_files(files, rules.options);
-        let refused = loaded.as_ref().err().map(|error| format!("version {number} is not valid: {error}"));
-        (rules.take)(loaded, &kept.version);
-        refused.map_or(Ok(kept), Err)
+        let invalid = loaded.as_ref().err().map(|error| format!("version {number} is not valid: {error}"));
+        (rules.activate)(loaded, &stored.version);
+        invalid.map_or(Ok(stored), Err)
     });
-    taken.await.map_err(|error| error.to_string())
+    activated.await.map_err(|error| error.to_string())
 }
 
-/// Puts a version back that the store has lost, in which another one is `current`.
-pub(super) async fn put_back(
+/// Restores a version that the store has lost; `current` is the one that the store has instead.
+pub(super) async fn restore(
     control: &Control,
-    enforced: &Kept,
-    current: Option<Current>,
-    reach: Reach,
-) -> Outcome {
-    let number = enforced.version.number;
-    let audit = AuditEntry::put_back(Action::Apply, format!("version {number}"));
-    match control.store().put_back(enforced, audit, reach).await {
-        Ok(PutBack::Made) => {
+    active: &StoredVersion,
+    current: Option<VersionId>,
+    connectivity: Connectivity,
+) -> LoadResult {
+    let number = active.version.number;
+    let audit = AuditEntry::restored(Action::Apply, format!("version {number}"));
+    match control.backend().restore_version(active, audit, connectivity).await {
+        Ok(Restore::Restored) => {
             metrics::store_error("lost");
-            tracing::error!("the store had lost version {number} of the rules: it was put back");
-            Outcome::Changed
+            tracing::error!(version = number, "restored a version that the store lost");
+            LoadResult::Changed
         }
-        // Somebody else did.
-        Ok(PutBack::Kept) => Outcome::Changed,
-        Ok(PutBack::Other) => {
+        // Another instance restored it.
+        Ok(Restore::Present) => LoadResult::Changed,
+        Ok(Restore::Superseded) => {
             metrics::store_error("lost");
-            tracing::error!("the store has gone on without version {number} of the rules: it is given up");
-            Outcome::Stands(current)
+            tracing::error!(version = number, "control store was reset; adopting its version");
+            LoadResult::Superseded(current)
         }
-        Err(error) => Outcome::Failed(format!("the store has lost version {number}: {error}")),
+        Err(error) => LoadResult::Failed(format!("the store has lost version {number}: {error}")),
     }
 }
 
-/// Makes a first version of the directory's files, if it has any.
-pub(super) async fn import(control: &Control, rules: Rules) -> Outcome {
+/// Imports the directory's files as the first version, if there are any.
+pub(super) async fn import(control: &Control, rules: Rules) -> LoadResult {
     let directory = rules.directory.clone();
     let read = spawn_blocking(move || config::read_valid(&rules.directory, rules.options)).await;
     let files: Files = match read {
         Ok(Ok(Some(files))) => files,
-        Ok(Ok(None)) => return Outcome::Nothing,
-        Ok(Err(error)) => return Outcome::Failed(format!("there is no version yet, and {error}")),
-        Err(error) => return Outcome::Failed(error.to_string()),
+        Ok(Ok(None)) => return LoadResult::NoFiles,
+        Ok(Err(error)) => return LoadResult::Failed(format!("there is no version yet, and {error}")),
+        Err(error) => return LoadResult::Failed(error.to_string()),
     };
     let comment = format!("imported from {}", directory.display());
-    let author = OURSELVES.to_owned();
+    let author = SYSTEM_AUTHOR.to_owned();
     let draft = Draft { files, based_on: None, rollback_to: None, author, comment };
     match control.apply(draft).await {
-        Ok(_) | Err(ControlError::Stale { .. }) => Outcome::Changed,
-        Err(error) => Outcome::Failed(error.to_string()),
+        Ok(_) | Err(ControlError::Stale { .. }) => LoadResult::Changed,
+        Err(error) => LoadResult::Failed(error.to_string()),
     }
 }

@@ -1,19 +1,19 @@
-//! Having take effect what is in the store.
+//! Reconciles the active rules, lists and switches with the control store.
 //!
 //! ```text
-//! every second, or at once when told ──> beat: tells of this instance, learns what is current
-//!                                          ├─ another version ──> rules: fetch, load, put in force
-//!                                          └─ another generation ──> lists: fetch, compile, put in force
+//! every second, or at once when notified ──> heartbeat: reports this instance, returns the head of the store
+//!                                              ├─ another version ──> rules: fetch, load, activate
+//!                                              └─ another generation ──> lists: fetch, compile, activate
 //! ```
 //!
-//! None of these waits for another. What fails is tried again with a later beat; until then, what was enforced before
-//! stays, and lists and switches end when they say so. However much is changed, there is no beat within 100 ms of the
-//! last one and no fetch of lists within 200 ms.
+//! None of these waits for another. A failed step is retried after a later heartbeat; until then the former state stays
+//! active, and lists and switches expire on time. However much is changed, heartbeats are at least 100 ms apart and fetches
+//! of lists at least 200 ms.
 
 mod acl;
+mod heartbeat;
 mod lists;
 mod load;
-mod heartbeat;
 mod outage;
 mod rules;
 
@@ -25,204 +25,210 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 use tokio_util::task::AbortOnDropHandle;
+
+use tollgate_rules::OverrideTarget;
 use tollgate_runtime::task_slot::TaskSlot;
 
-use self::{acl::Forbidden, heartbeat::Me, lists::Lists, outage::Outage, rules::Versions};
+use self::{
+    acl::AclDenial, heartbeat::Heartbeat, lists::ListsReconciler, load::LoadResult, outage::StoreOutage,
+    rules::RulesReconciler,
+};
 pub use self::{heartbeat::ActiveDomains, rules::Rules};
 use super::{
     Control, ControlError, RulesSource, RulesStatus,
-    stored::{Enforced, Head},
+    stored::{ActiveState, StoreHead},
 };
 use crate::metrics;
-use tollgate_rules::OverrideTarget;
 
-/// Between two beats, if nothing happens.
-const ROUND: Duration = Duration::from_secs(1);
-/// How long news are collected before they are looked after.
-const GATHERING: Duration = Duration::from_millis(5);
-/// Between two beats, whatever happens.
-const SHORTEST: Duration = Duration::from_millis(100);
+/// Time between two heartbeats without notifications.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// Delay after a notification, in which further ones are collected.
+const NOTIFICATION_DELAY: Duration = Duration::from_millis(5);
+/// Shortest time between two heartbeats.
+const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Follows the store; ends with this.
+/// Reconciles this instance with the store until dropped.
 #[derive(Debug)]
-pub struct Follower {
+pub struct Reconciler {
     _task: AbortOnDropHandle<Infallible>,
-    /// Tells when there was a first look, whatever it found.
-    looked: oneshot::Receiver<()>,
+    /// Completes after the first attempt, successful or not.
+    first_attempt: oneshot::Receiver<()>,
 }
 
-struct Following {
+struct ReconcileTask {
     control: Control,
     status: RulesStatus,
-    me: Me,
-    beating: TaskSlot<Result<Head, ControlError>>,
-    /// Whether something happened since the beat that is under way began.
-    has_news: bool,
-    /// When the last beat began.
-    beat_at: Option<Instant>,
-    /// Where rules come from here.
-    versions: Option<Versions>,
-    lists: Lists,
-    outage: Outage,
-    forbidden: Forbidden,
-    /// What hears of changes, once the store has answered.
-    listener: Option<AbortOnDropHandle<Infallible>>,
-    looked: Option<oneshot::Sender<()>>,
+    heartbeat: Heartbeat,
+    in_flight: TaskSlot<Result<StoreHead, ControlError>>,
+    /// Whether there was a notification after the heartbeat in flight began.
+    is_notified: bool,
+    /// When the last heartbeat began.
+    heartbeat_at: Option<Instant>,
+    /// Present if rules come from this store.
+    rules: Option<RulesReconciler>,
+    lists: ListsReconciler,
+    outage: StoreOutage,
+    acl_denial: AclDenial,
+    /// Subscription to changes, once the store has responded.
+    subscriber: Option<AbortOnDropHandle<Infallible>>,
+    first_attempt: Option<oneshot::Sender<()>>,
 }
 
-impl Follower {
-    /// Begins on the current runtime. Without `rules`, they come from elsewhere, and only lists and switches are
-    /// followed.
-    pub fn begin(
+impl Reconciler {
+    /// Starts on the current runtime. Without `rules`, only lists and switches are reconciled, and rules have another
+    /// source.
+    pub fn start(
         control: &Control,
         status: RulesStatus,
         snapshot: Arc<dyn OverrideTarget>,
         rules: Option<Rules>,
         active_domains: ActiveDomains,
     ) -> Self {
-        let (tell, looked) = oneshot::channel();
-        let following = Following {
-            me: Me::new(control.instance(), active_domains),
-            beating: TaskSlot::default(),
-            has_news: false,
-            beat_at: None,
-            versions: rules.map(|rules| Versions::new(control.clone(), rules)),
-            lists: Lists::new(control.clone(), status.clone(), snapshot),
-            outage: Outage::default(),
-            forbidden: Forbidden::default(),
-            listener: None,
-            looked: Some(tell),
+        let (sender, first_attempt) = oneshot::channel();
+        let task = ReconcileTask {
+            heartbeat: Heartbeat::new(control.instance(), active_domains),
+            in_flight: TaskSlot::default(),
+            is_notified: false,
+            heartbeat_at: None,
+            rules: rules.map(|rules| RulesReconciler::new(control.clone(), rules)),
+            lists: ListsReconciler::new(control.clone(), status.clone(), snapshot),
+            outage: StoreOutage::default(),
+            acl_denial: AclDenial::default(),
+            subscriber: None,
+            first_attempt: Some(sender),
             control: control.clone(),
             status,
         };
-        Self { _task: AbortOnDropHandle::new(tokio::spawn(following.follow())), looked }
+        Self { _task: AbortOnDropHandle::new(tokio::spawn(task.run())), first_attempt }
     }
 
-    /// Waits until what there was at first is in force, or can't be.
-    pub async fn looked(&mut self) {
-        // An error means that it ended.
-        let _ = (&mut self.looked).await;
+    /// Waits until the initial state of the store is active, or the attempt failed.
+    pub async fn first_attempt(&mut self) {
+        // An error means that the task ended.
+        let _ = (&mut self.first_attempt).await;
     }
 }
 
-impl Following {
-    async fn follow(mut self) -> Infallible {
-        let mut rounds = interval(ROUND);
-        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let news = Arc::clone(self.control.news());
+impl ReconcileTask {
+    async fn run(mut self) -> Infallible {
+        let mut ticks = interval(HEARTBEAT_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let changed = Arc::clone(self.control.changed());
         loop {
-            let end = self.lists.end();
+            let expiry = self.lists.next_expiry();
             select! {
-                _ = rounds.tick() => if !self.forbidden.rests() {
-                    self.beat();
+                _ = ticks.tick() => if !self.acl_denial.is_waiting() {
+                    self.send_heartbeat();
                 },
-                () = news.notified() => self.beat(),
-                head = self.beating.finished() => self.heard(head),
-                done = Versions::finished(&mut self.versions) => self.loaded(done),
-                is_news = self.lists.finished() => if is_news {
-                    self.beat();
+                () = changed.notified() => self.send_heartbeat(),
+                head = self.in_flight.finished() => self.handle_head(head),
+                loaded = RulesReconciler::finished(&mut self.rules) => self.handle_load(loaded),
+                is_changed = self.lists.finished() => if is_changed {
+                    self.send_heartbeat();
                 },
-                () = ended(end) => self.lists.compile(),
+                () = at(expiry) => self.lists.recompile(),
             }
         }
     }
 
-    /// Has a beat begin, now or after the one that is under way.
-    fn beat(&mut self) {
-        if !self.beating.is_idle() {
-            self.has_news = true;
+    /// Sends a heartbeat now, or after the one in flight.
+    fn send_heartbeat(&mut self) {
+        if !self.in_flight.is_idle() {
+            self.is_notified = true;
             return;
         }
-        self.has_news = false;
+        self.is_notified = false;
         let now = Instant::now();
-        let soonest = self.beat_at.and_then(|at| at.checked_add(SHORTEST));
-        let begin = soonest.max(now.checked_add(GATHERING)).unwrap_or(now);
-        self.beat_at = Some(begin);
-        let (control, instance) = (self.control.clone(), self.me.told(&self.status.now()));
-        let enforced = Enforced {
-            version: self.versions.as_ref().and_then(Versions::enforced),
+        let earliest = self.heartbeat_at.and_then(|at| at.checked_add(MIN_HEARTBEAT_INTERVAL));
+        let begin = earliest.max(now.checked_add(NOTIFICATION_DELAY)).unwrap_or(now);
+        self.heartbeat_at = Some(begin);
+        let (control, instance) = (self.control.clone(), self.heartbeat.record(&self.status.now()));
+        let active = ActiveState {
+            version: self.rules.as_ref().and_then(RulesReconciler::active),
             runtime_token: self.lists.token().to_owned(),
         };
-        self.beating.start(async move {
+        self.in_flight.start(async move {
             sleep_until(begin).await;
-            control.beat(instance, enforced).await
+            control.heartbeat(instance, active).await
         });
     }
 
-    fn heard(&mut self, head: Option<Result<Head, ControlError>>) {
+    fn handle_head(&mut self, head: Option<Result<StoreHead, ControlError>>) {
         match head {
             Some(Ok(head)) => {
-                self.outage.end();
-                self.forbidden.end();
-                self.listen();
-                let reach = self.outage.reach();
-                self.lists.consider(&head, reach);
-                if let Some(versions) = &mut self.versions {
-                    versions.consider(&head, reach);
+                self.outage.recovered();
+                self.acl_denial.recovered();
+                self.subscribe();
+                let connectivity = self.outage.connectivity();
+                self.lists.reconcile(&head, connectivity);
+                if let Some(rules) = &mut self.rules {
+                    rules.reconcile(&head, connectivity);
                 }
-                self.measure(&head);
+                self.record_latest_version(&head);
             }
-            Some(Err(error)) if self.forbidden.note(self.control.source(), &error) => self.outage.end(),
-            Some(Err(error)) => self.outage.begin(&error),
+            Some(Err(error)) if self.acl_denial.failed(self.control.source(), &error) => {
+                self.outage.recovered();
+            }
+            Some(Err(error)) => self.outage.failed(&error),
             None => {}
         }
-        self.tell();
-        self.note_look();
-        if self.has_news {
-            self.beat();
+        self.update_problem();
+        self.finish_first_attempt();
+        if self.is_notified {
+            self.send_heartbeat();
         }
     }
 
-    fn listen(&mut self) {
+    fn subscribe(&mut self) {
         let control = &self.control;
-        self.listener.get_or_insert_with(|| {
+        self.subscriber.get_or_insert_with(|| {
             let control = control.clone();
-            AbortOnDropHandle::new(tokio::spawn(async move { control.listen().await }))
+            AbortOnDropHandle::new(tokio::spawn(async move { control.subscribe().await }))
         });
     }
 
-    fn loaded(&mut self, done: Option<load::Outcome>) {
-        let Some((versions, done)) = self.versions.as_mut().zip(done) else { return };
-        if versions.note(done) {
-            // There may be a newer one by now.
-            self.beat();
+    fn handle_load(&mut self, result: Option<LoadResult>) {
+        let Some((rules, result)) = self.rules.as_mut().zip(result) else { return };
+        if rules.handle(result) {
+            // There may be a newer version by now.
+            self.send_heartbeat();
         } else {
-            self.note_look();
+            self.finish_first_attempt();
         }
-        self.tell();
+        self.update_problem();
     }
 
-    /// Notes that there is nothing more to do for now.
-    fn note_look(&mut self) {
-        let is_under_way = self.versions.as_ref().is_some_and(|versions| !versions.is_idle());
-        if !is_under_way && let Some(looked) = self.looked.take() {
-            // Nobody may wait any more.
-            let _ = looked.send(());
+    /// Completes the first attempt, once no load is in progress.
+    fn finish_first_attempt(&mut self) {
+        let is_loading = self.rules.as_ref().is_some_and(|rules| !rules.is_idle());
+        if !is_loading && let Some(first_attempt) = self.first_attempt.take() {
+            // The receiver may have been dropped.
+            let _ = first_attempt.send(());
         }
     }
 
-    /// Tells what is amiss, where that is not told by whoever reads the rules from elsewhere.
-    fn tell(&mut self) {
-        if let Some(versions) = &self.versions {
-            let problem = versions.problem().or(self.outage.problem()).map(ToOwned::to_owned);
+    /// Updates the status with the present problem, unless rules have another source, which reports its own.
+    fn update_problem(&mut self) {
+        if let Some(rules) = &self.rules {
+            let problem = rules.problem().or(self.outage.problem()).map(ToOwned::to_owned);
             if self.status.now().problem != problem {
                 self.status.update(|state| state.problem.clone_from(&problem));
             }
         }
     }
 
-    fn measure(&self, head: &Head) {
-        // In memory each instance numbers its own, which would look like a skew.
+    fn record_latest_version(&self, head: &StoreHead) {
+        // In memory each instance has its own numbers, which would look like version skew.
         if self.control.source() == RulesSource::Redis {
             metrics::latest_version(head.current.as_ref().map_or(0, |current| current.number));
         }
     }
 }
 
-/// Waits until then, if there is such a time.
-async fn ended(end: Option<Instant>) {
-    match end {
-        Some(end) => sleep_until(end).await,
+/// Waits until this time, if there is one.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
         None => pending().await,
     }
 }

@@ -1,54 +1,57 @@
-//! Times in which the store does not answer.
+//! Outages of the control store.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{ControlError, metrics, stored::Reach};
+use tollgate_runtime::outage::OutageLog;
 
-/// From so long on without an answer, others may have gone on without this instance.
-const LONG: Duration = Duration::from_secs(60);
+use crate::{ControlError, metrics, stored::Connectivity};
 
-/// Whether the store answers, told when that changes.
+/// Length of an outage after which other instances may have continued without this one.
+const LONG_OUTAGE: Duration = Duration::from_secs(60);
+
+/// Availability of the store, logged when it changes.
 #[derive(Debug, Default)]
-pub(super) struct Outage {
+pub(super) struct StoreOutage {
+    log: OutageLog,
     problem: Option<String>,
-    /// When it last answered.
-    answered: Option<Instant>,
-    /// When it answered again after a long time.
-    returned: Option<Instant>,
+    /// Time of the last response.
+    responded: Option<Instant>,
+    /// Time of the first response after a long outage.
+    reconnected: Option<Instant>,
 }
 
-impl Outage {
-    pub(super) fn begin(&mut self, error: &ControlError) {
+impl StoreOutage {
+    pub(super) fn failed(&mut self, error: &ControlError) {
         metrics::store_up(false);
-        if self.problem.is_none() {
-            tracing::error!("what was enforced stays, whatever is changed meanwhile: {error}");
+        if self.log.failed() {
+            tracing::error!(%error, "control store unreachable; keeping the active rules");
         }
         self.problem = Some(error.to_string());
     }
 
-    pub(super) fn end(&mut self) {
+    pub(super) fn recovered(&mut self) {
         metrics::store_up(true);
-        if self.problem.take().is_some() {
-            tracing::info!("the store of the rules answers again");
+        self.problem = None;
+        if self.log.recovered() {
+            tracing::info!("control store recovered");
         }
-        let before = self.answered.replace(Instant::now());
-        if before.is_some_and(|at| at.elapsed() > LONG) {
-            self.returned = self.answered;
-        }
-    }
-
-    /// How the store was reached before it answered. That it was not for long counts until what was lost meanwhile has
-    /// been seen to.
-    pub(super) fn reach(&self) -> Reach {
-        match self.returned.is_some_and(|at| at.elapsed() < LONG) {
-            true => Reach::CutOff,
-            false => Reach::Steady,
+        let before = self.responded.replace(Instant::now());
+        if before.is_some_and(|at| at.elapsed() > LONG_OUTAGE) {
+            self.reconnected = self.responded;
         }
     }
 
-    /// Why it does not answer, if it does not.
+    /// Connectivity before the last response. A long outage counts until state that was lost in it has been restored.
+    pub(super) fn connectivity(&self) -> Connectivity {
+        match self.reconnected.is_some_and(|at| at.elapsed() < LONG_OUTAGE) {
+            true => Connectivity::Interrupted,
+            false => Connectivity::Steady,
+        }
+    }
+
+    /// The error of the present outage, if there is one.
     pub(super) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }

@@ -1,4 +1,4 @@
-//! Versions of the rules: from the store to what is enforced.
+//! Reconciles versions of the rules with the store.
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
@@ -8,30 +8,30 @@ use tollgate_runtime::{
     task_slot::TaskSlot,
 };
 
-use super::load::{Outcome, Trouble, Wanted, import, load, put_back};
+use super::load::{LoadProblem, LoadRequest, LoadResult, import, load, restore};
 use crate::{
     Control, Version,
-    bounds::shortened,
-    stored::{Content, Current, Head, Kept, Reach},
+    bounds::truncated,
+    stored::{Connectivity, FilesPresence, StoreHead, StoredVersion, VersionId},
 };
 use tollgate_rules::config::{LoadError, Loaded, Options};
 
-/// Between two attempts to make a first version of the directory's files.
-const IMPORT_EVERY: Duration = Duration::from_secs(5);
+/// Time between two attempts to import the directory's files as the first version.
+const IMPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Pauses between attempts to activate a version; each attempt fetches all of it.
 const RETRY_BACKOFF: Backoff =
     Backoff::with_jitter(Duration::from_secs(1), Duration::from_secs(30), Jitter::None);
 
-/// Puts a version in force if it is good. Called on threads that may wait.
-pub(super) type Take = dyn Fn(Result<Loaded, LoadError>, &Version) + Send + Sync;
+/// Activates a version if it is valid. Called on blocking threads.
+pub(super) type Activate = dyn Fn(Result<Loaded, LoadError>, &Version) + Send + Sync;
 
-/// How rules are read, and what takes them.
+/// Options for reading rules, and their activation.
 #[derive(Clone)]
 pub struct Rules {
-    /// Where the first version's files are, if there are any.
+    /// Directory of the first version's files.
     pub directory: PathBuf,
     pub options: Options,
-    pub take: Arc<Take>,
+    pub activate: Arc<Activate>,
 }
 
 impl fmt::Debug for Rules {
@@ -40,115 +40,120 @@ impl fmt::Debug for Rules {
     }
 }
 
-/// What follows the versions.
-pub(super) struct Versions {
+/// Reconciles versions of the rules.
+pub(super) struct RulesReconciler {
     control: Control,
     rules: Rules,
-    task: TaskSlot<Outcome>,
-    enforced: Option<Arc<Kept>>,
-    /// The version that was found to be bad last.
-    refused: Option<Current>,
-    /// One from which the store has gone on without what is in force.
-    stands: Option<Current>,
-    /// The one that could not be fetched last.
+    task: TaskSlot<LoadResult>,
+    active: Option<Arc<StoredVersion>>,
+    /// The last invalid version.
+    invalid: Option<VersionId>,
+    /// A version from which an operator continued without the active one.
+    adopted: Option<VersionId>,
+    /// The last version that could not be fetched.
     retry: Option<Retry>,
     problem: Option<String>,
-    /// When the directory was looked at.
+    /// Time of the last import.
     imported: Option<Instant>,
 }
 
-/// A version that could not be had, and when to try again.
+/// Retry of a version that could not be fetched.
 #[derive(Debug)]
 struct Retry {
-    of: Current,
+    id: VersionId,
     at: Instant,
     backoff: Backoff,
-    /// Attempts that failed.
+    /// Failed attempts so far.
     failed: u32,
 }
 
-impl Versions {
+impl RulesReconciler {
     pub(super) fn new(control: Control, rules: Rules) -> Self {
         let task = TaskSlot::default();
         Self {
             control,
             rules,
             task,
-            enforced: None,
-            refused: None,
-            stands: None,
+            active: None,
+            invalid: None,
+            adopted: None,
             retry: None,
             problem: None,
             imported: None,
         }
     }
 
-    /// The version in force.
-    pub(super) fn enforced(&self) -> Option<Current> {
-        self.enforced.as_ref().map(|kept| kept.current())
+    /// The active version.
+    pub(super) fn active(&self) -> Option<VersionId> {
+        self.active.as_ref().map(|stored| stored.id())
     }
 
     pub(super) const fn is_idle(&self) -> bool {
         self.task.is_idle()
     }
 
-    /// Why the current version is not in force, if that is not for want of a store.
+    /// Reason why the current version is not active, other than an outage of the store.
     pub(super) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
-    /// Waits for what is under way.
-    pub(super) async fn finished(versions: &mut Option<Self>) -> Option<Outcome> {
-        match versions {
-            Some(versions) => versions.task.finished().await,
+    /// Waits for the task in progress.
+    pub(super) async fn finished(rules: &mut Option<Self>) -> Option<LoadResult> {
+        match rules {
+            Some(rules) => rules.task.finished().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Begins what there is to do about what is current.
-    pub(super) fn consider(&mut self, head: &Head, reach: Reach) {
+    /// Starts the task that the head of the store calls for.
+    pub(super) fn reconcile(&mut self, head: &StoreHead, connectivity: Connectivity) {
         if !self.task.is_idle() {
             return;
         }
-        match (&head.current, &self.enforced) {
+        match (&head.current, &self.active) {
             (None, None) => self.import(),
             (Some(current), None) => self.fetch(current, head.size),
-            (Some(current), Some(enforced)) if *current == enforced.current() => {
-                if head.content == Content::Lost {
-                    self.put_back(Arc::clone(enforced), head.current.clone(), reach);
+            (Some(current), Some(active)) if *current == active.id() => {
+                if head.files == FilesPresence::Lost {
+                    self.restore(Arc::clone(active), head.current.clone(), connectivity);
                 } else {
                     self.problem = None;
                 }
             }
-            (Some(current), Some(enforced))
-                if current.number >= enforced.version.number || self.stands.as_ref() == Some(current) =>
+            (Some(current), Some(active))
+                if current.number >= active.version.number || self.adopted.as_ref() == Some(current) =>
             {
                 self.fetch(current, head.size);
             }
-            (current, Some(enforced)) => self.put_back(Arc::clone(enforced), current.clone(), reach),
+            (current, Some(active)) => self.restore(Arc::clone(active), current.clone(), connectivity),
         }
     }
 
-    /// Has this be in force, unless that was found to be in vain.
-    fn fetch(&mut self, current: &Current, size: u64) {
-        let retry = self.retry.as_ref().filter(|retry| retry.of == *current);
-        if self.refused.as_ref() == Some(current) || retry.is_some_and(|retry| Instant::now() < retry.at) {
+    /// Fetches and activates a version, unless that failed recently.
+    fn fetch(&mut self, current: &VersionId, size: u64) {
+        let retry = self.retry.as_ref().filter(|retry| retry.id == *current);
+        if self.invalid.as_ref() == Some(current) || retry.is_some_and(|retry| Instant::now() < retry.at) {
             return;
         }
         let failed = retry.map_or(0, |retry| retry.failed);
-        let wanted = Wanted { current: current.clone(), size, failed, enforced: self.enforced() };
+        let request = LoadRequest { id: current.clone(), size, failed, active: self.active() };
         let (control, rules) = (self.control.clone(), self.rules.clone());
-        self.task.start(async move { load(&control, rules, wanted).await });
+        self.task.start(async move { load(&control, rules, request).await });
     }
 
-    /// Puts back what is enforced.
-    fn put_back(&mut self, enforced: Arc<Kept>, current: Option<Current>, reach: Reach) {
+    /// Restores the active version.
+    fn restore(
+        &mut self,
+        active: Arc<StoredVersion>,
+        current: Option<VersionId>,
+        connectivity: Connectivity,
+    ) {
         let control = self.control.clone();
-        self.task.start(async move { put_back(&control, &enforced, current, reach).await });
+        self.task.start(async move { restore(&control, &active, current, connectivity).await });
     }
 
     fn import(&mut self) {
-        if self.imported.is_some_and(|at| at.elapsed() < IMPORT_EVERY) {
+        if self.imported.is_some_and(|at| at.elapsed() < IMPORT_INTERVAL) {
             return;
         }
         self.imported = Some(Instant::now());
@@ -156,58 +161,58 @@ impl Versions {
         self.task.start(async move { import(&control, rules).await });
     }
 
-    /// Takes note of what came of it, and says whether to look at once for what else there is.
-    pub(super) fn note(&mut self, outcome: Outcome) -> bool {
+    /// Handles the result of a task; whether to send another heartbeat at once.
+    pub(super) fn handle(&mut self, outcome: LoadResult) -> bool {
         match outcome {
-            Outcome::InForce(kept) => {
-                (self.enforced, self.refused, self.retry, self.problem) = (Some(kept), None, None, None);
+            LoadResult::Activated(stored) => {
+                (self.active, self.invalid, self.retry, self.problem) = (Some(stored), None, None, None);
                 true
             }
-            Outcome::Earlier(kept, trouble) => {
-                self.enforced = Some(kept);
-                self.note_trouble(trouble);
+            LoadResult::Fallback(stored, problem) => {
+                self.active = Some(stored);
+                self.handle_problem(problem);
                 true
             }
-            Outcome::Trouble(trouble) => self.note_trouble(trouble),
-            Outcome::Failed(reason) => {
-                self.tell(reason);
+            LoadResult::Problem(problem) => self.handle_problem(problem),
+            LoadResult::Failed(reason) => {
+                self.report(reason);
                 false
             }
-            Outcome::Changed => true,
-            Outcome::Stands(current) => {
-                self.stands = current;
+            LoadResult::Changed => true,
+            LoadResult::Superseded(current) => {
+                self.adopted = current;
                 true
             }
-            Outcome::Nothing => {
+            LoadResult::NoFiles => {
                 self.problem = Some("there is no version yet".to_owned());
                 false
             }
         }
     }
 
-    fn note_trouble(&mut self, trouble: Trouble) -> bool {
-        match trouble {
-            Trouble::Refused(current, reason) => {
-                (self.refused, self.problem) = (Some(current), Some(shortened(reason)));
+    fn handle_problem(&mut self, problem: LoadProblem) -> bool {
+        match problem {
+            LoadProblem::Invalid(current, reason) => {
+                (self.invalid, self.problem) = (Some(current), Some(truncated(reason)));
                 true
             }
-            Trouble::Missing(current, reason) => {
-                let before = self.retry.take().filter(|retry| retry.of == current);
+            LoadProblem::Unavailable(current, reason) => {
+                let before = self.retry.take().filter(|retry| retry.id == current);
                 let (mut backoff, failed) =
                     before.map_or((RETRY_BACKOFF, 0), |retry| (retry.backoff, retry.failed));
                 let now = Instant::now();
                 let at = now.checked_add(backoff.pause()).unwrap_or(now);
-                self.retry = Some(Retry { of: current, at, backoff, failed: failed.saturating_add(1) });
-                self.tell(reason);
+                self.retry = Some(Retry { id: current, at, backoff, failed: failed.saturating_add(1) });
+                self.report(reason);
                 false
             }
         }
     }
 
-    fn tell(&mut self, reason: String) {
-        let reason = shortened(reason);
+    fn report(&mut self, reason: String) {
+        let reason = truncated(reason);
         if self.problem.as_ref() != Some(&reason) {
-            tracing::error!("the current rules are not in force: {reason}");
+            tracing::error!(%reason, "current version of the rules is not active");
         }
         self.problem = Some(reason);
     }

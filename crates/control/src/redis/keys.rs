@@ -1,16 +1,16 @@
-//! The names of keys.
+//! Names of keys.
 
 use tollgate_store::key::slot_of;
 
-/// The hash tag that all keys have.
+/// Hash tag of all keys.
 const TAG: &str = "tollgate-rules";
 
 /// The keys of one installation.
 #[derive(Debug)]
 pub(super) struct Keys {
-    /// What all of them begin with.
+    /// Common prefix.
     start: String,
-    /// Those that every operation is given.
+    /// Keys of every operation.
     fixed: [Vec<u8>; 6],
     channel: Vec<u8>,
 }
@@ -35,7 +35,7 @@ impl Keys {
         format!("{}version:{number}", self.start).into_bytes()
     }
 
-    /// The slot of all of them in a cluster.
+    /// Slot of all keys in a cluster.
     pub(super) const fn slot() -> u16 {
         slot_of(TAG.as_bytes())
     }

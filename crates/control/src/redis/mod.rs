@@ -1,11 +1,11 @@
 //! Versions, lists and switches in the Redis that instances share.
 //!
-//! Each operation is one run of the script in `lua/control.lua`, on keys of one hash tag. Whatever an outage or a failover
-//! leaves unknown is asked again: the script knows by its token what it has done.
+//! Each operation is one run of the script in `lua/control.lua`, on keys of one hash tag. An operation whose result is
+//! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
 mod keys;
-mod runtime;
 mod script_client;
+mod values;
 mod versions;
 
 use std::{
@@ -16,99 +16,205 @@ use std::{
 
 use tokio::{sync::Notify, time::sleep};
 
-use self::{
-    keys::Keys,
-    script_client::{Answer, BEAT, Operation, bytes, list, text, to_json},
+use self::script_client::{
+    ControlResult, HEARTBEAT_TIMEOUT, Operation, ScriptClient, bytes, list, malformed, number, read_json,
+    text, to_json,
 };
 use super::{
-    Instance,
-    stored::{Content, Current, Enforced, Head, Reach},
+    AuditEntry, ControlError, Instance, ListEntry, Runtime, Switch,
+    change::Change,
+    stored::{ActiveState, Connectivity, FilesPresence, Restore, StoreHead, StoredRuntime, VersionId, token},
 };
 use tollgate_store::{
-    RedisStore, StoreError,
-    redis::{RedisSettings, Reply, Script},
+    StoreError,
+    redis::{RedisSettings, Reply},
 };
 
-const SOURCE: &str = include_str!("../../../../lua/control.lua");
+/// Time between two attempts to subscribe with invalid settings, which were valid at the start.
+const SUBSCRIBE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Between two attempts to listen whose settings make no sense, which they did at the start.
-const LONG: Duration = Duration::from_secs(60);
-
-/// A handle on the servers.
+/// Backend in Redis.
 #[derive(Debug)]
 pub(super) struct Redis {
-    store: RedisStore,
+    client: ScriptClient,
     settings: RedisSettings,
-    keys: Keys,
-    script: Script,
     /// Whether this instance enforces lists or switches, so that a store that never had any has lost them.
-    has_lists: AtomicBool,
+    has_overrides: AtomicBool,
 }
 
 impl Redis {
     /// Connects in the background, by tasks on the current runtime.
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
-        let store = RedisStore::open(settings)?;
-        let (keys, script) = (Keys::new(&settings.key_prefix), Script::new(SOURCE));
-        Ok(Self { store, settings: settings.clone(), keys, script, has_lists: AtomicBool::new(false) })
+        let client = ScriptClient::open(settings)?;
+        Ok(Self { client, settings: settings.clone(), has_overrides: AtomicBool::new(false) })
     }
 
-    /// Hears of changes that others make.
-    pub(super) async fn listen(&self, news: &Notify) -> Infallible {
+    /// Notifies `changed` of changes by other instances.
+    pub(super) async fn subscribe(&self, changed: &Notify) -> Infallible {
         loop {
-            let heard = || news.notify_one();
-            match self.store.subscribe(&self.settings, self.keys.channel(), heard).await {
+            match self.client.subscribe(&self.settings, || changed.notify_one()).await {
                 Ok(never) => match never {},
                 Err(error) => {
-                    tracing::error!("changes of rules and lists are polled: {error}");
-                    sleep(LONG).await;
+                    tracing::error!(%error, "cannot subscribe to changes; polling instead");
+                    sleep(SUBSCRIBE_RETRY_INTERVAL).await;
                 }
             }
         }
     }
 
-    pub(super) async fn beat(&self, instance: &Instance, enforced: Enforced) -> Answer<Head> {
-        self.has_lists.store(!enforced.runtime_token.is_empty(), Ordering::Relaxed);
-        let key = enforced.version.as_ref().map(|version| self.keys.version(version.number));
-        let (number, token) =
-            enforced.version.map(|version| (version.number.to_string(), version.token)).unwrap_or_default();
+    pub(super) async fn heartbeat(
+        &self,
+        instance: &Instance,
+        active: ActiveState,
+    ) -> ControlResult<StoreHead> {
+        self.has_overrides.store(!active.runtime_token.is_empty(), Ordering::Relaxed);
+        let key = active.version.as_ref().map(|version| self.client.keys.version(version.number));
+        let (active_number, active_token) =
+            active.version.map(|version| (version.number.to_string(), version.token)).unwrap_or_default();
         let operation = Operation::new("beat").on(key).with([
             instance.id.as_bytes().to_vec(),
             to_json(instance)?,
-            number.into_bytes(),
-            token.into_bytes(),
-            enforced.runtime_token.into_bytes(),
+            active_number.into_bytes(),
+            active_token.into_bytes(),
+            active.runtime_token.into_bytes(),
         ]);
-        let [number, token, is_whole, generation, runtime_token, size] =
-            list(self.ask_once(&operation, BEAT).await?)?;
-        let current = match (number, token) {
-            (Reply::Bytes(number), Reply::Bytes(token)) => {
-                Some(Current { number: script_client::number(&number)?, token: text(token)? })
+        let reply = self.client.run_once(&operation, HEARTBEAT_TIMEOUT).await?;
+        let [current, token, has_files, generation, runtime_token, size] = list(reply)?;
+        let current = match (current, token) {
+            (Reply::Bytes(current), Reply::Bytes(token)) => {
+                Some(VersionId { number: number(&current)?, token: text(token)? })
             }
             _ => None,
         };
-        let content = match is_whole {
-            Reply::Integer(1) => Content::There,
-            Reply::Integer(_) => Content::Lost,
-            _ => Content::Unknown,
+        let files = match has_files {
+            Reply::Integer(1) => FilesPresence::Present,
+            Reply::Integer(_) => FilesPresence::Lost,
+            _ => FilesPresence::Unknown,
         };
-        let (generation, size) =
-            (script_client::number(&bytes(generation)?)?, script_client::number(&bytes(size)?)?);
-        Ok(Head { current, content, size, generation, runtime_token: text(bytes(runtime_token)?)? })
+        let (generation, size) = (number(&bytes(generation)?)?, number(&bytes(size)?)?);
+        Ok(StoreHead { current, files, size, generation, runtime_token: text(bytes(runtime_token)?)? })
     }
 
-    pub(super) async fn current(&self) -> Answer<Option<u64>> {
-        match self.ask(&Operation::new("current")).await? {
+    pub(super) async fn current(&self) -> ControlResult<Option<u64>> {
+        match self.client.run(&Operation::new("current")).await? {
             Reply::Nil => Ok(None),
-            reply => script_client::number(&bytes(reply)?).map(Some),
+            reply => number(&bytes(reply)?).map(Some),
         }
+    }
+
+    pub(super) async fn runtime(&self) -> ControlResult<StoredRuntime> {
+        let reply = self.client.run(&Operation::new("runtime")).await?;
+        let [generation, token, trail, entries, switches] = list(reply)?;
+        let mut problems = Vec::new();
+        let mut entries: Vec<ListEntry> = values::read("an entry of a list", entries, &mut problems)?;
+        let mut switches: Vec<Switch> = values::read("a switch", switches, &mut problems)?;
+        // Hashes in Redis are unordered.
+        entries.sort_by(|a, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
+        switches.sort_by(|a, b| (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule)));
+        let runtime = Runtime { generation: number(&bytes(generation)?)?, entries, switches };
+        Ok(StoredRuntime { runtime, token: text(bytes(token)?)?, trail: text(bytes(trail)?)?, problems })
+    }
+
+    pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> ControlResult<bool> {
+        let what = match &change {
+            Change::PutEntry(_) | Change::RemoveEntry(_) => "entries of lists",
+            Change::PutSwitch(_) | Change::RemoveSwitch { .. } | Change::AuditOnly => "switches",
+        };
+        let (action, key, field, value, most) = values::arguments(change)?;
+        let earlier: &[u8] = if self.has_overrides.load(Ordering::Relaxed) { b"some" } else { b"none" };
+        let operation = Operation::new("change").with([
+            token().into_bytes(),
+            to_json(&audit)?,
+            action.into(),
+            key.into(),
+            field.into_bytes(),
+            value,
+            most.to_string().into_bytes(),
+            earlier.into(),
+        ]);
+        match bytes(self.client.run(&operation).await?)?.as_slice() {
+            b"made" => Ok(true),
+            b"none" => Ok(false),
+            b"full" => Err(ControlError::TooMany { what, most }),
+            b"lost" => Err(ControlError::Unavailable(
+                "it has lost the lists and switches, which are restored soon".into(),
+            )),
+            _ => Err(malformed("no result")),
+        }
+    }
+
+    pub(super) async fn restore_runtime(
+        &self,
+        stored: &StoredRuntime,
+        audit: AuditEntry,
+        connectivity: Connectivity,
+    ) -> ControlResult<Restore> {
+        let StoredRuntime { runtime, token, trail, problems: _ } = stored;
+        let mut arguments = vec![
+            token.clone().into_bytes(),
+            runtime.generation.to_string().into_bytes(),
+            trail.clone().into_bytes(),
+            to_json(&audit)?,
+            script_name(connectivity),
+        ];
+        for entry in &runtime.entries {
+            arguments.extend(values::entry_arguments(entry)?);
+        }
+        for switch in &runtime.switches {
+            arguments.extend(values::switch_arguments(switch)?);
+        }
+        restored(self.client.run(&Operation::new("put_runtime_back").with(arguments)).await?)
+    }
+
+    pub(super) async fn audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
+        let start = match before {
+            None => "+".to_owned(),
+            Some(id) if is_stream_id(id) => format!("({id}"),
+            Some(_) => return Ok(Vec::new()),
+        };
+        let operation = Operation::new("audit").with([start.into_bytes(), limit.to_string().into_bytes()]);
+        let Reply::List(items) = self.client.run(&operation).await? else { return Err(malformed("no list")) };
+        let read = |item| {
+            let [id, entry] = list(item)?;
+            Ok(AuditEntry { id: text(bytes(id)?)?, ..read_json(&bytes(entry)?)? })
+        };
+        items.into_iter().map(read).collect()
+    }
+
+    pub(super) async fn instances(&self) -> ControlResult<Vec<Instance>> {
+        let reply = self.client.run(&Operation::new("instances")).await?;
+        let Reply::List(records) = reply else { return Err(malformed("no list")) };
+        let read = |pair| -> ControlResult<Instance> {
+            let [at, record] = list(pair)?;
+            Ok(Instance { seen_at_ms: number(&bytes(at)?)?, ..read_json(&bytes(record)?)? })
+        };
+        // An unreadable record of another release does not hide the others.
+        let mut instances: Vec<Instance> = records.into_iter().filter_map(|pair| read(pair).ok()).collect();
+        instances.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(instances)
     }
 }
 
-/// How the script names it.
-fn name_of(reach: Reach) -> Vec<u8> {
-    match reach {
-        Reach::Steady => b"steady".to_vec(),
-        Reach::CutOff => b"cut off".to_vec(),
+/// Whether a text is the id of a stream entry.
+fn is_stream_id(text: &str) -> bool {
+    let is_number = |part: &str| part.parse::<u64>().is_ok();
+    text.split_once('-').is_some_and(|(time, sequence)| is_number(time) && is_number(sequence))
+}
+
+/// Name of the connectivity in the script.
+fn script_name(connectivity: Connectivity) -> Vec<u8> {
+    match connectivity {
+        Connectivity::Steady => b"steady".to_vec(),
+        Connectivity::Interrupted => b"cut off".to_vec(),
+    }
+}
+
+/// Result of restoring lost state.
+fn restored(reply: Reply) -> ControlResult<Restore> {
+    match bytes(reply)?.as_slice() {
+        b"made" => Ok(Restore::Restored),
+        b"kept" => Ok(Restore::Present),
+        b"other" => Ok(Restore::Superseded),
+        _ => Err(malformed("no result")),
     }
 }

@@ -1,28 +1,33 @@
-//! What is sent to the script, and reading what it answers.
+//! Runs operations of the script, and reads its replies.
 
-use std::{fmt, time::Duration};
+use std::{convert::Infallible, fmt, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::{Instant, sleep};
 
-use super::{Redis, keys::Keys};
-use crate::{AuditEntry, ControlError, Instance, metrics};
-use tollgate_store::{StoreError, redis::Reply};
+use super::keys::Keys;
+use crate::{ControlError, metrics};
+use tollgate_store::{
+    RedisStore, StoreError,
+    redis::{RedisSettings, Reply, Script},
+};
 
-/// How long one attempt may take.
-pub(super) const ATTEMPT: Duration = Duration::from_millis(1_500);
-/// How long an attempt to read a version's files may take.
-const READ: Duration = Duration::from_secs(6);
-/// How long attempts are made.
-const PATIENCE: Duration = Duration::from_secs(4);
-/// Between two of them.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long a beat may take.
-pub(super) const BEAT: Duration = Duration::from_millis(800);
+const SOURCE: &str = include_str!("../../../../lua/control.lua");
 
-pub(super) type Answer<T> = Result<T, ControlError>;
+/// Timeout of one attempt.
+pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Timeout of an attempt to read a version's files.
+const READ_TIMEOUT: Duration = Duration::from_secs(6);
+/// Time after which a failed attempt is not repeated.
+const RETRY_PERIOD: Duration = Duration::from_secs(4);
+/// Pause between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Timeout of a heartbeat.
+pub(super) const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// One run of the script.
+pub(super) type ControlResult<T> = Result<T, ControlError>;
+
+/// One operation of the script.
 pub(super) struct Operation {
     name: &'static str,
     versions: Vec<Vec<u8>>,
@@ -34,157 +39,149 @@ impl Operation {
         Self { name, versions: Vec::new(), arguments: Vec::new() }
     }
 
-    /// The same with keys of versions.
+    /// Adds keys of versions.
     pub(super) fn on(mut self, versions: impl IntoIterator<Item = Vec<u8>>) -> Self {
         self.versions.extend(versions);
         self
     }
 
-    /// The same with more arguments.
+    /// Adds arguments.
     pub(super) fn with(mut self, arguments: impl IntoIterator<Item = Vec<u8>>) -> Self {
         self.arguments.extend(arguments);
         self
     }
 }
 
-impl Redis {
-    /// Runs an operation, again where it may not have run: all of them may run twice.
-    pub(super) async fn ask(&self, operation: &Operation) -> Answer<Reply> {
-        self.ask_within(operation, ATTEMPT).await
+/// Client of the script.
+#[derive(Debug)]
+pub(super) struct ScriptClient {
+    store: RedisStore,
+    pub(super) keys: Keys,
+    script: Script,
+}
+
+impl ScriptClient {
+    pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
+        let store = RedisStore::open(settings)?;
+        Ok(Self { store, keys: Keys::new(&settings.key_prefix), script: Script::new(SOURCE) })
     }
 
-    /// The same with another limit for one attempt.
-    pub(super) async fn ask_within(&self, operation: &Operation, within: Duration) -> Answer<Reply> {
+    /// Calls `changed` after each change by another instance.
+    pub(super) async fn subscribe(
+        &self,
+        settings: &RedisSettings,
+        changed: impl Fn(),
+    ) -> Result<Infallible, StoreError> {
+        self.store.subscribe(settings, self.keys.channel(), changed).await
+    }
+
+    /// Runs an operation, and again if it may not have run: every operation may run twice.
+    pub(super) async fn run(&self, operation: &Operation) -> ControlResult<Reply> {
+        self.run_with_timeout(operation, ATTEMPT_TIMEOUT).await
+    }
+
+    /// Like [`Self::run`], with another timeout of one attempt.
+    pub(super) async fn run_with_timeout(
+        &self,
+        operation: &Operation,
+        timeout: Duration,
+    ) -> ControlResult<Reply> {
         let begun = Instant::now();
         let mut attempt: &[u8] = b"first";
         loop {
-            let error = match self.run(operation, attempt, within).await {
+            let error = match self.attempt(operation, attempt, timeout).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            if is_lasting(&error) || begun.elapsed() > PATIENCE {
-                return Err(told(&error));
+            if is_permanent(&error) || begun.elapsed() > RETRY_PERIOD {
+                return Err(control_error(&error));
             }
             attempt = b"again";
-            sleep(PAUSE).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
-    /// Runs an operation that is made again soon whatever comes of it.
-    pub(super) async fn ask_once(&self, operation: &Operation, within: Duration) -> Answer<Reply> {
-        self.run(operation, b"first", within).await.map_err(|error| told(&error))
+    /// Runs an operation without retries, because it is repeated soon anyway.
+    pub(super) async fn run_once(&self, operation: &Operation, timeout: Duration) -> ControlResult<Reply> {
+        self.attempt(operation, b"first", timeout).await.map_err(|error| control_error(&error))
     }
 
     /// Reads fields of a hash.
-    pub(super) async fn read(&self, key: &[u8], fields: &[&str]) -> Answer<Reply> {
+    pub(super) async fn read(&self, key: &[u8], fields: &[&str]) -> ControlResult<Reply> {
         let begun = Instant::now();
         loop {
-            let read = self.store.read_hash(Keys::slot(), key, fields, READ).await;
+            let read = self.store.read_hash(Keys::slot(), key, fields, READ_TIMEOUT).await;
             let error = match read.inspect_err(|error| metrics::store_error(error.label())) {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            if is_lasting(&error) || begun.elapsed() > PATIENCE {
-                return Err(told(&error));
+            if is_permanent(&error) || begun.elapsed() > RETRY_PERIOD {
+                return Err(control_error(&error));
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
-    async fn run(
+    async fn attempt(
         &self,
         operation: &Operation,
         attempt: &[u8],
-        within: Duration,
+        timeout: Duration,
     ) -> Result<Reply, StoreError> {
         let keys: Vec<Vec<u8>> = self.keys.fixed().iter().chain(&operation.versions).cloned().collect();
         let start = [operation.name.as_bytes(), self.keys.channel(), attempt];
         let arguments: Vec<&[u8]> =
             start.into_iter().chain(operation.arguments.iter().map(Vec::as_slice)).collect();
-        let ran = self.store.run(&self.script, Keys::slot(), &keys, &arguments, within).await;
-        ran.inspect_err(|error| metrics::store_error(error.label()))
-    }
-
-    pub(crate) async fn audit(&self, before: Option<&str>, most: usize) -> Answer<Vec<AuditEntry>> {
-        let begin = match before {
-            None => "+".to_owned(),
-            Some(id) if is_id(id) => format!("({id}"),
-            Some(_) => return Ok(Vec::new()),
-        };
-        let operation = Operation::new("audit").with([begin.into_bytes(), most.to_string().into_bytes()]);
-        let Reply::List(items) = self.ask(&operation).await? else { return Err(garbled("no list")) };
-        let read = |item| {
-            let [id, entry] = list(item)?;
-            Ok(AuditEntry { id: text(bytes(id)?)?, ..read_json(&bytes(entry)?)? })
-        };
-        items.into_iter().map(read).collect()
-    }
-
-    pub(crate) async fn instances(&self) -> Answer<Vec<Instance>> {
-        let reply = self.ask(&Operation::new("instances")).await?;
-        let Reply::List(told) = reply else { return Err(garbled("no list")) };
-        let read = |pair| -> Answer<Instance> {
-            let [at, told] = list(pair)?;
-            Ok(Instance { seen_at_ms: number(&bytes(at)?)?, ..read_json(&bytes(told)?)? })
-        };
-        // One of another release that makes no sense here hides no other.
-        let mut instances: Vec<Instance> = told.into_iter().filter_map(|pair| read(pair).ok()).collect();
-        instances.sort_by(|a, b| a.id.cmp(&b.id));
-        Ok(instances)
+        let reply = self.store.run(&self.script, Keys::slot(), &keys, &arguments, timeout).await;
+        reply.inspect_err(|error| metrics::store_error(error.label()))
     }
 }
 
-/// Whether a text is the id of a stream's entry.
-fn is_id(text: &str) -> bool {
-    let is_number = |part: &str| part.parse::<u64>().is_ok();
-    text.split_once('-').is_some_and(|(time, sequence)| is_number(time) && is_number(sequence))
-}
-
-fn is_lasting(error: &StoreError) -> bool {
+fn is_permanent(error: &StoreError) -> bool {
     matches!(error, StoreError::Refused(_) | StoreError::MalformedReply)
 }
 
-fn told(error: &StoreError) -> ControlError {
+fn control_error(error: &StoreError) -> ControlError {
     match error {
-        StoreError::MalformedReply => ControlError::Garbled("an answer of another form".to_owned()),
+        StoreError::MalformedReply => ControlError::Malformed("unexpected reply".to_owned()),
         error => ControlError::Unavailable(error.to_string()),
     }
 }
 
-/// What the store holds makes no sense, which is counted.
-pub(super) fn garbled(what: impl fmt::Display) -> ControlError {
+/// Error of malformed data, which is counted.
+pub(super) fn malformed(what: impl fmt::Display) -> ControlError {
     metrics::store_error("malformed_reply");
-    ControlError::Garbled(what.to_string())
+    ControlError::Malformed(what.to_string())
 }
 
-pub(super) fn to_json(value: &impl Serialize) -> Answer<Vec<u8>> {
-    serde_json::to_vec(value).map_err(garbled)
+pub(super) fn to_json(value: &impl Serialize) -> ControlResult<Vec<u8>> {
+    serde_json::to_vec(value).map_err(malformed)
 }
 
-pub(super) fn read_json<T: DeserializeOwned>(text: &[u8]) -> Answer<T> {
-    serde_json::from_slice(text).map_err(garbled)
+pub(super) fn read_json<T: DeserializeOwned>(text: &[u8]) -> ControlResult<T> {
+    serde_json::from_slice(text).map_err(malformed)
 }
 
-/// A list of so many.
-pub(super) fn list<const N: usize>(reply: Reply) -> Answer<[Reply; N]> {
+/// Returns the parts of a list of this length.
+pub(super) fn list<const N: usize>(reply: Reply) -> ControlResult<[Reply; N]> {
     match reply {
-        Reply::List(parts) => parts.try_into().map_err(|_| garbled("another number of parts")),
-        _ => Err(garbled("no list")),
+        Reply::List(parts) => parts.try_into().map_err(|_| malformed("unexpected number of parts")),
+        _ => Err(malformed("no list")),
     }
 }
 
-pub(super) fn bytes(reply: Reply) -> Answer<Vec<u8>> {
+pub(super) fn bytes(reply: Reply) -> ControlResult<Vec<u8>> {
     match reply {
         Reply::Bytes(bytes) => Ok(bytes),
-        _ => Err(garbled("no text")),
+        _ => Err(malformed("no text")),
     }
 }
 
-pub(super) fn text(bytes: Vec<u8>) -> Answer<String> {
-    String::from_utf8(bytes).map_err(|_| garbled("no text"))
+pub(super) fn text(bytes: Vec<u8>) -> ControlResult<String> {
+    String::from_utf8(bytes).map_err(|_| malformed("no text"))
 }
 
-pub(super) fn number(text: &[u8]) -> Answer<u64> {
+pub(super) fn number(text: &[u8]) -> ControlResult<u64> {
     let number = str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    number.ok_or_else(|| garbled("no number"))
+    number.ok_or_else(|| malformed("no number"))
 }

@@ -1,13 +1,13 @@
 //! Explains which rule each descriptor of a request matches, and why.
 
 mod limit;
-mod met;
+mod matched;
 mod text;
 mod walk;
 
 pub use self::{
     limit::limit_text,
-    met::{MetCounter, MetRule, is_spaced},
+    matched::{MatchedCounter, MatchedRule, has_min_interval},
     walk::Step,
 };
 use tollgate_core::{algorithm::Charging, descriptor::Descriptor};
@@ -40,11 +40,11 @@ pub struct Explained {
     /// Steps down the tree, as far as nodes matched.
     pub steps: Vec<Step>,
     /// The matched rule, if there is one.
-    pub rule: Option<MetRule>,
+    pub rule: Option<MatchedRule>,
     /// The rule's counter, if it has one.
-    pub counter: Option<MetCounter>,
+    pub counter: Option<MatchedCounter>,
     /// Whether the descriptor releases a lease, which is never denied.
-    pub gives_back: bool,
+    pub releases_lease: bool,
 }
 
 /// Explains a request with these descriptors.
@@ -68,7 +68,7 @@ fn explain_one(domain: &Domain, request: &Descriptor<'_>, matched: &[&Rule]) -> 
     let entries = &*request.entries;
     let pairs: Vec<String> = entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
     let lease = domain.root.rule_of_lease(entries);
-    let gives_back = lease.is_some();
+    let releases_lease = lease.is_some();
     let (steps, found) = match lease {
         Some((rule, taken, lease)) => {
             let mut steps = walk::steps(&domain.root, taken);
@@ -80,7 +80,7 @@ fn explain_one(domain: &Domain, request: &Descriptor<'_>, matched: &[&Rule]) -> 
             (walk::steps(&domain.root, entries), rule)
         }
     };
-    let rule = found.map(|(rule, _)| MetRule::new(domain, rule, matched));
-    let counter = found.and_then(|(rule, entries)| MetCounter::new(domain, rule, entries));
-    Explained { shown: pairs.join(","), steps, rule, counter, gives_back }
+    let rule = found.map(|(rule, _)| MatchedRule::new(domain, rule, matched));
+    let counter = found.and_then(|(rule, entries)| MatchedCounter::new(domain, rule, entries));
+    Explained { shown: pairs.join(","), steps, rule, counter, releases_lease }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Explained, Explanation, MetCounter, MetRule, Step};
+use super::{Explained, Explanation, MatchedCounter, MatchedRule, Step};
 use tollgate_core::algorithm::Charging;
 
 impl fmt::Display for Explanation {
@@ -51,12 +51,12 @@ impl fmt::Display for Step {
     }
 }
 
-impl fmt::Display for MetRule {
+impl fmt::Display for MatchedRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  => rule {}.{} ({}:{})", self.domain, self.path, self.file, self.line)?;
         writeln!(f, "     limit    {}", self.limit)?;
-        if let Some(way) = self.on_store_error {
-            writeln!(f, "     on_store_error {way}")?;
+        if let Some(policy) = self.on_store_error {
+            writeln!(f, "     on_store_error {policy}")?;
         }
         if let Some(other) = &self.replaced_by {
             writeln!(f, "     replaced by {}.{other}: not charged, and passes", self.domain)?;
@@ -65,7 +65,7 @@ impl fmt::Display for MetRule {
     }
 }
 
-impl fmt::Display for MetCounter {
+impl fmt::Display for MatchedCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "     counter  {} in {}", self.record, self.cell)?;
         writeln!(f, "     hash tag {}, slot {}", self.tag, self.slot)

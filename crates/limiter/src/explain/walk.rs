@@ -58,8 +58,8 @@ pub(super) fn steps(root: &Level, entries: &[Entry<'_>]) -> Vec<Step> {
 /// The step of the entry that releases a lease.
 pub(super) fn lease_step(lease: &str) -> Step {
     let note = match LeaseId::parse(lease) {
-        Ok(_) => "gives this lease back: its places are free, and nothing is charged".to_owned(),
-        Err(error) => format!("would give a lease back, but is none: {error}"),
+        Ok(_) => "releases this lease: its permits are free again, and nothing is charged".to_owned(),
+        Err(error) => format!("would release a lease, but is invalid: {error}"),
     };
     Step {
         key: lease::KEY.to_owned(),

@@ -1,4 +1,4 @@
-//! Metrics of decisions: of rules, of lists, and of decisions without the store.
+//! Metrics of decisions: rules, lists, and decisions without the store.
 
 mod lists;
 mod rules;
@@ -16,8 +16,13 @@ pub use self::{
     lists::{evict_unused_domains, listed_requests, listed_without_rules},
     rules::RULE_KINDS,
 };
+use crate::{
+    Match, Modes, talkers,
+    verdict::{Code, Status},
+};
+use tollgate_core::descriptor::Descriptor;
 use tollgate_metrics::{Gauge, Metric, Sink, Striped, StripedCounter, StripedFamily};
-use tollgate_rules::OnStoreError;
+use tollgate_rules::{Domain, OnStoreError};
 use tollgate_store::StoreError;
 
 /// Metrics of decisions.
@@ -64,6 +69,24 @@ static DEGRADED_REQUESTS: LazyLock<(Arc<Striped<1>>, Arc<AtomicU64>)> = LazyLock
     let sink: Arc<dyn Sink> = Arc::<AtomicU64>::clone(&published);
     (Striped::new([sink]), published)
 });
+
+/// Records metrics and top-talker samples for each descriptor.
+pub(super) fn record(
+    counters: &RuleCounters,
+    domain: &Domain,
+    descriptors: &[Descriptor<'_>],
+    matches: &[Match<'_>],
+    statuses: &[Status<'_>],
+    modes: Modes,
+) {
+    for ((descriptor, matched), status) in descriptors.iter().zip(matches).zip(statuses) {
+        let is_denied = status.code() == Code::OverLimit;
+        talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
+        if let (Status::Limited(limited), Some(hits)) = (status, matched.hits()) {
+            counters.hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
+        }
+    }
+}
 
 /// Counts a descriptor that was decided without the store: the policy, and the label of the store's error.
 pub(super) fn degraded(policy: OnStoreError, reason: &'static str) {

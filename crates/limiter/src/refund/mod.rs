@@ -1,7 +1,7 @@
-//! Taking back what a request charged that does not pass after all.
+//! Refunds the charges of a request that does not pass after all.
 //!
-//! A place of a concurrency limit is always taken back: nobody was told the lease's name. Other charges are where
-//! they are made all or none, when another tag denies what this one charged.
+//! Permits of a concurrency limit are always released: the caller never received the lease's name. Other charges are
+//! refunded only where counters are charged all or none, when another tag denies the request.
 
 use std::num::NonZeroU64;
 
@@ -15,97 +15,103 @@ use tollgate_store::{
     request::{Cell, Check, TagRequest, Verdicts, push_check},
 };
 
-/// What takes back all that `calls` charged. Where it is not known whether a place was taken, it is given up.
-pub(super) fn undo(calls: &Requests, decisions: &Decisions) -> Requests {
-    let mut undone = Requests::new();
+/// Returns requests that refund all charges of `calls`. Permits are released even if it is unknown whether they were
+/// acquired.
+pub(super) fn refunds(calls: &Requests, decisions: &Decisions) -> Requests {
+    let mut refunds = Requests::new();
     for (call, decision) in calls.iter().zip(decisions) {
-        for (at, (cell, ask)) in call.checks_with_cells().enumerate() {
+        for (at, (cell, check)) in call.checks_with_cells().enumerate() {
             let hits = match decision {
                 Ok(verdicts) => verdicts.get(at).and_then(|(_, verdict)| {
                     let was_charged = verdict.admitted && !is_vetoed(call, verdicts);
-                    was_charged.then(|| reverse(call.charging, ask.hits, verdict)).flatten()
+                    was_charged.then(|| reverse(call.charging, check.hits, verdict)).flatten()
                 }),
-                // Nothing was taken.
+                // Nothing was charged.
                 Err(error) if error.charged_nothing() => None,
-                Err(_) => release_of(ask.hits),
+                Err(_) => release(check.hits),
             };
             if let Some(hits) = hits {
-                push_check(&mut undone, Charging::Independent, cell.key.clone(), Check { hits, ..*ask });
+                push_check(&mut refunds, Charging::Independent, cell.key.clone(), Check { hits, ..*check });
             }
         }
     }
-    undone
+    refunds
 }
 
-/// What the store missed of `calls` and is to be told later: places given back, which may be done twice, and those
-/// refunds that are `refunded` if it is known that they were not made.
-pub(super) fn missed(calls: &Requests, decisions: &Decisions, refunded: impl Fn(&Check) -> bool) -> Requests {
+/// Returns the requests among failed `calls` that are to be sent again later: releases, which may be repeated, and those
+/// refunds that are `refundable` and certainly not made yet.
+pub(super) fn missed(
+    calls: &Requests,
+    decisions: &Decisions,
+    refundable: impl Fn(&Check) -> bool,
+) -> Requests {
     let failed =
         calls.iter().zip(decisions).filter_map(|(call, decision)| Some((call, decision.as_ref().err()?)));
-    let checks = failed.flat_map(|(call, error)| call.checks_with_cells().map(move |ask| (ask, error)));
-    let missed = checks.filter(|((_, ask), error)| match ask.hits {
+    let checks = failed.flat_map(|(call, error)| call.checks_with_cells().map(move |check| (check, error)));
+    let missed = checks.filter(|((_, check), error)| match check.hits {
         Hits::Release(_) => true,
-        Hits::Refund(_) => error.charged_nothing() && refunded(ask),
+        Hits::Refund(_) => error.charged_nothing() && refundable(check),
         Hits::Peek | Hits::Charge(_) | Hits::RefundCharge { .. } | Hits::Acquire { .. } => false,
     });
-    each_for_itself(missed.map(|(ask, _)| ask), |ask| Some(ask.hits))
+    independent(missed.map(|(check, _)| check), |check| Some(check.hits))
 }
 
-/// What gives up the places that `calls` ask for.
+/// Returns requests that release the permits that `calls` acquire.
 pub(super) fn releases<'a>(calls: impl Iterator<Item = &'a TagRequest>) -> Requests {
-    each_for_itself(calls.flat_map(TagRequest::checks_with_cells), |ask| release_of(ask.hits))
+    independent(calls.flat_map(TagRequest::checks_with_cells), |check| release(check.hits))
 }
 
-/// What gives up places of which nobody knows whether they were taken, and whose lease nobody is told.
-pub(super) fn uncertain(calls: &Requests, decisions: &Decisions) -> Requests {
+/// Returns requests that release permits which may have been acquired by a call that failed: the caller does not receive
+/// their lease.
+pub(super) fn uncertain_releases(calls: &Requests, decisions: &Decisions) -> Requests {
     let is_uncertain = |decision: &Result<Verdicts, StoreError>| {
         decision.as_ref().is_err_and(|error| !error.charged_nothing())
     };
     releases(calls.iter().zip(decisions).filter(|(_, decision)| is_uncertain(decision)).map(|(call, _)| call))
 }
 
-/// Calls that ask the same counters for something else, each for itself, or not at all.
-pub(super) fn each_for_itself<'a>(
+/// Returns requests to the same counters with other hits, charged independently; those without hits are omitted.
+pub(super) fn independent<'a>(
     checks: impl Iterator<Item = (&'a Cell, &'a Check)>,
     hits: impl Fn(&Check) -> Option<Hits>,
 ) -> Requests {
     let mut calls = Requests::new();
-    for (cell, ask) in checks {
-        if let Some(hits) = hits(ask) {
-            push_check(&mut calls, Charging::Independent, cell.key.clone(), Check { hits, ..*ask });
+    for (cell, check) in checks {
+        if let Some(hits) = hits(check) {
+            push_check(&mut calls, Charging::Independent, cell.key.clone(), Check { hits, ..*check });
         }
     }
     calls
 }
 
-/// Whether the calls took a place that is still held.
-pub(super) fn holds_lease(calls: &Requests, decisions: &Decisions) -> bool {
+/// Whether the calls acquired a permit that is still held.
+pub(super) fn holds_permits(calls: &Requests, decisions: &Decisions) -> bool {
     calls.iter().zip(decisions).any(|(call, decision)| {
         decision.as_ref().is_ok_and(|verdicts| {
             let admitted = call.checks().zip(verdicts).filter(|(_, (_, verdict))| verdict.admitted);
-            !is_vetoed(call, verdicts) && admitted.filter_map(|(ask, _)| release_of(ask.hits)).count() > 0
+            !is_vetoed(call, verdicts) && admitted.filter_map(|(check, _)| release(check.hits)).count() > 0
         })
     })
 }
 
-/// Whether a denial kept the call's charges from being made.
+/// Whether a denial prevented the call's charges.
 pub(super) fn is_vetoed(call: &TagRequest, verdicts: &Verdicts) -> bool {
     call.charging == Charging::AllOrNone
-        && call.checks().zip(verdicts).any(|(ask, (_, verdict))| ask.is_veto() && !verdict.admitted)
+        && call.checks().zip(verdicts).any(|(check, (_, verdict))| check.is_veto() && !verdict.admitted)
 }
 
-/// What takes back a charge that was made.
+/// Hits that refund a charge.
 fn reverse(charging: Charging, hits: Hits, verdict: &Verdict) -> Option<Hits> {
     let made_at = verdict.decided_at;
     match charging {
-        Charging::AllOrNone => release_of(hits)
+        Charging::AllOrNone => release(hits)
             .or_else(|| NonZeroU64::new(hits.charged()).map(|amount| Hits::RefundCharge { amount, made_at })),
-        Charging::Independent => release_of(hits),
+        Charging::Independent => release(hits),
     }
 }
 
-/// What gives up the place that was asked for.
-pub(super) const fn release_of(hits: Hits) -> Option<Hits> {
+/// Hits that release the permits of an acquisition.
+pub(super) const fn release(hits: Hits) -> Option<Hits> {
     match hits {
         Hits::Acquire { lease, .. } => Some(Hits::Release(lease)),
         Hits::Peek | Hits::Charge(_) | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => None,

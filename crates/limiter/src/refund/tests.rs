@@ -1,4 +1,4 @@
-//! What is taken back and told later, by what was asked and what came of it.
+//! Refunds and releases by charge and result.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ const LEASE: LeaseId = LeaseId::new(NonZeroU64::MIN);
 
 const ACQUIRE: Hits = Hits::Acquire { amount: NonZeroU64::MIN, lease: LEASE };
 
-/// A call of a counter of its own, and its verdict if it is decided.
+/// A call to one counter, and its verdict.
 fn call(charging: Charging, hits: Hits, admitted: bool) -> (TagRequest, Verdicts) {
     let quota = Quota { limit: 10, window: Window::of(Unit::Hour) };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &Parameters::default());
     let record = RecordId::alone(Algorithm::Concurrency);
-    let ask = Check { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
+    let check = Check { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
     let verdict = Verdict {
         admitted,
         remaining: 0,
@@ -31,36 +31,36 @@ fn call(charging: Charging, hits: Hits, admitted: bool) -> (TagRequest, Verdicts
         over: 0,
         decided_at: Timestamp::from_micros(1),
     };
-    (TagRequest::new(charging, CellKey::global("d", record), ask), Verdicts::from_iter([(0, verdict)]))
+    (TagRequest::new(charging, CellKey::global("d", record), check), Verdicts::from_iter([(0, verdict)]))
 }
 
 fn hits(calls: &Requests) -> Vec<Hits> {
-    calls.iter().flat_map(TagRequest::checks).map(|ask| ask.hits).collect()
+    calls.iter().flat_map(TagRequest::checks).map(|check| check.hits).collect()
 }
 
-/// What is undone, told later without and with refunds, and given up for want of knowledge.
-fn all(charging: Charging, asked: Hits, decision: Result<bool, StoreError>) -> [Vec<Hits>; 4] {
-    let (call, verdicts) = call(charging, asked, decision.clone().unwrap_or(false));
+/// Refunds, requests sent again later without and with refunds, and uncertain releases.
+fn all(charging: Charging, charged: Hits, decision: Result<bool, StoreError>) -> [Vec<Hits>; 4] {
+    let (call, verdicts) = call(charging, charged, decision.clone().unwrap_or(false));
     let (calls, decisions) =
         (Requests::from_iter([call]), Decisions::from_iter([decision.map(|_| verdicts)]));
     [
-        hits(&undo(&calls, &decisions)),
+        hits(&refunds(&calls, &decisions)),
         hits(&missed(&calls, &decisions, |_| false)),
         hits(&missed(&calls, &decisions, |_| true)),
-        hits(&uncertain(&calls, &decisions)),
+        hits(&uncertain_releases(&calls, &decisions)),
     ]
 }
 
 #[test]
-fn what_was_not_asked_is_not_taken_back_and_what_is_unknown_is_given_up_only_where_it_may_be_twice() {
+fn unsent_charges_are_not_refunded_and_unknown_ones_only_if_that_is_idempotent() {
     let unsent = || Err(StoreError::BreakerOpen);
     let unknown = || Err(StoreError::Timeout(Duration::ZERO));
     let release = Hits::Release(LEASE);
-    let undone = Hits::RefundCharge { amount: NonZeroU64::MIN, made_at: Timestamp::from_micros(1) };
+    let refund = Hits::RefundCharge { amount: NonZeroU64::MIN, made_at: Timestamp::from_micros(1) };
     let none = || vec![];
-    for (charging, asked, decision, expected) in [
+    for (charging, charged, decision, expected) in [
         (Charging::Independent, Hits::ONE, Ok(true), [none(), none(), none(), none()]),
-        (Charging::AllOrNone, Hits::ONE, Ok(true), [vec![undone], none(), none(), none()]),
+        (Charging::AllOrNone, Hits::ONE, Ok(true), [vec![refund], none(), none(), none()]),
         (Charging::AllOrNone, Hits::ONE, Ok(false), [none(), none(), none(), none()]),
         (Charging::AllOrNone, Hits::ONE, unknown(), [none(), none(), none(), none()]),
         (Charging::Independent, ACQUIRE, Ok(true), [vec![release], none(), none(), none()]),
@@ -73,6 +73,10 @@ fn what_was_not_asked_is_not_taken_back_and_what_is_unknown_is_given_up_only_whe
         (Charging::Independent, Hits::refund(1), unsent(), [none(), none(), vec![Hits::refund(1)], none()]),
         (Charging::Independent, Hits::refund(1), unknown(), [none(), none(), none(), none()]),
     ] {
-        assert_eq!(all(charging, asked, decision.clone()), expected, "{charging:?} {asked:?} {decision:?}");
+        assert_eq!(
+            all(charging, charged, decision.clone()),
+            expected,
+            "{charging:?} {charged:?} {decision:?}"
+        );
     }
 }

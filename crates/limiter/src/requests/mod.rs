@@ -1,16 +1,15 @@
-//! From matched descriptors to what is asked of the store.
+//! Requests to the store for matched descriptors.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Modes, Target, Targets};
+use super::{Match, Matches, Modes, matched::CounterMatch};
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Policy},
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
-    quota::Quota,
 };
 use tollgate_rules::{Domain, Limit, Rule};
 use tollgate_store::{
@@ -18,33 +17,34 @@ use tollgate_store::{
     request::{Check, Requests, push_check},
 };
 
-/// What `descriptors` ask of their counters: one call for each hash tag. Places are taken under `lease`.
-pub(super) fn calls(
+/// Returns the requests for `descriptors`: one call for each hash tag. Permits are acquired under `lease`.
+pub(super) fn requests(
     domain: &Domain,
     descriptors: &[Descriptor<'_>],
-    targets: &Targets<'_>,
+    matches: &Matches<'_>,
     lease: Option<LeaseId>,
     modes: Modes,
 ) -> Requests {
     let mut calls = Requests::new();
-    for (at, (descriptor, target)) in descriptors.iter().zip(targets).enumerate() {
-        let (key, record, policy, hits, rule) = match target {
-            Target::Nothing | Target::Unlimited(_) | Target::Off { .. } | Target::Denied => continue,
-            Target::Rule { rule, policy, hits, depth, is_watched, .. } => {
+    for (at, (descriptor, matched)) in descriptors.iter().zip(matches).enumerate() {
+        let (key, record, counter, rule) = match matched {
+            Match::Rule { rule, counter, depth, .. } => {
                 let entries = descriptor.entries.get(..*depth).unwrap_or_default();
-                (cell_of(domain, rule, entries), rule.record_id(), *policy, *hits, Some((*rule, *is_watched)))
+                (cell_of(domain, rule, entries), rule.record_id(), counter, Some(*rule))
             }
-            Target::Brought { rule, quota, policy, hits } => {
-                let (key, record) = cell_of_brought(domain, *rule, &descriptor.entries, *quota, policy);
-                (key, record, *policy, *hits, None)
+            Match::Override { rule, counter } => {
+                let (key, record) = cell_of_override(domain, *rule, &descriptor.entries, counter);
+                (key, record, counter, None)
             }
+            Match::None | Match::Unlimited(_) | Match::Off { .. } | Match::Denied => continue,
         };
-        let hits = under_lease(hits, &policy, lease);
-        // A quota denies together with others, a watched limit never.
+        let policy = counter.policy;
+        let hits = under_lease(counter.hits, &policy, lease);
+        // A quota denies only together with all others, a limit in shadow mode never.
         let is_enforced = !modes.shadow && !modes.quota;
-        let vetoes = is_enforced && rule.is_none_or(|(rule, is_watched)| !is_watched && !rule.quota_mode);
-        // What a request brings along is its own matter, not the rule's.
-        let sync = rule.map_or(SyncMode::Strict, |(rule, _)| domain.sync_of(rule));
+        let vetoes = is_enforced && !matched.is_shadow() && rule.is_none_or(|rule| !rule.quota_mode);
+        // The rule's mode does not apply to a limit override.
+        let sync = rule.map_or(SyncMode::Strict, |rule| domain.sync_of(rule));
         push_check(
             &mut calls,
             domain.charging,
@@ -55,7 +55,7 @@ pub(super) fn calls(
     calls
 }
 
-/// A charge of a concurrency limit is one under the lease.
+/// Makes a charge of a concurrency limit an acquisition under the lease.
 fn under_lease(hits: Hits, policy: &Policy, lease: Option<LeaseId>) -> Hits {
     match (hits, lease) {
         (Hits::Charge(amount), Some(lease)) if policy.algorithm().holds_permits() => {
@@ -92,28 +92,26 @@ fn shared_cell(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
     }
 }
 
-/// The positions of the entries that the domain makes its hash tags of, in its order: a matter of the rule alone, so
-/// that the same values in other places have other names.
+/// The positions of the entries that form the domain's hash tag, in its order. They depend on the rule alone, so that the
+/// same values at other positions have another tag.
 fn tag_of(domain: &Domain, rule: &Rule) -> SmallVec<[usize; 4]> {
     let position = |key: &str| rule.segments.iter().position(|segment| segment.distinguishes(key));
     domain.hash_tag.iter().filter_map(|key| position(key)).collect()
 }
 
-/// The counter of a limit that the descriptor brought along.
+/// The counter of a limit override.
 ///
-/// As in the reference it is the rule's own counter where the window is the same, so that the usage is shared;
-/// with another window it is one beside it. Where no rule matches, or one whose counter is shared by many
-/// values, it belongs to the values of the descriptor. Places are always the rule's own: what gives them back need
-/// not bring the limit along.
-fn cell_of_brought(
+/// As in envoyproxy/ratelimit it is the rule's own counter if the window is the same, so that usage is shared; with another
+/// window it is a separate counter. If no rule matches, or the rule's counter is shared by many values, it belongs to the
+/// values of the descriptor. Permits always belong to the rule: the release need not repeat the override.
+fn cell_of_override(
     domain: &Domain,
     rule: Option<&Arc<Rule>>,
     entries: &[Entry<'_>],
-    quota: Quota,
-    policy: &Policy,
+    counter: &CounterMatch,
 ) -> (CellKey, RecordId) {
-    let algorithm = policy.algorithm();
-    let seconds = quota.window.seconds();
+    let algorithm = counter.policy.algorithm();
+    let seconds = counter.quota.window.seconds();
     match rule {
         Some(rule) if algorithm.holds_permits() => (cell_of(domain, rule, entries), rule.record_id()),
         Some(rule) if !rule.shares_values(entries) => match &rule.limit {

@@ -1,15 +1,15 @@
-//! Which descriptors share a call, and which cells they ask.
+//! Cells of descriptors, and the calls that they share.
 
 use std::fs;
 
-use super::super::matched;
 use super::*;
-use tollgate_core::quota::{Unit, Window};
+use crate::matched;
+use tollgate_core::quota::{Quota, Unit, Window};
 use tollgate_rules::{Switched, config};
 use tollgate_store::request::TagRequest;
 
-/// What descriptors ask; all of them bring the limit along where there is one.
-fn asked(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> Requests {
+/// Requests for descriptors, all with the limit override if there is one.
+fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> Requests {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("rules.yaml"), rules).expect("written");
     let options = config::Options { merge_domains: false, strict: false };
@@ -23,14 +23,14 @@ fn asked(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> 
             hits: Hits::ONE,
         })
         .collect();
-    let targets = matched::targets(domain, &Switched::default(), &descriptors);
-    calls(domain, &descriptors, &targets, None, Modes::default())
+    let matches = matched::matches(domain, &Switched::default(), &descriptors);
+    requests(domain, &descriptors, &matches, None, Modes::default())
 }
 
-/// The cells that descriptors ask, call by call.
+/// The cells of descriptors, by call.
 fn cells(rules: &str, descriptors: &[&[(&str, &str)]]) -> Vec<Vec<String>> {
     let names = |call: &TagRequest| call.cells.iter().map(|cell| cell.key.to_string()).collect();
-    asked(rules, descriptors, None).iter().map(names).collect()
+    requested(rules, descriptors, None).iter().map(names).collect()
 }
 
 const LIMIT: &str = "rate_limit: {unit: hour, requests_per_unit: 1}";
@@ -54,7 +54,7 @@ fn a_hash_tag_joins_what_is_open_beyond_it_in_one_call() {
     let one =
         [&[("client", "c")][..], &[("client", "c"), ("path", "/a")], &[("client", "c"), ("path", "/b")]];
     assert_eq!(cells(&rules, &one), [["{d|client=c}", "{d|client=c}+path=/a", "{d|client=c}+path=/b"]]);
-    // A value that the rule states makes the tag too; what has none of the keys has a tag of its own.
+    // A value that the rule states is part of the tag too; a rule without any of the keys has a tag of its own.
     let gold = [&[("region", "eu"), ("client", "gold")][..], &[("path", "/a")], &[("all", "x")]];
     let found = cells(&rules, &gold);
     assert_eq!(found[..2], [["{d|client=gold}+region=eu"], ["{d|path=/a}"]]);
@@ -62,7 +62,7 @@ fn a_hash_tag_joins_what_is_open_beyond_it_in_one_call() {
 }
 
 #[test]
-fn values_that_share_a_counter_are_no_part_of_a_tag() {
+fn values_that_share_a_counter_are_not_part_of_a_tag() {
     let rules = format!(
         "domain: d\nhash_tag: [path]\ndescriptors:\n- key: client\n  descriptors:\n  - {{key: path, value: '/a*', share_threshold: true, {LIMIT}}}\n"
     );
@@ -71,7 +71,7 @@ fn values_that_share_a_counter_are_no_part_of_a_tag() {
 }
 
 #[test]
-fn a_log_and_places_have_keys_of_their_own_beside_the_cell() {
+fn logs_and_permits_have_keys_of_their_own_beside_the_cell() {
     let rules = "domain: d\ndescriptors:\n- key: client\n  rate_limit: {algorithm: sliding_window_log, unit: hour, requests_per_unit: 1}\n  descriptors:\n  - {key: at, value: once, rate_limit: {algorithm: concurrency, requests_per_unit: 1}}\n  - {key: in, value: sum, rate_limit: {unit: hour, requests_per_unit: 1}}\n";
     let asked = [
         &[("client", "c")][..],
@@ -81,21 +81,21 @@ fn a_log_and_places_have_keys_of_their_own_beside_the_cell() {
     ];
     let found = cells(rules, &asked);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].len(), 3, "taking and giving back meet the same key: {found:?}");
+    assert_eq!(found[0].len(), 3, "acquire and release use the same key: {found:?}");
     assert!(found[0][0].starts_with("{d|client=c}~") && found[0][0] != found[0][1], "{found:?}");
     assert_eq!(found[0][2], "{d|client=c}");
 }
 
 #[test]
-fn only_what_a_rule_says_may_be_leased() {
+fn only_limits_of_rules_are_leased() {
     let limit = "rate_limit: {unit: hour, requests_per_unit: 1, sync: leased}";
     let rules = format!("descriptors:\n- {{key: a, {limit}}}\n- {{key: b, {LIMIT}}}\n");
     let syncs = |root: &str, limit| -> Vec<SyncMode> {
-        let calls = asked(&format!("{root}{rules}"), &[&[("a", "x")], &[("b", "x")]], limit);
-        calls.iter().flat_map(TagRequest::checks).map(|ask| ask.sync).collect()
+        let calls = requested(&format!("{root}{rules}"), &[&[("a", "x")], &[("b", "x")]], limit);
+        calls.iter().flat_map(TagRequest::checks).map(|check| check.sync).collect()
     };
     assert_eq!(syncs("domain: d\n", None), [SyncMode::Leased, SyncMode::Strict]);
     assert_eq!(syncs("domain: d\natomic: true\n", None), [SyncMode::Strict; 2]);
-    let brought = Quota { limit: 5, window: Window::of(Unit::Hour) };
-    assert_eq!(syncs("domain: d\n", Some(brought)), [SyncMode::Strict; 2]);
+    let limit_override = Quota { limit: 5, window: Window::of(Unit::Hour) };
+    assert_eq!(syncs("domain: d\n", Some(limit_override)), [SyncMode::Strict; 2]);
 }

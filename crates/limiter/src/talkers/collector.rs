@@ -1,4 +1,4 @@
-//! From what threads have sampled to the sketches.
+//! Moves the samples of all threads to the sketches.
 
 use std::{
     cell::RefCell,
@@ -17,7 +17,7 @@ use super::metrics;
 use super::{
     DomainTop,
     active::Active,
-    sampler::{Ear, Queue},
+    sampler::{Queue, Sampler},
     samples::Samples,
     sketches::Sketches,
     window::WINDOW_SECONDS,
@@ -25,15 +25,16 @@ use super::{
 use tollgate_core::descriptor::Entry;
 use tollgate_runtime::panics::{self, CancelOnPanic};
 
-/// Between two rounds of the collector, which keeps the time for all threads: reading a clock costs as much as the rest.
+/// Time between two rounds of the collector, which keeps the time for all threads: reading a clock costs as much as the
+/// rest of a sample.
 const TICK: Duration = Duration::from_millis(100);
 
-pub(super) const TICKS_IN_A_SECOND: u32 = 10;
+pub(super) const TICKS_PER_SECOND: u32 = 10;
 
-/// All that a process has of it.
+/// State of the process.
 #[derive(Debug, Default)]
 struct Collector {
-    /// Ticks since it was started.
+    /// Ticks since the start.
     now: AtomicU32,
     is_sampling: AtomicBool,
     queues: Mutex<Vec<Queue>>,
@@ -44,10 +45,10 @@ struct Collector {
 static COLLECTOR: LazyLock<Collector> = LazyLock::new(Collector::default);
 
 thread_local! {
-    static EAR: RefCell<Ear> = RefCell::new(COLLECTOR.ear());
+    static SAMPLER: RefCell<Sampler> = RefCell::new(COLLECTOR.sampler());
 }
 
-/// Starts collecting, once in a process, on a thread of its own; without sampling, only domains are told of.
+/// Starts collecting, once in a process, on a separate thread. Without sampling, only active domains are reported.
 ///
 /// # Errors
 /// When the operating system refuses the thread.
@@ -66,25 +67,25 @@ pub(super) fn start(is_sampling: bool) -> io::Result<()> {
 }
 
 #[inline]
-pub(super) fn seen(domain: &str, entries: &[Entry<'_>], hits: u64, is_denied: bool) {
+pub(super) fn record(domain: &str, entries: &[Entry<'_>], hits: u64, is_denied: bool) {
     let collector = &*COLLECTOR;
-    // A thread that is ending hears nothing any more.
-    let _ = EAR.try_with(|ear| {
-        let Ok(mut ear) = ear.try_borrow_mut() else { return };
-        ear.hear_domain(domain, collector.now.load(Ordering::Relaxed), &collector.active);
+    // Fails on a thread that is ending.
+    let _ = SAMPLER.try_with(|sampler| {
+        let Ok(mut sampler) = sampler.try_borrow_mut() else { return };
+        sampler.record_domain(domain, collector.now.load(Ordering::Relaxed), &collector.active);
         if hits > 0 && collector.is_sampling.load(Ordering::Relaxed) {
-            ear.hear(domain, entries, hits, is_denied);
+            sampler.record(domain, entries, hits, is_denied);
         }
     });
 }
 
-pub(super) fn report(domain: Option<&str>, most: usize) -> Vec<DomainTop> {
+pub(super) fn report(domain: Option<&str>, limit: usize) -> Vec<DomainTop> {
     let domains = match domain {
         Some(domain) => vec![domain.to_owned()],
         None => COLLECTOR.sketches.lock().domains(),
     };
-    // One at a time, so that the collector does not wait for all of them.
-    domains.iter().filter_map(|domain| COLLECTOR.sketches.lock().top(domain, most)).collect()
+    // One lock for each, so that the collector does not wait for all of them.
+    domains.iter().filter_map(|domain| COLLECTOR.sketches.lock().top(domain, limit)).collect()
 }
 
 pub(super) fn active_domains() -> Vec<String> {
@@ -96,10 +97,10 @@ pub(super) fn bytes() -> usize {
 }
 
 impl Collector {
-    fn ear(&self) -> Ear {
+    fn sampler(&self) -> Sampler {
         let queue = Queue::default();
         self.queues.lock().push(Arc::clone(&queue));
-        Ear::new(queue)
+        Sampler::new(queue)
     }
 
     fn run(&self) {
@@ -112,19 +113,19 @@ impl Collector {
             let now = u32::try_from(ticks).unwrap_or(u32::MAX);
             self.now.store(now, Ordering::Relaxed);
             let window = passed.as_secs().checked_div(WINDOW_SECONDS).unwrap_or_default();
-            self.sketches.lock().turn(window);
+            self.sketches.lock().advance(window);
             self.active.expire(now);
             metrics::samples_dropped(self.collect(&mut spare));
             metrics::sketch_bytes(self.sketches.lock().bytes());
         }
     }
 
-    /// Takes all samples that wait, and says how many were lost.
+    /// Moves all queued samples to the sketches, and returns the number of lost samples.
     fn collect(&self, spare: &mut Samples) -> u64 {
         let queues: Vec<_> = {
             let mut queues = self.queues.lock();
             let all = queues.clone();
-            // Of a thread that has ended this takes the last.
+            // The last samples of a thread that has ended are taken in this round.
             queues.retain(|queue| Arc::strong_count(queue) > 2);
             all
         };
@@ -132,9 +133,9 @@ impl Collector {
         for queue in queues {
             mem::swap(&mut *queue.lock(), spare);
             let mut sketches = self.sketches.lock();
-            let homeless = spare.iter().map(|sample| u64::from(!sketches.add(&sample))).sum();
+            let unplaced = spare.iter().map(|sample| u64::from(!sketches.add(&sample))).sum();
             drop(sketches);
-            lost = lost.saturating_add(spare.dropped()).saturating_add(homeless);
+            lost = lost.saturating_add(spare.dropped()).saturating_add(unplaced);
             spare.clear();
         }
         lost

@@ -11,7 +11,7 @@ static SAMPLES_DROPPED: Counter =
 static SKETCH_BYTES: Gauge =
     Gauge::new("tollgate_top_talkers_sketch_bytes", "Memory of the sketches of top talkers, in bytes.");
 
-/// Counts samples that found no room.
+/// Counts dropped samples.
 pub(super) fn samples_dropped(count: u64) {
     SAMPLES_DROPPED.add(count);
 }

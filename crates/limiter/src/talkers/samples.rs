@@ -1,43 +1,43 @@
-//! What a thread has sampled, until it is collected.
+//! Samples of a thread, until they are collected.
 
 use std::str;
 
-use super::LONGEST_TEXT;
+use super::MAX_TEXT_BYTES;
 use tollgate_core::descriptor::Entry;
 
-/// Bytes of samples that wait at the most, for each thread.
-const MOST_BYTES: usize = 256 << 10;
+/// Maximum size of the queued samples of a thread.
+const MAX_BYTES: usize = 256 << 10;
 
-/// What a key that was cut ends with.
-const CUT: &str = "…";
+/// End of a truncated key.
+const ELLIPSIS: &str = "…";
 
-/// Hits of one key, or of those that it stands for.
+/// Hits of one key, including those that the sample represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample<'a> {
     pub(super) domain: &'a str,
     pub(super) key: &'a str,
-    /// Hits that were asked for.
-    pub(super) asked: u64,
-    /// Hits that were denied. Both kinds are sampled apart, so this may be more.
+    /// Requested hits.
+    pub(super) requested: u64,
+    /// Denied hits; may exceed the requested ones, because both are sampled separately.
     pub(super) denied: u64,
 }
 
-/// Samples, one behind the other.
+/// Encoded samples, in order.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     bytes: Vec<u8>,
-    /// How many found no room.
+    /// Number of dropped samples.
     dropped: u64,
 }
 
 impl Samples {
-    /// Adds one, if there is room for it.
-    pub(super) fn push(&mut self, domain: &str, entries: &[Entry<'_>], asked: u64, denied: u64) {
-        let Ok(length) = u16::try_from(domain.len()) else { return self.drop_some(1) };
-        if usize::from(length) > LONGEST_TEXT || self.bytes.len() >= MOST_BYTES {
-            return self.drop_some(1);
+    /// Adds a sample, if there is room.
+    pub(super) fn push(&mut self, domain: &str, entries: &[Entry<'_>], requested: u64, denied: u64) {
+        let Ok(length) = u16::try_from(domain.len()) else { return self.count_dropped(1) };
+        if usize::from(length) > MAX_TEXT_BYTES || self.bytes.len() >= MAX_BYTES {
+            return self.count_dropped(1);
         }
-        self.bytes.extend_from_slice(&asked.to_le_bytes());
+        self.bytes.extend_from_slice(&requested.to_le_bytes());
         self.bytes.extend_from_slice(&denied.to_le_bytes());
         self.bytes.extend_from_slice(&length.to_le_bytes());
         self.bytes.extend_from_slice(domain.as_bytes());
@@ -51,27 +51,27 @@ impl Samples {
         }
     }
 
-    /// Counts samples that were lost.
-    pub(super) const fn drop_some(&mut self, count: u64) {
+    /// Counts dropped samples.
+    pub(super) const fn count_dropped(&mut self, count: u64) {
         self.dropped = self.dropped.saturating_add(count);
     }
 
-    /// How many were lost.
+    /// Number of dropped samples.
     pub(super) const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// All of them, in order.
+    /// Returns all samples, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Sample<'_>> {
         let mut rest = &*self.bytes;
         std::iter::from_fn(move || {
-            let (asked, denied) =
+            let (requested, denied) =
                 (u64::from_le_bytes(take(&mut rest)?), u64::from_le_bytes(take(&mut rest)?));
-            Some(Sample { asked, denied, domain: text(&mut rest)?, key: text(&mut rest)? })
+            Some(Sample { requested, denied, domain: text(&mut rest)?, key: text(&mut rest)? })
         })
     }
 
-    /// Forgets all, but keeps the room.
+    /// Removes all samples, but keeps the allocation.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.dropped = 0;
@@ -91,9 +91,9 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     str::from_utf8(text).ok()
 }
 
-/// Writes the entries behind `from`, cut where they are too long.
+/// Appends the entries as text, truncated to the maximum length after `from`.
 fn push_key(bytes: &mut Vec<u8>, from: usize, entries: &[Entry<'_>]) {
-    let longest = from.saturating_add(LONGEST_TEXT);
+    let longest = from.saturating_add(MAX_TEXT_BYTES);
     let pieces = entries.iter().flat_map(|entry| [",", entry.key, "=", entry.value]).skip(1);
     for piece in pieces {
         let room = longest.saturating_sub(bytes.len());
@@ -107,15 +107,15 @@ fn push_key(bytes: &mut Vec<u8>, from: usize, entries: &[Entry<'_>]) {
     }
 }
 
-/// Makes room for the mark, between two characters.
+/// Truncates the text at a character boundary and appends the ellipsis.
 fn cut(bytes: &mut Vec<u8>, from: usize) {
-    bytes.truncate(from.saturating_add(LONGEST_TEXT.saturating_sub(CUT.len())));
+    bytes.truncate(from.saturating_add(MAX_TEXT_BYTES.saturating_sub(ELLIPSIS.len())));
     let whole = match str::from_utf8(bytes.get(from..).unwrap_or_default()) {
         Ok(text) => text.len(),
         Err(error) => error.valid_up_to(),
     };
     bytes.truncate(from.saturating_add(whole));
-    bytes.extend_from_slice(CUT.as_bytes());
+    bytes.extend_from_slice(ELLIPSIS.as_bytes());
 }
 
 #[cfg(test)]
@@ -129,8 +129,8 @@ mod tests {
         samples.push("edge", &[], 4, 3);
         let all: Vec<_> = samples.iter().collect();
         assert_eq!(all.len(), 2);
-        assert_eq!((all[0].domain, all[0].asked, all[0].denied), ("edge", 2, 1));
-        assert_eq!(all[1], Sample { domain: "edge", key: "", asked: 4, denied: 3 });
+        assert_eq!((all[0].domain, all[0].requested, all[0].denied), ("edge", 2, 1));
+        assert_eq!(all[1], Sample { domain: "edge", key: "", requested: 4, denied: 3 });
         all[0].key.to_owned()
     }
 
@@ -143,23 +143,23 @@ mod tests {
 
     #[test]
     fn a_long_key_is_cut_between_two_characters_and_marked() {
-        let fits = "x".repeat(LONGEST_TEXT - 2);
+        let fits = "x".repeat(MAX_TEXT_BYTES - 2);
         assert_eq!(key(&[("k", &fits)]), format!("k={fits}"));
         for filler in 0..4 {
             let long = format!("{}{}", "x".repeat(filler), "🦀".repeat(100));
             let cut = key(&[("k", &long), ("more", "of it")]);
-            assert!(cut.len() <= LONGEST_TEXT && cut.len() > LONGEST_TEXT - 8, "{}", cut.len());
-            assert!(format!("k={long}").starts_with(cut.strip_suffix(CUT).expect("the mark")));
+            assert!(cut.len() <= MAX_TEXT_BYTES && cut.len() > MAX_TEXT_BYTES - 8, "{}", cut.len());
+            assert!(format!("k={long}").starts_with(cut.strip_suffix(ELLIPSIS).expect("the mark")));
         }
-        assert!(key(&[("k", &fits), ("", "")]).ends_with(CUT), "one byte too many");
+        assert!(key(&[("k", &fits), ("", "")]).ends_with(ELLIPSIS), "one byte too many");
     }
 
     #[test]
-    fn what_finds_no_room_is_counted() {
+    fn dropped_samples_are_counted() {
         let mut samples = Samples::default();
         let long = "x".repeat(1_000);
         (0..2_000).for_each(|_| samples.push("edge", &[Entry { key: "k", value: &long }], 1, 0));
-        assert!(samples.bytes.len() < MOST_BYTES + 1_000);
+        assert!(samples.bytes.len() < MAX_BYTES + 1_000);
         assert_eq!(samples.iter().count() as u64 + samples.dropped(), 2_000);
         assert!(samples.dropped() > 0);
         samples.clear();

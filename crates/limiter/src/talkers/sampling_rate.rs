@@ -1,35 +1,35 @@
-//! Which hits become samples: all while they are few, else so many as the budget allows.
+//! Sampling rate: every hit while there are few, otherwise as many as the budget allows.
 
 use fastrand::Rng;
 
-/// Samples of one kind that a thread takes in a tick, about: 5,000 in a second.
-pub(super) const BUDGET: u64 = 500;
+/// Approximate samples of one kind that a thread takes in a tick: 5,000 in a second.
+pub(super) const SAMPLES_PER_TICK: u64 = 500;
 
-/// The most hits that one sample stands for.
-const LONGEST: u64 = 1 << 56;
+/// Maximum number of hits that one sample represents.
+const MAX_WEIGHT: u64 = 1 << 56;
 
-/// Takes one hit in `stride`, by chance, so that no pattern of the traffic meets it.
+/// Samples one hit in `stride` at random, so that no traffic pattern can match the sampling.
 ///
-/// Each hit is as likely as any other, whatever came before, so that the stride may change at any time and the weights
-/// of the samples still add up, on average, to the hits.
+/// All hits are equally likely regardless of earlier ones, so the stride may change at any time and the weights of the
+/// samples still add up, on average, to the hits.
 #[derive(Debug)]
-pub(super) struct Stride {
+pub(super) struct SamplingRate {
     stride: u64,
-    /// Samples since the last turn, as many as this stride would have made of what was asked.
+    /// Samples since the last tick, scaled to the current stride.
     taken: u64,
 }
 
-impl Stride {
+impl SamplingRate {
     pub(super) const fn new() -> Self {
         Self { stride: 1, taken: 0 }
     }
 
-    /// How many hits these are to count for: 0 when no sample is taken of them.
+    /// Returns the weight of the sample taken of these hits; 0 if none is taken.
     pub(super) fn weigh(&mut self, hits: u64, random: &mut Rng) -> u64 {
         let weight = match self.stride {
             1 => hits,
             stride => {
-                // Mostly one hit, for which there is no need to divide.
+                // Most calls have one hit, which needs no division.
                 let (whole, rest) = match hits < stride {
                     true => (0, hits),
                     false => (
@@ -43,19 +43,19 @@ impl Stride {
         };
         if weight > 0 {
             self.taken = self.taken.saturating_add(1);
-            if self.taken >= BUDGET {
-                // More than was expected.
-                self.stride = self.stride.saturating_mul(2).min(LONGEST);
-                self.taken = BUDGET / 2;
+            if self.taken >= SAMPLES_PER_TICK {
+                // More hits than expected.
+                self.stride = self.stride.saturating_mul(2).min(MAX_WEIGHT);
+                self.taken = SAMPLES_PER_TICK / 2;
             }
         }
         weight
     }
 
-    /// So many ticks have passed: what is to come is expected to be like what came in them.
-    pub(super) fn turn(&mut self, ticks: u32) {
-        let budget = BUDGET.saturating_mul(u64::from(ticks.max(1)));
-        self.stride = self.stride.saturating_mul(self.taken).div_ceil(budget).clamp(1, LONGEST);
+    /// Sets the rate for the traffic of the last `ticks`, which is expected to continue.
+    pub(super) fn advance(&mut self, ticks: u32) {
+        let budget = SAMPLES_PER_TICK.saturating_mul(u64::from(ticks.max(1)));
+        self.stride = self.stride.saturating_mul(self.taken).div_ceil(budget).clamp(1, MAX_WEIGHT);
         self.taken = 0;
     }
 }
@@ -64,36 +64,36 @@ impl Stride {
 mod tests {
     use super::*;
 
-    fn ones(stride: &mut Stride, random: &mut Rng, calls: std::ops::Range<u64>) {
+    fn ones(stride: &mut SamplingRate, random: &mut Rng, calls: std::ops::Range<u64>) {
         for _ in calls {
             stride.weigh(1, random);
         }
     }
 
     #[test]
-    fn all_are_taken_while_they_are_few_and_again_when_they_are_few() {
-        let (mut stride, mut random) = (Stride::new(), Rng::with_seed(1));
+    fn all_hits_are_sampled_while_there_are_few_and_again_later() {
+        let (mut stride, mut random) = (SamplingRate::new(), Rng::with_seed(1));
         for _ in 0..20 {
-            (0..BUDGET - 1).for_each(|_| assert_eq!(stride.weigh(3, &mut random), 3));
-            stride.turn(1);
+            (0..SAMPLES_PER_TICK - 1).for_each(|_| assert_eq!(stride.weigh(3, &mut random), 3));
+            stride.advance(1);
         }
         ones(&mut stride, &mut random, 0..1_000_000);
         assert!(stride.stride > 100);
         for _ in 0..6 {
-            stride.turn(1);
-            ones(&mut stride, &mut random, 0..BUDGET / 10);
+            stride.advance(1);
+            ones(&mut stride, &mut random, 0..SAMPLES_PER_TICK / 10);
         }
         assert_eq!(stride.stride, 1);
         assert_eq!(stride.weigh(7, &mut random), 7);
         ones(&mut stride, &mut random, 0..1_000_000);
-        stride.turn(u32::MAX);
+        stride.advance(u32::MAX);
         assert_eq!(stride.stride, 1, "after a long silence");
     }
 
     #[test]
     fn samples_keep_to_the_budget_and_their_weights_add_up_to_the_hits() {
         for hits in [1, 7, 1_000, 1 << 40] {
-            let (mut stride, mut random) = (Stride::new(), Rng::with_seed(2));
+            let (mut stride, mut random) = (SamplingRate::new(), Rng::with_seed(2));
             let (mut weights, mut samples, ticks, calls) = (0_u128, 0_u64, 100, 20_000);
             for _ in 0..ticks {
                 for _ in 0..calls {
@@ -101,10 +101,10 @@ mod tests {
                     weights += u128::from(weight);
                     samples += u64::from(weight > 0);
                 }
-                stride.turn(1);
+                stride.advance(1);
             }
-            // The first tick begins with a stride of 1, and learns.
-            assert!(samples < BUDGET * (ticks + 30), "{samples} samples of {hits} hits");
+            // The first tick begins with a stride of 1 and adapts.
+            assert!(samples < SAMPLES_PER_TICK * (ticks + 30), "{samples} samples of {hits} hits");
             let truth = u128::from(hits) * u128::from(ticks) * calls;
             assert!(weights.abs_diff(truth) < truth / 50, "{weights} for {truth}");
         }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_call_with_many_hits_is_not_missed_among_those_with_one() {
-        let (mut stride, mut random) = (Stride::new(), Rng::with_seed(3));
+        let (mut stride, mut random) = (SamplingRate::new(), Rng::with_seed(3));
         ones(&mut stride, &mut random, 0..100_000);
         let weight = stride.weigh(1 << 30, &mut random);
         assert!(weight.abs_diff(1 << 30) <= stride.stride, "{weight}");

@@ -1,4 +1,4 @@
-//! The sketches of all domains, within one bound of memory.
+//! Sketches of all domains, within one memory bound.
 
 use foldhash::quality::RandomState;
 use hashbrown::HashMap;
@@ -6,67 +6,67 @@ use hashbrown::HashMap;
 use super::{
     DomainTop,
     samples::Sample,
-    summary::Room,
-    window::{Kind, Minute},
+    summary::Memory,
+    window::{LastMinute, Ranking},
 };
 
-/// Domains that have a sketch at the most.
-pub(super) const MOST_DOMAINS: usize = 64;
+/// Maximum number of domains with a sketch.
+pub(super) const MAX_DOMAINS: usize = 64;
 
-/// Bytes that all may take; beyond, each summary grows only to [`FEWEST`](super::summary::FEWEST) keys, which for all of
-/// them together is another 7 MiB at the very most.
-pub(super) const MOST_BYTES: usize = 20 << 20;
+/// Memory of all sketches above which each summary grows only to [`MIN_KEYS`](super::summary::MIN_KEYS) keys, which for all
+/// of them is at most another 7 MiB.
+pub(super) const MAX_BYTES: usize = 20 << 20;
 
-/// Every domain's last minute. A domain that comes when there are too many has none until another one falls silent.
+/// The last minute of every domain. A new domain among too many has no sketch until another one becomes inactive.
 #[derive(Debug, Default)]
 pub(super) struct Sketches {
-    domains: HashMap<Box<str>, Minute, RandomState>,
-    /// Bytes that the sketches take.
+    domains: HashMap<Box<str>, LastMinute, RandomState>,
+    /// Memory of the sketches, in bytes.
     bytes: usize,
-    /// The number of the window that goes on.
+    /// Number of the current window.
     now: u64,
 }
 
 impl Sketches {
-    /// Drops what is over at window number `now`.
-    pub(super) fn turn(&mut self, now: u64) {
+    /// Drops windows that have expired at window number `now`.
+    pub(super) fn advance(&mut self, now: u64) {
         if self.now != now {
             self.now = now;
             self.domains.retain(|_, minute| minute.expire(now));
-            self.bytes = self.domains.values().map(Minute::bytes).sum();
+            self.bytes = self.domains.values().map(LastMinute::bytes).sum();
         }
     }
 
-    /// Adds a sample, and says whether there was a place for it.
+    /// Adds a sample; whether its domain has a sketch.
     pub(super) fn add(&mut self, sample: &Sample<'_>) -> bool {
-        let room = if self.bytes < MOST_BYTES { Room::Ample } else { Room::Short };
-        let is_full = self.domains.len() >= MOST_DOMAINS;
+        let memory = if self.bytes < MAX_BYTES { Memory::Ample } else { Memory::Short };
+        let is_full = self.domains.len() >= MAX_DOMAINS;
         let minute = match self.domains.get_mut(sample.domain) {
             Some(minute) => minute,
             None if is_full => return false,
             None => self.domains.entry(sample.domain.into()).or_default(),
         };
-        let (after, before) = minute.add(sample, self.now, room);
+        let (after, before) = minute.add(sample, self.now, memory);
         self.bytes = self.bytes.saturating_add(after).saturating_sub(before);
         true
     }
 
-    /// The heaviest keys of a domain, if it has a sketch.
-    pub(super) fn top(&self, domain: &str, most: usize) -> Option<DomainTop> {
+    /// Returns the heaviest keys of a domain, if it has a sketch.
+    pub(super) fn top(&self, domain: &str, limit: usize) -> Option<DomainTop> {
         let minute = self.domains.get(domain)?;
-        let top = |kind| minute.top(kind, most);
+        let top = |ranking| minute.top(ranking, limit);
         let domain = domain.to_owned();
-        Some(DomainTop { domain, heaviest: top(Kind::Heaviest), denied: top(Kind::Denied) })
+        Some(DomainTop { domain, heaviest: top(Ranking::Heaviest), denied: top(Ranking::Denied) })
     }
 
-    /// The domains that have a sketch, in order.
+    /// Returns the domains that have a sketch, sorted.
     pub(super) fn domains(&self) -> Vec<String> {
         let mut domains: Vec<_> = self.domains.keys().map(|domain| domain.clone().into_string()).collect();
         domains.sort_unstable();
         domains
     }
 
-    /// Bytes that the sketches take, about.
+    /// Approximate memory of the sketches, in bytes.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }

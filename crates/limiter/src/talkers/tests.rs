@@ -9,32 +9,36 @@ use std::{
 use proptest::prelude::*;
 
 use super::{
-    sampler::{Ear, Queue},
+    sampler::{Queue, Sampler},
     samples::Sample,
     sketches::{self, Sketches},
-    summary::{FEWEST, MOST, Room, Summary},
-    window::{Kind, Minute},
+    summary::{MAX_KEYS, MIN_KEYS, Memory, Summary},
+    window::{LastMinute, Ranking},
     *,
 };
 use crate::talkers::active::Active;
 
 type Exact = HashMap<String, u64>;
 
-fn sample(key: &str, asked: u64, denied: u64) -> Sample<'_> {
-    Sample { domain: "edge", key, asked, denied }
+fn sample(key: &str, requested: u64, denied: u64) -> Sample<'_> {
+    Sample { domain: "edge", key, requested, denied }
 }
 
-/// Keys of which some are much more frequent than others, with hits, and whether memory is short then.
-fn stream() -> impl Strategy<Value = Vec<(u32, u64, Room)>> {
+/// Keys of very different frequency, with hits, and whether memory is short at that point.
+fn stream() -> impl Strategy<Value = Vec<(u32, u64, Memory)>> {
     let key = prop_oneof![0_u32..10, 0_u32..2_000, 0_u32..20_000];
-    let room = prop_oneof![9 => Just(Room::Ample), 1 => Just(Room::Short)];
-    prop::collection::vec((key, 1_u64..20, room), 1..6_000)
+    let memory = prop_oneof![9 => Just(Memory::Ample), 1 => Just(Memory::Short)];
+    prop::collection::vec((key, 1_u64..20, memory), 1..6_000)
 }
 
-/// Holds what is told of each key against the truth.
-fn check(told: impl Fn(&str) -> Option<(u64, u64)>, absent: u64, exact: &Exact) -> Result<(), TestCaseError> {
+/// Compares the estimates of keys with their exact hits.
+fn check(
+    estimate: impl Fn(&str) -> Option<(u64, u64)>,
+    absent: u64,
+    exact: &Exact,
+) -> Result<(), TestCaseError> {
     for (key, hits) in exact {
-        match told(key) {
+        match estimate(key) {
             Some((most, error)) => {
                 prop_assert!(most >= *hits, "{key}: {most} for {hits}");
                 prop_assert!(most - error <= *hits, "{key}: {most} less {error} for {hits}");
@@ -49,59 +53,59 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_summary_is_never_wrong_by_more_than_it_says_nor_by_more_than_is_promised(stream in stream()) {
+    fn errors_of_a_summary_stay_within_the_stated_and_the_promised_bound(stream in stream()) {
         let (mut summary, mut exact) = (Summary::default(), Exact::new());
-        for (key, hits, room) in &stream {
+        for (key, hits, memory) in &stream {
             let key = format!("{key}");
-            summary.add(&key, *hits, *room);
+            summary.add(&key, *hits, *memory);
             *exact.entry(key).or_default() += hits;
         }
-        let told: HashMap<_, _> = summary.iter().collect();
-        prop_assert!(told.len() <= MOST);
-        check(|key| told.get(key).map(|it| (it.weight, it.error)), summary.floor(), &exact)?;
+        let estimates: HashMap<_, _> = summary.iter().collect();
+        prop_assert!(estimates.len() <= MAX_KEYS);
+        check(|key| estimates.get(key).map(|it| (it.weight, it.error)), summary.floor(), &exact)?;
         let all: u64 = exact.values().sum();
-        let is_short = stream.iter().any(|(_, _, room)| *room == Room::Short);
-        let stay = if is_short { FEWEST } else { MOST } as u64 * 3 / 4;
+        let is_short = stream.iter().any(|(_, _, memory)| *memory == Memory::Short);
+        let stay = if is_short { MIN_KEYS } else { MAX_KEYS } as u64 * 3 / 4;
         prop_assert!(summary.floor() <= all / stay, "{} of {all}", summary.floor());
     }
 
     #[test]
-    fn windows_merge_with_errors_that_add_up_to_no_more_than_is_promised(
+    fn errors_of_merged_windows_stay_within_the_promised_bound(
         windows in prop::collection::vec(stream(), 1..7),
     ) {
-        let (mut minute, mut exact) = (Minute::default(), Exact::new());
+        let (mut minute, mut exact) = (LastMinute::default(), Exact::new());
         let mut denied = Exact::new();
         for (window, stream) in (0..).zip(&windows) {
             for (key, hits, _) in stream {
                 let (key, over) = (format!("{key}"), if key % 3 == 0 { *hits } else { 0 });
-                minute.add(&sample(&key, *hits, over), window, Room::Ample);
+                minute.add(&sample(&key, *hits, over), window, Memory::Ample);
                 *denied.entry(key.clone()).or_default() += over;
                 *exact.entry(key).or_default() += hits;
             }
         }
-        for (kind, exact) in [(Kind::Heaviest, exact), (Kind::Denied, denied)] {
-            let told: HashMap<_, _> =
-                minute.top(kind, usize::MAX).into_iter().map(|talker| (talker.key, (talker.hits, talker.error))).collect();
-            let promised = exact.values().sum::<u64>() / (MOST as u64 * 3 / 4);
-            check(|key| told.get(key).copied(), promised, &exact)?;
-            prop_assert!(told.values().all(|(_, error)| *error <= promised));
+        for (ranking, exact) in [(Ranking::Heaviest, exact), (Ranking::Denied, denied)] {
+            let estimates: HashMap<_, _> =
+                minute.top(ranking, usize::MAX).into_iter().map(|talker| (talker.key, (talker.hits, talker.error))).collect();
+            let promised = exact.values().sum::<u64>() / (MAX_KEYS as u64 * 3 / 4);
+            check(|key| estimates.get(key).copied(), promised, &exact)?;
+            prop_assert!(estimates.values().all(|(_, error)| *error <= promised));
         }
     }
 }
 
 #[test]
-fn a_minute_forgets_what_is_older_and_tells_the_heaviest_first() {
-    let mut minute = Minute::default();
-    minute.add(&sample("old", 100, 100), 0, Room::Ample);
-    minute.add(&sample("b", 3, 0), 5, Room::Ample);
-    minute.add(&sample("a", 3, 1), 5, Room::Ample);
-    let keys = |minute: &Minute, kind, most| -> Vec<_> {
-        minute.top(kind, most).into_iter().map(|talker| (talker.key, talker.hits, talker.error)).collect()
+fn a_minute_drops_older_windows_and_returns_the_heaviest_first() {
+    let mut minute = LastMinute::default();
+    minute.add(&sample("old", 100, 100), 0, Memory::Ample);
+    minute.add(&sample("b", 3, 0), 5, Memory::Ample);
+    minute.add(&sample("a", 3, 1), 5, Memory::Ample);
+    let keys = |minute: &LastMinute, ranking, limit| -> Vec<_> {
+        minute.top(ranking, limit).into_iter().map(|talker| (talker.key, talker.hits, talker.error)).collect()
     };
-    assert_eq!(keys(&minute, Kind::Heaviest, 2), [("old".to_owned(), 100, 0), ("a".to_owned(), 3, 0)]);
+    assert_eq!(keys(&minute, Ranking::Heaviest, 2), [("old".to_owned(), 100, 0), ("a".to_owned(), 3, 0)]);
     assert!(minute.expire(6));
-    assert_eq!(keys(&minute, Kind::Heaviest, 9), [("a".to_owned(), 3, 0), ("b".to_owned(), 3, 0)]);
-    assert_eq!(keys(&minute, Kind::Denied, 9), [("a".to_owned(), 1, 0)]);
+    assert_eq!(keys(&minute, Ranking::Heaviest, 9), [("a".to_owned(), 3, 0), ("b".to_owned(), 3, 0)]);
+    assert_eq!(keys(&minute, Ranking::Denied, 9), [("a".to_owned(), 1, 0)]);
     assert!(!minute.expire(11));
     assert_eq!(minute.bytes(), 0);
 }
@@ -109,43 +113,43 @@ fn a_minute_forgets_what_is_older_and_tells_the_heaviest_first() {
 #[test]
 fn all_sketches_together_stay_within_their_bound_and_the_heavy_keys_in_them() {
     let mut sketches = Sketches::default();
-    let filler = "x".repeat(LONGEST_TEXT - 20);
-    let (mut largest, domains) = (0, sketches::MOST_DOMAINS as u64 + 2);
+    let filler = "x".repeat(MAX_TEXT_BYTES - 20);
+    let (mut largest, domains) = (0, sketches::MAX_DOMAINS as u64 + 2);
     for window in 0..12 {
-        sketches.turn(window);
+        sketches.advance(window);
         for at in 0..200_000_u64 {
             let domain = format!("domain-{}", at % domains);
             // One hit in ten is of the same key.
             let key =
                 if at / domains % 10 == 7 { "heavy".to_owned() } else { format!("{window}-{at}-{filler}") };
-            let sample = Sample { domain: &domain, key: &key, asked: 1, denied: 1 };
+            let sample = Sample { domain: &domain, key: &key, requested: 1, denied: 1 };
             let has_place = sketches.add(&sample);
             assert_eq!(has_place, at % domains < domains - 2);
         }
         largest = largest.max(sketches.bytes());
     }
-    assert!(largest > sketches::MOST_BYTES, "memory was not short");
+    assert!(largest > sketches::MAX_BYTES, "memory was not short");
     assert!(largest < 28 << 20, "{largest} bytes");
     for domain in sketches.domains() {
         let top = sketches.top(&domain, 10).expect("a sketch");
         assert_eq!(top.heaviest[0].key, "heavy", "{domain}");
         assert_eq!(top.denied[0].key, "heavy", "{domain}");
     }
-    sketches.turn(18);
+    sketches.advance(18);
     assert_eq!((sketches.bytes(), sketches.domains().len()), (0, 0));
     assert!(sketches.add(&Sample { domain: "another", ..sample("k", 1, 0) }));
 }
 
-/// As a busy thread hears them, at a reduced size; `benches/talkers.rs` has the full one.
-fn heard(keys: impl Iterator<Item = u64>, is_denied: impl Fn(u64) -> bool) -> Sketches {
+/// Sketches of a busy thread, at a reduced size; `benches/talkers.rs` has the full one.
+fn sketches_of(keys: impl Iterator<Item = u64>, is_denied: impl Fn(u64) -> bool) -> Sketches {
     let (queue, active, mut sketches) = (Queue::default(), Active::default(), Sketches::default());
-    let mut ear = Ear::new(Queue::clone(&queue));
+    let mut sampler = Sampler::new(Queue::clone(&queue));
     for (at, key) in keys.enumerate() {
         let now = u32::try_from(at / 20_000).expect("few");
-        ear.hear_domain("edge", now, &active);
-        ear.hear("edge", &[Entry { key: "k", value: &key.to_string() }], 1, is_denied(key));
+        sampler.record_domain("edge", now, &active);
+        sampler.record("edge", &[Entry { key: "k", value: &key.to_string() }], 1, is_denied(key));
         if at % 20_000 == 19_999 {
-            sketches.turn(u64::from(now) / 100);
+            sketches.advance(u64::from(now) / 100);
             let mut queue = queue.lock();
             queue.iter().for_each(|sample| assert!(sketches.add(&sample)));
             queue.clear();
@@ -158,7 +162,7 @@ fn heard(keys: impl Iterator<Item = u64>, is_denied: impl Fn(u64) -> bool) -> Sk
 fn five_heavy_keys_are_found_among_a_million_that_come_once() {
     let mut random = fastrand::Rng::with_seed(7);
     let keys = (0..2_000_000_u64).map(|at| if random.u8(..50) == 0 { random.u64(..5) } else { 5 + at });
-    let sketches = heard(keys, |key| key == 3 || key % 1_000 == 0);
+    let sketches = sketches_of(keys, |key| key == 3 || key % 1_000 == 0);
     let top = sketches.top("edge", 10).expect("a sketch");
     let mut found: Vec<_> = top.heaviest[..5].iter().map(|talker| &*talker.key).collect();
     found.sort_unstable();
@@ -176,35 +180,35 @@ fn five_heavy_keys_are_found_among_a_million_that_come_once() {
 }
 
 #[test]
-fn denials_that_are_rare_are_counted_to_the_last() {
+fn rare_denials_are_counted_exactly() {
     let keys = (0..1_000_000_u64).map(|at| if at % 100_000 == 0 { 1 } else { 2 });
-    let sketches = heard(keys, |key| key == 1);
+    let sketches = sketches_of(keys, |key| key == 1);
     let top = sketches.top("edge", 10).expect("a sketch");
     assert_eq!(top.denied, [Talker { key: "k=1".to_owned(), hits: 10, error: 0 }]);
     assert_eq!(top.heaviest[0].key, "k=2");
 }
 
 #[test]
-fn what_threads_see_is_told_within_a_second_of_it_and_after_they_ended() {
+fn samples_are_reported_within_a_second_also_of_threads_that_ended() {
     start(true).expect("a thread");
     let entries = [Entry { key: "k", value: "v" }, Entry { key: "path", value: "/a" }];
     thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| (0..50).for_each(|_| seen("told within a second", &entries, 2, true)));
+            scope.spawn(|| (0..50).for_each(|_| record("reported within a second", &entries, 2, true)));
         }
     });
-    seen("only looked at", &entries, 0, false);
+    record("only read", &entries, 0, false);
     let active = active_domains();
-    assert!(["told within a second", "only looked at"].iter().all(|name| active.iter().any(|it| it == name)));
+    assert!(["reported within a second", "only read"].iter().all(|name| active.iter().any(|it| it == name)));
     let expected = [Talker { key: "k=v,path=/a".to_owned(), hits: 400, error: 0 }];
     let deadline = Instant::now() + Duration::from_secs(20);
-    while report(Some("told within a second"), 10).first().is_none_or(|top| top.heaviest != expected) {
+    while report(Some("reported within a second"), 10).first().is_none_or(|top| top.heaviest != expected) {
         assert!(Instant::now() < deadline, "{:?}", report(None, 10));
         thread::sleep(Duration::from_millis(10));
     }
     let all = report(None, 10);
-    let top = all.iter().find(|top| top.domain == "told within a second").expect("among all");
+    let top = all.iter().find(|top| top.domain == "reported within a second").expect("among all");
     assert_eq!(top.denied, expected);
-    assert!(report(Some("only looked at"), 10).is_empty());
+    assert!(report(Some("only read"), 10).is_empty());
     assert!(bytes() > 0);
 }

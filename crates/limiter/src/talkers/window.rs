@@ -1,4 +1,4 @@
-//! The last minute of one domain.
+//! Sliding window over the last minute of one domain.
 
 use std::collections::VecDeque;
 
@@ -8,55 +8,57 @@ use hashbrown::HashMap;
 use super::{
     Talker,
     samples::Sample,
-    summary::{Estimate, Room, Summary},
+    summary::{Estimate, Memory, Summary},
 };
 
-/// Windows that a minute is made of: the last one is still going on, so that together they hold 50 to 60 seconds.
+/// Windows of a minute. The last one is incomplete, so that together they cover 50 to 60 seconds.
 const WINDOWS: u64 = 6;
 
-/// Seconds of each.
+/// Length of a window.
 pub(super) const WINDOW_SECONDS: u64 = 10;
 
-/// What came in one window.
+/// Summaries of one window.
 #[derive(Debug, Default)]
 struct Window {
     number: u64,
-    asked: Summary,
+    requested: Summary,
     denied: Summary,
 }
 
-/// Which keys are looked for.
+/// Order of the top keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Those that asked for the most hits.
+pub(super) enum Ranking {
+    /// By requested hits.
     Heaviest,
-    /// Those that were denied the most hits.
+    /// By denied hits.
     Denied,
 }
 
 /// The windows of the last minute, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Minute {
+pub(super) struct LastMinute {
     windows: VecDeque<Window>,
 }
 
-impl Minute {
-    /// Adds a sample to window number `now`, and says by how many bytes that made it larger, and smaller.
-    pub(super) fn add(&mut self, sample: &Sample<'_>, now: u64, room: Room) -> (usize, usize) {
+impl LastMinute {
+    /// Adds a sample to window number `now`; returns the window's size in bytes after and before.
+    pub(super) fn add(&mut self, sample: &Sample<'_>, now: u64, memory: Memory) -> (usize, usize) {
         if self.windows.back().is_none_or(|window| window.number < now) {
             self.windows.push_back(Window { number: now, ..Window::default() });
         }
         let Some(window) = self.windows.back_mut() else { return (0, 0) };
         let before = window.bytes();
-        for (summary, hits) in [(&mut window.asked, sample.asked), (&mut window.denied, sample.denied)] {
+        for (summary, hits) in
+            [(&mut window.requested, sample.requested), (&mut window.denied, sample.denied)]
+        {
             if hits > 0 {
-                summary.add(sample.key, hits, room);
+                summary.add(sample.key, hits, memory);
             }
         }
         (window.bytes(), before)
     }
 
-    /// Drops what is older than a minute at window number `now`, and says whether anything is left.
+    /// Drops windows older than a minute at window number `now`; whether any are left.
     pub(super) fn expire(&mut self, now: u64) -> bool {
         while self.windows.front().is_some_and(|window| window.number.saturating_add(WINDOWS) <= now) {
             self.windows.pop_front();
@@ -64,18 +66,18 @@ impl Minute {
         !self.windows.is_empty()
     }
 
-    /// Bytes that it takes, about.
+    /// Approximate memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.windows.iter().map(Window::bytes).sum()
     }
 
-    /// The heaviest keys, at most so many.
+    /// Returns the heaviest keys, at most `limit`.
     ///
-    /// In a window that has no counter of a key, it may have had as many hits as that window's floor. So the errors add
-    /// up over the windows, to no more than one summary of all hits could have.
-    pub(super) fn top(&self, kind: Kind, most: usize) -> Vec<Talker> {
+    /// A key without a counter in a window may have had as many hits as the window's floor. Thus the errors add up over the
+    /// windows, to no more than one summary of all hits could have.
+    pub(super) fn top(&self, ranking: Ranking, limit: usize) -> Vec<Talker> {
         let mut keys: HashMap<&str, Estimate, RandomState> = HashMap::default();
-        let summaries = || self.windows.iter().map(|window| window.of(kind));
+        let summaries = || self.windows.iter().map(|window| window.of(ranking));
         let floors = summaries().fold(0_u64, |sum, summary| sum.saturating_add(summary.floor()));
         for summary in summaries() {
             for (key, here) in summary.iter() {
@@ -87,7 +89,7 @@ impl Minute {
         }
         let mut talkers: Vec<_> = keys.into_iter().collect();
         talkers.sort_unstable_by(|(a, more), (b, less)| less.weight.cmp(&more.weight).then(a.cmp(b)));
-        talkers.truncate(most);
+        talkers.truncate(limit);
         let talker = |(key, known): (&str, Estimate)| Talker {
             key: key.to_owned(),
             hits: known.weight,
@@ -98,14 +100,14 @@ impl Minute {
 }
 
 impl Window {
-    const fn of(&self, kind: Kind) -> &Summary {
-        match kind {
-            Kind::Heaviest => &self.asked,
-            Kind::Denied => &self.denied,
+    const fn of(&self, ranking: Ranking) -> &Summary {
+        match ranking {
+            Ranking::Heaviest => &self.requested,
+            Ranking::Denied => &self.denied,
         }
     }
 
     fn bytes(&self) -> usize {
-        self.asked.bytes().saturating_add(self.denied.bytes())
+        self.requested.bytes().saturating_add(self.denied.bytes())
     }
 }

@@ -17,8 +17,8 @@ use crate::http::admin::auth::Caller;
 use tollgate_control::Action;
 use tollgate_core::{algorithm::Verdict, descriptor::Hits};
 use tollgate_limiter::{
-    Asks,
-    explain::{is_spaced, limit_text},
+    CounterRequests,
+    explain::{has_min_interval, limit_text},
 };
 
 #[derive(Debug, Deserialize)]
@@ -65,11 +65,11 @@ pub(super) struct CounterState {
 }
 
 impl CounterState {
-    /// The state that a read returned; `is_spaced` with `min_interval`.
-    pub(super) fn new(verdict: Verdict, is_spaced: bool) -> Self {
+    /// The state that a read returned; `has_min_interval` with `min_interval`.
+    pub(super) fn new(verdict: Verdict, has_min_interval: bool) -> Self {
         // A read charges nothing, so it is admitted without room for a hit.
         let has_room = verdict.admitted && verdict.remaining > 0;
-        let is_known = !has_room || !is_spaced || verdict.used == 0;
+        let is_known = !has_room || !has_min_interval || verdict.used == 0;
         Self {
             used: verdict.used,
             remaining: verdict.remaining,
@@ -83,10 +83,10 @@ impl CounterState {
 struct CounterTarget {
     rule: String,
     limit: String,
-    is_spaced: bool,
+    has_min_interval: bool,
     /// Whether the descriptor names a lease of a concurrency limit, whose permits it would release.
     releases_lease: bool,
-    asks: Asks,
+    requests: CounterRequests,
 }
 
 /// Reads a counter.
@@ -128,7 +128,7 @@ pub(super) async fn refund(
     send(&api, target).await
 }
 
-fn no_counter() -> ApiError {
+fn counter_not_found() -> ApiError {
     ApiError::NotFound("no rule with a limit matches this descriptor".to_owned())
 }
 
@@ -153,12 +153,12 @@ async fn find(
         Some(CounterTarget {
             rule: rule.path(),
             limit: limit_text(domain, rule),
-            is_spaced: is_spaced(rule),
+            has_min_interval: has_min_interval(rule),
             releases_lease: by_lease.is_some(),
-            asks: shared.parts.counters.checks(domain, &[descriptor]),
+            requests: shared.parts.counters.requests(domain, &[descriptor]),
         })
     });
-    target.await?.ok_or_else(no_counter)
+    target.await?.ok_or_else(counter_not_found)
 }
 
 /// Records a change of a counter in the audit log before it is made: no change without a record.
@@ -175,17 +175,17 @@ async fn audit(
         return Err(ApiError::BadRequest(message.to_owned()));
     }
     let reason = reason.map(|Reason(text)| text).unwrap_or_default();
-    let note = api.parts.control.note(&caller.name, action, &subject, &reason);
+    let note = api.parts.control.record_audit(&caller.name, action, &subject, &reason);
     Ok(timeouts::write(note).await?)
 }
 
 async fn send(
     api: &Api,
-    CounterTarget { rule, limit, is_spaced, releases_lease, asks }: CounterTarget,
+    CounterTarget { rule, limit, has_min_interval, releases_lease, requests }: CounterTarget,
 ) -> ApiResult {
-    let mut seen = api.parts.counters.ask(&asks).await;
-    let verdict = seen.pop().flatten().ok_or_else(no_counter)??;
-    let mut state = CounterState::new(verdict, is_spaced);
+    let mut reading = api.parts.counters.send(&requests).await;
+    let verdict = reading.pop().flatten().ok_or_else(counter_not_found)??;
+    let mut state = CounterState::new(verdict, has_min_interval);
     if releases_lease {
         state.would_pass = Some(true);
     }

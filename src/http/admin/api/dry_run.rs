@@ -18,7 +18,7 @@ use crate::http::admin::auth::Caller;
 use tollgate_control::ListEntry;
 use tollgate_core::descriptor::{Descriptor, Hits};
 use tollgate_limiter::{
-    Asks, Counters, Modes,
+    CounterInspector, CounterRequests, Modes,
     explain::{Explained, Explanation, explain},
 };
 use tollgate_rules::{List, Overrides, Rules};
@@ -46,10 +46,10 @@ struct DryRunResponse {
 }
 
 /// The rules and list entries that a request matches, before the counters are read.
-struct Matched {
+struct MatchedRequest {
     descriptors: Vec<(ApiDescriptor, Option<Explained>)>,
     text: String,
-    asks: Option<Asks>,
+    requests: Option<CounterRequests>,
     /// The active part of each descriptor's list entry.
     listed: Vec<Option<ListEntry>>,
 }
@@ -84,16 +84,16 @@ pub(super) async fn run(
 /// Matches the descriptors. Slow for long values and many regular expressions.
 fn find_matches(
     rules: &Rules,
-    counters: &Counters,
+    counters: &CounterInspector,
     overrides: &Overrides,
     domain: &str,
     requested: Vec<ApiDescriptor>,
-) -> Matched {
+) -> MatchedRequest {
     let descriptors: Vec<Descriptor<'_>> =
         requested.iter().map(|descriptor| descriptor.descriptor(Hits::Peek)).collect();
     let explanation = explain(rules, domain, &descriptors);
     let text = explanation.to_string();
-    let asks = rules.domain(domain).map(|domain| counters.checks(domain, &descriptors));
+    let requests = rules.domain(domain).map(|domain| counters.requests(domain, &descriptors));
     let now_ms = now_ms();
     let listed = descriptors.iter().map(|descriptor| {
         let allowing = || overrides.allowing(domain, &descriptor.entries, now_ms);
@@ -105,26 +105,27 @@ fn find_matches(
         Explanation::Domain { descriptors, .. } => descriptors.into_iter().map(Some).collect(),
     };
     drop(descriptors);
-    Matched { descriptors: requested.into_iter().zip(explained).collect(), text, asks, listed }
+    MatchedRequest { descriptors: requested.into_iter().zip(explained).collect(), text, requests, listed }
 }
 
 /// Reads the counters and combines everything to the response.
-async fn evaluate(api: &Api, matched: Matched, overrides: &Overrides) -> DryRunResponse {
-    let Matched { descriptors, text, asks, listed } = matched;
-    let seen = match &asks {
-        Some(asks) => api.parts.counters.ask(asks).await,
+async fn evaluate(api: &Api, matched: MatchedRequest, overrides: &Overrides) -> DryRunResponse {
+    let MatchedRequest { descriptors, text, requests, listed } = matched;
+    let reading = match &requests {
+        Some(requests) => api.parts.counters.send(requests).await,
         None => descriptors.iter().map(|_| None).collect(),
     };
     let listed = complete_entries(api, listed).await;
-    let unknown = seen.iter().find_map(|seen| Some(seen.as_ref()?.as_ref().err()?.to_string()));
-    let views = descriptors.into_iter().zip(seen).zip(listed);
+    let unknown = reading.iter().find_map(|reading| Some(reading.as_ref()?.as_ref().err()?.to_string()));
+    let views = descriptors.into_iter().zip(reading).zip(listed);
     let views: Vec<DescriptorView> = views
-        .map(|(((descriptor, explained), seen), listed)| {
-            DescriptorView::new(descriptor, explained, seen, listed, overrides)
+        .map(|(((descriptor, explained), reading), listed)| {
+            DescriptorView::new(descriptor, explained, reading, listed, overrides)
         })
         .collect();
-    let too_soon = || views.iter().any(DescriptorView::may_be_too_soon).then(|| INTERVAL_UNKNOWN.to_owned());
-    let problem = unknown.or_else(too_soon);
+    let min_interval_note =
+        || views.iter().any(DescriptorView::may_violate_min_interval).then(|| INTERVAL_UNKNOWN.to_owned());
+    let problem = unknown.or_else(min_interval_note);
     let is_over_limit = is_over_limit(&views, api.parts.counters.modes());
     DryRunResponse { is_over_limit, descriptors: views, text, problem }
 }

@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::{counters::CounterState, extract::ApiDescriptor};
 use tollgate_control::ListEntry;
 use tollgate_limiter::{
-    Seen,
-    explain::{Explained, MetRule, Step},
+    CounterReading,
+    explain::{Explained, MatchedRule, Step},
 };
 pub(super) use tollgate_rules::Listing;
 use tollgate_rules::{List, Overrides, SwitchMode};
@@ -25,7 +25,7 @@ pub(super) struct DescriptorView {
     #[serde(skip)]
     is_quota: bool,
     #[serde(skip)]
-    may_be_too_soon: bool,
+    may_violate_min_interval: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -64,25 +64,25 @@ impl DescriptorView {
     pub(super) fn new(
         descriptor: ApiDescriptor,
         explained: Option<Explained>,
-        seen: Seen,
+        reading: CounterReading,
         listed: Option<ListEntry>,
         overrides: &Overrides,
     ) -> Self {
-        let Some(Explained { steps, rule, counter, gives_back, .. }) = explained else {
+        let Some(Explained { steps, rule, counter, releases_lease, .. }) = explained else {
             return Self::unmatched(descriptor, listed);
         };
         let switch = rule.as_ref().and_then(|rule| overrides.mode_of(&rule.domain, &rule.path));
-        let is_spaced = rule.as_ref().is_some_and(|rule| rule.is_spaced);
-        let state = seen.map(|seen| {
-            let state = seen.map(|verdict| CounterState::new(verdict, is_spaced));
+        let has_min_interval = rule.as_ref().is_some_and(|rule| rule.has_min_interval);
+        let state = reading.map(|reading| {
+            let state = reading.map(|verdict| CounterState::new(verdict, has_min_interval));
             state.map(|state| CounterState {
-                would_pass: if gives_back { Some(true) } else { state.would_pass },
+                would_pass: if releases_lease { Some(true) } else { state.would_pass },
                 ..state
             })
         });
         let denies = denies(rule.as_ref(), switch, state.as_ref());
         let state = state.and_then(Result::ok);
-        let may_be_too_soon = denies.is_none() && state.is_some();
+        let may_violate_min_interval = denies.is_none() && state.is_some();
         let counter = counter.map(|counter| MatchedCounterView {
             cell: counter.cell,
             tag: counter.tag,
@@ -98,16 +98,16 @@ impl DescriptorView {
             counter,
             listed,
             denies,
-            may_be_too_soon,
+            may_violate_min_interval,
             is_quota: rule.as_ref().is_some_and(|rule| rule.is_quota),
             rule: rule.map(|rule| MatchedRuleView::new(rule, switch)),
         }
     }
 
     fn unmatched(descriptor: ApiDescriptor, listed: Option<ListEntry>) -> Self {
-        let (denies, is_quota, may_be_too_soon) = (Some(false), false, false);
+        let (denies, is_quota, may_violate_min_interval) = (Some(false), false, false);
         let (steps, rule, counter) = (Vec::new(), None, None);
-        Self { descriptor, steps, rule, counter, listed, denies, is_quota, may_be_too_soon }
+        Self { descriptor, steps, rule, counter, listed, denies, is_quota, may_violate_min_interval }
     }
 
     /// The list that the descriptor is on.
@@ -121,8 +121,8 @@ impl DescriptorView {
     }
 
     /// Whether the limit has room but may deny a hit because of `min_interval`.
-    pub(super) const fn may_be_too_soon(&self) -> bool {
-        self.may_be_too_soon
+    pub(super) const fn may_violate_min_interval(&self) -> bool {
+        self.may_violate_min_interval
     }
 
     /// Whether its rule is in quota mode.
@@ -132,14 +132,14 @@ impl DescriptorView {
 }
 
 fn denies(
-    rule: Option<&MetRule>,
+    rule: Option<&MatchedRule>,
     switch: Option<SwitchMode>,
     state: Option<&Result<CounterState, StoreError>>,
 ) -> Option<bool> {
     // A rule that is off, in shadow mode or without a counter denies nothing.
     match (rule, switch, state) {
         (_, Some(SwitchMode::Off | SwitchMode::Shadow), _) | (_, _, None) => Some(false),
-        (Some(rule), _, _) if rule.is_watched => Some(false),
+        (Some(rule), _, _) if rule.is_shadow => Some(false),
         (_, None, Some(Ok(state))) => state.would_pass.map(|passes| !passes),
         (_, None, Some(Err(_))) => None,
     }
@@ -152,7 +152,7 @@ impl From<Step> for StepView {
 }
 
 impl MatchedRuleView {
-    fn new(rule: MetRule, switch: Option<SwitchMode>) -> Self {
+    fn new(rule: MatchedRule, switch: Option<SwitchMode>) -> Self {
         Self {
             rule: rule.path,
             name: rule.name,

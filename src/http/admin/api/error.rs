@@ -141,7 +141,7 @@ impl ApiError {
                 ControlError::ReadOnly => (StatusCode::CONFLICT, "read_only"),
                 ControlError::TooMany { .. } => (StatusCode::CONFLICT, "too_many"),
                 ControlError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "bad_request"),
-                ControlError::Unavailable(_) | ControlError::Garbled(_) => {
+                ControlError::Unavailable(_) | ControlError::Malformed(_) => {
                     (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
                 }
             },

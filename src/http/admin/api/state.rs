@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use super::{error::ApiError, limits::ApiLimits};
 use crate::readiness::Readiness;
 use tollgate_control::{Control, ControlError, RulesStatus};
-use tollgate_limiter::{ActiveRules, Counters, Replicas};
+use tollgate_limiter::{ActiveRules, CounterInspector, Replicas};
 use tollgate_rules::config::Options;
 use tollgate_store::MemoryStore;
 
@@ -25,14 +25,14 @@ pub struct ApiParts {
     /// Phase of the process.
     pub readiness: Readiness,
     /// Counters, on the runtime that serves the API.
-    pub counters: Counters,
+    pub counters: CounterInspector,
     /// Description of the counters' store.
-    pub store: StoreFacts,
+    pub store: StoreInfo,
 }
 
 /// Description of the counters' store.
 #[derive(Clone, Debug)]
-pub struct StoreFacts {
+pub struct StoreInfo {
     /// `memory` or `redis`.
     pub kind: &'static str,
     /// Its address, without secrets.

@@ -19,10 +19,10 @@ use crate::http::admin::{
     },
     auth::Caller,
 };
-use tollgate_control::bounds::MOST_BYTES;
+use tollgate_control::bounds::MAX_VERSION_BYTES;
 
 /// Maximum bytes of a body: the files of the largest version, escaped to three times their size, and the other fields.
-pub(in crate::http::admin::api) const MAX_BODY_BYTES: usize = 3 * MOST_BYTES + SMALL_BODY_BYTES;
+pub(in crate::http::admin::api) const MAX_BODY_BYTES: usize = 3 * MAX_VERSION_BYTES + SMALL_BODY_BYTES;
 
 /// Bytes up to which a body needs no permit.
 const SMALL_BODY_BYTES: usize = 64 << 10;

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::Integer;
 use crate::http::admin::api::error::ApiError;
-use tollgate_control::bounds::MOST_TEXT;
+use tollgate_control::bounds::MAX_TEXT_BYTES;
 use tollgate_core::clock::Clock;
 
 /// The longest lifetime of a list entry or switch, in seconds: ten years.
@@ -21,7 +21,9 @@ impl TryFrom<String> for Reason {
     fn try_from(text: String) -> Result<Self, String> {
         match text.trim_matches(|c: char| c.is_whitespace() || c.is_control()) {
             "" => Err("reason: expected text".to_owned()),
-            text if text.len() > MOST_TEXT => Err(format!("reason: expected at most {MOST_TEXT} bytes")),
+            text if text.len() > MAX_TEXT_BYTES => {
+                Err(format!("reason: expected at most {MAX_TEXT_BYTES} bytes"))
+            }
             text => Ok(Self(text.to_owned())),
         }
     }

@@ -7,35 +7,35 @@ use tollgate_rules::{Domain, Limit, Rule};
 
 /// A matched rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MetRule {
+pub struct MatchedRule {
     /// Its domain.
     pub domain: String,
-    /// Its place in the tree.
+    /// Its path in the tree.
     pub path: String,
-    /// Its name, empty when it has none.
+    /// Its name; empty if it has no name.
     pub name: String,
     /// The file that states it.
     pub file: String,
-    /// The line that does.
+    /// The line in the file.
     pub line: usize,
     /// Text form of its limit.
     pub limit: String,
     /// Whether it has a `min_interval`.
-    pub is_spaced: bool,
+    pub has_min_interval: bool,
     /// Its `on_store_error` policy, if stated.
     pub on_store_error: Option<&'static str>,
     /// Whether it is in shadow mode.
-    pub is_watched: bool,
+    pub is_shadow: bool,
     /// Whether it is a quota.
     pub is_quota: bool,
-    /// The place of the rule of the same request that replaces it.
+    /// The path of the rule of the same request that replaces it.
     pub replaced_by: Option<String>,
 }
 
 /// The counter of a matched rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MetCounter {
-    /// Its name in the cell.
+pub struct MatchedCounter {
+    /// The record in the cell.
     pub record: String,
     /// The cell's name.
     pub cell: String,
@@ -45,8 +45,8 @@ pub struct MetCounter {
     pub slot: u16,
 }
 
-impl MetRule {
-    /// The rule, in a request that meets the `matched` ones.
+impl MatchedRule {
+    /// Describes a rule, in a request that matches the `matched` rules.
     pub(super) fn new(domain: &Domain, rule: &Rule, matched: &[&Rule]) -> Self {
         let (file, line) = &rule.origin;
         let replaces = |other: &&&Rule| !rule.name.is_empty() && other.replaces.contains(&rule.name);
@@ -55,7 +55,7 @@ impl MetRule {
             Limit::Unlimited => (None, None),
             Limit::Quota { .. } => {
                 let replacing = matched.iter().find(replaces).map(|other| other.path());
-                (rule.on_store_error.map(|way| way.name()), replacing)
+                (rule.on_store_error.map(|policy| policy.name()), replacing)
             }
         };
         Self {
@@ -65,9 +65,9 @@ impl MetRule {
             file: file.to_string(),
             line: *line,
             limit: limit_text(domain, rule),
-            is_spaced: is_spaced(rule),
+            has_min_interval: has_min_interval(rule),
             on_store_error,
-            is_watched: rule.shadow_mode,
+            is_shadow: rule.shadow_mode,
             is_quota: rule.quota_mode,
             replaced_by,
         }
@@ -75,15 +75,15 @@ impl MetRule {
 }
 
 /// Whether a rule has a `min_interval`.
-pub fn is_spaced(rule: &Rule) -> bool {
+pub fn has_min_interval(rule: &Rule) -> bool {
     match rule.limit {
         Limit::Unlimited => false,
         Limit::Quota { policy, .. } => !policy.min_interval().is_zero(),
     }
 }
 
-impl MetCounter {
-    /// The rule's counter for these entries, if it keeps one.
+impl MatchedCounter {
+    /// The rule's counter for these entries, if it has one.
     pub(super) fn new(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> Option<Self> {
         rule.algorithm()?;
         let cell = cell_of(domain, rule, entries);

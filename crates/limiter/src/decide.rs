@@ -1,0 +1,279 @@
+//! The limiter: decides requests by the active rules.
+
+use std::{sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+use crate::{
+    ActiveRules, ActiveSet, Match, Matches, Requests, SnapshotGuard,
+    fallback::{Fallback, FallbackVerdicts},
+    held_permits::HeldPermits,
+    lists, matched, metrics, precheck, refund, requests,
+    verdict::{Code, Decision, Limited, Listed, Status},
+};
+use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
+use tollgate_rules::Overrides;
+use tollgate_store::{
+    Decisions, Store, StoreError,
+    request::{Check, Verdicts},
+};
+
+/// Modes that apply to every rule of the process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Modes {
+    /// Nothing is denied; denials are only counted.
+    pub shadow: bool,
+    /// Every descriptor counts as a quota.
+    pub quota: bool,
+    /// The share of a limit, 0 to 1, above which hits count as near the limit in metrics.
+    pub near_limit_ratio: f64,
+}
+
+impl Default for Modes {
+    fn default() -> Self {
+        Self { shadow: false, quota: false, near_limit_ratio: 0.8 }
+    }
+}
+
+/// Deadline of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// The decision is due after this time, if the caller states one.
+    At(Option<Duration>),
+    /// No time is left to call the store: verdicts that are not cached are decided as while the store fails.
+    Exceeded,
+}
+
+impl Deadline {
+    /// Deadline of a caller that states none.
+    pub const UNKNOWN: Self = Self::At(None);
+}
+
+/// Decides requests by the active rules.
+#[derive(Clone, Debug)]
+pub struct Limiter {
+    rules: Arc<ActiveRules>,
+    store: Store,
+    modes: Modes,
+    fallback: Option<Fallback>,
+    clock: Clock,
+}
+
+type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
+
+impl Limiter {
+    /// Enforces the active version of `rules` and counts in `store`.
+    pub const fn new(rules: Arc<ActiveRules>, store: Store, modes: Modes) -> Self {
+        Self { rules, store, modes, fallback: None, clock: Clock::System }
+    }
+
+    /// Applies `fallback` to counters that the store does not decide. Without one, their requests fail.
+    #[must_use]
+    pub fn with_fallback(self, fallback: Fallback) -> Self {
+        Self { fallback: Some(fallback), ..self }
+    }
+
+    /// Uses `clock` for the expiry of list entries.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Returns the rules, lists and switches that are active now.
+    pub fn rules(&self) -> SnapshotGuard {
+        self.rules.active()
+    }
+
+    /// Whether decisions are made without waiting.
+    pub const fn decides_at_once(&self) -> bool {
+        matches!(self.store, Store::Memory(_))
+    }
+
+    /// Decides a request. Returns the permits that it holds too, if it passes and acquired any.
+    ///
+    /// # Errors
+    /// When a counter could not be decided.
+    pub async fn decide<'r>(
+        &self,
+        active: ActiveSet<'r>,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+        deadline: Deadline,
+    ) -> Result<(Decision<'r>, Option<HeldPermits>), StoreError> {
+        let Some(rules) = active.rules.domain(domain) else {
+            return Ok((self.decide_without_rules(active.overrides, domain, descriptors), None));
+        };
+        let mut matches = matched::matches(rules, active.switched, descriptors);
+        let listed = lists::apply(active.overrides, &self.clock, domain, descriptors, &mut matches);
+        if let Some(listed) = listed {
+            active.companion.listed(rules, listed.list());
+        }
+        // One lease for all permits of the request.
+        let lease = matches.iter().any(Match::acquires_permits).then(LeaseId::random);
+        let mut calls = requests::requests(rules, descriptors, &matches, lease, self.modes);
+        let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
+        let decisions = match deadline {
+            Deadline::Exceeded => self.store.decide_from_cache(&calls),
+            Deadline::At(wait) => precheck::decide(&self.store, &mut calls, self.store.deadline(wait)).await,
+        };
+        let is_complete = decisions.iter().all(Result::is_ok);
+        let degraded = match &self.fallback {
+            Some(fallback) => {
+                fallback.release(&calls, &decisions);
+                let decide =
+                    || fallback.decide(active.companion, rules, self.modes, &matches, &calls, &decisions);
+                (!is_complete).then(decide)
+            }
+            None => None,
+        };
+        let statuses = self.statuses(&matches, &decisions, degraded.as_ref());
+        // Charges are recorded even if another call failed.
+        metrics::record(active.companion, rules, descriptors, &matches, &statuses, self.modes);
+        let decision = self.conclude(statuses, listed, &calls, &decisions, degraded.as_ref());
+        let holds_in_store = || refund::holds_permits(&calls, &decisions);
+        let held_locally = degraded.as_ref().and_then(FallbackVerdicts::with_permits);
+        match (decision, permits) {
+            (Ok(decision), Some(permits))
+                if decision.code == Code::Ok && (holds_in_store() || held_locally.is_some()) =>
+            {
+                if let (Some(fallback), Some(calls)) = (&self.fallback, held_locally) {
+                    permits.add_store(fallback.local(), calls);
+                }
+                Ok((decision, Some(permits)))
+            }
+            (decision, permits) => {
+                if decision.as_ref().is_ok_and(|decision| decision.code == Code::Ok) && !is_complete {
+                    self.store.refund_in_background(refund::uncertain_releases(&calls, &decisions));
+                }
+                // Everything that had to be released was.
+                permits.inspect(HeldPermits::hand_over);
+                decision.map(|decision| (decision, None))
+            }
+        }
+    }
+
+    /// Decides a request for a domain that has no rules.
+    fn decide_without_rules<'r>(
+        &self,
+        overrides: &Overrides,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+    ) -> Decision<'r> {
+        metrics::unknown_domain();
+        let mut matches = descriptors.iter().map(|_| Match::None).collect();
+        let listed = lists::apply(overrides, &self.clock, domain, descriptors, &mut matches);
+        if let Some(listed) = listed {
+            metrics::listed_without_rules(listed.list());
+        }
+        let statuses: Statuses<'r> = matches.iter().map(Match::status_without_counter).collect();
+        Decision { code: self.overall(&statuses), degraded: None, listed, statuses }
+    }
+
+    /// Returns the status of each descriptor.
+    fn statuses<'r>(
+        &self,
+        matches: &Matches<'r>,
+        decisions: &Decisions,
+        degraded: Option<&FallbackVerdicts>,
+    ) -> Statuses<'r> {
+        let mut statuses = matches.iter().map(Match::status_without_counter).collect();
+        let decided = decisions.iter().filter_map(|decision| decision.as_ref().ok());
+        let substituted = degraded.into_iter().flat_map(|degraded| &degraded.verdicts);
+        decided.chain(substituted).for_each(|verdicts| self.fill(&mut statuses, matches, verdicts));
+        statuses
+    }
+
+    /// Sets the status of each descriptor whose counter has a verdict.
+    fn fill<'r>(&self, statuses: &mut Statuses<'r>, matches: &Matches<'r>, verdicts: &Verdicts) {
+        for (descriptor, verdict) in verdicts {
+            let Some(matched) = matches.get(*descriptor) else { continue };
+            let Some(counter) = matched.counter() else { continue };
+            let rule = matched.rule();
+            if let Some(status) = statuses.get_mut(*descriptor) {
+                *status = Status::Limited(Limited {
+                    rule,
+                    quota: counter.quota,
+                    algorithm: counter.policy.algorithm(),
+                    verdict: *verdict,
+                    is_quota: self.modes.quota || rule.is_some_and(|rule| rule.quota_mode),
+                    is_shadow: matched.is_shadow(),
+                });
+            }
+        }
+    }
+
+    /// Folds the statuses into the request's decision, and refunds the charges of a request that does not pass.
+    fn conclude<'r>(
+        &self,
+        statuses: Statuses<'r>,
+        listed: Option<Listed>,
+        calls: &Requests,
+        decisions: &Decisions,
+        degraded: Option<&FallbackVerdicts>,
+    ) -> Result<Decision<'r>, StoreError> {
+        let failure = match degraded {
+            Some(degraded) => degraded.failure.as_ref(),
+            None => decisions.iter().find_map(|decision| decision.as_ref().err()),
+        };
+        let code = self.overall(&statuses);
+        // A limit that denies suffices, whatever the verdict of the failed ones would have been.
+        let failure = failure.filter(|_| !self.is_denied(&statuses));
+        if failure.is_some() || code == Code::OverLimit {
+            self.store.refund_in_background(refund::refunds(calls, decisions));
+            self.fallback.iter().zip(degraded).for_each(|(fallback, degraded)| fallback.refund(degraded));
+        }
+        if decisions.iter().any(Result::is_err) {
+            // A caller that gets an error may repeat the refund itself.
+            let is_refunded = |check: &Check| {
+                failure.is_none() && degraded.is_some_and(|degraded| !degraded.has_counted(check.descriptor))
+            };
+            self.store.refund_in_background(refund::missed(calls, decisions, is_refunded));
+        }
+        match failure {
+            Some(error) => Err(error.clone()),
+            None => {
+                let degraded = degraded.and_then(|degraded| degraded.degraded);
+                Ok(Decision { code, degraded, listed, statuses })
+            }
+        }
+    }
+
+    /// Whether a limit denies the request by itself.
+    fn is_denied(&self, statuses: &[Status<'_>]) -> bool {
+        let denies = |status: &Status<'_>| status.code() == Code::OverLimit && !self.is_quota(status);
+        !self.modes.shadow && statuses.iter().any(denies)
+    }
+
+    /// Folds the statuses: over the limit if any limit that is no quota is, or if all quotas are.
+    fn overall(&self, statuses: &[Status<'_>]) -> Code {
+        let (mut quotas, mut exhausted, mut denied) = (0_usize, 0_usize, false);
+        for status in statuses {
+            let is_over = status.code() == Code::OverLimit;
+            if self.is_quota(status) {
+                quotas = quotas.saturating_add(1);
+                exhausted = exhausted.saturating_add(usize::from(is_over));
+            } else {
+                denied |= is_over;
+            }
+        }
+        match denied || (quotas > 0 && exhausted == quotas) {
+            true if self.modes.shadow => {
+                metrics::shadow_mode_pass();
+                Code::Ok
+            }
+            true => Code::OverLimit,
+            false => Code::Ok,
+        }
+    }
+
+    fn is_quota(&self, status: &Status<'_>) -> bool {
+        match status {
+            Status::Limited(limited) => limited.is_quota,
+            // As in envoyproxy/ratelimit: a descriptor without a rule is a quota that is never exhausted.
+            Status::NoLimit => self.modes.quota,
+            // A rule that is switched off must not make other limits deny: removing it would not either.
+            Status::Off { is_quota } => self.modes.quota || *is_quota,
+            Status::Unlimited | Status::Denied => false,
+        }
+    }
+}
