@@ -72,7 +72,7 @@ fn weigh(counters: u64, longer: usize) -> MemoryStore {
 
 fn rotate(duration: Duration) {
     let store = MemoryStore::new(4 * COUNTERS as usize, Clock::System);
-    let (begun, mut client, mut settled) = (Instant::now(), 0, None);
+    let (started, mut client, mut settled) = (Instant::now(), 0, None);
     let step = Duration::from_millis(10);
     println!("seconds, counters, resident MB");
     for tick in 1.. {
@@ -80,7 +80,7 @@ fn rotate(duration: Duration) {
             hit(&store, client, 0, WINDOW);
             client += 1;
         });
-        let elapsed = begun.elapsed();
+        let elapsed = started.elapsed();
         if tick % 500 == 0 {
             let (seconds, resident) = (elapsed.as_secs(), resident());
             println!("{seconds:>7} {:>9} {:>8.1}", store.occupancy().counters, resident / 1e6);

@@ -80,12 +80,12 @@ fn record(
     duration: Duration,
     draw: &impl Fn(&mut Rng) -> Option<usize>,
 ) {
-    let (mut random, begun) = (Rng::with_seed(part as u64), Instant::now());
+    let (mut random, started) = (Rng::with_seed(part as u64), Instant::now());
     let mut own = (part..KEYS).step_by(THREADS).cycle();
     let own_count = KEYS.div_ceil(THREADS);
     let (mut recorded, mut nanos) = (0, 0);
     let mut texts: Vec<(usize, String, bool)> = Vec::with_capacity(BATCH);
-    while recorded < own_count || begun.elapsed() < duration {
+    while recorded < own_count || started.elapsed() < duration {
         let batch = Instant::now();
         texts.clear();
         for _ in 0..BATCH {
@@ -132,14 +132,14 @@ fn judge(kind: &str, reported: &[Talker], truth: &[AtomicU32]) {
 
 fn compare(domain: &str, duration: Duration, draw: impl Fn(&mut Rng) -> Option<usize> + Sync) {
     let truth = Truth::new();
-    let (before, begun) = (resident(), Instant::now());
+    let (before, started) = (resident(), Instant::now());
     thread::scope(|scope| {
         for part in 0..THREADS {
             let (truth, draw) = (&truth, &draw);
             scope.spawn(move || record(domain, truth, part, duration, draw));
         }
     });
-    let took = begun.elapsed();
+    let took = started.elapsed();
     // Queued samples are collected every 100 ms.
     thread::sleep(Duration::from_millis(300));
     let hits: u64 = truth.asked.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).sum();
@@ -169,10 +169,10 @@ fn zipf(random: &mut Rng) -> usize {
 /// Records unique keys of 256 bytes, in more domains than are tracked, for a minute.
 fn fill(duration: Duration) {
     let before = resident();
-    let (begun, mut at) = (Instant::now(), 0_u64);
+    let (started, mut at) = (Instant::now(), 0_u64);
     let (mut most, mut logged_at) = (0, Instant::now());
     let mut value = String::new();
-    while begun.elapsed() < duration {
+    while started.elapsed() < duration {
         for _ in 0..1_000 {
             value.clear();
             let mut bytes = std::mem::take(&mut value).into_bytes();
