@@ -7,7 +7,6 @@
 //! backtracking: only the first branch that matches an entry is followed, as in envoyproxy/ratelimit.
 
 #![warn(missing_docs)]
-
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 mod cidr;
