@@ -44,6 +44,7 @@ mod migrate;
 mod algorithm_plot;
 mod process;
 mod prose;
+mod recipes;
 mod reference;
 mod reload;
 mod batched_runs;
