@@ -1,6 +1,7 @@
 //! Decisions while the store fails: each limit applies its `on_store_error` policy.
 
 use std::{
+    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -99,6 +100,12 @@ impl Fallback {
                 }
             }
         }
+        self.decide_locally(&mut substituted, replicas);
+        substituted
+    }
+
+    /// Charges the local requests to the local store.
+    fn decide_locally(&self, substituted: &mut FallbackVerdicts, replicas: NonZeroU32) {
         for call in &substituted.local_requests {
             self.was_used.store(true, Ordering::Relaxed);
             let mut verdicts = self.local.decide(call);
@@ -109,7 +116,6 @@ impl Fallback {
             substituted.verdicts.push(verdicts.clone());
             substituted.local_decisions.push(Ok(verdicts));
         }
-        substituted
     }
 
     /// Releases permits in the local store that were released in the store: they may have been acquired while it failed.
