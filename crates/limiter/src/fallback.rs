@@ -52,8 +52,8 @@ pub(super) struct FallbackVerdicts {
 }
 
 impl Fallback {
-    /// Applies `on_store_error` to limits that state no policy, and counts in `local` the hits that this instance admits by
-    /// itself: each of the `replicas` admits an equal share of a limit.
+    /// Applies `on_store_error` to limits that state no policy, and counts in `local` the hits that this instance
+    /// admits by itself: each of the `replicas` admits an equal share of a limit.
     pub fn new(on_store_error: OnStoreError, local: MemoryStore, replicas: Replicas) -> Self {
         Self { on_store_error, local, replicas, was_used: Arc::default() }
     }
@@ -118,7 +118,8 @@ impl Fallback {
         }
     }
 
-    /// Releases permits in the local store that were released in the store: they may have been acquired while it failed.
+    /// Releases permits in the local store that were released in the store: they may have been acquired while it
+    /// failed.
     pub(super) fn release(&self, calls: &Requests, decisions: &Decisions) {
         if !self.was_used.load(Ordering::Relaxed) {
             return;
