@@ -21,7 +21,7 @@ enum Format {
 }
 
 #[derive(Args, Debug)]
-#[command(next_help_heading = "StatsD (none without --statsd)")]
+#[command(next_help_heading = "StatsD (disabled without --statsd)")]
 pub(super) struct StatsdFlags {
     /// StatsD server that metrics are exported to: udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH (datagrams).
     #[arg(long, value_name = "URL")]
