@@ -9,11 +9,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let served = "envoy/service/ratelimit/v3/rls.proto";
     let descriptors = protox::compile([served], ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    // Reflection and the JSON twin of the call read the same descriptors at run time.
+    // Reflection and the JSON endpoint read the same descriptors at run time.
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    // Reflection does not offer the client's side of xDS.
-    let asked = ["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
-    let all = protox::compile([served].into_iter().chain(asked), ["proto"])?;
+    // Reflection does not list xDS, of which tollgate is a client.
+    let client = ["envoy/service/discovery/v3/ads.proto", "ratelimit/config/ratelimit/v3/rls_conf.proto"];
+    let all = protox::compile([served].into_iter().chain(client), ["proto"])?;
     tonic_prost_build::configure().build_transport(false).compile_fds(all)?;
     Ok(())
 }

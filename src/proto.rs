@@ -1,10 +1,9 @@
 //! The generated protobuf types, laid out in modules as in their packages.
 //!
-//! Only the edges use them: the gRPC service, its JSON twin, the client of `tollgate load`, and the client of a control
-//! plane with what makes rules of its resources. The rest of the crate speaks
-//! [`descriptor`](tollgate_core::descriptor) and [`verdict`](tollgate_limiter::verdict).
+//! Used only at the edges: by the gRPC service, its JSON endpoint, and the xDS client, which converts resources into rules.
+//! The other modules use [`descriptor`](tollgate_core::descriptor) and [`verdict`](tollgate_limiter::verdict).
 
-// Generated code is not held to this crate's lints.
+// Generated code is exempt from this crate's lints.
 #![allow(
     missing_docs,
     unused_qualifications,
@@ -75,5 +74,5 @@ pub mod ratelimit {
     }
 }
 
-/// Every descriptor of the served part of `proto/` and of what it imports, encoded as a `FileDescriptorSet`.
+/// Descriptors of the served part of `proto/` and of its imports, encoded as a `FileDescriptorSet`.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

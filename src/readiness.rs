@@ -20,13 +20,13 @@ pub enum Phase {
 #[derive(Clone, Debug)]
 pub struct Readiness {
     phase: Arc<watch::Sender<Phase>>,
-    missing: Arc<Mutex<Missing>>,
+    missing: Arc<Mutex<Preconditions>>,
 }
 
 /// Preconditions of readiness that are not met yet. Each has to be met only once: a later outage of the store is
 /// handled per response, and must not take every instance out of service at the same time.
 #[derive(Debug)]
-struct Missing {
+struct Preconditions {
     rules: bool,
     /// Store handles not connected yet; each worker has its own, and so has the HTTP port.
     stores: usize,
@@ -35,15 +35,15 @@ struct Missing {
 impl Readiness {
     /// Ready once rules are active.
     pub(crate) fn new() -> Self {
-        Self::waiting_for(Missing { rules: true, stores: 0 })
+        Self::waiting_for(Preconditions { rules: true, stores: 0 })
     }
 
     /// Ready once rules are active and `stores` store handles have connected.
     pub(crate) fn with_stores(stores: usize) -> Self {
-        Self::waiting_for(Missing { rules: true, stores })
+        Self::waiting_for(Preconditions { rules: true, stores })
     }
 
-    fn waiting_for(missing: Missing) -> Self {
+    fn waiting_for(missing: Preconditions) -> Self {
         let phase = Arc::new(watch::Sender::new(Phase::Starting));
         Self { phase, missing: Arc::new(Mutex::new(missing)) }
     }
@@ -58,7 +58,7 @@ impl Readiness {
         self.satisfy(|missing| missing.stores = missing.stores.saturating_sub(1));
     }
 
-    fn satisfy(&self, update: impl Fn(&mut Missing)) {
+    fn satisfy(&self, update: impl Fn(&mut Preconditions)) {
         let mut missing = self.missing.lock();
         update(&mut missing);
         if !missing.rules && missing.stores == 0 {

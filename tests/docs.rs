@@ -160,7 +160,7 @@ pub(crate) fn rows(text: &str) -> Vec<Vec<&str>> {
     lines.map(|line| line.split(" | ").map(str::trim).collect()).collect()
 }
 
-/// What stands in a text between a character and the next one of it.
+/// The parts of a text between pairs of a quote character.
 fn quoted(text: &str, quote: char) -> BTreeSet<String> {
     text.split(quote).skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -308,7 +308,7 @@ fn covered(command: &str, words: &[&str]) {
         ["docker", "compose", "-f", path, "up", "--build"]
         | ["docker", "build", "-f", path, "-t", _, "."] => {
             let text = read(path);
-            assert!(text.contains(command), "{path} tells another command");
+            assert!(text.contains(command), "{path} has another command");
         }
         ["kubectl", "apply", "-k", overlay] => assert!(manifests::OVERLAYS.contains(overlay), "{overlay}"),
         ["kubectl", "apply", files @ ..] => {

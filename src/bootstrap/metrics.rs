@@ -10,7 +10,7 @@ use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Kind, Metric
 use tollgate_store as store;
 
 /// Metrics of each module.
-const OWN: [&[&dyn Metric]; 10] = [
+const OWN_METRICS: [&[&dyn Metric]; 10] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -85,12 +85,12 @@ pub(super) fn exporter(names: MetricNames) -> Exporter {
         MetricNames::Own => &[],
         MetricNames::WithLegacy => legacy_stats::METRICS,
     };
-    Exporter::new(OWN.into_iter().chain([legacy]).flatten().copied())
+    Exporter::new(OWN_METRICS.into_iter().chain([legacy]).flatten().copied())
 }
 
 /// Declarations of all metrics of the program, by name.
 pub fn catalogue() -> Vec<Declared> {
-    let all = OWN.into_iter().chain([legacy_stats::METRICS]).flatten();
+    let all = OWN_METRICS.into_iter().chain([legacy_stats::METRICS]).flatten();
     let mut declared: Vec<_> = all.flat_map(|metric| metric.declared()).copied().collect();
     declared.sort_by_key(|declared| declared.name);
     declared

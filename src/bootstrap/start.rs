@@ -93,7 +93,7 @@ impl Server {
             AbortOnDropHandle::new(tokio::spawn(memory_gauge::report(stores.memory().clone())));
         let tracing = settings.traces.as_ref().map(TraceExporter::start).transpose()?;
         let tracer = tracing.as_ref().map(|tracing| tracing.tracer().clone());
-        let (answers, bounds, modes) = (settings.answers.clone(), settings.bounds, settings.modes);
+        let (response_options, bounds, modes) = (settings.response.clone(), settings.bounds, settings.modes);
         // Each worker opens a store, and so does the HTTP port.
         let readiness = stores.readiness(settings.process.workers.get().saturating_add(1));
         let store_readiness = readiness.clone();
@@ -104,7 +104,7 @@ impl Server {
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
             Ok(RateLimitAdapter {
-                service: Service::new(limiter, answers.clone(), bounds),
+                service: Service::new(limiter, response_options.clone(), bounds),
                 tracer: tracer.clone(),
             })
         };

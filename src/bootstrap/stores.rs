@@ -11,7 +11,7 @@ use std::{
 use super::metrics;
 use super::start::StartError;
 use crate::{
-    http::StoreFacts,
+    http::StoreInfo,
     readiness::Readiness,
     settings::{Settings, StoreSettings},
 };
@@ -117,7 +117,7 @@ impl Stores {
 #[derive(Debug)]
 pub(super) struct AdminStore {
     pub(super) counters: CounterInspector,
-    pub(super) facts: StoreFacts,
+    pub(super) facts: StoreInfo,
 }
 
 impl AdminStore {
@@ -132,7 +132,7 @@ impl AdminStore {
         let store = RedisStore::open_with(&redis, BackgroundQueue::default())?;
         Ok(Self {
             counters: CounterInspector::new(Store::Redis(store), settings.modes),
-            facts: StoreFacts {
+            facts: StoreInfo {
                 kind: "redis",
                 address: settings.store.to_string(),
                 memory: stores.memory().clone(),
@@ -143,7 +143,7 @@ impl AdminStore {
 
     /// Counters in this process.
     pub(super) fn memory(memory: MemoryStore, modes: Modes) -> Self {
-        let facts = StoreFacts {
+        let facts = StoreInfo {
             kind: "memory",
             address: "memory".to_owned(),
             memory: memory.clone(),

@@ -192,12 +192,12 @@ where
         match ready.await {
             Ok(opened) => opened?,
             // The worker ended without a result, so its failure is reported.
-            Err(_) => return Err(failures.recv().await.map_or_else(unexplained, StartError::Worker)),
+            Err(_) => return Err(failures.recv().await.map_or_else(unknown_reason, StartError::Worker)),
         }
     }
     Ok((balancer, failures))
 }
 
-fn unexplained() -> StartError {
+fn unknown_reason() -> StartError {
     StartError::System(io::Error::other("a worker ended without an error"))
 }

@@ -1,4 +1,4 @@
-//! The corpus of `fuzz/corpus/`, with what once failed, through an ordinary test.
+//! Replays `fuzz/corpus/`, which includes inputs that once failed, as ordinary tests.
 
 use std::{fs, panic, path::Path};
 

@@ -110,14 +110,14 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
     }
 }
 
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Response to a call, in progress.
 pub(crate) enum ResponseFuture {
     /// Rejected by admission control.
     Shed,
-    RateLimit(CatchUnwind<Boxed<Response<ResponseBody>>>, StallDetector),
-    SideService(CatchUnwind<Boxed<Result<Response<Body>, Infallible>>>),
+    RateLimit(CatchUnwind<BoxedFuture<Response<ResponseBody>>>, StallDetector),
+    SideService(CatchUnwind<BoxedFuture<Result<Response<Body>, Infallible>>>),
 }
 
 impl Future for ResponseFuture {

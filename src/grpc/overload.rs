@@ -261,8 +261,8 @@ mod tests {
         let control = Arc::new(AdmissionControl::default());
         for _ in 0..SAMPLE_UNITS {
             let permit = control.admit(&HeaderMap::new());
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_micros(50) {}
+            let started = Instant::now();
+            while started.elapsed() < Duration::from_micros(50) {}
             drop(permit);
             tokio::task::yield_now().await;
         }

@@ -252,8 +252,8 @@ mod tests {
         assert_eq!(code(&[b"\x02\0\0\0\x01a"]), Code::Internal);
         assert_eq!(code(&[b"\0\0\0\0\x05", b"abcde"]), Code::OutOfRange);
         // Rejected before the rest arrives.
-        for begun in [b"\0\0\0\0\x05", b"\x02\0\0\0\x01"] {
-            assert!(MessageBuffer::default().push(Bytes::from_static(begun), 4).is_err());
+        for started in [b"\0\0\0\0\x05", b"\x02\0\0\0\x01"] {
+            assert!(MessageBuffer::default().push(Bytes::from_static(started), 4).is_err());
         }
     }
 

@@ -28,14 +28,14 @@ static PARTS: LazyLock<Option<(Service, JsonCodec)>> = LazyLock::new(|| {
     rules.replace(Arc::new(loaded.map_or_else(|_| Rules::default(), |loaded| loaded.rules)));
     assert!(rules.load()?.rules().count() > 0, "the rules of the fuzz target are invalid");
     let store = MemoryStore::new(1_000, Clock::manual(Timestamp::from_micros(1_700_000_900_500_000)));
-    let answers = ResponseOptions {
+    let response_options = ResponseOptions {
         headers: HeaderStyle::Ietf,
         problem_body: true,
         degraded_header: true,
         dynamic_metadata: true,
     };
     let limiter = Limiter::new(rules, Store::Memory(store), Modes::default());
-    Some((Service::new(limiter, answers, RequestBounds::default()), JsonCodec::new().ok()?))
+    Some((Service::new(limiter, response_options, RequestBounds::default()), JsonCodec::new().ok()?))
 });
 
 /// Decodes the bytes and handles the request, if they are one.
@@ -52,11 +52,11 @@ pub fn request(bytes: &[u8]) {
     };
     let Some(request) = request else { return };
     match service.respond(&request, Deadline::UNKNOWN, &mut Span::off()).now_or_never() {
-        Some(Ok(answer)) => {
-            assert_eq!(answer.message.statuses.len(), request.descriptors.len());
-            assert_ne!(answer.message.overall_code(), Code::Unknown);
-            answer.permits.inspect(HeldPermits::hand_over);
-            assert!(codec.encode(&answer.message).is_ok());
+        Some(Ok(response)) => {
+            assert_eq!(response.message.statuses.len(), request.descriptors.len());
+            assert_ne!(response.message.overall_code(), Code::Unknown);
+            response.permits.inspect(HeldPermits::hand_over);
+            assert!(codec.encode(&response.message).is_ok());
         }
         Some(Err(error)) => assert!(matches!(error, RequestError::Invalid(_)), "{error}"),
         None => {

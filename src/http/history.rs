@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Instant};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::service::metrics::{Answered, REQUEST_DURATION, Times};
+use crate::service::metrics::{REQUEST_DURATION, ResponseCounts, Times};
 use tollgate_core::clock::Clock;
 use tollgate_limiter as limiter;
 use tollgate_metrics::publish;
@@ -24,7 +24,7 @@ pub struct Sample {
     pub at_ms: u64,
     /// Its length in milliseconds: more than [`INTERVAL_S`] if the process was busy.
     pub elapsed_ms: u64,
-    /// Answered requests, errors included.
+    /// ResponseCounts requests, errors included.
     pub decisions: u64,
     /// Requests over a limit.
     pub over_limit: u64,
@@ -57,10 +57,10 @@ pub struct History {
 
 /// Totals at a moment, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+struct Totals {
     at_ms: u64,
     at: Instant,
-    answered: Answered,
+    responses: ResponseCounts,
     /// Requests that lists allowed, and denied.
     listed: [u64; 2],
     calls: Times,
@@ -70,7 +70,7 @@ struct Reading {
 /// Samples of the last minutes.
 #[derive(Debug)]
 struct Ring {
-    latest: Option<Reading>,
+    latest: Option<Totals>,
     samples: VecDeque<Sample>,
 }
 
@@ -84,20 +84,20 @@ pub fn history() -> History {
 /// Ends an interval; to be called every [`INTERVAL_S`].
 pub(crate) fn sample() {
     publish();
-    let reading = Reading {
+    let totals = Totals {
         at_ms: Clock::System.now().as_micros() / 1_000,
         at: Instant::now(),
-        answered: Answered::so_far(),
+        responses: ResponseCounts::read(),
         listed: limiter::metrics::listed_requests(),
         calls: REQUEST_DURATION.observed(),
         store: store::metrics::DURATION.observed(),
     };
-    RING.lock().note(reading);
+    RING.lock().record(totals);
 }
 
 impl Ring {
-    /// Adds the interval that ends with this reading.
-    fn note(&mut self, mut now: Reading) {
+    /// Adds the interval that ends with these totals.
+    fn record(&mut self, mut now: Totals) {
         // Clocks may be set back.
         now.at_ms = now.at_ms.max(self.latest.map_or(0, |before| before.at_ms));
         let Some(before) = self.latest.replace(now) else { return };
@@ -108,9 +108,10 @@ impl Ring {
     }
 }
 
-impl Reading {
+impl Totals {
     fn since(&self, before: &Self) -> Sample {
-        let requests = |of: fn(&Answered) -> u64| of(&self.answered).saturating_sub(of(&before.answered));
+        let requests =
+            |of: fn(&ResponseCounts) -> u64| of(&self.responses).saturating_sub(of(&before.responses));
         let [allowed, denied] = self.listed;
         let [allowed_before, denied_before] = before.listed;
         let (calls, store) = (self.calls.since(&before.calls), self.store.since(&before.store));
@@ -120,10 +121,10 @@ impl Reading {
             at_ms: self.at_ms,
             elapsed_ms: u64::try_from(self.at.saturating_duration_since(before.at).as_millis())
                 .unwrap_or(u64::MAX),
-            decisions: requests(|answered| answered.all),
-            over_limit: requests(|answered| answered.over_limit),
-            errors: requests(|answered| answered.store_errors.saturating_add(answered.other_errors)),
-            degraded: requests(|answered| answered.degraded),
+            decisions: requests(|responses| responses.all),
+            over_limit: requests(|responses| responses.over_limit),
+            errors: requests(|responses| responses.store_errors.saturating_add(responses.other_errors)),
+            degraded: requests(|responses| responses.degraded),
             list_denied: denied.saturating_sub(denied_before),
             list_allowed: allowed.saturating_sub(allowed_before),
             call_p50_us: micros(&calls, 50),
@@ -142,15 +143,20 @@ mod tests {
 
     static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-    fn reading(at_ms: u64, all: u64, listed: [u64; 2]) -> Reading {
-        let answered =
-            Answered { all, over_limit: all / 2, store_errors: all / 10, other_errors: 1, degraded: all / 5 };
+    fn totals(at_ms: u64, all: u64, listed: [u64; 2]) -> Totals {
+        let responses = ResponseCounts {
+            all,
+            over_limit: all / 2,
+            store_errors: all / 10,
+            other_errors: 1,
+            degraded: all / 5,
+        };
         // Time goes on, whatever the clock is set to.
         let at = *BEGUN + Duration::from_millis(all);
-        Reading {
+        Totals {
             at_ms,
             at,
-            answered,
+            responses,
             listed,
             calls: REQUEST_DURATION.observed(),
             store: store::metrics::DURATION.observed(),
@@ -160,15 +166,15 @@ mod tests {
     #[test]
     fn a_sample_has_the_increase_since_the_one_before() {
         let mut ring = Ring { latest: None, samples: VecDeque::new() };
-        ring.note(reading(5_000, 100, [1, 2]));
+        ring.record(totals(5_000, 100, [1, 2]));
         assert!(ring.samples.is_empty(), "of the time before it nothing is known");
         (0..100).for_each(|_| store::metrics::DURATION.observe_time(Duration::from_micros(75)));
-        ring.note(reading(10_000, 150, [1, 5]));
+        ring.record(totals(10_000, 150, [1, 5]));
         let sample = ring.samples.back().expect("one");
         let counted = (sample.decisions, sample.over_limit, sample.errors, sample.degraded);
         assert_eq!((sample.at_ms, counted), (10_000, (50, 25, 5, 10)));
         assert_eq!((sample.list_denied, sample.list_allowed, sample.elapsed_ms), (3, 0, 50));
-        ring.note(reading(9_000, 160, [1, 5]));
+        ring.record(totals(9_000, 160, [1, 5]));
         let later = ring.samples.back().expect("one");
         assert_eq!((later.at_ms, later.elapsed_ms), (10_000, 10), "the clock was set back");
         let sample = ring.samples.front().expect("the first");
@@ -179,7 +185,7 @@ mod tests {
     #[test]
     fn only_the_last_minutes_are_kept() {
         let mut ring = Ring { latest: None, samples: VecDeque::new() };
-        (0..1_000).for_each(|round| ring.note(reading(round * 5_000, round, [0, 0])));
+        (0..1_000).for_each(|round| ring.record(totals(round * 5_000, round, [0, 0])));
         assert_eq!(ring.samples.len(), MAX_SAMPLES);
         assert_eq!(ring.samples.front().expect("the oldest").at_ms, 820 * 5_000);
         assert!(ring.samples.iter().all(|sample| sample.decisions == 1));

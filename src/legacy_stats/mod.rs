@@ -11,7 +11,7 @@ mod stat_name;
 mod text;
 
 pub use self::{page::METRICS, text::text};
-use crate::service::metrics::{Answered, REQUEST_DURATION};
+use crate::service::metrics::{REQUEST_DURATION, ResponseCounts};
 use tollgate_control as control;
 use tollgate_limiter as limiter;
 use tollgate_metrics::{DeltaSources, Reader, series::KINDS};
@@ -21,26 +21,26 @@ use tollgate_store::redis;
 /// Prefix and suffix of the name of a rule, in the order of the counters of its series.
 const RULES: [(&str, &str); KINDS] = {
     let [hits, within, near, over, shadow, degraded] = limiter::metrics::RULE_KINDS;
-    let known = "ratelimit.service.rate_limit";
+    let prefix = "ratelimit.service.rate_limit";
     [
-        (known, hits),
-        (known, within),
-        (known, near),
-        (known, over),
-        (known, shadow),
+        (prefix, hits),
+        (prefix, within),
+        (prefix, near),
+        (prefix, over),
+        (prefix, shadow),
         ("ratelimit.tollgate.rate_limit", degraded),
     ]
 };
 
 /// Counters of the whole service. Those of `ratelimit.tollgate` have no equivalent there.
 const COUNTERS: [Reader<u64>; 11] = [
-    ("ratelimit.service.call.should_rate_limit.redis_error", || Answered::so_far().store_errors),
-    ("ratelimit.service.call.should_rate_limit.service_error", || Answered::so_far().other_errors),
+    ("ratelimit.service.call.should_rate_limit.redis_error", || ResponseCounts::read().store_errors),
+    ("ratelimit.service.call.should_rate_limit.service_error", || ResponseCounts::read().other_errors),
     ("ratelimit.service.config_load_success", || loads().0),
     ("ratelimit.service.config_load_error", || loads().1),
     ("ratelimit.service.global_shadow_mode", limiter::metrics::shadow_mode_passes),
     ("ratelimit_server.ShouldRateLimit.total_requests", || REQUEST_DURATION.observed().count()),
-    ("ratelimit.tollgate.over_limit_requests", || Answered::so_far().over_limit),
+    ("ratelimit.tollgate.over_limit_requests", || ResponseCounts::read().over_limit),
     ("ratelimit.tollgate.degraded_requests", limiter::metrics::degraded_requests),
     ("ratelimit.tollgate.unknown_domain_requests", limiter::metrics::unknown_domains),
     ("ratelimit.tollgate.list_allowed_requests", || listed(List::Allow)),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{loads, stat_name};
-use crate::service::metrics::{Answered, REQUEST_DURATION};
+use crate::service::metrics::{REQUEST_DURATION, ResponseCounts};
 use tollgate_metrics::{
     Computed, Declared, Kind, Metric,
     series::{self, KINDS, Series},
@@ -49,10 +49,10 @@ static ERRORS: Computed<1> = Computed::counter(
     &["err_type"],
     HELP,
     |[declared], page| {
-        let answered = Answered::so_far();
+        let responses = ResponseCounts::read();
         page.begin(declared);
-        page.sample(declared, &["redis_error"], answered.store_errors);
-        page.sample(declared, &["service_error"], answered.other_errors);
+        page.sample(declared, &["redis_error"], responses.store_errors);
+        page.sample(declared, &["service_error"], responses.other_errors);
     },
 );
 

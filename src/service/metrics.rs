@@ -40,35 +40,35 @@ pub(crate) fn answered(result: &'static str) {
     }
 }
 
-/// Requests by result, as of the last time that counts were published.
+/// Counts of requests by result, as last published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answered {
+pub(crate) struct ResponseCounts {
     pub(crate) all: u64,
     pub(crate) over_limit: u64,
     /// Failed because the store did.
     pub(crate) store_errors: u64,
     /// Failed for another reason.
     pub(crate) other_errors: u64,
-    /// The store did not decide all of it.
+    /// Not entirely decided by the store.
     pub(crate) degraded: u64,
 }
 
-impl Answered {
-    /// The requests so far.
-    pub(crate) fn so_far() -> Self {
-        let mut so_far = Self { degraded: limiter::metrics::degraded_requests(), ..Self::default() };
-        // A request that its client gave up has no answer.
-        let answers = RESULTS.into_iter().zip(REQUESTS.totals()).filter(|(result, _)| *result != "cancelled");
-        for (result, count) in answers {
-            so_far.all = so_far.all.saturating_add(count);
-            let one = match result {
+impl ResponseCounts {
+    /// Reads the counts since the start.
+    pub(crate) fn read() -> Self {
+        let mut counts = Self { degraded: limiter::metrics::degraded_requests(), ..Self::default() };
+        // A request that its client cancelled has no response.
+        let results = RESULTS.into_iter().zip(REQUESTS.totals()).filter(|(result, _)| *result != "cancelled");
+        for (result, count) in results {
+            counts.all = counts.all.saturating_add(count);
+            let count_of_result = match result {
                 "ok" => continue,
-                "over_limit" => &mut so_far.over_limit,
-                "invalid" | "no_rules" | "panic" => &mut so_far.other_errors,
-                _ => &mut so_far.store_errors,
+                "over_limit" => &mut counts.over_limit,
+                "invalid" | "no_rules" | "panic" => &mut counts.other_errors,
+                _ => &mut counts.store_errors,
             };
-            *one = one.saturating_add(count);
+            *count_of_result = count_of_result.saturating_add(count);
         }
-        so_far
+        counts
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Setting {
 
 /// Flags, notices and problems of a command that come from the environment.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct EnvironmentFlags {
     /// Words of a command line, in ascending precedence.
     pub(super) words: Vec<OsString>,
     /// Flags of these words, each with the variables that set it.
@@ -72,8 +72,13 @@ impl Environment {
     /// Collects the flags of `verb`, a subcommand of `root`, which has every flag with a variable. Variables of the
     /// reference are ignored for flags that are `given` as words or by the `TOLLGATE_` variable: some, such as HOST, have
     /// other meanings in other programs.
-    pub(super) fn flags_of(&self, verb: &Command, root: &Command, given: impl Fn(&str) -> bool) -> Found {
-        let mut found = Found::default();
+    pub(super) fn flags_of(
+        &self,
+        verb: &Command,
+        root: &Command,
+        given: impl Fn(&str) -> bool,
+    ) -> EnvironmentFlags {
+        let mut found = EnvironmentFlags::default();
         let is_given =
             |flag: &str| !has_flag(verb, flag) || given(flag) || self.variables.contains_key(&variable(flag));
         if has_flag(verb, "grpc-address") {
@@ -110,7 +115,7 @@ impl Environment {
     }
 }
 
-impl Found {
+impl EnvironmentFlags {
     /// Adds a flag if its value is valid.
     fn add(&mut self, verb: &Command, flag: &str, variable: &str, value: OsString) {
         let mut word = OsString::from(format!("--{flag}="));

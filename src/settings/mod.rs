@@ -102,7 +102,7 @@ pub struct Settings {
     /// Threads, shutdown, log and metric names.
     pub process: ProcessSettings,
     /// Content of responses.
-    pub answers: ResponseOptions,
+    pub response: ResponseOptions,
     /// Bounds of a request.
     pub bounds: RequestBounds,
     /// Global modes of the limiter.

@@ -21,7 +21,7 @@ enum Format {
 }
 
 #[derive(Args, Debug)]
-#[command(next_help_heading = "StatsD (none without --statsd)")]
+#[command(next_help_heading = "StatsD (disabled without --statsd)")]
 pub(super) struct StatsdFlags {
     /// StatsD server that metrics are exported to: udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH (datagrams).
     #[arg(long, value_name = "URL")]
@@ -131,16 +131,16 @@ mod tests {
         assert_eq!((there.format, there.interval), (StatsdFormat::Dogstatsd, Duration::from_secs(3)));
         assert_eq!(there.tags, [("a".to_owned(), "b".to_owned())]);
         let words = ["--statsd", "unix:///s", "--statsd-format", "plain", "--statsd-tags", "c:d"];
-        let ours = read(&words, &of_reference).expect("settings").expect("a server");
-        assert_eq!(ours.target, Target::Unix("/s".into()));
-        assert_eq!((ours.format, ours.interval), (StatsdFormat::Plain, Duration::from_secs(3)));
-        assert_eq!(ours.tags, [("c".to_owned(), "d".to_owned())]);
-        let ours = read(&words, &[("DISABLE_STATS", "true")]).expect("settings");
-        assert!(ours.is_some(), "the flag is stronger");
+        let settings = read(&words, &of_reference).expect("settings").expect("a server");
+        assert_eq!(settings.target, Target::Unix("/s".into()));
+        assert_eq!((settings.format, settings.interval), (StatsdFormat::Plain, Duration::from_secs(3)));
+        assert_eq!(settings.tags, [("c".to_owned(), "d".to_owned())]);
+        let settings = read(&words, &[("DISABLE_STATS", "true")]).expect("settings");
+        assert!(settings.is_some(), "the flag is stronger");
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_where_it_was_said() {
+    fn an_error_names_the_flag_or_variable_that_it_is_about() {
         let mogrifier = |pattern, name| {
             [
                 ("USE_DOG_STATSD", "true"),

@@ -9,7 +9,7 @@ use super::parsers::{DescriptorArgument, descriptor, ratio};
 use crate::tracing::TraceSettings;
 
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Traces (none without --otlp-endpoint)")]
+#[command(next_help_heading = "Traces (disabled without --otlp-endpoint)")]
 pub(super) struct TraceFlags {
     /// Collector that traces are exported to by OTLP over gRPC: http://HOST:PORT, or https:// for TLS. Its headers are in
     /// OTEL_EXPORTER_OTLP_HEADERS.

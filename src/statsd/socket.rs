@@ -33,8 +33,8 @@ pub(super) struct SendError {
 
 impl Socket {
     /// Resolves the server and connects to it; a datagram socket as well, so that it learns of a closed port. With UDP, where
-    /// connecting proves nothing, each failure so far (`turn`) advances to the next address.
-    pub(super) fn open(target: &Target, turn: usize, until: Instant) -> io::Result<Self> {
+    /// connecting proves nothing, each failure so far (`attempt`) advances to the next address.
+    pub(super) fn open(target: &Target, attempt: usize, until: Instant) -> io::Result<Self> {
         match target {
             Target::Unix(path) => {
                 let socket = UnixDatagram::unbound()?;
@@ -42,7 +42,7 @@ impl Socket {
                 Ok(Self::Unix(socket))
             }
             Target::Udp(server) => {
-                let addresses = rotated(server.to_socket_addrs()?.collect(), turn);
+                let addresses = rotated(server.to_socket_addrs()?.collect(), attempt);
                 open_first(addresses, |address, _| udp(address).map(Self::Udp))
             }
             Target::Tcp(server) => open_first(server.to_socket_addrs()?.collect(), |address, others| {
@@ -83,10 +83,10 @@ impl Socket {
     }
 }
 
-/// Addresses of a host, rotated by `turn`. IPv4 first, as most agents listen there.
-fn rotated(mut addresses: Vec<SocketAddr>, turn: usize) -> Vec<SocketAddr> {
+/// Addresses of a host, rotated by `attempt`. IPv4 first, as most agents listen there.
+fn rotated(mut addresses: Vec<SocketAddr>, attempt: usize) -> Vec<SocketAddr> {
     addresses.sort_by_key(SocketAddr::is_ipv6);
-    let at = turn.checked_rem(addresses.len()).unwrap_or_default();
+    let at = attempt.checked_rem(addresses.len()).unwrap_or_default();
     addresses.rotate_left(at);
     addresses
 }
@@ -188,14 +188,14 @@ mod tests {
 
     use super::*;
 
-    fn soon() -> Instant {
+    fn deadline() -> Instant {
         Instant::now() + Duration::from_millis(300)
     }
 
     #[test]
     fn addresses_of_a_host_are_rotated_and_share_the_time() {
         let all = ["[::1]:1", "127.0.0.1:1", "[::2]:1"].map(|text| text.parse().expect("an address"));
-        let first = |turn| rotated(all.to_vec(), turn).first().map(ToString::to_string);
+        let first = |attempt| rotated(all.to_vec(), attempt).first().map(ToString::to_string);
         let firsts: Vec<_> = (0..4).filter_map(first).collect();
         assert_eq!(firsts, ["127.0.0.1:1", "[::1]:1", "[::2]:1", "127.0.0.1:1"]);
         assert_eq!(rotated(Vec::new(), 7), []);
@@ -213,8 +213,8 @@ mod tests {
         let port =
             UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
         let target = Target::Udp(format!("127.0.0.1:{port}"));
-        let mut socket = Socket::open(&target, 0, soon()).expect("a socket");
-        let failed = socket.send(b"a:1|c\n", soon()).expect_err("no listener");
+        let mut socket = Socket::open(&target, 0, deadline()).expect("a socket");
+        let failed = socket.send(b"a:1|c\n", deadline()).expect_err("no listener");
         assert_eq!((failed.accepted, failed.error.kind()), (0, ErrorKind::ConnectionRefused));
     }
 
@@ -222,18 +222,18 @@ mod tests {
     fn a_server_that_reads_nothing_does_not_block_and_accepted_bytes_are_known() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let target = Target::Tcp(listener.local_addr().expect("a port").to_string());
-        let mut socket = Socket::open(&target, 0, soon()).expect("it listens");
-        let (begun, packet) = (Instant::now(), vec![b'x'; 64 << 20]);
-        let failed = socket.send(&packet, soon()).expect_err("more than the buffers hold");
+        let mut socket = Socket::open(&target, 0, deadline()).expect("it listens");
+        let (started, packet) = (Instant::now(), vec![b'x'; 64 << 20]);
+        let failed = socket.send(&packet, deadline()).expect_err("more than the buffers hold");
         assert!(failed.accepted > 0 && failed.accepted < packet.len(), "{}", failed.accepted);
-        assert!(begun.elapsed() < Duration::from_secs(20));
+        assert!(started.elapsed() < Duration::from_secs(20));
     }
 
     #[test]
     fn a_connection_is_reused_until_the_other_side_closes_it() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let target = Target::Tcp(listener.local_addr().expect("a port").to_string());
-        let socket = Socket::open(&target, 0, soon()).expect("it listens");
+        let socket = Socket::open(&target, 0, deadline()).expect("it listens");
         let (mut server, _) = listener.accept().expect("a connection");
         server.write_all(b"hello").expect("it is open");
         assert!(socket.is_reusable());

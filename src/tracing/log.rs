@@ -24,7 +24,8 @@ pub fn install(settings: LogSettings) -> Result<(), TryInitError> {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
         // Empty unless RUST_BACKTRACE is set.
         let backtrace = Backtrace::capture();
-        tracing::error!(%location, %backtrace, "panic: {}", text.unwrap_or("no message"));
+        let message = text.unwrap_or("no message");
+        tracing::error!(error = message, %location, %backtrace, "panic");
     }));
     Ok(())
 }

@@ -27,7 +27,7 @@ pub(super) struct Record {
     /// The caller's span, if it sent one.
     pub(super) parent: Option<SpanId>,
     pub(super) state: TraceState,
-    pub(super) begun: Timestamp,
+    pub(super) start: Timestamp,
     pub(super) ended: Timestamp,
     pub(super) domain: String,
     pub(super) descriptors: usize,
@@ -42,7 +42,7 @@ impl Record {
     /// Spans of the call and of the decision.
     pub(super) fn spans(self, scope: &InstrumentationScope) -> impl Iterator<Item = SpanData> + use<> {
         let span =
-            |span, parent: Option<SpanId>, kind, name: &'static str, begun: Timestamp, ended: Timestamp| {
+            |span, parent: Option<SpanId>, kind, name: &'static str, start: Timestamp, ended: Timestamp| {
                 SpanData {
                     span_context: SpanContext::new(
                         self.trace,
@@ -55,9 +55,9 @@ impl Record {
                     parent_span_is_remote: kind == SpanKind::Server && parent.is_some(),
                     span_kind: kind,
                     name: name.into(),
-                    start_time: begun.into(),
+                    start_time: start.into(),
                     // The clock may be set back.
-                    end_time: ended.max(begun).into(),
+                    end_time: ended.max(start).into(),
                     attributes: Vec::new(),
                     dropped_attributes_count: 0,
                     events: SpanEvents::default(),
@@ -72,10 +72,10 @@ impl Record {
                 CallResult::Failed(reason) => Status::error(reason),
                 CallResult::Decided(_) | CallResult::Unanswered => Status::Unset,
             },
-            ..span(self.span, self.parent, SpanKind::Server, "ShouldRateLimit", self.begun, self.ended)
+            ..span(self.span, self.parent, SpanKind::Server, "ShouldRateLimit", self.start, self.ended)
         };
-        let decision = self.decision.map(|(begun, ended)| {
-            span(random_span(), Some(self.span), SpanKind::Internal, "decide", begun, ended)
+        let decision = self.decision.map(|(start, ended)| {
+            span(random_span(), Some(self.span), SpanKind::Internal, "decide", start, ended)
         });
         [call].into_iter().chain(decision)
     }

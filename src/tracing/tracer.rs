@@ -102,7 +102,7 @@ impl Tracer {
             span: random_span(),
             parent,
             state,
-            begun: now,
+            start: now,
             ended: now,
             domain: truncated(domain).to_owned(),
             descriptors,

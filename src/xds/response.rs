@@ -42,7 +42,7 @@ pub(super) enum ResponseDecodeError {
     Malformed(#[from] DecodeError),
     /// More resources than fit in memory.
     #[error("a response of more than {MAX_RESOURCES} resources; expected fewer")]
-    TooMany,
+    TooManyResources,
 }
 
 /// Decodes a response. Blocks for large ones.
@@ -53,7 +53,7 @@ pub(super) fn decode(response: Bytes) -> Result<DiscoveryResponse, ResponseDecod
         skip_field(wire, tag, &mut rest, DecodeContext::default())?;
         resources = resources.saturating_add(usize::from(tag == RESOURCES_TAG));
         if resources > MAX_RESOURCES {
-            return Err(ResponseDecodeError::TooMany);
+            return Err(ResponseDecodeError::TooManyResources);
         }
     }
     Ok(DiscoveryResponse::decode(response)?)
@@ -61,7 +61,7 @@ pub(super) fn decode(response: Bytes) -> Result<DiscoveryResponse, ResponseDecod
 
 /// Content of the last accepted and the last rejected response.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Previous {
+pub(super) struct PreviousResponses {
     pub(super) accepted: Option<Fingerprint>,
     pub(super) rejected: Option<Fingerprint>,
 }
@@ -71,24 +71,28 @@ pub(super) struct Previous {
 pub(super) enum ResponseOutcome {
     /// Activated.
     Accepted(Fingerprint),
-    /// The same as the active rules.
+    /// Equal to the active rules.
     Unchanged,
     /// Rejected for this reason.
     Rejected(Fingerprint, String),
-    /// The same as the last rejected response.
+    /// Equal to the last rejected response.
     RejectedBefore,
 }
 
 /// Version, nonce and outcome of a response.
 #[derive(Debug)]
-pub(super) struct Processed {
+pub(super) struct ProcessedResponse {
     pub(super) version: String,
     pub(super) nonce: String,
     pub(super) outcome: ResponseOutcome,
 }
 
-/// Compiles and activates the rules of a response, unless they are known. Blocks.
-pub(super) fn process(response: DiscoveryResponse, previous: Previous, rules: &RulesSink) -> Processed {
+/// Compiles and activates the rules of a response, unless the same content was processed last. Blocks.
+pub(super) fn process(
+    response: DiscoveryResponse,
+    previous: PreviousResponses,
+    rules: &RulesSink,
+) -> ProcessedResponse {
     let DiscoveryResponse { version_info, resources, type_url, nonce } = response;
     let resources: Vec<Resource> =
         resources.into_iter().map(|any| Resource { type_url: any.type_url, value: any.value }).collect();
@@ -104,10 +108,10 @@ pub(super) fn process(response: DiscoveryResponse, previous: Previous, rules: &R
             reject(Rejected::Type { found }, fingerprint, rules)
         }
     };
-    Processed { version: version_info, nonce, outcome }
+    ProcessedResponse { version: version_info, nonce, outcome }
 }
 
-fn load(resources: &[Resource], previous: Previous, rules: &RulesSink) -> ResponseOutcome {
+fn load(resources: &[Resource], previous: PreviousResponses, rules: &RulesSink) -> ResponseOutcome {
     let fingerprint = fingerprint_of(resources);
     if previous.accepted == Some(fingerprint) {
         return ResponseOutcome::Unchanged;
@@ -140,7 +144,7 @@ mod tests {
         let with = |resources: usize| [response.encode_to_vec(), b"\x12\x00".repeat(resources)].concat();
         let most = decode(with(MAX_RESOURCES).into()).expect("good");
         assert_eq!((&*most.nonce, most.resources.len()), ("n", MAX_RESOURCES));
-        assert_eq!(decode(with(MAX_RESOURCES + 1).into()), Err(ResponseDecodeError::TooMany));
+        assert_eq!(decode(with(MAX_RESOURCES + 1).into()), Err(ResponseDecodeError::TooManyResources));
         for garbage in [&b"\xff\xff\xff"[..], b"\x12\x7f", b"\x0b\x0b"] {
             assert!(
                 matches!(decode(Bytes::from_static(garbage)), Err(ResponseDecodeError::Malformed(_))),

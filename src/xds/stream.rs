@@ -21,7 +21,7 @@ use super::{
     client::Client,
     codec::RawCodec,
     connect::{Connection, with_sources},
-    response::{self, Previous, Processed, ResponseDecodeError, ResponseOutcome},
+    response::{self, PreviousResponses, ProcessedResponse, ResponseDecodeError, ResponseOutcome},
 };
 use crate::proto::envoy::service::discovery::v3::DiscoveryRequest;
 use tollgate_control::metrics;
@@ -123,10 +123,10 @@ fn open(
 }
 
 /// Decodes a response and activates its rules, on a blocking thread.
-async fn process(client: &Client, response: Bytes) -> Result<Processed, StreamError> {
+async fn process(client: &Client, response: Bytes) -> Result<ProcessedResponse, StreamError> {
     let session = &client.session;
     let rejected = session.rejected.as_ref().map(|(fingerprint, _)| *fingerprint);
-    let previous = Previous { accepted: session.accepted, rejected };
+    let previous = PreviousResponses { accepted: session.accepted, rejected };
     let rules = client.rules.clone();
     let processed =
         spawn_blocking(move || Ok(response::process(response::decode(response)?, previous, &rules))).await;
@@ -159,8 +159,13 @@ impl ReplyPacing {
     }
 
     /// Replies to a response, at once if its content is new. Replaces a delayed reply.
-    fn reply(&mut self, client: &mut Client, processed: Processed, requests: &Sender<DiscoveryRequest>) {
-        let Processed { version, nonce, outcome } = processed;
+    fn reply(
+        &mut self,
+        client: &mut Client,
+        processed: ProcessedResponse,
+        requests: &Sender<DiscoveryRequest>,
+    ) {
+        let ProcessedResponse { version, nonce, outcome } = processed;
         let now = Instant::now();
         let delayed =
             || self.sent.and_then(|sent| sent.checked_add(REPEATED_REPLY_DELAY)).unwrap_or(now).max(now);

@@ -12,8 +12,7 @@ use std::{
 };
 
 use super::{
-    evicted_series,
-    series::{self, KINDS, Series},
+    series::{self, KINDS, Series, evicted},
     striped_counter::publish,
 };
 
@@ -105,7 +104,7 @@ impl Receipt {
 impl Deltas {
     /// Deltas since the start of the process.
     pub fn new(sources: &'static DeltaSources) -> Self {
-        evicted_series::enable();
+        evicted::enable();
         let (_, times) = sources.times;
         let counters = sources.counters.iter().map(|_| Arc::default()).collect();
         let buckets = times().iter().map(|_| Arc::default()).collect();
@@ -116,7 +115,7 @@ impl Deltas {
     /// time.
     pub fn read(&self) -> impl Iterator<Item = Delta> + '_ {
         publish();
-        let evicted = evicted_series::all();
+        let evicted = evicted::all();
         // Weak, since sending may take long: eviction must see which series are not used any more.
         let live: Vec<_> = series::all().iter().map(Arc::downgrade).collect();
         let all = evicted.into_iter().chain(live.into_iter().filter_map(|series| series.upgrade()));
@@ -238,10 +237,10 @@ mod tests {
 
     #[test]
     fn the_counts_of_an_evicted_series_are_exported_once() {
-        evicted_series::enable();
+        evicted::enable();
         let (series, _) = series::of_rule("departed", "rule");
         series.counters().add([7, 0, 0, 0, 0, 0]);
-        evicted_series::keep(vec![Arc::clone(&series)]);
+        evicted::keep(vec![Arc::clone(&series)]);
         let deltas = Deltas::new(&SOURCES);
         let of_series = |delta: &Delta| delta.name.contains("departed.rule.hits");
         // Here it was not really evicted, and is found in both places.
@@ -249,6 +248,6 @@ mod tests {
         assert_eq!(found.len(), 2);
         found.into_iter().take(1).for_each(|delta| delta.receipt.confirm());
         assert_eq!(deltas.read().filter(of_series).count(), 0);
-        assert!(!evicted_series::all().iter().any(|waiting| Arc::ptr_eq(waiting, &series)));
+        assert!(!evicted::all().iter().any(|waiting| Arc::ptr_eq(waiting, &series)));
     }
 }

@@ -15,7 +15,7 @@
 mod computed;
 mod counter;
 mod deltas;
-mod evicted_series;
+mod exporter;
 mod exposition;
 mod family;
 mod gauge;
@@ -27,7 +27,8 @@ pub use self::{
     computed::Computed,
     counter::{Counter, CounterFamily},
     deltas::{Delta, DeltaSources, Deltas, Measure, Reader, Receipt},
-    exposition::{Declared, Exporter, Kind, Metric, Page},
+    exporter::Exporter,
+    exposition::{Declared, Kind, Metric, Page},
     gauge::{Gauge, GaugeFamily},
     histogram::{Histogram, Observed, Unit},
     striped_counter::{Sink, Striped, StripedCounter, StripedFamily, publish},

@@ -63,7 +63,8 @@ async fn the_drain_delay_fails_health_checks_and_serves_all_else() {
 async fn http_requests_have_the_same_drain_timeout_as_grpc_calls() {
     let mut stage = stage(GOOD, "--drain-timeout=60s", 0).await;
     let http = stage.running.http_address();
-    let request = format!("POST /json HTTP/1.1\r\nContent-Length: 15\r\n{CLOSE}{{\"domain\": \"d\"}}");
+    let request =
+        format!("POST /json HTTP/1.1\r\nContent-Length: 15\r\n{CLOSE_HEADERS}{{\"domain\": \"d\"}}");
     let asked = tokio::spawn(fetch(http, request));
     stage.begun.recv().await.expect("the request begins");
     let stopped = tokio::spawn(stage.running.stop());
@@ -71,9 +72,9 @@ async fn http_requests_have_the_same_drain_timeout_as_grpc_calls() {
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     assert!(!stopped.is_finished());
     stage.permits.add_permits(1);
-    let answer = asked.await.expect("asked");
+    let response = asked.await.expect("asked");
     // The response of the stub.
-    assert!(answer.ends_with("\r\n\r\n{}"), "{answer}");
+    assert!(response.ends_with("\r\n\r\n{}"), "{response}");
     stopped.await.expect("stopped");
 }
 
@@ -93,7 +94,7 @@ async fn health_reflects_the_rules_and_the_shutdown() {
     let mut client = HealthClient::new(stage.connect().await);
     let request = HealthCheckRequest { service: "ratelimit".to_owned() };
     let mut watch = client.watch(request).await.expect("known").into_inner();
-    let mut next = async || watch.message().await.expect("answered").map(|answer| answer.status());
+    let mut next = async || watch.message().await.expect("answered").map(|response| response.status());
     assert_eq!(next().await, Some(ServingStatus::NotServing));
     assert!(get(http, "/healthcheck").await.starts_with("HTTP/1.1 500"));
 
@@ -171,8 +172,9 @@ async fn a_panic_in_one_call_is_an_internal_error_of_that_call_only() {
     }
     let http = stage.running.http_address();
     let request = "{\"domain\": \"d\"}";
-    let answer = fetch(http, format!("POST /json HTTP/1.1\r\nContent-Length: 15\r\n{CLOSE}{request}")).await;
-    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+    let response =
+        fetch(http, format!("POST /json HTTP/1.1\r\nContent-Length: 15\r\n{CLOSE_HEADERS}{request}")).await;
+    assert!(response.starts_with("HTTP/1.1 500"), "{response}");
     assert!(get(http, "/healthcheck").await.starts_with("HTTP/1.1 200"));
     assert!(stage.running.failed().now_or_never().is_none());
     stage.permits.add_permits(1);

@@ -117,10 +117,10 @@ async fn ask(channel: Channel) -> Result<(), Code> {
 }
 
 /// End of a request head.
-const CLOSE: &str = "Host: t\r\nConnection: close\r\n\r\n";
+const CLOSE_HEADERS: &str = "Host: t\r\nConnection: close\r\n\r\n";
 
 async fn get(address: SocketAddr, path: &'static str) -> String {
-    fetch(address, format!("GET {path} HTTP/1.1\r\n{CLOSE}")).await
+    fetch(address, format!("GET {path} HTTP/1.1\r\n{CLOSE_HEADERS}")).await
 }
 
 async fn fetch(address: SocketAddr, request: String) -> String {

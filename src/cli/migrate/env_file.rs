@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use super::source::Found;
+use super::source::FileVariables;
 use crate::settings::reference_variables;
 
 /// Parses lines `KEY=VALUE`, with optional `export`, quotes and comments, or the JSON of `docker inspect`.
-pub(super) fn read(text: &str) -> Found {
+pub(super) fn read(text: &str) -> FileVariables {
     let text = text.trim_start_matches('\u{feff}');
     match text.trim_start().starts_with(['[', '{']).then(|| serde_json::from_str(text)) {
         Some(Ok(document)) => {
-            let mut found = Found::default();
+            let mut found = FileVariables::default();
             inspected(&document, &mut found);
             found
         }
@@ -19,7 +19,7 @@ pub(super) fn read(text: &str) -> Found {
 }
 
 /// Collects the lists of `KEY=VALUE` texts that are the document or the value of an `Env` key.
-fn inspected(value: &Value, found: &mut Found) {
+fn inspected(value: &Value, found: &mut FileVariables) {
     match value {
         Value::Array(items) if items.iter().all(Value::is_string) => {
             items.iter().filter_map(Value::as_str).for_each(|item| pair(item, found));
@@ -36,7 +36,7 @@ fn inspected(value: &Value, found: &mut Found) {
     }
 }
 
-fn pair(text: &str, found: &mut Found) {
+fn pair(text: &str, found: &mut FileVariables) {
     if let Some((name, value)) = text.split_once('=')
         && is_name(name)
     {
@@ -44,8 +44,8 @@ fn pair(text: &str, found: &mut Found) {
     }
 }
 
-fn lines(text: &str) -> Found {
-    let mut found = Found::default();
+fn lines(text: &str) -> FileVariables {
+    let mut found = FileVariables::default();
     for (at, line) in text.lines().enumerate() {
         let number = at.saturating_add(1);
         let line = line.trim_start();
@@ -104,7 +104,7 @@ fn unquoted(value: &str) -> String {
 mod tests {
     use super::*;
 
-    fn pairs(found: &Found) -> Vec<(&str, &str)> {
+    fn pairs(found: &FileVariables) -> Vec<(&str, &str)> {
         found.variables.iter().map(|(name, value)| (&**name, &**value)).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{env_file::is_name, source::Found, yaml::documents};
+use super::{env_file::is_name, source::FileVariables, yaml::documents};
 
 /// Variables that identify a container of envoyproxy/ratelimit, whatever the name of its image.
 const IDENTIFYING_VARIABLES: [&str; 4] =
@@ -12,9 +12,9 @@ const IDENTIFYING_VARIABLES: [&str; 4] =
 const MAX_DEPTH: usize = 32;
 
 /// Collects the variables of the container that is the rate-limit service.
-pub(super) fn read(text: &str) -> Found {
+pub(super) fn read(text: &str) -> FileVariables {
     let mut containers = Vec::new();
-    let mut found = Found::default();
+    let mut found = FileVariables::default();
     let documents = documents(text);
     for document in &documents {
         match document {
@@ -53,14 +53,14 @@ fn collect<'a>(value: &'a Value, depth: usize, into: &mut Vec<&'a Map<String, Va
 fn is_ratelimit(container: &Map<String, Value>) -> bool {
     let is_named =
         |field| container.get(field).and_then(Value::as_str).is_some_and(|it| it.contains("ratelimit"));
-    let mut found = Found::default();
+    let mut found = FileVariables::default();
     variables(container, &mut found);
     is_named("image")
         || is_named("name")
         || IDENTIFYING_VARIABLES.iter().any(|name| found.variables.contains_key(*name))
 }
 
-fn variables(container: &Map<String, Value>, found: &mut Found) {
+fn variables(container: &Map<String, Value>, found: &mut FileVariables) {
     for item in container.get("env").and_then(Value::as_array).into_iter().flatten() {
         let Some(name) = item.get("name").and_then(Value::as_str) else { continue };
         match (item.get("value"), item.get("valueFrom")) {
@@ -92,7 +92,7 @@ fn variables(container: &Map<String, Value>, found: &mut Found) {
 }
 
 /// Adds a variable. The value of a reference to other variables is unknown.
-fn insert(found: &mut Found, name: &str, value: &Value) {
+fn insert(found: &mut FileVariables, name: &str, value: &Value) {
     let value = match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -121,7 +121,7 @@ fn origin(from: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn pairs(found: &Found) -> Vec<(&str, &str)> {
+    fn pairs(found: &FileVariables) -> Vec<(&str, &str)> {
         found.variables.iter().map(|(name, value)| (&**name, &**value)).collect()
     }
 

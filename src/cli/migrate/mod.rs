@@ -26,7 +26,7 @@ pub use self::{
 };
 use crate::settings::{MigrateSettings, ReportFormat};
 
-/// Writes the report to `out`, or the reason why there is none to `errors`. Returns whether the deployment works
+/// Writes the report to `out`, or the reason for its absence to `errors`. Returns whether the deployment works
 /// unchanged.
 ///
 /// # Errors

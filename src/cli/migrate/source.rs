@@ -26,7 +26,7 @@ pub(super) struct Deployment {
 
 /// Variables of a file.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct FileVariables {
     /// Values by name; the last occurrence of a name applies.
     pub(super) variables: BTreeMap<String, String>,
     /// Descriptions of variables with an unknown value.
@@ -83,7 +83,7 @@ pub(super) fn read(source: &EnvironmentSource) -> Result<Deployment, SourceError
     }
 }
 
-fn found(path: &Path, found: Found, expected: &'static str) -> Result<Deployment, SourceError> {
+fn found(path: &Path, found: FileVariables, expected: &'static str) -> Result<Deployment, SourceError> {
     let path = path.display().to_string();
     match (found.variables.is_empty(), found.not_seen.is_empty()) {
         (true, true) => return Err(SourceError::Nothing { path, expected }),

@@ -100,7 +100,7 @@ impl fmt::Display for RulesReport {
         }
         for difference in &self.differences {
             writeln!(f, "  {}:", difference.text)?;
-            some(f, &difference.places)?;
+            write_places(f, &difference.places)?;
         }
         Ok(())
     }
@@ -109,7 +109,7 @@ impl fmt::Display for RulesReport {
 /// Number of places in the text; JSON has all of them.
 const MAX_PLACES: usize = 10;
 
-fn some(f: &mut fmt::Formatter<'_>, places: &[String]) -> fmt::Result {
+fn write_places(f: &mut fmt::Formatter<'_>, places: &[String]) -> fmt::Result {
     places.iter().take(MAX_PLACES).try_for_each(|place| writeln!(f, "    {place}"))?;
     match places.len().saturating_sub(MAX_PLACES) {
         0 => Ok(()),

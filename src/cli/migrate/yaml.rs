@@ -24,7 +24,7 @@ pub(super) fn documents(text: &str) -> Vec<Result<Value, String>> {
     parts.into_iter().filter_map(|(before, part)| parse(&part, before).transpose()).collect()
 }
 
-/// Parses the document that follows `before` lines of its file. An empty one is `None`.
+/// Parses the document that follows `before` lines of its file. An empty document yields `None`.
 fn parse(text: &str, before: usize) -> Result<Option<Value>, String> {
     let reason = |error: serde_yaml::Error| match error.location() {
         Some(at) => format!("line {}: not valid YAML", at.line().saturating_add(before)),

@@ -8,7 +8,7 @@ mod rlconfig;
 mod router;
 
 pub use self::{
-    api::{ApiParts, StoreFacts},
+    api::{ApiParts, StoreInfo},
     auth::{TokenError, Tokens},
     router::{AdminParts, router},
 };

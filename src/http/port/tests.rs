@@ -8,15 +8,15 @@ use tokio::{sync::Notify, task::spawn_blocking};
 
 use super::*;
 
-const SHORT: Duration = Duration::from_millis(100);
-const LONG: Duration = Duration::from_secs(60);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(100);
+const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// More than the socket buffers of a client that does not read.
 const LARGE_BYTES: usize = 64 * 1024 * 1024;
 
 struct TestServer {
     address: SocketAddr,
-    begun: Arc<Notify>,
+    started: Arc<Notify>,
     release: Arc<Notify>,
     stop: CancellationToken,
     serving: tokio::task::JoinHandle<()>,
@@ -25,11 +25,11 @@ struct TestServer {
 async fn serve(limits: ConnectionLimits) -> TestServer {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     let port = HttpPort::bind(Port::Http, loopback, None, limits).await.expect("a free port");
-    let [begun, release] = [(); 2].map(|()| Arc::new(Notify::new()));
+    let [started, release] = [(); 2].map(|()| Arc::new(Notify::new()));
     let wait = {
-        let (begun, release) = (Arc::clone(&begun), Arc::clone(&release));
+        let (started, release) = (Arc::clone(&started), Arc::clone(&release));
         async move || {
-            begun.notify_one();
+            started.notify_one();
             release.notified().await;
             "done"
         }
@@ -40,17 +40,17 @@ async fn serve(limits: ConnectionLimits) -> TestServer {
         .route("/wait", any(wait));
     let (address, stop) = (port.address().expect("bound"), CancellationToken::new());
     let serving = tokio::spawn(port.serve(router, stop.clone()));
-    TestServer { address, begun, release, stop, serving }
+    TestServer { address, started, release, stop, serving }
 }
 
 fn limits() -> ConnectionLimits {
     ConnectionLimits {
         connections: 8,
-        handshake: LONG,
-        idle: LONG,
-        max_age: LONG,
-        request: LONG,
-        stall: LONG,
+        handshake: LONG_TIMEOUT,
+        idle: LONG_TIMEOUT,
+        max_age: LONG_TIMEOUT,
+        request: LONG_TIMEOUT,
+        stall: LONG_TIMEOUT,
     }
 }
 
@@ -59,7 +59,7 @@ async fn send(address: SocketAddr, text: &'static str) -> String {
     let received = spawn_blocking(move || {
         let mut client = Client::connect(address).expect("connected");
         client.write_all(text.as_bytes()).expect("sent");
-        client.set_read_timeout(Some(LONG)).expect("set");
+        client.set_read_timeout(Some(LONG_TIMEOUT)).expect("set");
         let mut response = String::new();
         client.read_to_string(&mut response).expect("closed in time");
         response
@@ -69,7 +69,7 @@ async fn send(address: SocketAddr, text: &'static str) -> String {
 
 #[tokio::test]
 async fn a_connection_without_a_request_head_is_closed() {
-    let server = serve(ConnectionLimits { handshake: SHORT, ..limits() }).await;
+    let server = serve(ConnectionLimits { handshake: SHORT_TIMEOUT, ..limits() }).await;
     assert_eq!(send(server.address, "").await, "");
     assert!(!send(server.address, "GET /echo HTTP/1.1\r\nHost").await.contains("200"));
 }
@@ -84,24 +84,24 @@ async fn connections_are_closed_by_idle_timeout_and_maximum_age() {
         ConnectionLimits { max_age: HANDSHAKE * 2, ..limits() },
     ] {
         let server = serve(ConnectionLimits { handshake: HANDSHAKE, ..limits }).await;
-        let begun = Instant::now();
+        let started = Instant::now();
         let response = send(server.address, WHOLE).await;
         assert!(response.starts_with("HTTP/1.1 200"), "{response}");
-        assert!(begun.elapsed() >= HANDSHAKE * 2, "{:?}", begun.elapsed());
+        assert!(started.elapsed() >= HANDSHAKE * 2, "{:?}", started.elapsed());
     }
 }
 
 #[tokio::test]
 async fn a_request_whose_body_does_not_arrive_gets_408() {
-    let server = serve(ConnectionLimits { request: SHORT, ..limits() }).await;
-    let begun = "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhalf";
-    let response = send(server.address, begun).await;
+    let server = serve(ConnectionLimits { request: SHORT_TIMEOUT, ..limits() }).await;
+    let started = "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhalf";
+    let response = send(server.address, started).await;
     assert!(response.starts_with("HTTP/1.1 408"), "{response}");
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_disconnected() {
-    let server = serve(ConnectionLimits { stall: SHORT, connections: 1, ..limits() }).await;
+    let server = serve(ConnectionLimits { stall: SHORT_TIMEOUT, connections: 1, ..limits() }).await;
     let mut client = Client::connect(server.address).expect("connected");
     client.write_all(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n").expect("sent");
     // The server frees its slot, although the client did not disconnect.
@@ -114,7 +114,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
 
 #[tokio::test]
 async fn a_slow_reader_is_disconnected_at_the_deadline() {
-    let server = serve(ConnectionLimits { request: SHORT, ..limits() }).await;
+    let server = serve(ConnectionLimits { request: SHORT_TIMEOUT, ..limits() }).await;
     let read = spawn_blocking(move || {
         let mut client = Client::connect(server.address).expect("connected");
         client.write_all(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n").expect("sent");
@@ -122,7 +122,7 @@ async fn a_slow_reader_is_disconnected_at_the_deadline() {
         // At this rate the whole response would take several seconds.
         while let Ok(some @ 1..) = client.read(&mut buffer) {
             read += some;
-            std::thread::sleep(SHORT);
+            std::thread::sleep(SHORT_TIMEOUT);
         }
         read
     });
@@ -150,7 +150,7 @@ async fn connections_beyond_the_limit_are_closed() {
         let mut response = String::new();
         client.read_to_string(&mut response).map(|_| response)
     });
-    server.begun.notified().await;
+    server.started.notified().await;
     let idle = Client::connect(server.address).expect("connected");
     assert_eq!(try_send(server.address, "").await, "");
     server.release.notify_one();
@@ -168,7 +168,7 @@ async fn a_stop_completes_requests_in_flight_and_waits_for_no_others() {
     let _idle = Client::connect(server.address).expect("connected");
     let address = server.address;
     let waiting = tokio::spawn(send(address, "GET /wait HTTP/1.1\r\nHost: t\r\n\r\n"));
-    server.begun.notified().await;
+    server.started.notified().await;
     server.stop.cancel();
     while Client::connect(address).is_ok() {
         tokio::task::yield_now().await;

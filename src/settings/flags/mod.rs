@@ -10,7 +10,7 @@ use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
     admin_client::{BanFlags, CountersFlags, RulesFlags as VersionFlags, SwitchFlags},
-    environment::{self, Environment, Found},
+    environment::{self, Environment, EnvironmentFlags},
     error::Problem,
     grpc::GrpcFlags,
     load::LoadFlags,
@@ -180,7 +180,7 @@ pub fn parse(
     let environment: Vec<(OsString, OsString)> = environment.into_iter().collect();
     let found = match verb.map(clap::Command::get_name) {
         // The variables describe another process, or no process.
-        Some(MIGRATE | DOCS) => Found::default(),
+        Some(MIGRATE | DOCS) => EnvironmentFlags::default(),
         Some(_) | None => {
             Environment::new(environment.clone()).flags_of(verb.unwrap_or(&command), &command, is_given)
         }
@@ -218,7 +218,7 @@ pub fn command() -> clap::Command {
 }
 
 /// The flags that an environment sets for `tollgate serve`.
-pub(super) fn serving(environment: &Environment) -> Found {
+pub(super) fn serving(environment: &Environment) -> EnvironmentFlags {
     let command = command();
     let verb = command.find_subcommand("serve").unwrap_or(&command);
     environment.flags_of(verb, &command, |_| false)
@@ -254,7 +254,7 @@ impl ServeFlags {
             http,
             process,
             modes: self.response.modes(),
-            answers: self.response.resolve(),
+            response: self.response.resolve(),
             bounds: self.bounds.resolve(),
             traces: self.traces.resolve(),
             statsd: self.statsd.resolve()?,

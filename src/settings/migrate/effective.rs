@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 use super::verdict::{self, VariableReport};
 use crate::settings::{
     Settings,
-    environment::{self, Environment, Found},
+    environment::{self, Environment, EnvironmentFlags},
     flags,
     parsers::boolean,
 };
@@ -136,7 +136,7 @@ fn flag_of(word: &OsString) -> String {
 }
 
 /// The flag that a word sets.
-fn effective_flag(word: &OsString, found: &Found) -> Option<EffectiveFlag> {
+fn effective_flag(word: &OsString, found: &EnvironmentFlags) -> Option<EffectiveFlag> {
     let (flag, value) = word.to_str()?.split_once('=')?;
     let name = flag.trim_start_matches('-');
     let said = found.origins.iter().rev().filter(|(known, _)| known == name);

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::settings::{
-    environment::{Environment, Found},
+    environment::{Environment, EnvironmentFlags},
     parsers::boolean,
     reference::catalogue::{self, Mapping, Variable},
 };
@@ -62,7 +62,7 @@ impl fmt::Display for VariableReport {
 pub(super) fn report(
     names: impl IntoIterator<Item = String>,
     environment: &Environment,
-    found: &Found,
+    found: &EnvironmentFlags,
     changed: &[String],
 ) -> (Vec<VariableReport>, Vec<String>) {
     let (mut reports, mut others) = (Vec::new(), Vec::new());
@@ -89,7 +89,7 @@ pub(super) fn report(
 }
 
 /// Effect according to the problems and notices of startup.
-fn reported(name: &str, found: &Found) -> Option<(VariableOutcome, String)> {
+fn reported(name: &str, found: &EnvironmentFlags) -> Option<(VariableOutcome, String)> {
     for problem in &found.problems {
         let problem = problem.to_string();
         if let Some((names, reason)) = problem.split_once(": ")
@@ -106,7 +106,7 @@ fn reported(name: &str, found: &Found) -> Option<(VariableOutcome, String)> {
 }
 
 /// Effect of a variable that sets a flag.
-fn flag(name: &str, found: &Found, changed: &[String]) -> Option<(VariableOutcome, String)> {
+fn flag(name: &str, found: &EnvironmentFlags, changed: &[String]) -> Option<(VariableOutcome, String)> {
     let makes = |names: &str| names.split(" with ").any(|known| known == name);
     let (flag, _) = found.origins.iter().find(|(_, names)| makes(names))?;
     Some(match changed.contains(flag) {
@@ -118,7 +118,7 @@ fn flag(name: &str, found: &Found, changed: &[String]) -> Option<(VariableOutcom
 fn by_mapping(
     variable: &Variable,
     value: &str,
-    found: &Found,
+    found: &EnvironmentFlags,
     changed: &[String],
 ) -> (VariableOutcome, String) {
     let is_default = variable.is_default(value) == Ok(true) || boolean(value) == Ok(false);

@@ -1,6 +1,6 @@
 //! Addresses of the reference, each in a variable for the host and one for the port.
 
-use crate::settings::environment::{Environment, Found};
+use crate::settings::environment::{Environment, EnvironmentFlags};
 
 /// Flags that authenticate clients of the admin port.
 const AUTHENTICATION_FLAGS: [&str; 2] = ["admin-token-file", "admin-tls-client-ca"];
@@ -26,7 +26,7 @@ pub(super) fn admin(environment: &Environment, given: impl Fn(&str) -> bool) -> 
 }
 
 /// Reports an admin port that stays on the loopback interface.
-pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
+pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
     if !given("admin-address") && is_open(environment, &given) {
         found.notices.push(
             "DEBUG_HOST has no effect: the admin port can change limits; an address that is not a loopback address \

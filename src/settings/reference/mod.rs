@@ -12,7 +12,7 @@ mod xds;
 
 use self::catalogue::{Mapping, Variable};
 use super::{
-    environment::{Environment, Found, Setting},
+    environment::{Environment, EnvironmentFlags, Setting},
     error::Problem,
     parsers::boolean,
 };
@@ -23,12 +23,12 @@ pub(super) fn variables(flag: &str) -> impl Iterator<Item = &'static str> {
 }
 
 /// Reports variables without effect and refused ones.
-pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
+pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
     let has_traces = traces::are_exported(environment, &given);
     for variable in catalogue::all() {
         // OpenTelemetry variables are often set cluster-wide, and matter only if traces are exported.
-        let is_meant = has_traces || !variable.name.starts_with("OTEL_");
-        if let Some(value) = environment.get(variable.name).filter(|_| is_meant) {
+        let is_supported = has_traces || !variable.name.starts_with("OTEL_");
+        if let Some(value) = environment.get(variable.name).filter(|_| is_supported) {
             review_variable(variable, value, found, &given);
         }
     }
@@ -41,7 +41,12 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
 }
 
 /// Reports the effect of a variable by itself.
-fn review_variable(variable: &Variable, value: &str, found: &mut Found, given: impl Fn(&str) -> bool) {
+fn review_variable(
+    variable: &Variable,
+    value: &str,
+    found: &mut EnvironmentFlags,
+    given: impl Fn(&str) -> bool,
+) {
     let name = variable.name;
     let is_default = match (variable.mapping, variable.is_default(value)) {
         // The parsers of their flags, or the review of the other variable, report them.

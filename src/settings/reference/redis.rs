@@ -1,7 +1,7 @@
 //! Redis of the reference: several variables that compose a URL.
 
 use crate::settings::{
-    environment::{Environment, Found},
+    environment::{Environment, EnvironmentFlags},
     error::Problem,
     parsers::boolean,
 };
@@ -11,7 +11,7 @@ const REDIS_VARIABLES: [&str; 5] =
     ["REDIS_TYPE", "REDIS_AUTH", "REDIS_SOCKET_TYPE", "REDIS_TLS", "BACKEND_TYPE"];
 
 /// Reports variables without effect, and a missing REDIS_URL.
-pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
+pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
     let is_sentinel = environment.get("REDIS_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("sentinel"));
     if environment.get("REDIS_SENTINEL_AUTH").is_some() && !is_sentinel {
         found.notices.push("REDIS_SENTINEL_AUTH has no effect: REDIS_TYPE is not SENTINEL".to_owned());
@@ -52,7 +52,7 @@ pub(super) fn url(environment: &Environment) -> Option<Result<String, Problem>> 
         "single" => single_url(environment, url, tls),
         "sentinel" => sentinel_url(environment, url, tls),
         "cluster" => {
-            let user_info = user_info_before(environment, url);
+            let user_info = user_info_prefix(environment, url);
             Ok(format!("{}+cluster://{user_info}{url}", scheme(tls)))
         }
         _ => Err(Problem::new("REDIS_TYPE", "expected SINGLE, SENTINEL or CLUSTER")),
@@ -86,7 +86,7 @@ fn single_url(environment: &Environment, url: &str, tls: bool) -> Result<String,
     }
     let (scheme, host) = url.split_once("://").unwrap_or(("redis", url));
     let scheme = if scheme == "redis" && tls { "rediss" } else { scheme };
-    let user_info = user_info_before(environment, host);
+    let user_info = user_info_prefix(environment, host);
     Ok(format!("{scheme}://{user_info}{host}"))
 }
 
@@ -99,7 +99,7 @@ fn sentinel_url(environment: &Environment, url: &str, tls: bool) -> Result<Strin
         "" => format!("?sentinel_password={password}"),
         user => format!("?sentinel_username={user}&sentinel_password={password}"),
     });
-    let user_info = user_info_before(environment, sentinels);
+    let user_info = user_info_prefix(environment, sentinels);
     let (scheme, master, query) = (scheme(tls), encoded(master), query.unwrap_or_default());
     Ok(format!("{scheme}+sentinel://{user_info}{sentinels}/{master}{query}"))
 }
@@ -116,7 +116,7 @@ fn login(environment: &Environment, variable: &str) -> Option<(String, String)> 
 }
 
 /// Login of `REDIS_AUTH` for a URL, unless the servers have one.
-fn user_info_before(environment: &Environment, servers: &str) -> String {
+fn user_info_prefix(environment: &Environment, servers: &str) -> String {
     let login = login(environment, "REDIS_AUTH").filter(|_| !servers.contains('@'));
     login.map_or(String::new(), user_info)
 }

@@ -2,7 +2,7 @@
 
 use super::addresses;
 use crate::settings::{
-    environment::{Environment, Found, Setting},
+    environment::{Environment, EnvironmentFlags, Setting},
     error::Problem,
     parsers::boolean,
 };
@@ -14,7 +14,7 @@ const PORT: &str = "STATSD_PORT";
 const PLAIN: &str = "USE_STATSD";
 
 /// Switch of the UDP sink, which has tags.
-const DOG: &str = "USE_DOG_STATSD";
+const DOGSTATSD: &str = "USE_DOG_STATSD";
 
 /// Names of rewrites. Their parts are in variables with the prefix [`REWRITE`] and one of the suffixes [`PARTS`].
 const REWRITES: &str = "USE_DOG_STATSD_MOGRIFIERS";
@@ -29,12 +29,12 @@ const DISABLED: &str = "DISABLE_STATS";
 enum Sink {
     None,
     Plain,
-    Dog,
+    DogStatsd,
 }
 
 /// Reports invalid switches and variables without effect.
-pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
-    for name in [DISABLED, PLAIN, DOG] {
+pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
+    for name in [DISABLED, PLAIN, DOGSTATSD] {
         if let Some(Err(reason)) = environment.get(name).map(boolean) {
             found.problems.push(Problem::new(name, reason));
         }
@@ -55,7 +55,7 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
 /// Whether no variable selects a sink, for which the reference uses the local host.
 fn selects_no_sink(environment: &Environment) -> bool {
     let is_scraped = environment.get("USE_PROMETHEUS").map(boolean) == Some(Ok(true));
-    !is_scraped && [DISABLED, PLAIN, DOG].iter().all(|name| environment.get(name).is_none())
+    !is_scraped && [DISABLED, PLAIN, DOGSTATSD].iter().all(|name| environment.get(name).is_none())
 }
 
 /// The flags that the variables set.
@@ -74,7 +74,7 @@ pub(super) fn settings(
     let scheme = match sink {
         Sink::None => None,
         Sink::Plain => Some("tcp"),
-        Sink::Dog => Some("udp"),
+        Sink::DogStatsd => Some("udp"),
     };
     if let Some(scheme) = scheme {
         let [host, port] = [(HOST, "localhost"), (PORT, "8125")]
@@ -82,8 +82,8 @@ pub(super) fn settings(
         let server = addresses::joined(host, port);
         set("statsd", &format!("{HOST} with {PORT}"), format!("{scheme}://{server}"));
     }
-    if sink == Sink::Dog {
-        set("statsd-format", DOG, "dogstatsd".to_owned());
+    if sink == Sink::DogStatsd {
+        set("statsd-format", DOGSTATSD, "dogstatsd".to_owned());
         let names = environment.get(REWRITES).into_iter().flat_map(|names| names.split(','));
         for name in names.map(str::trim).filter(|name| !name.is_empty()) {
             match rewrite(environment, name) {
@@ -95,12 +95,12 @@ pub(super) fn settings(
     settings
 }
 
-/// The configured sink. Without any variable there is none, although the reference then exports to the local host.
+/// The configured sink. `None` without any variable, although the reference then exports to the local host.
 fn sink(environment: &Environment) -> Sink {
-    let said = |name| environment.get(name).and_then(|value| boolean(value).ok());
-    match (said(DISABLED), said(DOG), said(PLAIN)) {
+    let switch = |name| environment.get(name).and_then(|value| boolean(value).ok());
+    match (switch(DISABLED), switch(DOGSTATSD), switch(PLAIN)) {
         (Some(true), ..) => Sink::None,
-        (_, Some(true), _) => Sink::Dog,
+        (_, Some(true), _) => Sink::DogStatsd,
         (.., Some(true)) => Sink::Plain,
         (.., None) if [HOST, PORT].iter().any(|name| environment.get(name).is_some()) => Sink::Plain,
         _ => Sink::None,
@@ -212,7 +212,7 @@ mod tests {
             (("RUNTIME_ROOT", "/data"), true, None, None),
             (("STATSD_HOST", "agent"), false, None, None),
         ] {
-            let mut found = Found::default();
+            let mut found = EnvironmentFlags::default();
             review(&environment(&[variables]), &mut found, |_| given);
             let problems: Vec<_> = found.problems.iter().map(ToString::to_string).collect();
             assert_eq!(problems, Vec::from_iter(problem), "{variables:?}");

@@ -1,7 +1,7 @@
 //! TLS of the reference's gRPC port: one variable switches it on, four configure it.
 
 use crate::settings::{
-    environment::{Environment, Found, Setting},
+    environment::{Environment, EnvironmentFlags, Setting},
     error::Problem,
     parsers::boolean,
 };
@@ -18,7 +18,7 @@ const FLAGS: [(&str, &str); 4] = [
 ];
 
 /// Reports missing variables if the switch is on, and variables without effect if it is off.
-pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
+pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
     match environment.get(SWITCH).map(boolean) {
         // The catalogue review reports an invalid switch.
         Some(Err(_)) => {}

@@ -1,7 +1,7 @@
 //! Traces of the reference: its own variables and those of OpenTelemetry.
 
 use crate::settings::{
-    environment::{Environment, Found, Setting},
+    environment::{Environment, EnvironmentFlags, Setting},
     parsers::boolean,
 };
 
@@ -21,7 +21,7 @@ pub(super) fn are_exported(environment: &Environment, given: impl Fn(&str) -> bo
 }
 
 /// Reports a missing endpoint and an unsupported protocol.
-pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
+pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
     let is_on = environment.get(SWITCH).map(boolean) == Some(Ok(true));
     if is_on && !are_exported(environment, &given) {
         found.notices.push(format!("{SWITCH} has no effect: OTEL_EXPORTER_OTLP_ENDPOINT is not set"));
@@ -38,11 +38,11 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
 
 /// The variable that selects another protocol than gRPC, explicitly or by its default.
 fn other_protocol(environment: &Environment, is_on: bool) -> Option<&'static str> {
-    const OWN: &str = "TRACING_EXPORTER_PROTOCOL";
-    const OTHERS: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
+    const RATELIMIT_PROTOCOL: &str = "TRACING_EXPORTER_PROTOCOL";
+    const OTEL_PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
     let (name, protocol) = match is_on {
-        true => (OWN, environment.get(OWN).unwrap_or("http")),
-        false => (OTHERS, environment.get(OTHERS).unwrap_or("grpc")),
+        true => (RATELIMIT_PROTOCOL, environment.get(RATELIMIT_PROTOCOL).unwrap_or("http")),
+        false => (OTEL_PROTOCOL, environment.get(OTEL_PROTOCOL).unwrap_or("grpc")),
     };
     (protocol != "grpc").then_some(name)
 }
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn an_unsupported_protocol_is_reported_if_traces_are_exported() {
         let noticed = |variables: &[(&str, &str)]| {
-            let mut found = Found::default();
+            let mut found = EnvironmentFlags::default();
             review(&environment(variables), &mut found, |_| false);
             let first = |notice: String| notice.split(' ').next().unwrap_or_default().to_owned();
             found.notices.into_iter().map(first).collect::<Vec<_>>()

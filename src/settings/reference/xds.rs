@@ -2,7 +2,7 @@
 
 use super::catalogue;
 use crate::settings::{
-    environment::{Environment, Found, Setting},
+    environment::{Environment, EnvironmentFlags, Setting},
     error::Problem,
     parsers::boolean,
 };
@@ -35,7 +35,7 @@ const TLS_FLAGS: [(&str, &str); 3] = [
 ];
 
 /// Whether the reference has its rules from a control plane, and no flag of tollgate overrides it.
-fn is_meant(environment: &Environment, given: impl Fn(&str) -> bool) -> bool {
+fn selects_xds(environment: &Environment, given: impl Fn(&str) -> bool) -> bool {
     !given("rules") && environment.get(SOURCE).is_some_and(|kind| kind.eq_ignore_ascii_case("GRPC_XDS_SOTW"))
 }
 
@@ -44,7 +44,7 @@ fn has_tls(environment: &Environment) -> bool {
 }
 
 /// Reports invalid variables and those without effect.
-pub(super) fn review(environment: &Environment, found: &mut Found, given: impl Fn(&str) -> bool) {
+pub(super) fn review(environment: &Environment, found: &mut EnvironmentFlags, given: impl Fn(&str) -> bool) {
     let known = ["FILE", "GRPC_XDS_SOTW"];
     if let Some(kind) = environment.get(SOURCE)
         && !known.iter().any(|known| kind.eq_ignore_ascii_case(known))
@@ -56,13 +56,13 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
             found.problems.push(Problem::new(switch, error));
         }
     }
-    let is_meant = is_meant(environment, &given);
+    let selects_xds = selects_xds(environment, &given);
     let others = FLAGS.iter().chain(&TLS_FLAGS).chain(&[("xds-server", SERVER)]);
     for (flag, variable) in
         others.filter(|(_, variable)| catalogue::is_changed(variable, environment.get(variable)))
     {
         let is_of_tls = TLS_FLAGS.iter().any(|(known, _)| known == flag) || *flag == "xds-server-name";
-        if !is_meant {
+        if !selects_xds {
             let why = match given("rules") {
                 true => "--rules selects the source; use the --xds flags",
                 false => "CONFIG_TYPE is not GRPC_XDS_SOTW",
@@ -76,7 +76,7 @@ pub(super) fn review(environment: &Environment, found: &mut Found, given: impl F
 
 /// The flags that the variables set.
 pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) -> Vec<Setting> {
-    if !is_meant(environment, &given) {
+    if !selects_xds(environment, &given) {
         return Vec::new();
     }
     let has_tls = has_tls(environment);
@@ -94,8 +94,8 @@ pub(super) fn settings(environment: &Environment, given: impl Fn(&str) -> bool) 
         let is_set = settings.iter().any(|known: &Setting| known.flag == flag);
         let applies = flag != "xds-server-name" || has_tls;
         // In the reference, a size of 0 means the default of its library.
-        let is_meant = |value: &&str| !is_set && applies && (variable, *value) != (MAX_MESSAGE, "0");
-        if let Some(value) = environment.get(variable).filter(is_meant) {
+        let selects_xds = |value: &&str| !is_set && applies && (variable, *value) != (MAX_MESSAGE, "0");
+        if let Some(value) = environment.get(variable).filter(selects_xds) {
             let value = match variable {
                 "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS" => headers(value),
                 _ => value.to_owned(),

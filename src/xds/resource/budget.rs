@@ -39,7 +39,7 @@ impl MessageKind {
 
 /// The budget is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum TooMany {
+pub(super) enum BudgetExceeded {
     #[error("more than {MAX_DESCRIPTORS} descriptors up to this one; expected fewer")]
     Descriptors,
     #[error(
@@ -63,7 +63,7 @@ impl Default for DecodeBudget {
 
 impl DecodeBudget {
     /// Charges an encoded configuration. Of a malformed one, the part before the error is charged.
-    pub(super) fn take(&mut self, encoded: &[u8]) -> Result<(), TooMany> {
+    pub(super) fn take(&mut self, encoded: &[u8]) -> Result<(), BudgetExceeded> {
         let mut open = vec![(encoded, MessageKind::Config)];
         while let Some((mut rest, kind)) = open.pop() {
             while let Some(found) = next(&mut rest, kind) {
@@ -76,11 +76,11 @@ impl DecodeBudget {
         Ok(())
     }
 
-    fn take_one(&mut self, kind: MessageKind) -> Result<(), TooMany> {
+    fn take_one(&mut self, kind: MessageKind) -> Result<(), BudgetExceeded> {
         let (left, error) = match kind {
-            MessageKind::Descriptor => (&mut self.descriptors, TooMany::Descriptors),
+            MessageKind::Descriptor => (&mut self.descriptors, BudgetExceeded::Descriptors),
             MessageKind::Replace | MessageKind::Entry | MessageKind::Value => {
-                (&mut self.values, TooMany::Values)
+                (&mut self.values, BudgetExceeded::Values)
             }
             MessageKind::Config | MessageKind::Policy | MessageKind::Struct | MessageKind::List => {
                 return Ok(());
@@ -110,7 +110,7 @@ mod tests {
     use prost::Message as _;
     use prost_types::{ListValue, Struct, Value, value::Kind};
 
-    use super::{DecodeBudget, TooMany};
+    use super::{BudgetExceeded, DecodeBudget};
     use crate::proto::ratelimit::config::ratelimit::v3::{
         RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace,
     };
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(budget.take(&config.encode_to_vec()), Ok(()));
         assert_eq!(budget.descriptors, 150);
         assert_eq!(budget.take(&config.encode_to_vec()), Ok(()));
-        assert_eq!(budget.take(&config.encode_to_vec()), Err(TooMany::Descriptors));
+        assert_eq!(budget.take(&config.encode_to_vec()), Err(BudgetExceeded::Descriptors));
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
         let all = 3 + 5 + 3 * 2;
         let take = |values| DecodeBudget { descriptors: 1, values }.take(&config.encode_to_vec());
         assert_eq!(take(all), Ok(()));
-        assert_eq!(take(all - 1), Err(TooMany::Values));
+        assert_eq!(take(all - 1), Err(BudgetExceeded::Values));
     }
 
     #[test]

@@ -14,9 +14,9 @@ use crate::proto::ratelimit::config::ratelimit::v3::{
 use tollgate_core::descriptor::Entry;
 use tollgate_rules::{Rules, config::load_files};
 
-/// A descriptor in both forms.
+/// A descriptor in forms forms.
 #[derive(Clone, Debug)]
-struct Both {
+struct TwoForms {
     wire: RateLimitDescriptor,
     file: Value,
 }
@@ -87,7 +87,7 @@ fn limit() -> impl Strategy<Value = (RateLimitPolicy, Value)> {
     })
 }
 
-fn leaf() -> impl Strategy<Value = Both> {
+fn leaf() -> impl Strategy<Value = TwoForms> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let parts = (
         "[a-z]{1,3}|[a-z]\\*|true|10",
@@ -117,15 +117,15 @@ fn leaf() -> impl Strategy<Value = Both> {
             wire.metadata = metadata.as_object().map(of_map);
             file["metadata"] = metadata;
         }
-        Both { wire, file }
+        TwoForms { wire, file }
     })
 }
 
-fn descriptor() -> impl Strategy<Value = Both> {
+fn descriptor() -> impl Strategy<Value = TwoForms> {
     leaf().prop_recursive(3, 16, 4, |inner| {
         (leaf(), prop::collection::vec(inner, 0..4)).prop_map(|(mut above, below)| {
-            above.file["descriptors"] = below.iter().map(|both| both.file.clone()).collect();
-            above.wire.descriptors = below.into_iter().map(|both| both.wire).collect();
+            above.file["descriptors"] = below.iter().map(|forms| forms.file.clone()).collect();
+            above.wire.descriptors = below.into_iter().map(|forms| forms.wire).collect();
             above
         })
     })
@@ -160,24 +160,24 @@ fn content(rules: &Rules) -> Vec<String> {
 }
 
 /// The rule that each descriptor matches.
-fn met(rules: &Rules, descriptors: &[RateLimitDescriptor]) -> Vec<Option<String>> {
+fn matched_rules(rules: &Rules, descriptors: &[RateLimitDescriptor]) -> Vec<Option<String>> {
     fn walk<'a>(
         rules: &Rules,
         below: &'a [RateLimitDescriptor],
         way: &mut Vec<Entry<'a>>,
-        met: &mut Vec<Option<String>>,
+        matched: &mut Vec<Option<String>>,
     ) {
         for descriptor in below {
             way.push(Entry { key: &descriptor.key, value: &descriptor.value });
             let rule = rules.domain("d").and_then(|domain| domain.root.rule(way));
-            met.push(rule.map(|rule| rule.path()));
-            walk(rules, &descriptor.descriptors, way, met);
+            matched.push(rule.map(|rule| rule.path()));
+            walk(rules, &descriptor.descriptors, way, matched);
             way.pop();
         }
     }
-    let mut met = Vec::new();
-    walk(rules, descriptors, &mut Vec::new(), &mut met);
-    met
+    let mut matched = Vec::new();
+    walk(rules, descriptors, &mut Vec::new(), &mut matched);
+    matched
 }
 
 /// Severity and path of each problem.
@@ -191,18 +191,18 @@ fn places(report: &config::Report) -> Vec<String> {
 proptest! {
     #[test]
     fn a_control_plane_and_a_file_with_equal_content_mean_the_same(
-        both in prop::collection::vec(descriptor(), 0..5),
+        forms in prop::collection::vec(descriptor(), 0..5),
         strict in prop::bool::weighted(0.2),
     ) {
         let options = Options { strict, ..Options::default() };
-        let (wires, files): (Vec<_>, Vec<_>) = both.into_iter().map(|both| (both.wire, both.file)).unzip();
+        let (wires, files): (Vec<_>, Vec<_>) = forms.into_iter().map(|forms| (forms.wire, forms.file)).unzip();
         let text = json!({ "domain": "d", "descriptors": files }).to_string();
         let from_file = load_files([("a.yaml".to_owned(), text.into_bytes())], options);
         let from_plane = loads(&[resource("a", "d", wires.clone())], options);
         match (from_file, from_plane) {
             (Ok(file), Ok(plane)) => {
                 prop_assert_eq!(content(&file.rules), content(&plane.rules));
-                prop_assert_eq!(met(&file.rules, &wires), met(&plane.rules, &wires));
+                prop_assert_eq!(matched_rules(&file.rules, &wires), matched_rules(&plane.rules, &wires));
                 prop_assert_eq!(places(&file.warnings), places(&plane.warnings));
             }
             (Err(LoadError::Invalid { report: file, .. }), Err(LoadError::Invalid { report: plane, .. })) => {
@@ -218,9 +218,9 @@ proptest! {
     fn arbitrary_bytes_are_rules_or_problems(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         cut in any::<prop::sample::Index>(),
-        both in prop::collection::vec(descriptor(), 1..3),
+        forms in prop::collection::vec(descriptor(), 1..3),
     ) {
-        let whole = resource("n", "d", both.into_iter().map(|both| both.wire).collect()).value;
+        let whole = resource("n", "d", forms.into_iter().map(|forms| forms.wire).collect()).value;
         let mut damaged = whole.clone();
         let at = cut.index(whole.len());
         damaged.splice(at..at, bytes.iter().copied());
@@ -261,10 +261,10 @@ fn units_have_the_numbers_of_the_protocol() {
 #[test]
 fn every_problem_names_its_resource_and_all_are_reported_at_once() {
     let garbage = Resource { type_url: TYPE_URL.into(), value: b"\xff\xff".to_vec() };
-    let stranger = Resource { type_url: "type.googleapis.com/envoy.Cluster".into(), value: Vec::new() };
+    let other_type = Resource { type_url: "type.googleapis.com/envoy.Cluster".into(), value: Vec::new() };
     let text = errors(&[
         garbage,
-        stranger,
+        other_type,
         resource("twice", "d", vec![]),
         resource("twice", "d", vec![]),
         resource("", "", vec![RateLimitDescriptor::default()]),
@@ -273,7 +273,7 @@ fn every_problem_names_its_resource_and_all_are_reported_at_once() {
     for part in [
         "resource 0: can't be decoded: ",
         "resource 1: is of the type `type.googleapis.com/envoy.Cluster`, expected `type.googleapis.com/ratelimit.",
-        "resource twice (2): domain: the domain `d` is stated in resource twice already",
+        "resource twice (2): domain: the domain `d` is a duplicate of that in resource twice",
         "resource without a name (1): domain: ",
         "resource without a name (1): descriptors[0]: has no `key`",
         "resource a\\nb: domain: ",
@@ -293,10 +293,7 @@ fn descriptors_of_one_domain_may_come_in_several_resources_where_domains_are_mer
 #[test]
 fn a_duplicate_descriptor_is_reported_with_its_resource() {
     let text = errors(&[resource("web", "d", vec![per(1, 1), per(1, 2)])]);
-    assert!(
-        text.contains("resource web: descriptors[1]: `d.k_1` is stated at resource web already"),
-        "{text}"
-    );
+    assert!(text.contains("resource web: descriptors[1]: `d.k_1` is a duplicate of resource web"), "{text}");
 }
 
 #[test]
@@ -332,7 +329,7 @@ fn numbers_of_metadata_are_whole_again_and_what_json_lacks_is_refused() {
     }
     for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let text = errors(&[resource("n", "d", vec![with(number)])]);
-        assert!(text.contains("has no counterpart in JSON"), "{text}");
+        assert!(text.contains("has no JSON representation"), "{text}");
     }
 }
 

@@ -1,24 +1,24 @@
-//! What the user wrote: the shape of a file, nothing of its meaning.
+//! Configuration as written: the shape of a file without its meaning.
 //!
-//! [`reader`](super::reader) fills these from YAML, and [`compile`](super::compile) makes rules of them.
+//! [`reader`](super::reader) fills these types from YAML, and [`compile`](super::compile) compiles them to rules.
 
 use std::rc::Rc;
 
 use super::yaml::{Node, Position};
 
-/// A value that a key may state.
+/// Value of an optional key.
 #[derive(Clone, Debug, Default)]
 pub enum Field<T> {
-    /// The key is not there, or null.
+    /// The key is absent or null.
     #[default]
     Absent,
-    /// The key is there with a value that was reported as wrong.
-    Wrong,
-    /// The key states a value.
+    /// The value is invalid, and was reported.
+    Invalid,
+    /// The key has a value of the right type.
     Stated(Stated<T>),
 }
 
-/// A value and where it stands.
+/// Value with its position.
 #[derive(Clone, Copy, Debug)]
 pub struct Stated<T> {
     pub at: Position,
@@ -26,15 +26,15 @@ pub struct Stated<T> {
 }
 
 impl<T> Field<T> {
-    /// The value, where one that is right is stated.
+    /// The value with its position, if it is valid.
     pub const fn stated(&self) -> Option<&Stated<T>> {
         match self {
             Self::Stated(stated) => Some(stated),
-            Self::Absent | Self::Wrong => None,
+            Self::Absent | Self::Invalid => None,
         }
     }
 
-    /// Whether the key is there, with any value.
+    /// Whether the key is present, with any value.
     pub const fn is_present(&self) -> bool {
         !matches!(self, Self::Absent)
     }
@@ -48,16 +48,16 @@ impl<T: Copy + Default> Field<T> {
 }
 
 impl Field<Rc<str>> {
-    /// The text, or the empty one.
+    /// The text; empty if absent or invalid.
     pub fn text(&self) -> &str {
         self.stated().map_or("", |stated| &*stated.value)
     }
 }
 
-/// A file.
+/// A configuration file.
 #[derive(Debug)]
 pub struct RawFile {
-    /// Its name, relative to the configuration's directory.
+    /// The name, relative to the configuration's directory.
     pub name: Rc<str>,
     pub domain: Field<Rc<str>>,
     pub hash_tag: Field<Vec<Stated<Rc<str>>>>,
@@ -69,9 +69,9 @@ pub struct RawFile {
 /// An element of `descriptors`.
 #[derive(Debug)]
 pub struct RawDescriptor {
-    /// Where it begins.
+    /// The position of its beginning.
     pub at: Position,
-    /// Its index in the file's list, in which broken elements count too.
+    /// The index in the file's list, in which invalid elements count too.
     pub index: usize,
     pub key: Field<Rc<str>>,
     pub value: Field<Rc<str>>,
@@ -129,9 +129,9 @@ pub struct RawRateLimit {
 /// An element of `replaces`.
 #[derive(Debug)]
 pub struct RawReplaces {
-    /// Where it begins.
+    /// The position of its beginning.
     pub at: Position,
-    /// Its index in the list.
+    /// The index in the list.
     pub index: usize,
     pub name: Field<Rc<str>>,
 }

@@ -34,7 +34,7 @@ impl Difference {
         (!places.is_empty()).then_some(Self { id, text, todo: None, places })
     }
 
-    fn wants(self, todo: &'static str) -> Self {
+    fn with_todo(self, todo: &'static str) -> Self {
         Self { todo: Some(todo), ..self }
     }
 }
@@ -55,8 +55,9 @@ pub(super) fn of_files(directory: &Path, reads_hidden: bool) -> Vec<Difference> 
         "envoyproxy/ratelimit loads files whose names begin with a dot, unless RUNTIME_IGNOREDOTFILES is true; tollgate does not",
         hidden,
     );
-    let endings = endings.map(|found| found.wants("rename files with rules so that they end in .yaml"));
-    let hidden = hidden.map(|found| found.wants("rename files with rules so that they begin without a dot"));
+    let endings = endings.map(|found| found.with_todo("rename files with rules so that they end in .yaml"));
+    let hidden =
+        hidden.map(|found| found.with_todo("rename files with rules so that they begin without a dot"));
     [endings, hidden].into_iter().flatten().collect()
 }
 
@@ -73,7 +74,7 @@ pub(super) fn of_rules(directory: &Path, rules: &Rules, options: Options) -> Vec
             "nothing is limited: the directory has no rules",
             if rules.rule_count() == 0 { vec![".".to_owned()] } else { Vec::new() },
         )
-        .map(|difference| difference.wants("set --config to the directory of the rules")),
+        .map(|difference| difference.with_todo("set --config to the directory of the rules")),
         Difference::new(
             "order_of_merged_files",
             "patterns of one domain in several files: envoyproxy/ratelimit matches them in a random order, tollgate in the \

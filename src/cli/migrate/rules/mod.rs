@@ -51,7 +51,7 @@ impl RulesReport {
             longest_window: None,
         };
         match config::load(directory, &options) {
-            Ok(loaded) => report.good(directory, &loaded, options, reads_hidden),
+            Ok(loaded) => report.add_valid(directory, &loaded, options, reads_hidden),
             Err(LoadError::Invalid { report: found, .. }) => {
                 report.files = file_count(directory);
                 for problem in found.problems() {
@@ -68,7 +68,7 @@ impl RulesReport {
         report
     }
 
-    fn good(&mut self, directory: &Path, loaded: &Loaded, options: Options, reads_hidden: bool) {
+    fn add_valid(&mut self, directory: &Path, loaded: &Loaded, options: Options, reads_hidden: bool) {
         self.files = file_count(directory);
         self.domains = loaded.rules.domains().count();
         self.rules = loaded.rules.rule_count();

@@ -128,7 +128,7 @@ pub(super) async fn refund(
     send(&api, target).await
 }
 
-fn no_counter() -> ApiError {
+fn counter_not_found() -> ApiError {
     ApiError::NotFound("no rule with a limit matches this descriptor".to_owned())
 }
 
@@ -158,7 +158,7 @@ async fn find(
             requests: shared.parts.counters.requests(domain, &[descriptor]),
         })
     });
-    target.await?.ok_or_else(no_counter)
+    target.await?.ok_or_else(counter_not_found)
 }
 
 /// Records a change of a counter in the audit log before it is made: no change without a record.
@@ -184,7 +184,7 @@ async fn send(
     CounterTarget { rule, limit, has_min_interval, releases_lease, requests }: CounterTarget,
 ) -> ApiResult {
     let mut reading = api.parts.counters.send(&requests).await;
-    let verdict = reading.pop().flatten().ok_or_else(no_counter)??;
+    let verdict = reading.pop().flatten().ok_or_else(counter_not_found)??;
     let mut state = CounterState::new(verdict, has_min_interval);
     if releases_lease {
         state.would_pass = Some(true);

@@ -46,7 +46,7 @@ struct DryRunResponse {
 }
 
 /// The rules and list entries that a request matches, before the counters are read.
-struct Matched {
+struct MatchedRequest {
     descriptors: Vec<(ApiDescriptor, Option<Explained>)>,
     text: String,
     requests: Option<CounterRequests>,
@@ -88,7 +88,7 @@ fn find_matches(
     overrides: &Overrides,
     domain: &str,
     requested: Vec<ApiDescriptor>,
-) -> Matched {
+) -> MatchedRequest {
     let descriptors: Vec<Descriptor<'_>> =
         requested.iter().map(|descriptor| descriptor.descriptor(Hits::Peek)).collect();
     let explanation = explain(rules, domain, &descriptors);
@@ -105,12 +105,12 @@ fn find_matches(
         Explanation::Domain { descriptors, .. } => descriptors.into_iter().map(Some).collect(),
     };
     drop(descriptors);
-    Matched { descriptors: requested.into_iter().zip(explained).collect(), text, requests, listed }
+    MatchedRequest { descriptors: requested.into_iter().zip(explained).collect(), text, requests, listed }
 }
 
 /// Reads the counters and combines everything to the response.
-async fn evaluate(api: &Api, matched: Matched, overrides: &Overrides) -> DryRunResponse {
-    let Matched { descriptors, text, requests, listed } = matched;
+async fn evaluate(api: &Api, matched: MatchedRequest, overrides: &Overrides) -> DryRunResponse {
+    let MatchedRequest { descriptors, text, requests, listed } = matched;
     let reading = match &requests {
         Some(requests) => api.parts.counters.send(requests).await,
         None => descriptors.iter().map(|_| None).collect(),
@@ -123,8 +123,9 @@ async fn evaluate(api: &Api, matched: Matched, overrides: &Overrides) -> DryRunR
             DescriptorView::new(descriptor, explained, reading, listed, overrides)
         })
         .collect();
-    let too_soon = || views.iter().any(DescriptorView::may_be_too_soon).then(|| INTERVAL_UNKNOWN.to_owned());
-    let problem = unknown.or_else(too_soon);
+    let min_interval_note =
+        || views.iter().any(DescriptorView::may_violate_min_interval).then(|| INTERVAL_UNKNOWN.to_owned());
+    let problem = unknown.or_else(min_interval_note);
     let is_over_limit = is_over_limit(&views, api.parts.counters.modes());
     DryRunResponse { is_over_limit, descriptors: views, text, problem }
 }

@@ -25,7 +25,7 @@ pub(super) struct DescriptorView {
     #[serde(skip)]
     is_quota: bool,
     #[serde(skip)]
-    may_be_too_soon: bool,
+    may_violate_min_interval: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,7 +82,7 @@ impl DescriptorView {
         });
         let denies = denies(rule.as_ref(), switch, state.as_ref());
         let state = state.and_then(Result::ok);
-        let may_be_too_soon = denies.is_none() && state.is_some();
+        let may_violate_min_interval = denies.is_none() && state.is_some();
         let counter = counter.map(|counter| MatchedCounterView {
             cell: counter.cell,
             tag: counter.tag,
@@ -98,16 +98,16 @@ impl DescriptorView {
             counter,
             listed,
             denies,
-            may_be_too_soon,
+            may_violate_min_interval,
             is_quota: rule.as_ref().is_some_and(|rule| rule.is_quota),
             rule: rule.map(|rule| MatchedRuleView::new(rule, switch)),
         }
     }
 
     fn unmatched(descriptor: ApiDescriptor, listed: Option<ListEntry>) -> Self {
-        let (denies, is_quota, may_be_too_soon) = (Some(false), false, false);
+        let (denies, is_quota, may_violate_min_interval) = (Some(false), false, false);
         let (steps, rule, counter) = (Vec::new(), None, None);
-        Self { descriptor, steps, rule, counter, listed, denies, is_quota, may_be_too_soon }
+        Self { descriptor, steps, rule, counter, listed, denies, is_quota, may_violate_min_interval }
     }
 
     /// The list that the descriptor is on.
@@ -121,8 +121,8 @@ impl DescriptorView {
     }
 
     /// Whether the limit has room but may deny a hit because of `min_interval`.
-    pub(super) const fn may_be_too_soon(&self) -> bool {
-        self.may_be_too_soon
+    pub(super) const fn may_violate_min_interval(&self) -> bool {
+        self.may_violate_min_interval
     }
 
     /// Whether its rule is in quota mode.

@@ -169,7 +169,7 @@ mod tests {
     async fn writes_do_not_wait_for_reads() {
         let limits = Arc::new(ApiLimits::default());
         let (release, ends): (Vec<_>, Vec<_>) = (0..4).map(|_| mpsc::channel::<()>()).unzip();
-        let (begins, begun) = mpsc::channel();
+        let (begins, started) = mpsc::channel();
         // Two of each caller: more than there are permits, and more than each caller may have.
         let reads: Vec<_> = ends.into_iter().zip(["ann", "ann", "bob", "bob"]).collect();
         for (end, name) in reads {
@@ -185,7 +185,7 @@ mod tests {
         let mut first = Vec::new();
         while first.len() < 2 {
             tokio::task::yield_now().await;
-            first.extend(begun.try_recv());
+            first.extend(started.try_recv());
         }
         first.sort_unstable();
         assert_eq!(first, ["ann", "bob"], "each caller has one permit");
@@ -194,11 +194,11 @@ mod tests {
         let _held: Vec<ApiPermit> = bodies.map(|permit| permit.expect("free")).collect();
         assert!(limits.large_body(Lane::Write).await.is_ok());
         assert_eq!(limits.load(Lane::Write, || 7).await.ok(), Some(7));
-        assert!(begun.try_recv().is_err(), "the other loads still wait");
+        assert!(started.try_recv().is_err(), "the other loads still wait");
         drop(release);
         while first.len() < 4 {
             tokio::task::yield_now().await;
-            first.extend(begun.try_recv());
+            first.extend(started.try_recv());
         }
     }
 }

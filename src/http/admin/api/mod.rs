@@ -32,7 +32,7 @@ mod timeouts;
 mod validate;
 mod versions;
 
-pub use self::state::{ApiParts, StoreFacts};
+pub use self::state::{ApiParts, StoreInfo};
 pub(super) use self::{
     error::ApiError,
     origin_check::refuse_other_origins,

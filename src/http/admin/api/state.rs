@@ -27,12 +27,12 @@ pub struct ApiParts {
     /// Counters, on the runtime that serves the API.
     pub counters: CounterInspector,
     /// Description of the counters' store.
-    pub store: StoreFacts,
+    pub store: StoreInfo,
 }
 
 /// Description of the counters' store.
 #[derive(Clone, Debug)]
-pub struct StoreFacts {
+pub struct StoreInfo {
     /// `memory` or `redis`.
     pub kind: &'static str,
     /// Its address, without secrets.

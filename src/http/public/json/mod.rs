@@ -82,21 +82,21 @@ pub(super) async fn should_rate_limit<T: RateLimitService>(
         Ok(request) => request,
         Err(message) => return error(StatusCode::BAD_REQUEST, &message),
     };
-    let mut answer = match endpoint.rate_limit.should_rate_limit(Request::new(request)).await {
-        Ok(answer) => answer,
+    let mut response = match endpoint.rate_limit.should_rate_limit(Request::new(request)).await {
+        Ok(response) => response,
         Err(status) => return error(http_status(&status), status.message()),
     };
-    let places: Option<HeldPermits> = answer.extensions_mut().remove();
-    let response = answer.into_inner();
-    let status = match response.overall_code() {
+    let permits: Option<HeldPermits> = response.extensions_mut().remove();
+    let message = response.into_inner();
+    let status = match message.overall_code() {
         rate_limit_response::Code::Ok => StatusCode::OK,
         rate_limit_response::Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
         rate_limit_response::Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    match endpoint.codec.encode(&response) {
+    match endpoint.codec.encode(&message) {
         Ok(text) => {
             // Whether the client reads the response is unknown; an unreleased lease expires by its time to live.
-            places.inspect(HeldPermits::hand_over);
+            permits.inspect(HeldPermits::hand_over);
             (status, [(CONTENT_TYPE, "application/json")], text).into_response()
         }
         Err(message) => error(StatusCode::INTERNAL_SERVER_ERROR, &message),

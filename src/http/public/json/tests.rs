@@ -58,28 +58,28 @@ async fn call(method: &str, body: &str) -> (StatusCode, Json) {
 async fn a_request_that_passes_is_200_with_the_response_in_camel_case() {
     let body = r#"{"domain": "open", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
     for method in ["POST", "GET"] {
-        let (status, answer) = call(method, body).await;
+        let (status, response) = call(method, body).await;
         assert_eq!(status, StatusCode::OK);
         let expected = json!({
             "overallCode": "OK",
             "statuses": [{"code": "OK", "limitRemaining": 7, "durationUntilReset": "12s"}],
             "dynamicMetadata": {"echo": "0 hits, 1 descriptors"},
         });
-        assert_eq!(answer, expected);
+        assert_eq!(response, expected);
     }
 }
 
 #[tokio::test]
 async fn a_request_over_the_limit_is_429() {
-    let (status, answer) = call("POST", r#"{"domain": "over"}"#).await;
-    assert_eq!((status, &answer["overallCode"]), (StatusCode::TOO_MANY_REQUESTS, &json!("OVER_LIMIT")));
+    let (status, response) = call("POST", r#"{"domain": "over"}"#).await;
+    assert_eq!((status, &response["overallCode"]), (StatusCode::TOO_MANY_REQUESTS, &json!("OVER_LIMIT")));
 }
 
 #[tokio::test]
 async fn fields_may_have_json_or_protobuf_names() {
     for body in [r#"{"domain": "open", "hitsAddend": 3}"#, r#"{"domain": "open", "hits_addend": 3}"#] {
-        let (_, answer) = call("POST", body).await;
-        assert_eq!(answer["dynamicMetadata"]["echo"], "3 hits, 0 descriptors");
+        let (_, response) = call("POST", body).await;
+        assert_eq!(response["dynamicMetadata"]["echo"], "3 hits, 0 descriptors");
     }
 }
 
@@ -93,9 +93,9 @@ async fn undecodable_requests_are_400_with_the_reason() {
         (r#"{"domain": 7}"#, "string"),
         (r#"{"domain": "none"}"#, "no such domain"),
     ] {
-        let (status, answer) = call("POST", body).await;
+        let (status, response) = call("POST", body).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
-        assert!(answer["error"].as_str().is_some_and(|error| error.contains(reason)), "{body}: {answer}");
+        assert!(response["error"].as_str().is_some_and(|error| error.contains(reason)), "{body}: {response}");
     }
 }
 
@@ -107,6 +107,6 @@ async fn a_body_over_the_limit_is_refused() {
 
 #[tokio::test]
 async fn an_unavailable_store_is_503() {
-    let (status, answer) = call("POST", r#"{"domain": "down"}"#).await;
-    assert_eq!((status, answer), (StatusCode::SERVICE_UNAVAILABLE, json!({"error": "no connection"})));
+    let (status, response) = call("POST", r#"{"domain": "down"}"#).await;
+    assert_eq!((status, response), (StatusCode::SERVICE_UNAVAILABLE, json!({"error": "no connection"})));
 }

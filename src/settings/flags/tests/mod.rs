@@ -51,7 +51,7 @@ fn defaults_are_the_ones_of_the_reference() {
     assert_eq!(settings.grpc.max_connection_age, Some(Duration::from_secs(24 * 3600)));
     assert_eq!(settings.grpc.max_connection_age_grace, Some(Duration::from_secs(3600)));
     assert_eq!(settings.modes.near_limit_ratio, 0.8);
-    assert_eq!(settings.answers.headers, HeaderStyle::Off);
+    assert_eq!(settings.response.headers, HeaderStyle::Off);
     assert_eq!(settings.bounds, Default::default());
     assert!(matches!(settings.store, StoreSettings::Memory { max_counters: 1_000_000 }));
 }
@@ -131,7 +131,7 @@ fn an_empty_variable_that_would_guard_a_port_is_refused() {
 }
 
 #[test]
-fn the_references_directory_is_joined_as_there() {
+fn directory_variables_of_the_reference_are_joined_as_there() {
     let directory = |variables| settings("", variables).rules.directory.display().to_string();
     assert_eq!(directory(&[]), "config/default");
     assert_eq!(directory(&[("RUNTIME_ROOT", "/data")]), "/data/config");
@@ -141,7 +141,7 @@ fn the_references_directory_is_joined_as_there() {
 }
 
 #[test]
-fn the_references_redis_becomes_a_url() {
+fn redis_variables_of_the_reference_become_a_url() {
     let url = ("REDIS_URL", "redis:6379");
     assert_eq!(redis_url(&[url, ("REDIS_SOCKET_TYPE", "tcp")]), "redis://redis:6379");
     assert_eq!(
@@ -160,7 +160,7 @@ fn the_references_redis_becomes_a_url() {
 }
 
 #[test]
-fn the_references_sentinels_and_clusters_become_urls() {
+fn sentinel_and_cluster_variables_of_the_reference_become_urls() {
     let servers = |variables: &[(&str, &str)]| match settings("", variables).store {
         StoreSettings::Redis { redis, .. } => redis.servers.to_string(),
         StoreSettings::Memory { .. } => panic!("no Redis"),
@@ -276,10 +276,10 @@ fn only_a_loopback_admin_port_needs_no_authentication() {
 fn headers_have_the_configured_names() {
     let variables = [("LIMIT_RESPONSE_HEADERS_ENABLED", "true"), ("LIMIT_RESET_HEADER", "X-Reset")];
     let names = HeaderNames { reset: "X-Reset".to_owned(), ..HeaderNames::ratelimit() };
-    assert_eq!(settings("", &variables).answers.headers, HeaderStyle::Triple(names));
+    assert_eq!(settings("", &variables).response.headers, HeaderStyle::Triple(names));
     let names = HeaderNames::x_ratelimit();
     let line = "--response-headers x-ratelimit";
-    assert_eq!(settings(line, &[]).answers.headers, HeaderStyle::Triple(names));
+    assert_eq!(settings(line, &[]).response.headers, HeaderStyle::Triple(names));
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn rules_come_from_where_the_counters_live_or_from_a_directory() {
 }
 
 #[test]
-fn the_references_traces_are_on_and_off_as_there() {
+fn trace_variables_of_the_reference_switch_as_there() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
     let traces = |variables: &[(&str, &str)]| settings("", variables).traces;
     assert_eq!(traces(&[("TRACING_ENABLED", "true")]), None);
@@ -374,7 +374,7 @@ fn the_references_traces_are_on_and_off_as_there() {
 }
 
 #[test]
-fn the_references_prometheus_has_a_port_of_its_own() {
+fn prometheus_variables_of_the_reference_open_a_separate_port() {
     let metrics = |variables: &[(&str, &str)]| {
         let metrics = settings("", variables).metrics;
         metrics.map(|metrics| (metrics.address.to_string(), metrics.path))

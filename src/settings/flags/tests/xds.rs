@@ -3,17 +3,17 @@
 use super::*;
 use crate::settings::XdsSettings;
 
-const MEANT: (&str, &str) = ("CONFIG_TYPE", "GRPC_XDS_SOTW");
+const SELECTS_XDS: (&str, &str) = ("CONFIG_TYPE", "GRPC_XDS_SOTW");
 
 /// The control plane that the reference's variables name.
 fn of_reference(variables: &[(&str, &str)]) -> XdsSettings {
-    let settings = settings("", &[&[MEANT], variables].concat());
+    let settings = settings("", &[&[SELECTS_XDS], variables].concat());
     assert_eq!(settings.rules.source, RulesSource::Xds);
     settings.rules.xds.expect("named")
 }
 
 #[test]
-fn the_reference_finds_its_control_plane_where_it_did() {
+fn variables_of_the_reference_configure_the_control_plane() {
     let usual = of_reference(&[]);
     assert_eq!((&*usual.server.to_string(), &*usual.node_id), ("http://localhost:18000/", "default"));
     assert!(usual.tls.is_none());
@@ -31,7 +31,7 @@ fn the_reference_finds_its_control_plane_where_it_did() {
 }
 
 #[test]
-fn the_references_tls_counts_once_it_is_switched_on() {
+fn tls_variables_of_the_reference_apply_only_with_its_switch() {
     let files = [
         ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/certs/ca.crt"),
         ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/certs/tls.crt"),
@@ -45,14 +45,14 @@ fn the_references_tls_counts_once_it_is_switched_on() {
     assert!(tls.authorities.is_some() && tls.client.is_some());
     assert_eq!(tls.server_name.as_deref(), Some("plane"));
 
-    let off = settings("", &[&[MEANT], &files[..]].concat());
+    let off = settings("", &[&[SELECTS_XDS], &files[..]].concat());
     assert!(off.rules.xds.expect("named").tls.is_none());
     assert_eq!(off.notices.len(), 4, "{:?}", off.notices);
     assert!(off.notices[0].contains("CONFIG_GRPC_XDS_SERVER_USE_TLS is not true"));
 }
 
 #[test]
-fn the_references_pauses_are_kept() {
+fn backoff_variables_of_the_reference_apply() {
     let millis = |variables: &[(&str, &str)]| {
         let backoff = of_reference(variables).backoff;
         (backoff.initial.as_millis(), backoff.max.as_millis(), backoff.jitter)
@@ -98,7 +98,7 @@ fn variables_of_a_control_plane_have_no_effect_without_one() {
     let server = ("CONFIG_GRPC_XDS_SERVER_URL", "plane:18000");
     for (line, variables, why) in [
         ("", vec![server], "CONFIG_TYPE is not GRPC_XDS_SOTW"),
-        ("--rules directory", vec![MEANT, server], "--rules selects the source; use the --xds flags"),
+        ("--rules directory", vec![SELECTS_XDS, server], "--rules selects the source; use the --xds flags"),
     ] {
         let settings = settings(line, &variables);
         assert_eq!((settings.rules.source, settings.rules.xds), (RulesSource::Directory, None));
@@ -106,6 +106,7 @@ fn variables_of_a_control_plane_have_no_effect_without_one() {
     }
     assert!(refusal("", &[("CONFIG_TYPE", "ETCD")]).contains("expected FILE or GRPC_XDS_SOTW"));
     assert!(
-        refusal("", &[MEANT, ("XDS_CLIENT_BACKOFF_JITTER", "maybe")]).contains("XDS_CLIENT_BACKOFF_JITTER")
+        refusal("", &[SELECTS_XDS, ("XDS_CLIENT_BACKOFF_JITTER", "maybe")])
+            .contains("XDS_CLIENT_BACKOFF_JITTER")
     );
 }

@@ -63,16 +63,16 @@ mod tests {
 
     #[test]
     fn each_file_that_differs_has_a_patch() {
-        let from = some(&[("a.yaml", "1\n2\n"), ("gone.yaml", "x\n"), ("same.yaml", "y")]);
+        let from = some(&[("a.yaml", "1\n2\n"), ("deleted.yaml", "x\n"), ("same.yaml", "y")]);
         let to = some(&[("a.yaml", "1\n3\n"), ("new.yaml", "z\n"), ("same.yaml", "y")]);
         let patches = patches(&from, &to);
         let changes: Vec<_> = patches.iter().map(|patch| (&*patch.name, patch.change)).collect();
         assert_eq!(
             changes,
-            [("a.yaml", Change::Changed), ("gone.yaml", Change::Removed), ("new.yaml", Change::Added)]
+            [("a.yaml", Change::Changed), ("deleted.yaml", Change::Removed), ("new.yaml", Change::Added)]
         );
         assert_eq!(patches[0].patch, "--- a/a.yaml\n+++ b/a.yaml\n@@ -1,2 +1,2 @@\n 1\n-2\n+3\n");
-        assert!(patches[1].patch.starts_with("--- a/gone.yaml\n+++ /dev/null\n"));
+        assert!(patches[1].patch.starts_with("--- a/deleted.yaml\n+++ /dev/null\n"));
         assert!(patches[2].patch.starts_with("--- /dev/null\n+++ b/new.yaml\n"));
     }
 
@@ -80,9 +80,9 @@ mod tests {
     fn files_with_nothing_in_common_are_compared_in_bounded_time() {
         let lines = |of: &str| (0..20_000).map(|at| format!("{of} {at}\n")).collect::<String>();
         let many = |of: &str| Files::from_iter((0..20).map(|at| (format!("{at}.yaml"), lines(of))));
-        let begun = Instant::now();
+        let started = Instant::now();
         let patches = patches(&many("old"), &many("new"));
         assert_eq!(patches.len(), 20);
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     }
 }

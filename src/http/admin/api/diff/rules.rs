@@ -97,7 +97,7 @@ mod tests {
         let bucket = "unit: minute, requests_per_unit: 5, algorithm: token_bucket, burst: ";
         let before = format!(
             "domain: d\ndescriptors:\n{same}{}{}",
-            rule("gone", "unlimited: true"),
+            rule("deleted", "unlimited: true"),
             rule("plan", &format!("{bucket}5"))
         );
         let after = format!(
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("gone".to_owned(), Change::Removed, text("unlimited"), None),
+                ("deleted".to_owned(), Change::Removed, text("unlimited"), None),
                 ("new".to_owned(), Change::Added, None, text("2 per hour, fixed_window")),
                 ("plan".to_owned(), Change::Changed, text(bucket), text(&format!("{bucket}, burst 9"))),
             ]

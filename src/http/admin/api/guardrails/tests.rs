@@ -22,7 +22,7 @@ fn codes(current: Option<&str>, next: &str, traffic: &Traffic) -> Vec<(Violation
     found.into_iter().map(|violation| (violation.code, violation.domain)).collect()
 }
 
-fn talking(keys: &[(&str, u64)]) -> Traffic {
+fn traffic(keys: &[(&str, u64)]) -> Traffic {
     let talker = |(key, hits): &(&str, u64)| Talker { key: (*key).to_owned(), hits: *hits, error: 0 };
     let heaviest = keys.iter().map(talker).collect();
     Traffic {
@@ -62,14 +62,14 @@ fn top_traffic_that_would_meet_zeros_is_reported() {
         ],
     );
     let zero = good.replace("requests_per_unit: 9", "requests_per_unit: 0");
-    let both = talking(&[("all=1", 30), ("user=ann", 20), ("user=bob", 10)]);
+    let both = traffic(&[("all=1", 30), ("user=ann", 20), ("user=bob", 10)]);
     assert_eq!(codes(Some(&good), &zero, &both), [(ViolationCode::DeniesAll, "d".to_owned())]);
     assert_eq!(codes(Some(&zero), &zero, &both), []);
-    assert_eq!(codes(Some(&good), &good, &talking(&[("user=bad", 90), ("user=ann", 1)])), []);
-    let few = talking(&[("all=1", 1), ("user=ann", 20)]);
+    assert_eq!(codes(Some(&good), &good, &traffic(&[("user=bad", 90), ("user=ann", 1)])), []);
+    let few = traffic(&[("all=1", 1), ("user=ann", 20)]);
     assert_eq!(codes(Some(&good), &zero, &few), [], "most of it passes");
     for unknown in ["all=1…", "all", "other=1"] {
-        assert_eq!(codes(Some(&good), &zero, &talking(&[(unknown, 9)])), [], "{unknown}");
+        assert_eq!(codes(Some(&good), &zero, &traffic(&[(unknown, 9)])), [], "{unknown}");
     }
 }
 

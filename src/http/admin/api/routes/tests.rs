@@ -5,7 +5,7 @@ use serde_json::Value;
 use tonic::codegen::Service as _;
 
 use super::*;
-use crate::{http::StoreFacts, readiness::Readiness};
+use crate::{http::StoreInfo, readiness::Readiness};
 use tollgate_control::{Control, RulesSource, RulesStatus};
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{CounterInspector, Modes};
@@ -23,7 +23,7 @@ fn router() -> Router {
         directory: "nowhere".into(),
         readiness: Readiness::new(),
         counters: CounterInspector::new(Store::Memory(memory.clone()), Modes::default()),
-        store: StoreFacts { kind: "memory", address: "memory".into(), memory, replicas: None },
+        store: StoreInfo { kind: "memory", address: "memory".into(), memory, replicas: None },
     };
     routes(parts, Authenticator { tokens: None, requires_client_certificate: false })
 }
@@ -46,7 +46,7 @@ async fn status(router: &mut Router, path: &str, method: &str, role: Role) -> St
     let caller = Caller { name: "ann".into(), role };
     let request = Request::builder().method(&*method.to_uppercase()).uri(path).header("host", "localhost");
     let request = request.extension(caller).body(Body::empty()).expect("a request");
-    router.call(request).await.expect("an answer").status()
+    router.call(request).await.expect("an response").status()
 }
 
 #[tokio::test]
@@ -84,7 +84,11 @@ async fn no_response_has_cors_headers() {
         let request = Request::builder().method(method).uri("/me").header("host", "localhost");
         let request = request.header("access-control-request-method", "POST");
         let request = request.extension(Caller { name: "ann".into(), role: Role::Operator });
-        let answer = router.call(request.body(Body::empty()).expect("a request")).await.expect("an answer");
-        assert!(!answer.headers().keys().any(|name| name.as_str().starts_with("access-control")), "{method}");
+        let response =
+            router.call(request.body(Body::empty()).expect("a request")).await.expect("an response");
+        assert!(
+            !response.headers().keys().any(|name| name.as_str().starts_with("access-control")),
+            "{method}"
+        );
     }
 }
