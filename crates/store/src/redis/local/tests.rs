@@ -6,7 +6,7 @@ use super::*;
 use crate::key::CellKey;
 use tollgate_core::{
     RecordId,
-    algorithm::{Algorithm, Parameters, Policy, State, Verdict},
+    algorithm::{Algorithm, CounterState, Parameters, Policy, Verdict},
     clock::Timestamp,
     descriptor::{Entry, Hits},
     quota::{Quota, Window},
@@ -33,7 +33,7 @@ fn request(charging: Charging, checks: impl IntoIterator<Item = Check>) -> TagRe
 /// Hits in a window.
 fn count(state: &State) -> u32 {
     match state {
-        State::Words([_, count, _]) => *count,
+        CounterState::Words([_, count, _]) => *count,
         other => panic!("{other:?}"),
     }
 }
