@@ -113,7 +113,7 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// CounterState summary of a counter.
+    /// State summary of a counter.
     fn summary(&mut self, algorithm: Algorithm) -> Option<StateSummary> {
         let first = self.word()?;
         if algorithm.has_own_key() {
