@@ -12,8 +12,8 @@ use tollgate_store::{Store, StoreError, request::Requests};
 /// Deadline of a read or a refund: longer than that of a request, because no traffic waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// Reads and refunds counters. Metrics count neither a request nor hits of a rule, only the call to the store. There is no
-/// fallback: without the store, counters are unknown.
+/// Reads and refunds counters. Metrics count neither a request nor hits of a rule, only the call to the store. There is
+/// no fallback: without the store, counters are unknown.
 #[derive(Clone, Debug)]
 pub struct CounterInspector {
     store: Store,
@@ -65,7 +65,7 @@ impl CounterInspector {
                     verdicts.into_iter().for_each(|(at, verdict)| set(&mut readings, at, Ok(verdict)));
                 }
                 Err(error) => {
-                    call.checks().for_each(|check| set(&mut readings, check.descriptor, Err(error.clone())))
+                    call.checks().for_each(|check| set(&mut readings, check.descriptor, Err(error.clone())));
                 }
             }
         }

@@ -3,7 +3,7 @@
 /// Policy for a counter that the store did not decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnStoreError {
-    /// This instance enforces its share of the limit alone.
+    /// The instance enforces its share of the limit alone.
     #[default]
     Local,
     /// The request passes.

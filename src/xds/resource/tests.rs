@@ -342,7 +342,7 @@ fn resources_beyond_the_budget_are_refused() {
 
     let long = RateLimitDescriptor { value: "x".repeat((64 << 10) + 1), ..per(1, 1) };
     let text = errors(&[resource("n", "d", vec![long])]);
-    assert!(text.contains("descriptors[0].value: a text of more than 64 KiB"), "{text}");
+    assert!(text.contains("descriptors[0].value: text longer than 64 KiB"), "{text}");
 
     // Two bytes each, and half a kilobyte once they are decoded.
     let many = [b"\x1a\x00".repeat(MAX_DESCRIPTORS + 1), b"\x12\x01d".to_vec()].concat();

@@ -1,7 +1,8 @@
 //! Hits of each rule, with the meanings of envoyproxy/ratelimit.
 //!
-//! The counters of the active rules stand beside the rules, by their index: [`RuleCounters`] is made for one version of the
-//! rules and activated and dropped with it. The series outlive it, so that a rule of the next version continues them.
+//! The counters of the active rules stand beside the rules, by their index: [`RuleCounters`] is made for one version of
+//! the rules and activated and dropped with it. The series outlive it, so that a rule of the next version continues
+//! them.
 
 use std::{
     collections::HashMap,
@@ -18,7 +19,7 @@ use tollgate_core::{
     descriptor::{Entry, Hits},
 };
 use tollgate_metrics::{
-    Computed, Declared, Kind, Striped, StripedCounter, publish,
+    Computed, Declared, MetricKind, Striped, StripedCounter, publish,
     series::{self, KINDS, Room, Series},
 };
 use tollgate_rules::{Companion, Domain, List, Rule, Rules};
@@ -34,7 +35,7 @@ pub const RULE_KINDS: [&str; KINDS] =
     ["total_hits", "within_limit", "near_limit", "over_limit", "shadow_mode", "degraded"];
 
 const fn declare(name: &'static str, help: &'static str) -> Declared {
-    Declared { name, kind: Kind::Counter, labels: &["domain", "rule"], help }
+    Declared { name, kind: MetricKind::Counter, labels: &["domain", "rule"], help }
 }
 
 /// The metrics of a rule, in the order of [`RULE_KINDS`].
@@ -259,8 +260,8 @@ pub struct RuleTotal {
 pub struct RuleTotals(HashMap<Box<str>, HashMap<Box<str>, RuleTotal>>);
 
 impl RuleTotals {
-    /// Hits of the rule with that path ([`Rule::path`]), under all values that metrics name for it; zero for a rule that has
-    /// no series of its own.
+    /// Hits of the rule with that path ([`Rule::path`]), under all values that metrics name for it; zero for a rule
+    /// that has no series of its own.
     pub fn of(&self, domain: &str, path: &str) -> RuleTotal {
         self.0.get(domain).and_then(|rules| rules.get(path)).copied().unwrap_or_default()
     }

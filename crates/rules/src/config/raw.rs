@@ -4,7 +4,11 @@
 
 use std::rc::Rc;
 
-use super::yaml::{Node, Position};
+use super::{
+    problem::Path,
+    reader::{ReadValue as _, Reader},
+    yaml::{Node, Position},
+};
 
 /// Value of an optional key.
 #[derive(Clone, Debug, Default)]
@@ -108,22 +112,49 @@ impl RawDescriptor {
     }
 }
 
-/// The mapping under `rate_limit`, or the one under `defaults`.
-#[derive(Debug, Default)]
-pub struct RawRateLimit {
-    pub unit: Field<Rc<str>>,
-    pub unit_multiplier: Field<u32>,
-    pub window: Field<Rc<str>>,
-    pub requests_per_unit: Field<u32>,
-    pub unlimited: Field<bool>,
-    pub algorithm: Field<Rc<str>>,
-    pub burst: Field<u32>,
-    pub min_interval: Field<Rc<str>>,
-    pub lease_ttl: Field<Rc<str>>,
-    pub sync: Field<Rc<str>>,
-    pub on_store_error: Field<Rc<str>>,
-    pub name: Field<Rc<str>>,
-    pub replaces: Vec<RawReplaces>,
+/// Defines [`RawRateLimit`] from its keys with a single value, each of which is read by its type.
+macro_rules! raw_rate_limit {
+    ($($key:ident: $value:ty,)*) => {
+        /// The mapping under `rate_limit`, or the one under `defaults`.
+        #[derive(Debug, Default)]
+        pub struct RawRateLimit {
+            $(pub $key: Field<$value>,)*
+            pub replaces: Vec<RawReplaces>,
+        }
+
+        impl RawRateLimit {
+            /// Reads the value of a key; others than those with a single value are ignored.
+            pub(super) fn read_key(&mut self, key: &str, value: &Node, path: &Path<'_>, reader: &mut Reader<'_>) {
+                match key {
+                    $(stringify!($key) => self.$key = <$value>::read(value, path, reader),)*
+                    _ => {}
+                }
+            }
+
+            /// Keys with a valid single value, with their positions.
+            pub(super) fn stated_keys(&self) -> impl Iterator<Item = (&'static str, Position)> {
+                let positions = [
+                    $((stringify!($key), self.$key.stated().map(|stated| stated.at)),)*
+                ];
+                positions.into_iter().filter_map(|(key, at)| Some((key, at?)))
+            }
+        }
+    };
+}
+
+raw_rate_limit! {
+    unit: Rc<str>,
+    unit_multiplier: u32,
+    window: Rc<str>,
+    requests_per_unit: u32,
+    unlimited: bool,
+    algorithm: Rc<str>,
+    burst: u32,
+    min_interval: Rc<str>,
+    lease_ttl: Rc<str>,
+    sync: Rc<str>,
+    on_store_error: Rc<str>,
+    name: Rc<str>,
 }
 
 /// An element of `replaces`.

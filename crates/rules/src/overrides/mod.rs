@@ -27,7 +27,7 @@ pub enum List {
 }
 
 impl List {
-    /// Both variants.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::Allow, Self::Deny];
 
     /// Name in the API, metrics and metadata.
@@ -50,7 +50,7 @@ pub enum SwitchMode {
 }
 
 impl SwitchMode {
-    /// Both variants.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::Off, Self::Shadow];
 
     /// Name in the API.

@@ -1,7 +1,5 @@
 //! Compilation of `rate_limit` and `defaults`.
 
-use std::rc::Rc;
-
 use super::{
     algorithm_parameters::{AlgorithmParameters, window_of_leases},
     descriptor::Compiler,
@@ -85,21 +83,10 @@ impl Compiler<'_> {
             let path = path.key("requests_per_unit");
             self.warning(number.at, &path, "has no effect beside `unlimited: true`");
         }
-        let at = |text: &Field<Rc<str>>| text.stated().map(|stated| stated.at);
-        let number_at = |number: &Field<u32>| number.stated().map(|stated| stated.at);
-        for (key, at) in [
-            ("window", at(&raw.window)),
-            ("unit_multiplier", number_at(&raw.unit_multiplier)),
-            ("algorithm", at(&raw.algorithm)),
-            ("burst", number_at(&raw.burst)),
-            ("min_interval", at(&raw.min_interval)),
-            ("lease_ttl", at(&raw.lease_ttl)),
-            ("sync", at(&raw.sync)),
-            ("on_store_error", at(&raw.on_store_error)),
-        ] {
-            if let Some(at) = at {
-                self.error(at, &path.key(key), "contradicts `unlimited: true`; remove one of them");
-            }
+        // `unit` and `requests_per_unit` are reported above.
+        const COMPATIBLE: [&str; 4] = ["unlimited", "name", "unit", "requests_per_unit"];
+        for (key, at) in raw.stated_keys().filter(|(key, _)| !COMPATIBLE.contains(key)) {
+            self.error(at, &path.key(key), "contradicts `unlimited: true`; remove one of them");
         }
     }
 

@@ -5,7 +5,7 @@ mod values;
 use std::rc::Rc;
 
 use self::values::is_null;
-pub(super) use self::values::{describe, excerpt};
+pub(super) use self::values::{ReadValue, describe, excerpt};
 use super::{
     problem::{Path, Problems},
     raw::{Field, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
@@ -40,7 +40,8 @@ pub(super) fn read(name: &str, bytes: &[u8], problems: &mut Problems) -> Option<
     Some(file)
 }
 
-struct Reader<'a> {
+/// Reads the nodes of one file.
+pub(super) struct Reader<'a> {
     file: &'a str,
     problems: &'a mut Problems,
 }
@@ -96,20 +97,8 @@ impl Reader<'_> {
         }
         let mut limit = RawRateLimit::default();
         let was_read = self.each_key(node, path, section, |reader, key, value, path| match key {
-            "unit" => limit.unit = reader.text(value, path),
-            "unit_multiplier" => limit.unit_multiplier = reader.number(value, path),
-            "window" => limit.window = reader.text(value, path),
-            "requests_per_unit" => limit.requests_per_unit = reader.number(value, path),
-            "unlimited" => limit.unlimited = reader.flag(value, path),
-            "algorithm" => limit.algorithm = reader.text(value, path),
-            "burst" => limit.burst = reader.number(value, path),
-            "min_interval" => limit.min_interval = reader.text(value, path),
-            "lease_ttl" => limit.lease_ttl = reader.text(value, path),
-            "sync" => limit.sync = reader.text(value, path),
-            "on_store_error" => limit.on_store_error = reader.text(value, path),
-            "name" => limit.name = reader.text(value, path),
             "replaces" => limit.replaces = reader.replaces(value, path),
-            _ => {}
+            key => limit.read_key(key, value, path, reader),
         });
         match was_read {
             true => Field::Stated(Stated { at: node.at, value: limit }),

@@ -104,6 +104,30 @@ impl Reader<'_> {
     }
 }
 
+/// Type of a single value.
+pub(in crate::config) trait ReadValue: Sized {
+    /// Reads a value of this type.
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self>;
+}
+
+impl ReadValue for Rc<str> {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.text(node, path)
+    }
+}
+
+impl ReadValue for u32 {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.number(node, path)
+    }
+}
+
+impl ReadValue for bool {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.flag(node, path)
+    }
+}
+
 pub(super) fn is_null(node: &Node) -> bool {
     matches!(&node.content, Content::Scalar(scalar) if scalar.meaning() == Meaning::Null)
 }

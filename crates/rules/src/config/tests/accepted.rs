@@ -1,4 +1,4 @@
-//! What the reference accepts, and what it makes of it.
+//! Configurations that envoyproxy/ratelimit accepts, and their rules.
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use super::*;
 /// Far more than a bomb takes, without optimizations and beside other tests; much less than one that goes off.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is wrong with a file, found in time.
+/// Problems of a file, found within the time limit.
 #[track_caller]
 fn defused(yaml: &str) -> String {
     let begun = Instant::now();
@@ -59,7 +59,7 @@ fn mistakes_below_a_long_key_do_not_repeat_it_whole() {
 }
 
 #[test]
-fn a_file_that_repeats_keys_in_many_mappings_is_told_of_some_of_them() {
+fn warnings_of_repeated_keys_are_bounded() {
     let maps = "{a: 1, a: 2},".repeat(10_000);
     assert_says(
         &loads(&format!("domain: d\nmetadata: [{maps}]\n")).warnings.to_string(),
@@ -121,7 +121,7 @@ fn expressions_are_bounded_together() {
     let yaml: String = (0..4_000).map(|at| expression(&format!(r"^/api/v{at}/\w+$"))).collect();
     let text = defused(&domain(&yaml));
     assert_says(&text, &["].regex: the expressions up to this one take more than 128 MiB", "[^/]+"]);
-    assert_eq!(text.lines().count(), 1, "it is said once");
+    assert_eq!(text.lines().count(), 1, "reported once");
     let line: usize = text.split(':').nth(1).and_then(|line| line.parse().ok()).expect("a line");
     assert!((1_500..3_000).contains(&line), "{line}");
     let yaml: String = (0..4_000).map(|at| expression(&format!("^/api/v{at}/[^/]+$"))).collect();

@@ -1,4 +1,4 @@
-//! What a domain says of all its requests: `atomic` and `hash_tag`.
+//! Charging of a domain: `atomic` and `hash_tag`.
 
 use super::*;
 use crate::Domain;

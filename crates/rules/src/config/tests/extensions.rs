@@ -1,4 +1,4 @@
-//! What the reference's language does not have.
+//! Keys that envoyproxy/ratelimit does not have.
 
 use super::*;
 use crate::{Limit, OnStoreError, Value};

@@ -1,4 +1,4 @@
-//! Which files make a configuration.
+//! Selection of the files of a configuration.
 
 use std::os::unix::fs::symlink;
 

@@ -1,4 +1,4 @@
-//! Directories that hold more, or something else, than files of rules.
+//! Directories with too many files, or with other things than files.
 
 use std::{
     os::unix::{
@@ -41,7 +41,7 @@ fn a_file_that_may_not_be_read_is_named_and_so_is_a_directory() {
     let loaded = load(directory.path(), &Options::default());
     lock("sub", 0o755);
     match loaded {
-        // Whom no permission keeps out.
+        // Permissions do not apply to root.
         Ok(_) => assert!(is_root),
         Err(error) => assert_says(
             &error.to_string(),
@@ -99,7 +99,7 @@ fn a_directory_that_became_a_file_is_an_error() {
 
 #[test]
 fn control_characters_are_rejected_where_they_stand() {
-    for (content, place) in [
+    for (content, problem) in [
         (&b"domain: d\n\0descriptors: 5\n"[..], "a.yaml:2: control character \\u{0}"),
         (b"domain: \"\x1b[31m\"\n", "a.yaml:1: control character \\u{1b}"),
         (b"domain: d # \xc2\x9f\n", "a.yaml:1: control character \\u{9f}"),
@@ -107,7 +107,7 @@ fn control_characters_are_rejected_where_they_stand() {
     ] {
         let directory = TempDir::new().unwrap();
         fs::write(directory.path().join("a.yaml"), content).unwrap();
-        assert_says(&rejected(directory.path()), &[place]);
+        assert_says(&rejected(directory.path()), &[problem]);
     }
     clean("\u{feff}domain: d\r\n# tab\there, next line\u{85}, \u{1F600}\r\n");
 }

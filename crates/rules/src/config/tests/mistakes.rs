@@ -1,4 +1,4 @@
-//! What the reference refuses, and that all of it is reported at once.
+//! Configurations that envoyproxy/ratelimit rejects, with all problems reported at once.
 
 use super::*;
 
@@ -57,7 +57,7 @@ fn unknown_keys_are_rejected_with_a_guess_at_what_was_meant() {
         &["rate_limit.requestsperunit: unknown key; did you mean `requests_per_unit`?"],
     );
     assert_says(&errors("domain: d\nx-anchors: 1\n"), &["x-anchors: unknown key; expected one of domain"]);
-    // An ignored place is no hiding place.
+    // Unknown keys are also reported in ignored sections.
     assert_says(&errors("domain: d\nreplaces: [{foo: 1}]\n"), &["a.yaml:2: replaces[0].foo: unknown key"]);
 }
 
@@ -203,9 +203,9 @@ fn ten_mistakes_in_one_directory_are_reported_at_once() {
         ("sub/e.yaml", "domain: ''\ndescriptors:\n  - key: x\n    shadow_mode: maybe\n"),
     ];
     let text = load_all(&files, Options::default()).unwrap_err().to_string();
-    let places: Vec<_> = text.lines().map(|line| line.split(": ").next().unwrap()).collect();
+    let positions: Vec<_> = text.lines().map(|line| line.split(": ").next().unwrap()).collect();
     assert_eq!(
-        places,
+        positions,
         [
             "a.yaml:4",
             "a.yaml:5",

@@ -1,4 +1,4 @@
-//! What loads and is warned of.
+//! Warnings.
 
 use super::*;
 

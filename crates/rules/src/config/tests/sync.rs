@@ -1,4 +1,4 @@
-//! Whether counters may be leased: `sync`.
+//! Leased counters: `sync`.
 
 use super::*;
 use tollgate_core::{SyncMode, algorithm::Algorithm};

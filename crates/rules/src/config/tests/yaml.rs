@@ -1,4 +1,4 @@
-//! The corners of YAML, and input that means harm.
+//! Special cases of YAML, and hostile input.
 
 use proptest::prelude::*;
 
@@ -31,9 +31,8 @@ fn merging_after_a_key_that_it_has_too_is_warned_of() {
     );
 }
 
-/// As the reference reads them.
 #[test]
-fn pairs_take_effect_in_their_order_and_limits_field_by_field() {
+fn pairs_take_effect_in_order_and_limits_by_field_as_in_envoyproxy_ratelimit() {
     let quota = |yaml: &str| {
         let rule = rule(&load_all(&[("a.yaml", yaml)], Options::default()).unwrap(), &[("k", "")]).unwrap();
         match rule.limit {
@@ -131,7 +130,7 @@ fn never_panics(content: &[u8]) {
     }
 }
 
-/// Pieces that get further into the loader than noise does.
+/// Pieces that reach deeper into the loader than random text.
 fn piece() -> impl Strategy<Value = String> {
     let keys = "(domain|descriptors|key|value|rate_limit|unit|requests_per_unit|replaces|name|cidr|regex|window|<<|metadata|defaults|burst|algorithm)";
     let values = "(d|a|\\*|x\\*|1|-1|1.5|on|~|day|30s|10.0.0.0/8|token_bucket|true|&a|\\*a|!!str|!x|'|\"|\\[|\\]|\\{|\\}|\\||>|%|,|#|\\?|--- )";

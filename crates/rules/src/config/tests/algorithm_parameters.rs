@@ -1,4 +1,4 @@
-//! What goes with one algorithm: `min_interval` with exact logs, `lease_ttl` with concurrency limits.
+//! Parameters of single algorithms: `min_interval` of exact logs, `lease_ttl` of concurrency limits.
 
 use std::time::Duration;
 
