@@ -645,7 +645,7 @@ fn every_metric_is_in_its_table_and_no_other() {
     let names = rows(&generated).into_iter().flat_map(|row| quoted(row[0], '`'));
     let known: BTreeSet<String> = names.filter(|name| name.starts_with("tollgate_")).collect();
     assert!(known.len() >= 40, "{known:?}");
-    let table = page("docs/reference/metrics.md").text;
+    let table = page("docs/guides/metrics.md").text;
     let mut listed: Vec<String> = rows(&table).into_iter().flat_map(|row| quoted(row[0], '`')).collect();
     listed.sort();
     // Each once.
@@ -654,7 +654,7 @@ fn every_metric_is_in_its_table_and_no_other() {
 
 #[test]
 fn metrics_are_named_as_they_are() {
-    let table = page("docs/reference/metrics.md").text;
+    let table = page("docs/guides/metrics.md").text;
     let known: BTreeSet<String> = rows(&table).into_iter().flat_map(|row| quoted(row[0], '`')).collect();
     // Derived by the adapter.
     let adapter = read("deploy/kubernetes/components/monitoring/adapter.yaml");

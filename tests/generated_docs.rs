@@ -24,6 +24,11 @@ fn the_environment_is_up_to_date() {
 }
 
 #[test]
+fn metrics_are_up_to_date() {
+    assert_is_generated("metrics");
+}
+
+#[test]
 fn the_command_line_is_up_to_date() {
     assert_is_generated("cli");
 }

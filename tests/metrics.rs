@@ -204,7 +204,7 @@ async fn promtool_accepts_the_page_except_for_the_references_names() {
     let page = page(&instances.redis);
     let (_, said) = promtool(&["check", "metrics"], &page);
     assert!(said.contains("ratelimit_service_total_requests"), "it says nothing at all: {said}");
-    let documented = ["docs/guides/monitoring.md", "docs/reference/metrics.md"].map(read).concat();
+    let documented = ["docs/guides/monitoring.md", "docs/guides/metrics.md"].map(read).concat();
     for name in page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
         let last = name.rsplit("rate_limit_").next().unwrap_or(name);
         let is_short = name.starts_with("ratelimit_service_") && documented.contains(&format!("…_{last}`"));
@@ -417,7 +417,7 @@ fn the_dashboard_is_valid_for_grafana() {
     }
     let shown: BTreeSet<String> =
         expressions(&dashboard).iter().flat_map(|(_, expression)| names(expression)).collect();
-    for name in read("docs/reference/metrics.md")
+    for name in read("docs/guides/metrics.md")
         .lines()
         .filter_map(|line| line.strip_prefix("| `tollgate_")?.split('`').next())
     {

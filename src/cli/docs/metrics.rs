@@ -7,6 +7,7 @@ const INTRODUCTION: &str = "# Metrics
 
 Metrics of `/metrics`, in Prometheus' text format. A metric of a part that is not in use, such as Redis, TLS or a control
 plane, has no series. Those that begin with `ratelimit_` are exported with `--reference-metrics`.
+[Metrics by topic](../guides/metrics.md) has the values of the labels.
 
 ";
 

@@ -1,5 +1,5 @@
-//! `tollgate docs`: the pages of `docs/reference` that are generated from code, and the list of metrics. Each has a file
-//! here and a variant of [`DocsPage`].
+//! `tollgate docs`: the pages of `docs/reference` that are generated from code. Each has a file here and a
+//! variant of [`DocsPage`].
 
 mod argument;
 mod cli;
@@ -26,8 +26,7 @@ fn text(page: DocsPage) -> String {
         DocsPage::Settings => ("settings", settings::page()),
         DocsPage::Environment => ("environment", environment::page()),
         DocsPage::Cli => ("cli", cli::page()),
-        // Compared by name with the page, which is written by hand.
-        DocsPage::Metrics => return metrics::page(),
+        DocsPage::Metrics => ("metrics", metrics::page()),
     };
     format!("<!-- Generated: tollgate docs {name} > docs/reference/{name}.md -->\n\n{body}")
 }
