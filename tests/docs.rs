@@ -670,6 +670,18 @@ fn metrics_are_named_as_they_are() {
     }
 }
 
+#[test]
+fn log_messages_are_quoted_as_they_are() {
+    let files = crate_sources().into_iter().flat_map(|(_, root)| files_below(&root));
+    let sources: String = files.filter_map(|file| fs::read_to_string(file).ok()).collect();
+    let section = page("docs/reference/logs-and-traces.md").section("## Logs");
+    let messages: BTreeSet<String> = rows(&section).into_iter().flat_map(|row| quoted(row[0], '`')).collect();
+    assert!(messages.len() >= 10, "{messages:?}");
+    for message in messages {
+        assert!(sources.contains(&format!("\"{message}\"")), "nothing logs `{message}`");
+    }
+}
+
 /// The targets of the links in a text.
 fn links(text: &str) -> Vec<&str> {
     text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect()

@@ -220,7 +220,7 @@ impl<F: FnMut(Result<Loaded, LoadError>)> Watch<F> {
         match notifier.and_then(|notifier| self.surroundings.watched_by(notifier)) {
             Ok(notifier) => Some(notifier),
             Err(error) => {
-                tracing::warn!(%error, "the configuration is polled: no events tell of its changes");
+                tracing::warn!(%error, "file events unavailable; polling the rules");
                 None
             }
         }
