@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the cost of tollgate in each mode, next to bare gRPC, and writes benches/RESULTS.md.
-# Needs redis-server, and two processors that have nothing else to do.
+# Needs redis-server, and two idle processors.
 #
 #   ROUNDS=5 SECONDS_EACH=4 benches/compare.sh
 #   ONLY='cluster|3 descriptors' benches/compare.sh     rows whose id or name matches; writes nothing
@@ -10,8 +10,8 @@
 # load on the machine. Rounds alternate between the rows. In benches/compare/: `rows.sh` has the rows and their targets,
 # `servers.sh` starts the servers, `measure.sh` measures; `costs.sh`, `latency.sh`, `exactness.sh`, `memory.sh` and
 # `talkers.sh` are the parts; and the .awk files format the tables.
-# `notes.md`, on the rows that miss their targets, becomes part of the results. `capacity.sh` then puts what
-# follows from them into docs/guides/capacity.md.
+# `notes.md`, about the rows that miss their targets, becomes part of the results. `capacity.sh` then writes the tables
+# that follow from them into docs/guides/capacity.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,7 +24,7 @@ RESULTS=benches/RESULTS.md
 
 cargo build --profile dist --locked
 cargo build --profile dist --locked --example echo
-# shellcheck disable=SC2034 # The parts run it.
+# shellcheck disable=SC2034 # Used by the parts.
 tollgate=target/dist/tollgate
 work=$(mktemp -d)
 for part in rows servers measure $ALL; do
@@ -34,7 +34,7 @@ done
 trap stop_all EXIT
 
 report() {
-    # shellcheck disable=SC2016 # They are quotes of code.
+    # shellcheck disable=SC2016 # Backquotes of Markdown.
     printf '# Results\n\nWritten by `benches/compare.sh`: medians of %s rounds of %s s for each row.\n' \
         "$ROUNDS" "$SECONDS_EACH"
     for part in $PARTS; do
@@ -45,7 +45,7 @@ report() {
     cat benches/compare/notes.md
     printf '\n## Machine\n\n- %s processors, %s; Linux %s.\n' "$(nproc)" \
         "$(awk -F': ' '/^model name/ { print $2; exit }' /proc/cpuinfo)" "$(uname -r)"
-    printf -- '- Load of the machine at the end, of which about 2 is the measurement: %s.\n' \
+    printf -- '- Load average at the end, about 2 of it from the measurement: %s.\n' \
         "$(cut -d' ' -f1-3 /proc/loadavg)"
     printf -- '- Built by %s at %s; %s.\n' "$(rustc --version)" "$(git describe --always --dirty)" \
         "$(redis-server --version | cut -d' ' -f1-3)"

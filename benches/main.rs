@@ -1,6 +1,6 @@
 //! Cost of the parts of a decision: `cargo bench`.
 //!
-//! The whole, with the gRPC stack and Redis, is measured by `benches/compare.sh`.
+//! Whole decisions, with the gRPC stack and Redis, are measured by `benches/compare.sh`.
 
 #![allow(clippy::arithmetic_side_effects, clippy::expect_used, clippy::indexing_slicing, clippy::unwrap_used)]
 

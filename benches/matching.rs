@@ -16,7 +16,7 @@ fn rules(descriptors: &str) -> Rules {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let yaml = format!("domain: d\ndescriptors:\n{descriptors}");
     std::fs::write(directory.path().join("rules.yaml"), yaml).expect("writable");
-    config::load(directory.path(), &Options::default()).expect("good rules").rules
+    config::load(directory.path(), &Options::default()).expect("valid rules").rules
 }
 
 fn find(bencher: Bencher<'_, '_>, rules: &Rules, entries: &[(&str, &str)]) {

@@ -18,11 +18,12 @@ fn calls(count: usize) -> Vec<TagRequest> {
     let quota = Quota { limit: u32::MAX, window: Window::of(Unit::Hour) };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let ask = Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
+    let check =
+        Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
     let call = |at: usize| {
         let value = format!("client-{at}");
         let key = CellKey::open("edge", [Entry { key: "api_key", value: &value }].into_iter());
-        TagRequest::new(Charging::Independent, key, ask)
+        TagRequest::new(Charging::Independent, key, check)
     };
     (0..count).map(call).collect()
 }

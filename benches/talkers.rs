@@ -35,29 +35,28 @@ const KEYS: usize = 10_000_000;
 const THREADS: usize = 4;
 
 /// Percentage of hits for the five heavy keys.
-const HEAVY: u32 = 5;
+const HEAVY_PERCENT: u32 = 5;
 
 /// Hits that a thread records between two reads of the clock.
 const BATCH: usize = 1_000;
 
-/// Minimum duration of a batch.
-const PACE: Duration = Duration::from_millis(2);
+const MIN_BATCH_DURATION: Duration = Duration::from_millis(2);
 
 /// Exact counts of recorded and denied hits, by key.
-struct Truth {
-    asked: Vec<AtomicU32>,
+struct ExactCounts {
+    recorded_hits: Vec<AtomicU32>,
     denied: Vec<AtomicU32>,
     /// Total duration of the calls.
     nanos: AtomicU64,
 }
 
-impl Truth {
+impl ExactCounts {
     fn new() -> Self {
         let zeros = || (0..KEYS).map(|_| AtomicU32::new(0)).collect();
-        Self { asked: zeros(), denied: zeros(), nanos: AtomicU64::new(0) }
+        Self { recorded_hits: zeros(), denied: zeros(), nanos: AtomicU64::new(0) }
     }
 
-    fn five(counts: &[AtomicU32]) -> Vec<(u32, usize)> {
+    fn top_five(counts: &[AtomicU32]) -> Vec<(u32, usize)> {
         let mut ranked: Vec<_> =
             counts.iter().enumerate().map(|(key, count)| (count.load(Ordering::Relaxed), key)).collect();
         ranked.select_nth_unstable_by(5, |a, b| b.cmp(a));
@@ -68,14 +67,14 @@ impl Truth {
 }
 
 /// Name of a key; the names of neighbours have no common prefix.
-fn name(key: usize) -> String {
+fn key_name(key: usize) -> String {
     format!("{:016x}", (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// Records one part in `THREADS` of the keys once each, mixed with drawn keys, for `duration`.
 fn record(
     domain: &str,
-    truth: &Truth,
+    exact: &ExactCounts,
     part: usize,
     duration: Duration,
     draw: &impl Fn(&mut Rng) -> Option<usize>,
@@ -94,20 +93,20 @@ fn record(
                 own.next().unwrap()
             });
             // Half of the hits of each third key.
-            texts.push((key, name(key), key.is_multiple_of(3) && random.bool()));
+            texts.push((key, key_name(key), key.is_multiple_of(3) && random.bool()));
         }
-        let asked = Instant::now();
+        let calls_started = Instant::now();
         for (_, value, is_denied) in &texts {
             talkers::record(domain, &[Entry { key: "api_key", value }], 1, *is_denied);
         }
-        nanos += asked.elapsed().as_nanos() as u64;
+        nanos += calls_started.elapsed().as_nanos() as u64;
         for (key, _, is_denied) in &texts {
-            truth.asked[*key].fetch_add(1, Ordering::Relaxed);
-            truth.denied[*key].fetch_add(u32::from(*is_denied), Ordering::Relaxed);
+            exact.recorded_hits[*key].fetch_add(1, Ordering::Relaxed);
+            exact.denied[*key].fetch_add(u32::from(*is_denied), Ordering::Relaxed);
         }
-        thread::sleep(PACE.saturating_sub(batch.elapsed()));
+        thread::sleep(MIN_BATCH_DURATION.saturating_sub(batch.elapsed()));
     }
-    truth.nanos.fetch_add(nanos, Ordering::Relaxed);
+    exact.nanos.fetch_add(nanos, Ordering::Relaxed);
 }
 
 /// Resident bytes of this process.
@@ -118,11 +117,11 @@ fn resident() -> f64 {
 }
 
 /// Checks that the ten reported keys contain the five that are truly the heaviest.
-fn judge(kind: &str, reported: &[Talker], truth: &[AtomicU32]) {
+fn check_ranking(kind: &str, reported: &[Talker], exact: &[AtomicU32]) {
     println!("  {kind}: true hits, reported hits, and their error");
-    let five = Truth::five(truth);
-    for (count, key) in &five {
-        let key = format!("api_key={}", name(*key));
+    let top_five = ExactCounts::top_five(exact);
+    for (count, key) in &top_five {
+        let key = format!("api_key={}", key_name(*key));
         let found = reported.iter().position(|talker| talker.key == key);
         let rank = found.unwrap_or_else(|| panic!("{key} is not among the ten: {reported:?}"));
         let Talker { hits, error, .. } = &reported[rank];
@@ -131,32 +130,32 @@ fn judge(kind: &str, reported: &[Talker], truth: &[AtomicU32]) {
 }
 
 fn compare(domain: &str, duration: Duration, draw: impl Fn(&mut Rng) -> Option<usize> + Sync) {
-    let truth = Truth::new();
+    let exact = ExactCounts::new();
     let (before, started) = (resident(), Instant::now());
     thread::scope(|scope| {
         for part in 0..THREADS {
-            let (truth, draw) = (&truth, &draw);
-            scope.spawn(move || record(domain, truth, part, duration, draw));
+            let (exact, draw) = (&exact, &draw);
+            scope.spawn(move || record(domain, exact, part, duration, draw));
         }
     });
     let took = started.elapsed();
     // Queued samples are collected every 100 ms.
     thread::sleep(Duration::from_millis(300));
-    let hits: u64 = truth.asked.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).sum();
-    let distinct = truth.asked.iter().filter(|count| count.load(Ordering::Relaxed) > 0).count();
+    let hits: u64 = exact.recorded_hits.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).sum();
+    let distinct = exact.recorded_hits.iter().filter(|count| count.load(Ordering::Relaxed) > 0).count();
     println!("{domain}: {hits} hits of {distinct} keys by {THREADS} threads in {took:.0?}");
     assert!(distinct == KEYS && took < Duration::from_secs(50), "not all keys within a minute");
-    let grown = resident() - before;
+    let growth = resident() - before;
     let report = Instant::now();
     let top = talkers::report(Some(domain), 10).remove(0);
     println!("  report took {:.1?}", report.elapsed());
-    judge("heaviest", &top.heaviest, &truth.asked);
-    judge("denied", &top.denied, &truth.denied);
+    check_ranking("heaviest", &top.heaviest, &exact.recorded_hits);
+    check_ranking("denied", &top.denied, &exact.denied);
     println!(
         "  a call took {:.0} ns (including the clock and waits for a processor); sketches have {:.2} MB, resident {:+.1} MB",
-        truth.nanos.load(Ordering::Relaxed) as f64 / hits as f64,
+        exact.nanos.load(Ordering::Relaxed) as f64 / hits as f64,
         talkers::bytes() as f64 / 1e6,
-        grown / 1e6,
+        growth / 1e6,
     );
 }
 
@@ -170,7 +169,7 @@ fn zipf(random: &mut Rng) -> usize {
 fn fill(duration: Duration) {
     let before = resident();
     let (started, mut at) = (Instant::now(), 0_u64);
-    let (mut most, mut logged_at) = (0, Instant::now());
+    let (mut peak_bytes, mut logged_at) = (0, Instant::now());
     let mut value = String::new();
     while started.elapsed() < duration {
         for _ in 0..1_000 {
@@ -186,7 +185,7 @@ fn fill(duration: Duration) {
             );
             at += 1;
         }
-        most = most.max(talkers::bytes());
+        peak_bytes = peak_bytes.max(talkers::bytes());
         if logged_at.elapsed() > Duration::from_secs(10) {
             logged_at = Instant::now();
             println!(
@@ -195,10 +194,10 @@ fn fill(duration: Duration) {
                 (resident() - before) / 1e6
             );
         }
-        thread::sleep(PACE);
+        thread::sleep(MIN_BATCH_DURATION);
     }
-    println!("  at most {:.2} MB", most as f64 / 1e6);
-    assert!(most < 28 << 20, "more than is promised");
+    println!("  at peak_bytes {:.2} MB", peak_bytes as f64 / 1e6);
+    assert!(peak_bytes < 28 << 20, "more than 28 MiB");
 }
 
 fn main() {
@@ -206,7 +205,7 @@ fn main() {
     let duration = Duration::from_secs(seconds);
     talkers::start(true).unwrap();
     compare("five heavy keys", duration, |random| {
-        (random.u32(..100) < HEAVY).then(|| 3 * 1_000 * random.usize(..5))
+        (random.u32(..100) < HEAVY_PERCENT).then(|| 3 * 1_000 * random.usize(..5))
     });
     compare("zipf", duration, |random| random.bool().then(|| zipf(random)));
     println!("64 domains of keys with 256 bytes");

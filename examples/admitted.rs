@@ -27,22 +27,22 @@ pub(crate) const FILE: &str = "docs/admitted.svg";
 /// Requests in a window, tokens in a bucket, or permits.
 pub(crate) const LIMIT: usize = 10;
 
-/// The window in milliseconds, the unit of all times here.
-pub(crate) const WINDOW: u64 = 10_000;
+/// The window. All times in this file are in milliseconds.
+pub(crate) const WINDOW_MS: u64 = 10_000;
 
 /// Duration of a request.
-const LASTS: u64 = 2_000;
+const REQUEST_MS: u64 = 2_000;
 
 /// Length of the picture, from an edge of the fixed window.
-const END: u64 = 40_000;
+const END_MS: u64 = 40_000;
 
 /// Time span of one bar.
-const BAR: u64 = 250;
+const BAR_MS: u64 = 250;
 
 /// Arrival times of requests.
 fn arrivals() -> Vec<u64> {
     let burst = |start: u64| (0..20).map(move |number| start + number * 10);
-    let steady = (14_000..END).step_by(250);
+    let steady = (14_000..END_MS).step_by(250);
     burst(9_500).chain(burst(10_000)).chain(steady).collect()
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn admitted(algorithm: Algorithm) -> Vec<u64> {
         let hit = Hits::Acquire { amount: NonZeroU64::MIN, lease };
         if policy.apply(&mut state, at(arrival), hit, Charging::Independent) {
             admitted.push(arrival);
-            in_progress.push((arrival + LASTS, lease));
+            in_progress.push((arrival + REQUEST_MS, lease));
         }
     }
     admitted
@@ -74,7 +74,7 @@ fn count(times: &[u64], within: Range<u64>) -> usize {
 }
 
 /// Maximum number of times within any range of that length.
-pub(crate) fn most_within(times: &[u64], length: u64) -> usize {
+pub(crate) fn max_within(times: &[u64], length: u64) -> usize {
     times.iter().map(|start| count(times, *start..start + length)).max().unwrap_or(0)
 }
 
@@ -82,7 +82,7 @@ const LEFT: u64 = 34;
 const TOP: u64 = 84;
 const BAR_WIDTH: u64 = 5;
 const HIT_HEIGHT: usize = 4;
-const PLOT_WIDTH: u64 = END / BAR * BAR_WIDTH;
+const PLOT_WIDTH: u64 = END_MS / BAR_MS * BAR_WIDTH;
 const PLOT_HEIGHT: u64 = 80;
 const PANEL_HEIGHT: u64 = 122;
 
@@ -104,7 +104,7 @@ const STYLE: &str = "
 ";
 
 fn x(millis: u64) -> u64 {
-    LEFT + millis / BAR * BAR_WIDTH
+    LEFT + millis / BAR_MS * BAR_WIDTH
 }
 
 /// Height of a number of hits in a panel that begins at `panel`.
@@ -112,7 +112,7 @@ fn y(panel: u64, hits: usize) -> u64 {
     panel + PLOT_HEIGHT - (hits * HIT_HEIGHT) as u64
 }
 
-/// A vertical or horizontal line.
+/// Draws a vertical or horizontal line.
 fn rule(class: &str, from: (u64, u64), to: (u64, u64)) -> String {
     let ((x1, y1), (x2, y2)) = (from, to);
     format!("<line class=\"{class}\" x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>\n")
@@ -122,11 +122,11 @@ fn text(class: &str, (x, y): (u64, u64), anchor: &str, text: &str) -> String {
     format!("<text class=\"{class}\" x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>\n")
 }
 
-/// A bar for each range that contains times.
+/// Draws a bar for each range that contains times.
 fn bars(class: &str, panel: u64, times: &[u64]) -> String {
     let mut path = String::new();
-    for start in (0..END).step_by(BAR as usize) {
-        let hits = count(times, start..start + BAR);
+    for start in (0..END_MS).step_by(BAR_MS as usize) {
+        let hits = count(times, start..start + BAR_MS);
         if hits > 0 {
             let (height, width) = (hits * HIT_HEIGHT, BAR_WIDTH - 1);
             // Writing to memory does not fail.
@@ -140,34 +140,36 @@ fn bars(class: &str, panel: u64, times: &[u64]) -> String {
 fn line(panel: u64, times: &[u64], length: u64) -> String {
     let mut path = format!("M{} {}", x(0), y(panel, 0));
     let mut last = 0;
-    for end in (BAR..=END).step_by(BAR as usize) {
+    for end in (BAR_MS..=END_MS).step_by(BAR_MS as usize) {
         let hits = count(times, end.saturating_sub(length)..end);
         if hits != last {
             let _ = write!(path, "H{}V{}", x(end), y(panel, hits));
             last = hits;
         }
     }
-    format!("<path class=\"line\" d=\"{path}H{}\"/>\n", x(END))
+    format!("<path class=\"line\" d=\"{path}H{}\"/>\n", x(END_MS))
 }
 
-/// The panel of one algorithm.
+/// Draws the panel of an algorithm.
 fn panel(top: u64, algorithm: Algorithm) -> String {
     let admitted = admitted(algorithm);
     let (length, note) = match algorithm {
-        Algorithm::Concurrency => (LASTS, format!("at most {} in progress", most_within(&admitted, LASTS))),
+        Algorithm::Concurrency => {
+            (REQUEST_MS, format!("at most {} in progress", max_within(&admitted, REQUEST_MS)))
+        }
         _ => (
-            WINDOW,
+            WINDOW_MS,
             format!(
                 "at most {} within 1 s, {} within 10 s",
-                most_within(&admitted, 1_000),
-                most_within(&admitted, WINDOW)
+                max_within(&admitted, 1_000),
+                max_within(&admitted, WINDOW_MS)
             ),
         ),
     };
     let (right, bottom) = (LEFT + PLOT_WIDTH, y(top, 0));
     let mut svg = text("name", (LEFT, top - 8), "start", algorithm.name());
     svg += &text("", (right, top - 8), "end", &note);
-    for edge in (WINDOW..END).step_by(WINDOW as usize) {
+    for edge in (WINDOW_MS..END_MS).step_by(WINDOW_MS as usize) {
         svg += &rule("edge", (x(edge), top), (x(edge), bottom));
     }
     svg += &bars("offered", top, &arrivals());
@@ -197,7 +199,7 @@ fn legend() -> String {
     svg + &text("", (LEFT + 708, 40), "start", "limit")
 }
 
-/// The picture.
+/// Draws the picture.
 pub(crate) fn draw() -> String {
     let bottom = TOP + PANEL_HEIGHT * Algorithm::ALL.len() as u64 - PANEL_HEIGHT + PLOT_HEIGHT;
     let (width, height) = (LEFT + PLOT_WIDTH + 16, bottom + 40);
@@ -210,7 +212,7 @@ pub(crate) fn draw() -> String {
             second from 14 s on.";
     for algorithm in Algorithm::ALL {
         let times = admitted(algorithm);
-        let (short, long) = (most_within(&times, 1_000), most_within(&times, WINDOW));
+        let (short, long) = (max_within(&times, 1_000), max_within(&times, WINDOW_MS));
         let _ = write!(svg, " {}: at most {short} pass within 1 s, {long} within 10 s.", algorithm.name());
     }
     let _ = write!(svg, "</desc>\n<style>{STYLE}</style>\n");
@@ -225,7 +227,7 @@ pub(crate) fn draw() -> String {
     for (top, algorithm) in (TOP..).step_by(PANEL_HEIGHT as usize).zip(Algorithm::ALL) {
         svg += &panel(top, algorithm);
     }
-    for second in (0..=END).step_by(5_000) {
+    for second in (0..=END_MS).step_by(5_000) {
         svg += &text("small", (x(second), bottom + 16), "middle", &format!("{} s", second / 1_000));
     }
     svg += &text("small", (LEFT, bottom + 32), "start", "Vertical lines: edges of the fixed window.");

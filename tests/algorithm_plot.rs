@@ -4,7 +4,7 @@ use std::fs;
 
 use tollgate::algorithm::Algorithm;
 
-use self::admitted::{FILE, LIMIT, WINDOW, admitted, draw, most_within};
+use self::admitted::{FILE, LIMIT, WINDOW_MS, admitted, draw, max_within};
 use crate::support::tollgate::project;
 
 #[path = "../examples/admitted.rs"]
@@ -18,7 +18,7 @@ fn the_picture_is_up_to_date() {
 
 #[test]
 fn only_a_fixed_window_admits_twice_its_limit_across_an_edge() {
-    let most = |algorithm, length| most_within(&admitted(algorithm), length);
+    let most = |algorithm, length| max_within(&admitted(algorithm), length);
     assert_eq!(most(Algorithm::FixedWindow, 1_000), 2 * LIMIT);
     assert_eq!(most(Algorithm::SlidingWindow, 1_000), LIMIT + 1);
     assert_eq!(most(Algorithm::TokenBucket, 1_000), LIMIT);
@@ -28,8 +28,8 @@ fn only_a_fixed_window_admits_twice_its_limit_across_an_edge() {
 
 #[test]
 fn no_window_has_more_than_its_algorithm_promises() {
-    for length in [250, 1_000, 5_000, WINDOW] {
-        let most = |algorithm| most_within(&admitted(algorithm), length);
+    for length in [250, 1_000, 5_000, WINDOW_MS] {
+        let most = |algorithm| max_within(&admitted(algorithm), length);
         assert!(most(Algorithm::SlidingWindowLog) <= LIMIT);
         assert!(most(Algorithm::SlidingWindow) <= 2 * LIMIT);
         // One token comes each second, the one at the start of the stretch included.

@@ -31,7 +31,7 @@ function size(row, rate,   shards) {
 }
 
 function mode(row, at) {
-    if (!(row in service)) lack(row)
+    if (!(row in service)) missing_row(row)
     printf "| %s | %.2f µs | %s |", row, service[row], row ~ /^Redis/ ? sprintf("%.2f µs", redis[row]) : "–"
     for (at = 1; at <= counts; at++) printf " %s |", size(row, rate[at])
     print ""
@@ -39,7 +39,7 @@ function mode(row, at) {
 
 # The factor between two rows; near zero a factor has no meaning.
 function times(figures, from, to) {
-    if (!(from in figures && to in figures)) lack(to)
+    if (!(from in figures && to in figures)) missing_row(to)
     return figures[from] < 0.05 ? "–" : sprintf("%.2f ×", figures[to] / figures[from])
 }
 
@@ -47,8 +47,8 @@ function growth(what, from, to) {
     printf "| %s | %s | %s |\n", what, times(service, from, to), times(redis, from, to)
 }
 
-function lack(row) {
-    print "the results have no row “" row "”, or not the one that it is compared with" >"/dev/stderr"
+function missing_row(row) {
+    print "the results have no row “" row "” or lacks the row that it is compared with" >"/dev/stderr"
     exit 1
 }
 
@@ -69,10 +69,10 @@ END {
     print ""
     print "| what grows | service CPU | Redis CPU |"
     print "|---|---|---|"
-    growth("rules: 1 to 10,000, one met, memory", "memory, 1 rule, 1 key", "memory, 10,000 rules, 1 key")
-    growth("rules: 1 to 10,000, all met alike, memory", "memory, 1 rule, 10,000 keys", "memory, 10,000 rules, one for each key")
-    growth("rules: 1 to 10,000, one met, Redis", "Redis strict, 1 rule, 1 key", "Redis strict, 10,000 rules, 1 key")
-    growth("rules: 1 to 10,000, all met alike, Redis", "Redis strict, 1 rule, 10,000 keys", "Redis strict, 10,000 rules, one for each key")
+    growth("rules: 1 to 10,000, one matched, memory", "memory, 1 rule, 1 key", "memory, 10,000 rules, 1 key")
+    growth("rules: 1 to 10,000, all matched equally, memory", "memory, 1 rule, 10,000 keys", "memory, 10,000 rules, one for each key")
+    growth("rules: 1 to 10,000, one matched, Redis", "Redis strict, 1 rule, 1 key", "Redis strict, 10,000 rules, 1 key")
+    growth("rules: 1 to 10,000, all matched equally, Redis", "Redis strict, 1 rule, 10,000 keys", "Redis strict, 10,000 rules, one for each key")
     growth("descriptors of one tag: 1 to 3", strict, "Redis strict, 3 descriptors of one tag, 100,000 keys")
     growth("keys: 1 to 100,000, memory", "memory, 1 key", "memory, 100,000 keys")
     growth("keys: 1 to 100,000, Redis", "Redis strict, 1 key", strict)

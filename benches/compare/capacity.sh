@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts the tables that follow from benches/RESULTS.md into docs/guides/capacity.md, between the lines that mark them.
+# Writes the tables that follow from benches/RESULTS.md into docs/guides/capacity.md, between their markers.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

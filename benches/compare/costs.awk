@@ -47,7 +47,7 @@ function judged(target, figures, id, absolute,   part, value) {
 }
 
 END {
-    print "| workload | service CPU | of F | target | Redis CPU | target | answers per second | p99 | errors | met |"
+    print "| workload | service CPU | of F | target | Redis CPU | target | responses per second | p99 | errors | met |"
     print "|---|---|---|---|---|---|---|---|---|---|"
     for (at = 1; at <= rows; at++) {
         id = order[at]

@@ -10,10 +10,10 @@ BEGIN { FS = "\t" }
     admitted[id] += $4
     over_limit[id] += $10
     if (limit[3] > 0) {
-        # A bucket that refills. The last answer may be that of a decision after the end.
+        # A bucket that refills. The last response may belong to a decision after the end.
         due = limit[2] + limit[3] * $8
-        most = due + limit[3] * $9 / 1000000
-        beyond[id] += $4 > most ? $4 - most : 0
+        maximum = due + limit[3] * $9 / 1000000
+        beyond[id] += $4 > maximum ? $4 - maximum : 0
         missing[id] += $4 < due ? due - $4 : 0
     } else {
         beyond[id] += $5
@@ -30,7 +30,7 @@ END {
         split(part[1], limit, "|")
         share = admitted[id] ? missing[id] / (admitted[id] + missing[id]) : 1
         met = beyond[id] == 0 && share < 0.001 ? "yes" : "**no**"
-        # Nothing is known of a limit that was not reached.
+        # A limit that was not reached proves nothing.
         if (!over_limit[id]) met = "not reached"
         printf "| %s | %s | %d | %d | %d | %d | %d | %d | %.4f %% | %s |\n", limit[1], part[2], requests[id], admitted[id],
             over_limit[id], requests[id] - admitted[id] - over_limit[id], beyond[id], missing[id], share * 100, met

@@ -1,5 +1,5 @@
 # Third part: admitted hits of three instances on one Redis. Sourced by benches/compare.sh.
-# shellcheck shell=bash disable=SC2154 # `work` and others are its.
+# shellcheck shell=bash disable=SC2154 # Set by benches/compare.sh.
 
 # The rule below `strict` and below `leased` in benches/rules/exact.yaml, its title, its limit, its rate per second
 # and the descriptors.
@@ -17,13 +17,13 @@ measure_exactness() {
     local entry id name limit rate flags mode run report server run_of
     # Counters of an earlier run have other keys.
     run=$(date +%s)
-    for server in redis redis-b redis-c; do need "$server"; done
+    for server in redis redis-b redis-c; do ensure_running "$server"; done
     for round in $(seq "$ROUNDS"); do
         for entry in "${LIMITS[@]}"; do
             IFS='|' read -r id name limit rate flags <<<"$entry"
             for mode in strict leased; do
                 run_of="$mode=x,$id=$run-$round-{key}"
-                # shellcheck disable=SC2086 # They are words. A key beyond its limit is found in the report.
+                # shellcheck disable=SC2086 # Split into words. A key beyond its limit is found in the report.
                 report=$(load "redis redis-b redis-c" $EXACT_SECONDS --domain exact --descriptor "$run_of" \
                     --connections 6 --streams 16 --admitted-limit "$limit" $flags 2>/dev/null) || true
                 printf '%s\t%s' "$mode" "$name|$limit|$rate" >>"$work/exactness"
@@ -31,7 +31,7 @@ measure_exactness() {
                     printf '\t%s' "$(number $figure <<<"$report")" >>"$work/exactness"
                 done
                 printf '\n' >>"$work/exactness"
-                say "round $round of $ROUNDS: $mode $name: $(number total <<<"$report") admitted," \
+                log "round $round of $ROUNDS: $mode $name: $(number total <<<"$report") admitted," \
                     "$(number beyond <<<"$report") beyond"
             done
         done
@@ -42,7 +42,7 @@ report_exactness() {
     printf '## Exactness\n\nThree instances on one Redis, 96 requests in flight, %s s for each row and round; sums of' \
         $EXACT_SECONDS
     printf ' all rounds. A false denial is a\nrequest that was denied while the limit would not have been reached even'
-    printf ' if all in flight had passed, or a hit that\nis missing to the limit at the end. For the bucket that refills'
-    printf ' it is the difference to its refill in the time\nmeasured, which is known to a few milliseconds, 0.1 %%.\n\n'
+    printf ' if all in flight had passed, or a hit that\nis missing from the limit at the end. For the bucket that refills'
+    printf ' it is the difference to its refill in the time\nmeasured, which is exact to a few milliseconds, 0.1 %%.\n\n'
     awk -f benches/compare/exactness.awk "$work/exactness"
 }

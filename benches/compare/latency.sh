@@ -1,5 +1,5 @@
 # Second part: latency of responses. Sourced by benches/compare.sh.
-# shellcheck shell=bash disable=SC2154 # `work` and others are its.
+# shellcheck shell=bash disable=SC2154 # Set by benches/compare.sh.
 
 # A row of costs, and its target as a multiple of the baseline's p99.
 LATENCIES=("floor " "memory-100k 2" "redis-100k 3")
@@ -13,20 +13,20 @@ measure_latency() {
         for entry in "${LATENCIES[@]}"; do
             row=$(row_of "${entry%% *}")
             IFS='|' read -r id _ servers flags _ _ <<<"$row"
-            need "$servers"
-            # shellcheck disable=SC2086 # They are words.
+            ensure_running "$servers"
+            # shellcheck disable=SC2086 # Split into words.
             rate=$(load "$servers" "$SECONDS_EACH" $flags | number rate)
             rate=$((${rate%.*} / 4))
             # shellcheck disable=SC2086
             report=$(load "$servers" "$SECONDS_EACH" $flags --rate "$rate")
             printf '%s\t%s\t%s\t%s\t%s\n' "$round" "$entry" "$rate" "$(number p50 <<<"$report")" \
                 "$(number p99 <<<"$report")" >>"$work/latency"
-            say "round $round of $ROUNDS: $id at $rate per second: p99 $(number p99 <<<"$report") µs"
+            log "round $round of $ROUNDS: $id at $rate per second: p99 $(number p99 <<<"$report") µs"
         done
         for entry in "${QUIET[@]}"; do
             row=$(row_of "${entry%% *}")
             IFS='|' read -r id _ servers flags _ _ <<<"$row"
-            need "$servers"
+            ensure_running "$servers"
             # shellcheck disable=SC2086
             alone=$(quiet "$servers" $flags | number p99)
             # The server has to be the bottleneck, not the processor of the load generator.
@@ -39,7 +39,7 @@ measure_latency() {
             beside=$(quiet "$servers" $flags | number p99)
             wait $busy
             printf '%s\t%s\t%s\t%s\n' "$round" "$entry" "$alone" "$beside" >>"$work/quiet"
-            say "round $round of $ROUNDS: $id, a quiet connection: p99 $alone µs, beside a busy one $beside µs"
+            log "round $round of $ROUNDS: $id, a quiet connection: p99 $alone µs, beside a busy one $beside µs"
         done
     done
 }
@@ -49,7 +49,7 @@ quiet() { # servers flags...
 }
 
 report_latency() {
-    printf '## Latency\n\nOpen loop, 4 connections, at a quarter of the most that the row did in a closed loop in the'
+    printf '## Latency\n\nOpen loop, 4 connections, at a quarter of the throughput of a closed loop in the'
     printf ' same round; from the\ntime that a request was due.\n\n'
     cut -d'|' -f1,2 <(printf '%s\n' "${ROWS[@]}") >"$work/names"
     awk -f benches/compare/median.awk -f benches/compare/named.awk -f benches/compare/latency.awk "$work/names" \

@@ -9,7 +9,7 @@ load() { # servers seconds flags...
     "$tollgate" load "${targets[@]}" --domain bench --warmup 0 --duration "${seconds}s" --json "$@"
 }
 
-# A number in such a report; 0 where it is missing.
+# A number of the report on stdin; 0 if it is missing.
 number() { # name
     local found
     found=$(grep -o "\"$1\":[0-9.]*" | head -1)
@@ -17,13 +17,13 @@ number() { # name
     printf '%s' "${found:-0}"
 }
 
-# CPU time in microseconds that processes took so far: of servers, and of the Redis behind them.
+# CPU time in microseconds since the start: of servers, and of the Redis behind them.
 cpu_of() { # server...
     local server sum=0 stat ticks
     ticks=$(getconf CLK_TCK)
     for server in "$@"; do
         stat=$(<"/proc/${PIDS[$server]}/stat")
-        # Behind the name, which may have spaces: user and system time.
+        # User and system time follow the name, which may contain spaces.
         stat=$(awk -v ticks="$ticks" '{ printf "%d", ($12 + $13) * 1000000 / ticks }' <<<"${stat##*) }")
         sum=$((sum + stat))
     done
@@ -39,9 +39,9 @@ cpu_of_redis() { # port...
 measure() { # servers flags...
     local servers=$1 before redis_before after redis_after redis report requests answered
     shift
-    for server in $servers; do need "$server"; done
+    for server in $servers; do ensure_running "$server"; done
     redis=$(redis_of "${servers%% *}")
-    # shellcheck disable=SC2086 # They are words.
+    # shellcheck disable=SC2086 # Split into words.
     {
         before=$(cpu_of $servers) redis_before=$(cpu_of_redis $redis)
         report=$(load "$servers" "$SECONDS_EACH" "$@")
@@ -53,4 +53,4 @@ measure() { # servers flags...
         "$(number rate <<<"$report")" "$(number p99 <<<"$report")" "$((requests - answered))"
 }
 
-say() { printf '%s\n' "$*" >&2; }
+log() { printf '%s\n' "$*" >&2; }

@@ -1,18 +1,18 @@
 # Fourth part: memory of counters. Sourced by benches/compare.sh.
-# shellcheck shell=bash disable=SC2154 # `work` and others are its.
+# shellcheck shell=bash disable=SC2154 # Set by benches/compare.sh.
 MEMORY_KEYS=1000000
 
 measure_memory() {
     local before report
-    # Separate servers, so that they hold nothing else.
+    # Separate servers, so that they hold no other counters.
     if [ -n "${PIDS[memory]:-}" ]; then stop memory; fi
-    need memory
+    ensure_running memory
     # Connections and buffers are allocated before the measurement.
     load memory 1 --descriptor client=0 >/dev/null
     before=$(resident memory)
     report=$(fill memory)
     printf 'memory\t%s\t%s\n' $(($(resident memory) - before)) "$(number seen <<<"$report")" >>"$work/memory"
-    need redis
+    ensure_running redis
     redis-cli -p "$REDIS" flushall >/dev/null
     before=$(used_by_redis)
     report=$(fill redis)

@@ -3,11 +3,11 @@
 # Id, name, servers, flags of `tollgate load`, and two targets: of the service's CPU as a multiple of another row's in
 # the same round, and of Redis' CPU per request in µs or as a multiple of another row's. All others are compared with
 # the row `floor`, which defines F.
-# shellcheck shell=bash disable=SC2034 # Others read it.
+# shellcheck shell=bash disable=SC2034 # Used by the other parts.
 KEYS='--keys 100000'
 CLIENTS="--descriptor client={key} $KEYS"
 TAG="--descriptor tenant={key} --descriptor tenant={key},path=orders --descriptor tenant={key},path=search $KEYS"
-# The same number of counters for one rule and for 10,000 rules.
+# Equal numbers of counters for one rule and for 10,000 rules.
 PATHS='--descriptor path=/v1/{key} --keys 10000'
 ONE_PATH='--descriptor path=/v1/77'
 ROWS=(
@@ -36,7 +36,7 @@ ROWS=(
     "cluster-6|Redis cluster of 6, strict, 100,000 keys|cluster-6|$CLIENTS|1.15 cluster-1|1.15 cluster-1"
 )
 
-# The selected rows, and those that they are compared with.
+# The selected rows, and the rows that they are compared with.
 chosen_rows() {
     local row id name service redis wanted=' floor '
     for row in "${ROWS[@]}"; do

@@ -1,11 +1,11 @@
 # Starts servers when they are needed and stops them at the end. Sourced by benches/compare.sh.
-# shellcheck shell=bash disable=SC2154 # `work` and `tollgate` are its.
+# shellcheck shell=bash disable=SC2154 # Set by benches/compare.sh.
 declare -A PORTS=(
     [echo]=18091 [memory]=18092 [redis]=18093 [redis-b]=18094 [redis-c]=18095 [memory-1-rule]=18096
     [memory-10k-rules]=18097 [redis-1-rule]=18098 [redis-10k-rules]=18099 [cluster-1]=18101 [cluster-3]=18103
     [cluster-6]=18106 [memory-no-talkers]=18107
 )
-# The ports of the Redis processes behind a server, and the ids of those that run.
+# The ports of the Redis processes behind a server, and the process ids of the running servers.
 REDIS=18300 NODES=(18301 18302 18303 18304 18305 18306)
 declare -A PIDS=()
 
@@ -50,7 +50,7 @@ redis_of() { # server
 }
 
 # Starts a server and its dependencies. Clusters run only during their rows: their nodes exchange messages all the time.
-need() { # server
+ensure_running() { # server
     if [[ $1 != cluster-* || -z ${PIDS[$1]:-} ]]; then stop_clusters; fi
     if [ -n "${PIDS[$1]:-}" ]; then return; fi
     local config=benches/rules store=memory talkers=true

@@ -1,7 +1,7 @@
 # Fifth part: cost of top talkers. Sourced by benches/compare.sh.
 #
-# The servers with and without it alternate, in another order in each round, so that other load affects both alike.
-# shellcheck shell=bash disable=SC2034,SC2154 # Others read and make them.
+# The servers with and without it alternate, in another order in each round, so that other load affects both equally.
+# shellcheck shell=bash disable=SC2034,SC2154 # Shared with the other parts.
 TALKERS_TARGET=1.03
 TALKERS_ROWS=(
     "memory, 1 key|--descriptor client=0"
@@ -12,8 +12,8 @@ TALKERS_ROWS=(
 
 measure_talkers() {
     local row name flags round server servers figures
-    need memory
-    need memory-no-talkers
+    ensure_running memory
+    ensure_running memory-no-talkers
     for row in "${TALKERS_ROWS[@]}"; do
         for server in memory memory-no-talkers; do warm_up "$server" "${row#*|}"; done
     done
@@ -23,11 +23,11 @@ measure_talkers() {
             servers="memory memory-no-talkers"
             if [ $((round % 2)) = 0 ]; then servers="memory-no-talkers memory"; fi
             for server in $servers; do
-                # shellcheck disable=SC2086 # They are words.
+                # shellcheck disable=SC2086 # Split into words.
                 figures=$(measure "$server" $flags)
                 printf '%s\t%s\t%s\t%s\n' "$name" "$round" "$server" "$figures" >>"$work/talkers"
             done
-            say "round $round of $ROUNDS: top talkers: $name"
+            log "round $round of $ROUNDS: top talkers: $name"
         done
     done
 }

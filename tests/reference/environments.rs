@@ -100,8 +100,7 @@ fn expected(name: &str) -> Vec<String> {
 }
 
 fn warnings(running: &Running) -> Vec<String> {
-    let notice = |line: String| line.replacen("settings need attention notice=", "", 1);
-    let mut all: Vec<_> = running.warnings().into_iter().map(notice).collect();
+    let mut all = running.warnings();
     all.sort();
     all
 }

@@ -70,11 +70,12 @@ impl Running {
         let text = self.output();
         let of_line = |line: &str| match serde_json::from_str::<serde_json::Value>(line) {
             Ok(line) => {
-                (line["level"] == "WARN").then(|| line["message"].as_str().expect("a text").to_owned())
+                (line["level"] == "WARN").then(|| line["notice"].as_str().expect("a text").to_owned())
             }
             Err(_) => {
                 let (_, message) = line.split_once(" WARN ")?;
-                Some(message.split_once(": ").expect("its origin").1.to_owned())
+                let (_, event) = message.split_once(": ").expect("its origin");
+                Some(event.strip_prefix("settings need attention notice=").unwrap_or(event).to_owned())
             }
         };
         text.lines().filter_map(of_line).collect()

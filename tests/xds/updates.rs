@@ -69,7 +69,7 @@ async fn a_bad_push_is_rejected_with_reasons_and_the_previous_rules_stay() {
             "twice",
             TYPE_URL,
             twice,
-            "resource web-rules (2): domain: the domain `web` is stated in resource web-rules already",
+            "resource web-rules (2): domain: the domain `web` is a duplicate of that in resource web-rules",
         ),
         ("clusters", of_clusters, vec![], "a response of the type `type.googleapis.com/envoy.config.cluster"),
     ] {

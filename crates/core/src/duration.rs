@@ -17,16 +17,16 @@ const MAX_RULE_NANOS: u128 = u32::MAX as u128 * SECOND_NANOS;
 /// Error of a text that is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// Not a duration in the syntax of Go.
+    /// Text that is not a duration in the syntax of Go.
     #[error("expected a duration such as 10ms, 1.5s or 1h30m")]
     Go,
-    /// Longer than 2⁶⁴ nanoseconds.
+    /// Duration longer than 2⁶⁴ nanoseconds.
     #[error("expected less than 584 years")]
     Range,
-    /// Not a whole number of seconds.
+    /// Text that is not a duration in whole seconds.
     #[error("expected whole seconds, e.g. 30s, 5m, 1h, 2d, 1w or 1h30m")]
     Seconds,
-    /// Not a whole number of microseconds.
+    /// Text that is not a duration in whole microseconds.
     #[error("expected e.g. 200us, 50ms, 1.5s, 5m or 1h30m")]
     Micros,
 }

@@ -12,8 +12,7 @@ use std::{
 };
 
 use super::{
-    evicted_series,
-    series::{self, KINDS, Series},
+    series::{self, KINDS, Series, evicted},
     striped_counter::publish,
 };
 
@@ -74,30 +73,30 @@ pub enum Measure {
 /// Confirmation that a delta was sent. Dropped unconfirmed, the delta is part of the next one.
 #[derive(Debug)]
 #[must_use]
-pub struct Receipt(Place);
+pub struct Receipt(Record);
 
-/// The place where the exported part is recorded, and the amount.
+/// Record of the exported part that a receipt updates, with the amount.
 #[derive(Debug)]
-enum Place {
+enum Record {
     Series { series: Arc<Series>, at: usize, amount: u64 },
     Total { exported: Arc<AtomicU64>, amount: u64 },
-    Nowhere,
+    None,
 }
 
 impl Receipt {
     /// A receipt that adds one to `confirmed` once it is confirmed.
     pub fn counted_by(confirmed: &Arc<AtomicU64>) -> Self {
-        Self(Place::Total { exported: Arc::clone(confirmed), amount: 1 })
+        Self(Record::Total { exported: Arc::clone(confirmed), amount: 1 })
     }
 
     /// Records that the delta was sent.
     pub fn confirm(self) {
         match self.0 {
-            Place::Series { series, at, amount } => series.confirm(at, amount),
-            Place::Total { exported, amount } => {
+            Record::Series { series, at, amount } => series.confirm(at, amount),
+            Record::Total { exported, amount } => {
                 exported.fetch_add(amount, Ordering::Relaxed);
             }
-            Place::Nowhere => {}
+            Record::None => {}
         }
     }
 }
@@ -105,7 +104,7 @@ impl Receipt {
 impl Deltas {
     /// Deltas since the start of the process.
     pub fn new(sources: &'static DeltaSources) -> Self {
-        evicted_series::enable();
+        evicted::enable();
         let (_, times) = sources.times;
         let counters = sources.counters.iter().map(|_| Arc::default()).collect();
         let buckets = times().iter().map(|_| Arc::default()).collect();
@@ -116,7 +115,7 @@ impl Deltas {
     /// time.
     pub fn read(&self) -> impl Iterator<Item = Delta> + '_ {
         publish();
-        let evicted = evicted_series::all();
+        let evicted = evicted::all();
         // Weak, since sending may take long: eviction must see which series are not used any more.
         let live: Vec<_> = series::all().iter().map(Arc::downgrade).collect();
         let all = evicted.into_iter().chain(live.into_iter().filter_map(|series| series.upgrade()));
@@ -127,17 +126,21 @@ impl Deltas {
         let counters = self.sources.counters.iter().zip(&self.counters);
         let counters = counters.filter_map(|((name, total), exported)| {
             let amount = increase(total(), exported)?;
-            Some(delta(name, Measure::Count(amount), Place::Total { exported: Arc::clone(exported), amount }))
+            Some(delta(
+                name,
+                Measure::Count(amount),
+                Record::Total { exported: Arc::clone(exported), amount },
+            ))
         });
         let (times_name, times) = self.sources.times;
         let times =
             times().into_iter().zip(&self.buckets).filter_map(move |((nanoseconds, count), exported)| {
                 let (calls, time) = (increase(count, exported)?, Duration::from_nanos(nanoseconds));
-                let place = Place::Total { exported: Arc::clone(exported), amount: calls };
-                Some(delta(times_name, Measure::Times { time, calls }, place))
+                let record = Record::Total { exported: Arc::clone(exported), amount: calls };
+                Some(delta(times_name, Measure::Times { time, calls }, record))
             });
         let (gauge_name, gauge) = self.sources.gauge;
-        counters.chain(times).chain([delta(gauge_name, Measure::Gauge(gauge()), Place::Nowhere)])
+        counters.chain(times).chain([delta(gauge_name, Measure::Gauge(gauge()), Record::None)])
     }
 }
 
@@ -156,13 +159,13 @@ fn of_series(sources: &'static DeltaSources, series: &Arc<Series>) -> impl Itera
     let series = Arc::clone(series);
     let kinds = sources.series.into_iter().zip(amounts).enumerate().filter(|(_, (_, amount))| *amount > 0);
     kinds.map(move |(at, ((before, after), amount))| {
-        let place = Place::Series { series: Arc::clone(&series), at, amount };
-        delta(&format!("{before}.{name}.{after}"), Measure::Count(amount), place)
+        let record = Record::Series { series: Arc::clone(&series), at, amount };
+        delta(&format!("{before}.{name}.{after}"), Measure::Count(amount), record)
     })
 }
 
-fn delta(name: &str, measure: Measure, place: Place) -> Delta {
-    Delta { name: name.to_owned(), measure, receipt: Receipt(place) }
+fn delta(name: &str, measure: Measure, record: Record) -> Delta {
+    Delta { name: name.to_owned(), measure, receipt: Receipt(record) }
 }
 
 /// The part of a total that was not exported, if any.
@@ -238,17 +241,17 @@ mod tests {
 
     #[test]
     fn the_counts_of_an_evicted_series_are_exported_once() {
-        evicted_series::enable();
-        let (series, _) = series::of_rule("departed", "rule");
+        evicted::enable();
+        let (series, _) = series::of_rule("evicted", "rule");
         series.counters().add([7, 0, 0, 0, 0, 0]);
-        evicted_series::keep(vec![Arc::clone(&series)]);
+        evicted::keep(vec![Arc::clone(&series)]);
         let deltas = Deltas::new(&SOURCES);
-        let of_series = |delta: &Delta| delta.name.contains("departed.rule.hits");
-        // Here it was not really evicted, and is found in both places.
+        let of_series = |delta: &Delta| delta.name.contains("evicted.rule.hits");
+        // The test keeps the series, so it is found in both the registry and the evicted ones.
         let found: Vec<_> = deltas.read().filter(of_series).collect();
         assert_eq!(found.len(), 2);
         found.into_iter().take(1).for_each(|delta| delta.receipt.confirm());
         assert_eq!(deltas.read().filter(of_series).count(), 0);
-        assert!(!evicted_series::all().iter().any(|waiting| Arc::ptr_eq(waiting, &series)));
+        assert!(!evicted::all().iter().any(|waiting| Arc::ptr_eq(waiting, &series)));
     }
 }

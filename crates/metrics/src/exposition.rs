@@ -1,11 +1,6 @@
 //! Declarations of metrics, and Prometheus' text format.
 
-use std::{
-    fmt::{self, Display, Write as _},
-    sync::Arc,
-};
-
-use super::{family::RECORDER, striped_counter::publish};
+use std::fmt::{self, Display, Write as _};
 
 /// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,36 +111,14 @@ impl Page {
         let _ = self.0.write_fmt(text);
     }
 
+    /// A page that begins with this text.
+    pub(super) const fn after(text: String) -> Self {
+        Self(text)
+    }
+
     /// The text of the page.
     pub fn into_text(self) -> String {
         self.0
-    }
-}
-
-/// Renders metrics. Clones render the same ones.
-#[derive(Clone)]
-pub struct Exporter(Arc<[&'static dyn Metric]>);
-
-impl Exporter {
-    /// An exporter of these metrics.
-    pub fn new(metrics: impl IntoIterator<Item = &'static dyn Metric>) -> Self {
-        let metrics: Arc<[_]> = metrics.into_iter().collect();
-        metrics.iter().for_each(|metric| metric.register());
-        Self(metrics)
-    }
-
-    /// Every series so far, in Prometheus' text format.
-    pub fn render(&self) -> String {
-        publish();
-        let mut page = Page(RECORDER.handle().render());
-        self.0.iter().for_each(|metric| metric.write(&mut page));
-        page.into_text()
-    }
-}
-
-impl fmt::Debug for Exporter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Exporter")
     }
 }
 

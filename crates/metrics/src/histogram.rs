@@ -197,8 +197,8 @@ impl Unit {
 /// A value as the page has it.
 struct Shown(Unit, u64);
 
-/// Nanoseconds of a second.
-const SECOND: u64 = 1_000_000_000;
+/// Nanoseconds in a second.
+const SECOND_NANOS: u64 = 1_000_000_000;
 
 impl Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -206,10 +206,10 @@ impl Display for Shown {
         match unit {
             Unit::Count => write!(f, "{value}"),
             Unit::Time => {
-                let decimals = format!("{:09}", value % SECOND);
+                let decimals = format!("{:09}", value % SECOND_NANOS);
                 match decimals.trim_end_matches('0') {
-                    "" => write!(f, "{}", value / SECOND),
-                    decimals => write!(f, "{}.{decimals}", value / SECOND),
+                    "" => write!(f, "{}", value / SECOND_NANOS),
+                    decimals => write!(f, "{}.{decimals}", value / SECOND_NANOS),
                 }
             }
         }
@@ -252,8 +252,8 @@ mod tests {
 
     #[test]
     fn a_page_has_cumulative_buckets_sum_and_count() {
-        let histogram = Histogram::new("took_seconds", "Time.", Unit::Time, [50_000, SECOND]);
-        [1_000, 50_000, 60_000, 2 * SECOND].into_iter().for_each(|value| histogram.observe(value));
+        let histogram = Histogram::new("took_seconds", "Time.", Unit::Time, [50_000, SECOND_NANOS]);
+        [1_000, 50_000, 60_000, 2 * SECOND_NANOS].into_iter().for_each(|value| histogram.observe(value));
         let labels = &["a"];
         let declared = Declared { labels, ..histogram.declared };
         let mut page = Page::default();

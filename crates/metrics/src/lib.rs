@@ -6,7 +6,7 @@
 //!
 //! - [`Counter`], [`Gauge`] and their families: for events that are rare. The exporter crate keeps and renders them.
 //! - [`StripedCounter`], [`StripedFamily`] and [`Histogram`]: for each request. Threads add to memory of their own.
-//! - [`Computed`]: for values that are read from elsewhere when the page is rendered.
+//! - [`Computed`]: for values of other modules, read when the page is rendered.
 //! - [`series`]: counters by domain and path, with a bound on their number.
 //! - [`Deltas`]: the same counts for push exporters.
 
@@ -15,7 +15,7 @@
 mod computed;
 mod counter;
 mod deltas;
-mod evicted_series;
+mod exporter;
 mod exposition;
 mod family;
 mod gauge;
@@ -27,7 +27,8 @@ pub use self::{
     computed::Computed,
     counter::{Counter, CounterFamily},
     deltas::{Delta, DeltaSources, Deltas, Measure, Reader, Receipt},
-    exposition::{Declared, Exporter, Kind, Metric, Page},
+    exporter::Exporter,
+    exposition::{Declared, Kind, Metric, Page},
     gauge::{Gauge, GaugeFamily},
     histogram::{Histogram, Observed, Unit},
     striped_counter::{Sink, Striped, StripedCounter, StripedFamily, publish},

@@ -36,7 +36,7 @@ pub(super) fn stripes() -> usize {
 
 /// The stripe of this thread.
 pub(super) fn own<T>(stripes: &[T]) -> Option<&T> {
-    // A thread that is ending has none of its own any more.
+    // A thread that is ending has no index any more.
     let at = THREAD.try_with(|thread| thread.checked_rem(stripes.len()));
     stripes.get(at.ok().flatten().unwrap_or_default())
 }
@@ -100,7 +100,7 @@ impl<const N: usize> Publish for Striped<N> {
     fn publish(&self) {
         for Stripe(counts) in &self.stripes {
             for (count, sink) in counts.iter().zip(&self.sinks) {
-                // What is not used is not written to.
+                // Unused counters are not written to, so that their cache lines stay shared.
                 if count.load(Ordering::Relaxed) > 0 {
                     sink.add(count.swap(0, Ordering::Relaxed));
                 }
@@ -110,7 +110,7 @@ impl<const N: usize> Publish for Striped<N> {
 }
 
 impl<const N: usize> Drop for Striped<N> {
-    /// The counts outlive the rule that they belong to.
+    /// Publishes the rest, since the counts outlive their rule.
     fn drop(&mut self) {
         self.publish();
     }
@@ -193,7 +193,7 @@ impl<const N: usize, const L: usize> StripedFamily<N, L> {
         self.counters().striped.add(amounts);
     }
 
-    /// Adds one to a series, by its place in the order.
+    /// Adds one to a series, by its index.
     pub fn increment(&self, at: usize) {
         self.counters().striped.increment(at);
     }

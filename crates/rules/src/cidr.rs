@@ -1,13 +1,13 @@
-//! Address ranges, the longest prefix first.
+//! Table of address ranges, ordered by prefix length.
 
 use std::{collections::HashMap, net::IpAddr};
 
 use ipnet::IpNet;
 
-/// Values kept by address range, found by address.
+/// Values by address range, looked up by address.
 #[derive(Debug)]
 pub struct CidrTable<T> {
-    /// Values by their range's network, one map for each prefix length, the longest first.
+    /// Values by network, one map for each prefix length, longest first.
     lengths: Vec<(u8, HashMap<IpNet, T>)>,
 }
 
@@ -18,10 +18,10 @@ impl<T> Default for CidrTable<T> {
 }
 
 impl<T> CidrTable<T> {
-    /// Adds `value` for `range`, whose host bits don't count.
+    /// Adds `value` for `range`, whose host bits are ignored.
     ///
     /// # Errors
-    /// Gives `value` back when the range has one already.
+    /// Returns `value` if the range has a value already.
     pub fn insert(&mut self, range: IpNet, value: T) -> Result<(), T> {
         let range = range.trunc();
         let length = range.prefix_len();
@@ -42,8 +42,7 @@ impl<T> CidrTable<T> {
         }
     }
 
-    /// Every value, with the longest prefix first, whose range holds the address or the range that `text`
-    /// states.
+    /// Values of the ranges that contain the address or range in `text`, longest prefix first.
     pub fn matching<'a>(&'a self, text: &str) -> impl Iterator<Item = (IpNet, &'a T)> + use<'a, T> {
         let address = parse(text);
         self.lengths.iter().filter_map(move |(length, ranges)| {
@@ -53,26 +52,26 @@ impl<T> CidrTable<T> {
         })
     }
 
-    /// Every value, the longest prefix first.
+    /// All values, longest prefix first.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.lengths.iter().flat_map(|(_, ranges)| ranges.values())
     }
 
-    /// Every range, the longest prefix first.
+    /// All ranges, longest prefix first.
     pub fn ranges(&self) -> impl Iterator<Item = IpNet> + '_ {
         self.lengths.iter().flat_map(|(_, ranges)| ranges.keys().copied())
     }
 
-    /// Whether no range was added.
+    /// Whether the table has no range.
     pub const fn is_empty(&self) -> bool {
         self.lengths.is_empty()
     }
 }
 
-/// An address (as a range of one) or a range, as Envoy's `remote_address` and `masked_remote_address` send them.
+/// Parses an address, as a range of one, or a range, as Envoy's `remote_address` and `masked_remote_address` send them.
 pub(super) fn parse(text: &str) -> Option<IpNet> {
     match text.parse::<IpAddr>() {
-        // An IPv4 client of a dual-stack listener shows up as an IPv6 address that embeds its own.
+        // An IPv4 client of a dual-stack listener has an IPv6 address that embeds its IPv4 address.
         Ok(address) => Some(IpNet::from(address.to_canonical())),
         Err(_) => text.parse().ok(),
     }
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn address_families_are_apart_and_embedded_ipv4_is_ipv4() {
+    fn address_families_are_separate_and_embedded_ipv4_is_ipv4() {
         let table = table(&["0.0.0.0/0", "2001:db8::/32"]);
         assert_eq!(first(&table, "2001:db8::1"), Some("2001:db8::/32"));
         assert_eq!(first(&table, "2001:db9::1"), None);
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_masked_address_matches_ranges_that_hold_all_of_it() {
+    fn a_masked_address_matches_ranges_that_contain_it() {
         let table = table(&["10.1.0.0/16", "10.0.0.0/8"]);
         assert_eq!(first(&table, "10.1.2.0/24"), Some("10.1.0.0/16"));
         assert_eq!(first(&table, "10.0.0.0/12"), Some("10.0.0.0/8"));
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_matches_nothing_and_a_range_is_taken_once() {
+    fn other_texts_match_nothing_and_a_range_is_added_once() {
         let mut table = table(&["10.0.0.0/8"]);
         assert_eq!(first(&table, "localhost"), None);
         assert_eq!(table.insert("10.9.9.9/8".parse().unwrap(), "again"), Err("again"));

@@ -1,12 +1,12 @@
-//! The compiled rules: what runs, valid by construction.
+//! Compiled rules, valid by construction, and the overrides that operators set at run time.
 //!
-//! [`config`](crate::config) builds them from what the user wrote; nothing here knows files or YAML. A
-//! [`Rules`] is immutable. [`Snapshot`] holds the one in force and swaps it whole.
+//! [`config`] compiles them from YAML; the rest of the crate is independent of files and formats. [`Rules`] are
+//! immutable; [`Snapshot`] holds the active ones and replaces them as a whole.
 //!
-//! A descriptor walks the tree of its domain, one [`Level`] per entry, and what it matches last is its
-//! [`Rule`]. There is no backtracking: the first branch that matches an entry is the only one followed, as in
-//! the reference.
+//! A descriptor walks the tree of its domain, one [`Level`] per entry; its last match is its [`Rule`]. There is no
+//! backtracking: only the first branch that matches an entry is followed, as in envoyproxy/ratelimit.
 
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 mod cidr;
@@ -23,10 +23,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use foldhash::quality::RandomState;
 
-pub use self::level::join;
 pub use self::{
     cidr::CidrTable,
-    level::{Branch, Duplicate, Level, Matcher, Node},
+    level::{Branch, Duplicate, Level, Matcher, Node, join},
     on_store_error::OnStoreError,
     overrides::{List, Listing, ListingError, Overrides, SwitchMode, Switched},
     regex::{Regex, RegexError},
@@ -39,29 +38,29 @@ use tollgate_core::{
     algorithm::{Algorithm, Charging},
 };
 
-/// Every domain's rules, as one version of the configuration states them.
+/// Rules of all domains in one version of the configuration.
 #[derive(Debug, Default)]
 pub struct Rules {
     domains: HashMap<Box<str>, Domain, RandomState>,
-    /// Counted when they are loaded: they may be many.
+    /// Counted once, since there may be many rules.
     rule_count: usize,
 }
 
-/// One domain's rules.
+/// Rules of one domain.
 #[derive(Debug)]
 pub struct Domain {
     /// The name that requests carry.
     pub name: Box<str>,
-    /// The first level of its descriptors.
+    /// The first level of the tree.
     pub root: Level,
-    /// The algorithm of a limit that a request brings along and no rule matches.
+    /// The algorithm of a limit override that matches no rule.
     pub default_algorithm: Algorithm,
-    /// How the counter of such a limit is decided when the store does not, where the domain says.
+    /// The policy of such a limit while the store fails, if the domain states one.
     pub default_on_store_error: Option<OnStoreError>,
-    /// Whether the counters of a request are charged each for itself, or all or none.
+    /// Whether the counters of a request are charged independently, or all or none.
     pub charging: Charging,
-    /// The keys whose values make the hash tag of a request that has any of them; when there are none, it is made
-    /// of the values that a rule leaves open.
+    /// The keys whose values form the hash tag of requests that have any of these keys. If empty, the values that a rule
+    /// leaves open form it.
     pub hash_tag: Box<[Box<str>]>,
     /// Index among all domains of one version, set by [`Rules::new`].
     pub index: DomainIndex,
@@ -79,8 +78,8 @@ impl DomainIndex {
 }
 
 impl Domain {
-    /// Whether the counter of one of the domain's rules may be decided from what an instance holds: not where all
-    /// counters of a request are charged or none, since that takes all of them at once.
+    /// The synchronization of a rule's counter. It is strict if all counters of a request are charged or none, since that
+    /// needs all of them at once.
     pub fn sync_of(&self, rule: &Rule) -> SyncMode {
         match self.charging {
             Charging::Independent => rule.sync,
@@ -90,7 +89,7 @@ impl Domain {
 }
 
 impl Rules {
-    /// The rules of `domains`, whose names are distinct (the last one of a name stays).
+    /// Returns the rules of `domains`, whose names are distinct; of equal names the last one is kept.
     pub fn new(domains: impl IntoIterator<Item = Domain>) -> Self {
         let mut domains: HashMap<_, Domain, _> =
             domains.into_iter().map(|domain| (domain.name.clone(), domain)).collect();
@@ -110,17 +109,17 @@ impl Rules {
         self.domains.get(name)
     }
 
-    /// Every domain, in no order.
+    /// All domains, in no particular order.
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
         self.domains.values()
     }
 
-    /// How many rules there are in all domains.
+    /// Number of rules in all domains.
     pub const fn rule_count(&self) -> usize {
         self.rule_count
     }
 
-    /// Every rule of every domain, in no order.
+    /// All rules of all domains, in no particular order.
     pub fn rules(&self) -> impl Iterator<Item = &Arc<Rule>> {
         self.domains.values().flat_map(|domain| domain.root.rules())
     }

@@ -1,24 +1,24 @@
-//! What becomes of a request while the store does not decide.
+//! Policies for decisions while the store fails.
 
-/// How a counter is decided that the store did not decide.
+/// Policy for a counter that the store did not decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnStoreError {
-    /// By this instance alone, which enforces its share of the limit.
+    /// The instance enforces its share of the limit alone.
     #[default]
     Local,
-    /// It passes.
+    /// The request passes.
     Allow,
-    /// It is over the limit.
+    /// The request is denied as over the limit.
     Deny,
-    /// Not at all: the request fails, and the proxy's `failure_mode_deny` decides.
+    /// The request fails with an error, and the proxy's `failure_mode_deny` decides.
     Error,
 }
 
 impl OnStoreError {
-    /// Every way.
+    /// All policies.
     pub const ALL: [Self; 4] = [Self::Local, Self::Allow, Self::Deny, Self::Error];
 
-    /// The name that the configuration uses.
+    /// Value of the `on_store_error` key.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Local => "local",

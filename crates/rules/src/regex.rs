@@ -1,4 +1,4 @@
-//! Regular expressions that are bounded in what they take of memory, when they are made and when they match.
+//! Regular expressions with bounded memory, both compiled and while matching.
 
 use std::{
     cell::RefCell,
@@ -10,32 +10,32 @@ use std::{
 use foldhash::fast::RandomState;
 use regex_automata::{Input, meta};
 
-/// Bytes that one compiled expression may take: plenty for paths and names, little for `(a{1000}){1000}`.
+/// Maximum size of a compiled expression in bytes: ample for paths and names, too little for `(a{1000}){1000}`.
 const MAX_BYTES: usize = 1 << 20;
-/// Bytes that an expression takes beside what its engine counts.
-const OVERHEAD: usize = 8 << 10;
-/// Bytes that matching one expression may keep on a thread, in each direction.
+/// Size of an expression in bytes besides the part that its engine reports.
+const OVERHEAD_BYTES: usize = 8 << 10;
+/// Maximum size of the cache of one expression on a thread in bytes, in each direction.
 const MAX_CACHE_BYTES: usize = 1 << 20;
-/// Bytes that matching all expressions keeps on a thread, about.
+/// Approximate maximum size of all caches on a thread in bytes.
 const MAX_THREAD_BYTES: usize = 32 << 20;
 
-/// A regular expression. Matching takes time in proportion to the text, whatever that is.
+/// A regular expression. Matching takes time linear in the text.
 #[derive(Clone, Debug)]
 pub struct Regex {
     text: Box<str>,
     engine: meta::Regex,
-    /// Tells expressions apart, also those of earlier versions of the rules.
+    /// Identifier, unique also among expressions of earlier versions of the rules.
     id: u64,
 }
 
-/// Why a text is no expression that is taken.
+/// Error of a rejected expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegexError {
-    /// Compiled, it takes more than 1 MiB.
-    #[error("is too large an expression; state fewer repetitions")]
+    /// An expression that takes more than 1 MiB compiled.
+    #[error("is too large; state fewer repetitions")]
     TooLarge,
-    /// It is none.
-    #[error("is no regular expression: {0}")]
+    /// A text with a syntax error.
+    #[error("is not a regular expression: {0}")]
     Syntax(String),
 }
 
@@ -43,11 +43,10 @@ impl Regex {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// [`RegexError`] where it is none, or too large.
+    /// [`RegexError`] if the text has a syntax error, or the expression is too large.
     pub fn new(text: &str) -> Result<Self, RegexError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // The engines that are left out are the ones that take most memory, for little where a match is all that is
-        // asked for.
+        // The disabled engines take the most memory, and gain little where only a match is needed.
         let config = meta::Config::new()
             .nfa_size_limit(Some(MAX_BYTES))
             .hybrid_cache_capacity(MAX_CACHE_BYTES)
@@ -57,26 +56,26 @@ impl Regex {
         Ok(Self { text: text.into(), engine, id: NEXT.fetch_add(1, Ordering::Relaxed) })
     }
 
-    /// The most that compiling an expression is to be charged for, in bytes, also where it turned out too large.
+    /// Maximum cost of compiling an expression in bytes, also if it turned out too large.
     pub const MAX_BYTES: usize = MAX_BYTES;
 
-    /// The expression as it was stated.
+    /// The expression as written.
     pub const fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The bytes that the compiled expression takes, about.
+    /// Approximate size of the compiled expression in bytes.
     pub fn bytes(&self) -> usize {
-        self.engine.memory_usage().saturating_add(OVERHEAD)
+        self.engine.memory_usage().saturating_add(OVERHEAD_BYTES)
     }
 
-    /// Whether the expression finds something in `text`.
+    /// Whether the expression matches any part of `text`.
     pub fn is_match(&self, text: &str) -> bool {
         let found = CACHES.try_with(|caches| {
             let mut caches = caches.try_borrow_mut().ok()?;
             Some(caches.is_match(self, text))
         });
-        // A thread that ends has no caches any more.
+        // A thread that is ending has dropped its caches.
         found.ok().flatten().unwrap_or_else(|| self.engine.is_match(text))
     }
 }
@@ -87,7 +86,7 @@ impl fmt::Display for Regex {
     }
 }
 
-/// Why an expression was refused, in one line.
+/// Converts the engine's error to one line.
 fn reason(error: &meta::BuildError) -> RegexError {
     let Some(syntax) = error.syntax_error() else { return RegexError::TooLarge };
     let text = syntax.to_string();
@@ -99,7 +98,7 @@ thread_local! {
     static CACHES: RefCell<Caches> = RefCell::default();
 }
 
-/// What matching keeps for the next time: states of lazy automata, which grow with the texts that come.
+/// Caches of matching: states of lazy automata, which grow with the texts.
 #[derive(Default)]
 struct Caches {
     by_id: HashMap<u64, meta::Cache, RandomState>,
@@ -109,7 +108,7 @@ struct Caches {
 impl Caches {
     fn is_match(&mut self, regex: &Regex, text: &str) -> bool {
         if self.bytes > MAX_THREAD_BYTES {
-            // Seldom enough that no order is kept of which was used last.
+            // Too rare to be worth an order of use.
             *self = Self::default();
         }
         let mut before = 0;
@@ -129,29 +128,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_finds_what_it_states_anywhere_in_a_text() {
+    fn an_expression_matches_anywhere_in_a_text() {
         let matches = |expression, text| Regex::new(expression).expect("an expression").is_match(text);
         assert!(matches("b+", "abbc") && !matches("^b", "abbc") && matches(r"^\w+$", "été"));
         assert!(matches("(?i)curl/[0-9]", "CURL/8") && !matches("x$", "xa"));
     }
 
     #[test]
-    fn what_is_no_expression_or_too_large_a_one_is_refused_in_one_line() {
-        assert_eq!(Regex::new("a(").unwrap_err().to_string(), "is no regular expression: unclosed group");
+    fn a_malformed_or_too_large_expression_is_rejected_in_one_line() {
+        assert_eq!(Regex::new("a(").unwrap_err().to_string(), "is not a regular expression: unclosed group");
         assert_eq!(Regex::new("(a{1000}){1000}").unwrap_err(), RegexError::TooLarge);
     }
 
     #[test]
-    fn what_matching_keeps_on_a_thread_is_bounded() {
+    fn the_caches_of_a_thread_are_bounded() {
         let text: String = (0..20_000_u64)
             .map(|at| if at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63 == 0 { 'a' } else { 'b' })
             .collect();
         for number in 0..100 {
-            // Each has more states than fit.
+            // Each expression has more states than fit.
             let regex = Regex::new(&format!("a[ab]{{14}}c{number}")).expect("an expression");
             assert!(!regex.is_match(&text));
-            let held = CACHES.with_borrow(|caches| caches.bytes);
-            assert!(held <= MAX_THREAD_BYTES + 3 * MAX_CACHE_BYTES, "{held} bytes");
+            let cached = CACHES.with_borrow(|caches| caches.bytes);
+            assert!(cached <= MAX_THREAD_BYTES + 3 * MAX_CACHE_BYTES, "{cached} bytes");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One rule: a limit and the place in the tree where it applies.
+//! Rules: limits with their path in the tree.
 
 use std::{borrow::Cow, sync::OnceLock};
 
@@ -10,88 +10,88 @@ use tollgate_core::{
     quota::Quota,
 };
 
-/// What a rule enforces.
+/// Limit of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// Everything passes; no counter is kept.
+    /// All requests pass; there is no counter.
     Unlimited,
     /// A quota under an algorithm.
     Quota {
-        /// What is reported to the caller. The window of a concurrency limit, which has none and reports none, is
-        /// the time to live of its leases in whole seconds.
+        /// The quota reported to the caller. A concurrency limit reports no window; it holds the time to live of its leases
+        /// in whole seconds instead.
         quota: Quota,
-        /// What decides.
+        /// The policy that decides.
         policy: Policy,
     },
 }
 
-/// Where the value of one step comes from.
+/// Source of the value of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// The rule states it.
+    /// The rule states the value.
     Stated,
-    /// Each request brings its own, and each has a counter of its own.
+    /// Each request brings a value, and each value has its own counter.
     Open,
-    /// Each request brings its own, and all that the pattern matches share one counter.
+    /// Each request brings a value, and all values that the pattern matches share one counter.
     Shared,
 }
 
-/// One step from a domain's root to a rule.
+/// Segment of the path from a domain's root to a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// The descriptor's key.
     pub key: Box<str>,
-    /// Key and value joined by `_` (the key alone where there is no value), as the configuration states them.
+    /// Key and value joined by `_`, or the key alone, as in the configuration.
     pub stated: Box<str>,
-    /// Where a request's value comes from.
+    /// Source of the value.
     pub value: Value,
-    /// Whether metrics name the request's value in place of the stated one.
+    /// Whether the request's value replaces the stated one in metrics.
     pub value_to_metric: bool,
 }
 
-/// A limit, with all that a request needs to know of it.
+/// A limit with its path and its attributes.
 #[derive(Debug)]
 pub struct Rule {
-    /// What is enforced.
+    /// The limit.
     pub limit: Limit,
-    /// Whether the counter may be decided from what an instance holds, unless the domain charges all or none: see
+    /// Synchronization of the counter, unless the domain charges all or none; see
     /// [`Domain::sync_of`](super::Domain::sync_of).
     pub sync: SyncMode,
-    /// How the counter is decided when the store does not, where the configuration says.
+    /// Policy while the store fails, if the configuration states one.
     pub on_store_error: Option<OnStoreError>,
-    /// The limit's name, empty when it has none.
+    /// Name of the limit; empty if it has none.
     pub name: Box<str>,
-    /// Names of the limits that this one replaces when both match in one request.
+    /// Names of the limits that this one replaces if both match a request.
     pub replaces: Box<[Box<str>]>,
-    /// Whether the limit is only watched: what is over it is counted, and passes.
+    /// Whether the limit is in shadow mode: hits over it are counted, and pass.
     pub shadow_mode: bool,
-    /// Whether the limit denies only when every other quota of the request is exhausted too.
+    /// Whether the limit denies only if all other quotas of the request are exhausted too.
     pub quota_mode: bool,
-    /// Whether metrics name every value of the request.
+    /// Whether metrics contain all values of the request.
     pub detailed_metric: bool,
-    /// What the answer's metadata says when the rule lets a request pass.
+    /// Metadata of the response if the rule admits the request.
     pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
-    /// The way from the domain's root.
+    /// Path from the domain's root.
     pub segments: Box<[Segment]>,
-    /// The file, relative to the configuration's directory, and the line that state the rule.
+    /// File, relative to the configuration's directory, and line of the rule.
     pub origin: (Box<str>, usize),
-    /// What follows from the rest.
+    /// Values derived from the other fields.
     pub derived: Derived,
 }
 
-/// Values that follow from a rule and its place among the rules, each set once.
+/// Values derived from a rule and its position among the rules, each set once.
 #[derive(Debug, Default)]
 pub struct Derived {
     record_id: OnceLock<RecordId>,
     index: OnceLock<RuleIndex>,
 }
 
-/// Index of a rule among all rules of one version, dense from zero. Tables beside the rules are plain vectors.
+/// Index of a rule among all rules of one version, dense from zero, so that tables by rule are plain vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleIndex(u32);
 
 impl RuleIndex {
-    /// Index of a rule that is not part of any [`Rules`](super::Rules); no table has it.
+    /// Index of a rule that is not part of any [`Rules`](super::Rules); no table contains it.
     const OUTSIDE: Self = Self(u32::MAX);
 
     pub(super) fn new(at: usize) -> Self {
@@ -105,21 +105,21 @@ impl RuleIndex {
 }
 
 impl Segment {
-    /// Whether the value of that key tells counters apart. Of one that shares its counter among them it does not, and
-    /// one whose key is a pattern stands for many.
+    /// Whether the values of `key` distinguish counters. Not if the values share a counter, nor if the segment's key is a
+    /// pattern.
     pub fn distinguishes(&self, key: &str) -> bool {
         self.value != Value::Shared && *self.key == *key
     }
 
-    /// What stays open where a value is stated: nothing, unless the request's key alone reads like the rule's key
-    /// and value, which matches it as in the reference, with a counter for each value.
+    /// The open part of an entry whose value is stated: none, unless the request's key alone equals the rule's key and
+    /// value, which matches as in envoyproxy/ratelimit, with a counter for each value.
     fn open_though_stated<'a>(&self, entry: Entry<'a>) -> Option<Entry<'a>> {
         let value = self.stated.strip_prefix(entry.key).and_then(|rest| rest.strip_prefix('_'));
         (value != Some(entry.value)).then_some(entry)
     }
 
-    /// What stays open where values share a counter: as in the reference they do so for each key that the
-    /// pattern matches, and a request whose key spells out a pattern for keys is taken at its word.
+    /// The open part of an entry whose values share a counter. As in envoyproxy/ratelimit, they share one for each key that
+    /// the pattern matches, and a key that equals a pattern for keys is taken literally.
     fn open_though_shared<'a>(&self, entry: Entry<'a>) -> Option<Entry<'a>> {
         match entry.key == &*self.key {
             true if self.key.contains('*') && self.stated == self.key => Some(entry),
@@ -130,8 +130,7 @@ impl Segment {
 }
 
 impl Rule {
-    /// The entries of a request that tell the rule's counters apart, those that the rule leaves open, with their
-    /// positions.
+    /// Entries of a request that the rule leaves open and that distinguish its counters, with their positions.
     pub fn open<'a>(&self, entries: &[Entry<'a>]) -> impl Iterator<Item = (usize, Entry<'a>)> {
         self.segments.iter().zip(entries).enumerate().filter_map(|(at, (segment, entry))| {
             let open = match segment.value {
@@ -143,15 +142,15 @@ impl Rule {
         })
     }
 
-    /// Whether a request with these entries shares its counter with other values. One that reads just like the
-    /// pattern is taken at its word and does not, as in the reference.
+    /// Whether a request with these entries shares its counter with other values. An entry that equals the pattern is taken
+    /// literally and does not, as in envoyproxy/ratelimit.
     pub fn shares_values(&self, entries: &[Entry<'_>]) -> bool {
         self.segments.iter().zip(entries).any(|(segment, entry)| {
             segment.value == Value::Shared && *join(entry.key, entry.value) != *segment.stated
         })
     }
 
-    /// The algorithm, or `None` for an unlimited rule.
+    /// The algorithm; `None` for an unlimited rule.
     pub const fn algorithm(&self) -> Option<Algorithm> {
         match &self.limit {
             Limit::Unlimited => None,
@@ -159,8 +158,8 @@ impl Rule {
         }
     }
 
-    /// The name of the rule's counters within their tags. The limit is no part of it, so that a changed limit
-    /// keeps the usage.
+    /// Identifier of the rule's counters within their hash tags. Independent of the limit, so that a changed limit keeps the
+    /// usage.
     pub fn record_id(&self) -> RecordId {
         *self.derived.record_id.get_or_init(|| self.compute_record_id())
     }
@@ -178,13 +177,13 @@ impl Rule {
         self.derived.index.get().copied().unwrap_or(RuleIndex::OUTSIDE)
     }
 
-    /// Makes the rule part of a version of the rules. A rule is part of one version only.
+    /// Adds the rule to a version of the rules. A rule is part of one version only.
     pub(super) fn set_index(&self, index: RuleIndex) {
         let set = self.derived.index.set(index);
         debug_assert!(set.is_ok(), "the rule is part of another version");
     }
 
-    /// The rule's place in the tree: its keys and values joined by `.`, without the domain.
+    /// Path in the tree: keys and values joined by `.`, without the domain.
     pub fn path(&self) -> String {
         let stated: Vec<&str> = self.segments.iter().map(|segment| &*segment.stated).collect();
         stated.join(".")
@@ -199,7 +198,7 @@ impl Rule {
         segment.value == Value::Open && (self.detailed_metric || segment.value_to_metric)
     }
 
-    /// The path under which a request with these entries is counted in metrics.
+    /// Path of a request with these entries in metrics.
     pub fn metric_path(&self, entries: &[Entry<'_>]) -> String {
         let parts =
             self.segments.iter().zip(entries).map(|(segment, entry)| match self.names_value_of(segment) {

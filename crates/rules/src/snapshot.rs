@@ -1,4 +1,4 @@
-//! The active rules, the lists and switches over them, and a companion such as their counters.
+//! Snapshot of the active rules, the lists and switches over them, and a companion such as their counters.
 
 use std::{fmt, sync::Arc};
 
@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 
 use super::{Overrides, Rules, Switched};
 
-/// Companion of one version of the rules, such as its counters: made, activated and dropped with it.
+/// Companion of one version of the rules, such as its counters: created, activated and dropped with it.
 pub trait Companion: Default + fmt::Debug + Send + Sync + 'static {
-    /// The companion of `rules`.
+    /// Creates the companion of `rules`.
     fn for_rules(rules: &Rules) -> Self;
 }
 
@@ -17,20 +17,19 @@ impl Companion for () {
     fn for_rules(_: &Rules) -> Self {}
 }
 
-/// Target of changed lists and switches.
+/// Receiver of changed lists and switches.
 pub trait OverrideTarget: fmt::Debug + Send + Sync {
-    /// Activates lists and switches for every request from now on, over the active rules.
+    /// Activates lists and switches for all later requests, over the active rules.
     fn override_with(&self, overrides: Arc<Overrides>);
 }
 
-/// Holds what is active: a version of the rules, or none before the first one is loaded, its companion, and the lists and
-/// switches over it.
+/// The active version of the rules, if one was loaded, with its companion and the lists and switches over it.
 ///
-/// A request loads it once and sees that version to its end.
+/// A request loads it once and uses that version until its end.
 #[derive(Debug, Default)]
 pub struct Snapshot<C = ()> {
     current: ArcSwap<Version<C>>,
-    /// Held while something is activated, so that no activation reverts another one.
+    /// Locked during an activation, so that no activation reverts another one.
     retired: Mutex<Retired<C>>,
 }
 
@@ -44,19 +43,19 @@ struct Version<C> {
     switched: Switched,
 }
 
-/// What was active before and may still be in use. It is dropped by the task that replaces it: dropping a large tree takes
-/// too long for a request.
+/// Former versions that may still be in use. They are dropped by the task that replaces them, since dropping a large tree
+/// takes too long for a request.
 #[derive(Debug, Default)]
 struct Retired<C> {
     versions: Vec<Arc<Version<C>>>,
-    /// Rules that no current version has.
+    /// Rules that the current version does not hold.
     rules: Vec<Arc<Rules>>,
 }
 
-/// What was active when a request came, kept for as long as it needs it.
+/// Guard of the version that was active when a request arrived.
 ///
-/// Unlike a clone of the [`Arc`], it is made without writing to memory that all workers share, but for the ninth and
-/// further ones of a thread.
+/// Unlike a clone of the [`Arc`], it does not write to memory that all workers share, except from the ninth concurrent
+/// guard of a thread on.
 #[derive(Debug)]
 pub struct SnapshotGuard<C = ()>(Guard<Arc<Version<C>>>);
 
@@ -74,7 +73,7 @@ pub struct ActiveSet<'r, C = ()> {
 }
 
 impl<C> SnapshotGuard<C> {
-    /// What decides a request, if any rules were loaded.
+    /// The active set, if rules were loaded.
     pub fn get(&self) -> Option<ActiveSet<'_, C>> {
         let Version { rules, companion, overrides, switched } = &**self.0;
         rules.as_deref().map(|rules| ActiveSet { rules, overrides, switched, companion: &**companion })
@@ -88,7 +87,7 @@ impl<C: Companion> OverrideTarget for Snapshot<C> {
 }
 
 impl<C: Companion> Snapshot<C> {
-    /// What is active now, to be held for the time of a request.
+    /// Guards the active version for the duration of a request.
     pub fn active(&self) -> SnapshotGuard<C> {
         SnapshotGuard(self.current.load())
     }
@@ -103,7 +102,7 @@ impl<C: Companion> Snapshot<C> {
         Arc::clone(&self.current.load().overrides)
     }
 
-    /// Activates `rules` for every request from now on, under the active lists and switches.
+    /// Activates `rules` for all later requests, under the active lists and switches.
     pub fn replace(&self, rules: Arc<Rules>) {
         let companion = Arc::new(C::for_rules(&rules));
         let mut retired = self.retired.lock();
@@ -114,7 +113,7 @@ impl<C: Companion> Snapshot<C> {
         self.drop_unused();
     }
 
-    /// Activates lists and switches for every request from now on, over the active rules.
+    /// Activates lists and switches for all later requests, over the active rules.
     pub fn override_with(&self, overrides: Arc<Overrides>) {
         let mut retired = self.retired.lock();
         let current = self.current.load_full();
@@ -125,7 +124,7 @@ impl<C: Companion> Snapshot<C> {
         self.drop_unused();
     }
 
-    /// Returns what was active before.
+    /// Returns the former version.
     fn activate(
         &self,
         rules: Option<Arc<Rules>>,
@@ -136,21 +135,21 @@ impl<C: Companion> Snapshot<C> {
         self.current.swap(Arc::new(Version { rules, companion, overrides, switched }))
     }
 
-    /// Drops what was active before and no request uses any more. Returns whether that was all.
+    /// Drops former versions that are no longer in use. Returns whether none is left.
     pub fn drop_unused(&self) -> bool {
         let mut retired = self.retired.lock();
         let versions = take_unused(&mut retired.versions);
-        // The rules that these hold are active, or held by the list too.
+        // The rules that these hold are active, or held by the list as well.
         drop(versions);
         let rules = take_unused(&mut retired.rules);
-        let was_all = retired.versions.is_empty() && retired.rules.is_empty();
+        let is_empty = retired.versions.is_empty() && retired.rules.is_empty();
         drop(retired);
         drop(rules);
-        was_all
+        is_empty
     }
 }
 
-/// Takes out what only this list holds: no request can get hold of it any more.
+/// Removes the elements that only this list holds: no request can obtain them any more.
 fn take_unused<T>(retired: &mut Vec<Arc<T>>) -> Vec<Arc<T>> {
     let (in_use, unused) = retired.drain(..).partition(|version| Arc::strong_count(version) > 1);
     *retired = in_use;
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_a_request_still_uses_is_not_left_to_it_to_drop() {
+    fn a_version_in_use_is_not_dropped_by_the_request() {
         let snapshot = Snapshot::<()>::default();
         let first = Arc::new(Rules::default());
         let count = Arc::downgrade(&first);
@@ -186,13 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn rules_and_overrides_are_replaced_each_without_the_other() {
+    fn rules_and_overrides_are_replaced_independently() {
         let snapshot = Snapshot::<()>::default();
         snapshot.override_with(generation(1));
         assert!(snapshot.active().get().is_none(), "there are no rules yet");
         let rules = Arc::new(Rules::default());
         snapshot.replace(Arc::clone(&rules));
-        assert_eq!(snapshot.active().get().map(|enforced| enforced.overrides.generation()), Some(1));
+        assert_eq!(snapshot.active().get().map(|active| active.overrides.generation()), Some(1));
         snapshot.override_with(generation(2));
         assert!(Arc::ptr_eq(&snapshot.load().expect("active"), &rules));
         assert_eq!(snapshot.overrides().generation(), 2);

@@ -1,22 +1,22 @@
-//! Patterns in which `*` stands for any characters, none included.
+//! Patterns in which `*` matches any number of characters, including zero.
 
 use std::fmt;
 
 /// A pattern with at least one `*`. There is no escape and no other special character.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wildcard {
-    /// As stated.
+    /// The pattern as written.
     text: Box<str>,
-    /// What the text begins with.
+    /// Required beginning of a text.
     prefix: Box<str>,
-    /// What it contains after that, in order and without overlap.
+    /// Required parts between prefix and suffix, in order and without overlap.
     middle: Box<[Box<str>]>,
-    /// What it ends with.
+    /// Required end of a text.
     suffix: Box<str>,
 }
 
 impl Wildcard {
-    /// The pattern that `text` states, or `None` when it contains no `*`.
+    /// Parses a pattern; `None` if `text` contains no `*`.
     pub fn parse(text: &str) -> Option<Self> {
         let (prefix, rest) = text.split_once('*')?;
         let (middle, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -37,11 +37,10 @@ impl Wildcard {
         })
     }
 
-    /// Whether every text that `other` matches is matched by this pattern too, as far as a simple comparison
-    /// can tell: `true` is certain, `false` may be a missed case.
+    /// Whether this pattern matches every text that `other` matches. `true` is certain; `false` may be a missed case.
     pub fn covers(&self, other: &Self) -> bool {
-        // A pattern matches all that another one does if it matches that one's text with a character in place
-        // of each `*` that it can't expect.
+        // A pattern covers another one if it matches the other's text with each `*` replaced by a character that occurs in
+        // neither.
         let unlikely = "\u{10FFFE}";
         let text = [&*other.prefix, &other.middle.join(unlikely), &other.suffix].join(unlikely);
         self.matches(&text) && !self.contains(unlikely)
@@ -70,7 +69,7 @@ mod tests {
         Wildcard::parse(pattern).expect("has a star").matches(text)
     }
 
-    /// The definition, by trying every length for the first `*`.
+    /// Definition of matching: tries every length for the first `*`.
     fn naive(pattern: &[u8], text: &[u8]) -> bool {
         match pattern.split_first() {
             None => text.is_empty(),
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_a_star_is_no_pattern() {
+    fn a_text_without_a_star_is_not_a_pattern() {
         assert_eq!(Wildcard::parse("plain"), None);
     }
 

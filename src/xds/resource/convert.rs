@@ -107,9 +107,9 @@ impl Converter<'_> {
             1..=MAX_SCALAR_BYTES => field(text.into()),
             _ => {
                 let most = MAX_SCALAR_BYTES >> 10;
-                let message = format!("a text of more than {most} KiB is no part of a configuration");
+                let message = format!("text longer than {most} KiB; expected a shorter one");
                 self.problems.error(self.file, Position::WHOLE, path, message);
-                Field::Wrong
+                Field::Invalid
             }
         }
     }

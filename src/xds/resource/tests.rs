@@ -273,7 +273,7 @@ fn every_problem_names_its_resource_and_all_are_reported_at_once() {
     for part in [
         "resource 0: can't be decoded: ",
         "resource 1: is of the type `type.googleapis.com/envoy.Cluster`, expected `type.googleapis.com/ratelimit.",
-        "resource twice (2): domain: the domain `d` is stated in resource twice already",
+        "resource twice (2): domain: the domain `d` is a duplicate of that in resource twice",
         "resource without a name (1): domain: ",
         "resource without a name (1): descriptors[0]: has no `key`",
         "resource a\\nb: domain: ",
@@ -293,10 +293,7 @@ fn descriptors_of_one_domain_may_come_in_several_resources_where_domains_are_mer
 #[test]
 fn a_duplicate_descriptor_is_reported_with_its_resource() {
     let text = errors(&[resource("web", "d", vec![per(1, 1), per(1, 2)])]);
-    assert!(
-        text.contains("resource web: descriptors[1]: `d.k_1` is stated at resource web already"),
-        "{text}"
-    );
+    assert!(text.contains("resource web: descriptors[1]: `d.k_1` is a duplicate of resource web"), "{text}");
 }
 
 #[test]
@@ -332,7 +329,7 @@ fn numbers_of_metadata_are_whole_again_and_what_json_lacks_is_refused() {
     }
     for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let text = errors(&[resource("n", "d", vec![with(number)])]);
-        assert!(text.contains("has no counterpart in JSON"), "{text}");
+        assert!(text.contains("has no JSON representation"), "{text}");
     }
 }
 
@@ -345,7 +342,7 @@ fn resources_beyond_the_budget_are_refused() {
 
     let long = RateLimitDescriptor { value: "x".repeat((64 << 10) + 1), ..per(1, 1) };
     let text = errors(&[resource("n", "d", vec![long])]);
-    assert!(text.contains("descriptors[0].value: a text of more than 64 KiB"), "{text}");
+    assert!(text.contains("descriptors[0].value: text longer than 64 KiB"), "{text}");
 
     // Two bytes each, and half a kilobyte once they are decoded.
     let many = [b"\x1a\x00".repeat(MAX_DESCRIPTORS + 1), b"\x12\x01d".to_vec()].concat();

@@ -117,7 +117,7 @@ impl Policy {
         }
     }
 
-    /// Both parameters of the algorithm's script, in the order documented in the script.
+    /// Parameters of the algorithm's script, in the order documented in the script.
     pub fn script_parameters(&self) -> [u64; 2] {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         match self {

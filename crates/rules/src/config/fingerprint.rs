@@ -1,16 +1,16 @@
-//! Tells versions of a configuration apart.
+//! Fingerprints of configurations.
 
 use std::{fmt, io};
 
 use sha2::{Digest as _, Sha256};
 
-/// A hash of everything that loading depends on: equal ones load the same.
+/// Hash of all inputs of loading: configurations of equal fingerprints load the same rules.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Enough to tell versions apart in a log.
+        // 8 bytes identify a version in a log.
         self.0.iter().take(8).try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
@@ -21,7 +21,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Hashes parts so that moving a byte from one to the next makes a difference.
+/// Hasher of a sequence of parts, with their lengths: moving a byte from one part to the next changes the hash.
 #[derive(Debug, Default)]
 pub struct Hash(Sha256);
 
@@ -37,7 +37,7 @@ impl Hash {
 }
 
 impl Fingerprint {
-    /// The fingerprint of files that were read elsewhere, by their names and in the order of these.
+    /// Returns the fingerprint of files from memory, in the order of their names.
     pub fn of_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut hash = Hash::default();
         for (name, content) in files {
@@ -47,7 +47,7 @@ impl Fingerprint {
         hash.finish()
     }
 
-    /// The fingerprint of a directory that can't be read for this reason.
+    /// Returns the fingerprint of a directory that cannot be read for this reason.
     pub(super) fn of_failure(error: &io::Error) -> Self {
         let mut hash = Hash::default();
         hash.part(b"unreadable");

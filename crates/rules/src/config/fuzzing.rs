@@ -1,11 +1,11 @@
-//! Any files as a configuration.
+//! Fuzz target: arbitrary files as a configuration.
 
 use super::{LoadError, Options, load_files};
 
-/// Loads what the bytes say: files, apart by NUL, which none of them may hold.
+/// Loads the bytes as files separated by NUL, which a file may not contain.
 ///
 /// # Panics
-/// When a defect shows.
+/// If an invariant of loading is broken.
 pub fn configuration(bytes: &[u8]) {
     let files = || {
         let contents = bytes.split(|byte| *byte == 0).take(16).enumerate();

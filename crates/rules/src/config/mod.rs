@@ -1,18 +1,18 @@
-//! From the YAML that users write, or what a control plane sends, to [`Rules`], and again whenever it changes.
+//! Loading of [`Rules`] from YAML files or from a control plane, and reloading after changes.
 //!
 //! ```text
 //! directory ── files ──> yaml ── reader ──> raw ── compile ──> Rules
-//!     └─ watch: all of it again after a change, unless the content is the same
+//!     └─ watch: repeats all of it after a change, unless the content is equal
 //! ```
 //!
-//! - `files` finds and reads the files; `yaml` (with `scalar`) makes trees of them that know their lines.
-//! - `reader` checks shapes, types and the names of keys (`vocabulary`) and fills `raw`: what the user wrote.
-//! - [`compile_raw`] takes `raw` from another source, such as a control plane.
-//! - `compile` gives it its meaning.
-//! - `problem` is how all of them say what is wrong: everything at once, each with its file and line.
-//! - [`Watcher`] does it again.
+//! - `files` finds and reads the files; `yaml` (with `scalar`) parses them to trees with line numbers.
+//! - `reader` checks shapes, types and keys (`vocabulary`), and fills `raw`: the configuration as written.
+//! - `compile` checks the meaning of `raw`, and compiles it to rules.
+//! - [`compile_raw`] accepts `raw` from another source, such as a control plane.
+//! - `problem` collects the problems of all stages, each with its file and line.
+//! - [`Watcher`] reloads.
 //!
-//! A configuration is loaded whole or not at all.
+//! A configuration is loaded as a whole or not at all.
 
 mod compile;
 mod files;
@@ -40,48 +40,48 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use self::vocabulary::is_of_reference;
 use self::{
-    files::{Listing, Sources},
+    files::{DirectoryListing, Sources},
     problem::Problems,
     raw::RawFile,
 };
 pub use self::{
     fingerprint::Fingerprint,
     problem::{Problem, Report, Severity},
+    vocabulary::is_of_reference,
     watch::Watcher,
 };
 use crate::Rules;
 
-/// How to load a configuration.
+/// Options of loading a configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whether several files may state descriptors of one domain. Their first levels are then put one after
-    /// the other, in the order of the files' names.
+    /// Whether several files may state descriptors of one domain. Their first levels are concatenated in the order of the
+    /// files' names.
     pub merge_domains: bool,
     /// Whether warnings are errors.
     pub strict: bool,
 }
 
-/// A configuration that was loaded.
+/// A loaded configuration.
 #[derive(Debug)]
 pub struct Loaded {
-    /// What it says.
+    /// The compiled rules.
     pub rules: Rules,
-    /// What is likely a mistake.
+    /// Likely mistakes.
     pub warnings: Report,
-    /// The version of the content.
+    /// Fingerprint of the content.
     pub fingerprint: Fingerprint,
 }
 
 impl Loaded {
-    /// One line with the numbers of domains and rules.
+    /// Returns one line with the numbers of domains and rules.
     pub fn summary(&self) -> String {
         let (domains, rules) = (self.rules.domains().count(), self.rules.rules().count());
         format!("all rate limit configs ok: domains {domains}, rules {rules}")
     }
 
-    /// The warnings, if there are any, and the summary.
+    /// Returns the warnings, if there are any, and the summary.
     pub fn report(&self) -> String {
         match self.warnings.problems() {
             [] => self.summary(),
@@ -90,36 +90,36 @@ impl Loaded {
     }
 }
 
-/// Why a configuration was not loaded.
+/// Error of a configuration that was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The directory can't be read.
-    #[error("the configuration directory {} can't be read: {error}", directory.display())]
+    /// A directory that cannot be read.
+    #[error("the configuration directory {} cannot be read: {error}", directory.display())]
     Directory {
         /// The directory.
         directory: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         error: io::Error,
     },
-    /// A defect of the loader, which its log describes.
-    #[error("the loader broke on this configuration; the log says where")]
+    /// A defect of the loader; the log has the details.
+    #[error("internal error while loading this configuration; see the log")]
     Broken {
-        /// The version of the content.
+        /// Fingerprint of the content.
         fingerprint: Fingerprint,
     },
-    /// Something is wrong with the content.
+    /// Invalid content.
     #[error("{report}")]
     Invalid {
-        /// What is.
+        /// The problems.
         report: Report,
-        /// The version of the content.
+        /// Fingerprint of the content.
         fingerprint: Fingerprint,
     },
 }
 
 impl LoadError {
-    /// The version that was not loaded.
+    /// Fingerprint of the content that was not loaded.
     pub fn fingerprint(&self) -> Fingerprint {
         match self {
             Self::Directory { error, .. } => Fingerprint::of_failure(error),
@@ -128,22 +128,22 @@ impl LoadError {
     }
 }
 
-/// Loads every YAML file of a directory. One without any is valid and has no domains.
+/// Loads all YAML files of a directory. A directory without files is valid, and has no domains.
 ///
 /// # Errors
-/// [`LoadError`] with everything that is wrong.
+/// [`LoadError`] with all problems.
 pub fn load(directory: &Path, options: &Options) -> Result<Loaded, LoadError> {
-    let listing = Listing::of(directory);
+    let listing = DirectoryListing::of(directory);
     let listing = listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })?;
     let sources = listing.read();
     let fingerprint = sources.fingerprint(options.strict);
     build(&sources, fingerprint, *options)
 }
 
-/// Loads files that were read elsewhere, by their names as they would stand in a directory.
+/// Loads files from memory, given with the names that they would have in a directory.
 ///
 /// # Errors
-/// [`LoadError`] with everything that is wrong.
+/// [`LoadError`] with all problems.
 pub fn load_files(
     files: impl IntoIterator<Item = (String, Vec<u8>)>,
     options: Options,
@@ -153,22 +153,22 @@ pub fn load_files(
     build(&sources, fingerprint, options)
 }
 
-/// The files of a directory by their names, as far as they can be read and are texts.
+/// Reads the files of a directory that are readable texts, by name.
 ///
 /// # Errors
-/// When the directory can't be read.
+/// [`LoadError::Directory`] if the directory cannot be read.
 pub fn read(directory: &Path) -> Result<BTreeMap<String, String>, LoadError> {
-    let listing = Listing::of(directory);
+    let listing = DirectoryListing::of(directory);
     let listing = listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })?;
     Ok(listing.read().texts())
 }
 
-/// The files of a directory by their names, if they are a valid configuration; nothing where there is no directory.
+/// Reads the files of a directory by name, and validates them; `None` if there is no directory.
 ///
 /// # Errors
-/// [`LoadError`] with everything that is wrong.
+/// [`LoadError`] with all problems.
 pub fn read_valid(directory: &Path, options: Options) -> Result<Option<BTreeMap<String, String>>, LoadError> {
-    let listing = match Listing::of(directory) {
+    let listing = match DirectoryListing::of(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         listing => listing,
     };

@@ -1,37 +1,37 @@
-//! What is wrong with a configuration, and where.
+//! Problems of a configuration with their positions.
 
 use std::fmt;
 
 use super::yaml::Position;
 
-/// How bad a [`Problem`] is.
+/// Severity of a [`Problem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The configuration does something else than it seems to; it can be loaded.
+    /// Likely a mistake; the configuration can be loaded.
     Warning,
-    /// The configuration can't be loaded.
+    /// The configuration cannot be loaded.
     Error,
 }
 
-/// One thing that is wrong.
+/// A problem at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
     /// The file, relative to the configuration's directory.
     pub file: Box<str>,
-    /// The line, from 1; 0 when the whole file is meant.
+    /// The line, from 1; 0 for the whole file.
     pub line: usize,
-    /// The column, from 1; 0 when the whole file is meant.
+    /// The column, from 1; 0 for the whole file.
     pub column: usize,
-    /// The place in the file's tree, such as `descriptors[2].rate_limit.unit`; empty at its root.
+    /// The path in the file's tree, such as `descriptors[2].rate_limit.unit`; empty at the root.
     pub path: String,
-    /// What is wrong, and what was expected.
+    /// The problem, and the expected value.
     pub message: String,
 }
 
 impl fmt::Display for Problem {
-    /// `file:line: path: message`, with the word `warning` before the path of what can be loaded.
+    /// Writes `file:line: path: message`, with `warning:` before the path of a warning.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if self.line > 0 {
@@ -48,22 +48,22 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Every problem of a configuration, by file and line.
+/// Problems of a configuration, by file and line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     problems: Vec<Problem>,
     more: usize,
-    end: End,
+    completion: Completion,
 }
 
-/// How far a configuration was read.
+/// Part of a configuration that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum End {
-    /// All of it.
+enum Completion {
+    /// The whole configuration.
     #[default]
-    Read,
-    /// Until there were too many errors.
-    GivenUp,
+    Complete,
+    /// The part before there were too many errors.
+    Aborted,
 }
 
 impl Report {
@@ -72,19 +72,19 @@ impl Report {
         &self.problems
     }
 
-    /// How many problems were found after the report was full.
+    /// Number of problems found after the report was full.
     pub const fn more(&self) -> usize {
         self.more
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there are no problems.
     pub const fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
 }
 
 impl fmt::Display for Report {
-    /// One problem a line, without a line break at the end.
+    /// Writes one problem per line, without a final line break.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, problem) in self.problems.iter().enumerate() {
             if at > 0 {
@@ -92,18 +92,18 @@ impl fmt::Display for Report {
             }
             write!(f, "{problem}")?;
         }
-        match (self.more, self.end) {
-            (0, End::Read) => Ok(()),
-            (more, End::Read) => write!(f, "\nand {more} more"),
-            (_, End::GivenUp) => f.write_str("\nand perhaps more: the rest was not looked at"),
+        match (self.more, self.completion) {
+            (0, Completion::Complete) => Ok(()),
+            (more, Completion::Complete) => write!(f, "\nand {more} more"),
+            (_, Completion::Aborted) => f.write_str("\nand possibly more; the rest was not checked"),
         }
     }
 }
 
-/// A place in a file's tree, as a chain of what leads there.
+/// Path in a file's tree, as a linked list from its end.
 #[derive(Clone, Copy, Debug)]
 pub enum Path<'a> {
-    /// The file itself.
+    /// The root of the file.
     Root,
     /// A key of a mapping.
     Key(&'a Path<'a>, &'a str),
@@ -137,21 +137,22 @@ impl fmt::Display for Path<'_> {
 pub struct Problems {
     errors: Vec<Problem>,
     warnings: Vec<Problem>,
-    /// Those that were found when the lists were full.
+    /// Number of problems found after the lists were full.
     more: usize,
-    end: End,
+    completion: Completion,
     strict: bool,
 }
 
 impl Problems {
-    /// More than anyone reads; a broken file of a million descriptors should not become a gigabyte of text.
-    const MOST: usize = 1_000;
-    /// Bytes of the longest path or message that is kept whole.
-    const LONGEST: usize = 1_000;
+    /// Maximum number of errors, and of warnings: a broken file of a million descriptors must not result in a gigabyte of
+    /// text.
+    const MAX_PROBLEMS: usize = 1_000;
+    /// Maximum length of a path or message in bytes; longer ones are truncated.
+    const MAX_TEXT_BYTES: usize = 1_000;
 
-    /// Collects problems, all of them as errors when `strict`.
+    /// Returns an empty collection; if `strict`, warnings are collected as errors.
     pub const fn new(strict: bool) -> Self {
-        Self { errors: Vec::new(), warnings: Vec::new(), more: 0, end: End::Read, strict }
+        Self { errors: Vec::new(), warnings: Vec::new(), more: 0, completion: Completion::Complete, strict }
     }
 
     pub fn error(&mut self, file: &str, at: Position, path: impl fmt::Display, message: impl fmt::Display) {
@@ -175,10 +176,10 @@ impl Problems {
             Severity::Error => &mut self.errors,
             Severity::Warning => &mut self.warnings,
         };
-        if found.len() >= Self::MOST {
+        if found.len() >= Self::MAX_PROBLEMS {
             self.more = self.more.saturating_add(1);
             if severity == Severity::Error {
-                self.end = End::GivenUp;
+                self.completion = Completion::Aborted;
             }
             return;
         }
@@ -187,39 +188,39 @@ impl Problems {
             file: file.into(),
             line: at.line(),
             column: at.column(),
-            path: beginning(path),
-            message: beginning(message),
+            path: truncated(path),
+            message: truncated(message),
         });
     }
 
-    /// Leaves the rest alone, after an error.
-    pub const fn give_up(&mut self) {
-        self.end = End::GivenUp;
+    /// Aborts after an error: the rest is not checked.
+    pub const fn abort(&mut self) {
+        self.completion = Completion::Aborted;
     }
 
-    /// Whether nobody needs to look for more.
+    /// Whether reading and compiling may stop.
     pub fn is_full(&self) -> bool {
-        self.end == End::GivenUp
+        self.completion == Completion::Aborted
     }
 
-    /// The report of all problems: `Ok` when the configuration can be loaded all the same.
+    /// Returns the report of all problems; `Ok` if there are only warnings.
     pub fn finish(mut self) -> Result<Report, Report> {
-        // The sort is stable: what was found first at a place stays first.
+        // The sort is stable: problems at one position keep their order.
         let has_errors = !self.errors.is_empty();
         let mut problems = self.errors;
         problems.append(&mut self.warnings);
         problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
-        let report = Report { problems, more: self.more, end: self.end };
+        let report = Report { problems, more: self.more, completion: self.completion };
         if has_errors { Err(report) } else { Ok(report) }
     }
 }
 
-/// The text, or its beginning when it is long, which is all that is ever made of it.
-fn beginning(text: &dyn fmt::Display) -> String {
+/// Formats a text up to the maximum length, without ever formatting the rest.
+fn truncated(text: &dyn fmt::Display) -> String {
     struct Bounded(String);
     impl fmt::Write for Bounded {
         fn write_str(&mut self, part: &str) -> fmt::Result {
-            let room = Problems::LONGEST.saturating_sub(self.0.len());
+            let room = Problems::MAX_TEXT_BYTES.saturating_sub(self.0.len());
             let mut end = room.min(part.len());
             while !part.is_char_boundary(end) {
                 end = end.saturating_sub(1);
@@ -268,18 +269,18 @@ mod tests {
     #[test]
     fn a_report_that_is_full_counts_the_rest() {
         let mut problems = Problems::new(false);
-        for line in 1..=Problems::MOST + 5 {
+        for line in 1..=Problems::MAX_PROBLEMS + 5 {
             problems.error("a.yaml", Position::new(line, 1), Path::Root, "is wrong");
         }
         assert!(problems.is_full());
         let text = problems.finish().unwrap_err().to_string();
-        assert!(text.ends_with("1000: is wrong\nand perhaps more: the rest was not looked at"));
+        assert!(text.ends_with("1000: is wrong\nand possibly more; the rest was not checked"));
     }
 
     #[test]
-    fn warnings_crowd_out_no_error() {
+    fn warnings_do_not_displace_errors() {
         let mut problems = Problems::new(false);
-        for line in 1..=Problems::MOST + 5 {
+        for line in 1..=Problems::MAX_PROBLEMS + 5 {
             problems.warning("a.yaml", Position::new(line, 1), Path::Root, "is odd");
         }
         assert!(!problems.is_full());
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_text_the_beginning_is_told() {
+    fn long_texts_are_truncated() {
         let mut problems = Problems::new(false);
         let (key, message) = ("é".repeat(1 << 20), "x".repeat(1 << 20));
         problems.error("a.yaml", Position::WHOLE, Path::Root.key(&key), &message);

@@ -1,24 +1,28 @@
-//! What the user wrote: the shape of a file, nothing of its meaning.
+//! Configuration as written: the shape of a file without its meaning.
 //!
-//! [`reader`](super::reader) fills these from YAML, and [`compile`](super::compile) makes rules of them.
+//! [`reader`](super::reader) fills these types from YAML, and [`compile`](super::compile) compiles them to rules.
 
 use std::rc::Rc;
 
-use super::yaml::{Node, Position};
+use super::{
+    problem::Path,
+    reader::{ReadValue as _, Reader},
+    yaml::{Node, Position},
+};
 
-/// A value that a key may state.
+/// Value of an optional key.
 #[derive(Clone, Debug, Default)]
 pub enum Field<T> {
-    /// The key is not there, or null.
+    /// The key is absent or null.
     #[default]
     Absent,
-    /// The key is there with a value that was reported as wrong.
-    Wrong,
-    /// The key states a value.
+    /// The value is invalid, and was reported.
+    Invalid,
+    /// The key has a value of the right type.
     Stated(Stated<T>),
 }
 
-/// A value and where it stands.
+/// Value with its position.
 #[derive(Clone, Copy, Debug)]
 pub struct Stated<T> {
     pub at: Position,
@@ -26,15 +30,15 @@ pub struct Stated<T> {
 }
 
 impl<T> Field<T> {
-    /// The value, where one that is right is stated.
+    /// The value with its position, if it is valid.
     pub const fn stated(&self) -> Option<&Stated<T>> {
         match self {
             Self::Stated(stated) => Some(stated),
-            Self::Absent | Self::Wrong => None,
+            Self::Absent | Self::Invalid => None,
         }
     }
 
-    /// Whether the key is there, with any value.
+    /// Whether the key is present, with any value.
     pub const fn is_present(&self) -> bool {
         !matches!(self, Self::Absent)
     }
@@ -48,16 +52,16 @@ impl<T: Copy + Default> Field<T> {
 }
 
 impl Field<Rc<str>> {
-    /// The text, or the empty one.
+    /// The text; empty if absent or invalid.
     pub fn text(&self) -> &str {
         self.stated().map_or("", |stated| &*stated.value)
     }
 }
 
-/// A file.
+/// A configuration file.
 #[derive(Debug)]
 pub struct RawFile {
-    /// Its name, relative to the configuration's directory.
+    /// The name, relative to the configuration's directory.
     pub name: Rc<str>,
     pub domain: Field<Rc<str>>,
     pub hash_tag: Field<Vec<Stated<Rc<str>>>>,
@@ -69,9 +73,9 @@ pub struct RawFile {
 /// An element of `descriptors`.
 #[derive(Debug)]
 pub struct RawDescriptor {
-    /// Where it begins.
+    /// The position of its beginning.
     pub at: Position,
-    /// Its index in the file's list, in which broken elements count too.
+    /// The index in the file's list, in which invalid elements count too.
     pub index: usize,
     pub key: Field<Rc<str>>,
     pub value: Field<Rc<str>>,
@@ -108,30 +112,57 @@ impl RawDescriptor {
     }
 }
 
-/// The mapping under `rate_limit`, or the one under `defaults`.
-#[derive(Debug, Default)]
-pub struct RawRateLimit {
-    pub unit: Field<Rc<str>>,
-    pub unit_multiplier: Field<u32>,
-    pub window: Field<Rc<str>>,
-    pub requests_per_unit: Field<u32>,
-    pub unlimited: Field<bool>,
-    pub algorithm: Field<Rc<str>>,
-    pub burst: Field<u32>,
-    pub min_interval: Field<Rc<str>>,
-    pub lease_ttl: Field<Rc<str>>,
-    pub sync: Field<Rc<str>>,
-    pub on_store_error: Field<Rc<str>>,
-    pub name: Field<Rc<str>>,
-    pub replaces: Vec<RawReplaces>,
+/// Defines [`RawRateLimit`] from its keys with a single value, each of which is read by its type.
+macro_rules! raw_rate_limit {
+    ($($key:ident: $value:ty,)*) => {
+        /// The mapping under `rate_limit`, or the one under `defaults`.
+        #[derive(Debug, Default)]
+        pub struct RawRateLimit {
+            $(pub $key: Field<$value>,)*
+            pub replaces: Vec<RawReplaces>,
+        }
+
+        impl RawRateLimit {
+            /// Reads the value of a key; others than those with a single value are ignored.
+            pub(super) fn read_key(&mut self, key: &str, value: &Node, path: &Path<'_>, reader: &mut Reader<'_>) {
+                match key {
+                    $(stringify!($key) => self.$key = <$value>::read(value, path, reader),)*
+                    _ => {}
+                }
+            }
+
+            /// Keys with a valid single value, with their positions.
+            pub(super) fn stated_keys(&self) -> impl Iterator<Item = (&'static str, Position)> {
+                let positions = [
+                    $((stringify!($key), self.$key.stated().map(|stated| stated.at)),)*
+                ];
+                positions.into_iter().filter_map(|(key, at)| Some((key, at?)))
+            }
+        }
+    };
+}
+
+raw_rate_limit! {
+    unit: Rc<str>,
+    unit_multiplier: u32,
+    window: Rc<str>,
+    requests_per_unit: u32,
+    unlimited: bool,
+    algorithm: Rc<str>,
+    burst: u32,
+    min_interval: Rc<str>,
+    lease_ttl: Rc<str>,
+    sync: Rc<str>,
+    on_store_error: Rc<str>,
+    name: Rc<str>,
 }
 
 /// An element of `replaces`.
 #[derive(Debug)]
 pub struct RawReplaces {
-    /// Where it begins.
+    /// The position of its beginning.
     pub at: Position,
-    /// Its index in the list.
+    /// The index in the list.
     pub index: usize,
     pub name: Field<Rc<str>>,
 }

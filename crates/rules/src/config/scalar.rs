@@ -1,21 +1,21 @@
-//! What a scalar means: the rules of YAML 1.1 as Go's yaml.v2 applies them, which the reference uses.
+//! Meaning of scalars: the rules of YAML 1.1 as in Go's yaml.v2, which envoyproxy/ratelimit uses.
 
-/// A scalar's meaning.
+/// Meaning of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Meaning {
-    /// Nothing: `~`, `null` or no text at all.
+    /// `~`, `null` or an empty text.
     Null,
     /// `yes`, `no`, `on`, `off`, `true`, `false`, `y` or `n`.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Integer(i128),
-    /// Any other number; whole ones that exceed 64 bits are here too.
+    /// Any other number, including integers that exceed 64 bits.
     Float(f64),
     /// The text itself.
     Text,
 }
 
-/// The meaning of a plain scalar.
+/// Returns the meaning of a plain scalar.
 pub(super) fn meaning_of(text: &str) -> Meaning {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Meaning::Null,
@@ -37,7 +37,7 @@ pub(super) fn meaning_of(text: &str) -> Meaning {
     integer(&digits).or_else(|| float(&digits)).unwrap_or(Meaning::Text)
 }
 
-/// A whole number of 64 bits, signed or not: decimal, `0x`, `0b`, `0o`, or octal by a leading 0.
+/// Parses an integer of 64 bits, signed or unsigned: decimal, `0x`, `0b`, `0o`, or octal by a leading 0.
 fn integer(text: &str) -> Option<Meaning> {
     let (is_negative, rest) = match text.split_at_checked(1) {
         Some(("-", rest)) => (true, rest),
@@ -52,7 +52,7 @@ fn integer(text: &str) -> Option<Meaning> {
         _ => (10, rest),
     };
     if !digits.starts_with(|first: char| first.is_digit(radix)) {
-        // A second sign would be taken by the parser below.
+        // The parser below would accept a second sign.
         return None;
     }
     let number = i128::from_str_radix(digits, radix).ok()?;
@@ -61,7 +61,7 @@ fn integer(text: &str) -> Option<Meaning> {
     is_in_range.then_some(Meaning::Integer(number))
 }
 
-/// `12.`, `.5`, `1.5e-3` and the like, not `infinity` and what else Rust's own parser takes.
+/// Parses numbers such as `12.`, `.5` and `1.5e-3`, but not `infinity` and other texts that Rust's parser accepts.
 fn float(text: &str) -> Option<Meaning> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
@@ -78,7 +78,7 @@ fn float(text: &str) -> Option<Meaning> {
     if !is_number || !is_exponent {
         return None;
     }
-    // What is out of range is a text, such as an abbreviated commit `12e4567`.
+    // A number out of range is a text, such as the abbreviated commit `12e4567`.
     text.parse().ok().filter(|number: &f64| number.is_finite()).map(Meaning::Float)
 }
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_five_names() {
+    fn null_has_five_notations() {
         for word in ["", "~", "null", "Null", "NULL"] {
             assert_eq!(meaning_of(word), Meaning::Null, "{word}");
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_have_five_notations() {
+    fn integers_have_five_notations() {
         for (text, number) in [
             ("0", 0),
             ("-0", 0),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_begins_like_a_number_is_text() {
+    fn texts_that_begin_like_a_number_are_texts() {
         for text in [
             "1.2.3.4",
             "10.0.0.0/8",

@@ -1,8 +1,8 @@
-//! Which keys the language has, and where.
+//! Keys of the configuration language.
 
-/// A place that has keys.
+/// Mapping of the language that has keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Section {
     /// The root of a file.
     File,
     /// The mapping under `defaults`.
@@ -15,92 +15,90 @@ pub(super) enum Place {
     Replaces,
 }
 
-/// What a key is in its place.
+/// Status of a key in a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It belongs there.
+pub(super) enum KeyStatus {
+    /// The key belongs to the section.
     Known,
-    /// The reference knows it and ignores it there in silence; it belongs to the other place.
-    Ignored(Place),
-    /// It is one of ours and belongs to the other place.
-    Misplaced(Place),
-    /// No such key; perhaps this one was meant.
+    /// envoyproxy/ratelimit ignores the key here silently; it belongs to this other section.
+    Ignored(Section),
+    /// The key is one of tollgate's own, and belongs to this other section.
+    Misplaced(Section),
+    /// The key does not exist; this one was possibly meant.
     Unknown(Option<&'static str>),
 }
 
-/// The keys of the reference's language.
-const REFERENCE: [&str; 16] = [
-    "domain",
-    "key",
-    "value",
-    "descriptors",
-    "rate_limit",
-    "unit",
-    "requests_per_unit",
-    "unlimited",
-    "shadow_mode",
-    "quota_mode",
-    "name",
-    "replaces",
-    "detailed_metric",
-    "value_to_metric",
-    "share_threshold",
-    "metadata",
+/// Language that defines a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Language {
+    /// envoyproxy/ratelimit.
+    Reference,
+    /// tollgate only.
+    Extension,
+}
+
+use Language::{Extension, Reference};
+use Section::{Defaults, Descriptor, File, RateLimit, Replaces};
+
+/// Key of the language.
+struct Key {
+    name: &'static str,
+    language: Language,
+    /// Sections that have the key; a misplaced key belongs to the first.
+    sections: &'static [Section],
+}
+
+const fn key(name: &'static str, language: Language, sections: &'static [Section]) -> Key {
+    Key { name, language, sections }
+}
+
+/// All keys of the language, in the order of messages.
+const KEYS: [Key; 29] = [
+    key("domain", Reference, &[File]),
+    key("key", Reference, &[Descriptor]),
+    key("value", Reference, &[Descriptor]),
+    key("regex", Extension, &[Descriptor]),
+    key("cidr", Extension, &[Descriptor]),
+    key("rate_limit", Reference, &[Descriptor]),
+    key("descriptors", Reference, &[Descriptor, File]),
+    key("defaults", Extension, &[File]),
+    key("hash_tag", Extension, &[File]),
+    key("atomic", Extension, &[File]),
+    key("shadow_mode", Reference, &[Descriptor]),
+    key("quota_mode", Reference, &[Descriptor]),
+    key("detailed_metric", Reference, &[Descriptor]),
+    key("value_to_metric", Reference, &[Descriptor]),
+    key("share_threshold", Reference, &[Descriptor]),
+    key("metadata", Reference, &[Descriptor]),
+    key("unit", Reference, &[RateLimit, Defaults]),
+    key("requests_per_unit", Reference, &[RateLimit, Defaults]),
+    key("unlimited", Reference, &[RateLimit]),
+    key("name", Reference, &[RateLimit, Replaces]),
+    key("replaces", Reference, &[RateLimit]),
+    key("algorithm", Extension, &[RateLimit, Defaults]),
+    key("burst", Extension, &[RateLimit, Defaults]),
+    key("min_interval", Extension, &[RateLimit, Defaults]),
+    key("lease_ttl", Extension, &[RateLimit, Defaults]),
+    key("window", Extension, &[RateLimit, Defaults]),
+    key("unit_multiplier", Extension, &[RateLimit, Defaults]),
+    key("sync", Extension, &[RateLimit, Defaults]),
+    key("on_store_error", Extension, &[RateLimit, Defaults]),
 ];
 
-impl Place {
+/// Maximum length in bytes of a word that is compared with others: the comparison takes time for the product of the
+/// lengths.
+const MAX_COMPARED_BYTES: usize = 64;
+
+impl Section {
+    /// All sections, in the order in which a key is suggested.
     const ALL: [Self; 5] = [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults];
 
-    /// The keys that belong here.
-    pub(super) const fn keys(self) -> &'static [&'static str] {
-        match self {
-            Self::File => &["domain", "descriptors", "defaults", "hash_tag", "atomic"],
-            Self::Defaults => &[
-                "algorithm",
-                "burst",
-                "min_interval",
-                "lease_ttl",
-                "on_store_error",
-                "requests_per_unit",
-                "sync",
-                "unit",
-                "unit_multiplier",
-                "window",
-            ],
-            Self::Descriptor => &[
-                "key",
-                "value",
-                "regex",
-                "cidr",
-                "rate_limit",
-                "descriptors",
-                "shadow_mode",
-                "quota_mode",
-                "detailed_metric",
-                "value_to_metric",
-                "share_threshold",
-                "metadata",
-            ],
-            Self::RateLimit => &[
-                "unit",
-                "requests_per_unit",
-                "unlimited",
-                "name",
-                "replaces",
-                "algorithm",
-                "burst",
-                "min_interval",
-                "lease_ttl",
-                "window",
-                "unit_multiplier",
-                "sync",
-                "on_store_error",
-            ],
-            Self::Replaces => &["name"],
-        }
+    /// Keys of the section.
+    pub(super) fn keys(self) -> impl Iterator<Item = &'static str> {
+        KEYS.iter().filter(move |key| key.sections.contains(&self)).map(|key| key.name)
     }
 
-    /// The place in a sentence.
+    /// Name of the section in messages.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::File => "the root of a file",
@@ -111,61 +109,41 @@ impl Place {
         }
     }
 
-    /// What `key` is here.
-    pub(super) fn standing(self, key: &str) -> Standing {
-        if self.keys().contains(&key) {
-            return Standing::Known;
-        }
-        match Self::ALL.into_iter().find(|place| place.keys().contains(&key)) {
-            // The reference has no defaults: there is no habit to be kind to.
-            Some(place) if REFERENCE.contains(&key) && self != Self::Defaults => Standing::Ignored(place),
-            Some(place) => Standing::Misplaced(place),
-            None => Standing::Unknown(self.nearest(key)),
+    /// Status of the key `name` in the section.
+    pub(super) fn status_of(self, name: &str) -> KeyStatus {
+        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+            return KeyStatus::Unknown(self.nearest(name));
+        };
+        match key.sections {
+            sections if sections.contains(&self) => KeyStatus::Known,
+            // envoyproxy/ratelimit has no `defaults`, so no file relies on an ignored key there.
+            [home, ..] if key.language == Reference && self != Defaults => KeyStatus::Ignored(*home),
+            [home, ..] => KeyStatus::Misplaced(*home),
+            [] => KeyStatus::Unknown(None),
         }
     }
 
-    /// The key that was likely meant, one of this place if it can be.
-    fn nearest(self, key: &str) -> Option<&'static str> {
-        let elsewhere = Self::ALL.into_iter().flat_map(|place| place.keys());
-        nearest(key, self.keys().iter().copied()).or_else(|| nearest(key, elsewhere.copied()))
+    /// The key that was likely meant, preferably one of this section.
+    fn nearest(self, name: &str) -> Option<&'static str> {
+        nearest(name, self.keys()).or_else(|| nearest(name, Self::ALL.into_iter().flat_map(Self::keys)))
     }
 }
 
-/// Whether the reference's language has the key.
-pub fn is_of_reference(key: &str) -> bool {
-    REFERENCE.contains(&key)
+/// Whether the language of envoyproxy/ratelimit has the key.
+pub fn is_of_reference(name: &str) -> bool {
+    KEYS.iter().any(|key| key.name == name && key.language == Reference)
 }
 
-/// The word that `word` likely is with a slip of the keyboard.
+/// The most similar of `words`, if `word` is likely a misspelling of it.
 pub(super) fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // The distance costs the product of the lengths.
-    if word.len() > 64 {
+    if word.len() > MAX_COMPARED_BYTES {
         return None;
     }
     let plain = |word: &str| word.to_lowercase().replace(['_', '-', ' '], "");
     let meant = plain(word);
-    let close = words.into_iter().map(|known| (distance(&meant, &plain(known)), known));
-    let near = close.filter(|(distance, known)| *distance <= known.len().div_ceil(4).min(3));
+    let compared = words.into_iter().map(|known| (strsim::levenshtein(&meant, &plain(known)), known));
+    let near = compared.filter(|(distance, known)| *distance <= known.len().div_ceil(4).min(3));
     near.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
-}
-
-/// Insertions, deletions and replacements that turn one word into the other (Levenshtein).
-fn distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (line, a) in from.chars().enumerate() {
-        let mut diagonal = line;
-        let mut left = line.saturating_add(1);
-        if let Some(first) = row.first_mut() {
-            *first = left;
-        }
-        for (cell, b) in row.iter_mut().skip(1).zip(to.chars()) {
-            let replaced = diagonal.saturating_add(usize::from(a != b));
-            diagonal = *cell;
-            left = replaced.min(diagonal.min(left).saturating_add(1));
-            *cell = left;
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -173,42 +151,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_count_edits() {
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("abc", ""), 3);
-        assert_eq!(distance("same", "same"), 0);
-    }
-
-    #[test]
-    fn typos_find_the_key_that_was_meant() {
+    fn misspelt_keys_have_a_suggestion() {
         for (typo, meant) in [
             ("requestsperunit", "requests_per_unit"),
             ("request_per_unit", "requests_per_unit"),
             ("Unit", "unit"),
             ("brust", "burst"),
         ] {
-            assert_eq!(Place::RateLimit.standing(typo), Standing::Unknown(Some(meant)), "{typo}");
+            assert_eq!(RateLimit.status_of(typo), KeyStatus::Unknown(Some(meant)), "{typo}");
         }
-        assert_eq!(Place::Descriptor.standing("ratelimit"), Standing::Unknown(Some("rate_limit")));
-        assert_eq!(Place::Descriptor.standing("shadowMode"), Standing::Unknown(Some("shadow_mode")));
-        assert_eq!(Place::File.standing("comment"), Standing::Unknown(None));
+        assert_eq!(Descriptor.status_of("ratelimit"), KeyStatus::Unknown(Some("rate_limit")));
+        assert_eq!(Descriptor.status_of("shadowMode"), KeyStatus::Unknown(Some("shadow_mode")));
+        assert_eq!(File.status_of("comment"), KeyStatus::Unknown(None));
     }
 
     #[test]
-    fn keys_in_the_wrong_place_know_the_right_one() {
-        assert_eq!(Place::RateLimit.standing("shadow_mode"), Standing::Ignored(Place::Descriptor));
-        assert_eq!(Place::File.standing("unit"), Standing::Ignored(Place::RateLimit));
-        assert_eq!(Place::Descriptor.standing("burst"), Standing::Misplaced(Place::RateLimit));
-        assert_eq!(Place::Descriptor.standing("atomic"), Standing::Misplaced(Place::File));
-        assert_eq!(Place::Defaults.standing("unlimited"), Standing::Misplaced(Place::RateLimit));
-        assert_eq!(Place::Descriptor.standing("on_store_error"), Standing::Misplaced(Place::RateLimit));
+    fn misplaced_keys_have_the_right_section() {
+        assert_eq!(RateLimit.status_of("shadow_mode"), KeyStatus::Ignored(Descriptor));
+        assert_eq!(File.status_of("unit"), KeyStatus::Ignored(RateLimit));
+        assert_eq!(Descriptor.status_of("burst"), KeyStatus::Misplaced(RateLimit));
+        assert_eq!(Descriptor.status_of("atomic"), KeyStatus::Misplaced(File));
+        assert_eq!(Defaults.status_of("unlimited"), KeyStatus::Misplaced(RateLimit));
+        assert_eq!(Descriptor.status_of("on_store_error"), KeyStatus::Misplaced(RateLimit));
     }
 
     #[test]
-    fn every_key_of_the_reference_has_a_place() {
-        for key in REFERENCE {
-            assert!(Place::ALL.into_iter().any(|place| place.keys().contains(&key)), "{key}");
+    fn keys_are_unique_and_have_a_section() {
+        for (at, key) in KEYS.iter().enumerate() {
+            assert!(!key.sections.is_empty(), "{}", key.name);
+            assert!(KEYS.iter().skip(at + 1).all(|other| other.name != key.name), "{}", key.name);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One level of a domain's tree, and how an entry picks its branch.
+//! Levels of a domain's tree, and the selection of a branch by an entry.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,18 +9,17 @@ use smallvec::SmallVec;
 use super::{CidrTable, Regex, Rule, Wildcard};
 use tollgate_core::{algorithm::Algorithm, descriptor::Entry, lease};
 
-/// The branches that one entry of a descriptor may take, tried in the order of [`Branch`].
+/// Branches for one entry of a descriptor, tried in the order of [`Branch`].
 #[derive(Debug, Default)]
 pub struct Level {
-    /// Where what is stated as text leads.
+    /// Nodes of keys, values and wildcards.
     nodes: Vec<Node>,
-    /// Positions in `nodes` by text. As in the reference, exact values and keys without a value are looked up
-    /// alike: an entry is found under `key_value`, else under `key`. Patterns are in here too, for an entry that
-    /// reads just like one.
+    /// Positions in `nodes` by text. As in envoyproxy/ratelimit, exact values and keys without a value share one lookup: an
+    /// entry is found by `key_value`, else by `key`. Patterns are included, for an entry whose text equals a pattern.
     stated: HashMap<Box<str>, usize, RandomState>,
-    /// Patterns for `key_value` and their positions in `nodes`, in the order of the configuration.
+    /// Patterns for `key_value` with their positions in `nodes`, in the order of the configuration.
     wildcards: Vec<(Wildcard, usize)>,
-    /// What is asked of the value alone, by key.
+    /// Conditions on the value alone, by key.
     by_key: HashMap<Box<str>, ByKey, RandomState>,
 }
 
@@ -31,58 +30,58 @@ struct ByKey {
     regexes: Vec<(Regex, Node)>,
 }
 
-/// What a descriptor of the configuration matches.
+/// Condition of a configured descriptor.
 #[derive(Clone, Debug)]
 pub enum Matcher<'a> {
-    /// A key, and a value unless that is empty; a `*` in either makes a pattern.
+    /// A key, and a value unless it is empty; a `*` in either makes a pattern.
     Stated {
         /// The key.
         key: &'a str,
-        /// The value, or nothing.
+        /// The value, or an empty text.
         value: &'a str,
     },
     /// A key whose value is an address in the range.
     Cidr(&'a str, IpNet),
-    /// A key whose value the expression finds something in.
+    /// A key whose value matches the expression.
     Regex(&'a str, Regex),
 }
 
-/// Where a matched descriptor leads.
+/// Result of a matched entry.
 #[derive(Debug, Default)]
 pub struct Node {
-    /// The limit for a request whose last entry matches here.
+    /// The rule of a request whose last entry matches here.
     pub rule: Option<Arc<Rule>>,
     /// The descriptors below.
     pub children: Level,
 }
 
-/// How an entry was matched, in order of precedence.
+/// Kind of a match, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Branch {
-    /// Key and value are stated.
+    /// Key and value are equal.
     Exact,
-    /// The pattern, as stated.
+    /// The pattern matches; its text.
     Wildcard(Box<str>),
-    /// The value lies in the range; the longest prefix goes first.
+    /// The range contains the value; the longest prefix has precedence.
     Cidr(IpNet),
-    /// The expression, as stated; the first of the configuration goes first.
+    /// The expression matches; its text. The first in the configuration has precedence.
     Regex(Box<str>),
-    /// The key is stated without a value.
+    /// The key is equal, and configured without a value.
     Key,
 }
 
-/// The level has that descriptor already.
+/// Error of a descriptor that the level contains already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Duplicate;
 
-/// Room for `key_value` without allocating.
+/// Text `key_value`, short ones without an allocation.
 type Composite = SmallVec<[u8; 128]>;
 
 impl Level {
     /// Adds a descriptor.
     ///
     /// # Errors
-    /// [`Duplicate`] when the level has one that reads the same.
+    /// [`Duplicate`] if the level has one of the same text.
     pub fn insert(&mut self, matcher: &Matcher<'_>, node: Node) -> Result<(), Duplicate> {
         match matcher {
             Matcher::Stated { key, value } => {
@@ -113,15 +112,15 @@ impl Level {
         }
     }
 
-    /// The rule of the node that `entries` lead to, if they lead to one and it has a limit.
+    /// The rule that `entries` match.
     pub fn rule(&self, entries: &[Entry<'_>]) -> Option<&Arc<Rule>> {
         let (last, path) = entries.split_last()?;
         let level = path.iter().try_fold(self, |level, entry| Some(&level.find(*entry)?.children))?;
         level.find(*last)?.rule.as_ref()
     }
 
-    /// The concurrency limit whose lease `entries` give back, which no other rule matches: the limit, the entries
-    /// that took the lease, and what names it.
+    /// The concurrency limit whose lease `entries` release, unless they match a rule themselves: the limit, the entries that
+    /// acquired the lease, and the lease's identifier as text.
     pub fn rule_of_lease<'a, 'e>(
         &self,
         entries: &'e [Entry<'a>],
@@ -131,7 +130,7 @@ impl Level {
         self.rule(entries).is_none().then_some((rule, path, last.value))
     }
 
-    /// The node that an entry leads to.
+    /// The node that an entry selects.
     fn find(&self, entry: Entry<'_>) -> Option<&Node> {
         let composite = composite(entry);
         // Two valid texts joined by an ASCII character are valid.
@@ -155,14 +154,14 @@ impl Level {
         self.stated.get(text).and_then(|at| self.nodes.get(*at))
     }
 
-    /// Every branch that matches an entry, the one that is taken first.
+    /// All branches that match an entry, the selected one first.
     pub fn branches(&self, entry: Entry<'_>) -> Vec<(Branch, &Node)> {
         let text = format!("{}_{}", entry.key, entry.value);
         let exact = self.node_stated(&text).map(|node| (Branch::Exact, node));
         let wildcards = self.wildcards.iter().filter(|(wildcard, _)| wildcard.matches(&text));
         let wildcards = wildcards.filter_map(|(wildcard, at)| {
             let branch = Branch::Wildcard(wildcard.to_string().into());
-            // Matched by its own text, it was the exact one.
+            // An entry that equals the pattern's text is the exact match above.
             self.nodes.get(*at).filter(|_| wildcard.to_string() != text).map(|node| (branch, node))
         });
         let by_key = self.by_key.get(entry.key);
@@ -179,28 +178,28 @@ impl Level {
             .collect()
     }
 
-    /// Every rule on this level and below, in no order.
+    /// All rules on this level and below, in no particular order.
     pub fn rules(&self) -> Box<dyn Iterator<Item = &Arc<Rule>> + '_> {
         Box::new(self.nodes().flat_map(|node| node.rule.iter().chain(node.children.rules())))
     }
 
-    /// The first things that the level states, for people to read, in order of precedence.
-    pub fn stated(&self, most: usize) -> Vec<String> {
+    /// Descriptions of the first `max_count` conditions of the level, in order of precedence.
+    pub fn stated(&self, max_count: usize) -> Vec<String> {
         let mut exact: Vec<&str> =
             self.stated.keys().map(|text| &**text).filter(|text| !text.contains('*')).collect();
-        if exact.len() > most {
-            exact.select_nth_unstable(most);
-            exact.truncate(most);
+        if exact.len() > max_count {
+            exact.select_nth_unstable(max_count);
+            exact.truncate(max_count);
         }
         exact.sort_unstable();
         let wildcards = self.wildcards.iter().map(|(wildcard, _)| wildcard.to_string());
         let stated = exact.into_iter().map(str::to_owned).chain(wildcards);
-        let mut stated: Vec<String> = stated.take(most).collect();
-        if stated.len() < most {
+        let mut stated: Vec<String> = stated.take(max_count).collect();
+        if stated.len() < max_count {
             let by_key = self.by_key.iter().flat_map(|(key, by_key)| by_key.stated(key));
             let mut by_key: Vec<String> = by_key.collect();
             by_key.sort_unstable();
-            stated.extend(by_key.into_iter().take(most.saturating_sub(stated.len())));
+            stated.extend(by_key.into_iter().take(max_count.saturating_sub(stated.len())));
         }
         stated
     }
@@ -230,7 +229,7 @@ impl ByKey {
     }
 }
 
-/// Key and value joined by `_`; the key alone where the value is empty.
+/// Joins key and value by `_`; returns the key alone if the value is empty.
 pub fn join(key: &str, value: &str) -> Box<str> {
     match value {
         "" => key.into(),

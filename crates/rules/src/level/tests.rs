@@ -1,4 +1,4 @@
-//! Matching against a naive model of the reference's rules.
+//! Matching compared with a naive model of envoyproxy/ratelimit's rules.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::{Derived, Limit};
 use tollgate_core::SyncMode;
 
-/// A configured descriptor: key, value and what is below it.
+/// A configured descriptor with its children.
 #[derive(Clone, Debug)]
 struct Stated {
     key: String,
@@ -38,7 +38,8 @@ fn rule(name: &str) -> Arc<Rule> {
     })
 }
 
-/// Builds a level, leaving out what a level refuses; `stated` is cut down alike, so that the model sees the same.
+/// Builds a level without the descriptors that it rejects; `stated` is reduced likewise, so that the model has the same
+/// ones.
 fn build(stated: &mut Vec<Stated>, path: &str) -> Level {
     let mut level = Level::default();
     stated.retain_mut(|one| {
@@ -59,7 +60,7 @@ fn star_matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// The reference's lookup: exact text, then patterns in order, then the key; no second thoughts.
+/// The lookup of envoyproxy/ratelimit: exact text, then patterns in order, then the key; without backtracking.
 fn model<'a>(stated: &'a [Stated], entry: &(String, String)) -> Option<&'a Stated> {
     let text = format!("{}_{}", entry.0, entry.1);
     let exact = stated.iter().find(|one| one.text() == text);
@@ -109,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn the_first_of_the_branches_that_match_is_the_one_taken(
+    fn the_first_matching_branch_is_selected(
         mut stated in stated(),
         key in "(a|b|a_b|_)",
         value in "(|a|b|ab|a_b|b_a)",

@@ -1,4 +1,4 @@
-//! The entries of one list, found by what a descriptor has.
+//! Index of the entries of one list by the key and value of a descriptor's entry.
 
 use std::collections::HashMap;
 
@@ -11,17 +11,17 @@ use tollgate_core::descriptor::Entry;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// The entries of one list. Each is found by one of its pairs, and then asked for the others: a request looks only at
-/// those that share a key with it, and of those with stated values only at its own.
+/// Index of the entries of one list. An entry is found by one of its pairs, and then compared in full: a request is compared
+/// only with entries that share a key with it, and among entries with exact values only with those of its own values.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     listings: Vec<Listing>,
     by_domain: Map<Box<str>, Keys>,
-    /// Those that are for every domain.
+    /// Entries for all domains.
     everywhere: Keys,
 }
 
-/// Positions of entries, by key and value.
+/// Positions of entries by key and value.
 type Keys = Map<Box<str>, Values>;
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ struct Values {
     wildcards: Vec<(Wildcard, usize)>,
 }
 
-/// What an entry is found by: its key and what the value has to be.
+/// Key and condition on the value by which an entry is found.
 type Pair = (Box<str>, Pattern);
 
 impl Index {
@@ -44,8 +44,8 @@ impl Index {
                 Pattern::Exact(text) => counts.get(&(listing.domain(), &**key, &**text)).copied(),
                 Pattern::Range(_) | Pattern::Wildcard(_) => None,
             };
-            // That of which there are the fewest, so that all entries of one tenant are not looked at for each of its
-            // requests. Where every value is a pattern, ranges are found faster.
+            // The rarest pair, so that a request of a tenant is not compared with all entries of the tenant. Among patterns,
+            // ranges are found faster.
             let Some((key, pattern)) = listing.pairs().iter().min_by_key(|pair| rank(&pair.1, count(pair)))
             else {
                 continue;
@@ -69,7 +69,7 @@ impl Index {
                 None => Some(&mut index.everywhere),
             };
             if let Some(values) = keys.and_then(|keys| keys.get_mut(key)) {
-                // Each range comes once.
+                // Each range occurs once.
                 let _ = values.ranges.insert(range, found);
             }
         }
@@ -80,7 +80,7 @@ impl Index {
         self.listings.is_empty()
     }
 
-    /// The entries that match a descriptor with these `entries`; one may come more than once.
+    /// The entries that match a descriptor with these `entries`; an entry may occur more than once.
     pub(super) fn matching<'a, 'e, 'v>(
         &'a self,
         domain: &str,
@@ -98,7 +98,7 @@ impl Index {
 }
 
 impl Values {
-    /// The positions of the entries that are found by `value`.
+    /// Positions of the entries that are found by `value`.
     fn found_by<'a, 'v>(&'a self, value: &'v str) -> impl Iterator<Item = usize> + use<'a, 'v> {
         let exact = self.exact.get(value).into_iter().flatten();
         let ranges = (!self.ranges.is_empty()).then(|| self.ranges.matching(value));
@@ -108,7 +108,7 @@ impl Values {
     }
 }
 
-/// How many entries of a domain state a key and value.
+/// Number of entries by domain, key and exact value.
 fn counts(listings: &[Listing]) -> Map<(Option<&str>, &str, &str), usize> {
     let mut counts = Map::default();
     for listing in listings {
@@ -122,7 +122,7 @@ fn counts(listings: &[Listing]) -> Map<(Option<&str>, &str, &str), usize> {
     counts
 }
 
-/// How well an entry is found by that: the least is the best.
+/// Rank of a pair for finding its entry, best first.
 fn rank(pattern: &Pattern, count: Option<usize>) -> (u8, usize) {
     match pattern {
         Pattern::Exact(_) => (0, count.unwrap_or(usize::MAX)),

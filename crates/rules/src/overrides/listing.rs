@@ -1,75 +1,75 @@
-//! One entry of a list.
+//! Entries of the allow and deny lists.
 
 use ipnet::IpNet;
 
 use super::{List, pattern::Pattern};
 use tollgate_core::descriptor::Entry;
 
-/// One entry of a list, as it is enforced.
+/// Validated entry of a list.
 #[derive(Clone, Debug)]
 pub struct Listing {
     id: Box<str>,
     list: List,
-    /// The domain that it is for; none for every one.
+    /// The domain; `None` for all domains.
     domain: Option<Box<str>>,
-    /// At least one.
+    /// At least one pair.
     pairs: Box<[(Box<str>, Pattern)]>,
     expires_at_ms: Option<u64>,
 }
 
-/// Why something can't be an entry of a list.
+/// Error of an invalid entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListingError {
-    /// It is for no domain.
-    #[error("the domain is missing; * is every domain")]
+    /// No domain.
+    #[error("the domain is missing; expected a name, or * for all domains")]
     NoDomain,
-    /// It is for a pattern of domains.
-    #[error("the domain is a name, or * for every one")]
+    /// A pattern of domains.
+    #[error("the domain is a pattern; expected a name, or * for all domains")]
     StarInDomain,
-    /// It would match everything, or nothing.
-    #[error("the descriptor has no entry; at least one is needed")]
+    /// A descriptor without entries, which would match every request or none.
+    #[error("the descriptor is empty; expected at least one entry")]
     NoPairs,
-    /// It has too many.
-    #[error("the descriptor has more than {} entries", Listing::MAX_PAIRS)]
+    /// Too many entries.
+    #[error("the descriptor has too many entries; expected at most {}", Listing::MAX_PAIRS)]
     TooManyPairs,
-    /// A key is missing.
+    /// An empty key.
     #[error("a key is empty")]
     EmptyKey,
-    /// A key is a pattern.
-    #[error("the key {0} has a *, which makes patterns of values only")]
+    /// A pattern as a key.
+    #[error("the key {0} contains *; expected a plain key, since only values can be patterns")]
     StarInKey(Box<str>),
-    /// Something is too long.
-    #[error("the {0} has more than {longest} bytes", longest = Listing::MAX_TEXT_BYTES)]
+    /// A text that is too long.
+    #[error("the {0} is too long; expected at most {max} bytes", max = Listing::MAX_TEXT_BYTES)]
     TooLong(&'static str),
-    /// It looks like a range of addresses, and is none.
-    #[error("{0} is no range of addresses")]
+    /// A malformed range of addresses.
+    #[error("{0} is not an address range; expected e.g. 10.0.0.0/8 or 2001:db8::/32")]
     NoRange(Box<str>),
-    /// It is a range that holds more than it seems.
+    /// A range whose host bits are not zero.
     #[error("{stated} means all of {range}; write that, or a longer prefix")]
     HostBits {
-        /// What was stated.
+        /// The range as written.
         stated: Box<str>,
-        /// What it means.
+        /// The range without host bits.
         range: IpNet,
     },
-    /// It is a range of IPv4 in IPv6, which no address is in.
-    #[error("{0} embeds a range of IPv4: write that by itself")]
+    /// A range of embedded IPv4 addresses, which matches no address.
+    #[error("{0} embeds an IPv4 range; write the IPv4 range itself")]
     Embedded(Box<str>),
 }
 
 impl Listing {
-    /// Pairs of an entry at the most.
+    /// Maximum number of pairs of an entry.
     pub const MAX_PAIRS: usize = 8;
 
-    /// Bytes of a domain, a key or a value at the most.
+    /// Maximum length of a domain, a key or a value in bytes.
     pub const MAX_TEXT_BYTES: usize = 256;
 
-    /// An entry of `list` for a domain, or `*` for every one: it matches descriptors that have all of these keys with such
-    /// values. A value is a text, a pattern with `*`, or a range of addresses. It ends at `expires_at_ms`, in milliseconds
-    /// since 1970.
+    /// Returns an entry of `list` for a domain, or for all domains by `*`. It matches descriptors that have all of these keys
+    /// with matching values: a value is a text, a pattern with `*`, or a range of addresses. The entry ends at
+    /// `expires_at_ms`, in milliseconds since 1970.
     ///
     /// # Errors
-    /// When it makes no sense; see [`ListingError`].
+    /// [`ListingError`] if the entry is invalid.
     pub fn new<'a>(
         id: &str,
         list: List,
@@ -81,7 +81,7 @@ impl Listing {
             "" => return Err(ListingError::NoDomain),
             "*" => None,
             name if name.contains('*') => return Err(ListingError::StarInDomain),
-            name => Some(short("domain", name)?.into()),
+            name => Some(bounded("domain", name)?.into()),
         };
         let pairs: Vec<_> =
             pairs.into_iter().map(|(key, value)| pair(key, value)).collect::<Result<_, _>>()?;
@@ -94,23 +94,23 @@ impl Listing {
         }
     }
 
-    /// Tells entries apart.
+    /// Unique identifier.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Which list it is on.
+    /// The list of the entry.
     pub const fn list(&self) -> List {
         self.list
     }
 
-    /// When it ends, in milliseconds since 1970, if it does.
+    /// End of the entry in milliseconds since 1970, if it has one.
     pub const fn expires_at_ms(&self) -> Option<u64> {
         self.expires_at_ms
     }
 
-    /// Whether it has not ended.
-    pub(super) fn holds_at(&self, now_ms: u64) -> bool {
+    /// Whether the entry has not ended.
+    pub(super) fn is_active_at(&self, now_ms: u64) -> bool {
         self.expires_at_ms.is_none_or(|end| now_ms < end)
     }
 
@@ -122,7 +122,7 @@ impl Listing {
         &self.pairs
     }
 
-    /// Whether a descriptor with these entries has all that is asked for, in any order.
+    /// Whether a descriptor with these entries has all pairs, in any order.
     pub(super) fn matches(&self, entries: &[Entry<'_>]) -> bool {
         let has = |key: &str, pattern: &Pattern| {
             entries.iter().any(|entry| entry.key == key && pattern.matches(entry.value))
@@ -135,13 +135,13 @@ fn pair(key: &str, value: &str) -> Result<(Box<str>, Pattern), ListingError> {
     if key.is_empty() {
         return Err(ListingError::EmptyKey);
     }
-    if short("key", key)?.contains('*') {
+    if bounded("key", key)?.contains('*') {
         return Err(ListingError::StarInKey(key.into()));
     }
-    Ok((key.into(), Pattern::parse(short("value", value)?)?))
+    Ok((key.into(), Pattern::parse(bounded("value", value)?)?))
 }
 
-fn short<'a>(what: &'static str, text: &'a str) -> Result<&'a str, ListingError> {
+fn bounded<'a>(what: &'static str, text: &'a str) -> Result<&'a str, ListingError> {
     match text.len() {
         0..=Listing::MAX_TEXT_BYTES => Ok(text),
         _ => Err(ListingError::TooLong(what)),
@@ -152,26 +152,26 @@ fn short<'a>(what: &'static str, text: &'a str) -> Result<&'a str, ListingError>
 mod tests {
     use super::*;
 
-    fn refused(domain: &str, pairs: &[(&str, &str)]) -> ListingError {
+    fn rejected(domain: &str, pairs: &[(&str, &str)]) -> ListingError {
         let listing = Listing::new("1", List::Deny, domain, pairs.iter().copied(), None);
-        listing.expect_err("is refused")
+        listing.expect_err("invalid")
     }
 
     #[test]
     fn an_entry_names_a_domain_and_one_to_eight_pairs_of_bounded_length() {
         let long = "x".repeat(Listing::MAX_TEXT_BYTES);
         let longer = "x".repeat(Listing::MAX_TEXT_BYTES + 1);
-        assert_eq!(refused("", &[("a", "b")]), ListingError::NoDomain);
-        assert_eq!(refused("ed*", &[("a", "b")]), ListingError::StarInDomain);
-        assert_eq!(refused("d", &[]), ListingError::NoPairs);
-        assert_eq!(refused("d", &[("a", "b"); 9]), ListingError::TooManyPairs);
-        assert_eq!(refused("d", &[("", "b")]), ListingError::EmptyKey);
-        assert_eq!(refused("d", &[("a*", "b")]), ListingError::StarInKey("a*".into()));
-        assert_eq!(refused("d", &[("a", &longer)]), ListingError::TooLong("value"));
-        assert_eq!(refused("d", &[(&longer, "b")]), ListingError::TooLong("key"));
-        assert_eq!(refused(&longer, &[("a", "b")]), ListingError::TooLong("domain"));
+        assert_eq!(rejected("", &[("a", "b")]), ListingError::NoDomain);
+        assert_eq!(rejected("ed*", &[("a", "b")]), ListingError::StarInDomain);
+        assert_eq!(rejected("d", &[]), ListingError::NoPairs);
+        assert_eq!(rejected("d", &[("a", "b"); 9]), ListingError::TooManyPairs);
+        assert_eq!(rejected("d", &[("", "b")]), ListingError::EmptyKey);
+        assert_eq!(rejected("d", &[("a*", "b")]), ListingError::StarInKey("a*".into()));
+        assert_eq!(rejected("d", &[("a", &longer)]), ListingError::TooLong("value"));
+        assert_eq!(rejected("d", &[(&longer, "b")]), ListingError::TooLong("key"));
+        assert_eq!(rejected(&longer, &[("a", "b")]), ListingError::TooLong("domain"));
         assert!(Listing::new("1", List::Deny, &long, [(&*long, &*long); 8], None).is_ok());
-        let broad = refused("*", &[("ip", "10.9.9.9/8")]);
+        let broad = rejected("*", &[("ip", "10.9.9.9/8")]);
         assert_eq!(broad.to_string(), "10.9.9.9/8 means all of 10.0.0.0/8; write that, or a longer prefix");
     }
 }

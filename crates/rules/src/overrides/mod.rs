@@ -1,9 +1,8 @@
-//! What operators set at run time over the rules: lists that allow or deny, and switches of single rules.
+//! Overrides that operators set at run time: allow and deny lists, and switches of single rules.
 
 mod index;
 mod listing;
 mod pattern;
-mod switched;
 #[cfg(test)]
 mod tests;
 
@@ -13,27 +12,25 @@ use foldhash::quality::RandomState;
 use serde::{Deserialize, Serialize};
 
 use self::index::Index;
-pub use self::{
-    listing::{Listing, ListingError},
-    switched::Switched,
-};
+pub use self::listing::{Listing, ListingError};
+use crate::{Rule, Rules};
 use tollgate_core::descriptor::Entry;
 
-/// What an entry does with the requests that it matches.
+/// List of an entry, and so its effect on the requests that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum List {
-    /// They pass, and nothing is charged.
+    /// The requests pass, and no limit is charged.
     Allow,
-    /// They are over the limit, and nothing is charged. What is allowed as well passes.
+    /// The requests are denied as over the limit, and no limit is charged. The allow list has precedence.
     Deny,
 }
 
 impl List {
-    /// Both.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::Allow, Self::Deny];
 
-    /// The name that operators, metrics and metadata use.
+    /// Name in the API, metrics and metadata.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -42,21 +39,21 @@ impl List {
     }
 }
 
-/// What a switch makes of its rule.
+/// Mode of a switched rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SwitchMode {
-    /// It limits nothing and charges nothing.
+    /// The rule is disabled: it limits and charges nothing.
     Off,
-    /// It is only watched: what is over it is counted, and passes.
+    /// The rule is in shadow mode: hits over its limit are counted, and pass.
     Shadow,
 }
 
 impl SwitchMode {
-    /// Both.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::Off, Self::Shadow];
 
-    /// The name that operators use.
+    /// Name in the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -68,7 +65,7 @@ impl SwitchMode {
 /// Modes by the path of a rule, in one domain.
 type Modes = HashMap<Box<str>, SwitchMode, RandomState>;
 
-/// Lists and switches as they are enforced; those that ended are not in it. Immutable, like the rules.
+/// Active lists and switches without those that have ended. Immutable, like the rules.
 #[derive(Debug, Default)]
 pub struct Overrides {
     generation: u64,
@@ -78,8 +75,8 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// The lists and switches of that generation: entries, and the mode of a rule by its domain and path, of which the
-    /// last one stays.
+    /// Returns the lists and switches of a generation: entries, and modes of rules by domain and path. Of several modes of
+    /// a rule the last one is kept.
     pub fn new(
         generation: u64,
         listings: impl IntoIterator<Item = Listing>,
@@ -94,30 +91,59 @@ impl Overrides {
         overrides
     }
 
-    /// The generation of the lists and switches that it was made of.
+    /// Generation of the lists and switches.
     pub const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Whether a list has any entry.
+    /// Whether any list has an entry.
     pub const fn has_lists(&self) -> bool {
         !(self.allow.is_empty() && self.deny.is_empty())
     }
 
-    /// The entry that lets a request pass one of whose descriptors has these `entries`, at `now_ms`, in milliseconds
-    /// since 1970.
+    /// The entry that allows a request with a descriptor of these `entries` at `now_ms`, in milliseconds since 1970.
     pub fn allowing(&self, domain: &str, entries: &[Entry<'_>], now_ms: u64) -> Option<&Listing> {
-        self.allow.matching(domain, entries).find(|listing| listing.holds_at(now_ms))
+        self.allow.matching(domain, entries).find(|listing| listing.is_active_at(now_ms))
     }
 
-    /// The entry that denies such a request unless another one allows it: of several the one that lasts longest.
+    /// The entry that denies such a request, unless one allows it; of several entries the one that ends last.
     pub fn denying(&self, domain: &str, entries: &[Entry<'_>], now_ms: u64) -> Option<&Listing> {
-        let holding = self.deny.matching(domain, entries).filter(|listing| listing.holds_at(now_ms));
-        holding.max_by_key(|listing| listing.expires_at_ms().unwrap_or(u64::MAX))
+        let active = self.deny.matching(domain, entries).filter(|listing| listing.is_active_at(now_ms));
+        active.max_by_key(|listing| listing.expires_at_ms().unwrap_or(u64::MAX))
     }
 
-    /// The mode of the rule at `path`, if an operator set one.
+    /// Mode of the rule at `path`, if an operator set one.
     pub fn mode_of(&self, domain: &str, path: &str) -> Option<SwitchMode> {
         self.switches.get(domain)?.get(path).copied()
+    }
+}
+
+/// Switched modes of the rules of one version, by the index of the rule.
+#[derive(Debug, Default)]
+pub struct Switched {
+    /// Empty if there are no switches.
+    modes: Vec<Option<SwitchMode>>,
+}
+
+impl Switched {
+    /// Resolves the switches of `overrides` for `rules`. A switch of a rule that does not exist has no effect.
+    pub(crate) fn new(rules: &Rules, overrides: &Overrides) -> Self {
+        if overrides.switches.is_empty() {
+            return Self::default();
+        }
+        let mut modes = vec![None; rules.rule_count()];
+        for (name, switches) in &overrides.switches {
+            for rule in rules.domain(name).into_iter().flat_map(|domain| domain.root.rules()) {
+                if let Some(mode) = modes.get_mut(rule.index().as_usize()) {
+                    *mode = switches.get(&*rule.path()).copied();
+                }
+            }
+        }
+        Self { modes }
+    }
+
+    /// Mode of a rule, if an operator set one.
+    pub fn mode_of(&self, rule: &Rule) -> Option<SwitchMode> {
+        self.modes.get(rule.index().as_usize()).copied().flatten()
     }
 }

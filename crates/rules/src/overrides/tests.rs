@@ -1,4 +1,4 @@
-//! The lists find what their entries say, and nothing else.
+//! Lists match exactly the descriptors that their entries state.
 
 use proptest::{prelude::*, sample::select};
 
@@ -6,13 +6,13 @@ use super::*;
 use crate::{Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rule, Rules, Segment, Value};
 use tollgate_core::SyncMode;
 
-/// What an entry says: its domain, its pairs, and when it ends.
+/// Definition of an entry: its domain, its pairs, and its end.
 type Stated = (&'static str, Vec<(&'static str, &'static str)>, Option<u64>);
 
 const NOW: u64 = 10;
 
 fn listing(id: usize, list: List, (domain, pairs, end): &Stated) -> Listing {
-    Listing::new(&id.to_string(), list, domain, pairs.iter().copied(), *end).expect("makes sense")
+    Listing::new(&id.to_string(), list, domain, pairs.iter().copied(), *end).expect("valid")
 }
 
 fn overrides(list: List, stated: &[Stated]) -> Overrides {
@@ -24,8 +24,8 @@ fn entries<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<Entry<'a>> {
     pairs.iter().map(|(key, value)| Entry { key, value }).collect()
 }
 
-/// Whether a value is what is asked for, by the definition, for the few values that are asked for here.
-fn is(pattern: &str, value: &str) -> bool {
+/// Whether a value meets a condition by definition, for the conditions in these tests.
+fn meets(pattern: &str, value: &str) -> bool {
     match pattern {
         "10.0.0.0/8" => value.starts_with("10.") || value.starts_with("::ffff:10."),
         "10.1.0.0/16" => value.starts_with("10.1.") || value.starts_with("::ffff:10.1."),
@@ -36,7 +36,7 @@ fn is(pattern: &str, value: &str) -> bool {
 }
 
 fn naive(stated: &[Stated], domain: &str, asked: &[(&str, &str)]) -> Vec<usize> {
-    let has = |(key, pattern): &(&str, &str)| asked.iter().any(|(k, v)| k == key && is(pattern, v));
+    let has = |(key, pattern): &(&str, &str)| asked.iter().any(|(k, v)| k == key && meets(pattern, v));
     let matches = |(d, pairs, end): &Stated| {
         (*d == "*" || *d == domain) && pairs.iter().all(has) && end.is_none_or(|end| NOW < end)
     };
@@ -52,7 +52,7 @@ fn stated() -> impl Strategy<Value = Stated> {
 
 proptest! {
     #[test]
-    fn the_index_finds_what_trying_every_entry_finds(
+    fn the_index_finds_the_same_entries_as_a_scan(
         stated in prop::collection::vec(stated(), 0..24),
         asked in prop::collection::vec(
             (
@@ -99,7 +99,7 @@ fn entries_that_share_a_common_pair_are_found_by_the_rarer_one() {
     assert_eq!(found(&[("ip", "10.0.0.1"), ("key", "ab")]), None);
 }
 
-/// The rules of one domain, with one at each path.
+/// Rules of one domain, one for each key.
 fn rules(domain: &str, keys: &[&str]) -> Rules {
     let mut root = Level::default();
     for key in keys {
@@ -134,7 +134,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
 }
 
 #[test]
-fn a_switch_is_its_rules_in_its_domain_and_waits_for_one_that_is_not_there() {
+fn a_switch_applies_to_its_rule_in_its_domain_also_if_the_rule_is_added_later() {
     let switch = |domain: &str, rule: &str, mode| (domain.into(), rule.into(), mode);
     let switches = [
         switch("d", "a", SwitchMode::Off),
@@ -144,7 +144,7 @@ fn a_switch_is_its_rules_in_its_domain_and_waits_for_one_that_is_not_there() {
     let overrides = Overrides::new(1, [], switches);
     let mode = |rules: &Rules, key| {
         let rule = rules.domain("d").and_then(|domain| domain.root.rule(&[Entry { key, value: "x" }]));
-        Switched::new(rules, &overrides).mode_of(rule.expect("is there"))
+        Switched::new(rules, &overrides).mode_of(rule.expect("a rule"))
     };
     let before = rules("d", &["a", "b"]);
     assert_eq!((mode(&before, "a"), mode(&before, "b")), (Some(SwitchMode::Off), None));

@@ -113,9 +113,8 @@ fn limits_that_are_in_use_survive_a_flood_of_names() {
     }
 }
 
-#[test]
-fn unused_limits_make_room_for_new_ones() {
-    let capacity = 64 * 100;
+/// New counters that are in use after unused ones filled a store.
+fn new_counters_held(capacity: usize) -> usize {
     let store = MemoryStore::new(capacity, Clock::manual(Timestamp::from_micros(1_000_000_000)));
     for name in 0..capacity {
         let request = request(&format!("old {name}"), 1_000, Unit::Month);
@@ -128,6 +127,13 @@ fn unused_limits_make_room_for_new_ones() {
             store.decide(request);
         }
     }
-    let held = new.iter().filter(|request| store.decide(request)[0].1.used > 5).count();
-    assert!(held > capacity / 2, "{held} of {capacity}");
+    new.iter().filter(|request| store.decide(request)[0].1.used > 5).count()
+}
+
+#[test]
+fn unused_limits_make_room_for_new_ones() {
+    let capacity = 64 * 100;
+    // Each store hashes keys to shards at random, so that a single one may be below the average.
+    let held: Vec<usize> = (0..4).map(|_| new_counters_held(capacity)).collect();
+    assert!(held.iter().sum::<usize>() > held.len() * capacity / 2, "{held:?} of {capacity}");
 }

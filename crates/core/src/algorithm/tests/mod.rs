@@ -140,7 +140,7 @@ proptest! {
     #[test]
     fn what_is_undone_at_once_was_never_charged(
         quota in quota(),
-        // Places are given up by the lease's name.
+        // Permits are released by the lease's identifier.
         algorithm in proptest::sample::select(&Algorithm::ALL[..4]),
         history in history(),
     ) {

@@ -1,4 +1,4 @@
-//! Parameters that go with one algorithm each: `burst`, `min_interval` and `lease_ttl`.
+//! Parameters of single algorithms: `burst`, `min_interval` and `lease_ttl`.
 
 use std::{rc::Rc, time::Duration};
 
@@ -14,61 +14,61 @@ use tollgate_core::{
     quota::{Unit, Window},
 };
 
-const SHORTEST_LEASE: Duration = Duration::from_secs(1);
-const LONGEST_LEASE: Duration = Duration::from_secs(Unit::Month.seconds() as u64);
+const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
+const MAX_LEASE_TTL: Duration = Duration::from_secs(Unit::Month.seconds() as u64);
 
-/// A key and the algorithm that it goes with.
-type Particular = (&'static str, Algorithm);
+/// Key and the algorithm that uses it.
+type ParameterKey = (&'static str, Algorithm);
 
-const BURST: Particular = ("burst", Algorithm::TokenBucket);
-const MIN_INTERVAL: Particular = ("min_interval", Algorithm::SlidingWindowLog);
-const LEASE_TTL: Particular = ("lease_ttl", Algorithm::Concurrency);
+const BURST: ParameterKey = ("burst", Algorithm::TokenBucket);
+const MIN_INTERVAL: ParameterKey = ("min_interval", Algorithm::SlidingWindowLog);
+const LEASE_TTL: ParameterKey = ("lease_ttl", Algorithm::Concurrency);
 
-/// What `defaults` states of them, for the limits that they go with.
+/// Parameters in `defaults`, for the limits of their algorithms.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Particulars {
+pub(super) struct AlgorithmParameters {
     pub(super) burst: Option<Stated<u32>>,
     pub(super) min_interval: Option<Stated<Duration>>,
     lease_ttl: Option<Stated<Duration>>,
 }
 
 impl Reporter<'_> {
-    /// What `defaults` states.
-    pub(super) fn particulars(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> Particulars {
-        Particulars {
+    /// Reads the parameters in `defaults`.
+    pub(super) fn default_parameters(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> AlgorithmParameters {
+        AlgorithmParameters {
             burst: raw.burst.stated().and_then(|burst| self.burst(burst, path)),
             min_interval: raw.min_interval.stated().and_then(|text| self.min_interval(text, path)),
             lease_ttl: raw.lease_ttl.stated().and_then(|text| self.lease_ttl(text, path)),
         }
     }
 
-    /// Those of a limit: what it states, else the default. `None` when one is wrong.
+    /// Reads the parameters of a limit: its own, else the defaults. `None` if one is invalid.
     pub(super) fn parameters(
         &mut self,
         chosen: Algorithm,
         raw: &RawRateLimit,
-        defaults: &Particulars,
+        defaults: &AlgorithmParameters,
         path: &Path<'_>,
     ) -> Option<Parameters> {
-        let burst = self.particular(BURST, chosen, &raw.burst, defaults.burst, path, Self::burst);
-        let Particulars { min_interval, lease_ttl, .. } = *defaults;
+        let burst = self.parameter(BURST, chosen, &raw.burst, defaults.burst, path, Self::burst);
+        let AlgorithmParameters { min_interval, lease_ttl, .. } = *defaults;
         let min_interval =
-            self.particular(MIN_INTERVAL, chosen, &raw.min_interval, min_interval, path, Self::min_interval);
-        let lease_ttl = self.particular(LEASE_TTL, chosen, &raw.lease_ttl, lease_ttl, path, Self::lease_ttl);
-        // Each of them was looked at before one that is wrong ends it.
+            self.parameter(MIN_INTERVAL, chosen, &raw.min_interval, min_interval, path, Self::min_interval);
+        let lease_ttl = self.parameter(LEASE_TTL, chosen, &raw.lease_ttl, lease_ttl, path, Self::lease_ttl);
+        // All parameters are checked before the first invalid one ends the compilation.
         let (burst, min_interval, lease_ttl) = (burst?, min_interval?, lease_ttl?);
-        let unstated = Parameters::default();
+        let absent = Parameters::default();
         Some(Parameters {
             burst: burst.map(|burst| burst.value),
-            min_interval: min_interval.map_or(unstated.min_interval, |interval| interval.value),
-            lease_ttl: lease_ttl.map_or(unstated.lease_ttl, |ttl| ttl.value),
+            min_interval: min_interval.map_or(absent.min_interval, |interval| interval.value),
+            lease_ttl: lease_ttl.map_or(absent.lease_ttl, |ttl| ttl.value),
         })
     }
 
-    /// What is stated, else the default, where the limit has the key's algorithm. `None` when it is wrong.
-    fn particular<T, U>(
+    /// Reads a parameter, else its default, if the limit has its algorithm. `None` if it is invalid.
+    fn parameter<T, U>(
         &mut self,
-        (key, home): Particular,
+        (key, home): ParameterKey,
         chosen: Algorithm,
         field: &Field<T>,
         default: Option<Stated<U>>,
@@ -76,12 +76,12 @@ impl Reporter<'_> {
         read: impl FnOnce(&mut Self, &Stated<T>, &Path<'_>) -> Option<Stated<U>>,
     ) -> Option<Option<Stated<U>>> {
         match field {
-            Field::Wrong => None,
+            Field::Invalid => None,
             Field::Absent => Some(default.filter(|_| chosen == home)),
             Field::Stated(stated) if chosen == home => read(self, stated, path).map(Some),
             Field::Stated(stated) => {
                 let message =
-                    format!("goes with `algorithm: {}`; {} has no {key}", home.name(), chosen.name());
+                    format!("is not a key of {}; expected `algorithm: {}`", chosen.name(), home.name());
                 self.problems.error(self.file, stated.at, path.key(key), message);
                 None
             }
@@ -90,7 +90,7 @@ impl Reporter<'_> {
 
     fn burst(&mut self, stated: &Stated<u32>, path: &Path<'_>) -> Option<Stated<u32>> {
         if stated.value == 0 {
-            let message = "expected at least 1: a bucket that holds nothing admits nothing";
+            let message = "is 0, so the bucket admits no requests; expected at least 1";
             self.problems.error(self.file, stated.at, path.key("burst"), message);
         }
         Some(*stated).filter(|burst| burst.value > 0)
@@ -103,8 +103,8 @@ impl Reporter<'_> {
     fn lease_ttl(&mut self, stated: &Stated<Rc<str>>, path: &Path<'_>) -> Option<Stated<Duration>> {
         let path = path.key("lease_ttl");
         let ttl = self.duration(stated, &path)?;
-        if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(&ttl.value) {
-            let message = format!("`{}` is out of range: expected 1 second to 30 days", stated.value);
+        if !(MIN_LEASE_TTL..=MAX_LEASE_TTL).contains(&ttl.value) {
+            let message = format!("`{}` is out of range; expected 1 second to 30 days", stated.value);
             self.problems.error(self.file, stated.at, path, message);
             return None;
         }
@@ -122,16 +122,16 @@ impl Reporter<'_> {
         }
     }
 
-    /// Whether a concurrency limit states no window, as it should.
-    pub(super) fn has_no_window(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> bool {
+    /// Reports the window of a concurrency limit. Returns whether there is none.
+    pub(super) fn check_no_window(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> bool {
         let at = |text: &Field<Rc<str>>| text.stated().map(|stated| stated.at);
         let multiplier_at = raw.unit_multiplier.stated().map(|stated| stated.at);
         for (key, at) in
             [("unit", at(&raw.unit)), ("unit_multiplier", multiplier_at), ("window", at(&raw.window))]
         {
             if let Some(at) = at {
-                let message = "a concurrency limit has no window; `lease_ttl` says how long a place is held at \
-                               the most";
+                let message = "a concurrency limit has no window; expected `lease_ttl`, the maximum time for which a \
+                               permit is held";
                 self.problems.error(self.file, at, path.key(key), message);
             }
         }
@@ -139,11 +139,10 @@ impl Reporter<'_> {
     }
 }
 
-/// What stands for the window of a concurrency limit, which has none: the time to live of its leases, in whole
-/// seconds.
+/// Substitute for the window of a concurrency limit: the time to live of its leases in whole seconds.
 pub(super) fn window_of_leases(lease_ttl: Duration) -> Window {
     let seconds = lease_ttl.as_secs().saturating_add(u64::from(lease_ttl.subsec_nanos() > 0));
     let window = u32::try_from(seconds).ok().and_then(|seconds| Window::from_seconds(seconds).ok());
-    // No lease is longer than a month.
+    // The time to live is at most 30 days.
     window.unwrap_or(Window::of(Unit::Month))
 }

@@ -1,62 +1,67 @@
-//! What a configuration may cost beside its text, so that a few lines can't ask for gigabytes or minutes.
+//! Budget of memory and time for compiling a configuration: a few lines could take gigabytes or minutes.
 
 use std::collections::HashMap;
 
 use crate::{Regex, RegexError, Segment};
 
-/// Bytes that all compiled expressions may take.
+/// Maximum size of all compiled expressions in bytes.
 const MAX_REGEX_BYTES: usize = 128 << 20;
-/// Bytes that an expression takes beside its text that is compiled already.
-const REPEATED: usize = 256;
-/// Bytes that the ways to all rules may take: each rule has its own copy of the keys and values above it.
-const MAX_WAY_BYTES: usize = 128 << 20;
-/// Steps of comparing wildcards, which finds those that never match: enough for some ten thousand on a level. Those that
-/// come later are not warned of.
+/// Cost in bytes of repeating a compiled expression, besides its text.
+const REPEATED_REGEX_BYTES: usize = 256;
+/// Maximum size of the paths of all rules in bytes: each rule has its own copy of the keys and values above it.
+const MAX_PATH_BYTES: usize = 128 << 20;
+/// Maximum number of steps of comparing wildcards, which finds those that never match: enough for some ten thousand on a
+/// level. Later ones cause no warnings.
 const MAX_STEPS: usize = 20_000_000;
-/// Steps that a whole comparison takes next to a first look.
-const STEPS_OF_COMPARISON: usize = 20;
+/// Cost of a full comparison in steps; comparing the prefixes costs one.
+const COMPARISON_STEPS: usize = 20;
 
-/// What is left to be spent on a configuration.
+/// Remaining budget of a configuration.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// Nothing, once it was said that there is not enough.
-    regex: Option<usize>,
-    /// Expressions are often the same: those share all but their text.
+    /// Bytes for expressions; `None` once it was exceeded and reported.
+    regex_bytes: Option<usize>,
+    /// Expressions by text: equal ones are common, and share their memory.
     compiled: HashMap<Box<str>, Regex>,
-    way: usize,
-    steps: usize,
+    path_bytes: usize,
+    comparison_steps: usize,
 }
 
-/// Something took more than there was.
+/// Error of an exceeded budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spent;
+pub(super) struct BudgetExceeded;
 
-/// Why there is no expression.
+/// Error of an expression.
 #[derive(Debug)]
-pub(super) enum NoRegex {
-    /// It is wrong by itself.
-    Wrong(RegexError),
-    /// Those before it and this one take too much together.
-    Spent,
-    /// That was said of one before it.
-    SpentBefore,
+pub(super) enum RegexFailure {
+    /// The expression is invalid.
+    Invalid(RegexError),
+    /// The budget is exceeded.
+    BudgetExceeded,
+    /// The budget was exceeded by an earlier expression, and reported.
+    ExceededBefore,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { regex: Some(MAX_REGEX_BYTES), compiled: HashMap::new(), way: MAX_WAY_BYTES, steps: MAX_STEPS }
+        Self {
+            regex_bytes: Some(MAX_REGEX_BYTES),
+            compiled: HashMap::new(),
+            path_bytes: MAX_PATH_BYTES,
+            comparison_steps: MAX_STEPS,
+        }
     }
 }
 
 impl Budget {
-    /// Compiles an expression. One that is refused counts too: finding it too large took as long.
-    pub(super) fn regex(&mut self, text: &str) -> Result<Regex, NoRegex> {
-        let left = self.regex.ok_or(NoRegex::SpentBefore)?;
+    /// Compiles an expression. A rejected one is charged too: it took as long to compile.
+    pub(super) fn regex(&mut self, text: &str) -> Result<Regex, RegexFailure> {
+        let left = self.regex_bytes.ok_or(RegexFailure::ExceededBefore)?;
         let known = self.compiled.get(text).cloned();
         let is_known = known.is_some();
         let regex = known.map_or_else(|| Regex::new(text), Ok);
         let cost = match &regex {
-            Ok(_) if is_known => REPEATED.saturating_add(text.len()),
+            Ok(_) if is_known => REPEATED_REGEX_BYTES.saturating_add(text.len()),
             Ok(regex) => regex.bytes(),
             Err(RegexError::TooLarge) => Regex::MAX_BYTES,
             Err(RegexError::Syntax(_)) => 0,
@@ -66,45 +71,45 @@ impl Budget {
         {
             self.compiled.insert(text.into(), regex.clone());
         }
-        self.regex = left.checked_sub(cost);
-        match self.regex {
-            Some(_) => regex.map_err(NoRegex::Wrong),
-            None => Err(NoRegex::Spent),
+        self.regex_bytes = left.checked_sub(cost);
+        match self.regex_bytes {
+            Some(_) => regex.map_err(RegexFailure::Invalid),
+            None => Err(RegexFailure::BudgetExceeded),
         }
     }
 
-    /// Pays for the way to one rule.
+    /// Charges the path of one rule.
     ///
     /// # Errors
-    /// [`Spent`] when those before it and this one take too much together.
-    pub(super) fn way(&mut self, way: &[Segment]) -> Result<(), Spent> {
-        let bytes = way.iter().fold(size_of_val(way), |bytes, segment| {
+    /// [`BudgetExceeded`] if the paths up to this one take too much together.
+    pub(super) fn charge_path(&mut self, path: &[Segment]) -> Result<(), BudgetExceeded> {
+        let bytes = path.iter().fold(size_of_val(path), |bytes, segment| {
             bytes.saturating_add(segment.key.len()).saturating_add(segment.stated.len())
         });
-        self.way = self.way.checked_sub(bytes).ok_or(Spent)?;
+        self.path_bytes = self.path_bytes.checked_sub(bytes).ok_or(BudgetExceeded)?;
         Ok(())
     }
 
-    /// Pays for a look at a wildcard, and says whether there was enough left for it.
-    pub(super) const fn looks(&mut self) -> bool {
-        self.steps = self.steps.saturating_sub(1);
-        self.steps > 0
+    /// Charges the comparison of two prefixes. Returns whether the budget sufficed.
+    pub(super) const fn charge_prefix(&mut self) -> bool {
+        self.comparison_steps = self.comparison_steps.saturating_sub(1);
+        self.comparison_steps > 0
     }
 
-    /// Pays for a comparison of two wildcards, and says whether there was enough left for it.
-    pub(super) const fn compares(&mut self) -> bool {
-        self.steps = self.steps.saturating_sub(STEPS_OF_COMPARISON);
-        self.steps > 0
+    /// Charges the comparison of two wildcards. Returns whether the budget sufficed.
+    pub(super) const fn charge_comparison(&mut self) -> bool {
+        self.comparison_steps = self.comparison_steps.saturating_sub(COMPARISON_STEPS);
+        self.comparison_steps > 0
     }
 
-    /// The MiB that all expressions may take, for people to read.
+    /// Maximum size of all expressions in MiB, for messages.
     pub(super) const fn regex_mib() -> usize {
         MAX_REGEX_BYTES >> 20
     }
 
-    /// The MiB that the ways to all rules may take, for people to read.
-    pub(super) const fn way_mib() -> usize {
-        MAX_WAY_BYTES >> 20
+    /// Maximum size of the paths of all rules in MiB, for messages.
+    pub(super) const fn path_mib() -> usize {
+        MAX_PATH_BYTES >> 20
     }
 }
 
@@ -113,14 +118,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_that_is_stated_again_costs_little_more() {
+    fn a_repeated_expression_costs_little() {
         let mut budget = Budget::default();
-        budget.regex(r"^/api/\w+$").expect("it is one");
-        let left = budget.regex.expect("something");
+        budget.regex(r"^/api/\w+$").expect("valid");
+        let left = budget.regex_bytes.expect("not exceeded");
         for _ in 0..1_000 {
-            assert!(budget.regex(r"^/api/\w+$").expect("it is one").is_match("/api/x"));
+            assert!(budget.regex(r"^/api/\w+$").expect("valid").is_match("/api/x"));
         }
-        let spent = left - budget.regex.expect("something");
+        let spent = left - budget.regex_bytes.expect("not exceeded");
         assert!(spent < 1 << 20, "{spent}");
     }
 }

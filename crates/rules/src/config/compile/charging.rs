@@ -1,8 +1,10 @@
-//! How a domain's requests are charged, and what makes their hash tags: what its files state at their roots.
+//! Charging of a domain: `atomic` and `hash_tag` at the root of its files, and `sync` in their `defaults`.
 
 use std::rc::Rc;
 
 use super::{Origin, Site, domain::DomainBuilder};
+use tollgate_core::SyncMode;
+
 use crate::{
     Wildcard,
     config::{
@@ -13,21 +15,22 @@ use crate::{
     },
 };
 
-/// Keys that a hash tag may have.
+/// Maximum number of keys of a hash tag.
 const MAX_TAG_KEYS: usize = 64;
 
-/// The keys of a hash tag, and where each stands.
+/// Keys of a hash tag with their positions.
 pub(super) type TagKeys = Vec<(Rc<str>, Site)>;
 
 impl DomainBuilder {
-    /// Takes what a file states of the whole domain: the first one counts, and none may say otherwise, since a
-    /// request is charged in one way.
+    /// Sets what a file states for the whole domain. Files that state it differently are errors.
     pub(super) fn set_charging(&mut self, file: &RawFile, problems: &mut Problems) {
         if let Some(Stated { at, value }) = file.atomic.stated() {
             let origin = Origin { file: file.name.clone(), at: *at };
             let (first, known) = self.atomic.get_or_insert_with(|| (*value, origin.clone()));
             if *first != *value {
-                let message = format!("differs from `{first}` at {known}; a domain has one way to charge");
+                let message = format!(
+                    "differs from `{first}` at {known}; expected the same value in all files of a domain"
+                );
                 problems.error(&file.name, *at, Path::Root.key("atomic"), message);
             }
         }
@@ -39,7 +42,7 @@ impl DomainBuilder {
             if !first.iter().map(|(key, _)| key).eq(stated.value.iter().map(|key| &key.value)) {
                 let keys: Vec<&str> = first.iter().map(|(key, _)| &**key).collect();
                 let message = format!(
-                    "differs from [{}] at {known}; a domain has one way to name its hash tags",
+                    "differs from [{}] at {known}; expected the same keys in all files of a domain",
                     keys.join(", ")
                 );
                 problems.error(&file.name, stated.at, Path::Root.key("hash_tag"), message);
@@ -47,7 +50,7 @@ impl DomainBuilder {
         }
     }
 
-    /// Warns of keys of the hash tag that no request can have beside a limit.
+    /// Warns of keys of the hash tag that no descriptor of the domain has.
     pub(super) fn warn_of_unknown_tag_keys(&self, problems: &mut Problems) {
         let tag = self.hash_tag.iter().flat_map(|(keys, _)| keys);
         for (key, site) in tag.filter(|(key, _)| !self.has_key(key)) {
@@ -63,17 +66,36 @@ impl DomainBuilder {
         }
     }
 
+    /// Records where a file states `sync: leased` as the default.
+    pub(super) fn set_default_sync(&mut self, file: &Rc<str>, stated: Option<Stated<SyncMode>>) {
+        if let Some(Stated { at, value: SyncMode::Leased }) = stated {
+            let path = Path::Root.key("defaults").key("sync").to_string();
+            self.leased.push(Site { origin: Origin { file: file.clone(), at }, path });
+        }
+    }
+
+    /// Warns of `sync: leased` in a domain whose requests are charged all or none.
+    pub(super) fn warn_of_leases_without_effect(&self, problems: &mut Problems) {
+        let Some((true, origin)) = &self.atomic else { return };
+        for site in &self.leased {
+            let message = format!(
+                "has no effect beside `atomic: true` at {origin}, which needs all counters of a request at once"
+            );
+            site.warn(problems, message);
+        }
+    }
+
     /// Whether a descriptor has the key, or a pattern that matches it.
     fn has_key(&self, key: &str) -> bool {
         let patterns = || self.keys.iter().filter_map(|key| Wildcard::parse(key));
-        // A pattern sees the value too, behind a `_`.
+        // Patterns are matched against `key_value`.
         let with_value = format!("{key}_");
         self.keys.contains(key)
             || patterns().any(|pattern| pattern.matches(key) || pattern.matches(&with_value))
     }
 }
 
-/// The keys that a file states, unless they are wrong.
+/// Reads the keys of a hash tag; `None` if they are invalid.
 fn tag_keys(
     file: &RawFile,
     stated: &Stated<Vec<Stated<Rc<str>>>>,
@@ -81,12 +103,12 @@ fn tag_keys(
 ) -> Option<TagKeys> {
     let path = Path::Root.key("hash_tag");
     if stated.value.is_empty() {
-        let message = "is empty; name the keys whose values make the hash tag, or leave it out";
+        let message = "is empty; expected the keys whose values form the hash tag";
         problems.error(&file.name, stated.at, path, message);
         return None;
     }
     if stated.value.len() > MAX_TAG_KEYS {
-        let message = format!("names more than {MAX_TAG_KEYS} keys");
+        let message = format!("has too many keys; expected at most {MAX_TAG_KEYS}");
         problems.error(&file.name, stated.at, path, message);
         return None;
     }
@@ -96,7 +118,7 @@ fn tag_keys(
         if value.is_empty() {
             problems.error(&file.name, *at, path, "is empty; expected a key of the domain's descriptors");
         } else if keys.iter().any(|(known, _)| known == value) {
-            problems.error(&file.name, *at, path, "is in the list already");
+            problems.error(&file.name, *at, path, "is a duplicate");
         } else {
             let origin = Origin { file: file.name.clone(), at: *at };
             keys.push((value.clone(), Site { origin, path: path.to_string() }));

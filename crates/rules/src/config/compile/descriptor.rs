@@ -1,10 +1,16 @@
-//! Descriptors, one inside the other.
+//! Compilation of nested descriptors.
 
 use std::{fmt, num::NonZeroU64, rc::Rc, sync::Arc};
 
 use super::{
-    Origin, Site, budget::Budget, domain::DomainBuilder, limit::Defaults, parameters::Reporter,
-    pattern::Pattern, tree_level::LevelBuilder,
+    Origin, Site,
+    budget::Budget,
+    domain::DomainBuilder,
+    limit::Defaults,
+    metadata::metadata_of,
+    parameters::Reporter,
+    pattern::{Pattern, PatternCompiler},
+    tree_level::LevelBuilder,
 };
 use crate::{
     Derived, Node, OnStoreError, Rule, Segment, Wildcard,
@@ -38,13 +44,17 @@ impl Compiler<'_> {
         self.problems.warning(self.file, at, path, message);
     }
 
+    pub(super) fn reporter(&mut self) -> Reporter<'_> {
+        Reporter { file: self.file, problems: &mut *self.problems }
+    }
+
     pub(super) fn site(&self, at: Position, path: &Path<'_>) -> Site {
         Site { origin: Origin { file: self.file.clone(), at }, path: path.to_string() }
     }
 
     /// Adds the file's descriptors to the domain's first level.
     pub(super) fn descriptors(&mut self, raw: &[RawDescriptor]) {
-        // Taken out for the while, so that it can grow beside the rest of the domain.
+        // Moved out, so that it can be borrowed beside the rest of the domain.
         let mut root = std::mem::take(&mut self.domain.root);
         self.level(raw, &mut root, &mut Vec::new(), &Path::Root);
         self.domain.root = root;
@@ -54,7 +64,7 @@ impl Compiler<'_> {
         &mut self,
         raw: &[RawDescriptor],
         into: &mut LevelBuilder,
-        way: &mut Vec<Segment>,
+        segments: &mut Vec<Segment>,
         parent: &Path<'_>,
     ) {
         let list = parent.key("descriptors");
@@ -63,35 +73,36 @@ impl Compiler<'_> {
                 return;
             }
             let path = list.item(raw.index);
-            let pattern = self.pattern(raw, &path);
+            let reporter = Reporter { file: self.file, problems: &mut *self.problems };
+            let pattern = PatternCompiler { reporter, budget: &mut *self.budget }.compile(raw, &path);
             if let Some(key) = raw.key.stated() {
                 self.domain.add_key(&key.value);
             }
-            way.push(segment(raw, pattern.as_ref()));
-            let node = self.node(raw, way, &path);
+            segments.push(segment(raw, pattern.as_ref()));
+            let node = self.node(raw, segments, &path);
             if let Some(pattern) = pattern
                 && let Err(known) = into.insert(pattern, node, self.site(raw.at, &path))
             {
-                self.duplicate(raw, way, &known, &path);
+                self.duplicate(raw, segments, &known, &path);
             }
-            way.pop();
+            segments.pop();
         }
     }
 
-    fn duplicate(&mut self, raw: &RawDescriptor, way: &[Segment], known: &Origin, path: &Path<'_>) {
-        let steps: Vec<&str> = way.iter().map(|segment| &*segment.stated).collect();
+    fn duplicate(&mut self, raw: &RawDescriptor, segments: &[Segment], known: &Origin, path: &Path<'_>) {
+        let steps: Vec<&str> = segments.iter().map(|segment| &*segment.stated).collect();
         let message = format!(
-            "`{}.{}` is stated at {known} already; key and value, joined by `_`, may stand once in a list",
+            "`{}.{}` is a duplicate of {known}; expected unique keys and values (joined by `_`) in a list",
             excerpt(&self.domain.name),
             excerpt(&steps.join("."))
         );
         self.error(raw.at, path, message);
     }
 
-    fn node(&mut self, raw: &RawDescriptor, way: &mut Vec<Segment>, path: &Path<'_>) -> Node {
+    fn node(&mut self, raw: &RawDescriptor, segments: &mut Vec<Segment>, path: &Path<'_>) -> Node {
         let rule = match &raw.rate_limit {
-            Field::Stated(limit) => self.rule(raw, limit, way, path),
-            Field::Wrong => None,
+            Field::Stated(limit) => self.rule(raw, limit, segments, path),
+            Field::Invalid => None,
             Field::Absent => {
                 self.warn_without_effect(raw, path);
                 None
@@ -101,26 +112,26 @@ impl Compiler<'_> {
             self.warn_of_hidden_leases(&raw.descriptors, path);
         }
         let mut children = LevelBuilder::default();
-        self.level(&raw.descriptors, &mut children, way, path);
+        self.level(&raw.descriptors, &mut children, segments, path);
         Node { rule, children: children.finish(self.problems, self.budget) }
     }
 
-    /// Warns of limits below a concurrency limit that match what would give its leases back.
+    /// Warns of limits below a concurrency limit that match the descriptors which release its leases.
     fn warn_of_hidden_leases(&mut self, below: &[RawDescriptor], path: &Path<'_>) {
-        // A pattern in the key sees the lease's name too.
+        // A pattern in the key is matched against the lease's identifier too.
         let named = format!("{}_{}", lease::KEY, LeaseId::new(NonZeroU64::MIN));
         let matches = |key: &str| {
             key == lease::KEY || Wildcard::parse(key).is_some_and(|pattern| pattern.matches(&named))
         };
         let list = path.key("descriptors");
         for raw in below.iter().filter(|raw| raw.rate_limit.is_present() && matches(raw.key.text())) {
-            let message = "limits what would give the leases of the limit above back, so that each place stays \
-                           held for its `lease_ttl`; rename the key";
+            let message = "matches the descriptors that release the leases of the limit above, so that each permit \
+                           is held for the `lease_ttl`; rename the key";
             self.warning(raw.at, &list.item(raw.index), message);
         }
     }
 
-    /// Warns of what is a matter of limits and stands where none is.
+    /// Warns of keys that have no effect without a limit.
     fn warn_without_effect(&mut self, raw: &RawDescriptor, path: &Path<'_>) {
         let message = "has no effect without a `rate_limit` in the same descriptor";
         for (key, flag) in [
@@ -135,7 +146,7 @@ impl Compiler<'_> {
         if let Some(metadata) = raw.metadata.stated() {
             let path = path.key("metadata");
             self.warning(metadata.at, &path, message);
-            self.metadata(&metadata.value, &path);
+            metadata_of(&mut self.reporter(), &metadata.value, &path);
         }
     }
 
@@ -143,23 +154,24 @@ impl Compiler<'_> {
         &mut self,
         raw: &RawDescriptor,
         limit: &Stated<RawRateLimit>,
-        way: &[Segment],
+        segments: &[Segment],
         path: &Path<'_>,
     ) -> Option<Arc<Rule>> {
-        if self.budget.way(way).is_err() {
+        if self.budget.charge_path(segments).is_err() {
             let message = format!(
-                "the keys and values of the rules up to this one, with all those above each, take more than {} MiB; \
-                 state shorter ones, or fewer rules below long ones",
-                Budget::way_mib()
+                "the paths of the rules up to this one take more than {} MiB; expected shorter keys and values, or \
+                 fewer rules below long ones",
+                Budget::path_mib()
             );
             self.error(raw.at, path, message);
-            self.problems.give_up();
+            self.problems.abort();
             return None;
         }
         let limit_path = path.key("rate_limit");
         let replaces = self.replaces(&limit.value, &limit_path);
         let metadata = raw.metadata.stated();
-        let metadata = metadata.and_then(|metadata| self.metadata(&metadata.value, &path.key("metadata")));
+        let metadata = metadata
+            .and_then(|metadata| metadata_of(&mut self.reporter(), &metadata.value, &path.key("metadata")));
         let stated = self.limit(limit, &limit_path);
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
         let on_store_error = self.on_store_error(&limit.value, &limit_path);
@@ -173,34 +185,37 @@ impl Compiler<'_> {
             quota_mode: raw.quota_mode.or_default(),
             detailed_metric: raw.detailed_metric.or_default(),
             metadata,
-            segments: way.into(),
+            segments: segments.into(),
             origin: ((**self.file).into(), raw.at.line()),
             derived: Derived::default(),
         });
         if let Err(known) = self.domain.add_counter(&rule) {
             let message = format!(
-                "its counters would get the same short id as those of {known}; rename a key or value of either"
+                "its counters have the same identifier as those of {known}; rename a key or value of either"
             );
             self.error(raw.at, path, message);
         }
         Some(rule)
     }
 
-    /// How a limit's counter is decided when the store does not: as it states, else as the file's defaults do.
+    /// Policy of a limit while the store fails: its own, else the default.
     fn on_store_error(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> Option<OnStoreError> {
-        let mut reporter = Reporter { file: self.file, problems: &mut *self.problems };
-        let stated = reporter.on_store_error(&raw.on_store_error, path);
+        let stated = self.reporter().on_store_error(&raw.on_store_error, path);
         stated.or(self.defaults.on_store_error).map(|stated| stated.value)
     }
 
-    /// The names that a limit replaces.
+    /// Checks a limit's name, and returns the names that it replaces.
     fn replaces(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> Box<[Box<str>]> {
         if let Some(name) = raw.name.stated().filter(|name| !name.value.is_empty()) {
-            // Envoy puts the name into a header as it is.
+            // Envoy copies the name to a header.
             if name.value.chars().any(char::is_control) {
-                self.error(name.at, &path.key("name"), "has control characters, and would go into headers");
+                self.error(
+                    name.at,
+                    &path.key("name"),
+                    "has control characters; expected none, since the name is sent in headers",
+                );
             } else if name.value.contains(['"', '\\']) {
-                let message = "has quotes or backslashes, which garble the headers that Envoy makes of it";
+                let message = "has quotes or backslashes, which break the headers that Envoy sends";
                 self.warning(name.at, &path.key("name"), message);
             }
             self.domain.add_name(name.value.clone());
@@ -210,13 +225,13 @@ impl Compiler<'_> {
         for entry in &raw.replaces {
             let path = list.item(entry.index);
             match &entry.name {
-                Field::Wrong => {}
+                Field::Invalid => {}
                 Field::Stated(name) if !name.value.is_empty() => {
                     if *name.value == *raw.name.text() {
                         self.error(
                             name.at,
                             &path.key("name"),
-                            "is the limit's own name; it can't replace itself",
+                            "is the limit's own name; expected another limit",
                         );
                         continue;
                     }
@@ -225,7 +240,7 @@ impl Compiler<'_> {
                     names.push((*name.value).into());
                 }
                 Field::Absent | Field::Stated(_) => {
-                    self.error(entry.at, &path, "needs the `name` of the limit to replace");
+                    self.error(entry.at, &path, "has no `name`; expected that of the limit to replace");
                 }
             }
         }
@@ -233,7 +248,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The descriptor's step on the way to its rule. One without a pattern was reported and leads nowhere.
+/// Segment of a descriptor in the paths of its rules. A descriptor without a pattern was reported, and is not compiled.
 fn segment(raw: &RawDescriptor, pattern: Option<&Pattern<'_>>) -> Segment {
     let value_to_metric = raw.value_to_metric.or_default();
     let key: Box<str> = raw.key.text().into();

@@ -1,4 +1,4 @@
-//! A domain while its files are compiled, and what only the whole domain can tell.
+//! Builder of a domain, and the checks that need the whole domain.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -6,7 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{Origin, Site, budget::Budget, charging::TagKeys, parameters::Chosen, tree_level::LevelBuilder};
+use super::{
+    Origin, Site, budget::Budget, charging::TagKeys, parameters::ChosenAlgorithm, tree_level::LevelBuilder,
+};
 use crate::{
     Domain, DomainIndex, Limit, OnStoreError, Rule, Value,
     config::{
@@ -19,27 +21,27 @@ use tollgate_core::{
     algorithm::{Algorithm, Charging},
 };
 
-/// A domain to which files add.
+/// Domain to which files add descriptors.
 #[derive(Debug)]
 pub(super) struct DomainBuilder {
     pub(super) name: Rc<str>,
     /// The file that stated the domain first.
     pub(super) first_file: Rc<str>,
-    /// The first level, which all files share.
+    /// First level, which all files share.
     pub(super) root: LevelBuilder,
     default_algorithm: Option<(Algorithm, Origin)>,
     default_on_store_error: Option<OnStoreError>,
-    /// Whether requests are charged all or none.
+    /// `atomic`: whether requests are charged all or none.
     pub(super) atomic: Option<(bool, Origin)>,
-    /// What makes the hash tags.
+    /// Keys of the hash tags.
     pub(super) hash_tag: Option<(TagKeys, Origin)>,
-    /// Where limits or defaults say that counters may be leased.
+    /// Positions of `sync: leased` in limits and defaults.
     pub(super) leased: Vec<Site>,
-    /// The keys of all descriptors.
+    /// Keys of all descriptors.
     pub(super) keys: HashSet<Rc<str>>,
-    /// The names of all limits.
+    /// Names of all limits.
     names: HashSet<Rc<str>>,
-    /// The names that limits replace, and where they say so.
+    /// Names that limits replace, with their positions.
     replaced: Vec<(Rc<str>, Site)>,
     counters: HashMap<RecordId, Arc<Rule>>,
 }
@@ -62,22 +64,21 @@ impl DomainBuilder {
         }
     }
 
-    /// Takes the default that a file states for the limits which requests bring along: the first one counts.
+    /// Sets the algorithm of limit overrides from a file's defaults; the first file has precedence.
     pub(super) fn set_default_algorithm(
         &mut self,
         file: &RawFile,
-        stated: Option<Chosen>,
+        stated: Option<ChosenAlgorithm>,
         problems: &mut Problems,
     ) {
-        let Some(Chosen { algorithm, at }) = stated else { return };
+        let Some(ChosenAlgorithm { algorithm, at }) = stated else { return };
         match &self.default_algorithm {
             None => {
                 self.default_algorithm = Some((algorithm, Origin { file: file.name.clone(), at }));
             }
             Some((first, origin)) if *first != algorithm => {
                 let message = format!(
-                    "differs from `{}` at {origin}, which stays the domain's default for limits that \
-                     requests bring along",
+                    "differs from `{}` at {origin}, which remains the domain's default for limit overrides",
                     first.name()
                 );
                 let defaults = Path::Root.key("defaults");
@@ -87,34 +88,34 @@ impl DomainBuilder {
         }
     }
 
-    /// Takes the default that a file states for the limits which requests bring along: the first one counts.
+    /// Sets the `on_store_error` policy of limit overrides from a file's defaults; the first file has precedence.
     pub(super) fn set_default_on_store_error(&mut self, stated: Option<Stated<OnStoreError>>) {
         let stated = stated.map(|stated| stated.value);
         self.default_on_store_error = self.default_on_store_error.or(stated);
     }
 
-    /// Remembers that a descriptor has the key.
+    /// Records the key of a descriptor.
     pub(super) fn add_key(&mut self, key: &Rc<str>) {
         if !self.keys.contains(key) {
             self.keys.insert(key.clone());
         }
     }
 
-    /// Remembers that a limit has the name.
+    /// Records the name of a limit.
     pub(super) fn add_name(&mut self, name: Rc<str>) {
         self.names.insert(name);
     }
 
-    /// Remembers that a limit replaces the name.
+    /// Records a name that a limit replaces.
     pub(super) fn add_replaced(&mut self, name: Rc<str>, site: Site) {
         self.replaced.push((name, site));
     }
 
-    /// Takes a rule's counters in.
+    /// Records the identifier of a rule's counters.
     ///
     /// # Errors
-    /// The origin of a rule whose counters would mix with these: equal ids of different steps. Where the steps
-    /// are equal too, the open values in the counters' tags tell them apart.
+    /// The origin of a rule of the same identifier but other steps, whose counters would mix with these. If the steps are
+    /// equal too, the open values in the hash tags distinguish the counters.
     pub(super) fn add_counter(&mut self, rule: &Arc<Rule>) -> Result<(), String> {
         if rule.limit == Limit::Unlimited {
             return Ok(());
@@ -151,7 +152,7 @@ impl DomainBuilder {
     }
 }
 
-/// What a rule's id is a hash of: its steps, and whether each is open.
+/// Steps of a rule, which its identifier is a hash of, and whether each is open.
 fn steps(rule: &Rule) -> impl Iterator<Item = (bool, &str)> {
     rule.segments.iter().map(|segment| match segment.value {
         Value::Open => (true, &*segment.key),

@@ -1,11 +1,9 @@
-//! What `rate_limit` and `defaults` state.
-
-use std::rc::Rc;
+//! Compilation of `rate_limit` and `defaults`.
 
 use super::{
-    algorithm_parameters::{Particulars, window_of_leases},
+    algorithm_parameters::{AlgorithmParameters, window_of_leases},
     descriptor::Compiler,
-    parameters::{Chosen, Reporter},
+    parameters::{ChosenAlgorithm, Reporter},
 };
 use crate::{
     Limit, OnStoreError,
@@ -20,16 +18,16 @@ use tollgate_core::{
     quota::{Quota, Unit, Window},
 };
 
-/// What a file states for all of its limits that don't state it themselves.
+/// Defaults of a file for the keys that its limits omit.
 ///
-/// `unit`, `unit_multiplier` and `window` say one thing together, so a limit that states `unit` or `window`
-/// takes none of the three from here; one that states `unit_multiplier` alone takes the unit, and a concurrency
-/// limit, which has no window, takes nothing of it. What goes with one algorithm is taken by limits that use it, and
-/// `sync: leased` by those that can be leased. An `unlimited` limit takes nothing.
+/// `unit`, `unit_multiplier` and `window` together state one window, so a limit with `unit` or `window` uses none of the
+/// three defaults; one with `unit_multiplier` alone uses the default unit; and a concurrency limit, which has no window,
+/// uses none. A parameter of one algorithm applies to limits of that algorithm, and `sync: leased` to limits that can be
+/// leased. No default applies to an `unlimited` limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Defaults {
-    pub(super) algorithm: Option<Chosen>,
-    particulars: Particulars,
+    pub(super) algorithm: Option<ChosenAlgorithm>,
+    parameters: AlgorithmParameters,
     requests_per_unit: Option<Stated<u32>>,
     unit: Option<Unit>,
     window: Option<Window>,
@@ -42,11 +40,11 @@ impl Defaults {
         let path = Path::Root.key("defaults");
         let mut reporter = Reporter { file, problems };
         let algorithm = reporter.algorithm(&raw.algorithm, &path);
-        let particulars = reporter.particulars(raw, &path);
-        let window = reporter.length(raw, None, &path);
+        let parameters = reporter.default_parameters(raw, &path);
+        let window = reporter.window(raw, None, &path);
         Self {
             algorithm,
-            particulars,
+            parameters,
             requests_per_unit: raw.requests_per_unit.stated().copied(),
             unit: raw.unit.text().parse().ok(),
             window: window.stated().map(|stated| stated.value),
@@ -57,10 +55,10 @@ impl Defaults {
 }
 
 impl Compiler<'_> {
-    /// The limit that a `rate_limit` states, unless it is wrong.
+    /// Compiles a `rate_limit`; `None` if it is invalid.
     pub(super) fn limit(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<Limit> {
         match &raw.value.unlimited {
-            Field::Wrong => None,
+            Field::Invalid => None,
             Field::Stated(Stated { value: true, .. }) => {
                 self.check_unlimited(&raw.value, path);
                 Some(Limit::Unlimited)
@@ -69,11 +67,15 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reports what makes no sense beside `unlimited`. The reference takes any unit that is none, and a number.
+    /// Reports keys that contradict `unlimited`. envoyproxy/ratelimit accepts an invalid unit, and a number.
     fn check_unlimited(&mut self, raw: &RawRateLimit, path: &Path<'_>) {
         if let Some(unit) = raw.unit.stated() {
             match unit.value.parse::<Unit>() {
-                Ok(_) => self.error(unit.at, &path.key("unit"), "should not stand beside `unlimited: true`"),
+                Ok(_) => self.error(
+                    unit.at,
+                    &path.key("unit"),
+                    "contradicts `unlimited: true`; remove one of them",
+                ),
                 Err(_) => self.warning(unit.at, &path.key("unit"), "has no effect beside `unlimited: true`"),
             }
         }
@@ -81,27 +83,16 @@ impl Compiler<'_> {
             let path = path.key("requests_per_unit");
             self.warning(number.at, &path, "has no effect beside `unlimited: true`");
         }
-        let at = |text: &Field<Rc<str>>| text.stated().map(|stated| stated.at);
-        let number_at = |number: &Field<u32>| number.stated().map(|stated| stated.at);
-        for (key, at) in [
-            ("window", at(&raw.window)),
-            ("unit_multiplier", number_at(&raw.unit_multiplier)),
-            ("algorithm", at(&raw.algorithm)),
-            ("burst", number_at(&raw.burst)),
-            ("min_interval", at(&raw.min_interval)),
-            ("lease_ttl", at(&raw.lease_ttl)),
-            ("sync", at(&raw.sync)),
-            ("on_store_error", at(&raw.on_store_error)),
-        ] {
-            if let Some(at) = at {
-                self.error(at, &path.key(key), "should not stand beside `unlimited: true`");
-            }
+        // `unit` and `requests_per_unit` are reported above.
+        const COMPATIBLE: [&str; 4] = ["unlimited", "name", "unit", "requests_per_unit"];
+        for (key, at) in raw.stated_keys().filter(|(key, _)| !COMPATIBLE.contains(key)) {
+            self.error(at, &path.key(key), "contradicts `unlimited: true`; remove one of them");
         }
     }
 
     fn quota(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<Limit> {
         let defaults = self.defaults;
-        let mut reporter = Reporter { file: self.file, problems: &mut *self.problems };
+        let mut reporter = self.reporter();
         let Stated { at, value: stated } = raw;
         let chosen = match &stated.algorithm {
             Field::Absent => Some(defaults.algorithm.map(|default| default.algorithm).unwrap_or_default()),
@@ -109,50 +100,50 @@ impl Compiler<'_> {
         };
         let limit = match &stated.requests_per_unit {
             Field::Stated(limit) => Some(limit.value),
-            Field::Wrong => None,
+            Field::Invalid => None,
             Field::Absent => {
                 let default = defaults.requests_per_unit.map(|default| default.value);
                 default.or_else(|| reporter.no_limit(*at, path))
             }
         };
         let parameters =
-            chosen.and_then(|chosen| reporter.parameters(chosen, stated, &defaults.particulars, path));
+            chosen.and_then(|chosen| reporter.parameters(chosen, stated, &defaults.parameters, path));
         let window = match chosen {
             Some(algorithm) if algorithm.holds_permits() => {
-                let has_none = reporter.has_no_window(stated, path);
-                parameters.filter(|_| has_none).map(|parameters| window_of_leases(parameters.lease_ttl))
+                let is_valid = reporter.check_no_window(stated, path);
+                parameters.filter(|_| is_valid).map(|parameters| window_of_leases(parameters.lease_ttl))
             }
-            chosen => match reporter.length(stated, defaults.unit, path) {
+            chosen => match reporter.window(stated, defaults.unit, path) {
                 Field::Stated(window) => Some(window.value),
-                Field::Wrong => None,
-                // It may be that the algorithm which was meant needs none.
+                Field::Invalid => None,
+                // With an invalid algorithm, the one that was meant may need no window.
                 Field::Absent => {
                     defaults.window.or_else(|| chosen.and_then(|_| reporter.no_window(*at, path)))
                 }
             },
         };
-        // Each of them is looked at before one that is wrong ends it.
+        // All keys are checked before the first invalid one ends the compilation.
         let quota = Quota { limit: limit?, window: window? };
         match Policy::new(chosen?, quota, &parameters?) {
             Ok(policy) => Some(Limit::Quota { quota, policy }),
             Err(error) => {
-                self.refuse(error, raw, path);
+                self.report_policy_error(error, raw, path);
                 None
             }
         }
     }
 
-    /// Reports a limit that can't be enforced at the key which makes it so.
-    fn refuse(&mut self, error: PolicyError, raw: &Stated<RawRateLimit>, path: &Path<'_>) {
+    /// Reports a limit that cannot be enforced, at the key that causes the error.
+    fn report_policy_error(&mut self, error: PolicyError, raw: &Stated<RawRateLimit>, path: &Path<'_>) {
         let at = |number: &Field<u32>| number.stated().map(|stated| stated.at);
         let Stated { at: whole, value: stated } = raw;
-        let Particulars { burst, min_interval, .. } = self.defaults.particulars;
+        let AlgorithmParameters { burst, min_interval, .. } = self.defaults.parameters;
         let number = (at(&stated.requests_per_unit), self.defaults.requests_per_unit.map(|limit| limit.at));
-        let (key, (own, default), says) = match error {
+        let (key, (own, default), problem) = match error {
             PolicyError::TooSlow => {
-                ("burst", (at(&stated.burst), burst.map(|burst| burst.at)), "this bucket fills too slowly")
+                ("burst", (at(&stated.burst), burst.map(|burst| burst.at)), "this bucket refills too slowly")
             }
-            PolicyError::TooFast => ("requests_per_unit", number, "this bucket fills too fast"),
+            PolicyError::TooFast => ("requests_per_unit", number, "this bucket refills too fast"),
             PolicyError::TooMany => ("requests_per_unit", number, "is too large"),
             PolicyError::TooRare => {
                 let own = stated.min_interval.stated().map(|stated| stated.at);
@@ -160,12 +151,49 @@ impl Compiler<'_> {
             }
         };
         match (own, default) {
-            (Some(at), _) => self.error(at, &path.key(key), format!("{says}: {error}")),
-            // What the limit does not state it has from there.
+            (Some(at), _) => self.error(at, &path.key(key), format!("{problem}; {error}")),
+            // A key that the limit omits is from the defaults.
             (None, default) => {
                 let line = default.map_or(whole.line(), |at| at.line());
-                let message = format!("`{key}` of `defaults` at {}:{line}: {says}: {error}", self.file);
+                let message = format!("`{key}` of `defaults` at {}:{line}: {problem}; {error}", self.file);
                 self.error(*whole, path, message);
+            }
+        }
+    }
+
+    /// Synchronization of a limit's counters: its own, else the default if the algorithm supports it. `None` if the own one
+    /// is invalid; checked also if the limit is invalid.
+    pub(super) fn sync(
+        &mut self,
+        raw: &RawRateLimit,
+        limit: Option<&Limit>,
+        path: &Path<'_>,
+    ) -> Option<SyncMode> {
+        let algorithm = match limit {
+            Some(Limit::Quota { policy, .. }) => Some(policy.algorithm()),
+            // A `sync` beside `unlimited` was reported.
+            Some(Limit::Unlimited) => return Some(SyncMode::Strict),
+            None => None,
+        };
+        let can_be_leased = algorithm.is_none_or(|algorithm| algorithm.can_be_leased());
+        match &raw.sync {
+            Field::Invalid => None,
+            Field::Absent => {
+                let default = self.defaults.sync.filter(|_| can_be_leased);
+                Some(default.map(|default| default.value).unwrap_or_default())
+            }
+            field => {
+                let Stated { at, value } = self.reporter().sync(field, path)?;
+                let path = path.key("sync");
+                if value == SyncMode::Leased {
+                    self.domain.leased.push(self.site(at, &path));
+                }
+                if let (SyncMode::Leased, Some(algorithm), false) = (value, algorithm, can_be_leased) {
+                    let message = format!("{} cannot be leased; expected `strict`", algorithm.name());
+                    self.error(at, &path, message);
+                    return None;
+                }
+                Some(value)
             }
         }
     }

@@ -1,6 +1,6 @@
-//! From [`raw`](super::raw) files to [`Rules`], collecting every problem on the way.
+//! Compiler from [`raw`](super::raw) files to [`Rules`], which collects all problems.
 //!
-//! A broken part is reported and left out, and the rest is compiled all the same, so that one run finds all.
+//! An invalid part is reported and omitted, and the rest is compiled nevertheless, so that one run finds all problems.
 
 mod budget;
 mod charging;
@@ -12,7 +12,6 @@ mod metadata;
 mod parameters;
 mod algorithm_parameters;
 mod pattern;
-mod sync;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 
@@ -32,15 +31,15 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
     for file in files {
         let name = domain_of(file, problems);
         let defaults = Defaults::read(&file.name, &file.defaults, problems);
-        // What has no domain of its own to go to is still looked through.
-        let mut stray;
+        // A file without a valid domain is checked nevertheless.
+        let mut discarded;
         let domain = match &name {
-            Some(name) if may_join(domains.get(name), file, options, problems) => domains
+            Some(name) if may_merge(domains.get(name), file, options, problems) => domains
                 .entry(name.clone())
                 .or_insert_with(|| DomainBuilder::new(name.clone(), file.name.clone())),
             _ => {
-                stray = DomainBuilder::new(name.unwrap_or_default(), file.name.clone());
-                &mut stray
+                discarded = DomainBuilder::new(name.unwrap_or_default(), file.name.clone());
+                &mut discarded
             }
         };
         domain.set_default_algorithm(file, defaults.algorithm, problems);
@@ -53,21 +52,22 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
     Rules::new(domains.into_values().map(|domain| domain.finish(problems, &mut budget)))
 }
 
-/// The name of the file's domain.
+/// Name of the file's domain; `None` if it is invalid.
 fn domain_of(file: &RawFile, problems: &mut Problems) -> Option<Rc<str>> {
     let at = match &file.domain {
         Field::Stated(domain) if !domain.value.is_empty() => return Some(domain.value.clone()),
         Field::Stated(domain) => domain.at,
         Field::Absent => Position::WHOLE,
-        Field::Wrong => return None,
+        Field::Invalid => return None,
     };
-    let message = "is missing or empty; every file names the domain that its descriptors belong to";
+    let message =
+        "is missing or empty; expected the name of the domain that the descriptors of the file belong to";
     problems.error(&file.name, at, Path::Root.key("domain"), message);
     None
 }
 
-/// Whether the file may add to a domain that others may have stated before.
-fn may_join(
+/// Whether the file may add to its domain, which other files may have stated before.
+fn may_merge(
     known: Option<&DomainBuilder>,
     file: &RawFile,
     options: Options,
@@ -76,14 +76,14 @@ fn may_join(
     let Some(known) = known.filter(|_| !options.merge_domains) else { return true };
     let at = file.domain.stated().map_or(Position::WHOLE, |domain| domain.at);
     let message = format!(
-        "the domain `{}` is stated in {} already; one file may state a domain, unless domains are merged",
+        "the domain `{}` is a duplicate of that in {}; expected one file for each domain, unless domains are merged",
         known.name, known.first_file
     );
     problems.error(&file.name, at, Path::Root.key("domain"), message);
     false
 }
 
-/// A place in one of the files.
+/// Position in one of the files.
 #[derive(Clone, Debug)]
 struct Origin {
     file: Rc<str>,
@@ -99,7 +99,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A place in one of the files that has a path too, kept to be reported later.
+/// Position and path in one of the files, for a later report.
 #[derive(Clone, Debug)]
 struct Site {
     origin: Origin,

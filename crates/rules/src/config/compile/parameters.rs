@@ -1,6 +1,6 @@
-//! Parameters of limits, which `rate_limit` and `defaults` state alike.
+//! Parameters of limits, common to `rate_limit` and `defaults`.
 
-use std::rc::Rc;
+use std::{fmt, rc::Rc};
 
 use crate::{
     OnStoreError,
@@ -19,46 +19,54 @@ use tollgate_core::{
     quota::{Unit, Window},
 };
 
-/// An algorithm and where it was chosen.
+/// Algorithm with the position where it is stated.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chosen {
+pub(super) struct ChosenAlgorithm {
     pub(super) algorithm: Algorithm,
     pub(super) at: Position,
 }
 
-/// A length of time that is stated, or not, or wrongly so, which was reported.
-type Length = Field<Window>;
+/// Window of a limit, if it states a valid one.
+type WindowField = Field<Window>;
 
-/// Reads what limits and defaults have in common.
+/// Reads parameters of one file, and reports its problems.
 pub(super) struct Reporter<'a> {
     pub(super) file: &'a str,
     pub(super) problems: &'a mut Problems,
 }
 
 impl Reporter<'_> {
-    pub(super) fn algorithm(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Chosen> {
-        let named = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
-        let Stated { at, value } = self.one_of(field, &named, "algorithm", &path.key("algorithm"))?;
-        Some(Chosen { algorithm: value, at })
+    pub(super) fn error(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
+        self.problems.error(self.file, at, path, message);
     }
 
-    /// Whether counters may be leased, unless what is stated is wrong.
+    pub(super) fn warning(&mut self, at: Position, path: &Path<'_>, message: impl fmt::Display) {
+        self.problems.warning(self.file, at, path, message);
+    }
+
+    pub(super) fn algorithm(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<ChosenAlgorithm> {
+        let named = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
+        let Stated { at, value } = self.one_of(field, &named, "an algorithm", &path.key("algorithm"))?;
+        Some(ChosenAlgorithm { algorithm: value, at })
+    }
+
+    /// Reads `sync`; `None` if it is absent or invalid.
     pub(super) fn sync(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<Stated<SyncMode>> {
         let named = SyncMode::ALL.map(|sync| (sync.name(), sync));
-        self.one_of(field, &named, "way to sync", &path.key("sync"))
+        self.one_of(field, &named, "a sync mode", &path.key("sync"))
     }
 
-    /// What happens while the store does not decide, unless what is stated is wrong.
+    /// Reads `on_store_error`; `None` if it is absent or invalid.
     pub(super) fn on_store_error(
         &mut self,
         field: &Field<Rc<str>>,
         path: &Path<'_>,
     ) -> Option<Stated<OnStoreError>> {
-        let named = OnStoreError::ALL.map(|way| (way.name(), way));
-        self.one_of(field, &named, "way to meet an error of the store", &path.key("on_store_error"))
+        let named = OnStoreError::ALL.map(|policy| (policy.name(), policy));
+        self.one_of(field, &named, "an on_store_error policy", &path.key("on_store_error"))
     }
 
-    /// What a word stands for that should be one of those named.
+    /// Reads one of the named values; `None` if it is absent or invalid.
     fn one_of<T: Copy>(
         &mut self,
         field: &Field<Rc<str>>,
@@ -75,49 +83,53 @@ impl Reporter<'_> {
         None
     }
 
-    /// The length of time that `unit`, `unit_multiplier` and `window` state together. A multiplier alone is
-    /// one of `default`.
-    pub(super) fn length(&mut self, raw: &RawRateLimit, default: Option<Unit>, path: &Path<'_>) -> Length {
+    /// Reads the window that `unit`, `unit_multiplier` and `window` state together. A multiplier alone applies to `default`.
+    pub(super) fn window(
+        &mut self,
+        raw: &RawRateLimit,
+        default: Option<Unit>,
+        path: &Path<'_>,
+    ) -> WindowField {
         match (&raw.window, &raw.unit, &raw.unit_multiplier) {
             (Field::Absent, Field::Absent, Field::Absent) => Field::Absent,
-            (Field::Wrong, ..) | (_, Field::Wrong, _) | (.., Field::Wrong) => Field::Wrong,
-            (Field::Stated(window), Field::Absent, Field::Absent) => self.window(window, path),
+            (Field::Invalid, ..) | (_, Field::Invalid, _) | (.., Field::Invalid) => Field::Invalid,
+            (Field::Stated(window), Field::Absent, Field::Absent) => self.window_seconds(window, path),
             (Field::Stated(window), ..) => {
-                let message = "goes in place of `unit` and `unit_multiplier`; state one or the other";
+                let message = "contradicts `unit` and `unit_multiplier`; expected only one of them";
                 self.problems.error(self.file, window.at, path.key("window"), message);
-                Field::Wrong
+                Field::Invalid
             }
             (Field::Absent, Field::Stated(unit), multiplier) => self.unit(unit, multiplier, path),
             (Field::Absent, Field::Absent, Field::Stated(multiplier)) => match default {
                 Some(unit) => self.multiple(unit, multiplier, path),
                 None => {
-                    let message = "needs a `unit` that it multiplies";
+                    let message = "has no `unit`; expected one to multiply";
                     self.problems.error(self.file, multiplier.at, path.key("unit_multiplier"), message);
-                    Field::Wrong
+                    Field::Invalid
                 }
             },
         }
     }
 
-    fn window(&mut self, stated: &Stated<Rc<str>>, path: &Path<'_>) -> Length {
+    fn window_seconds(&mut self, stated: &Stated<Rc<str>>, path: &Path<'_>) -> WindowField {
         let seconds = parse_seconds(&stated.value).map_err(|error| error.to_string());
         let window =
             seconds.and_then(|seconds| Window::from_seconds(seconds).map_err(|error| error.to_string()));
         match window {
             Ok(value) => Field::Stated(Stated { at: stated.at, value }),
             Err(expected) => {
-                let message = format!("`{}` is no window: {expected}", stated.value);
+                let message = format!("`{}` is not a window; {expected}", stated.value);
                 self.problems.error(self.file, stated.at, path.key("window"), message);
-                Field::Wrong
+                Field::Invalid
             }
         }
     }
 
-    fn unit(&mut self, stated: &Stated<Rc<str>>, multiplier: &Field<u32>, path: &Path<'_>) -> Length {
+    fn unit(&mut self, stated: &Stated<Rc<str>>, multiplier: &Field<u32>, path: &Path<'_>) -> WindowField {
         let Ok(unit) = stated.value.parse::<Unit>() else {
-            let message = unknown("unit", &stated.value, &Unit::ALL.map(Unit::name));
+            let message = unknown("a unit", &stated.value, &Unit::ALL.map(Unit::name));
             self.problems.error(self.file, stated.at, path.key("unit"), message);
-            return Field::Wrong;
+            return Field::Invalid;
         };
         match multiplier.stated() {
             Some(multiplier) => self.multiple(unit, multiplier, path),
@@ -125,36 +137,38 @@ impl Reporter<'_> {
         }
     }
 
-    fn multiple(&mut self, unit: Unit, multiplier: &Stated<u32>, path: &Path<'_>) -> Length {
+    fn multiple(&mut self, unit: Unit, multiplier: &Stated<u32>, path: &Path<'_>) -> WindowField {
         match Window::new(unit, multiplier.value) {
             Ok(value) => Field::Stated(Stated { at: multiplier.at, value }),
             Err(error) => {
-                let message = format!("{} × {unit} is no window: {error}", multiplier.value);
+                let message = format!("{} × {unit} is not a window; {error}", multiplier.value);
                 self.problems.error(self.file, multiplier.at, path.key("unit_multiplier"), message);
-                Field::Wrong
+                Field::Invalid
             }
         }
     }
 
     pub(super) fn no_limit(&mut self, at: Position, path: &Path<'_>) -> Option<u32> {
-        let message = "has no `requests_per_unit`, so that everything is denied; state 0 if that is meant";
+        let message = "has no `requests_per_unit`, so all requests are denied; state 0 if that is meant";
         self.problems.warning(self.file, at, path, message);
         Some(0)
     }
 
     pub(super) fn no_window(&mut self, at: Position, path: &Path<'_>) -> Option<Window> {
         let units = Unit::ALL.map(Unit::name).join(", ");
-        let message = format!("has no `unit` ({units}) and no `window` (such as 30s); state one of them");
+        let message = format!(
+            "has no `unit` and no `window`; expected one of {units} as `unit`, or a `window` such as 30s"
+        );
         self.problems.error(self.file, at, path, message);
         None
     }
 }
 
-/// What is said of a word that is none of those that are known.
+/// Message for an unknown word.
 pub(super) fn unknown(kind: &str, word: &str, known: &[&'static str]) -> String {
     let word = excerpt(word);
     match nearest(&word, known.iter().copied()) {
-        Some(meant) => format!("`{word}` is no {kind}; did you mean `{meant}`?"),
-        None => format!("`{word}` is no {kind}; expected one of {}", known.join(", ")),
+        Some(meant) => format!("`{word}` is not {kind}; did you mean `{meant}`?"),
+        None => format!("`{word}` is not {kind}; expected one of {}", known.join(", ")),
     }
 }

@@ -1,12 +1,12 @@
-//! What a descriptor matches.
+//! Patterns of descriptors.
 
 use std::rc::Rc;
 
 use ipnet::IpNet;
 
 use super::{
-    budget::{Budget, NoRegex},
-    descriptor::Compiler,
+    budget::{Budget, RegexFailure},
+    parameters::Reporter,
 };
 use crate::{
     Matcher, Value,
@@ -17,32 +17,37 @@ use crate::{
     join,
 };
 
-/// What a descriptor matches, and how it reads.
+/// Pattern of a descriptor, with its text.
 #[derive(Debug)]
 pub(super) struct Pattern<'a> {
     pub(super) matcher: Matcher<'a>,
     /// `key_value`, or `key` alone; `key_10.0.0.0/8` for a range and `key_~expression` for an expression.
-    /// Two descriptors of a level never read the same, so counters and metrics named by it never mix.
+    /// Unique in a level, so that counters and metrics named by it never mix.
     pub(super) stated: Box<str>,
     pub(super) value: Value,
 }
 
-impl Compiler<'_> {
-    /// The descriptor's pattern, unless it is wrong.
-    pub(super) fn pattern<'a>(&mut self, raw: &'a RawDescriptor, path: &Path<'_>) -> Option<Pattern<'a>> {
+/// Compiles the patterns of one file's descriptors.
+pub(super) struct PatternCompiler<'a> {
+    pub(super) reporter: Reporter<'a>,
+    pub(super) budget: &'a mut Budget,
+}
+
+impl PatternCompiler<'_> {
+    /// Compiles a descriptor's pattern; `None` if it is invalid.
+    pub(super) fn compile<'a>(&mut self, raw: &'a RawDescriptor, path: &Path<'_>) -> Option<Pattern<'a>> {
         let key = self.required_key(raw, path)?;
         let stated = [("value", &raw.value), ("regex", &raw.regex), ("cidr", &raw.cidr)];
         let mut stated = stated.into_iter().filter(|(_, field)| field.is_present());
         let first = stated.next();
         if let (Some((first, _)), Some((second, field))) = (first, stated.next()) {
             let at = field.stated().map_or(raw.at, |stated| stated.at);
-            let message =
-                format!("goes in place of `{first}`; a descriptor may have one of value, regex and cidr");
-            self.error(at, &path.key(second), message);
+            let message = format!("contradicts `{first}`; expected only one of value, regex and cidr");
+            self.reporter.error(at, &path.key(second), message);
             return None;
         }
         let pattern = match first {
-            Some((_, Field::Wrong)) => return None,
+            Some((_, Field::Invalid)) => return None,
             Some(("regex", Field::Stated(regex))) => self.regex(key, regex, path)?,
             Some(("cidr", Field::Stated(cidr))) => self.cidr(key, cidr, path)?,
             _ => by_text(key, raw.value.text()),
@@ -53,13 +58,13 @@ impl Compiler<'_> {
     fn required_key<'a>(&mut self, raw: &'a RawDescriptor, path: &Path<'_>) -> Option<&'a str> {
         match &raw.key {
             Field::Stated(key) if !key.value.is_empty() => Some(&key.value),
-            Field::Wrong => None,
+            Field::Invalid => None,
             Field::Stated(Stated { at, .. }) => {
-                self.error(*at, &path.key("key"), "is empty; a descriptor needs a key");
+                self.reporter.error(*at, &path.key("key"), "is empty; expected a key");
                 None
             }
             Field::Absent => {
-                self.error(raw.at, path, "has no `key`; a descriptor needs one");
+                self.reporter.error(raw.at, path, "has no `key`; expected one in each descriptor");
                 None
             }
         }
@@ -74,26 +79,30 @@ impl Compiler<'_> {
         let path = path.key("regex");
         let text = &*stated.value;
         if text.is_empty() {
-            self.error(stated.at, &path, "is empty and would match every value; a key alone does that");
+            self.reporter.error(
+                stated.at,
+                &path,
+                "is empty; expected an expression, or a key alone to match every value",
+            );
             return None;
         }
         let regex = match self.budget.regex(text) {
             Ok(regex) => regex,
-            Err(NoRegex::Wrong(error)) => {
-                self.error(stated.at, &path, error);
+            Err(RegexFailure::Invalid(error)) => {
+                self.reporter.error(stated.at, &path, error);
                 return None;
             }
-            Err(NoRegex::Spent) => {
+            Err(RegexFailure::BudgetExceeded) => {
                 let message = format!(
-                    "the expressions up to this one take more than {} MiB together; state fewer or smaller ones: \
-                     `[^/]+` takes a tenth of `\\w+`, which knows every alphabet, and (a|b|c) in one rule less \
+                    "the expressions up to this one take more than {} MiB together; expected fewer or smaller ones: \
+                     `[^/]+` takes a tenth of `\\w+`, which covers all alphabets, and (a|b|c) in one rule takes less \
                      than three rules",
                     Budget::regex_mib()
                 );
-                self.error(stated.at, &path, message);
+                self.reporter.error(stated.at, &path, message);
                 return None;
             }
-            Err(NoRegex::SpentBefore) => return None,
+            Err(RegexFailure::ExceededBefore) => return None,
         };
         self.without_star(key, &path, stated)?;
         let stated = format!("{key}_~{text}").into();
@@ -109,23 +118,22 @@ impl Compiler<'_> {
         let path = path.key("cidr");
         let text = &*stated.value;
         let Ok(range) = text.parse::<IpNet>() else {
-            let message = format!(
-                "`{text}` is no range of addresses; expected one such as 10.0.0.0/8 or 2001:db8::/32"
-            );
-            self.error(stated.at, &path, message);
+            let message =
+                format!("`{text}` is not an address range; expected e.g. 10.0.0.0/8 or 2001:db8::/32");
+            self.reporter.error(stated.at, &path, message);
             return None;
         };
         if range != range.trunc() {
-            let message = format!("means {}: the bits after the prefix don't count", range.trunc());
-            self.warning(stated.at, &path, message);
+            let message = format!("means {}; expected no bits after the prefix", range.trunc());
+            self.reporter.warning(stated.at, &path, message);
         }
         if let IpNet::V6(range) = range
             && range.addr().to_ipv4_mapped().is_some()
         {
-            self.warning(
+            self.reporter.warning(
                 stated.at,
                 &path,
-                "never matches: such addresses count as IPv4; state an IPv4 range",
+                "never matches, since such addresses count as IPv4; expected an IPv4 range",
             );
         }
         self.without_star(key, &path, stated)?;
@@ -134,11 +142,11 @@ impl Compiler<'_> {
         Some(Pattern { matcher: Matcher::Cidr(key, range), stated, value: Value::Open })
     }
 
-    /// Refuses a pattern as the key of what is asked of a value alone.
+    /// Rejects a pattern as the key of a condition on the value alone.
     fn without_star(&mut self, key: &str, path: &Path<'_>, stated: &Stated<Rc<str>>) -> Option<()> {
         if key.contains('*') {
-            let message = format!("can't go with the wildcard `{key}`; it needs a plain key");
-            self.error(stated.at, path, message);
+            let message = format!("cannot be combined with the wildcard `{key}`; expected a plain key");
+            self.reporter.error(stated.at, path, message);
             return None;
         }
         Some(())
@@ -162,15 +170,15 @@ impl Compiler<'_> {
             return Some(Pattern { value: Value::Shared, ..pattern });
         }
         let message = format!(
-            "goes with a wildcard (a value that contains `*`), a regex or a cidr, and `{}` is none",
+            "has no effect on `{}`; expected a wildcard (a value that contains `*`), a regex or a cidr",
             pattern.stated
         );
-        self.error(share.at, &path.key("share_threshold"), message);
+        self.reporter.error(share.at, &path.key("share_threshold"), message);
         None
     }
 }
 
-/// An exact value, a wildcard, or a key alone.
+/// Returns the pattern of an exact value, a wildcard, or a key alone.
 fn by_text<'a>(key: &'a str, value: &'a str) -> Pattern<'a> {
     let stated = join(key, value);
     let is_open = value.is_empty() || stated.contains('*');

@@ -1,4 +1,4 @@
-//! One level of the tree while it is built: duplicates, and what can never match.
+//! Builder of one level of the tree: reports duplicates and descriptors that never match.
 
 use std::collections::HashMap;
 
@@ -8,17 +8,17 @@ use crate::{
     config::{problem::Problems, reader::excerpt},
 };
 
-/// Wildcards of a level that others are compared with, so that the warnings of a level of many cost no minutes.
+/// Maximum number of wildcards of a level that others are compared with, which bounds the time for warnings.
 const MAX_COMPARED: usize = 1_000;
 
 /// A level to which descriptors are added.
 #[derive(Debug, Default)]
 pub(super) struct LevelBuilder {
     level: Level,
-    /// Where each descriptor of the level stands, by how it reads.
+    /// Position of each descriptor of the level by its text.
     stated: HashMap<Box<str>, Origin>,
     wildcards: Vec<(Wildcard, Box<str>, Site)>,
-    /// What asks for any or some values of a key, and so may come too late.
+    /// Keys of descriptors that match any value, a range or an expression, which an earlier wildcard may cover.
     by_key: Vec<(Box<str>, Site)>,
 }
 
@@ -26,7 +26,7 @@ impl LevelBuilder {
     /// Adds a descriptor.
     ///
     /// # Errors
-    /// Where the descriptor stands that reads the same.
+    /// The position of the descriptor of the same text.
     pub(super) fn insert(&mut self, pattern: Pattern<'_>, node: Node, site: Site) -> Result<(), Origin> {
         if let Some(known) = self.stated.get(&pattern.stated) {
             return Err(known.clone());
@@ -47,7 +47,7 @@ impl LevelBuilder {
         Ok(())
     }
 
-    /// The level, once all of its descriptors are in.
+    /// Returns the level, and warns of descriptors that never match.
     pub(super) fn finish(self, problems: &mut Problems, budget: &mut Budget) -> Level {
         for (at, (wildcard, stated, site)) in self.wildcards.iter().enumerate() {
             if let Some(message) = self.covered(wildcard, stated, at, budget) {
@@ -65,7 +65,7 @@ impl LevelBuilder {
         self.level
     }
 
-    /// The warning when one of the first `before` wildcards takes everything that `wildcard` matches.
+    /// Returns a warning if one of the first `before` wildcards covers `wildcard`.
     fn covered(
         &self,
         wildcard: &Wildcard,
@@ -74,13 +74,16 @@ impl LevelBuilder {
         budget: &mut Budget,
     ) -> Option<String> {
         let covers = |(wide, text, _): &&(Wildcard, Box<str>, Site)| {
-            // Comparing the beginnings first keeps a level of many wildcards cheap.
+            // Comparing the prefixes first keeps a level of many wildcards cheap.
             let prefix = text.split('*').next().unwrap_or_default();
-            budget.looks() && stated.starts_with(prefix) && budget.compares() && wide.covers(wildcard)
+            budget.charge_prefix()
+                && stated.starts_with(prefix)
+                && budget.charge_comparison()
+                && wide.covers(wildcard)
         };
         let (_, text, earlier) = self.wildcards.iter().take(before.min(MAX_COMPARED)).find(covers)?;
         Some(format!(
-            "can never match, nor can anything below it: the wildcard `{}` at {} takes all of its values first",
+            "never matches, nor does anything below it: the wildcard `{}` at {} matches all of its values first",
             excerpt(text),
             earlier.origin
         ))

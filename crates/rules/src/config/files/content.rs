@@ -1,4 +1,4 @@
-//! The content of one file, read so that nothing in a directory can hold the reader up.
+//! Reading of files with bounds on time and size.
 
 use std::{
     fs::{self, File},
@@ -6,46 +6,49 @@ use std::{
     path::Path,
 };
 
-/// Bytes of the largest file that is read.
+/// Maximum size of a file in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// Bytes of all files.
-const MAX_BYTES: u64 = 64 << 20;
+/// Maximum size of all files in bytes.
+const MAX_TOTAL_BYTES: u64 = 64 << 20;
 
-/// How much is still read: nothing more, once it was said that it is not enough.
+/// Bytes that may still be read; `None` once the bound was exceeded and reported.
 #[derive(Debug)]
 pub(super) struct Allowance(Option<u64>);
 
 impl Default for Allowance {
     fn default() -> Self {
-        Self(Some(MAX_BYTES))
+        Self(Some(MAX_TOTAL_BYTES))
     }
 }
 
 impl Allowance {
-    /// Whether no file can be read any more.
+    /// Whether the bound was exceeded.
     pub(super) const fn is_spent(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Reads a file, or says why not.
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The reason, for the report.
     pub(super) fn read(&mut self, path: &Path) -> Result<Vec<u8>, String> {
         let file = open(path)?;
         let left = self.0.unwrap_or_default();
-        let most = left.min(MAX_FILE_BYTES);
-        let expected = file.metadata().map_or(0, |metadata| metadata.len()).min(most);
+        let max_bytes = left.min(MAX_FILE_BYTES);
+        let expected = file.metadata().map_or(0, |metadata| metadata.len()).min(max_bytes);
         let mut content = Vec::with_capacity(usize::try_from(expected).unwrap_or_default().saturating_add(1));
-        // What grows while it is read is read so far all the same.
-        let read = file.take(most.saturating_add(1)).read_to_end(&mut content);
+        // A file that grows while it is read is truncated at the bound.
+        let read = file.take(max_bytes.saturating_add(1)).read_to_end(&mut content);
         let bytes = read.map_err(|error| error.to_string())? as u64;
         if bytes > MAX_FILE_BYTES {
-            return Err(format!("larger than {} MiB, the most that is read", MAX_FILE_BYTES >> 20));
+            return Err(format!("larger than {} MiB, the maximum file size", MAX_FILE_BYTES >> 20));
         }
         self.0 = left.checked_sub(bytes);
         match self.0 {
             Some(_) => Ok(content),
             None => {
-                let most = MAX_BYTES >> 20;
-                Err(format!("the files up to this one are larger than {most} MiB, the most that is read"))
+                let max_mib = MAX_TOTAL_BYTES >> 20;
+                Err(format!("the files up to this one are larger than {max_mib} MiB, the maximum total size"))
             }
         }
     }
@@ -56,15 +59,15 @@ fn open(path: &Path) -> Result<File, String> {
     options.read(true);
     without_waiting(&mut options);
     let file = options.open(path).map_err(|error| error.to_string())?;
-    // It may have become something else since the directory was listed.
+    // The file may have been replaced since the directory was listed.
     match file.metadata() {
         Ok(metadata) if metadata.is_file() => Ok(file),
-        Ok(metadata) => Err(format!("is {}, no file", kind_of(&metadata))),
+        Ok(metadata) => Err(format!("is {}; expected a file", kind_of(&metadata))),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Lets a named pipe be opened without waiting for somebody who writes to it.
+/// Lets a named pipe be opened without waiting for a writer.
 #[cfg(target_os = "linux")]
 fn without_waiting(options: &mut fs::OpenOptions) {
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -74,7 +77,7 @@ fn without_waiting(options: &mut fs::OpenOptions) {
 #[cfg(not(target_os = "linux"))]
 fn without_waiting(_: &mut fs::OpenOptions) {}
 
-/// What it is that is no file.
+/// Kind of something other than a file, for messages.
 #[cfg(unix)]
 pub(super) fn kind_of(metadata: &fs::Metadata) -> &'static str {
     use std::os::unix::fs::FileTypeExt as _;

@@ -1,4 +1,4 @@
-//! The files of a configuration's directory: which there are, what they hold, and whether that changed.
+//! Files of a configuration's directory: listing, content and change detection.
 
 mod content;
 
@@ -16,54 +16,54 @@ use super::{
     yaml::Position,
 };
 
-/// Directories inside of directories that are walked.
+/// Maximum depth of nested directories.
 const MAX_DEPTH: usize = 16;
-/// Files and directories that are looked at, counted each time that a link leads to them: links between directories can
-/// multiply a few to billions.
+/// Maximum number of files and directories, counted once for each path: links between directories can multiply a few
+/// files to billions of paths.
 const MAX_ENTRIES: usize = 20_000;
 
-/// What there is in a directory, sorted by name.
+/// Listing of a directory, sorted by name.
 #[derive(Debug, Default)]
-pub(super) struct Listing {
-    found: Vec<Found>,
+pub(super) struct DirectoryListing {
+    found: Vec<FoundFile>,
     entries: usize,
     /// The directories in which a change matters, resolved.
     pub(super) directories: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
-struct Found {
+struct FoundFile {
     /// Relative to the directory, with `/` between the parts.
     name: String,
     path: PathBuf,
-    kind: Kind,
+    kind: FileKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum FileKind {
     /// A file to load.
-    Yaml(Stamp),
-    /// Something that is not loaded.
+    Yaml(FileStamp),
+    /// A file of another kind, which is not loaded.
     Other,
-    /// Something that can't be looked at.
+    /// A file or directory that cannot be read.
     Unreadable(io::Error),
 }
 
-/// What tells cheaply whether a file changed.
+/// Metadata by which a change of a file is detected without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     bytes: u64,
     modified: Option<SystemTime>,
-    /// Where a link leads.
+    /// Target of a link.
     target: Option<PathBuf>,
 }
 
-/// What a directory looks like without reading a file.
+/// Stamps of a directory's files.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Look(Vec<(String, Option<Stamp>)>);
+pub(super) struct DirectoryStamp(Vec<(String, Option<FileStamp>)>);
 
-impl Listing {
-    /// Walks the directory.
+impl DirectoryListing {
+    /// Lists a directory recursively.
     pub(super) fn of(directory: &Path) -> io::Result<Self> {
         let mut listing = Self::default();
         listing.walk(directory, "", &mut Vec::new())?;
@@ -75,12 +75,12 @@ impl Listing {
 
     fn walk(&mut self, directory: &Path, prefix: &str, above: &mut Vec<PathBuf>) -> io::Result<()> {
         let resolved = directory.canonicalize()?;
-        // A link that leads back up adds nothing.
+        // A link to a parent directory adds no files.
         if above.contains(&resolved) {
             return Ok(());
         }
         if above.len() >= MAX_DEPTH {
-            return Err(io::Error::other(format!("more than {MAX_DEPTH} directories inside of each other")));
+            return Err(io::Error::other(format!("directories nested more than {MAX_DEPTH} levels deep")));
         }
         self.directories.push(resolved.clone());
         above.push(resolved);
@@ -98,7 +98,7 @@ impl Listing {
             }
             let file = entry.file_name();
             let file = file.to_string_lossy();
-            // Hidden files are of editors and of Kubernetes, which keeps versions in `..data` and the like.
+            // Hidden files belong to editors and to Kubernetes, which keeps versions in `..data` and similar directories.
             if !file.starts_with('.') {
                 self.add(entry.path(), format!("{prefix}{file}"), above);
             }
@@ -110,56 +110,60 @@ impl Listing {
         let kind = match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => match self.walk(&path, &format!("{name}/"), above) {
                 Ok(()) => return,
-                Err(error) => Kind::Unreadable(error),
+                Err(error) => FileKind::Unreadable(error),
             },
             Ok(metadata) if metadata.is_file() && is_yaml(&name) => {
                 let target = path.is_symlink().then(|| path.canonicalize().ok()).flatten();
-                // A change of the target's directory is a change of the file.
+                // A change in the target's directory may replace the file.
                 self.directories.extend(target.as_deref().and_then(Path::parent).map(Path::to_owned));
-                Kind::Yaml(Stamp { bytes: metadata.len(), modified: metadata.modified().ok(), target })
+                FileKind::Yaml(FileStamp {
+                    bytes: metadata.len(),
+                    modified: metadata.modified().ok(),
+                    target,
+                })
             }
             Ok(metadata) if is_yaml(&name) => {
-                Kind::Unreadable(io::Error::other(format!("is {}, no file", kind_of(&metadata))))
+                FileKind::Unreadable(io::Error::other(format!("is {}; expected a file", kind_of(&metadata))))
             }
-            Ok(_) => Kind::Other,
-            // Gone since the directory was read, unlike a link that leads nowhere.
-            Err(_) if is_gone(&path) => return,
-            Err(error) => Kind::Unreadable(error),
+            Ok(_) => FileKind::Other,
+            // Deleted since the directory was read, unlike a dangling link.
+            Err(_) if is_deleted(&path) => return,
+            Err(error) => FileKind::Unreadable(error),
         };
-        self.found.push(Found { name, path, kind });
+        self.found.push(FoundFile { name, path, kind });
     }
 
-    /// Names, sizes and times: what is cheap to compare.
-    pub(super) fn look(&self) -> Look {
+    /// Returns names, sizes and times, which are cheap to compare.
+    pub(super) fn stamp(&self) -> DirectoryStamp {
         let stamped = self.found.iter().map(|found| match &found.kind {
-            Kind::Yaml(stamp) => (found.name.clone(), Some(stamp.clone())),
-            Kind::Other | Kind::Unreadable(_) => (found.name.clone(), None),
+            FileKind::Yaml(stamp) => (found.name.clone(), Some(stamp.clone())),
+            FileKind::Other | FileKind::Unreadable(_) => (found.name.clone(), None),
         });
-        Look(stamped.collect())
+        DirectoryStamp(stamped.collect())
     }
 
     /// Reads the files.
     pub(super) fn read(self) -> Sources {
         let mut sources = Sources::default();
         let mut allowance = Allowance::default();
-        for Found { name, path, kind } in self.found {
+        for FoundFile { name, path, kind } in self.found {
             match kind {
-                // The error that says so stands on the last one.
-                Kind::Yaml(_) if allowance.is_spent() => {}
-                Kind::Yaml(_) => match allowance.read(&path) {
-                    // Gone since it was listed, which is a change that is read in a moment.
-                    Err(_) if is_gone(&path) => {}
+                // The last file read has the error.
+                FileKind::Yaml(_) if allowance.is_spent() => {}
+                FileKind::Yaml(_) => match allowance.read(&path) {
+                    // Deleted since it was listed: the watcher reloads soon.
+                    Err(_) if is_deleted(&path) => {}
                     content => sources.files.push((name, content)),
                 },
-                Kind::Unreadable(error) => sources.files.push((name, Err(error.to_string()))),
-                Kind::Other => sources.ignored.push(name),
+                FileKind::Unreadable(error) => sources.files.push((name, Err(error.to_string()))),
+                FileKind::Other => sources.ignored.push(name),
             }
         }
         sources
     }
 }
 
-fn is_gone(path: &Path) -> bool {
+fn is_deleted(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
@@ -167,7 +171,7 @@ fn is_yaml(name: &str) -> bool {
     name.ends_with(".yaml") || name.ends_with(".yml")
 }
 
-/// What the files of a directory hold, sorted by name.
+/// Content of the files of a directory, sorted by name.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     files: Vec<(String, Result<Vec<u8>, String>)>,
@@ -175,18 +179,18 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Files that were read elsewhere.
+    /// Returns files from memory.
     pub(super) fn of(files: Vec<(String, Vec<u8>)>) -> Self {
         let files = files.into_iter().map(|(name, content)| (name, Ok(content))).collect();
         Self { files, ignored: Vec::new() }
     }
 
-    /// Whether there are files and none to load: most likely those that are there were meant.
+    /// Whether there are files and none to load: most likely these files were meant to be loaded.
     fn are_all_ignored(&self) -> bool {
         self.files.is_empty() && !self.ignored.is_empty()
     }
 
-    /// A hash of all that is loaded. A file that is ignored counts where it is an error.
+    /// Returns a hash of the loaded files, and of ignored files where they are errors.
     pub(super) fn fingerprint(&self, strict: bool) -> Fingerprint {
         let mut hash = Hash::default();
         for (name, content) in &self.files {
@@ -205,13 +209,13 @@ impl Sources {
         hash.finish()
     }
 
-    /// Every file that could be read and is a text, as all of a valid configuration are.
+    /// Returns the readable files that are texts, as all files of a valid configuration are.
     pub(super) fn texts(self) -> BTreeMap<String, String> {
         let texts = self.files.into_iter();
         texts.filter_map(|(name, content)| Some((name, String::from_utf8(content.ok()?).ok()?))).collect()
     }
 
-    /// Every file that could be read, after reporting the others.
+    /// Reports the unreadable and ignored files, and returns the others.
     pub(super) fn readable<'a>(
         &'a self,
         problems: &mut Problems,
@@ -219,7 +223,7 @@ impl Sources {
         for name in &self.ignored {
             if self.are_all_ignored() {
                 let message =
-                    "no file here ends in .yaml or .yml, so that none would be loaded: rename those of rules";
+                    "no file here ends in .yaml or .yml, so none is loaded; rename the files with rules";
                 problems.error(name, Position::WHOLE, TreePath::Root, message);
             } else {
                 let message = "ignored: only files that end in .yaml or .yml are loaded";
@@ -228,7 +232,7 @@ impl Sources {
         }
         for (name, content) in &self.files {
             if let Err(reason) = content {
-                problems.error(name, Position::WHOLE, TreePath::Root, format!("can't be read: {reason}"));
+                problems.error(name, Position::WHOLE, TreePath::Root, format!("cannot be read: {reason}"));
             }
         }
         self.files.iter().filter_map(|(name, content)| Some((&**name, content.as_deref().ok()?)))

@@ -1,21 +1,20 @@
-//! From YAML to [`raw`](super::raw): shapes, types and the names of keys.
+//! Reader from YAML to [`raw`](super::raw): checks shapes, types and keys.
 
-mod unknown_keys;
 mod values;
 
 use std::rc::Rc;
 
 use self::values::is_null;
-pub(super) use self::values::{describe, excerpt};
+pub(super) use self::values::{ReadValue, describe, excerpt};
 use super::{
     problem::{Path, Problems},
     raw::{Field, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
     scalar::Meaning,
-    vocabulary::{Place, Standing},
-    yaml::{Content, Node, parse},
+    vocabulary::{KeyStatus, Section, is_of_reference},
+    yaml::{Content, Node, Position, parse},
 };
 
-/// Reads a file, as far as it can be read.
+/// Reads a file; `None` if it is not YAML.
 pub(super) fn read(name: &str, bytes: &[u8], problems: &mut Problems) -> Option<RawFile> {
     let document = match parse(bytes) {
         Ok(document) => document,
@@ -24,8 +23,8 @@ pub(super) fn read(name: &str, bytes: &[u8], problems: &mut Problems) -> Option<
             return None;
         }
     };
-    for remark in document.remarks {
-        problems.warning(name, remark.at, remark.path, remark.message);
+    for warning in document.warnings {
+        problems.warning(name, warning.at, warning.path, warning.message);
     }
     let mut file = RawFile {
         name: name.into(),
@@ -41,7 +40,8 @@ pub(super) fn read(name: &str, bytes: &[u8], problems: &mut Problems) -> Option<
     Some(file)
 }
 
-struct Reader<'a> {
+/// Reads the nodes of one file.
+pub(super) struct Reader<'a> {
     file: &'a str,
     problems: &'a mut Problems,
 }
@@ -49,13 +49,13 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn file(&mut self, root: &Node, file: &mut RawFile) {
         let path = &Path::Root;
-        self.each_key(root, path, Place::File, |reader, key, value, path| match key {
+        self.each_key(root, path, Section::File, |reader, key, value, path| match key {
             "domain" => file.domain = reader.text(value, path),
             "hash_tag" => file.hash_tag = reader.texts(value, path),
             "atomic" => file.atomic = reader.flag(value, path),
             "descriptors" => file.descriptors = reader.descriptors(value, path),
             "defaults" => {
-                if let Field::Stated(defaults) = reader.rate_limit(value, path, Place::Defaults) {
+                if let Field::Stated(defaults) = reader.rate_limit(value, path, Section::Defaults) {
                     file.defaults = defaults.value;
                 }
             }
@@ -66,7 +66,7 @@ impl Reader<'_> {
     fn descriptors(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawDescriptor> {
         self.each_item(list, path, |reader, index, node, path| {
             let mut descriptor = RawDescriptor::new(node.at, index);
-            let was_read = reader.each_key(node, path, Place::Descriptor, |reader, key, value, path| {
+            let was_read = reader.each_key(node, path, Section::Descriptor, |reader, key, value, path| {
                 reader.descriptor_key(&mut descriptor, key, value, path);
             });
             was_read.then_some(descriptor)
@@ -79,7 +79,7 @@ impl Reader<'_> {
             "value" => into.value = self.text(value, path),
             "regex" => into.regex = self.text(value, path),
             "cidr" => into.cidr = self.text(value, path),
-            "rate_limit" => into.rate_limit = self.rate_limit(value, path, Place::RateLimit),
+            "rate_limit" => into.rate_limit = self.rate_limit(value, path, Section::RateLimit),
             "descriptors" => into.descriptors = self.descriptors(value, path),
             "shadow_mode" => into.shadow_mode = self.flag(value, path),
             "quota_mode" => into.quota_mode = self.flag(value, path),
@@ -91,53 +91,41 @@ impl Reader<'_> {
         }
     }
 
-    fn rate_limit(&mut self, node: &Node, path: &Path<'_>, place: Place) -> Field<RawRateLimit> {
+    fn rate_limit(&mut self, node: &Node, path: &Path<'_>, section: Section) -> Field<RawRateLimit> {
         if is_null(node) {
             return Field::Absent;
         }
         let mut limit = RawRateLimit::default();
-        let was_read = self.each_key(node, path, place, |reader, key, value, path| match key {
-            "unit" => limit.unit = reader.text(value, path),
-            "unit_multiplier" => limit.unit_multiplier = reader.number(value, path),
-            "window" => limit.window = reader.text(value, path),
-            "requests_per_unit" => limit.requests_per_unit = reader.number(value, path),
-            "unlimited" => limit.unlimited = reader.flag(value, path),
-            "algorithm" => limit.algorithm = reader.text(value, path),
-            "burst" => limit.burst = reader.number(value, path),
-            "min_interval" => limit.min_interval = reader.text(value, path),
-            "lease_ttl" => limit.lease_ttl = reader.text(value, path),
-            "sync" => limit.sync = reader.text(value, path),
-            "on_store_error" => limit.on_store_error = reader.text(value, path),
-            "name" => limit.name = reader.text(value, path),
+        let was_read = self.each_key(node, path, section, |reader, key, value, path| match key {
             "replaces" => limit.replaces = reader.replaces(value, path),
-            _ => {}
+            key => limit.read_key(key, value, path, reader),
         });
         match was_read {
             true => Field::Stated(Stated { at: node.at, value: limit }),
-            false => Field::Wrong,
+            false => Field::Invalid,
         }
     }
 
     fn replaces(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawReplaces> {
         self.each_item(list, path, |reader, index, node, path| {
             let mut replaces = RawReplaces { at: node.at, index, name: Field::Absent };
-            let was_read = reader.each_key(node, path, Place::Replaces, |reader, _, value, path| {
+            let was_read = reader.each_key(node, path, Section::Replaces, |reader, _, value, path| {
                 replaces.name = reader.text(value, path);
             });
             was_read.then_some(replaces)
         })
     }
 
-    /// Calls `read` for each key that belongs here and reports the others. `false` when there is no mapping.
+    /// Calls `read` for each key that belongs to `section`, and reports the others. Returns `false` if there is no mapping.
     fn each_key(
         &mut self,
         node: &Node,
         path: &Path<'_>,
-        place: Place,
+        section: Section,
         mut read: impl FnMut(&mut Self, &str, &Node, &Path<'_>),
     ) -> bool {
         let Content::Map(pairs) = &node.content else {
-            self.refuse(node, path, "a mapping");
+            self.wrong_type(node, path, "a mapping");
             return false;
         };
         for (key, value) in pairs {
@@ -146,27 +134,27 @@ impl Reader<'_> {
             }
             let Some(name) = self.key(key, path) else { continue };
             let path = path.key(&name);
-            match place.standing(&name) {
-                Standing::Known => read(self, &name, value, &path),
-                standing => self.stranger(key.at, value, &path, place, standing),
+            match section.status_of(&name) {
+                KeyStatus::Known => read(self, &name, value, &path),
+                status => self.unknown_key(key.at, value, &path, section, status),
             }
         }
         true
     }
 
-    /// The text of a key.
+    /// Returns the text of a key.
     fn key(&mut self, key: &Node, path: &Path<'_>) -> Option<Rc<str>> {
         if let Content::Scalar(scalar) = &key.content
             && scalar.meaning() == Meaning::Text
         {
             return Some(scalar.text.clone());
         }
-        let message = format!("expected the name of a key, found {}", describe(key));
+        let message = format!("expected a text as the key, found {}", describe(key));
         self.problems.error(self.file, key.at, path, message);
         None
     }
 
-    /// What `read` makes of each element; nothing where there is no list.
+    /// Returns the results of `read` for the elements of a list; empty if there is no list.
     fn each_item<T>(
         &mut self,
         list: &Node,
@@ -186,8 +174,65 @@ impl Reader<'_> {
             }
             _ if is_null(list) => Vec::new(),
             Content::Scalar(_) | Content::Map(_) => {
-                self.refuse(list, path, "a list");
+                self.wrong_type(list, path, "a list");
                 Vec::new()
+            }
+        }
+    }
+
+    /// Reports a key that does not belong to `section`.
+    fn unknown_key(
+        &mut self,
+        at: Position,
+        value: &Node,
+        path: &Path<'_>,
+        section: Section,
+        status: KeyStatus,
+    ) {
+        let here = section.name();
+        let message = match status {
+            KeyStatus::Known => return,
+            KeyStatus::Ignored(home) => {
+                let message = format!("has no effect in {here}; it belongs to {}", home.name());
+                self.problems.warning(self.file, at, path, message);
+                if !matches!(path, Path::Key(_, "metadata")) {
+                    self.check_ignored(value, path);
+                }
+                return;
+            }
+            KeyStatus::Misplaced(home) => format!("does not belong to {here}; it belongs to {}", home.name()),
+            KeyStatus::Unknown(Some(meant)) => format!("unknown key; did you mean `{meant}`?"),
+            KeyStatus::Unknown(None) => {
+                let keys: Vec<_> = section.keys().collect();
+                format!("unknown key; expected one of {} in {here}", keys.join(", "))
+            }
+        };
+        self.problems.error(self.file, at, path, message);
+    }
+
+    /// Reports values that envoyproxy/ratelimit rejects even in sections that it ignores.
+    fn check_ignored(&mut self, node: &Node, path: &Path<'_>) {
+        match &node.content {
+            Content::Scalar(scalar) => self.reject_float(scalar, node.at, path),
+            Content::List(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    let path = path.item(index);
+                    match &item.content {
+                        Content::Map(_) => self.check_ignored(item, &path),
+                        Content::Scalar(_) | Content::List(_) => self.wrong_type(item, &path, "a mapping"),
+                    }
+                }
+            }
+            Content::Map(pairs) => {
+                for (key, value) in pairs {
+                    let Some(name) = self.key(key, path) else { continue };
+                    let path = path.key(&name);
+                    match &*name {
+                        "metadata" => {}
+                        name if is_of_reference(name) => self.check_ignored(value, &path),
+                        _ => self.problems.error(self.file, key.at, path, "unknown key"),
+                    }
+                }
             }
         }
     }

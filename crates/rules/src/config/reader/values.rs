@@ -1,4 +1,4 @@
-//! Single values, and what is said of wrong ones.
+//! Values of single keys, and the descriptions of wrong ones.
 
 use std::rc::Rc;
 
@@ -13,42 +13,42 @@ use crate::config::{
 impl Reader<'_> {
     pub(super) fn text(&mut self, node: &Node, path: &Path<'_>) -> Field<Rc<str>> {
         let Content::Scalar(scalar) = &node.content else {
-            return self.wrong(node, path, "a text");
+            return self.invalid(node, path, "a text");
         };
         match scalar.meaning() {
             Meaning::Null => Field::Absent,
             Meaning::Float(_) => {
-                self.refuse_float(scalar, node.at, path);
-                Field::Wrong
+                self.reject_float(scalar, node.at, path);
+                Field::Invalid
             }
-            // What a number or a bool reads as is its source: `value: on` is the text "on".
+            // The text of a number or a bool is its source: `value: on` is the text "on".
             Meaning::Bool(_) | Meaning::Integer(_) | Meaning::Text => {
                 Field::Stated(Stated { at: node.at, value: scalar.text.clone() })
             }
         }
     }
 
-    /// A list of texts, wrong when one of them is.
+    /// Reads a list of texts; invalid if one of them is.
     pub(super) fn texts(&mut self, node: &Node, path: &Path<'_>) -> Field<Vec<Stated<Rc<str>>>> {
         let Content::List(items) = &node.content else {
-            return if is_null(node) { Field::Absent } else { self.wrong(node, path, "a list") };
+            return if is_null(node) { Field::Absent } else { self.invalid(node, path, "a list") };
         };
         let mut texts = Vec::new();
         for (index, item) in items.iter().enumerate() {
             let path = path.item(index);
             let text = match self.text(item, &path) {
-                Field::Absent => self.wrong(item, &path, "a text"),
+                Field::Absent => self.invalid(item, &path, "a text"),
                 text => text,
             };
             texts.extend(text.stated().cloned());
         }
         match texts.len() == items.len() {
             true => Field::Stated(Stated { at: node.at, value: texts }),
-            false => Field::Wrong,
+            false => Field::Invalid,
         }
     }
 
-    pub(super) fn refuse_float(&mut self, scalar: &Scalar, at: Position, path: &Path<'_>) {
+    pub(super) fn reject_float(&mut self, scalar: &Scalar, at: Position, path: &Path<'_>) {
         if matches!(scalar.meaning(), Meaning::Float(_)) {
             let text = excerpt(&scalar.text);
             let message =
@@ -64,23 +64,23 @@ impl Reader<'_> {
                 Meaning::Null => Field::Absent,
                 Meaning::Integer(number) => match number.try_into() {
                     Ok(value) => Field::Stated(Stated { at: node.at, value }),
-                    Err(_) => self.wrong(node, path, EXPECTED),
+                    Err(_) => self.invalid(node, path, EXPECTED),
                 },
-                Meaning::Bool(_) | Meaning::Float(_) | Meaning::Text => self.wrong(node, path, EXPECTED),
+                Meaning::Bool(_) | Meaning::Float(_) | Meaning::Text => self.invalid(node, path, EXPECTED),
             },
-            Content::List(_) | Content::Map(_) => self.wrong(node, path, EXPECTED),
+            Content::List(_) | Content::Map(_) => self.invalid(node, path, EXPECTED),
         }
     }
 
     pub(super) fn flag(&mut self, node: &Node, path: &Path<'_>) -> Field<bool> {
         let Content::Scalar(scalar) = &node.content else {
-            return self.wrong(node, path, "true or false");
+            return self.invalid(node, path, "true or false");
         };
         match scalar.meaning() {
             Meaning::Null => Field::Absent,
             Meaning::Bool(value) => Field::Stated(Stated { at: node.at, value }),
             Meaning::Integer(_) | Meaning::Float(_) | Meaning::Text => {
-                self.wrong(node, path, "true or false")
+                self.invalid(node, path, "true or false")
             }
         }
     }
@@ -89,18 +89,42 @@ impl Reader<'_> {
         match &node.content {
             Content::Map(_) => Field::Stated(Stated { at: node.at, value: node.clone() }),
             _ if is_null(node) => Field::Absent,
-            Content::Scalar(_) | Content::List(_) => self.wrong(node, path, "a mapping"),
+            Content::Scalar(_) | Content::List(_) => self.invalid(node, path, "a mapping"),
         }
     }
 
-    fn wrong<T>(&mut self, node: &Node, path: &Path<'_>, expected: &str) -> Field<T> {
-        self.refuse(node, path, expected);
-        Field::Wrong
+    fn invalid<T>(&mut self, node: &Node, path: &Path<'_>, expected: &str) -> Field<T> {
+        self.wrong_type(node, path, expected);
+        Field::Invalid
     }
 
-    pub(super) fn refuse(&mut self, node: &Node, path: &Path<'_>, expected: &str) {
+    pub(super) fn wrong_type(&mut self, node: &Node, path: &Path<'_>, expected: &str) {
         let message = format!("expected {expected}, found {}", describe(node));
         self.problems.error(self.file, node.at, path, message);
+    }
+}
+
+/// Type of a single value.
+pub(in crate::config) trait ReadValue: Sized {
+    /// Reads a value of this type.
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self>;
+}
+
+impl ReadValue for Rc<str> {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.text(node, path)
+    }
+}
+
+impl ReadValue for u32 {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.number(node, path)
+    }
+}
+
+impl ReadValue for bool {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.flag(node, path)
     }
 }
 
@@ -108,7 +132,7 @@ pub(super) fn is_null(node: &Node) -> bool {
     matches!(&node.content, Content::Scalar(scalar) if scalar.meaning() == Meaning::Null)
 }
 
-/// What a node is, in a sentence.
+/// Description of a node for messages.
 pub(in crate::config) fn describe(node: &Node) -> String {
     let scalar = match &node.content {
         Content::List(_) => return "a list".to_owned(),
@@ -126,10 +150,10 @@ pub(in crate::config) fn describe(node: &Node) -> String {
     }
 }
 
-/// The text, or its beginning when it is long.
+/// Text for messages, truncated if it is long.
 pub(in crate::config) fn excerpt(text: &str) -> String {
-    const LONGEST: usize = 60;
-    match text.char_indices().nth(LONGEST) {
+    const MAX_CHARS: usize = 60;
+    match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).escape_debug().to_string(),
         None => text.escape_debug().to_string(),
     }

@@ -1,4 +1,4 @@
-//! What the reference accepts, and what it makes of it.
+//! Configurations that envoyproxy/ratelimit accepts, and their rules.
 
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ fn merged_domains_join_their_first_levels_in_the_order_of_files() {
     assert_eq!(loaded.rules.rules().count(), 2);
 
     let text = load_all(&[("1.yaml", &first), ("2.yaml", &first)], options).unwrap_err().to_string();
-    assert_says(&text, &["2.yaml:3: descriptors[0]: `d.k_a*` is stated at 1.yaml:3 already"]);
+    assert_says(&text, &["2.yaml:3: descriptors[0]: `d.k_a*` is a duplicate of 1.yaml:3"]);
 }
 
 #[test]

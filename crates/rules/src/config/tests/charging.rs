@@ -1,4 +1,4 @@
-//! What a domain says of all its requests: `atomic` and `hash_tag`.
+//! Charging of a domain: `atomic` and `hash_tag`.
 
 use super::*;
 use crate::Domain;
@@ -37,7 +37,7 @@ fn a_domain_says_how_its_requests_are_charged() {
     );
     assert_eq!(
         errors(&domain("  - key: k\n    atomic: true\n")),
-        "a.yaml:4: descriptors[0].atomic: does not belong to a descriptor but to the root of a file"
+        "a.yaml:4: descriptors[0].atomic: does not belong to a descriptor; it belongs to the root of a file"
     );
 }
 
@@ -52,7 +52,7 @@ fn files_of_a_domain_charge_in_one_way() {
     }
     assert_eq!(
         merged("atomic: true\n", "atomic: false\n").unwrap_err().to_string(),
-        "b.yaml:3: atomic: differs from `true` at a.yaml:2; a domain has one way to charge"
+        "b.yaml:3: atomic: differs from `true` at a.yaml:2; expected the same value in all files of a domain"
     );
 }
 
@@ -66,12 +66,12 @@ fn a_domain_names_the_keys_of_its_hash_tags_in_their_order() {
 }
 
 #[test]
-fn a_hash_tag_that_is_none_is_refused() {
+fn a_hash_tag_that_is_none_is_rejected() {
     for (tag, says) in [
-        ("[]", "hash_tag: is empty; name the keys whose values make the hash tag, or leave it out"),
+        ("[]", "hash_tag: is empty; expected the keys whose values form the hash tag"),
         ("client", "hash_tag: expected a list, found the text \"client\""),
         ("['']", "hash_tag[0]: is empty; expected a key of the domain's descriptors"),
-        ("[client, path, client]", "hash_tag[2]: is in the list already"),
+        ("[client, path, client]", "hash_tag[2]: is a duplicate"),
         ("[client, ~]", "hash_tag[1]: expected a text, found nothing"),
         ("[client, [path]]", "hash_tag[1]: expected a text, found a list"),
     ] {
@@ -93,8 +93,8 @@ fn files_of_a_domain_have_one_hash_tag() {
     for second in ["[client]", "[path, client]", "[client, path, x]"] {
         assert_eq!(
             merged("hash_tag: [client, path]\n", &format!("hash_tag: {second}\n")).unwrap_err().to_string(),
-            "b.yaml:3: hash_tag: differs from [client, path] at a.yaml:2; a domain has one way to name its hash \
-             tags"
+            "b.yaml:3: hash_tag: differs from [client, path] at a.yaml:2; expected the same keys in all files of \
+             a domain"
         );
     }
 }

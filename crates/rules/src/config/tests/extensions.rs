@@ -1,4 +1,4 @@
-//! What the reference's language does not have.
+//! Keys that envoyproxy/ratelimit does not have.
 
 use super::*;
 use crate::{Limit, OnStoreError, Value};
@@ -38,16 +38,16 @@ fn windows_of_any_length() {
     for (limit, says) in [
         (
             "{window: 500ms, requests_per_unit: 5}",
-            "rate_limit.window: `500ms` is no window: expected a length",
+            "rate_limit.window: `500ms` is not a window; expected whole seconds",
         ),
-        ("{window: 30, requests_per_unit: 5}", "`30` is no window"),
+        ("{window: 30, requests_per_unit: 5}", "`30` is not a window"),
         ("{window: 0s, requests_per_unit: 5}", "1 second to 730 days"),
         ("{window: 731d, requests_per_unit: 5}", "1 second to 730 days"),
-        ("{window: 30s, unit: day, requests_per_unit: 5}", "window: goes in place of `unit`"),
-        ("{window: 30s, unit_multiplier: 2, requests_per_unit: 5}", "window: goes in place of `unit`"),
-        ("{unit_multiplier: 2, requests_per_unit: 5}", "unit_multiplier: needs a `unit`"),
-        ("{unit: day, unit_multiplier: 0, requests_per_unit: 5}", "unit_multiplier: 0 × day is no window"),
-        ("{unit: year, unit_multiplier: 3, requests_per_unit: 5}", "3 × year is no window"),
+        ("{window: 30s, unit: day, requests_per_unit: 5}", "window: contradicts `unit`"),
+        ("{window: 30s, unit_multiplier: 2, requests_per_unit: 5}", "window: contradicts `unit`"),
+        ("{unit_multiplier: 2, requests_per_unit: 5}", "unit_multiplier: has no `unit`"),
+        ("{unit: day, unit_multiplier: 0, requests_per_unit: 5}", "unit_multiplier: 0 × day is not a window"),
+        ("{unit: year, unit_multiplier: 3, requests_per_unit: 5}", "3 × year is not a window"),
     ] {
         assert_says(&limit_errors(limit), &[says]);
     }
@@ -69,16 +69,19 @@ fn algorithms_and_their_parameters() {
     for (limit, says) in [
         (
             "algorithm: token_buckets",
-            "algorithm: `token_buckets` is no algorithm; did you mean `token_bucket`?",
+            "algorithm: `token_buckets` is not an algorithm; did you mean `token_bucket`?",
         ),
         (
             "algorithm: magic",
-            "`magic` is no algorithm; expected one of fixed_window, sliding_window, sliding_window_log, \
+            "`magic` is not an algorithm; expected one of fixed_window, sliding_window, sliding_window_log, \
              token_bucket, concurrency",
         ),
-        ("burst: 5", "burst: goes with `algorithm: token_bucket`"),
-        ("algorithm: token_bucket, burst: 0", "burst: expected at least 1"),
-        ("algorithm: token_bucket, burst: 4000000000", "rate_limit.burst: this bucket fills too slowly"),
+        ("burst: 5", "burst: is not a key of fixed_window; expected `algorithm: token_bucket`"),
+        (
+            "algorithm: token_bucket, burst: 0",
+            "burst: is 0, so the bucket admits no requests; expected at least 1",
+        ),
+        ("algorithm: token_bucket, burst: 4000000000", "rate_limit.burst: this bucket refills too slowly"),
     ] {
         assert_says(&limit_errors(&format!("{{unit: day, requests_per_unit: 1, {limit}}}")), &[says]);
     }
@@ -98,7 +101,7 @@ fn an_unlimited_rule_takes_nothing_else() {
         "on_store_error: deny",
     ] {
         let text = limit_errors(&format!("{{unlimited: true, {key}}}"));
-        assert_says(&text, &["should not stand beside `unlimited: true`"]);
+        assert_says(&text, &["contradicts `unlimited: true`"]);
     }
 }
 
@@ -127,7 +130,10 @@ fn a_limit_says_what_happens_while_the_store_does_not_decide_or_the_defaults_do(
 fn a_way_that_is_none_and_a_place_that_has_none_are_errors() {
     assert_says(
         &limit_errors("{unit: day, requests_per_unit: 1, on_store_error: permit}"),
-        &["rate_limit.on_store_error: `permit` is no way", "expected one of local, allow, deny, error"],
+        &[
+            "rate_limit.on_store_error: `permit` is not an on_store_error policy",
+            "expected one of local, allow, deny, error",
+        ],
     );
     let text = errors("domain: d\non_store_error: deny\n");
     assert_says(&text, &["a.yaml:2: on_store_error: does not belong to the root of a file"]);
@@ -137,9 +143,12 @@ fn a_way_that_is_none_and_a_place_that_has_none_are_errors() {
 fn our_keys_in_the_wrong_place_are_errors() {
     assert_says(
         &errors(&domain("  - key: k\n    burst: 5\n")),
-        &["burst: does not belong to a descriptor but to"],
+        &["burst: does not belong to a descriptor; it belongs to"],
     );
-    assert_says(&limit_errors("{regex: a}"), &["regex: does not belong to `rate_limit` but to a descriptor"]);
+    assert_says(
+        &limit_errors("{regex: a}"),
+        &["regex: does not belong to `rate_limit`; it belongs to a descriptor"],
+    );
     assert_says(
         &errors("domain: d\ndefaults: {unlimited: true}\n"),
         &["defaults.unlimited: does not belong to"],
@@ -229,14 +238,14 @@ fn ranges_and_expressions() {
 #[test]
 fn ranges_and_expressions_that_are_none() {
     for (line, says) in [
-        ("cidr: 10.0.0.1", "descriptors[0].cidr: `10.0.0.1` is no range of addresses"),
-        ("cidr: 10.0.0.0/33", "is no range of addresses"),
-        ("cidr: ''", "is no range of addresses"),
-        ("regex: '(a'", "regex: is no regular expression: unclosed group"),
+        ("cidr: 10.0.0.1", "descriptors[0].cidr: `10.0.0.1` is not an address range"),
+        ("cidr: 10.0.0.0/33", "is not an address range"),
+        ("cidr: ''", "is not an address range"),
+        ("regex: '(a'", "regex: is not a regular expression: unclosed group"),
         ("regex: ''", "regex: is empty"),
         ("regex: '(a{1000}){1000}'", "regex: is too large"),
-        ("{value: a, regex: b}", "regex: goes in place of `value`"),
-        ("{regex: a, cidr: 10.0.0.0/8}", "cidr: goes in place of `regex`"),
+        ("{value: a, regex: b}", "regex: contradicts `value`"),
+        ("{regex: a, cidr: 10.0.0.0/8}", "cidr: contradicts `regex`"),
     ] {
         let more = line.trim_matches(|brace| {
             brace == '{' && line.ends_with('}') || brace == '}' && line.starts_with('{')
@@ -245,6 +254,6 @@ fn ranges_and_expressions_that_are_none() {
     }
     assert_says(
         &errors("domain: d\ndescriptors: [{key: 'k*', regex: a}]\n"),
-        &["can't go with the wildcard `k*`"],
+        &["cannot be combined with the wildcard `k*`"],
     );
 }

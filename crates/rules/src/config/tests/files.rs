@@ -1,4 +1,4 @@
-//! Which files make a configuration.
+//! Selection of the files of a configuration.
 
 use std::os::unix::fs::symlink;
 
@@ -24,7 +24,7 @@ fn a_directory_that_is_not_there_is_an_error() {
     let directory = TempDir::new().unwrap();
     let error = load(&directory.path().join("none"), &Options::default()).unwrap_err();
     assert!(matches!(error, LoadError::Directory { .. }));
-    assert_says(&error.to_string(), &["none can't be read"]);
+    assert_says(&error.to_string(), &["none cannot be read"]);
 }
 
 #[test]
@@ -58,16 +58,16 @@ fn links_in_circles_and_links_to_nowhere() {
     assert_eq!(load(directory.path(), &Options::default()).unwrap().rules.domains().count(), 1);
     symlink("nowhere", directory.path().join("b.yaml")).unwrap();
     let text = load(directory.path(), &Options::default()).unwrap_err().to_string();
-    assert_says(&text, &["b.yaml: can't be read: "]);
+    assert_says(&text, &["b.yaml: cannot be read: "]);
 }
 
 #[test]
-fn files_that_are_too_large_are_refused() {
+fn files_that_are_too_large_are_rejected() {
     let directory = TempDir::new().unwrap();
     let file = fs::File::create(directory.path().join("a.yaml")).unwrap();
     file.set_len((16 << 20) + 1).unwrap();
     let text = load(directory.path(), &Options::default()).unwrap_err().to_string();
-    assert_says(&text, &["a.yaml: can't be read: larger than 16 MiB"]);
+    assert_says(&text, &["a.yaml: cannot be read: larger than 16 MiB"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Directories that hold more, or something else, than files of rules.
+//! Directories with too many files, or with other things than files.
 
 use std::{
     os::unix::{
@@ -10,22 +10,22 @@ use std::{
 
 use super::*;
 
-fn refused(directory: &Path) -> String {
+fn rejected(directory: &Path) -> String {
     load(directory, &Options::default()).expect_err("it loads").to_string()
 }
 
 #[test]
-fn pipes_devices_and_sockets_are_refused_without_a_wait() {
+fn pipes_devices_and_sockets_are_rejected_without_a_wait() {
     let directory = TempDir::new().unwrap();
     let pipe = Command::new("mkfifo").arg(directory.path().join("pipe.yaml")).status();
     assert!(pipe.expect("mkfifo runs").success());
     symlink("/dev/zero", directory.path().join("device.yaml")).unwrap();
     let _socket = UnixListener::bind(directory.path().join("socket.yaml")).unwrap();
     assert_eq!(
-        refused(directory.path()),
-        "device.yaml: can't be read: is a device, no file\n\
-         pipe.yaml: can't be read: is a named pipe, no file\n\
-         socket.yaml: can't be read: is a socket, no file"
+        rejected(directory.path()),
+        "device.yaml: cannot be read: is a device; expected a file\n\
+         pipe.yaml: cannot be read: is a named pipe; expected a file\n\
+         socket.yaml: cannot be read: is a socket; expected a file"
     );
 }
 
@@ -41,11 +41,11 @@ fn a_file_that_may_not_be_read_is_named_and_so_is_a_directory() {
     let loaded = load(directory.path(), &Options::default());
     lock("sub", 0o755);
     match loaded {
-        // Whom no permission keeps out.
+        // Permissions do not apply to root.
         Ok(_) => assert!(is_root),
         Err(error) => assert_says(
             &error.to_string(),
-            &["a.yaml: can't be read: Permission denied", "sub: can't be read: Permission denied"],
+            &["a.yaml: cannot be read: Permission denied", "sub: cannot be read: Permission denied"],
         ),
     }
 }
@@ -57,9 +57,9 @@ fn directories_that_can_not_be_walked_do_not_count_as_depth() {
         write(directory.path(), &format!("d{at}/{}/a.yaml", vec!["x"; 16].join("/")), "domain: a\n");
     }
     write(directory.path(), "z/y/x/a.yaml", "domain: z\n");
-    let text = refused(directory.path());
+    let text = rejected(directory.path());
     assert!(!text.contains("z/y"), "{text}");
-    assert_says(&text, &["more than 16 directories inside of each other"]);
+    assert_says(&text, &["directories nested more than 16 levels deep"]);
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn links_between_directories_multiply_no_files() {
         }
     }
     write(directory.path(), "d12/a.yaml", "domain: a\n");
-    assert_says(&refused(directory.path()), &["can't be read: more than 20000 files and directories"]);
+    assert_says(&rejected(directory.path()), &["cannot be read: more than 20000 files and directories"]);
 }
 
 #[test]
-fn files_that_are_too_large_together_are_refused() {
+fn files_that_are_too_large_together_are_rejected() {
     let directory = TempDir::new().unwrap();
     let content = format!("domain: d\n#{}\n", "x".repeat(16_000_000));
     for at in 0..6 {
@@ -87,27 +87,27 @@ fn files_that_are_too_large_together_are_refused() {
     let text = load(directory.path(), &options).unwrap_err().to_string();
     assert_eq!(
         text,
-        "4.yaml: can't be read: the files up to this one are larger than 64 MiB, the most that is read"
+        "4.yaml: cannot be read: the files up to this one are larger than 64 MiB, the maximum total size"
     );
 }
 
 #[test]
 fn a_directory_that_became_a_file_is_an_error() {
     let directory = directory(&[("config", "domain: d\n")]);
-    assert_says(&refused(&directory.path().join("config")), &["config can't be read: Not a directory"]);
+    assert_says(&rejected(&directory.path().join("config")), &["config cannot be read: Not a directory"]);
 }
 
 #[test]
-fn control_characters_are_refused_where_they_stand() {
-    for (content, place) in [
-        (&b"domain: d\n\0descriptors: 5\n"[..], "a.yaml:2: the file has the control character \\u{0}"),
-        (b"domain: \"\x1b[31m\"\n", "a.yaml:1: the file has the control character \\u{1b}"),
-        (b"domain: d # \xc2\x9f\n", "a.yaml:1: the file has the control character \\u{9f}"),
-        (b"\xff\xfed\0o\0", "a.yaml:1: the file is not valid UTF-8 here; save it as UTF-8"),
+fn control_characters_are_rejected_where_they_stand() {
+    for (content, problem) in [
+        (&b"domain: d\n\0descriptors: 5\n"[..], "a.yaml:2: control character \\u{0}"),
+        (b"domain: \"\x1b[31m\"\n", "a.yaml:1: control character \\u{1b}"),
+        (b"domain: d # \xc2\x9f\n", "a.yaml:1: control character \\u{9f}"),
+        (b"\xff\xfed\0o\0", "a.yaml:1: invalid UTF-8; expected a file saved as UTF-8"),
     ] {
         let directory = TempDir::new().unwrap();
         fs::write(directory.path().join("a.yaml"), content).unwrap();
-        assert_says(&refused(directory.path()), &[place]);
+        assert_says(&rejected(directory.path()), &[problem]);
     }
     clean("\u{feff}domain: d\r\n# tab\there, next line\u{85}, \u{1F600}\r\n");
 }

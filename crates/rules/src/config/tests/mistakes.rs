@@ -1,4 +1,4 @@
-//! What the reference refuses, and that all of it is reported at once.
+//! Configurations that envoyproxy/ratelimit rejects, with all problems reported at once.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const LIMIT: &str = "{unit: second, requests_per_unit: 1}";
 
 #[test]
 fn broken_syntax_names_its_line() {
-    assert_says(&errors("domain: d\ndescriptors:\n  - key: [a\n"), &["a.yaml:", "can't be read"]);
+    assert_says(&errors("domain: d\ndescriptors:\n  - key: [a\n"), &["a.yaml:", "invalid YAML"]);
     assert_says(&errors("domain: d\ndescriptors: \"x\n"), &["a.yaml:"]);
 }
 
@@ -40,15 +40,15 @@ fn wrong_types_say_what_was_expected() {
 }
 
 #[test]
-fn keys_that_are_no_texts_are_refused() {
+fn keys_that_are_no_texts_are_rejected() {
     for key in ["0.25", "1", "yes", "~", "[a]"] {
         let yaml = domain(&format!("  - key: a\n    ? {key}\n    : x\n"));
-        assert_says(&errors(&yaml), &["a.yaml:4: descriptors[0]: expected the name of a key, found"]);
+        assert_says(&errors(&yaml), &["a.yaml:4: descriptors[0]: expected a text as the key, found"]);
     }
 }
 
 #[test]
-fn unknown_keys_are_refused_with_a_guess_at_what_was_meant() {
+fn unknown_keys_are_rejected_with_a_guess_at_what_was_meant() {
     let yaml = domain("  - key: a\n    ratelimit:\n      unit: day\n");
     assert_eq!(errors(&yaml), "a.yaml:4: descriptors[0].ratelimit: unknown key; did you mean `rate_limit`?");
     let yaml = domain("  - key: a\n    rate_limit: {unit: day, requestsperunit: 5, requests_per_unit: 5}\n");
@@ -56,11 +56,8 @@ fn unknown_keys_are_refused_with_a_guess_at_what_was_meant() {
         &errors(&yaml),
         &["rate_limit.requestsperunit: unknown key; did you mean `requests_per_unit`?"],
     );
-    assert_says(
-        &errors("domain: d\nx-anchors: 1\n"),
-        &["x-anchors: unknown key; the root of a file may have domain"],
-    );
-    // An ignored place is no hiding place.
+    assert_says(&errors("domain: d\nx-anchors: 1\n"), &["x-anchors: unknown key; expected one of domain"]);
+    // Unknown keys are also reported in ignored sections.
     assert_says(&errors("domain: d\nreplaces: [{foo: 1}]\n"), &["a.yaml:2: replaces[0].foo: unknown key"]);
 }
 
@@ -80,7 +77,7 @@ fn lists_hold_mappings_only() {
 }
 
 #[test]
-fn floats_are_refused_outside_of_metadata() {
+fn floats_are_rejected_outside_of_metadata() {
     for value in ["1.5", ".5", "1e3", "089", "1_000.0", ".inf", ".nan", "18446744073709551616"] {
         let text = errors(&domain(&format!("  - key: a\n    value: {value}\n")));
         assert_says(&text, &["a.yaml:4: descriptors[0].value: ", "quote it"]);
@@ -89,17 +86,17 @@ fn floats_are_refused_outside_of_metadata() {
 }
 
 #[test]
-fn a_file_without_a_domain_is_refused() {
+fn a_file_without_a_domain_is_rejected() {
     for yaml in ["", "---\n", "# nothing\n", "{}", "domain: ''\n", "domain: ~\n", "descriptors: []\n"] {
         assert_says(&errors(yaml), &["domain: is missing or empty"]);
     }
 }
 
 #[test]
-fn two_files_of_one_domain_are_refused_unless_domains_are_merged() {
+fn two_files_of_one_domain_are_rejected_unless_domains_are_merged() {
     let files = [("a.yaml", "domain: d\n"), ("b.yaml", "# two\ndomain: d\n")];
     let text = load_all(&files, Options::default()).unwrap_err().to_string();
-    assert_says(&text, &["b.yaml:2: domain: the domain `d` is stated in a.yaml already"]);
+    assert_says(&text, &["b.yaml:2: domain: the domain `d` is a duplicate of that in a.yaml"]);
 }
 
 #[test]
@@ -124,8 +121,8 @@ fn descriptors_of_a_level_read_differently() {
     );
     assert_eq!(
         errors(&yaml),
-        "a.yaml:7: descriptors[0].descriptors[2]: `d.parent.key_value` is stated at a.yaml:5 already; \
-         key and value, joined by `_`, may stand once in a list"
+        "a.yaml:7: descriptors[0].descriptors[2]: `d.parent.key_value` is a duplicate of a.yaml:5; \
+         expected unique keys and values (joined by `_`) in a list"
     );
     for (one, other) in [
         ("key: a_b", "{key: a, value: b}"),
@@ -136,10 +133,7 @@ fn descriptors_of_a_level_read_differently() {
         ("{key: a, regex: b}", "{key: a, regex: b}"),
         ("{key: a, regex: b}", "{key: a, value: ~b}"),
     ] {
-        assert_says(
-            &errors(&domain(&format!("  - {one}\n  - {other}\n"))),
-            &["is stated at a.yaml:3 already"],
-        );
+        assert_says(&errors(&domain(&format!("  - {one}\n  - {other}\n"))), &["is a duplicate of a.yaml:3"]);
     }
 }
 
@@ -150,18 +144,18 @@ fn a_limit_needs_a_unit() {
     assert_says(&limit("{}"), &["has no `unit`"]);
     assert_says(
         &limit("{unit: foo, requests_per_unit: 5}"),
-        &["rate_limit.unit: `foo` is no unit; expected one of"],
+        &["rate_limit.unit: `foo` is not a unit; expected one of"],
     );
     assert_says(&limit("{unit: minutes, requests_per_unit: 5}"), &["did you mean `minute`?"]);
-    assert_says(&limit("{unit: unknown, requests_per_unit: 5}"), &["`unknown` is no unit"]);
-    assert_says(&limit("{unit: '', requests_per_unit: 5}"), &["`` is no unit"]);
+    assert_says(&limit("{unit: unknown, requests_per_unit: 5}"), &["`unknown` is not a unit"]);
+    assert_says(&limit("{unit: '', requests_per_unit: 5}"), &["`` is not a unit"]);
     assert_says(&limit("{unlimited: false}"), &["has no `unit`"]);
 }
 
 #[test]
 fn an_unlimited_rule_has_no_unit() {
     let text = errors(&domain("  - key: a\n    rate_limit: {unlimited: true, unit: second}\n"));
-    assert_says(&text, &["rate_limit.unit: should not stand beside `unlimited: true`"]);
+    assert_says(&text, &["rate_limit.unit: contradicts `unlimited: true`"]);
 }
 
 #[test]
@@ -171,7 +165,7 @@ fn replaces_names_another_limit() {
         errors(&domain(&format!("  - key: a\n    rate_limit: {limit}\n")))
     };
     for empty in ["{}", "{name: ''}", "{name: ~}"] {
-        assert_says(&limit(&format!("replaces: [{empty}]")), &["rate_limit.replaces[0]: needs the `name`"]);
+        assert_says(&limit(&format!("replaces: [{empty}]")), &["rate_limit.replaces[0]: has no `name`"]);
     }
     assert_says(&limit("name: x, replaces: [{name: x}]"), &["replaces[0].name: is the limit's own name"]);
 }
@@ -180,7 +174,7 @@ fn replaces_names_another_limit() {
 fn share_threshold_needs_a_pattern() {
     for value in ["", "    value: v\n"] {
         let text = errors(&domain(&format!("  - key: k\n{value}    share_threshold: true\n")));
-        assert_says(&text, &["descriptors[0].share_threshold: goes with a wildcard"]);
+        assert_says(&text, &["descriptors[0].share_threshold: has no effect on"]);
     }
 }
 
@@ -209,9 +203,9 @@ fn ten_mistakes_in_one_directory_are_reported_at_once() {
         ("sub/e.yaml", "domain: ''\ndescriptors:\n  - key: x\n    shadow_mode: maybe\n"),
     ];
     let text = load_all(&files, Options::default()).unwrap_err().to_string();
-    let places: Vec<_> = text.lines().map(|line| line.split(": ").next().unwrap()).collect();
+    let positions: Vec<_> = text.lines().map(|line| line.split(": ").next().unwrap()).collect();
     assert_eq!(
-        places,
+        positions,
         [
             "a.yaml:4",
             "a.yaml:5",

@@ -1,6 +1,7 @@
-//! The configuration as a user meets it: files in a directory go in, rules and problems come out.
+//! Loading of configurations: files in a directory to rules and problems.
 
 mod accepted;
+mod algorithm_parameters;
 mod bombs;
 mod charging;
 mod examples;
@@ -8,7 +9,6 @@ mod extensions;
 mod files;
 mod hostile_files;
 mod mistakes;
-mod particular;
 mod suspicious;
 mod sync;
 mod watching;
@@ -22,7 +22,7 @@ use super::{LoadError, Loaded, Options, load};
 use crate::Rule;
 use tollgate_core::descriptor::Entry;
 
-/// A directory with these files.
+/// Creates a directory with these files.
 fn directory(files: &[(&str, &str)]) -> TempDir {
     let directory = TempDir::new().unwrap();
     for (name, content) in files {
@@ -41,7 +41,7 @@ fn load_all(files: &[(&str, &str)], options: Options) -> Result<Loaded, LoadErro
     load(directory(files).path(), &options)
 }
 
-/// Loads one file without a complaint.
+/// Loads one file that causes no warnings.
 fn clean(yaml: &str) -> Loaded {
     let loaded = loads(yaml);
     assert_eq!(loaded.warnings.to_string(), "");
@@ -53,12 +53,12 @@ fn loads(yaml: &str) -> Loaded {
     load_all(&[("a.yaml", yaml)], Options::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What is wrong with one file.
+/// Errors of one file.
 fn errors(yaml: &str) -> String {
     load_all(&[("a.yaml", yaml)], Options::default()).expect_err("it loads").to_string()
 }
 
-/// What one file that loads is warned of. Under `strict` the same are errors.
+/// Warnings of one file, which are errors under `strict`.
 fn warnings(yaml: &str) -> String {
     let warnings = loads(yaml).warnings.to_string();
     let strict = Options { strict: true, ..Options::default() };
@@ -78,7 +78,7 @@ fn domain(descriptors: &str) -> String {
     format!("domain: d\ndescriptors:\n{descriptors}")
 }
 
-/// Asserts that each of `parts` is somewhere in the text.
+/// Asserts that the text contains each of `parts`.
 #[track_caller]
 fn assert_says(text: &str, parts: &[&str]) {
     for part in parts {

@@ -1,4 +1,4 @@
-//! What loads and is warned of.
+//! Warnings.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn a_limit_without_a_number_denies_everything() {
     let text = warnings(&domain("  - key: a\n    rate_limit: {unit: day}\n"));
     assert_says(
         &text,
-        &["descriptors[0].rate_limit: has no `requests_per_unit`, so that everything is denied"],
+        &["descriptors[0].rate_limit: has no `requests_per_unit`, so all requests are denied"],
     );
 }
 
@@ -51,11 +51,11 @@ fn what_an_earlier_wildcard_takes_can_never_match() {
         ("value: '*'", "descriptors: []"),
     ] {
         let text = warnings(&domain(&format!("  - key: k\n    {first}\n  - key: k\n    {second}\n")));
-        assert_says(&text, &["a.yaml:5: warning: descriptors[1]: can never match", "at a.yaml:3"]);
+        assert_says(&text, &["a.yaml:5: warning: descriptors[1]: never matches", "at a.yaml:3"]);
     }
     // A key alone comes last wherever it stands.
     let text = warnings(&domain("  - key: k\n  - key: k\n    value: '*'\n"));
-    assert_says(&text, &["a.yaml:3: warning: descriptors[0]: can never match"]);
+    assert_says(&text, &["a.yaml:3: warning: descriptors[0]: never matches"]);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn duplicate_keys_of_which_the_last_wins() {
     let yaml = domain("  - key: a\n    key: b\n    rate_limit: {unit: day, requests_per_unit: 1}\n");
     assert_says(
         &warnings(&yaml),
-        &["a.yaml:4: warning: descriptors[0]: `key` stands on line 3 already; this one wins"],
+        &["a.yaml:4: warning: descriptors[0]: duplicate of `key` on line 3; this one wins"],
     );
     assert!(rule(&loads(&yaml), &[("b", "")]).is_some());
 }

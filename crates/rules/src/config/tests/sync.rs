@@ -1,4 +1,4 @@
-//! Whether counters may be leased: `sync`.
+//! Leased counters: `sync`.
 
 use super::*;
 use tollgate_core::{SyncMode, algorithm::Algorithm};
@@ -51,12 +51,12 @@ fn defaults_lease_the_limits_that_can_be_leased() {
 }
 
 #[test]
-fn a_limit_that_can_not_be_leased_and_says_so_is_refused() {
+fn a_limit_that_can_not_be_leased_and_says_so_is_rejected() {
     for algorithm in [Algorithm::SlidingWindowLog, Algorithm::Concurrency] {
         assert_eq!(
             errors(&with("", &format!("{}, sync: leased", limit(algorithm)))),
             format!(
-                "a.yaml:5: descriptors[0].rate_limit.sync: {} can't be leased; state `strict`",
+                "a.yaml:5: descriptors[0].rate_limit.sync: {} cannot be leased; expected `strict`",
                 algorithm.name()
             )
         );
@@ -64,18 +64,18 @@ fn a_limit_that_can_not_be_leased_and_says_so_is_refused() {
 }
 
 #[test]
-fn a_way_to_sync_that_is_none_is_refused() {
+fn a_way_to_sync_that_is_none_is_rejected() {
     assert_eq!(
         errors(&with("sync: lease", &format!("{QUOTA}, sync: eventually"))),
-        "a.yaml:2: defaults.sync: `lease` is no way to sync; did you mean `leased`?\n\
-         a.yaml:5: descriptors[0].rate_limit.sync: `eventually` is no way to sync; expected one of strict, leased"
+        "a.yaml:2: defaults.sync: `lease` is not a sync mode; did you mean `leased`?\n\
+         a.yaml:5: descriptors[0].rate_limit.sync: `eventually` is not a sync mode; expected one of strict, leased"
     );
     // It is looked at in a limit that is wrong besides.
     let both = errors(&with("", "unit: minutes, requests_per_unit: 5, sync: eventually"));
     assert_says(&both, &["rate_limit.unit: ", "rate_limit.sync: "]);
     assert_says(
         &errors(&domain("  - key: k\n    sync: leased\n")),
-        &["descriptors[0].sync: does not belong to a descriptor but to `rate_limit`"],
+        &["descriptors[0].sync: does not belong to a descriptor; it belongs to `rate_limit`"],
     );
 }
 
@@ -86,7 +86,8 @@ fn leases_are_warned_of_where_a_request_is_charged_all_or_none() {
             "domain: d\natomic: {atomic}\ndefaults:\n  sync: leased\ndescriptors:\n- {{key: a, rate_limit: {{{QUOTA}}}}}\n- {{key: b, rate_limit: {{{QUOTA}, sync: leased}}}}\n- {{key: c, rate_limit: {{{QUOTA}, sync: strict}}}}\n"
         )
     };
-    let says = "has no effect beside `atomic: true` at a.yaml:2: to charge all counters or none takes all of them at once";
+    let says =
+        "has no effect beside `atomic: true` at a.yaml:2, which needs all counters of a request at once";
     assert_eq!(
         warnings(&atomic("true")),
         format!(

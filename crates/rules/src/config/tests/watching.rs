@@ -13,12 +13,12 @@ const GOOD: &str = "domain: good\n";
 const BETTER: &str = "domain: better\n";
 const BAD: &str = "domain: [\n";
 
-/// Far more than a change takes; a test waits for it only when it fails.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// More than a change takes; a test waits for it when nothing should come.
-const QUIET: Duration = Duration::from_millis(900);
+/// Far longer than a change takes; only a failing test waits for it.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Longer than a change takes; a test that expects no report waits for it.
+const QUIET_PERIOD: Duration = Duration::from_millis(900);
 
-/// What the watcher reports: the names of the domains, or the problems.
+/// Reports of the watcher: the names of the domains, or the problems.
 type Reports = Receiver<Result<Vec<String>, String>>;
 
 fn watch(directory: &Path) -> (Watcher, Reports) {
@@ -34,23 +34,23 @@ fn watch(directory: &Path) -> (Watcher, Reports) {
 
 #[track_caller]
 fn expect(reports: &Reports, domain: &str) {
-    let report = reports.recv_timeout(PATIENCE).expect("a report in time");
+    let report = reports.recv_timeout(TIMEOUT).expect("a report in time");
     assert_eq!(report.as_deref(), Ok(&[domain.to_owned()][..]));
 }
 
-/// What is written in place may be seen empty, between the two steps of writing it.
+/// Expects a file written in place, which may first be read empty, between truncation and write.
 #[track_caller]
 fn expect_written(reports: &Reports, domain: &str) {
-    let mut report = reports.recv_timeout(PATIENCE).expect("a report in time");
+    let mut report = reports.recv_timeout(TIMEOUT).expect("a report in time");
     if report.is_err() {
-        report = reports.recv_timeout(PATIENCE).expect("a report in time");
+        report = reports.recv_timeout(TIMEOUT).expect("a report in time");
     }
     assert_eq!(report.as_deref(), Ok(&[domain.to_owned()][..]));
 }
 
 #[track_caller]
 fn expect_silence(reports: &Reports) {
-    assert!(reports.recv_timeout(QUIET).is_err());
+    assert!(reports.recv_timeout(QUIET_PERIOD).is_err());
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn the_first_version_is_reported_unless_it_was_seen() {
     let _watcher = Watcher::spawn(directory.path(), Options::default(), None, move |outcome| {
         let _ = reports.send(outcome.is_ok());
     });
-    assert_eq!(received.recv_timeout(PATIENCE), Ok(true));
+    assert_eq!(received.recv_timeout(TIMEOUT), Ok(true));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_file_that_is_written_in_place() {
     let (_watcher, reports) = watch(directory.path());
     write(directory.path(), "a.yaml", BETTER);
     expect_written(&reports, "better");
-    // The same again is no news.
+    // Equal content is not reported again.
     write(directory.path(), "a.yaml", BETTER);
     expect_silence(&reports);
 }
@@ -94,7 +94,7 @@ fn a_bad_version_is_reported_once_and_a_good_one_follows() {
         fs::rename(directory.path().join(".new"), directory.path().join("a.yaml")).unwrap();
     };
     put(BAD);
-    assert!(reports.recv_timeout(PATIENCE).expect("a report in time").is_err());
+    assert!(reports.recv_timeout(TIMEOUT).expect("a report in time").is_err());
     put(BAD);
     expect_silence(&reports);
     put(GOOD);
@@ -122,7 +122,7 @@ fn files_and_directories_that_are_new() {
     write(directory.path(), "sub/deep/a.yaml", BETTER);
     expect_written(&reports, "better");
     fs::remove_dir_all(directory.path().join("sub")).unwrap();
-    let report = reports.recv_timeout(PATIENCE).expect("a report in time");
+    let report = reports.recv_timeout(TIMEOUT).expect("a report in time");
     assert_eq!(report, Ok(Vec::new()));
 }
 
@@ -132,11 +132,11 @@ fn a_directory_that_is_deleted_and_created_again() {
     let config = parent.path().join("config");
     let (_watcher, reports) = watch(&config);
     for content in [BETTER, GOOD] {
-        // At once, so that it is not seen empty before.
-        fs::rename(&config, parent.path().join("gone")).unwrap();
-        fs::remove_dir_all(parent.path().join("gone")).unwrap();
-        let gone = reports.recv_timeout(PATIENCE).expect("a report in time");
-        assert_says(&gone.unwrap_err(), &["can't be read"]);
+        // Atomically, so that the watcher does not read it empty before.
+        fs::rename(&config, parent.path().join("deleted")).unwrap();
+        fs::remove_dir_all(parent.path().join("deleted")).unwrap();
+        let report = reports.recv_timeout(TIMEOUT).expect("a report in time");
+        assert_says(&report.unwrap_err(), &["cannot be read"]);
         write(&config, "a.yaml", content);
         expect_written(&reports, content.trim().strip_prefix("domain: ").unwrap());
     }
@@ -177,20 +177,20 @@ fn a_directory_above_that_is_renamed_away() {
     let (_watcher, reports) = watch(&root.path().join("app/config"));
     fs::rename(root.path().join("app"), root.path().join("old")).unwrap();
     fs::rename(root.path().join("next"), root.path().join("app")).unwrap();
-    let report = reports.recv_timeout(PATIENCE).expect("a report in time");
-    // What stood there between the two may have been seen.
+    let report = reports.recv_timeout(TIMEOUT).expect("a report in time");
+    // The state between the two renames may have been reported.
     if report.is_err() {
         expect(&reports, "better");
     }
 }
 
 #[test]
-fn a_file_that_is_a_link_to_elsewhere() {
-    let elsewhere = directory(&[("real.yaml", GOOD)]);
+fn a_file_that_is_a_link_to_another_directory() {
+    let other = directory(&[("real.yaml", GOOD)]);
     let directory = TempDir::new().unwrap();
-    symlink(elsewhere.path().join("real.yaml"), directory.path().join("a.yaml")).unwrap();
+    symlink(other.path().join("real.yaml"), directory.path().join("a.yaml")).unwrap();
     let (_watcher, reports) = watch(directory.path());
-    write(elsewhere.path(), "real.yaml", BETTER);
+    write(other.path(), "real.yaml", BETTER);
     expect_written(&reports, "better");
 }
 
@@ -201,11 +201,11 @@ fn a_pipe_or_a_bomb_in_place_of_a_file_is_reported_and_the_watching_goes_on() {
     let pipe = std::process::Command::new("mkfifo").arg(directory.path().join(".pipe")).status();
     assert!(pipe.expect("mkfifo runs").success());
     fs::rename(directory.path().join(".pipe"), directory.path().join("a.yaml")).unwrap();
-    let report = reports.recv_timeout(PATIENCE).expect("a report in time").unwrap_err();
-    assert_says(&report, &["a.yaml: can't be read: is a named pipe"]);
+    let report = reports.recv_timeout(TIMEOUT).expect("a report in time").unwrap_err();
+    assert_says(&report, &["a.yaml: cannot be read: is a named pipe"]);
     write(directory.path(), ".new", &format!("domain: d\nmetadata: [{}]\n", "a,".repeat(410_000)));
     fs::rename(directory.path().join(".new"), directory.path().join("a.yaml")).unwrap();
-    let report = reports.recv_timeout(PATIENCE).expect("a report in time").unwrap_err();
+    let report = reports.recv_timeout(TIMEOUT).expect("a report in time").unwrap_err();
     assert_says(&report, &["a.yaml:2", "more than 400000 values"]);
     write(directory.path(), ".new", BETTER);
     fs::rename(directory.path().join(".new"), directory.path().join("a.yaml")).unwrap();
@@ -218,11 +218,11 @@ fn dropping_the_watcher_ends_its_thread() {
     let (watcher, reports) = watch(directory.path());
     drop(watcher);
     // The thread owned the sender.
-    assert!(matches!(reports.recv_timeout(PATIENCE), Err(std::sync::mpsc::RecvTimeoutError::Disconnected)));
+    assert!(matches!(reports.recv_timeout(TIMEOUT), Err(std::sync::mpsc::RecvTimeoutError::Disconnected)));
 }
 
 #[test]
-fn a_watcher_at_work_is_not_waited_for_unless_that_is_asked() {
+fn dropping_a_busy_watcher_does_not_wait_and_stopping_it_does() {
     let directory = directory(&[("a.yaml", GOOD)]);
     let (begun, begins) = channel();
     let (release, released) = channel::<()>();
@@ -230,9 +230,9 @@ fn a_watcher_at_work_is_not_waited_for_unless_that_is_asked() {
         let _ = begun.send(());
         let _ = released.recv();
     });
-    begins.recv_timeout(PATIENCE).expect("it is at work");
+    begins.recv_timeout(TIMEOUT).expect("the watcher calls back");
     drop(watcher);
-    // It is still there.
+    // The thread still runs.
     assert_eq!(release.send(()), Ok(()));
     let (watcher, reports) = watch(directory.path());
     watcher.stop();

@@ -1,10 +1,9 @@
-//! Loads a configuration again when it changes.
+//! Reloads a configuration when it changes.
 //!
-//! Changes come in many ways: an editor writes in place or renames a new file over the old one, Kubernetes
-//! swaps the link `..data`, a deployment swaps a link above the directory or deletes and creates it again. So
-//! any event around the directory leads to the same: wait until it is quiet, place the watches anew, read
-//! everything, and speak up when the content is another. A slow poll finds what events missed, as on network
-//! file systems, which have none.
+//! Files change in many ways: an editor writes in place or renames a new file over the old one, Kubernetes swaps the link
+//! `..data`, a deployment swaps a link above the directory or deletes and recreates it. So any event around the directory
+//! has the same effect: wait until the events stop, renew the watches, read all files, and report the configuration if its
+//! content differs. A slow poll finds changes without events, as on network file systems.
 
 mod surroundings;
 
@@ -24,20 +23,20 @@ use notify::{
 use self::surroundings::Surroundings;
 use super::{
     Fingerprint, LoadError, Loaded, Options, build,
-    files::{Listing, Look},
+    files::{DirectoryListing, DirectoryStamp},
 };
 
-/// Quiet after the last event before the files are read.
-const QUIET: Duration = Duration::from_millis(100);
-/// The longest wait after the first event, however many follow.
-const LONGEST_WAIT: Duration = Duration::from_millis(500);
-/// Between two looks for what events missed.
-const POLL: Duration = Duration::from_secs(5);
-/// Between two looks where there are no events.
-const POLL_ALONE: Duration = Duration::from_millis(500);
+/// Time without events after which the files are read.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Maximum time from the first event until the files are read.
+const MAX_DEBOUNCE: Duration = Duration::from_millis(500);
+/// Interval of polls for changes without events.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval of polls without a working notifier.
+const POLL_INTERVAL_WITHOUT_EVENTS: Duration = Duration::from_millis(500);
 
-/// Watches a configuration on a thread of its own, until it is dropped. Its end is not waited for then: it may be at work
-/// on many rules, or wait for a disk that does not answer.
+/// Watches a configuration on its own thread until it is dropped. Dropping does not wait for the thread, which may be
+/// compiling many rules, or waiting for a disk that does not respond.
 #[derive(Debug)]
 pub struct Watcher {
     signals: Sender<Signal>,
@@ -46,17 +45,17 @@ pub struct Watcher {
 
 #[derive(Debug)]
 enum Signal {
-    /// Something happened to these paths; none at all means that events were lost.
-    Touched(Vec<PathBuf>),
+    /// Paths of an event; empty if events were lost.
+    Changed(Vec<PathBuf>),
     Stop,
 }
 
 impl Watcher {
-    /// Calls `on_change` with each version of the configuration that differs from the one before it, good or
-    /// bad, beginning with what differs from `seen`.
+    /// Calls `on_change` with each version of the configuration, valid or not, that differs from the previous one; the first
+    /// version is compared with `seen`.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// If the thread cannot be started.
     pub fn spawn(
         directory: &Path,
         options: Options,
@@ -68,7 +67,7 @@ impl Watcher {
             directory: std::path::absolute(directory)?,
             options,
             seen,
-            look: None,
+            stamp: None,
             surroundings: Surroundings::default(),
             notifier: None,
             signals: signals.clone(),
@@ -79,12 +78,12 @@ impl Watcher {
         Ok(Self { signals, thread: Some(thread) })
     }
 
-    /// Ends it and waits until it has ended, for as long as that takes: for threads that may wait.
+    /// Stops the watcher, and waits for its thread without a time limit: for threads that may block.
     pub fn stop(mut self) {
         let thread = self.thread.take();
         drop(self);
         if let Some(thread) = thread {
-            // Cannot fail but by a panic, which is logged.
+            // Fails only after a panic, which is logged.
             let _ = thread.join();
         }
     }
@@ -92,18 +91,18 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        // An error means that the thread has ended already.
+        // An error means that the thread has already ended.
         let _ = self.signals.send(Signal::Stop);
     }
 }
 
-/// What the thread keeps.
+/// State of the thread.
 struct Watch<F> {
     directory: PathBuf,
     options: Options,
     seen: Option<Fingerprint>,
-    /// What the directory looked like when it was last read.
-    look: Option<Look>,
+    /// Stamp of the directory when it was last read.
+    stamp: Option<DirectoryStamp>,
     surroundings: Surroundings,
     notifier: Option<notify::RecommendedWatcher>,
     signals: Sender<Signal>,
@@ -111,7 +110,7 @@ struct Watch<F> {
     on_change: F,
 }
 
-/// Why the thread wakes up.
+/// Reason for which the thread wakes up.
 enum Wake {
     Event,
     Poll,
@@ -126,7 +125,8 @@ impl<F: FnMut(Result<Loaded, LoadError>)> Watch<F> {
                 Wake::Stop => return,
                 Wake::Event => self.refresh(),
                 Wake::Poll => {
-                    if Listing::of(&self.directory).ok().map(|listing| listing.look()) != self.look {
+                    if DirectoryListing::of(&self.directory).ok().map(|listing| listing.stamp()) != self.stamp
+                    {
                         self.refresh();
                     }
                 }
@@ -134,24 +134,24 @@ impl<F: FnMut(Result<Loaded, LoadError>)> Watch<F> {
         }
     }
 
-    /// Waits for an event that matters and for the quiet after it, or for the next look.
+    /// Waits for a relevant event and the end of its burst, or for the next poll.
     fn wait(&self) -> Wake {
-        let poll = if self.notifier.is_some() { POLL } else { POLL_ALONE };
+        let poll = if self.notifier.is_some() { POLL_INTERVAL } else { POLL_INTERVAL_WITHOUT_EVENTS };
         let start = Instant::now();
         let mut first: Option<Instant> = None;
         loop {
             let left = match first {
                 None => poll.saturating_sub(start.elapsed()),
-                Some(first) => QUIET.min(LONGEST_WAIT.saturating_sub(first.elapsed())),
+                Some(first) => DEBOUNCE.min(MAX_DEBOUNCE.saturating_sub(first.elapsed())),
             };
             let timeout = if first.is_some() { Wake::Event } else { Wake::Poll };
-            // Asked first, so that a flood of events can't put it off.
+            // Checked first, so that a flood of events cannot delay it.
             if left.is_zero() {
                 return timeout;
             }
             match self.received.recv_timeout(left) {
                 Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
-                Ok(Signal::Touched(paths)) => {
+                Ok(Signal::Changed(paths)) => {
                     if first.is_none() && self.surroundings.concern(&paths) {
                         first = Some(Instant::now());
                     }
@@ -161,10 +161,10 @@ impl<F: FnMut(Result<Loaded, LoadError>)> Watch<F> {
         }
     }
 
-    /// Places the watches, reads everything, and speaks up when it is not what was seen last.
+    /// Renews the watches, reads all files, and reports the configuration if its content differs from the last one.
     fn refresh(&mut self) {
         let listing = self.watch();
-        self.look = listing.as_ref().ok().map(Listing::look);
+        self.stamp = listing.as_ref().ok().map(DirectoryListing::stamp);
         let outcome = match listing {
             Ok(listing) => {
                 let sources = listing.read();
@@ -188,15 +188,14 @@ impl<F: FnMut(Result<Loaded, LoadError>)> Watch<F> {
         (self.on_change)(outcome);
     }
 
-    /// Places watches on everything around the directory and lists it, in this order, so that no change falls
-    /// between the two.
-    fn watch(&mut self) -> io::Result<Listing> {
-        let mut listing = Listing::of(&self.directory);
-        // What is listed may have moved while the watches were placed.
+    /// Watches the surroundings of the directory and lists it, in this order, so that no change is missed in between.
+    fn watch(&mut self) -> io::Result<DirectoryListing> {
+        let mut listing = DirectoryListing::of(&self.directory);
+        // Directories may have moved while the watches were placed.
         for _ in 0..3 {
             self.surroundings = Surroundings::of(&self.directory, listing.as_ref().ok());
             self.notifier = self.notifier();
-            listing = Listing::of(&self.directory);
+            listing = DirectoryListing::of(&self.directory);
             if Surroundings::of(&self.directory, listing.as_ref().ok()) == self.surroundings {
                 break;
             }
@@ -204,8 +203,8 @@ impl<F: FnMut(Result<Loaded, LoadError>)> Watch<F> {
         listing
     }
 
-    /// A notifier for the surroundings, unless there can be none. It is made anew each time, because a watch on a directory that was
-    /// deleted and created again is a watch on nothing.
+    /// Creates a notifier for the surroundings; `None` on failure. It is renewed each time, because the watch of a directory
+    /// that was deleted and recreated has no effect.
     fn notifier(&self) -> Option<notify::RecommendedWatcher> {
         let signals = self.signals.clone();
         let notifier = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
@@ -214,20 +213,20 @@ impl<F: FnMut(Result<Loaded, LoadError>)> Watch<F> {
                 Ok(event) => event.paths,
                 Err(_) => Vec::new(),
             };
-            // An error means that nobody waits any more.
-            let _ = signals.send(Signal::Touched(paths));
+            // An error means that the thread has ended.
+            let _ = signals.send(Signal::Changed(paths));
         });
         match notifier.and_then(|notifier| self.surroundings.watched_by(notifier)) {
             Ok(notifier) => Some(notifier),
             Err(error) => {
-                tracing::warn!(%error, "file events unavailable; polling the rules");
+                tracing::warn!(%error, "file events unavailable; polling the configuration");
                 None
             }
         }
     }
 }
 
-/// Whether an event may be a change; reading, which the watcher does itself, is none.
+/// Whether an event may be a change; the watcher's own reads are not.
 const fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(access) => matches!(access, AccessKind::Close(AccessMode::Write)),

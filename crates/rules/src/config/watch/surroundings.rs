@@ -1,4 +1,4 @@
-//! Which paths around a directory matter to what is in it.
+//! Paths around a directory whose changes may change its content.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -8,31 +8,31 @@ use std::{
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 
-use crate::config::files::Listing;
+use crate::config::files::DirectoryListing;
 
-/// Links that a path may lead through.
+/// Maximum number of links that a path may contain.
 const MAX_LINKS: usize = 40;
 
-/// The paths whose changes matter.
+/// Paths that are watched.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Surroundings {
-    /// Directories in which any change matters.
+    /// Directories in which any change is relevant.
     directories: BTreeSet<PathBuf>,
-    /// Each step on the way to the directory, where links that are swapped count.
+    /// Components of the path to the directory, where a replaced link is relevant.
     steps: BTreeSet<PathBuf>,
 }
 
 impl Surroundings {
-    pub(super) fn of(directory: &Path, listing: Option<&Listing>) -> Self {
+    pub(super) fn of(directory: &Path, listing: Option<&DirectoryListing>) -> Self {
         let directories = listing.map(|listing| listing.directories.iter().cloned().collect());
         Self { directories: directories.unwrap_or_default(), steps: steps(directory) }
     }
 
-    /// The notifier, made to watch all of them.
+    /// Makes the notifier watch all of the paths.
     ///
     /// # Errors
-    /// When a directory of the configuration can't be watched. One on the way to it need not be: not every
-    /// process may read them, and the slow poll is left.
+    /// If a directory of the configuration cannot be watched. Errors for directories above are ignored: a process may lack
+    /// the permission to read them, and the slow poll remains.
     pub(super) fn watched_by(&self, mut notifier: RecommendedWatcher) -> notify::Result<RecommendedWatcher> {
         for directory in &self.directories {
             notifier.watch(directory, RecursiveMode::NonRecursive)?;
@@ -42,13 +42,13 @@ impl Surroundings {
             if !self.directories.contains(directory)
                 && let Err(error) = notifier.watch(directory, RecursiveMode::NonRecursive)
             {
-                tracing::debug!(directory = %directory.display(), %error, "can't be watched for changes");
+                tracing::debug!(directory = %directory.display(), %error, "directory cannot be watched for changes");
             }
         }
         Ok(notifier)
     }
 
-    /// Whether a change of these paths may be one of the configuration.
+    /// Whether a change of these paths may change the configuration.
     pub(super) fn concern(&self, paths: &[PathBuf]) -> bool {
         let is_inside =
             |path: &PathBuf| path.parent().is_some_and(|parent| self.directories.contains(parent));
@@ -59,7 +59,7 @@ impl Surroundings {
     }
 }
 
-/// Every path that a look at `directory` passes, with links resolved one by one, as far as there is one.
+/// Paths that resolving `directory` passes, with links resolved one by one, as far as they exist.
 fn steps(directory: &Path) -> BTreeSet<PathBuf> {
     let mut steps = BTreeSet::new();
     let mut links: usize = 0;
@@ -92,7 +92,7 @@ fn steps(directory: &Path) -> BTreeSet<PathBuf> {
     steps
 }
 
-/// The names and `..` of a path.
+/// Names and `..` components of a path.
 fn parts(path: &Path) -> VecDeque<OsString> {
     let names = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),

@@ -1,4 +1,4 @@
-//! Puts the parser's events together.
+//! Builder of a tree from the parser's events.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,25 +10,25 @@ use foldhash::quality::RandomState;
 use super::{Content, Mistake, Node, Position};
 use crate::config::reader::excerpt;
 
-/// Nesting that no configuration needs; what is built here is walked recursively.
+/// Maximum nesting: the tree is walked recursively, and no configuration needs more.
 const MAX_DEPTH: usize = 64;
-/// Nodes that a file may state: 100,000 rules of twenty each. Tests, which are not optimized, have less patience.
+/// Maximum number of nodes of a file: 100,000 rules of twenty nodes. Fewer in tests, which are not optimized.
 const MAX_NODES: usize = if cfg!(test) { 400_000 } else { 2_000_000 };
-/// Remarks on one file. Generated ones may deserve more, all for the same reason.
-const MAX_REMARKS: usize = 1_000;
-/// Nodes that anchors and aliases may add to a document: a few lines can ask for billions.
+/// Maximum number of warnings of a file. A generated file may have more, all for one reason.
+const MAX_WARNINGS: usize = 1_000;
+/// Maximum number of nodes that anchors and aliases may add to a document: a few lines can expand to billions.
 const MAX_ALIASED_NODES: usize = 1_000_000;
-/// Nodes that an anchor counts as, beside those that it names.
-const NODES_OF_ANCHOR: usize = 10;
-/// Bytes of text that anchors and aliases may add to a document.
+/// Cost of an anchor in nodes, besides those that it names.
+const ANCHOR_COST_NODES: usize = 10;
+/// Maximum size of text that anchors and aliases may add to a document, in bytes.
 const MAX_ALIASED_BYTES: usize = 64 << 20;
 
-/// Bytes of the longest text that is kept once however often it is written, as the names of keys are.
-const MAX_SHARED_TEXT: usize = 32;
-/// Texts that are kept once.
-const MAX_SHARED_TEXTS: usize = 1_000;
+/// Maximum length in bytes of texts that are interned, such as keys.
+const MAX_INTERNED_BYTES: usize = 32;
+/// Maximum number of interned texts.
+const MAX_INTERNED_TEXTS: usize = 1_000;
 
-/// A collection whose end has not come yet.
+/// A collection that is still open.
 #[derive(Debug)]
 pub(super) enum Frame {
     List { at: Position, anchor: usize, items: Vec<Node> },
@@ -45,7 +45,7 @@ impl Frame {
     }
 }
 
-/// A node that aliases may repeat, with what repeating it costs.
+/// Anchored node, with the cost of repeating it.
 #[derive(Debug)]
 struct Anchored {
     node: Node,
@@ -62,10 +62,10 @@ pub(super) struct Builder {
     aliased_bytes: usize,
     texts: HashSet<Rc<str>, RandomState>,
     nodes: usize,
-    /// Fields that were gone through to merge mappings.
+    /// Number of fields compared to merge mappings.
     pub(super) merged: usize,
     pub(super) root: Option<Node>,
-    pub(super) remarks: Vec<Mistake>,
+    pub(super) warnings: Vec<Mistake>,
 }
 
 impl Builder {
@@ -73,32 +73,32 @@ impl Builder {
         Mistake { at, path: self.path(), message: message.into() }
     }
 
-    /// Keeps a remark, if there are not too many already.
-    pub(super) fn remark(&mut self, at: Position, message: impl Into<String>) {
-        let remark = match MAX_REMARKS.saturating_sub(self.remarks.len()) {
+    /// Adds a warning, unless there are too many already.
+    pub(super) fn warn(&mut self, at: Position, message: impl Into<String>) {
+        let warning = match MAX_WARNINGS.saturating_sub(self.warnings.len()) {
             0 => return,
-            1 => self.mistake(at, "looks odd, as other places before it do; what comes after it is not told"),
+            1 => self.mistake(at, "too many warnings of this kind; further ones are omitted"),
             _ => self.mistake(at, message),
         };
-        self.remarks.push(remark);
+        self.warnings.push(warning);
     }
 
-    /// A text, shared with equal ones where that is likely.
+    /// Returns the text, interned if it is short.
     pub(super) fn text(&mut self, text: &str) -> Rc<str> {
-        if text.len() > MAX_SHARED_TEXT {
+        if text.len() > MAX_INTERNED_BYTES {
             return text.into();
         }
         if let Some(known) = self.texts.get(text) {
             return known.clone();
         }
         let text: Rc<str> = text.into();
-        if self.texts.len() < MAX_SHARED_TEXTS {
+        if self.texts.len() < MAX_INTERNED_TEXTS {
             self.texts.insert(text.clone());
         }
         text
     }
 
-    /// Where the reading stands.
+    /// Path of the current node.
     fn path(&self) -> String {
         let mut path = String::new();
         for frame in &self.open {
@@ -140,20 +140,20 @@ impl Builder {
 
     pub(super) fn alias(&mut self, anchor: usize, at: Position) -> Result<(), Mistake> {
         let Some(&Anchored { nodes, bytes, depth, .. }) = self.anchors.get(&anchor) else {
-            return Err(self.mistake(at, "this alias stands inside of the node that it names"));
+            return Err(self.mistake(at, "this alias is inside the node that it names"));
         };
         if self.open.len().saturating_add(depth) > MAX_DEPTH {
             return Err(self.mistake(at, format!("nested more than {MAX_DEPTH} levels deep")));
         }
         self.charge(at, nodes, bytes)?;
-        // Problems are reported where the value is written, which is where they are mended.
+        // Problems are reported at the anchor, where the value is written and can be corrected.
         match self.anchors.get(&anchor).map(|anchored| anchored.node.clone()) {
             Some(node) => self.complete(node, 0),
             None => Ok(()),
         }
     }
 
-    /// Takes what anchors and aliases add to the document into account.
+    /// Accounts for nodes and bytes that anchors and aliases add to the document.
     fn charge(&mut self, at: Position, nodes: usize, bytes: usize) -> Result<(), Mistake> {
         self.aliased_nodes = self.aliased_nodes.saturating_add(nodes);
         self.aliased_bytes = self.aliased_bytes.saturating_add(bytes);
@@ -163,7 +163,7 @@ impl Builder {
         }
     }
 
-    /// Puts a node that is read where it belongs.
+    /// Adds a complete node to the innermost open collection.
     pub(super) fn complete(&mut self, node: Node, anchor: usize) -> Result<(), Mistake> {
         self.nodes = self.nodes.saturating_add(1);
         if self.nodes > MAX_NODES {
@@ -172,8 +172,8 @@ impl Builder {
         }
         if anchor > 0 {
             let (nodes, bytes, depth) = cost(&node);
-            // It is kept beside the document, as if it were repeated once.
-            self.charge(node.at, nodes.saturating_add(NODES_OF_ANCHOR), bytes)?;
+            // The anchored copy counts as one repetition.
+            self.charge(node.at, nodes.saturating_add(ANCHOR_COST_NODES), bytes)?;
             self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, bytes, depth });
         }
         match self.open.last_mut() {
@@ -188,7 +188,7 @@ impl Builder {
     }
 }
 
-/// Nodes, bytes of text and levels of a node.
+/// Number of nodes, bytes of text and depth of a node.
 fn cost(node: &Node) -> (usize, usize, usize) {
     let add = |(nodes, bytes, depth): (usize, usize, usize), node: &Node| {
         let (more_nodes, more_bytes, deep) = cost(node);

@@ -1,40 +1,38 @@
-//! The pairs of a mapping: duplicate keys and merge keys, which mean what they mean to the reference.
+//! Pairs of a mapping: duplicate keys and merge keys, with the semantics of envoyproxy/ratelimit.
 
 use std::{collections::HashMap, rc::Rc};
 
 use super::{Content, Mistake, Node, Position, builder::Builder};
 use crate::config::reader::excerpt;
 
-/// Keys whose mappings are merged field by field where they come again; of others the last one wins.
+/// Keys whose mappings are merged by field if they are repeated; of other keys the last one wins.
 const MERGED_BY_FIELD: [&str; 2] = ["rate_limit", "metadata"];
 
-/// Keys that a mapping may repeat.
+/// Maximum number of repeated keys of a mapping.
 const MAX_REPEATS: usize = 100;
-/// Fields that are gone through to merge the mappings of a file: each merge costs time for all that are there.
-const MAX_MERGED: usize = 1_000_000;
+/// Maximum number of fields compared to merge the mappings of a file: each merge takes time for all fields.
+const MAX_MERGED_FIELDS: usize = 1_000_000;
 
 impl Builder {
-    /// The pairs of a mapping with duplicates and merge keys resolved. Pairs take effect in their order, so a `<<`
-    /// changes what stands before it; YAML has it otherwise, which is remarked.
+    /// Resolves duplicates and merge keys of a mapping. Pairs take effect in their order, so a `<<` changes earlier pairs,
+    /// unlike in YAML; a warning reports it.
     pub(super) fn keyed(&mut self, pairs: Vec<(Node, Node)>) -> Result<Vec<(Node, Node)>, Mistake> {
         let mut keyed = Keyed::default();
         let mut repeats = 0_usize;
         for (key, value) in pairs {
             let again = key.at;
             if repeats > MAX_REPEATS {
-                return Err(
-                    self.mistake(again, "a mapping that repeats its keys this often is no configuration")
-                );
+                return Err(self.mistake(again, "this mapping repeats its keys too often"));
             }
             if is_merge(&key) {
                 self.merge(&mut keyed, again, value)?;
-            } else if let Some((name, Known::Stated(before))) = keyed.put(key, value, true) {
+            } else if let Some((name, Earlier::Stated(before))) = keyed.put(key, value, true) {
                 let effect = match MERGED_BY_FIELD.contains(&&*name) {
-                    true => "both are merged, and of a field in both this one wins",
+                    true => "both are merged, and this one wins for fields in both",
                     false => "this one wins",
                 };
                 let name = excerpt(&name);
-                self.remark(again, format!("`{name}` stands on line {} already; {effect}", before.line()));
+                self.warn(again, format!("duplicate of `{name}` on line {}; {effect}", before.line()));
                 repeats = repeats.saturating_add(1);
             }
             self.charge_merges(again, &mut keyed)?;
@@ -42,7 +40,7 @@ impl Builder {
         Ok(keyed.pairs)
     }
 
-    /// Applies a merge key. Of several mappings the first goes before the others.
+    /// Applies a merge key. Of several mappings the first has precedence.
     fn merge(&mut self, keyed: &mut Keyed, at: Position, value: Node) -> Result<(), Mistake> {
         let maps = match value.content {
             Content::Map(map) => vec![map],
@@ -50,38 +48,38 @@ impl Builder {
             Content::Scalar(_) => Vec::new(),
         };
         if maps.is_empty() {
-            return Err(self.mistake(at, "`<<` merges a mapping or a list of mappings, found neither"));
+            return Err(self.mistake(at, "expected a mapping or a list of mappings after `<<`"));
         }
         for (key, value) in maps.into_iter().rev().flatten() {
             self.charge_merges(at, keyed)?;
-            if let Some((name, Known::Stated(before))) = keyed.put(key, value, false) {
+            if let Some((name, Earlier::Stated(before))) = keyed.put(key, value, false) {
                 let message = format!(
-                    "`<<` changes `{}` on line {}, as in the reference, while YAML has it otherwise; put `<<` \
-                     first, so that it reads the same to all",
+                    "`<<` changes `{}` on line {}, as in envoyproxy/ratelimit but not in other YAML parsers; put `<<` \
+                     first",
                     excerpt(&name),
                     before.line()
                 );
-                self.remark(at, message);
+                self.warn(at, message);
             }
         }
         Ok(())
     }
 
-    /// Takes what merging cost into account.
+    /// Accounts for the cost of merging.
     fn charge_merges(&mut self, at: Position, keyed: &mut Keyed) -> Result<(), Mistake> {
         self.merged = self.merged.saturating_add(std::mem::take(&mut keyed.merged));
-        match self.merged > MAX_MERGED {
+        match self.merged > MAX_MERGED_FIELDS {
             true => Err(self.mistake(at, "the mappings of this file are merged too often")),
             false => Ok(()),
         }
     }
 }
 
-/// A key that was there already.
-enum Known {
-    /// The mapping states it, here.
+/// Origin of an earlier equal key.
+enum Earlier {
+    /// Stated in the mapping at this position.
     Stated(Position),
-    /// It came by a merge key.
+    /// Added by a merge key.
     Merged,
 }
 
@@ -91,15 +89,15 @@ struct Keyed {
     pairs: Vec<(Node, Node)>,
     /// Position in the pairs, and whether the mapping states the key itself.
     index: HashMap<Rc<str>, (usize, bool)>,
-    /// Fields that were gone through to merge mappings, since that was last charged.
+    /// Number of fields compared since the cost was last accounted for.
     merged: usize,
 }
 
 impl Keyed {
-    /// Puts a pair in; a key that is there already takes the new value.
-    fn put(&mut self, key: Node, value: Node, is_stated: bool) -> Option<(Rc<str>, Known)> {
+    /// Inserts a pair; the value of an existing key is replaced or merged.
+    fn put(&mut self, key: Node, value: Node, is_stated: bool) -> Option<(Rc<str>, Earlier)> {
         let Some(name) = name_of(&key) else {
-            // No key of the language; whoever reads the mapping says so.
+            // Not a key of the language; the reader of the mapping reports it.
             self.pairs.push((key, value));
             return None;
         };
@@ -109,7 +107,7 @@ impl Keyed {
         };
         self.index.insert(name.clone(), (at, was_stated || is_stated));
         let pair = self.pairs.get_mut(at)?;
-        let known = if was_stated { Known::Stated(pair.0.at) } else { Known::Merged };
+        let known = if was_stated { Earlier::Stated(pair.0.at) } else { Earlier::Merged };
         pair.0 = key;
         match (&mut pair.1.content, value) {
             (Content::Map(fields), Node { content: Content::Map(more), .. })

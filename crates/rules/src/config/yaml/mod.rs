@@ -1,30 +1,25 @@
-//! YAML text as a tree that knows its lines.
+//! YAML trees with line numbers.
 //!
-//! The tree is built from the events of `saphyr-parser`. Deserializing with `serde` would be shorter, but it
-//! stops at the first value that doesn't fit and can't say where a value stood, while a user wants every
-//! mistake of a file with its line.
+//! The tree is built from the events of `saphyr-parser`. Deserializing with `serde` would be shorter, but it stops at the
+//! first invalid value and does not report positions, while users need all mistakes of a file with their lines.
 
 mod builder;
-mod characters;
 mod keyed;
 
 use std::rc::Rc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
-use self::{
-    builder::{Builder, Frame},
-    characters::text_of,
-};
+use self::builder::{Builder, Frame};
 use super::scalar::{Meaning, meaning_of};
 
-/// Bytes of the longest text: no request brings a longer one.
+/// Maximum length of a text in bytes: no request contains a longer one.
 pub const MAX_SCALAR_BYTES: usize = 64 << 10;
 
-/// A place in a file.
+/// Position in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    // Every node has one, and no file is large enough for more digits.
+    // 32 bits, since each node has a position, and files are small enough.
     line: u32,
     column: u32,
 }
@@ -33,7 +28,7 @@ impl Position {
     /// The whole file.
     pub const WHOLE: Self = Self { line: 0, column: 0 };
 
-    /// The place at a line, and a column in characters, both from 1.
+    /// Returns the position at a line and a column in characters, both from 1.
     pub fn new(line: usize, column: usize) -> Self {
         let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
         Self { line: narrow(line), column: narrow(column) }
@@ -56,84 +51,84 @@ impl From<Span> for Position {
     }
 }
 
-/// A value and where it begins.
+/// Value with the position of its beginning.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub at: Position,
     pub content: Content,
 }
 
-/// What a node holds.
+/// Content of a node.
 #[derive(Clone, Debug)]
 pub enum Content {
     /// A single value.
     Scalar(Scalar),
     /// A list.
     List(Vec<Node>),
-    /// A mapping, with merge keys applied and the last of duplicate keys kept.
+    /// A mapping with merge keys applied, and with the last of duplicate keys.
     Map(Vec<(Node, Node)>),
 }
 
-/// A scalar as it is written.
+/// Scalar as written.
 #[derive(Clone, Debug)]
 pub struct Scalar {
     pub text: Rc<str>,
     is_plain: bool,
-    tag: Tagged,
+    tag: ScalarTag,
 }
 
-/// What a tag says of a scalar's meaning.
+/// Effect of a scalar's tag on its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tagged {
-    /// There is none.
-    No,
-    /// `!!bool`, `!!int` or `!!null`: what its text means.
+enum ScalarTag {
+    /// No tag.
+    None,
+    /// `!!bool`, `!!int` or `!!null`: the meaning of the text.
     Meaning,
     /// `!!float`.
     Float,
-    /// Any other: a text.
+    /// Any other tag: a text.
     Text,
 }
 
 impl Scalar {
-    /// A text without quotes, which may mean something else than itself.
+    /// Returns a text without quotes, which may mean a number, a bool or null.
     pub fn plain(text: &str) -> Self {
-        Self { text: text.into(), is_plain: true, tag: Tagged::No }
+        Self { text: text.into(), is_plain: true, tag: ScalarTag::None }
     }
 
-    /// A text that means itself.
+    /// Returns a text in quotes, which is always a text.
     pub fn quoted(text: &str) -> Self {
-        Self { text: text.into(), is_plain: false, tag: Tagged::No }
+        Self { text: text.into(), is_plain: false, tag: ScalarTag::None }
     }
 
-    /// What the scalar means.
+    /// The meaning of the scalar.
     pub(super) fn meaning(&self) -> Meaning {
         match self.tag {
-            Tagged::No if self.is_plain => meaning_of(&self.text),
-            Tagged::Meaning => meaning_of(&self.text),
-            Tagged::Float => match meaning_of(&self.text) {
+            ScalarTag::None if self.is_plain => meaning_of(&self.text),
+            ScalarTag::Meaning => meaning_of(&self.text),
+            ScalarTag::Float => match meaning_of(&self.text) {
                 Meaning::Integer(number) => Meaning::Float(number as f64),
                 meaning => meaning,
             },
-            Tagged::No | Tagged::Text => Meaning::Text,
+            ScalarTag::None | ScalarTag::Text => Meaning::Text,
         }
     }
 }
 
-/// A file's first document.
+/// First document of a file.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// Its root, or `None` when the file holds nothing.
+    /// The root; `None` for an empty file.
     pub(super) root: Option<Node>,
-    /// What is legal and yet likely a mistake.
-    pub(super) remarks: Vec<Mistake>,
+    /// Warnings: valid YAML that is likely a mistake.
+    pub(super) warnings: Vec<Mistake>,
 }
 
-/// Something wrong with the YAML itself.
+/// Problem of the YAML itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     pub(super) at: Position,
-    /// The place in the tree, as far as one was reached.
+    /// The path in the tree, as far as it was read.
     pub(super) path: String,
     pub(super) message: String,
 }
@@ -143,7 +138,7 @@ impl From<ScanError> for Mistake {
         let at = *error.marker();
         let at = Position::new(at.line(), at.col().saturating_add(1));
         let path = String::new();
-        let mut message = format!("the YAML can't be read: {}", error.info());
+        let mut message = format!("invalid YAML: {}", error.info());
         if message.contains("':' must be followed") {
             message.push_str("; put a space there, and not a tab");
         }
@@ -160,10 +155,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, Mistake> {
         let at = Position::from(span);
         match event {
             Event::Scalar(text, _, _, _) if text.len() > MAX_SCALAR_BYTES => {
-                let message = format!(
-                    "a text of more than {} KiB is no part of a configuration",
-                    MAX_SCALAR_BYTES >> 10
-                );
+                let message =
+                    format!("text longer than {} KiB; expected a shorter one", MAX_SCALAR_BYTES >> 10);
                 return Err(builder.mistake(at, message));
             }
             Event::Scalar(text, style, anchor, tag) => {
@@ -180,20 +173,53 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, Mistake> {
     }
     if let Some(Ok((Event::DocumentStart(_), span))) = parser.next_event() {
         let message = "only the first document of a file is read; this one is ignored";
-        builder.remark(span.into(), message);
+        builder.warn(span.into(), message);
     }
-    Ok(Document { root: builder.root, remarks: builder.remarks })
+    Ok(Document { root: builder.root, warnings: builder.warnings })
 }
 
 fn scalar(text: Rc<str>, style: ScalarStyle, tag: Option<&Tag>) -> Scalar {
     let tag = match tag {
-        None => Tagged::No,
-        Some(tag) if !tag.is_yaml_core_schema() => Tagged::Text,
+        None => ScalarTag::None,
+        Some(tag) if !tag.is_yaml_core_schema() => ScalarTag::Text,
         Some(tag) => match tag.suffix.as_str() {
-            "bool" | "int" | "null" => Tagged::Meaning,
-            "float" => Tagged::Float,
-            _ => Tagged::Text,
+            "bool" | "int" | "null" => ScalarTag::Meaning,
+            "float" => ScalarTag::Float,
+            _ => ScalarTag::Text,
         },
     };
     Scalar { text, is_plain: style == ScalarStyle::Plain, tag }
+}
+
+/// Returns the text of a file without its byte order mark.
+///
+/// # Errors
+/// The position of a byte that is not UTF-8, or of a character that YAML forbids: the parser would treat the first NUL as
+/// the end of the file, and silently ignore the rest.
+fn text_of(bytes: &[u8]) -> Result<&str, Mistake> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let message = "invalid UTF-8; expected a file saved as UTF-8".to_owned();
+        mistake(bytes, error.valid_up_to(), message)
+    })?;
+    if let Some((at, character)) = text.char_indices().find(|(_, character)| is_forbidden(*character)) {
+        let message = format!("control character {}, which YAML forbids", character.escape_unicode());
+        return Err(mistake(bytes, at, message));
+    }
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
+}
+
+/// Characters that the parser of envoyproxy/ratelimit rejects too.
+const fn is_forbidden(character: char) -> bool {
+    match character {
+        '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' => false,
+        character => character <= '\u{9f}' || matches!(character, '\u{fffe}' | '\u{ffff}'),
+    }
+}
+
+fn mistake(bytes: &[u8], at: usize, message: String) -> Mistake {
+    let before = bytes.get(..at).unwrap_or_default();
+    let line = before.split(|byte| *byte == b'\n').count();
+    let column = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    let column = String::from_utf8_lossy(column).chars().count().saturating_add(1);
+    Mistake { at: Position::new(line, column), path: String::new(), message }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::series::{KINDS, Series};
+use super::{KINDS, Series};
 
 /// Maximum number of series that are kept: as many as find room at a time. Further ones are lost.
 const MAX_SERIES: usize = 12_000;
@@ -13,12 +13,12 @@ const MAX_SERIES: usize = 12_000;
 static KEPT: Mutex<Option<Vec<Arc<Series>>>> = Mutex::new(None);
 
 /// Keeps evicted series from now on.
-pub(super) fn enable() {
+pub(crate) fn enable() {
     KEPT.lock().get_or_insert_default();
 }
 
 /// Keeps those of the series whose counts were not all exported.
-pub(super) fn keep(evicted: Vec<Arc<Series>>) {
+pub(crate) fn keep(evicted: Vec<Arc<Series>>) {
     if let Some(kept) = &mut *KEPT.lock() {
         let room = MAX_SERIES.saturating_sub(kept.len());
         kept.extend(evicted.into_iter().filter(has_more).take(room));
@@ -26,7 +26,7 @@ pub(super) fn keep(evicted: Vec<Arc<Series>>) {
 }
 
 /// The series whose counts are still not all exported.
-pub(super) fn all() -> Vec<Arc<Series>> {
+pub(crate) fn all() -> Vec<Arc<Series>> {
     let mut kept = KEPT.lock();
     let Some(kept) = &mut *kept else { return Vec::new() };
     kept.retain(has_more);

@@ -1,4 +1,4 @@
-//! What goes with one algorithm: `min_interval` with exact logs, `lease_ttl` with concurrency limits.
+//! Parameters of single algorithms: `min_interval` of exact logs, `lease_ttl` of concurrency limits.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tollgate_core::{
 };
 
 const LOG: &str = "algorithm: sliding_window_log, unit: second, requests_per_unit: 5";
-const PLACES: &str = "algorithm: concurrency, requests_per_unit: 5";
+const CONCURRENCY: &str = "algorithm: concurrency, requests_per_unit: 5";
 
 /// The descriptor `k` with these parts of a limit in line 5, below these parts of `defaults` in line 2.
 fn with(defaults: &str, limit: &str) -> String {
@@ -26,7 +26,7 @@ fn limit_of(defaults: &str, limit: &str) -> (Quota, Policy) {
 
 /// Asserts what is said of the limit `k`.
 #[track_caller]
-fn refused(limit: &str, says: &str) {
+fn rejected(limit: &str, says: &str) {
     assert_eq!(errors(&with("", limit)), format!("a.yaml:5: descriptors[0].rate_limit{says}"));
 }
 
@@ -45,22 +45,22 @@ fn a_log_may_have_a_minimal_interval() {
 }
 
 #[test]
-fn a_minimal_interval_that_is_none_is_refused() {
+fn a_minimal_interval_that_is_none_is_rejected() {
     const EXPECTED: &str = "expected e.g. 200us, 50ms, 1.5s, 5m or 1h30m";
     for text in ["50", "1.5us", "-5ms", "''", "often"] {
         let shown = text.trim_matches('\'');
-        refused(
+        rejected(
             &format!("{LOG}, min_interval: {text}"),
             &format!(".min_interval: `{shown}` is not a duration; {EXPECTED}"),
         );
     }
-    refused(
+    rejected(
         &format!("{LOG}, min_interval: 1001ms"),
-        ".min_interval: is too long: expected a min_interval that is no longer than the window",
+        ".min_interval: is too long; expected a min_interval that is no longer than the window",
     );
-    refused(
+    rejected(
         "algorithm: sliding_window, unit: second, requests_per_unit: 5, min_interval: 5ms",
-        ".min_interval: goes with `algorithm: sliding_window_log`; sliding_window has no min_interval",
+        ".min_interval: is not a key of sliding_window; expected `algorithm: sliding_window_log`",
     );
 }
 
@@ -73,7 +73,7 @@ fn a_concurrency_limit_has_a_time_to_live_in_place_of_a_window() {
         (", lease_ttl: 1s", Duration::from_secs(1), 1),
         (", lease_ttl: 30d", Duration::from_secs(2_592_000), 2_592_000),
     ] {
-        let (quota, policy) = limit_of("", &format!("{PLACES}{stated}"));
+        let (quota, policy) = limit_of("", &format!("{CONCURRENCY}{stated}"));
         assert_eq!(quota, Quota { limit: 5, window: Window::from_seconds(window).unwrap() });
         let parameters = Parameters { lease_ttl: ttl, ..Parameters::default() };
         assert_eq!(Policy::new(Algorithm::Concurrency, quota, &parameters), Ok(policy), "{stated}");
@@ -81,61 +81,61 @@ fn a_concurrency_limit_has_a_time_to_live_in_place_of_a_window() {
 }
 
 #[test]
-fn a_time_to_live_that_is_none_is_refused() {
+fn a_time_to_live_that_is_none_is_rejected() {
     for text in ["999ms", "0s", "30d1us", "99999999999w"] {
-        refused(
-            &format!("{PLACES}, lease_ttl: {text}"),
-            &format!(".lease_ttl: `{text}` is out of range: expected 1 second to 30 days"),
+        rejected(
+            &format!("{CONCURRENCY}, lease_ttl: {text}"),
+            &format!(".lease_ttl: `{text}` is out of range; expected 1 second to 30 days"),
         );
     }
     assert_says(
-        &errors(&with("", &format!("{PLACES}, lease_ttl: 60"))),
+        &errors(&with("", &format!("{CONCURRENCY}, lease_ttl: 60"))),
         &["a.yaml:5: descriptors[0].rate_limit.lease_ttl: `60` is not a duration; expected"],
     );
-    refused(
+    rejected(
         "unit: second, requests_per_unit: 5, lease_ttl: 60s",
-        ".lease_ttl: goes with `algorithm: concurrency`; fixed_window has no lease_ttl",
+        ".lease_ttl: is not a key of fixed_window; expected `algorithm: concurrency`",
     );
-    refused(
-        &format!("{PLACES}, burst: 5"),
-        ".burst: goes with `algorithm: token_bucket`; concurrency has no burst",
+    rejected(
+        &format!("{CONCURRENCY}, burst: 5"),
+        ".burst: is not a key of concurrency; expected `algorithm: token_bucket`",
     );
 }
 
 #[test]
 fn a_concurrency_limit_states_no_window() {
     for (key, stated) in [("unit", "minute"), ("window", "30s"), ("unit_multiplier", "2")] {
-        refused(
-            &format!("{PLACES}, {key}: {stated}"),
+        rejected(
+            &format!("{CONCURRENCY}, {key}: {stated}"),
             &format!(
-                ".{key}: a concurrency limit has no window; `lease_ttl` says how long a place is held at the most"
+                ".{key}: a concurrency limit has no window; expected `lease_ttl`, the maximum time for which a permit is held"
             ),
         );
     }
-    let both = errors(&with("", &format!("{PLACES}, unit: minute, unit_multiplier: 2")));
+    let both = errors(&with("", &format!("{CONCURRENCY}, unit: minute, unit_multiplier: 2")));
     assert_eq!(both.lines().count(), 2, "{both}");
 }
 
 #[test]
 fn limits_that_keep_each_hit_are_bounded() {
-    const SAYS: &str = ".requests_per_unit: is too large: expected a limit of 10000 at the most: this algorithm \
-                        keeps each hit by itself";
+    const SAYS: &str = ".requests_per_unit: is too large; expected a limit of at most 10000, since this algorithm \
+                        stores each hit";
     for algorithm in ["algorithm: concurrency", "algorithm: sliding_window_log, unit: day"] {
         assert_eq!(limit_of("", &format!("{algorithm}, requests_per_unit: 10000")).0.limit, 10_000);
-        refused(&format!("{algorithm}, requests_per_unit: 10001"), SAYS);
+        rejected(&format!("{algorithm}, requests_per_unit: 10001"), SAYS);
     }
 }
 
 #[test]
-fn a_bucket_that_is_refused_says_at_which_key() {
-    refused(
+fn a_bucket_that_is_rejected_says_at_which_key() {
+    rejected(
         "algorithm: token_bucket, unit: second, requests_per_unit: 4000000000",
-        ".requests_per_unit: this bucket fills too fast: expected a rate of a token bucket that is met within 1 %: \
-         about a million per second at the most",
+        ".requests_per_unit: this bucket refills too fast; expected a token bucket rate that is exact within 1 %: at \
+         most about a million per second",
     );
-    refused(
+    rejected(
         "algorithm: token_bucket, unit: year, requests_per_unit: 1, burst: 3",
-        ".burst: this bucket fills too slowly: expected a burst that refills within 2.8 years at this rate",
+        ".burst: this bucket refills too slowly; expected a burst that refills within 2.8 years at this rate",
     );
 }
 
@@ -166,24 +166,24 @@ fn mistakes_in_defaults_name_their_line() {
     assert_eq!(
         errors("domain: d\ndefaults:\n  min_interval: 5\n  lease_ttl: 31d\n"),
         "a.yaml:3: defaults.min_interval: `5` is not a duration; expected e.g. 200us, 50ms, 1.5s, 5m or 1h30m\n\
-         a.yaml:4: defaults.lease_ttl: `31d` is out of range: expected 1 second to 30 days"
+         a.yaml:4: defaults.lease_ttl: `31d` is out of range; expected 1 second to 30 days"
     );
     // What is wrong only together with the limit is reported there.
     for (defaults, limit, says) in [
         (
             "min_interval: 2s",
             LOG,
-            "`min_interval` of `defaults` at a.yaml:2: is too long: expected a min_interval that is no longer",
+            "`min_interval` of `defaults` at a.yaml:2: is too long; expected a min_interval that is no longer",
         ),
         (
             "requests_per_unit: 10001",
             "algorithm: concurrency",
-            "`requests_per_unit` of `defaults` at a.yaml:2: is too large: expected a limit of 10000",
+            "`requests_per_unit` of `defaults` at a.yaml:2: is too large; expected a limit of at most 10000",
         ),
         (
             "burst: 3",
             "algorithm: token_bucket, unit: year, requests_per_unit: 1",
-            "`burst` of `defaults` at a.yaml:2: this bucket fills too slowly: expected",
+            "`burst` of `defaults` at a.yaml:2: this bucket refills too slowly; expected",
         ),
     ] {
         let text = errors(&with(defaults, limit));
@@ -195,7 +195,7 @@ fn mistakes_in_defaults_name_their_line() {
 fn a_misspelt_algorithm_is_not_asked_for_a_window() {
     assert_eq!(
         errors(&with("", "algorithm: concurency, requests_per_unit: 5")),
-        "a.yaml:5: descriptors[0].rate_limit.algorithm: `concurency` is no algorithm; did you mean `concurrency`?"
+        "a.yaml:5: descriptors[0].rate_limit.algorithm: `concurency` is not an algorithm; did you mean `concurrency`?"
     );
 }
 
@@ -209,12 +209,12 @@ fn limits_that_hide_what_gives_leases_back_are_warned_of() {
     let hidden = "rate_limit: {unit: day, requests_per_unit: 1}";
     for key in ["key: lease", "key: lease, value: x", "key: lease, regex: ^a", "key: 'l*'"] {
         assert_eq!(
-            warnings(&below(PLACES, &format!("{key}, {hidden}"))),
-            "a.yaml:7: warning: descriptors[0].descriptors[1]: limits what would give the leases of the limit \
-             above back, so that each place stays held for its `lease_ttl`; rename the key"
+            warnings(&below(CONCURRENCY, &format!("{key}, {hidden}"))),
+            "a.yaml:7: warning: descriptors[0].descriptors[1]: matches the descriptors that release the \
+             leases of the limit above, so that each permit is held for the `lease_ttl`; rename the key"
         );
     }
-    clean(&below(PLACES, "key: lease"));
-    clean(&below(PLACES, &format!("key: leases, {hidden}")));
+    clean(&below(CONCURRENCY, "key: lease"));
+    clean(&below(CONCURRENCY, &format!("key: leases, {hidden}")));
     clean(&below("unit: day, requests_per_unit: 1", &format!("key: lease, {hidden}")));
 }

@@ -3,6 +3,8 @@
 //! Paths are those of rules, and those of rules with a request's values in them. Values are the caller's to choose, so
 //! that each kind of series has a bound, beyond which decisions are counted under a path that they share.
 
+pub(super) mod evicted;
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -13,10 +15,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    evicted_series,
-    striped_counter::{Sink, Striped},
-};
+use super::striped_counter::{Sink, Striped};
 
 /// Maximum number of rules that have series of their own.
 pub const MAX_RULES: usize = 10_000;
@@ -237,7 +236,7 @@ pub fn of_values(domain: &str, path: &str, rule: &str) -> Option<Arc<Series>> {
 /// Evicts series that are no longer in use if there is no room for new ones. To be called from time to time.
 pub fn evict_unused() {
     let evicted = ALL.lock().evict_unused(IS_FULL.swap(false, Ordering::Relaxed));
-    evicted_series::keep(evicted);
+    evicted::keep(evicted);
 }
 
 /// All series, by domain, path and rule.
