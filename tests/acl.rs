@@ -101,10 +101,10 @@ async fn the_documented_acl_suffices_for_every_feature() {
     let channel = "p:{tollgate-rules}:changes";
     let begun = Instant::now();
     let hearers = || -> usize {
-        let mut told = redis::cmd("PUBSUB");
-        let told: (String, usize) =
-            told.arg("NUMSUB").arg(channel).query(&mut redis.connect()).expect("told");
-        told.1
+        let mut reply = redis::cmd("PUBSUB");
+        let reply: (String, usize) =
+            reply.arg("NUMSUB").arg(channel).query(&mut redis.connect()).expect("a reply");
+        reply.1
     };
     while hearers() < 2 {
         assert!(begun.elapsed() < Duration::from_secs(20), "nobody listens");
@@ -148,10 +148,10 @@ async fn the_documented_acl_suffices_for_every_feature() {
     until(&mut client, "token_bucket", |limit, _| limit == 0, "the switch").await;
     assert!(control.remove_switch("web", "token_bucket", "ada").await.expect("removed"));
     until(&mut client, "token_bucket", |limit, _| limit > 0, "the switch").await;
-    assert_eq!(control.versions(None, 10).await.expect("told").len(), 5);
-    assert!(control.version(2).await.expect("told").is_some());
-    assert_eq!(control.instances().await.expect("told").len(), 2);
-    assert!(control.audit(None, 100).await.expect("told").len() >= 9);
+    assert_eq!(control.versions(None, 10).await.expect("a reply").len(), 5);
+    assert!(control.version(2).await.expect("a reply").is_some());
+    assert_eq!(control.instances().await.expect("a reply").len(), 2);
+    assert!(control.audit(None, 100).await.expect("a reply").len() >= 9);
 
     assert_eq!(refused(&redis), Vec::<String>::new());
     for at in [0, 1] {
@@ -179,17 +179,17 @@ async fn a_user_for_limits_alone_suffices_with_rules_from_a_directory() {
     let arguments = ["--store", &url, "--store-timeout", "2s", "--key-prefix", "guarded:"];
     let tollgate = instance(&directory, &log, &arguments);
     let mut client = tollgate.client().await;
-    let told = || fs::read_to_string(&log).expect("it is there");
+    let log_text = || fs::read_to_string(&log).expect("it is there");
     let begun = Instant::now();
-    while !told().contains("lists and switches are not available") {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{}", told());
+    while !log_text().contains("lists and switches are not available") {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", log_text());
         sleep(Duration::from_millis(20)).await;
     }
     // Longer than what goes well takes from one look to the next.
     sleep(Duration::from_millis(2_500)).await;
     until(&mut client, "fixed_window", |limit, passes| limit == 1_000 && passes, "the limit").await;
-    let told = told();
-    assert_eq!((told.matches(" WARN ").count(), told.matches("ERROR").count()), (1, 0), "{told}");
+    let log_text = log_text();
+    assert_eq!((log_text.matches(" WARN ").count(), log_text.matches("ERROR").count()), (1, 0), "{log_text}");
     let page = http::get(&tollgate.url("/metrics")).body;
     assert!(page.contains("tollgate_rules_store_up 1\n"), "{page}");
     let refused = refused(&redis);

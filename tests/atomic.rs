@@ -217,7 +217,7 @@ async fn denied_requests_take_nothing_from_a_bucket_of_another_tag() {
                 let denied = client.call(exhausted.clone()).await.expect("an answer");
                 let codes: Vec<_> = denied.statuses.iter().map(|status| status.code()).collect();
                 assert_eq!(codes, [Code::Ok, Code::OverLimit]);
-                assert!(denied.statuses[1].duration_until_reset.expect("told").seconds > 3_600);
+                assert!(denied.statuses[1].duration_until_reset.expect("a reply").seconds > 3_600);
             }
         });
     }

@@ -53,9 +53,9 @@ async fn a_key_of_another_type_fails_alone() {
         for at in [0, 2, 5] {
             assert_eq!(used(&outcomes[at]), round, "{at}");
         }
-        for (at, told) in [(1, "WRONGTYPE"), (3, "WRONGTYPE"), (4, "unknown format")] {
+        for (at, text) in [(1, "WRONGTYPE"), (3, "WRONGTYPE"), (4, "unknown format")] {
             let Err(StoreError::Refused(error)) = &outcomes[at] else { panic!("{:?}", outcomes[at]) };
-            assert!(error.contains(told) || told == "WRONGTYPE" && error.contains("wrong kind"), "{error}");
+            assert!(error.contains(text) || text == "WRONGTYPE" && error.contains("wrong kind"), "{error}");
         }
     }
     assert_eq!(connection.lrange::<_, Vec<String>>(key(&calls[1]), 0, -1).expect("a list"), ["theirs"]);

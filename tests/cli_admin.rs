@@ -101,10 +101,10 @@ impl Served {
     }
 
     /// Waits until that is what a look of one user comes to.
-    fn look_becomes(&self, user: &str, status: u16) {
+    fn status_becomes(&self, user: &str, status: u16) {
         let deadline = Instant::now() + CHANGE_TIMEOUT;
         while self.ask(user, 0) != status {
-            assert!(Instant::now() < deadline, "a look of {user} does not become {status}");
+            assert!(Instant::now() < deadline, "the status of {user} does not become {status}");
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -269,7 +269,7 @@ fn bans_take_effect_at_once_and_end() {
         "--for",
         "1h",
     ]);
-    served.look_becomes("evil-twin", 200);
+    served.status_becomes("evil-twin", 200);
     assert_eq!(served.ask("evil-twin", 100), 200);
     assert!(served.done(&["ban", "list", "--allow"]).contains("evil-twin"));
     assert!(!served.done(&["ban", "list"]).contains("evil-twin"));
@@ -282,8 +282,8 @@ fn bans_take_effect_at_once_and_end() {
     served.becomes("evil-", 1, 200);
     assert!(served.refused(&["ban", "remove", id]).starts_with("refused (not_found)"));
     served.done(&["ban", "add", "--domain", "shop", "user=late", "--reason", "briefly", "--for", "4s"]);
-    served.look_becomes("late", 429);
-    served.look_becomes("late", 200);
+    served.status_becomes("late", 429);
+    served.status_becomes("late", 200);
     let broad = served.refused(&["ban", "add", "--domain", "shop", "user=10.1.2.3/8", "--reason", "oops"]);
     assert!(broad.contains("10.1.2.3/8 means all of 10.0.0.0/8"), "{broad}");
 }

@@ -76,10 +76,10 @@ promises!(
     a_lowered_limit_denies_until_the_usage_is_below_it,
     a_window_that_is_made_longer_grants_nothing_anew,
     another_algorithm_has_a_counter_of_its_own,
-    a_look_with_a_smaller_burst_fills_no_bucket,
+    a_peek_with_a_smaller_burst_fills_no_bucket,
     an_undone_bucket_gets_no_more_than_is_still_owed,
     charges_of_one_counter_add_up_where_all_or_none_are_charged,
-    what_gives_back_is_never_denied,
+    a_release_is_never_denied,
 );
 
 fn limited(algorithm: Algorithm) -> Policy {
@@ -507,7 +507,7 @@ async fn another_algorithm_has_a_counter_of_its_own(store: &Subject) {
     }
 }
 
-async fn a_look_with_a_smaller_burst_fills_no_bucket(store: &Subject) {
+async fn a_peek_with_a_smaller_burst_fills_no_bucket(store: &Subject) {
     let quota = Quota { limit: 60, window: Window::from_seconds(60).expect("in range") };
     let burst = |burst| Parameters { burst: Some(burst), ..Parameters::default() };
     let large = Policy::new(Algorithm::TokenBucket, quota, &burst(1_000)).expect("valid");
@@ -559,7 +559,7 @@ async fn charges_of_one_counter_add_up_where_all_or_none_are_charged(store: &Sub
     }
 }
 
-async fn what_gives_back_is_never_denied(store: &Subject) {
+async fn a_release_is_never_denied(store: &Subject) {
     for algorithm in Algorithm::ALL {
         let (high, low, name) = (policy(algorithm, 10, 60), policy(algorithm, 2, 60), algorithm.name());
         store.decide_one(at(0), name, high, acquire(1, 8)).await;

@@ -207,7 +207,7 @@ fn every_yaml_loads_without_a_warning() {
 }
 
 #[test]
-fn what_is_shown_of_envoy_is_in_its_example() {
+fn every_shown_part_of_envoy_is_in_its_example() {
     let plain = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
     for (file, info) in [("edge", "yaml envoy"), ("concurrency", "yaml envoy leases")] {
         let file = read(&format!("deploy/envoy/{file}.yaml"));
@@ -757,7 +757,7 @@ fn every_page_is_in_the_summary() {
 
 /// A page begins with its title and one paragraph that says what it is for.
 #[test]
-fn every_page_says_what_it_is_for() {
+fn every_page_begins_with_its_purpose() {
     for folder in ["docs/concepts/", "docs/guides/", "docs/migrate/", "docs/reference/"] {
         let is_written = |page: &Page| page.path.starts_with(folder) && !page.is_generated();
         for page in pages().into_iter().filter(is_written) {

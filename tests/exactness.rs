@@ -132,7 +132,7 @@ fn check(key: &str, name: &str, mut passed: Vec<Passed>, seconds: u64) {
                 assert_within(&passed, WINDOW / parts, BURST + LIMIT / parts, &what);
             }
         }
-        // Denied hits count in a fixed window, so that a token which is given back after them comes too late.
+        // Denied hits count in a fixed window, so that a token which is refunded after them comes too late.
         "leased_total" => {
             let least = least_of(TOTAL - 10, seconds);
             return assert!((least..=TOTAL).contains(&passed.len()), "{what}: {}", passed.len());

@@ -144,7 +144,7 @@ async fn a_demoted_redis_is_replaced_by_a_new_connection() {
     let received = || {
         let info: String = redis::cmd("INFO").arg("stats").query(&mut redis.connect()).expect("statistics");
         let line = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
-        line.expect("is told").parse::<u64>().expect("a number")
+        line.expect("a count").parse::<u64>().expect("a number")
     };
     let before = received();
     redis::cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()).exec(&mut redis.connect()).expect("demoted");

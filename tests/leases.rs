@@ -54,7 +54,7 @@ impl Subject {
     }
 
     /// Waits until the places that tollgate gave back by itself were given back, as far as Redis knows.
-    async fn has_given_back(&self, result: &str) {
+    async fn has_refunded(&self, result: &str) {
         let series = format!(r#"tollgate_refunds_total{{result="{result}"}} "#);
         let is_more = |line: &str| line.strip_prefix(&series).is_some_and(|count| count != "0");
         let look = || http::get(&self.tollgate.url("/metrics")).body.lines().any(is_more);
@@ -80,7 +80,7 @@ async fn a_cancelled_call_refunds_its_charges() {
     // The cancellation is on its way.
     sleep(Duration::from_millis(300)).await;
     subject.redis.signal("CONT");
-    subject.has_given_back("success").await;
+    subject.has_refunded("success").await;
     assert_eq!((subject.held(USER).await, subject.held(TENANT).await), (0, 0));
     // The permit had been taken: its key existed, and is deleted.
     let info: String =
@@ -96,7 +96,7 @@ async fn a_call_with_a_late_reply_refunds_its_charges() {
     let error = subject.take(&[USER]).await.expect_err("no decision in time");
     assert_eq!(error.code(), tonic::Code::Unavailable);
     subject.redis.signal("CONT");
-    subject.has_given_back("success").await;
+    subject.has_refunded("success").await;
     assert_eq!(subject.held(USER).await, 0);
     let info: String =
         redis::cmd("INFO").arg("commandstats").query(&mut subject.redis.connect()).expect("statistics");
@@ -113,7 +113,7 @@ async fn a_failure_of_one_tag_refunds_the_others() {
     redis::cmd("SET").arg(&keys[0]).arg("broken").exec(&mut connection).expect("written");
     let error = subject.take(&[USER, TENANT]).await.expect_err("one of them does not decide");
     assert_eq!(error.code(), tonic::Code::Unavailable);
-    subject.has_given_back("success").await;
+    subject.has_refunded("success").await;
     assert_eq!(subject.held(USER).await, 0);
 }
 
@@ -210,6 +210,6 @@ async fn a_failed_release_is_repeated_when_redis_recovers() {
     assert!(released.is_err(), "Redis sleeps");
     subject.redis.signal("CONT");
     // No client requests it again.
-    subject.has_given_back("success").await;
+    subject.has_refunded("success").await;
     assert_eq!(subject.held(USER).await, 0);
 }

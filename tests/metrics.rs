@@ -286,11 +286,11 @@ async fn invalid_rules_are_reported_from_the_start_until_they_are_fixed() {
         assert!(Instant::now() < deadline, "it does not start");
         sleep(Duration::from_millis(5)).await;
     }
-    for (rules, told) in [(None, "0"), (Some(RULES), "1"), (Some("domain: ["), "0"), (Some(RULES), "1")] {
+    for (rules, value) in [(None, "0"), (Some(RULES), "1"), (Some("domain: ["), "0"), (Some(RULES), "1")] {
         if let Some(rules) = rules {
             fs::write(config.path().join("rules.yaml"), rules).expect("written");
         }
-        wait_for(&tollgate, &format!("tollgate_config_last_load_successful {told}")).await;
+        wait_for(&tollgate, &format!("tollgate_config_last_load_successful {value}")).await;
     }
 }
 

@@ -25,7 +25,7 @@ async fn a_first_signal_loses_no_response_and_exits_with_success() {
     stop_under_load(RULES).await;
 }
 
-/// And what was charged ahead is given back.
+/// Prefetched tokens are refunded.
 #[tokio::test]
 async fn a_first_signal_refunds_reserved_tokens() {
     let leased = RULES.replace("{unit", "{sync: leased, unit");
@@ -110,7 +110,7 @@ fn a_signal_during_the_start_ends_it() {
     let log = tempfile::NamedTempFile::new().expect("a temporary file");
     program.stderr(log.reopen().expect("opened"));
     let mut tollgate = Tollgate::spawn_by(program, config.path(), &[]);
-    eventually("the ear for signals", || tollgate.hears_terminate());
+    eventually("the ear for signals", || tollgate.handles_terminate());
     tollgate.signal("TERM");
     assert_eq!(tollgate.wait(), Some(0));
     let text = fs::read_to_string(log.path()).expect("readable");
@@ -138,7 +138,7 @@ fn unsupported_admin_settings_stop_the_start_and_name_the_flag() {
     }
 }
 
-/// Out of file descriptors, it neither ends nor fills the log, serves those that it has, and goes on later.
+/// Out of file descriptors, it neither ends nor fills the log, serves its open connections, and accepts again later.
 #[tokio::test]
 async fn accepting_waits_when_file_descriptors_run_out() {
     let config = rules(RULES);
@@ -153,13 +153,14 @@ async fn accepting_waits_when_file_descriptors_run_out() {
     assert!(client.passes("d", &[("k", "v")]).await);
     let connect = || TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).expect("the backlog has room");
     let idle: Vec<_> = (0..80).map(|_| connect()).collect();
-    let told = || fs::read_to_string(&log).expect("readable").matches("cannot accept connections").count();
-    eventually("the trouble", || told() == 1);
+    let warnings =
+        || fs::read_to_string(&log).expect("readable").matches("cannot accept connections").count();
+    eventually("a warning", || warnings() == 1);
     for _ in 0..20 {
         assert!(client.passes("d", &[("k", "v")]).await);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(told(), 1);
+    assert_eq!(warnings(), 1);
     drop(idle);
     assert!(tollgate.client().await.passes("d", &[("k", "v")]).await);
 }

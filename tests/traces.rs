@@ -180,7 +180,7 @@ async fn a_call_is_a_span_of_its_callers_trace_and_holds_no_value_of_a_descripto
     assert!(spans.iter().all(|span| hex(&span.trace_id) == TRACE && span.trace_state == "vendor=1"));
     assert!(!format!("{spans:?}").contains("secret"));
     let (calls, decisions): (Vec<_>, Vec<_>) = spans.iter().partition(|span| span.name == "ShouldRateLimit");
-    let told = |code| {
+    let expected = |code| {
         BTreeMap::from([
             ("rpc.system", "grpc"),
             ("rpc.service", "envoy.service.ratelimit.v3.RateLimitService"),
@@ -192,9 +192,12 @@ async fn a_call_is_a_span_of_its_callers_trace_and_holds_no_value_of_a_descripto
         ])
     };
     let [passed, denied, failed] = calls[..] else { panic!("{calls:?}") };
-    for (call, told) in [(passed, told("ok")), (denied, told("over_limit"))] {
+    for (call, expected) in [(passed, expected("ok")), (denied, expected("over_limit"))] {
         let attributes = attributes(&call.attributes);
-        assert_eq!(attributes.iter().map(|(key, value)| (*key, &**value)).collect::<BTreeMap<_, _>>(), told);
+        assert_eq!(
+            attributes.iter().map(|(key, value)| (*key, &**value)).collect::<BTreeMap<_, _>>(),
+            expected
+        );
         assert_eq!((hex(&call.parent_span_id).as_str(), call.kind()), (PARENT, SpanKind::Server));
         let decision = decisions.iter().find(|it| it.parent_span_id == call.span_id).expect("a decision");
         assert_eq!(decision.name, "decide");
@@ -206,9 +209,12 @@ async fn a_call_is_a_span_of_its_callers_trace_and_holds_no_value_of_a_descripto
 
     let requests = received.0.lock().expect("no panic");
     let resource = requests[0].resource_spans[0].resource.as_ref().expect("a resource");
-    let told = attributes(&resource.attributes);
-    assert_eq!(told["service.name"], "tollgate");
-    assert_eq!((&*told["deployment.environment"], &*told["zone"]), ("test", "a"));
+    let resource_attributes = attributes(&resource.attributes);
+    assert_eq!(resource_attributes["service.name"], "tollgate");
+    assert_eq!(
+        (&*resource_attributes["deployment.environment"], &*resource_attributes["zone"]),
+        ("test", "a")
+    );
 }
 
 #[tokio::test]

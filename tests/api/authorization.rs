@@ -159,7 +159,7 @@ fn every_change_is_audited_without_secrets() {
 
     let audit = ann.get("/audit");
     let entries = audit["entries"].as_array().expect("entries");
-    let told: Vec<_> = entries
+    let reported: Vec<_> = entries
         .iter()
         .rev()
         .map(|entry| {
@@ -168,7 +168,7 @@ fn every_change_is_audited_without_secrets() {
         .filter(|[author, ..]| *author != "tollgate")
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             ["ann", "apply", "version 2", "why"],
             ["ann", "rollback", "version 3, as 1 was", "back"],

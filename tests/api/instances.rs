@@ -59,7 +59,7 @@ impl Fleet {
 }
 
 /// All times in order, with their greatest and the one that 99 of 100 keep to.
-fn tell(what: &str, mut took: Vec<Duration>) {
+fn print_latencies(what: &str, mut took: Vec<Duration>) {
     took.sort_unstable();
     let p99 = took[(took.len() * 99).div_ceil(100) - 1];
     let max = took[took.len() - 1];
@@ -93,13 +93,13 @@ fn changes_and_rollbacks_by_any_instance_are_enforced_by_all_within_two_seconds(
         rollbacks
             .push(fleet.everywhere(begun, "a rollback", |number| fleet.ask(number, "k", "v").1 == first));
     }
-    tell("a change", changes);
-    tell("a rollback", rollbacks);
+    print_latencies("a change", changes);
+    print_latencies("a rollback", rollbacks);
     until("every instance reports its version", || {
         let status = fleet.admin(0).get("/status");
         let instances = status["instances"].as_array().expect("instances");
         instances.len() == 3
-            && instances.iter().all(|told| told["version"] == json!(fleet.admin(1).current()))
+            && instances.iter().all(|instance| instance["version"] == json!(fleet.admin(1).current()))
     });
 }
 

@@ -56,9 +56,9 @@ fn documented_api_examples_work() {
     let tollgate = Tollgate::start(&config, &["--rules", "memory"]);
     let script = block("sh api").replace("http://127.0.0.1:6070", &tollgate.admin_url(""));
     let output = Command::new("bash").args(["-e", "-c", &script]).output().expect("it runs");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && !told.contains("\"error\""), "{told}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && !text.contains("\"error\""), "{text}");
     let admin = Admin::of(&tollgate);
-    assert_eq!(admin.current(), 3, "{told}");
+    assert_eq!(admin.current(), 3, "{text}");
     assert_eq!(admin.get("/lists")["entries"][0]["reason"], "scraping");
 }

@@ -95,7 +95,7 @@ async fn versions_count_up_and_never_change(control: &Control) {
         made.push(version);
         assert_eq!(control.current().await, Ok(Some(number)));
         for earlier in &made {
-            let (version, found) = control.version(earlier.number).await.expect("told").expect("there");
+            let (version, found) = control.version(earlier.number).await.expect("a reply").expect("there");
             assert_eq!(version, *earlier);
             assert_eq!(found, files(&format!("# {}", earlier.number)));
         }
@@ -122,13 +122,13 @@ async fn of_two_racing_writers_one_wins_and_the_other_changes_nothing(control: &
         };
         assert_eq!(won.number, current.number + 1);
         assert_eq!(lost, ControlError::Stale { current: Box::new(won.clone()) });
-        let (found, texts) = control.version(won.number).await.expect("told").expect("there");
+        let (found, texts) = control.version(won.number).await.expect("a reply").expect("there");
         assert_eq!((&found, texts), (&won, files(&format!("# {} {round}", won.author))));
         assert_eq!(control.current().await, Ok(Some(won.number)));
         assert_eq!(control.version(won.number + 1).await, Ok(None));
         current = won;
     }
-    assert_eq!(control.audit(None, 1_000).await.expect("told").len(), 201);
+    assert_eq!(control.audit(None, 1_000).await.expect("a reply").len(), 201);
 }
 
 async fn a_rollback_is_a_version_of_its_own(control: &Control) {
@@ -140,7 +140,7 @@ async fn a_rollback_is_a_version_of_its_own(control: &Control) {
     assert_eq!(third.fingerprint, first.fingerprint);
     assert_eq!(control.current().await, Ok(Some(3)));
     assert!(matches!(control.apply(back).await, Err(ControlError::Stale { current }) if *current == third));
-    let audit = control.audit(None, 1).await.expect("told");
+    let audit = control.audit(None, 1).await.expect("a reply");
     assert_eq!(audit[0].action, Action::Rollback);
 }
 
@@ -152,13 +152,13 @@ async fn too_large_versions_are_refused_and_the_oldest_versions_make_room(contro
     let long = Draft { comment: "é".repeat(1_000), ..draft(None, &fits) };
     let made = control.apply(long).await.expect("made");
     assert_eq!(made.comment, "é".repeat(bounds::MAX_TEXT_BYTES / 2));
-    assert_eq!(control.version(1).await.expect("told").expect("there").1, files(&fits));
+    assert_eq!(control.version(1).await.expect("a reply").expect("there").1, files(&fits));
 
     for number in 1..bounds::MAX_VERSIONS + 2 {
         control.apply(draft(Some(number), "# small")).await.expect("made");
     }
     let most = usize::try_from(bounds::MAX_VERSIONS).expect("in range");
-    let kept = control.versions(None, 2 * most).await.expect("told");
+    let kept = control.versions(None, 2 * most).await.expect("a reply");
     assert_eq!((kept.len(), kept[0].number, kept[most - 1].number), (most, bounds::MAX_VERSIONS + 2, 3));
     assert_eq!(control.version(2).await, Ok(None));
 }
@@ -170,11 +170,11 @@ async fn the_audit_log_has_every_change_in_order(control: &Control) {
     control.record_audit("ada", Action::ResetCounter, "edge api_key=abc", "").await.expect("noted");
     assert!(control.remove_entry("abc", "bob").await.expect("removed"));
     assert!(control.remove_switch("edge", "k.v", "bob").await.expect("removed"));
-    let audit = control.audit(None, 100).await.expect("told");
-    let told: Vec<_> =
+    let audit = control.audit(None, 100).await.expect("a reply");
+    let reported: Vec<_> =
         audit.iter().map(|entry| (entry.author.as_str(), entry.action, entry.subject.as_str())).collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("bob", Action::RemoveSwitch, "off edge k.v"),
             ("bob", Action::RemoveEntry, "deny edge api_key=abc"),
@@ -186,10 +186,10 @@ async fn the_audit_log_has_every_change_in_order(control: &Control) {
     );
     assert_eq!(audit[4].comment, "abuse");
     assert!(now_ms().abs_diff(audit[0].at_ms) < 60_000);
-    let mut page = control.audit(None, 2).await.expect("told");
+    let mut page = control.audit(None, 2).await.expect("a reply");
     let mut all = page.clone();
     while let Some(last) = page.last() {
-        page = control.audit(Some(&last.id), 2).await.expect("told");
+        page = control.audit(Some(&last.id), 2).await.expect("a reply");
         all.extend(page.clone());
     }
     assert_eq!(all, audit);
@@ -197,7 +197,7 @@ async fn the_audit_log_has_every_change_in_order(control: &Control) {
 }
 
 async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
-    assert_eq!(control.runtime().await.expect("told").generation, 0);
+    assert_eq!(control.runtime().await.expect("a reply").generation, 0);
     let end = Some(now_ms() + 3_600_000);
     control.put_entry(entry("a", None)).await.expect("put");
     control.put_entry(entry("b", end)).await.expect("put");
@@ -206,7 +206,7 @@ async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
     control.put_switch(switch("k", SwitchMode::Off)).await.expect("put");
     control.put_switch(switch("k", SwitchMode::Shadow)).await.expect("put");
     control.put_switch(switch("edge:k", SwitchMode::Off)).await.expect("put");
-    let runtime = control.runtime().await.expect("told");
+    let runtime = control.runtime().await.expect("a reply");
     assert_eq!(runtime.generation, 6);
     assert_eq!(runtime.entries.len(), 2);
     assert!(runtime.entries.contains(&other));
@@ -214,10 +214,10 @@ async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
     modes.sort_by_key(|(rule, _)| *rule);
     assert_eq!(modes, [("edge:k", SwitchMode::Off), ("k", SwitchMode::Shadow)]);
     assert!(control.remove_entry("a", "bob").await.expect("removed"));
-    assert!(!control.remove_entry("a", "bob").await.expect("told"));
-    assert!(!control.remove_switch("other", "k", "bob").await.expect("told"));
+    assert!(!control.remove_entry("a", "bob").await.expect("a reply"));
+    assert!(!control.remove_switch("other", "k", "bob").await.expect("a reply"));
     assert!(control.remove_switch("edge", "k", "bob").await.expect("removed"));
-    let left = control.runtime().await.expect("told");
+    let left = control.runtime().await.expect("a reply");
     assert_eq!((left.generation, left.entries.len(), left.switches.len()), (8, 1, 1));
 }
 
@@ -235,7 +235,7 @@ async fn expired_entries_make_room_for_others(control: &Control) {
         sleep(Duration::from_millis(50)).await;
     }
     control.put_entry(entry("more", None)).await.expect("put");
-    let entries = control.runtime().await.expect("told").entries;
+    let entries = control.runtime().await.expect("a reply").entries;
     assert_eq!(entries.len(), bounds::MAX_ENTRIES);
     assert!(entries.iter().all(|entry| entry.id != "short"));
 }
@@ -247,14 +247,14 @@ async fn the_oldest_files_make_room_for_others(control: &Control) {
     for number in 0..made {
         control.apply(draft((number > 0).then_some(number), &large)).await.expect("made");
     }
-    let kept = control.versions(None, 1_000).await.expect("told");
+    let kept = control.versions(None, 1_000).await.expect("a reply");
     assert!((fits - 1..=fits).contains(&kept.len()), "{} are kept", kept.len());
     assert_eq!((kept[0].number, control.current().await), (made, Ok(Some(made))));
-    assert_eq!(control.version(made).await.expect("told").expect("there").1, files(&large));
+    assert_eq!(control.version(made).await.expect("a reply").expect("there").1, files(&large));
     assert_eq!(control.version(1).await, Ok(None));
     // What is as small as most are fits beside.
     control.apply(draft(Some(made), "# small")).await.expect("made");
-    assert!(control.versions(None, 1_000).await.expect("told").len() >= fits - 1);
+    assert!(control.versions(None, 1_000).await.expect("a reply").len() >= fits - 1);
 }
 
 #[tokio::test]
@@ -275,8 +275,8 @@ async fn an_apply_with_a_lost_response_makes_one_version() {
         control.put_entry(entry("same", None)).await.expect("put");
     }
     let direct = redis_control(&redis.url(), "");
-    assert_eq!(direct.versions(None, 100).await.expect("told").len(), 20);
-    assert_eq!(direct.audit(None, 100).await.expect("told").len(), 20 + 19);
+    assert_eq!(direct.versions(None, 100).await.expect("a reply").len(), 20);
+    assert_eq!(direct.audit(None, 100).await.expect("a reply").len(), 20 + 19);
 }
 
 #[tokio::test]
@@ -294,6 +294,6 @@ async fn a_list_change_with_a_lost_response_is_audited_once() {
         put.expect("put");
     }
     let direct = redis_control(&redis.url(), "");
-    assert_eq!(direct.runtime().await.expect("told").generation, 10);
-    assert_eq!(direct.audit(None, 100).await.expect("told").len(), 10);
+    assert_eq!(direct.runtime().await.expect("a reply").generation, 10);
+    assert_eq!(direct.audit(None, 100).await.expect("a reply").len(), 10);
 }

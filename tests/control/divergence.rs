@@ -32,13 +32,13 @@ impl Follower {
     /// Waits until the instance enforces what the store has, and says so.
     async fn follows(&self) {
         until("it enforces what the store has", async || {
-            let current = self.control.current().await.expect("told");
-            let generation = self.control.runtime().await.expect("told").generation;
-            let told = self.control.instances().await.expect("told");
-            let is_same = |told: &tollgate::control::Instance| {
-                told.version == current && told.generation == generation && told.problem.is_none()
+            let current = self.control.current().await.expect("a reply");
+            let generation = self.control.runtime().await.expect("a reply").generation;
+            let reported = self.control.instances().await.expect("a reply");
+            let is_same = |reported: &tollgate::control::Instance| {
+                reported.version == current && reported.generation == generation && reported.problem.is_none()
             };
-            told.len() == 1 && told.iter().all(is_same)
+            reported.len() == 1 && reported.iter().all(is_same)
         })
         .await;
     }
@@ -70,7 +70,7 @@ impl Follower {
     }
 
     async fn banned(&self) -> Vec<String> {
-        let entries = self.control.runtime().await.expect("told").entries;
+        let entries = self.control.runtime().await.expect("a reply").entries;
         entries.into_iter().map(|entry| entry.id).collect()
     }
 
@@ -100,7 +100,7 @@ async fn different_lists_with_the_same_number_of_changes_are_enforced() {
     follower.instance.signal("STOP");
     follower.fail_over(&[]);
     follower.control.put_entry(ban("kept")).await.expect("put");
-    assert_eq!(follower.control.runtime().await.expect("told").generation, 2);
+    assert_eq!(follower.control.runtime().await.expect("a reply").generation, 2);
     follower.instance.signal("CONT");
     until("the store's lists are enforced", async || {
         follower.limits(&["before", "lost", "kept"]).await == [None, Some(1), None]
@@ -132,7 +132,7 @@ async fn a_disconnected_instance_adopts_changes_made_to_an_emptied_store() {
         (follower.control.current().await, follower.banned().await),
         (Ok(Some(2)), vec!["new".into()])
     );
-    let audit = follower.control.audit(None, 10).await.expect("told");
+    let audit = follower.control.audit(None, 10).await.expect("a reply");
     assert!(audit.len() == 3 && audit.iter().all(|entry| entry.author == "ada"), "{audit:?}");
 }
 

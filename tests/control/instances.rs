@@ -54,7 +54,7 @@ impl Fleet {
     /// Makes changes, with a rollback after each, and gives the time that each took until all enforced it.
     async fn change(&mut self, rounds: u32) -> Vec<Duration> {
         let mut times = Vec::new();
-        let first = self.control.current().await.expect("told").expect("there is one");
+        let first = self.control.current().await.expect("a reply").expect("there is one");
         let mut current = first;
         for round in 1..=rounds {
             let limits = [(1_000 + round, None), (1, Some(1))];
@@ -86,9 +86,9 @@ async fn a_change_and_a_rollback_are_enforced_by_all_instances_soon() {
     // Instances report it with their next heartbeat.
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let instances = fleet.control.instances().await.expect("told");
-        let is_told = |told: &Instance| told.problem.is_none() && told.version == Some(21);
-        if instances.len() == 3 && instances.iter().all(is_told) {
+        let instances = fleet.control.instances().await.expect("a reply");
+        let is_reported = |reported: &Instance| reported.problem.is_none() && reported.version == Some(21);
+        if instances.len() == 3 && instances.iter().all(is_reported) {
             break;
         }
         assert!(Instant::now() < deadline, "{instances:?}");
@@ -136,10 +136,10 @@ async fn a_bad_version_is_not_activated_and_every_instance_reports_why() {
         let bad = fleet.control.apply(draft(Some(good), "domain: [")).await.expect("made").number;
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            let instances = fleet.control.instances().await.expect("told");
+            let instances = fleet.control.instances().await.expect("a reply");
             let what = format!("version {bad}");
-            let told = |problem: &String| problem.contains(&what) && problem.contains("rules.yaml");
-            if instances.iter().all(|instance| instance.problem.as_ref().is_some_and(told)) {
+            let reported = |problem: &String| problem.contains(&what) && problem.contains("rules.yaml");
+            if instances.iter().all(|instance| instance.problem.as_ref().is_some_and(reported)) {
                 let stays = |instance: &Instance| instance.version == Some(good);
                 assert!(instances.len() == 3 && instances.iter().all(stays), "{instances:?}");
                 break;
@@ -172,7 +172,7 @@ async fn without_permission_to_publish_or_subscribe_polling_is_fast_enough() {
         fleet.change(1).await.into_iter().max().expect("some")
     })
     .await;
-    let heard: Vec<String> = cmd("PUBSUB").arg("CHANNELS").query(&mut redis.connect()).expect("told");
+    let heard: Vec<String> = cmd("PUBSUB").arg("CHANNELS").query(&mut redis.connect()).expect("a reply");
     assert_eq!(heard, [""; 0], "it is not polled for");
     let entry = |id: &str, end: Option<u64>| ListEntry {
         id: id.into(),
@@ -187,5 +187,5 @@ async fn without_permission_to_publish_or_subscribe_polling_is_fast_enough() {
     fleet.control.put_entry(entry("a", Some(now_ms() + 1))).await.expect("put");
     fleet.control.put_entry(entry("b", None)).await.expect("put");
     assert!(fleet.control.remove_entry("b", "ada").await.expect("removed"));
-    assert_eq!(fleet.control.audit(None, 3).await.expect("told").len(), 3);
+    assert_eq!(fleet.control.audit(None, 3).await.expect("a reply").len(), 3);
 }

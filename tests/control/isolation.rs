@@ -44,14 +44,16 @@ async fn records_of_another_release_are_reported_and_hide_nothing_else() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     until("the problem is reported", async || {
-        let told = control.instances().await.expect("one is readable");
-        let problem = told.first().and_then(|told| told.problem.clone()).unwrap_or_default();
-        told.len() == 1 && problem.contains("an entry of a list is omitted") && problem.contains("greylist")
+        let reported = control.instances().await.expect("one is readable");
+        let problem = reported.first().and_then(|reported| reported.problem.clone()).unwrap_or_default();
+        reported.len() == 1
+            && problem.contains("an entry of a list is omitted")
+            && problem.contains("greylist")
     })
     .await;
     cmd("HDEL").arg("{tollgate-rules}:entries").arg("x").exec(&mut connection).expect("removed");
     control.put_entry(ban("w")).await.expect("put");
-    until("it is over", async || control.instances().await.expect("told")[0].problem.is_none()).await;
+    until("it is over", async || control.instances().await.expect("a reply")[0].problem.is_none()).await;
 }
 
 #[tokio::test]
@@ -65,10 +67,11 @@ async fn an_instance_that_starts_with_a_bad_or_lost_version_enforces_an_earlier_
     let arguments = ["--store", &redis.url(), "--rules", "redis", "--log-level", "error"];
     let tells = async |what: &str, version: u64| {
         until(what, async || {
-            let told = control.instances().await.expect("told");
-            let is_told = |problem: &String| problem.contains(what);
-            told.iter()
-                .any(|told| told.version == Some(version) && told.problem.as_ref().is_some_and(is_told))
+            let reported = control.instances().await.expect("a reply");
+            let is_reported = |problem: &String| problem.contains(what);
+            reported.iter().any(|reported| {
+                reported.version == Some(version) && reported.problem.as_ref().is_some_and(is_reported)
+            })
         })
         .await;
     };
@@ -104,7 +107,7 @@ async fn many_list_changes_are_fetched_rarely_and_notes_never() {
         number += 1;
     }
     until("the last one is enforced", async || {
-        control.instances().await.expect("told").first().map(|told| told.generation)
+        control.instances().await.expect("a reply").first().map(|reported| reported.generation)
             == Some(u64::from(number))
     })
     .await;
@@ -115,9 +118,9 @@ async fn many_list_changes_are_fetched_rarely_and_notes_never() {
     assert!(fetches <= lasted / 200 + 2, "{fetches} fetches in {lasted} ms");
     assert!(beats <= lasted / 100 + 3, "{beats} beats in {lasted} ms");
 
-    let told = calls(&redis, "publish");
+    let reported = calls(&redis, "publish");
     control.record_audit("ada", Action::ResetCounter, "web k=v", "").await.expect("noted");
-    assert_eq!(calls(&redis, "publish"), told);
+    assert_eq!(calls(&redis, "publish"), reported);
     control.put_entry(ban("last")).await.expect("put");
-    assert_eq!(calls(&redis, "publish"), told + 1);
+    assert_eq!(calls(&redis, "publish"), reported + 1);
 }

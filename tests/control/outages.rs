@@ -45,7 +45,7 @@ async fn the_last_good_rules_stay_while_redis_is_silent_and_newer_ones_follow_it
     let made = control.apply(draft(Some(2), &limit(3))).await.expect("made");
     let back = Instant::now();
     enforced(&mut client, 3, back).await;
-    let instances = control.instances().await.expect("told");
+    let instances = control.instances().await.expect("a reply");
     assert!(instances.len() == 1 && instances[0].version <= Some(made.number));
 }
 
@@ -80,9 +80,16 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
     for client in &mut clients {
         enforced(client, 14, Instant::now()).await;
     }
-    let (kept, lists) = (control.version(5).await.expect("told"), control.runtime().await.expect("told"));
+    let (kept, lists) =
+        (control.version(5).await.expect("a reply"), control.runtime().await.expect("a reply"));
     let deadline = Instant::now() + Duration::from_secs(20);
-    while control.instances().await.expect("told").iter().any(|told| told.generation != lists.generation) {
+    while control
+        .instances()
+        .await
+        .expect("a reply")
+        .iter()
+        .any(|reported| reported.generation != lists.generation)
+    {
         assert!(Instant::now() < deadline, "the lists are not enforced");
         sleep(Duration::from_millis(20)).await;
     }
@@ -94,7 +101,7 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
     }
     assert_eq!(control.version(5).await, Ok(kept.clone()));
     // Once each, whichever instance did it.
-    let audit = control.audit(None, 10).await.expect("told");
+    let audit = control.audit(None, 10).await.expect("a reply");
     assert!(audit.len() == 2 && audit.iter().all(|entry| entry.author == "tollgate"), "{audit:?}");
 
     // Only the version, as where memory is short.

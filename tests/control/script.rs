@@ -71,7 +71,7 @@ fn a_disconnected_instance_does_not_replace_lists_that_others_enforce() {
     assert_eq!(put_back("second first ", "cut off"), "other");
     confirmed_ago(&redis, "runtime_confirmed", 40_000);
     assert_eq!(put_back("second first ", "cut off"), "made");
-    let fields: Vec<String> = cmd("HKEYS").arg("entries").query(&mut redis.connect()).expect("told");
+    let fields: Vec<String> = cmd("HKEYS").arg("entries").query(&mut redis.connect()).expect("a reply");
     assert_eq!(fields, ["b"]);
 }
 
@@ -91,7 +91,8 @@ fn a_repeated_change_is_recognized_after_many_others() {
     assert_eq!(put(&redis, "again", "token 0", "0"), "made");
     assert_eq!(remove("again", "remove"), "made");
     assert_eq!(remove("again", "another"), "none");
-    let generation: u64 = cmd("HGET").arg(HEAD).arg("generation").query(&mut redis.connect()).expect("told");
+    let generation: u64 =
+        cmd("HGET").arg(HEAD).arg("generation").query(&mut redis.connect()).expect("a reply");
     assert_eq!(generation, 601);
 }
 

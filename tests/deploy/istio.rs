@@ -108,7 +108,7 @@ async fn a_sidecar_holds_permits_until_streams_end_and_fails_closed() {
         assert_eq!(status.expect("asked"), 200);
     }
     for _ in 0..5 {
-        assert_eq!(ask(url.clone()).await.expect("asked"), 200, "a place was not given back");
+        assert_eq!(ask(url.clone()).await.expect("asked"), 200, "a permit was not released");
     }
     drop(tollgate);
     assert_eq!(ask(url).await.expect("asked"), 503);

@@ -78,8 +78,8 @@ fn are_together(nodes: &[Server]) -> bool {
 fn six_nodes_form_a_cluster_once_and_find_each_other_again() {
     let nodes_of = nodes;
     // A node of another cluster, at an address that one of these had before.
-    let stranger = tempfile::tempdir().expect("a temporary directory");
-    let stranger = nodes_of(vec![stranger], &[]).remove(0);
+    let foreign = tempfile::tempdir().expect("a temporary directory");
+    let foreign = nodes_of(vec![foreign], &[]).remove(0);
     let directories = (0..6).map(|_| tempfile::tempdir().expect("a temporary directory"));
     let nodes = nodes_of(directories.collect(), &[]);
     let names: Vec<_> = nodes.iter().map(|node| format!("localhost:{}", node.port)).collect();
@@ -106,11 +106,11 @@ fn six_nodes_form_a_cluster_once_and_find_each_other_again() {
         drop(process);
         directory
     });
-    let nodes = nodes_of(directories.collect(), &[stranger.port]);
+    let nodes = nodes_of(directories.collect(), &[foreign.port]);
     wait("they do not find each other", || are_together(&nodes));
     assert!(decides(&start(&format!("redis+cluster://localhost:{}", nodes[0].port))));
-    // It was the first whom each of them would have met.
-    let known = stranger.ask(&["cluster", "nodes"]);
+    // It was the first candidate of each of them.
+    let known = foreign.ask(&["cluster", "nodes"]);
     assert!(known.lines().count() == 1 && known.contains("myself"), "{known}");
 }
 
@@ -139,8 +139,8 @@ fn sentinels_find_a_new_master_and_the_old_one_follows_it() {
     let watchers: Vec<_> = sentinels.iter().map(|port| start("sentinel", *port)).collect();
     wait("the sentinels do not find each other", || {
         watchers.iter().all(|watcher| {
-            let told = watcher.ask(&["info", "sentinel"]);
-            told.contains("status=ok") && told.contains("slaves=2,sentinels=3")
+            let reply = watcher.ask(&["info", "sentinel"]);
+            reply.contains("status=ok") && reply.contains("slaves=2,sentinels=3")
         })
     });
 

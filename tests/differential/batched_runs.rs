@@ -28,20 +28,20 @@ struct Asking {
     prefetches: Vec<Prefetch>,
 }
 
-fn wish() -> impl Strategy<Value = Prefetch> {
+fn prefetch() -> impl Strategy<Value = Prefetch> {
     let max_tokens = prop_oneof![Just(0), 1..=3_u32, 1..=100_000_u32, Just(u32::MAX)];
     let share = prop_oneof![Just(u16::MAX), Just(1 << 15), any::<u16>()];
     let hold = prop_oneof![Just(0), 1..=300_u16, any::<u16>()];
-    let wish = (max_tokens, share, hold).prop_map(|(max_tokens, share, hold_millis)| Prefetch {
+    let prefetch = (max_tokens, share, hold).prop_map(|(max_tokens, share, hold_millis)| Prefetch {
         max_tokens,
         share,
         hold_millis,
     });
-    prop_oneof![1 => Just(Prefetch::default()), 2 => wish]
+    prop_oneof![1 => Just(Prefetch::default()), 2 => prefetch]
 }
 
 fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
-    prop_oneof![1 => Just(Vec::new()), 2 => vec(wish(), 4)]
+    prop_oneof![1 => Just(Vec::new()), 2 => vec(prefetch(), 4)]
 }
 
 /// A call of any kind, made once.
@@ -89,11 +89,11 @@ impl Model {
         let admitted = |ask: &Check| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
         let is_vetoed = run.request.charging == Charging::AllOrNone
             && run.request.checks().any(|ask| ask.is_veto() && !admitted(ask));
-        let reserve = |(ask, wish): (&Check, &Prefetch)| {
+        let reserve = |(ask, prefetch): (&Check, &Prefetch)| {
             if ask.hits.charged() == 0 || !admitted(ask) || is_vetoed {
                 return 0;
             }
-            self.states.get_mut(&ask.record).map_or(0, |(state, _)| ask.policy.reserve(state, now, *wish))
+            self.states.get_mut(&ask.record).map_or(0, |(state, _)| ask.policy.reserve(state, now, *prefetch))
         };
         let reserved = run.request.checks().zip(run.prefetches).map(reserve).collect();
         (each, reserved)
@@ -110,11 +110,11 @@ fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
 
 /// The wishes for a call: none for a record that it asks twice.
 fn possible(call: &TagRequest, prefetches: &[Prefetch]) -> Vec<Prefetch> {
-    let wish = |(ask, wish): (&Check, &Prefetch)| {
+    let prefetch = |(ask, prefetch): (&Check, &Prefetch)| {
         let is_alone = call.checks().filter(|other| other.record == ask.record).count() == 1;
-        if is_alone { *wish } else { Prefetch::default() }
+        if is_alone { *prefetch } else { Prefetch::default() }
     };
-    call.checks().zip(prefetches).map(wish).collect()
+    call.checks().zip(prefetches).map(prefetch).collect()
 }
 
 /// Numbers of compared outcomes.

@@ -118,7 +118,7 @@ pub(super) fn shard_is_cut_off(profile: &Profile, cluster: &mut Cluster) -> Repo
     row
 }
 
-/// A replica takes over by order, and gives back.
+/// A replica is promoted by order, and demoted again.
 pub(super) fn replica_takes_over(profile: &Profile, cluster: &mut Cluster) -> ReportRow {
     let names = names(cluster, "over", 60);
     let harness = Harness::start(&cluster.url(), profile, &names);

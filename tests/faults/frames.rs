@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 
 use super::{
-    messages::told,
+    messages::outcome_of,
     samples::{By, Outcome},
 };
 
@@ -57,7 +57,7 @@ impl Connection {
     /// Sends a request and awaits what becomes of it, which is nothing more once the deadline is over.
     pub(super) async fn ask(&self, message: Bytes) -> (Outcome, By) {
         match tokio::time::timeout(self.deadline, self.exchange(message)).await {
-            Ok(Ok(told)) => told,
+            Ok(Ok(outcome)) => outcome,
             Ok(Err(code)) => (Outcome::Error(code), By::Store),
             Err(_) => (Outcome::Late, By::Store),
         }
@@ -90,7 +90,7 @@ impl Connection {
             answer.extend_from_slice(&part);
         }
         succeeded(&body.trailers().await.map_err(lost)?.unwrap_or_default())?;
-        Ok(told(&answer))
+        Ok(outcome_of(&answer))
     }
 }
 

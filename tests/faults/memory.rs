@@ -40,7 +40,7 @@ fn detailed() -> String {
 }
 
 /// A request that is unlike any other: its value, in one of ten its domain, and in one of ten a limit of its own.
-fn unheard_of(random: &mut Rng) -> Bytes {
+fn unseen(random: &mut Rng) -> Bytes {
     let keys = ["fixed", "sliding", "bucket", "log", "leased", "unknown"];
     let value = format!("{:016x}", random.u64(..));
     let domain = match random.u8(..10) {
@@ -71,7 +71,7 @@ fn flood(tollgate: &Tollgate, requests: u64) -> (Tally, Vec<u64>) {
     };
     let (mut sum, mut memory) = (Tally::default(), Vec::new());
     for seed in 0..5 {
-        let tally = part.run(tollgate.grpc_port, seed, unheard_of);
+        let tally = part.run(tollgate.grpc_port, seed, unseen);
         sum.asked += tally.asked;
         sum.errors += tally.errors;
         sum.took += tally.took;

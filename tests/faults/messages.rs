@@ -34,7 +34,7 @@ struct Response {
 }
 
 /// The outcome in a response, and whether the store or a policy decided it.
-pub(super) fn told(answer: &[u8]) -> (Outcome, By) {
+pub(super) fn outcome_of(answer: &[u8]) -> (Outcome, By) {
     let Some(Ok(answer)) = answer.get(5..).map(Response::decode) else {
         return (Outcome::Error(tonic::Code::Internal), By::Store);
     };

@@ -35,7 +35,7 @@ pub(super) fn is_black(profile: &Profile) -> ReportRow {
 }
 
 pub(super) fn is_slow(profile: &Profile) -> ReportRow {
-    let delay = Way::Slow(2 * profile.patience);
+    let delay = Way::Slow(2 * profile.timeout);
     disturb("the network to Redis delays by twice the store timeout", profile, |proxy| {
         proxy.set(Direction::ToClient, delay);
     })

@@ -68,13 +68,13 @@ pub(super) fn four_times(profile: &Profile) -> ReportRow {
     let mut row =
         ReportRow::new(format!("4 x saturation: {DESCRIPTORS} descriptors a request, one worker"), profile);
     let share = (decided + by_policy) / peak;
-    let told = format!(
+    let details = format!(
         "{:.0} % of {peak:.0}/s: {decided:.0}/s by Redis, {by_policy:.0}/s by policy, of {rate:.0}/s",
         100.0 * share
     );
-    row.timed("goodput >= 80 % of the peak", told, share >= 0.8);
-    let told = format!("{late} of {} late, {refused:.0}/s shed", measured.len());
-    row.timed("every answer in time or by policy", told, late == 0);
+    row.timed("goodput >= 80 % of the peak", details, share >= 0.8);
+    let details = format!("{late} of {} late, {refused:.0}/s shed", measured.len());
+    row.timed("every answer in time or by policy", details, late == 0);
     row.must("answers", measured.len(), decided + by_policy > 0.0);
     let answered = measured.such(|sample| !sample.is_error());
     row.note(format!("{:?}", measured.errors()));

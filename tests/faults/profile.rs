@@ -16,7 +16,7 @@ pub(super) struct Profile {
     /// The store timeout given to tollgate as a flag.
     pub(super) store_timeout: &'static str,
     /// The store timeout as a duration.
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
     /// The p99 at which things are called normal.
     pub(super) normal_p99: Duration,
     judged: Judged,
@@ -39,7 +39,7 @@ impl Profile {
         after: Duration::from_secs(8),
         deadline: Duration::from_millis(20),
         store_timeout: "10ms",
-        patience: Duration::from_millis(10),
+        timeout: Duration::from_millis(10),
         normal_p99: Duration::from_millis(5),
         judged: Judged::Fully,
     };
@@ -52,7 +52,7 @@ impl Profile {
         after: Duration::from_millis(400),
         deadline: Duration::from_secs(2),
         store_timeout: "150ms",
-        patience: Duration::from_millis(150),
+        timeout: Duration::from_millis(150),
         normal_p99: Duration::from_millis(500),
         judged: Judged::ByOutcomes,
     };

@@ -118,12 +118,12 @@ impl Scene {
     /// Waits until all slots have a master, and all masters a replica that follows.
     fn wait_until_well(&self) {
         wait("the cluster does not heal", || {
-            let told = |node: usize| {
+            let node_state = |node: usize| {
                 let state: String =
                     cmd("CLUSTER").arg("INFO").query(&mut self.cluster.node(node)).unwrap_or_default();
                 (state, self.cluster.info(node, "replication"))
             };
-            (0..NODES).map(told).all(|(state, replication)| {
+            (0..NODES).map(node_state).all(|(state, replication)| {
                 let is_linked =
                     replication.contains("role:master") || replication.contains("master_link_status:up");
                 is_linked && state.contains("cluster_state:ok") && state.contains("cluster_slots_ok:16384")
@@ -212,8 +212,8 @@ pub(super) fn everything(profile: &Profile) -> ReportRow {
     let mut row = ReportRow::new(format!("random faults for {}, seed {seed}", millis(time)), profile);
     row.no_errors(&samples);
     let Admissions { whole, beyond, mixed } = admissions(&samples, began, &course.touched);
-    let told = format!("{beyond} hits in {whole} windows; {mixed} not by Redis alone");
-    row.must("over-admission outside of faults 0", told, beyond == 0);
+    let details = format!("{beyond} hits in {whole} windows; {mixed} not by Redis alone");
+    row.must("over-admission outside of faults 0", details, beyond == 0);
     row.timed("there are windows to judge", whole, whole > 1_000);
     judge_memory(&mut row, &course.memory);
     row.normal_within(&samples, Times { fault: first, healed }, GRACE, "the last");

@@ -50,7 +50,8 @@ impl ReportRow {
     /// No request has an error, nor comes too late.
     pub(super) fn no_errors(&mut self, samples: &Samples) {
         let errors = samples.errors();
-        let measured = format!("{} of {} {}", errors.values().sum::<usize>(), samples.len(), told(&errors));
+        let measured =
+            format!("{} of {} {}", errors.values().sum::<usize>(), samples.len(), error_counts(&errors));
         self.must("errors 0", measured.trim(), errors.is_empty() && samples.len() > 0);
     }
 
@@ -79,7 +80,7 @@ impl ReportRow {
     }
 }
 
-fn told(errors: &std::collections::BTreeMap<String, usize>) -> String {
+fn error_counts(errors: &std::collections::BTreeMap<String, usize>) -> String {
     if errors.is_empty() { String::new() } else { format!("{errors:?}") }
 }
 

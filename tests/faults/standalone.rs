@@ -20,12 +20,12 @@ fn at_once(profile: &Profile) -> Duration {
     profile.normal_p99
 }
 
-fn tell(redis: &Redis, command: &Cmd) {
-    command.exec(&mut redis.connect_as("default", "")).expect("obeyed");
+fn execute(redis: &Redis, command: &Cmd) {
+    command.exec(&mut redis.connect_as("default", "")).expect("executed");
 }
 
 fn config(redis: &Redis, name: &str, value: &str) {
-    tell(redis, cmd("CONFIG").arg("SET").arg(name).arg(value));
+    execute(redis, cmd("CONFIG").arg("SET").arg(name).arg(value));
 }
 
 /// Requirements for every fault that keeps the server from deciding.
@@ -92,8 +92,8 @@ pub(super) fn takes_no_writes(profile: &Profile) -> ReportRow {
     let harness = Harness::start(&redis.url(), profile, &names());
     let times = harness.during(
         profile,
-        || tell(&redis, cmd("REPLICAOF").arg("127.0.0.1").arg(1)),
-        || tell(&redis, cmd("REPLICAOF").arg("NO").arg("ONE")),
+        || execute(&redis, cmd("REPLICAOF").arg("127.0.0.1").arg(1)),
+        || execute(&redis, cmd("REPLICAOF").arg("NO").arg("ONE")),
     );
     let samples = harness.end();
     let mut row = judge(ReportRow::new("Redis becomes a replica (READONLY)", profile), &samples, times);
@@ -106,7 +106,7 @@ pub(super) fn is_paused(profile: &Profile) -> ReportRow {
     let redis = Redis::start();
     let harness = Harness::start(&redis.url(), profile, &names());
     let pause = i64::try_from(profile.fault.as_millis()).expect("not that long");
-    let times = harness.during(profile, || tell(&redis, cmd("CLIENT").arg("PAUSE").arg(pause)), || ());
+    let times = harness.during(profile, || execute(&redis, cmd("CLIENT").arg("PAUSE").arg(pause)), || ());
     let samples = harness.end();
     let mut row = judge(ReportRow::new("CLIENT PAUSE", profile), &samples, times);
     row.normal_within(&samples, times, Duration::from_secs(1), "the pause");
@@ -124,7 +124,7 @@ pub(super) fn is_busy(profile: &Profile) -> ReportRow {
     // A longer script makes the server reply that it is busy.
     let time = profile.fault.min(Duration::from_millis(4_500));
     let millis = i64::try_from(time.as_millis()).expect("not that long");
-    tell(&redis, cmd("EVAL").arg(script).arg(0).arg(millis));
+    execute(&redis, cmd("EVAL").arg(script).arg(0).arg(millis));
     let times = harness.healed(profile, fault);
     let samples = harness.end();
     let mut row = judge(ReportRow::new("one command keeps Redis busy", profile), &samples, times);
@@ -140,11 +140,11 @@ pub(super) fn forgets_the_script(profile: &Profile) -> ReportRow {
     let (fault, begun) = (harness.load.now(), Instant::now());
     let mut flushes = 0;
     while begun.elapsed() < profile.fault {
-        tell(&redis, cmd("SCRIPT").arg("FLUSH"));
+        execute(&redis, cmd("SCRIPT").arg("FLUSH"));
         flushes += 1;
         thread::sleep(Duration::from_millis(100));
     }
-    let told: String = cmd("INFO").arg("errorstats").query(&mut redis.connect()).expect("told");
+    let reply: String = cmd("INFO").arg("errorstats").query(&mut redis.connect()).expect("a reply");
     let times = harness.healed(profile, fault);
     let samples = harness.end();
     let mut row = ReportRow::new("SCRIPT FLUSH every 100 ms", profile);
@@ -155,7 +155,7 @@ pub(super) fn forgets_the_script(profile: &Profile) -> ReportRow {
         format!("{} of {}", during.degraded(), during.len()),
         during.degraded() == 0,
     );
-    row.must("NOSCRIPT seen", format!("{flushes} flushes"), told.contains("errorstat_NOSCRIPT"));
+    row.must("NOSCRIPT seen", format!("{flushes} flushes"), reply.contains("errorstat_NOSCRIPT"));
     row.note(format!("p99 {} during", millis(during.p99())));
     row
 }

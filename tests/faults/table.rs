@@ -77,13 +77,13 @@ fn table() {
         rows.push(format!("{row}\n"));
     }
     if only.is_empty() {
-        let told = "# Effect of faults on callers\n\nWritten by `tests/faults/run.sh`. 3,000 requests per second, open \
+        let introduction = "# Effect of faults on callers\n\nWritten by `tests/faults/run.sh`. 3,000 requests per second, open \
                     loop, `--on-store-error local`, a client deadline of 20 ms and a store timeout of 10 ms unless a \
                     row says otherwise; latencies count from the time that a request was due. Service is normal once \
                     the p99 is at most 5 ms and at most one response in 1,000 is not from Redis. Charges are counted \
                     in Redis at the end, and compared with the responses from Redis, and with those that may be: the \
                     ones by policy, and the late ones.\n";
-        let text = format!("{told}\n{}.\n\n{HEAD}{}", machine(), rows.concat());
+        let text = format!("{introduction}\n{}.\n\n{HEAD}{}", machine(), rows.concat());
         fs::write(project("tests/faults/RESULTS.md"), text).expect("writable");
     }
     assert!(!rows.is_empty(), "nothing is called {only}");

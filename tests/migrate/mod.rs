@@ -54,17 +54,17 @@ fn text(bytes: &[u8]) -> String {
 fn the_report_of_each_deployment_is_as_expected() {
     for (name, source, config, code) in DEPLOYMENTS {
         let output = migrate(&arguments(name, source, config));
-        let told = text(&output.stdout);
+        let output_text = text(&output.stdout);
         assert_eq!(text(&output.stderr), "", "{name}");
         let path = project(&format!("tests/migrate/{name}/expected.txt"));
         if env::var("GOLDEN").is_ok_and(|it| it == "write") {
-            fs::write(&path, &told).expect("writable");
+            fs::write(&path, &output_text).expect("writable");
         }
         let expected = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(told, expected, "{name}");
+        assert_eq!(output_text, expected, "{name}");
         assert_eq!(output.status.code(), Some(code), "{name}");
         for secret in ["sesame", "open%40"] {
-            assert!(!told.contains(secret), "{name} reveals a secret");
+            assert!(!output_text.contains(secret), "{name} reveals a secret");
         }
     }
 }
@@ -73,8 +73,8 @@ fn the_report_of_each_deployment_is_as_expected() {
 fn the_flags_start_the_program_from_a_shell() {
     let mut starts = 0;
     for (name, source, config, _) in DEPLOYMENTS {
-        let told = text(&migrate(&arguments(name, source, config)).stdout);
-        let Some((_, below)) = told.split_once("Settings, as flags\n  tollgate") else { continue };
+        let output_text = text(&migrate(&arguments(name, source, config)).stdout);
+        let Some((_, below)) = output_text.split_once("Settings, as flags\n  tollgate") else { continue };
         let flags = below.split("\n\n").next().unwrap_or_default();
         let script = format!("printf '%s\\n' tollgate serve{flags}");
         let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
@@ -90,7 +90,7 @@ fn the_flags_start_the_program_from_a_shell() {
 fn the_json_report_matches_the_text() {
     for (name, source, config, code) in DEPLOYMENTS {
         let mut arguments = arguments(name, source, config);
-        let told = text(&migrate(&arguments).stdout);
+        let output_text = text(&migrate(&arguments).stdout);
         arguments.extend(["--output", "json"].map(str::to_owned));
         let output = migrate(&arguments);
         assert_eq!(output.status.code(), Some(code), "{name}");
@@ -102,16 +102,16 @@ fn the_json_report_matches_the_text() {
             items.into_iter().map(|item| item.as_str().expect("a text").to_owned()).collect::<Vec<_>>()
         };
         for line in [texts("plan"), texts("problems"), texts("not_seen")].concat() {
-            assert!(told.contains(&line), "{name}: {line}");
+            assert!(output_text.contains(&line), "{name}: {line}");
         }
         for notice in texts("notices") {
-            let told_as = notice.split_once(" has no effect: ").map_or(&*notice, |(_, reason)| reason);
-            assert!(told.contains(told_as), "{name}: {notice}");
+            let flag_text = notice.split_once(" has no effect: ").map_or(&*notice, |(_, reason)| reason);
+            assert!(output_text.contains(flag_text), "{name}: {notice}");
         }
         for setting in report["settings"].as_array().expect("a list") {
             let variable = setting["variable"].as_str().expect("a text");
             let line = format!("  {variable}={}\n", setting["value"].as_str().expect("a text"));
-            assert!(told.contains(&line), "{name}: {line}");
+            assert!(output_text.contains(&line), "{name}: {line}");
         }
     }
 }
@@ -125,13 +125,13 @@ fn migrate_reads_its_own_environment_only_without_a_file() {
         command.output().expect("it runs")
     };
     let output = own(&["--config=compose/config"]);
-    let told = text(&output.stdout);
-    assert!(told.contains("TOLLGATE_NONSENSE: unknown setting"), "{told}");
+    let output_text = text(&output.stdout);
+    assert!(output_text.contains("TOLLGATE_NONSENSE: unknown setting"), "{output_text}");
     assert_eq!(output.status.code(), Some(1));
     let output = own(&["--manifest=compose/compose.yaml", "--config=compose/config"]);
-    let told = text(&output.stdout);
-    assert!(!told.contains("elsewhere") && !told.contains("NONSENSE"), "{told}");
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let output_text = text(&output.stdout);
+    assert!(!output_text.contains("elsewhere") && !output_text.contains("NONSENSE"), "{output_text}");
+    assert_eq!(output.status.code(), Some(0), "{output_text}");
 }
 
 #[test]
@@ -145,8 +145,11 @@ fn an_input_without_variables_is_not_reported_as_working() {
         fs::write(&path, manifest).expect("written");
         let output =
             migrate(&[format!("--manifest={}", path.display()), "--config=compose/config".to_owned()]);
-        let told = text(&output.stderr);
-        assert!(told.contains("has no variable with a known value") && told.contains(reason), "{told}");
+        let output_text = text(&output.stderr);
+        assert!(
+            output_text.contains("has no variable with a known value") && output_text.contains(reason),
+            "{output_text}"
+        );
         assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(1), ""));
     }
 }
@@ -162,8 +165,8 @@ fn an_unreadable_input_is_reported_in_one_line() {
         (["--manifest", "compose/config/shop.yaml"], "has no variables; expected a container"),
     ] {
         let output = migrate(&arguments.map(str::to_owned));
-        let told = text(&output.stderr);
-        assert!(told.contains(expected) && told.lines().count() == 1, "{told}");
+        let output_text = text(&output.stderr);
+        assert!(output_text.contains(expected) && output_text.lines().count() == 1, "{output_text}");
         assert_eq!(output.status.code(), Some(1));
         assert_eq!(text(&output.stdout), "");
     }

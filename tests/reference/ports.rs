@@ -27,14 +27,14 @@ fn the_debug_port_points_to_what_it_lacks() {
     let config = rules(RULES);
     let running = start(&config, &[]);
     assert_eq!(http::get(&running.url("DEBUG_PORT", "/")).status, 200);
-    for (path, told) in [
+    for (path, content) in [
         ("/debug/pprof/", "perf record"),
         ("/debug/pprof/profile", "perf record"),
         ("/debug/pprof/trace?seconds=1", "perf record"),
     ] {
         let answer = http::get(&running.url("DEBUG_PORT", path));
         assert_eq!((answer.status, answer.body.lines().count()), (404, 1), "{path}");
-        assert!(answer.body.contains(told), "{path}: {}", answer.body);
+        assert!(answer.body.contains(content), "{path}: {}", answer.body);
     }
 }
 

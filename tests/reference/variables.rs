@@ -24,7 +24,7 @@ fn every_variable_of_the_reference_is_known_with_its_default() {
 }
 
 /// The line of the help that describes a flag.
-fn told_of<'a>(help: &'a str, flag: &str) -> Option<&'a str> {
+fn help_of<'a>(help: &'a str, flag: &str) -> Option<&'a str> {
     let begins = [format!("\n      --{flag} "), format!("\n      --{flag}[")];
     let (_, rest) = begins.iter().find_map(|begin| help.split_once(begin))?;
     rest.split("\n      --").next()
@@ -35,14 +35,14 @@ fn every_flag_for_a_variable_exists_and_its_help_names_the_variable() {
     let help = String::from_utf8(command().arg("--help").output().expect("it runs").stdout).expect("a text");
     for variable in reference_variables() {
         if let Some(flag) = variable.flag() {
-            let told = told_of(&help, flag).unwrap_or_else(|| panic!("no --{flag}"));
-            let variables = told.split_once("[env: ").expect("its variables").1;
+            let flag_help = help_of(&help, flag).unwrap_or_else(|| panic!("no --{flag}"));
+            let variables = flag_help.split_once("[env: ").expect("its variables").1;
             let variables = variables.split_once(']').expect("an end").0;
             let names: Vec<&str> = variables.split(',').map(str::trim).collect();
             assert!(names.contains(&variable.name), "{}: {names:?}", variable.name);
         }
         if let Mapping::Refused { unless, .. } = variable.mapping {
-            assert!(told_of(&help, unless).is_some(), "no --{unless}");
+            assert!(help_of(&help, unless).is_some(), "no --{unless}");
         }
     }
 }

@@ -92,24 +92,26 @@ impl Cluster {
         for node in 0..self.nodes.len() {
             wait("the cluster does not form", || {
                 let mut question = cmd("CLUSTER");
-                let told: String = question.arg("INFO").query(&mut self.node(node)).expect("told");
-                let slots = told.contains("cluster_state:ok") && self.masters_known(node) == self.masters;
-                slots && told.contains(&format!("cluster_known_nodes:{}", self.nodes.len()))
+                let reply: String = question.arg("INFO").query(&mut self.node(node)).expect("a reply");
+                let slots = reply.contains("cluster_state:ok") && self.masters_known(node) == self.masters;
+                slots && reply.contains(&format!("cluster_known_nodes:{}", self.nodes.len()))
             });
         }
         for replica in 0..replicas {
             wait("a replica does not follow", || {
-                let told = self.info(self.masters + replica, "replication");
-                told.contains("master_link_status:up")
+                let reply = self.info(self.masters + replica, "replication");
+                reply.contains("master_link_status:up")
             });
         }
     }
 
     /// The number of masters that a node knows as owners of their slots, with all replicas.
     fn masters_known(&self, node: usize) -> usize {
-        let told: Vec<redis::Value> = cmd("CLUSTER").arg("SLOTS").query(&mut self.node(node)).expect("told");
+        let reply: Vec<redis::Value> =
+            cmd("CLUSTER").arg("SLOTS").query(&mut self.node(node)).expect("a reply");
         let with_replicas = self.nodes.len() / self.masters + 3 - 1;
-        told.iter()
+        reply
+            .iter()
             .filter(|range| matches!(range, redis::Value::Array(parts) if parts.len() >= with_replicas))
             .count()
     }

@@ -70,7 +70,7 @@ pub(crate) struct Redis {
 }
 
 /// A connection to a server, which may be about to change its role and so close those that are new.
-fn look_at(url: &str) -> redis::Connection {
+fn connect_to(url: &str) -> redis::Connection {
     let client = redis::Client::open(url).expect("a valid URL");
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -171,7 +171,7 @@ impl Redis {
 
     /// A connection for looking at the server.
     pub(crate) fn connect(&self) -> redis::Connection {
-        look_at(&self.url())
+        connect_to(&self.url())
     }
 
     /// A connection of a user for looking at the server, whatever it demands of those that come by TCP.
@@ -180,7 +180,7 @@ impl Redis {
             "" => self.unix_url(),
             password => format!("{}?user={user}&pass={password}", self.unix_url()),
         };
-        look_at(&url)
+        connect_to(&url)
     }
 
     /// A store on this server, to be used on the current runtime.

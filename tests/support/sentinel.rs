@@ -91,8 +91,8 @@ impl Sentinel {
             wait("the sentinels don't find each other", || {
                 let mut question = redis::cmd("SENTINEL");
                 question.arg("MASTER").arg(MASTER);
-                let told: Vec<String> = question.query(connection).expect("the sentinel answers");
-                let fact = |name| told.iter().skip_while(|word| *word != name).nth(1).map(String::as_str);
+                let reply: Vec<String> = question.query(connection).expect("the sentinel answers");
+                let fact = |name| reply.iter().skip_while(|word| *word != name).nth(1).map(String::as_str);
                 (fact("num-other-sentinels"), fact("num-slaves")) == (Some("2"), Some("1"))
             });
         }
@@ -129,15 +129,15 @@ impl Sentinel {
 
     /// Whether a server says that it is a master. Sentinels end its connections, these too, when they change that.
     pub(crate) fn is_master(&self, number: usize) -> bool {
-        let told = redis::cmd("ROLE").query::<redis::Value>(&mut self.server(number));
-        matches!(&told, Ok(redis::Value::Array(parts)) if parts[0] == redis::Value::BulkString(b"master".into()))
+        let reply = redis::cmd("ROLE").query::<redis::Value>(&mut self.server(number));
+        matches!(&reply, Ok(redis::Value::Array(parts)) if parts[0] == redis::Value::BulkString(b"master".into()))
     }
 
     /// The number of decisions of a server.
     pub(crate) fn decisions(&self, number: usize) -> u64 {
         let mut question = redis::cmd("INFO");
-        let told: String = question.arg("commandstats").query(&mut self.server(number)).expect("told");
-        let calls = told.split_once("cmdstat_evalsha:calls=").and_then(|(_, rest)| rest.split(',').next());
+        let reply: String = question.arg("commandstats").query(&mut self.server(number)).expect("a reply");
+        let calls = reply.split_once("cmdstat_evalsha:calls=").and_then(|(_, rest)| rest.split(',').next());
         calls.map_or(0, |calls| calls.parse().expect("a number"))
     }
 
@@ -153,6 +153,6 @@ impl Sentinel {
 }
 
 fn is_followed(master: &mut redis::Connection) -> bool {
-    let told: String = redis::cmd("INFO").arg("replication").query(master).expect("told");
-    told.contains("state=online")
+    let reply: String = redis::cmd("INFO").arg("replication").query(master).expect("a reply");
+    reply.contains("state=online")
 }

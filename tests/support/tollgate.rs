@@ -105,7 +105,7 @@ impl Tollgate {
     }
 
     /// Whether the program does something of its own on SIGTERM.
-    pub(crate) fn hears_terminate(&self) -> bool {
+    pub(crate) fn handles_terminate(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).expect("it runs");
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask");
         u64::from_str_radix(caught.trim(), 16).expect("a mask") & 1 << 14 != 0

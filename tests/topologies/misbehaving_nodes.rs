@@ -125,7 +125,7 @@ async fn redirection_loops_end() {
     });
     let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
     let begun = Instant::now();
-    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
+    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
     assert!(matches!(error, StoreError::Declined(_)), "{error:?}");
     assert!(begun.elapsed() < Duration::from_secs(4), "that long only if time ends it");
     let evaluated: usize = nodes.iter().map(|node| node.evaluated.load(Ordering::SeqCst)).sum();
@@ -136,7 +136,7 @@ async fn redirection_loops_end() {
     let (before, begun) = (asked(), Instant::now());
     while asked() < before + 3 || begun.elapsed() < Duration::from_secs(1) {
         assert!(begun.elapsed() < Duration::from_secs(20), "they are not read");
-        charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
+        charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
     }
     let (read, seconds) = (asked() - before, begun.elapsed().as_secs_f64());
     assert!(read as f64 <= 12.0 * seconds, "{read} in {seconds} s");
@@ -147,7 +147,7 @@ async fn a_cluster_that_is_down_or_starting_charges_nothing_and_reports_it() {
     for error in ["CLUSTERDOWN The cluster is down", "LOADING Redis is loading", "MASTERDOWN Link is down"] {
         let nodes = nodes(vec![listen()], move |_| Some(format!("-{error}\r\n")));
         let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
-        let found = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
+        let found = charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
         assert!(matches!(found, StoreError::Declined(_)), "{found:?}");
         assert_eq!(nodes[0].evaluated.load(Ordering::SeqCst), 1);
     }
@@ -162,12 +162,12 @@ async fn a_slot_that_does_not_arrive_in_time_charges_nothing_and_reports_it() {
         let settings = RedisSettings { timeout: Duration::from_millis(200), ..settings(&url) };
         let store = RedisStore::open(&settings).expect("valid settings");
         assert!(store.connected().await);
-        let mut error = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
+        let mut error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
         for _ in 0..10 {
             // An attempt was under way when time was over, so it is not known what came of that one.
             if matches!(error, StoreError::Timeout(_)) {
                 nodes[0].evaluated.store(0, Ordering::SeqCst);
-                error = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
+                error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
             }
         }
         match most {
@@ -188,7 +188,7 @@ async fn waiting_for_an_owner_without_an_address_is_bounded() {
     let slot = one("a", Hits::ONE).cells[0].key.slot();
     let nodes = nodes(vec![listen()], move |_| Some(format!("-MOVED {slot} ?:7000\r\n")));
     let store = connected(&format!("redis+cluster://127.0.0.1:{}", nodes[0].port), "").await;
-    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
+    let error = charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
     assert!(matches!(error, StoreError::Declined(_)), "{error:?}");
     let evaluated = nodes[0].evaluated.load(Ordering::SeqCst);
     assert!((4..=20).contains(&evaluated), "{evaluated}");
@@ -210,7 +210,7 @@ async fn slot_refreshes_back_off_while_they_change_nothing() {
         let asked = || nodes[0].asked.load(Ordering::SeqCst);
         let (before, begun) = (asked(), Instant::now());
         while begun.elapsed() < Duration::from_secs(3) {
-            charge(&store, &one("a", Hits::ONE)).await.expect_err("nobody decides");
+            charge(&store, &one("a", Hits::ONE)).await.expect_err("no decision");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert!(asked() - before <= most, "{answer}: {}", asked() - before);
@@ -223,8 +223,8 @@ async fn the_script_is_loaded_before_the_first_call() {
     let store = redis.store();
     assert!(store.connected().await);
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
-    let told: String = redis::cmd("INFO").arg("errorstats").query(&mut redis.connect()).expect("told");
-    assert!(!told.contains("NOSCRIPT"), "{told}");
+    let reply: String = redis::cmd("INFO").arg("errorstats").query(&mut redis.connect()).expect("a reply");
+    assert!(!reply.contains("NOSCRIPT"), "{reply}");
     // A user who may not load it uses what is there; then, it is missed.
     let mut admin = redis.connect();
     let mut user = redis::cmd("ACL");

@@ -256,14 +256,14 @@ async fn a_killed_server_fails_calls_at_once_and_decides_after_its_restart() {
     let load = Load::start(&store, some_names());
     sleep(Duration::from_millis(200)).await;
     drop(redis);
-    let gone = Instant::now();
+    let stopped = Instant::now();
     sleep(Duration::from_millis(1_500)).await;
     let begun = Instant::now();
     let redis = Redis::start_on(port, &[]);
     let back = Instant::now();
     until_fine(&store).await;
     let all = load.end().await;
-    assert_at_once(&all, gone + Duration::from_millis(20), begun);
+    assert_at_once(&all, stopped + Duration::from_millis(20), begun);
     let fine = all.iter().find(|done| done.begun > begun && done.result.is_ok()).expect("it heals").begun;
     println!("decides again {:?} after the server does", fine.saturating_duration_since(back));
     assert!(fine.saturating_duration_since(back) < 5 * HEALS_WITHIN);
@@ -370,7 +370,7 @@ async fn excess_calls_to_an_overloaded_server_are_refused_at_once() {
     let refused: Vec<_> = all.iter().filter(|done| done.result.is_err()).collect();
     assert!((1..=4_000).contains(&refused.len()), "{}", refused.len());
     assert!(refused.iter().all(|done| done.result == Err(StoreError::Overloaded)));
-    // The server goes on later than that.
+    // The server continues later than that.
     assert_most(&refused, |done| done.took < Duration::from_millis(200));
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
 }
@@ -389,18 +389,18 @@ async fn an_outage_is_logged_once_however_often_the_server_fails() {
     }
     load.end().await;
     let deadline = Instant::now() + Duration::from_secs(20);
-    while ["Redis responds again", "Redis recovered"].iter().any(|told| lines.count(told) == 0) {
+    while ["Redis responds again", "Redis recovered"].iter().any(|message| lines.count(message) == 0) {
         assert!(Instant::now() < deadline, "{}", lines.text());
         drop(timed(&store, "a").await);
         sleep(Duration::from_millis(50)).await;
     }
-    for told in [
+    for message in [
         "Redis unresponsive",
         "Redis responds again",
         "Redis unavailable; applying on_store_error policies",
         "Redis recovered",
     ] {
-        assert_eq!(lines.count(told), 1, "{told}: {}", lines.text());
+        assert_eq!(lines.count(message), 1, "{message}: {}", lines.text());
     }
     assert_eq!(lines.count("\n"), 4, "{}", lines.text());
 }
@@ -435,10 +435,10 @@ async fn a_call_has_its_own_deadline_and_is_not_sent_after_it() {
             let begun = Instant::now();
             let error = store.decide_by(&call, (begun + own).into()).await.expect_err("no answer");
             let took = begun.elapsed();
-            let (StoreError::Timeout(told) | StoreError::QueueTimeout(told)) = error else {
+            let (StoreError::Timeout(limit) | StoreError::QueueTimeout(limit)) = error else {
                 panic!("{error:?}")
             };
-            assert_eq!(told, own, "{took:?}");
+            assert_eq!(limit, own, "{took:?}");
             assert!(took >= own, "{took:?}");
             took
         })
@@ -463,9 +463,9 @@ async fn a_queued_call_of_a_cancelled_request_is_not_sent() {
         before.push(start(name));
         sleep(Duration::from_millis(20)).await;
     }
-    let gone: Vec<_> = some_names().map(|name| start(&name)).collect();
+    let dropped: Vec<_> = some_names().map(|name| start(&name)).collect();
     sleep(Duration::from_millis(20)).await;
-    gone.iter().for_each(JoinHandle::abort);
+    dropped.iter().for_each(JoinHandle::abort);
     sleep(Duration::from_millis(20)).await;
     redis.signal("CONT");
     for call in before {

@@ -20,7 +20,7 @@ async fn a_dead_sentinel_does_not_matter_and_an_unknown_master_is_an_error() {
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
     let mut other = group.server(0);
     cmd("SELECT").arg(1).exec(&mut other).expect("selected");
-    let keys: usize = cmd("EXISTS").arg("dead_sentinel:{test|name=a}").query(&mut other).expect("told");
+    let keys: usize = cmd("EXISTS").arg("dead_sentinel:{test|name=a}").query(&mut other).expect("a reply");
     assert_eq!(keys, 1, "the database is not the one that was asked for");
 
     let url = format!("redis+sentinel://{}/unknown", group.addresses());
@@ -44,8 +44,8 @@ async fn the_program_is_ready_and_decides() {
 
 /// Whether a server has decided anything itself.
 fn decides(server: &mut redis::Connection) -> bool {
-    let told = cmd("INFO").arg("commandstats").query::<String>(server);
-    told.is_ok_and(|told| told.contains("cmdstat_evalsha:"))
+    let reply = cmd("INFO").arg("commandstats").query::<String>(server);
+    reply.is_ok_and(|reply| reply.contains("cmdstat_evalsha:"))
 }
 
 /// Exactly the permissions that the documentation lists for the users.
@@ -79,9 +79,9 @@ async fn failovers_are_followed_with_minimal_permissions() {
     println!("SENTINEL FAILOVER: decides again {took:?} after the promotion");
     wait("the old master does not follow", || {
         let mut replicas = cmd("SENTINEL");
-        let told: Vec<Vec<String>> =
-            replicas.arg("REPLICAS").arg(MASTER).query(&mut group.sentinel()).expect("told");
-        let fact = |name| told[0].iter().skip_while(|word| *word != name).nth(1).map(String::as_str);
+        let reply: Vec<Vec<String>> =
+            replicas.arg("REPLICAS").arg(MASTER).query(&mut group.sentinel()).expect("a reply");
+        let fact = |name| reply[0].iter().skip_while(|word| *word != name).nth(1).map(String::as_str);
         !group.is_master(0)
             && (fact("master-link-status"), fact("flags"), fact("role-reported"))
                 == (Some("ok"), Some("slave"), Some("slave"))

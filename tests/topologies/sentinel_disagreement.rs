@@ -82,7 +82,7 @@ fn keys(server: &Redis) -> usize {
 }
 
 /// Calls for longer than it takes to ask the sentinels twice, and all are answered.
-async fn goes_on(store: &RedisStore) {
+async fn decides_throughout(store: &RedisStore) {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(2_700) {
         charge(store, &one("a", Hits::ONE)).await.expect("an answer");
@@ -101,19 +101,19 @@ async fn a_stale_sentinel_does_not_redirect_to_a_former_master() {
             Sentinel::start(&new, epoch(2)),
         ];
         let store = connected(&url(&sentinels), "").await;
-        goes_on(&store).await;
+        decides_throughout(&store).await;
         // The others are lost, one after the other.
         sentinels[0].end();
-        goes_on(&store).await;
+        decides_throughout(&store).await;
         sentinels[2].end();
-        goes_on(&store).await;
+        decides_throughout(&store).await;
         assert_eq!((keys(&old), keys(&new)), (0, 1));
         // The old one is elected.
         [&sentinels[0], &sentinels[2]].iter().for_each(|sentinel| sentinel.say(old.port(), epoch(3)));
         let begun = Instant::now();
         while keys(&old) == 0 {
             assert!(begun.elapsed() < Duration::from_secs(20), "it is not followed");
-            goes_on(&store).await;
+            decides_throughout(&store).await;
         }
     }
 }
@@ -124,14 +124,14 @@ async fn a_working_master_is_not_left_for_an_unreachable_address() {
     let sentinels = [1, 0, 1].map(|epoch| Sentinel::start(&master, Some(epoch)));
     sentinels[1].say(1, Some(0));
     let store = connected(&url(&sentinels), "").await;
-    goes_on(&store).await;
+    decides_throughout(&store).await;
     // Even if it is the latest word.
     sentinels[1].say(1, Some(9));
-    goes_on(&store).await;
+    decides_throughout(&store).await;
     // A replica is not accepted as a master.
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
     sentinels[1].say(replica.port(), Some(10));
-    goes_on(&store).await;
+    decides_throughout(&store).await;
 }
 
 #[tokio::test]

@@ -63,7 +63,7 @@ async fn one_server_with_tls() {
     charge(&store, &one("a", Hits::ONE)).await.expect("an answer");
     // The authorities of the web did not sign this server's certificate.
     let store = RedisStore::open(&settings(&url)).expect("valid settings");
-    charge(&store, &one("a", Hits::ONE)).await.expect_err("a stranger");
+    charge(&store, &one("a", Hits::ONE)).await.expect_err("an unknown client");
 }
 
 #[tokio::test]

@@ -152,7 +152,7 @@ impl ControlPlane {
         until("a request", || self.requests().into_iter().find(|request| is_it(request)))
     }
 
-    /// Waits until a version is said to be in force.
+    /// Waits until a version is reported as active.
     pub(crate) fn wait_for_ack(&self, version: &str) -> DiscoveryRequest {
         self.wait_for(|request| {
             request.version_info == version

@@ -111,7 +111,7 @@ async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_imag
     let own = authority.sign(&["envoy-ratelimit"]);
     let container = Container::start(plane.port, redis.port(), &authority, &own);
     let opening = plane.wait_for(|_| true);
-    assert_eq!(opening.node.expect("told").id, "envoy-ratelimit");
+    assert_eq!(opening.node.expect("a node").id, "envoy-ratelimit");
     assert!(!container.is_ready(), "there may be rules");
 
     plane.push("1", &[config("envoy-gateway-system/eg/http", "route", 2)]);
@@ -131,9 +131,9 @@ async fn the_deployment_of_envoy_gateway_runs_with_tollgate_in_place_of_its_imag
 
     // Another client in the cluster.
     let other = Authority::new("other").sign(&["envoy"]);
-    let mut stranger = RateLimitServiceClient::new(container.endpoint(&authority, &other).connect_lazy());
+    let mut foreign = RateLimitServiceClient::new(container.endpoint(&authority, &other).connect_lazy());
     let asked = request("envoy-gateway-system/eg/http", &[&[("route", "r")]]);
-    stranger.should_rate_limit(asked).await.expect_err("it is refused");
+    foreign.should_rate_limit(asked).await.expect_err("it is refused");
 
     // The last policy is deleted.
     plane.push("2", &[]);

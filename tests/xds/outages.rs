@@ -30,8 +30,8 @@ async fn rules_stay_while_the_control_plane_is_down_and_changes_apply_once_it_re
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(!client.passes("web", &[("key", "a")]).await);
     assert!(asking.is_ready());
-    let told = asking.log().matches("control plane unreachable").count();
-    assert!((1..=3).contains(&told), "the loss, and failed reconnects: {}", asking.log());
+    let found = asking.log().matches("control plane unreachable").count();
+    assert!((1..=3).contains(&found), "the loss, and failed reconnects: {}", asking.log());
 
     // Its versions begin anew.
     let plane = ControlPlane::start_as(port, Manner::Serves, None);

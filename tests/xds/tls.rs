@@ -84,7 +84,7 @@ fn a_control_plane_gets_the_current_client_certificate() {
 /// The port that it asks.
 fn free_port_of(asking: &Asking) -> u16 {
     let log = asking.log();
-    let (_, rest) = log.split_once("https://localhost:").expect("told");
+    let (_, rest) = log.split_once("https://localhost:").expect("a reply");
     rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a port")
 }
 
@@ -98,8 +98,8 @@ fn the_expected_name_of_a_certificate_can_be_configured() {
     let strict = ask(plane.port, directory.path(), &[]);
     let log = strict.wait_for_log("control plane unreachable");
     assert!(log.contains("certificate not valid for name \"localhost\""), "{log}");
-    let told = ask(plane.port, directory.path(), &["--xds-server-name", "envoy-gateway"]);
-    told.tollgate.wait_until_ready();
+    let found = ask(plane.port, directory.path(), &["--xds-server-name", "envoy-gateway"]);
+    found.tollgate.wait_until_ready();
 }
 
 #[test]

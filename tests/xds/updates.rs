@@ -52,19 +52,14 @@ async fn a_bad_push_is_rejected_with_reasons_and_the_previous_rules_stay() {
     let nameless = RateLimitDescriptor::default();
     let wrong = RateLimitConfig { descriptors: vec![nameless.clone(), nameless], ..config("web", "key", 5) };
     let garbage = Any { type_url: TYPE_URL.into(), value: b"\xff\xff\xff".to_vec() };
-    let stranger =
+    let foreign =
         Any { type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".into(), value: vec![] };
     let twice = vec![any(&config("web", "key", 5)), any(&config("web", "other", 5))];
     let of_clusters = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
     for (version, type_url, resources, reason) in [
         ("wrong", TYPE_URL, vec![any(&wrong)], "resource web-rules: descriptors[1]: has no `key`"),
         ("garbage", TYPE_URL, vec![any(&config("web", "key", 5)), garbage], "resource 1: can't be decoded"),
-        (
-            "stranger",
-            TYPE_URL,
-            vec![stranger],
-            "resource 0: is of the type `type.googleapis.com/envoy.config.",
-        ),
+        ("foreign", TYPE_URL, vec![foreign], "resource 0: is of the type `type.googleapis.com/envoy.config."),
         (
             "twice",
             TYPE_URL,
@@ -107,7 +102,7 @@ fn returning_from_a_bad_version_to_the_active_one_fixes_it() {
     plane.wait_for_ack("3");
     let after = asking.rules();
     assert!(after["problem"].is_null(), "{after}");
-    assert_eq!(after["since_ms"], before["since_ms"], "they were in force all the time");
+    assert_eq!(after["since_ms"], before["since_ms"], "they were active all the time");
     assert_eq!(asking.metric("tollgate_config_last_load_successful"), 1.0);
 }
 
@@ -188,9 +183,9 @@ fn a_control_plane_receives_the_node_identity() {
     let asking = Asking::start(&plane.url(), &flags);
     let first = plane.requests().remove(0);
     assert_eq!((&*first.type_url, &*first.version_info, &*first.response_nonce), (TYPE_URL, "", ""));
-    let node = first.node.expect("told");
+    let node = first.node.expect("a node");
     assert_eq!((&*node.id, &*node.user_agent_name), ("edge", "tollgate"));
-    assert_eq!(node.metadata.expect("told").fields.len(), 2);
+    assert_eq!(node.metadata.expect("metadata").fields.len(), 2);
     let headers = plane.headers().remove(0);
     assert_eq!(headers.get("authorization").expect("sent"), "Bearer open sesame");
     assert_eq!(headers.get("x-tenant").expect("sent"), "t");

@@ -248,7 +248,7 @@ fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Only Linux is asked for its host name.
+/// The host name is read on Linux only.
 #[cfg(not(target_os = "linux"))]
 fn host_name() -> String {
     "tollgate".to_owned()

@@ -6,8 +6,8 @@
 //!
 //! - A [`Version`] is an immutable set of rule files. One of them is *current*; another one becomes current by
 //!   compare-and-set, so that two operators cannot overwrite each other's changes.
-//! - The [`Runtime`] holds changes that take effect at once and mostly expire: allow and deny lists, and switches of single
-//!   rules.
+//! - The [`Runtime`] holds changes that take effect at once and mostly expire: allow and deny lists, and switches of
+//!   single rules.
 //! - Every change is recorded in an [`AuditEntry`].
 //! - Every instance reports what it enforces in a heartbeat, its [`Instance`] record.
 

@@ -32,8 +32,8 @@ pub const fn check_switch(switch: &Switch) -> Result<(), SwitchError> {
     }
 }
 
-/// Compiles the lists and switches that have not expired at `now_ms`, in milliseconds since 1970. Invalid ones, which were
-/// not validated, are omitted and reported.
+/// Compiles the lists and switches that have not expired at `now_ms`, in milliseconds since 1970. Invalid ones, which
+/// were not validated, are omitted and reported.
 pub fn compile(runtime: &Runtime, now_ms: u64) -> (Overrides, Vec<String>) {
     let is_active = |end: Option<u64>| end.is_none_or(|end| now_ms < end);
     let mut problems = Vec::new();

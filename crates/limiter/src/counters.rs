@@ -12,8 +12,8 @@ use tollgate_store::{Store, StoreError, request::Requests};
 /// Deadline of a read or a refund: longer than that of a request, because no traffic waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// Reads and refunds counters. Metrics count neither a request nor hits of a rule, only the call to the store. There is no
-/// fallback: without the store, counters are unknown.
+/// Reads and refunds counters. Metrics count neither a request nor hits of a rule, only the call to the store. There is
+/// no fallback: without the store, counters are unknown.
 #[derive(Clone, Debug)]
 pub struct CounterInspector {
     store: Store,

@@ -130,8 +130,20 @@ impl Limiter {
         // Charges are recorded even if another call failed.
         metrics::record(active.companion, rules, descriptors, &matches, &statuses, self.modes);
         let decision = self.conclude(statuses, listed, &calls, &decisions, degraded.as_ref());
-        let holds_in_store = || refund::holds_permits(&calls, &decisions);
-        let held_locally = degraded.as_ref().and_then(FallbackVerdicts::with_permits);
+        self.settle_permits(decision, permits, &calls, &decisions, degraded.as_ref())
+    }
+
+    /// Returns the permits that the request holds, if it passes, and otherwise releases them.
+    fn settle_permits<'r>(
+        &self,
+        decision: Result<Decision<'r>, StoreError>,
+        permits: Option<HeldPermits>,
+        calls: &Requests,
+        decisions: &Decisions,
+        degraded: Option<&FallbackVerdicts>,
+    ) -> Result<(Decision<'r>, Option<HeldPermits>), StoreError> {
+        let holds_in_store = || refund::holds_permits(calls, decisions);
+        let held_locally = degraded.and_then(FallbackVerdicts::with_permits);
         match (decision, permits) {
             (Ok(decision), Some(permits))
                 if decision.code == Code::Ok && (holds_in_store() || held_locally.is_some()) =>
@@ -142,8 +154,9 @@ impl Limiter {
                 Ok((decision, Some(permits)))
             }
             (decision, permits) => {
-                if decision.as_ref().is_ok_and(|decision| decision.code == Code::Ok) && !is_complete {
-                    self.store.refund_in_background(refund::uncertain_releases(&calls, &decisions));
+                let is_ok = decision.as_ref().is_ok_and(|decision| decision.code == Code::Ok);
+                if is_ok && decisions.iter().any(Result::is_err) {
+                    self.store.refund_in_background(refund::uncertain_releases(calls, decisions));
                 }
                 // Everything that had to be released was.
                 permits.inspect(HeldPermits::hand_over);

@@ -1,6 +1,7 @@
 //! Decisions while the store fails: each limit applies its `on_store_error` policy.
 
 use std::{
+    num::NonZeroU32,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -51,8 +52,8 @@ pub(super) struct FallbackVerdicts {
 }
 
 impl Fallback {
-    /// Applies `on_store_error` to limits that state no policy, and counts in `local` the hits that this instance admits by
-    /// itself: each of the `replicas` admits an equal share of a limit.
+    /// Applies `on_store_error` to limits that state no policy, and counts in `local` the hits that this instance
+    /// admits by itself: each of the `replicas` admits an equal share of a limit.
     pub fn new(on_store_error: OnStoreError, local: MemoryStore, replicas: Replicas) -> Self {
         Self { on_store_error, local, replicas, was_used: Arc::default() }
     }
@@ -99,6 +100,12 @@ impl Fallback {
                 }
             }
         }
+        self.decide_locally(&mut substituted, replicas);
+        substituted
+    }
+
+    /// Charges the local requests to the local store.
+    fn decide_locally(&self, substituted: &mut FallbackVerdicts, replicas: NonZeroU32) {
         for call in &substituted.local_requests {
             self.was_used.store(true, Ordering::Relaxed);
             let mut verdicts = self.local.decide(call);
@@ -109,10 +116,10 @@ impl Fallback {
             substituted.verdicts.push(verdicts.clone());
             substituted.local_decisions.push(Ok(verdicts));
         }
-        substituted
     }
 
-    /// Releases permits in the local store that were released in the store: they may have been acquired while it failed.
+    /// Releases permits in the local store that were released in the store: they may have been acquired while it
+    /// failed.
     pub(super) fn release(&self, calls: &Requests, decisions: &Decisions) {
         if !self.was_used.load(Ordering::Relaxed) {
             return;

@@ -14,8 +14,8 @@ use tollgate_store::{Store, request::Requests};
 
 /// Permits that a request acquires, and then holds, under one lease.
 ///
-/// A caller that received the lease's name releases them by it. Until then ([`Self::hand_over`]) the caller may disconnect
-/// without the name, so the permits are released when the last clone of this is dropped.
+/// A caller that received the lease's name releases them by it. Until then ([`Self::hand_over`]) the caller may
+/// disconnect without the name, so the permits are released when the last clone of this is dropped.
 #[derive(Clone, Debug)]
 pub struct HeldPermits(Arc<Inner>);
 

@@ -14,8 +14,8 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
 /// Applies the allow and deny lists. If one matches, descriptors that charge hits skip their limits.
 ///
-/// Refunds and releases are made regardless of the lists, so that no permit is held longer than needed and no charge stays
-/// by mistake; they are not matched against the lists either.
+/// Refunds and releases are made regardless of the lists, so that no permit is held longer than needed and no charge
+/// stays by mistake; they are not matched against the lists either.
 pub(super) fn apply(
     overrides: &Overrides,
     clock: &Clock,

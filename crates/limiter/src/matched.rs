@@ -75,8 +75,8 @@ impl<'r> Match<'r> {
         matches!(self, Self::Rule { is_shadow: true, .. })
     }
 
-    /// Whether the limit would not deny while the store fails: unlike [`Self::is_shadow`], a limit override has the mode
-    /// of its rule.
+    /// Whether the limit would not deny while the store fails: unlike [`Self::is_shadow`], a limit override has the
+    /// mode of its rule.
     pub(super) fn is_shadow_when_degraded(&self) -> bool {
         match self {
             Self::Override { rule, .. } => rule.is_some_and(|rule| rule.shadow_mode),
@@ -157,8 +157,8 @@ fn match_descriptor<'r>(domain: &'r Domain, switched: &Switched, descriptor: &De
     }
 }
 
-/// The release that the entries ask for, if they are those of a concurrency limit and a lease. An invalid lease releases
-/// nothing.
+/// The release that the entries ask for, if they are those of a concurrency limit and a lease. An invalid lease
+/// releases nothing.
 fn release<'r>(domain: &'r Domain, entries: &[Entry<'_>]) -> Option<Match<'r>> {
     let (rule, entries, lease) = domain.root.rule_of_lease(entries)?;
     let hits = LeaseId::parse(lease).map_or(Hits::Peek, Hits::Release);

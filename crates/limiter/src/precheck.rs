@@ -2,8 +2,8 @@
 //!
 //! A bucket that refills cannot be refunded exactly: tokens that were refilled since the charge may have been meant for
 //! other requests. If requests span tags and one tag is exhausted, repeated charges and refunds would drain a bucket in
-//! another tag by requests that never pass. So all tags are checked first, and tags with room are charged only if every tag has
-//! room. The check costs a round trip, which a hash tag shared by the limits saves.
+//! another tag by requests that never pass. So all tags are checked first, and tags with room are charged only if every
+//! tag has room. The check costs a round trip, which a hash tag shared by the limits saves.
 
 use std::mem;
 
@@ -46,8 +46,8 @@ async fn precheck(store: &Store, calls: Requests, deadline: Option<Instant>) -> 
         let decisions = store.decide(&calls, deadline).await;
         return (calls, decisions);
     }
-    // Calls without room are charged first, because their verdicts contain the retry time. They charge nothing unless room
-    // has appeared in between; then the others are charged too.
+    // Calls without room are charged first, because their verdicts contain the retry time. They charge nothing unless
+    // room has appeared in between; then the others are charged too.
     let part = |wanted: bool| -> Requests {
         let of_part = calls.iter().zip(&has_room).filter(|(_, has_room)| **has_room == wanted);
         of_part.map(|(call, _)| call.clone()).collect()
@@ -76,8 +76,8 @@ async fn precheck(store: &Store, calls: Requests, deadline: Option<Instant>) -> 
     (full.into_iter().chain(others).collect(), full_decisions.into_iter().chain(other_decisions).collect())
 }
 
-/// Whether a bucket is charged all or none with counters of another tag. A refund is made exactly once whether or not the
-/// request passes, so a request with one is not prechecked.
+/// Whether a bucket is charged all or none with counters of another tag. A refund is made exactly once whether or not
+/// the request passes, so a request with one is not prechecked.
 fn is_needed(calls: &Requests) -> bool {
     if calls.iter().flat_map(TagRequest::checks).any(|check| check.hits.is_refund()) {
         return false;

@@ -1,8 +1,8 @@
 //! Number of instances that share the limits.
 //!
-//! While the store works, each instance holds a permit of a concurrency limit that no request can name: the number of held
-//! permits is the number of instances. An instance that ends without releasing its permit is counted until the permit
-//! expires.
+//! While the store works, each instance holds a permit of a concurrency limit that no request can name: the number of
+//! held permits is the number of instances. An instance that ends without releasing its permit is counted until the
+//! permit expires.
 
 use std::{
     collections::VecDeque,
@@ -64,8 +64,8 @@ impl Replicas {
         NonZeroU32::new(self.0.load(Ordering::Relaxed)).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// Counts instances in `store`, this one included, until all other clones are dropped. The last count remains while the
-    /// store fails.
+    /// Counts instances in `store`, this one included, until all other clones are dropped. The last count remains while
+    /// the store fails.
     pub async fn count(self, store: RedisStore) {
         let lease = LeaseId::random();
         let mut counts = RecentCounts::default();
@@ -81,8 +81,8 @@ impl Replicas {
     }
 }
 
-/// Recent counts, of which the largest is used: a store that lost its data counts the others only after they renewed their
-/// permits.
+/// Recent counts, of which the largest is used: a store that lost its data counts the others only after they renewed
+/// their permits.
 #[derive(Debug, Default)]
 struct RecentCounts(VecDeque<(Instant, u32)>);
 

@@ -158,8 +158,8 @@ pub struct Decision<'r> {
 }
 
 impl Decision<'_> {
-    /// Time until a denied request may be retried: when the last limit that denies it would let it pass, and, if every quota
-    /// is exhausted, the first quota too; or when the list entry expires. `None` for a request that passes.
+    /// Time until a denied request may be retried: when the last limit that denies it would let it pass, and, if every
+    /// quota is exhausted, the first quota too; or when the list entry expires. `None` for a request that passes.
     pub fn retry_after(&self) -> Option<Duration> {
         if self.code == Code::Ok {
             return None;

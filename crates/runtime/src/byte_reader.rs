@@ -1,4 +1,4 @@
-//! Bytes as values, so that any of them mean something.
+//! Reads values from arbitrary bytes, for fuzzing: any input is valid.
 
 use std::borrow::Cow;
 
@@ -32,14 +32,14 @@ impl<'a> ByteReader<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// So many bytes, or those that are left.
+    /// The next `length` bytes, or the rest if there are fewer.
     pub fn bytes(&mut self, length: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(length.min(self.0.len()));
         self.0 = rest;
         bytes
     }
 
-    /// A text of the length that the next byte says; the largest one says 10,000 times the one after.
+    /// A text whose length is the next byte; for the largest one, the following byte repeated 10,000 times.
     pub fn text(&mut self) -> Cow<'a, str> {
         match self.byte() {
             u8::MAX => Cow::Owned(String::from_utf8_lossy(self.bytes(1)).repeat(10_000)),
@@ -47,7 +47,7 @@ impl<'a> ByteReader<'a> {
         }
     }
 
-    /// The one of these that the next byte picks.
+    /// The choice that the next byte selects.
     pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> Option<T> {
         let at = usize::from(self.byte()).checked_rem(choices.len())?;
         choices.get(at).copied()

@@ -97,7 +97,7 @@ fn every_overlay_is_valid_and_consistent() {
 
 /// The ports, the paths and the times in the manifests are those of the program with these settings.
 #[test]
-fn the_program_understands_its_settings() {
+fn the_program_accepts_its_settings() {
     for overlay in OVERLAYS {
         let documents = built(overlay);
         let settings = settings(&environment(documents, "rediss://localhost:6379"));

@@ -36,7 +36,7 @@ fn url(documents: &[Value]) -> String {
 }
 
 #[test]
-fn nodes_of_the_cluster_know_each_other_and_tollgate_knows_them() {
+fn the_nodes_of_the_cluster_and_tollgate_discover_each_other() {
     let documents = built("deploy/kubernetes/overlays/dev");
     let nodes = pods(documents, "redis-cluster", 6379);
     assert_eq!(nodes.len(), 6);
@@ -57,7 +57,7 @@ fn nodes_of_the_cluster_know_each_other_and_tollgate_knows_them() {
 }
 
 #[test]
-fn sentinels_know_each_other_and_tollgate_knows_them() {
+fn the_sentinels_and_tollgate_discover_each_other() {
     let documents = built("tests/deploy/overlays/sentinel");
     let sentinels = pods(documents, "redis-sentinel", 26379);
     let lists = stated(documents, "SENTINELS");

@@ -100,8 +100,8 @@ impl Disk {
         let _ = written.await;
     }
 
-    /// Writes the next state and makes it visible; returns the waiting callers. If the write fails, its changes are reverted,
-    /// and so are those applied since.
+    /// Writes the next state and makes it visible; returns the waiting callers. If the write fails, its changes are
+    /// reverted, and so are those applied since.
     pub(super) fn write(&self, visible: &ArcSwap<State>) -> (Vec<oneshot::Sender<WriteResult>>, WriteResult) {
         let (state, mut waiters) = {
             let mut next = self.next.lock();

@@ -37,12 +37,12 @@ struct Written<'a> {
 }
 
 #[derive(Deserialize)]
-struct Form {
+struct FormatHeader {
     form: u32,
 }
 
 #[derive(Deserialize)]
-struct Content {
+struct Body {
     state: State,
 }
 
@@ -130,10 +130,10 @@ fn read(path: &Path) -> Result<Option<State>, String> {
     // The error itself may quote the content.
     let damaged = |error: serde_json::Error| format!("not a rules file, or damaged at line {}", error.line());
     // Read separately, because the rest may differ in another format.
-    let Form { form } = serde_json::from_slice(&text).map_err(damaged)?;
+    let FormatHeader { form } = serde_json::from_slice(&text).map_err(damaged)?;
     if form != FORMAT {
         return Err(format!("unsupported format {form}; expected {FORMAT}"));
     }
-    let Content { state } = serde_json::from_slice(&text).map_err(damaged)?;
+    let Body { state } = serde_json::from_slice(&text).map_err(damaged)?;
     Ok(Some(state))
 }

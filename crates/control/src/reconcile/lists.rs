@@ -162,8 +162,8 @@ impl ListsReconciler {
     }
 }
 
-/// Restores lists and switches that the store has lost, unless an operator continued without them: then the present ones
-/// are adopted.
+/// Restores lists and switches that the store has lost, unless an operator continued without them: then the present
+/// ones are adopted.
 async fn restore(
     control: &Control,
     lost: &StoredRuntime,

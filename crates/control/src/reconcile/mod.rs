@@ -7,8 +7,8 @@
 //! ```
 //!
 //! None of these waits for another. A failed step is retried after a later heartbeat; until then the former state stays
-//! active, and lists and switches expire on time. However much is changed, heartbeats are at least 100 ms apart and fetches
-//! of lists at least 200 ms.
+//! active, and lists and switches expire on time. However much is changed, heartbeats are at least 100 ms apart and
+//! fetches of lists at least 200 ms.
 
 mod acl;
 mod heartbeat;

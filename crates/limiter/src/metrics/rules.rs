@@ -1,7 +1,8 @@
 //! Hits of each rule, with the meanings of envoyproxy/ratelimit.
 //!
-//! The counters of the active rules stand beside the rules, by their index: [`RuleCounters`] is made for one version of the
-//! rules and activated and dropped with it. The series outlive it, so that a rule of the next version continues them.
+//! The counters of the active rules stand beside the rules, by their index: [`RuleCounters`] is made for one version of
+//! the rules and activated and dropped with it. The series outlive it, so that a rule of the next version continues
+//! them.
 
 use std::{
     collections::HashMap,
@@ -259,8 +260,8 @@ pub struct RuleTotal {
 pub struct RuleTotals(HashMap<Box<str>, HashMap<Box<str>, RuleTotal>>);
 
 impl RuleTotals {
-    /// Hits of the rule with that path ([`Rule::path`]), under all values that metrics name for it; zero for a rule that has
-    /// no series of its own.
+    /// Hits of the rule with that path ([`Rule::path`]), under all values that metrics name for it; zero for a rule
+    /// that has no series of its own.
     pub fn of(&self, domain: &str, path: &str) -> RuleTotal {
         self.0.get(domain).and_then(|rules| rules.get(path)).copied().unwrap_or_default()
     }

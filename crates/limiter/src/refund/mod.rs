@@ -38,8 +38,8 @@ pub(super) fn refunds(calls: &Requests, decisions: &Decisions) -> Requests {
     refunds
 }
 
-/// Returns the requests among failed `calls` that are to be sent again later: releases, which may be repeated, and those
-/// refunds that are `refundable` and certainly not made yet.
+/// Returns the requests among failed `calls` that are to be sent again later: releases, which may be repeated, and
+/// those refunds that are `refundable` and certainly not made yet.
 pub(super) fn missed(
     calls: &Requests,
     decisions: &Decisions,
@@ -61,8 +61,8 @@ pub(super) fn releases<'a>(calls: impl Iterator<Item = &'a TagRequest>) -> Reque
     independent(calls.flat_map(TagRequest::checks_with_cells), |check| release(check.hits))
 }
 
-/// Returns requests that release permits which may have been acquired by a call that failed: the caller does not receive
-/// their lease.
+/// Returns requests that release permits which may have been acquired by a call that failed: the caller does not
+/// receive their lease.
 pub(super) fn uncertain_releases(calls: &Requests, decisions: &Decisions) -> Requests {
     let is_uncertain = |decision: &Result<Verdicts, StoreError>| {
         decision.as_ref().is_err_and(|error| !error.charged_nothing())

@@ -43,7 +43,7 @@ pub(super) fn requests(
         // A quota denies only together with all others, a limit in shadow mode never.
         let is_enforced = !modes.shadow && !modes.quota;
         let vetoes = is_enforced && !matched.is_shadow() && rule.is_none_or(|rule| !rule.quota_mode);
-        // The rule's mode does not apply to a limit override.
+        // The rule's sync mode does not apply to a limit override.
         let sync = rule.map_or(SyncMode::Strict, |rule| domain.sync_of(rule));
         push_check(
             &mut calls,
@@ -92,8 +92,8 @@ fn shared_cell(domain: &Domain, rule: &Rule, entries: &[Entry<'_>]) -> CellKey {
     }
 }
 
-/// The positions of the entries that form the domain's hash tag, in its order. They depend on the rule alone, so that the
-/// same values at other positions have another tag.
+/// The positions of the entries that form the domain's hash tag, in its order. They depend on the rule alone, so that
+/// the same values at other positions have another tag.
 fn tag_of(domain: &Domain, rule: &Rule) -> SmallVec<[usize; 4]> {
     let position = |key: &str| rule.segments.iter().position(|segment| segment.distinguishes(key));
     domain.hash_tag.iter().filter_map(|key| position(key)).collect()
@@ -101,9 +101,10 @@ fn tag_of(domain: &Domain, rule: &Rule) -> SmallVec<[usize; 4]> {
 
 /// The counter of a limit override.
 ///
-/// As in envoyproxy/ratelimit it is the rule's own counter if the window is the same, so that usage is shared; with another
-/// window it is a separate counter. If no rule matches, or the rule's counter is shared by many values, it belongs to the
-/// values of the descriptor. Permits always belong to the rule: the release need not repeat the override.
+/// As in envoyproxy/ratelimit it is the rule's own counter if the window is the same, so that usage is shared; with
+/// another window it is a separate counter. If no rule matches, or the rule's counter is shared by many values, it
+/// belongs to the values of the descriptor. Permits always belong to the rule: the release need not repeat the
+/// override.
 fn cell_of_override(
     domain: &Domain,
     rule: Option<&Arc<Rule>>,

@@ -5,14 +5,15 @@
 //! ```
 //!
 //! - Each thread records every descriptor of a domain that has rules. It samples every hit up to 5,000 in a second, and
-//!   above that about as many at random. Denied hits are sampled separately, so that rare denials are not lost among many
-//!   hits. The weight of a sample is the number of hits that it represents.
-//! - Samples wait in a queue of the thread, which the collector empties ten times a second. A full queue drops samples and
-//!   counts them.
-//! - A sketch is six windows of ten seconds; each has a space-saving summary of requested hits, and one of denied
-//!   hits. Together they report each key that has more than 1/672 of the domain's hits, with an error bound.
-//! - Memory: a summary has at most 896 keys of at most 256 bytes, and there are at most 64 domains. Above 20 MiB for all
-//!   sketches, each summary is reduced to as few as 21 keys, which bounds them to 28 MiB. A queue has at most 256 KiB.
+//!   above that about as many at random. Denied hits are sampled separately, so that rare denials are not lost among
+//!   many hits. The weight of a sample is the number of hits that it represents.
+//! - Samples wait in a queue of the thread, which the collector empties ten times a second. A full queue drops samples
+//!   and counts them.
+//! - A sketch is six windows of ten seconds; each has a space-saving summary of requested hits, and one of denied hits.
+//!   Together they report each key that has more than 1/672 of the domain's hits, with an error bound.
+//! - Memory: a summary has at most 896 keys of at most 256 bytes, and there are at most 64 domains. Above 20 MiB for
+//!   all sketches, each summary is reduced to as few as 21 keys, which bounds them to 28 MiB. A queue has at most 256
+//!   KiB.
 
 mod active;
 mod collector;
@@ -65,20 +66,21 @@ pub fn start(is_sampling: bool) -> io::Result<()> {
     collector::start(is_sampling)
 }
 
-/// Records the requested hits of one descriptor of a domain that has rules, and whether it was denied. For the hot path:
-/// never waits.
+/// Records the requested hits of one descriptor of a domain that has rules, and whether it was denied. For the hot
+/// path: never waits.
 #[inline]
 pub fn record(domain: &str, entries: &[Entry<'_>], hits: u64, is_denied: bool) {
     collector::record(domain, entries, hits, is_denied);
 }
 
-/// Returns the heaviest keys of every domain, or of one, at most `limit` of each. Takes up to a millisecond for each domain.
+/// Returns the heaviest keys of every domain, or of one, at most `limit` of each. Takes up to a millisecond for each
+/// domain.
 pub fn report(domain: Option<&str>, limit: usize) -> Vec<DomainTop> {
     collector::report(domain, limit)
 }
 
-/// Returns the domains with rules that had requests within the last minute, reads included; at most 100, the latest first,
-/// and only those whose names have at most 256 bytes.
+/// Returns the domains with rules that had requests within the last minute, reads included; at most 100, the latest
+/// first, and only those whose names have at most 256 bytes.
 pub fn active_domains() -> Vec<String> {
     collector::active_domains()
 }

@@ -13,8 +13,8 @@ use super::{
 /// Maximum number of domains with a sketch.
 pub(super) const MAX_DOMAINS: usize = 64;
 
-/// Memory of all sketches above which each summary grows only to [`MIN_KEYS`](super::summary::MIN_KEYS) keys, which for all
-/// of them is at most another 7 MiB.
+/// Memory of all sketches above which each summary grows only to [`MIN_KEYS`](super::summary::MIN_KEYS) keys, which for
+/// all of them is at most another 7 MiB.
 pub(super) const MAX_BYTES: usize = 20 << 20;
 
 /// The last minute of every domain. A new domain among too many has no sketch until another one becomes inactive.

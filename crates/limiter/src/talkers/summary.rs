@@ -25,14 +25,14 @@ pub(super) struct Estimate {
     pub(super) error: u64,
 }
 
-/// A space-saving summary (Metwally, Agrawal and El Abbadi, 2005): each key that has a counter has counted at least
-/// its hits, and a key without one has at most `floor` hits.
+/// A space-saving summary (Metwally, Agrawal and El Abbadi, 2005): each key that has a counter has counted at least its
+/// hits, and a key without one has at most `floor` hits.
 ///
 /// The original replaces the lightest counter by a new key. This one evicts many counters at once, which needs no order
-/// among them (as Anderson et al., 2017, do): when it is full, only the heaviest three in four stay, and the weight of the
-/// next one becomes the floor. The sum of the counters above the floor never exceeds the number of hits, and each time the
-/// floor rises, more than three in four counters lose as much. Thus, for N hits, the floor is at most N divided by three
-/// quarters of the capacity.
+/// among them (as Anderson et al., 2017, do): when it is full, only the heaviest three in four stay, and the weight of
+/// the next one becomes the floor. The sum of the counters above the floor never exceeds the number of hits, and each
+/// time the floor rises, more than three in four counters lose as much. Thus, for N hits, the floor is at most N
+/// divided by three quarters of the capacity.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     counters: HashMap<Box<str>, Estimate, RandomState>,

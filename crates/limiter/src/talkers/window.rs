@@ -73,8 +73,8 @@ impl LastMinute {
 
     /// Returns the heaviest keys, at most `limit`.
     ///
-    /// A key without a counter in a window may have had as many hits as the window's floor. Thus the errors add up over the
-    /// windows, to no more than one summary of all hits could have.
+    /// A key without a counter in a window may have had as many hits as the window's floor. Thus the errors add up over
+    /// the windows, to no more than one summary of all hits could have.
     pub(super) fn top(&self, ranking: Ranking, limit: usize) -> Vec<Talker> {
         let mut keys: HashMap<&str, Estimate, RandomState> = HashMap::default();
         let summaries = || self.windows.iter().map(|window| window.of(ranking));
