@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use tollgate::{
-    algorithm::{Algorithm, Charging, Parameters, Policy, State},
+    algorithm::{Algorithm, Charging, CounterState, Parameters, Policy},
     clock::Timestamp,
     descriptor::Hits,
     quota::{Quota, Unit, Window},
@@ -22,7 +22,7 @@ fn policy(algorithm: Algorithm) -> Policy {
 
 fn decide(bencher: Bencher<'_, '_>, algorithm: Algorithm, step: Duration) {
     let policy = policy(algorithm);
-    let mut state = State::default();
+    let mut state = CounterState::default();
     let mut now = Timestamp::from_micros(1_700_000_000_000_000);
     let mut once = move || {
         now = now.plus(step);

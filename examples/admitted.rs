@@ -14,7 +14,7 @@
 use std::{fmt::Write as _, fs, num::NonZeroU64, ops::Range, path::Path};
 
 use tollgate::{
-    algorithm::{Algorithm, Charging, Parameters, Policy, State},
+    algorithm::{Algorithm, Charging, CounterState, Parameters, Policy},
     clock::Timestamp,
     descriptor::Hits,
     lease::LeaseId,
@@ -52,7 +52,7 @@ pub(crate) fn admitted(algorithm: Algorithm) -> Vec<u64> {
     let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
     // An edge of all windows of 10 seconds.
     let at = |millis: u64| Timestamp::from_micros(1_700_000_000_000_000 + millis * 1_000);
-    let (mut state, mut admitted) = (State::default(), Vec::<u64>::new());
+    let (mut state, mut admitted) = (CounterState::default(), Vec::<u64>::new());
     let mut in_progress = Vec::<(u64, LeaseId)>::new();
     for (number, arrival) in (1..).zip(arrivals()) {
         for (_, lease) in in_progress.extract_if(.., |(ends, _)| *ends <= arrival) {

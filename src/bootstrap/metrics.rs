@@ -6,7 +6,7 @@ use crate::{http::history, legacy_stats, net, service, settings::MetricNames, tr
 use tollgate_control as control;
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{self as limiter, talkers};
-use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Kind, Metric, series};
+use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, MetricKind, series};
 use tollgate_store as store;
 
 /// Metrics of each module.
@@ -36,7 +36,7 @@ static PANICS: CounterFamily<1> = CounterFamily::starting_with(
 static BUILD_INFO: Computed<1> = Computed::group(
     [Declared {
         name: "tollgate_build_info",
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         labels: &["version"],
         help: "1, with the version of the program as a label.",
     }],
@@ -47,7 +47,7 @@ static BUILD_INFO: Computed<1> = Computed::group(
 );
 
 const fn gauge(name: &'static str, help: &'static str) -> Declared {
-    Declared { name, kind: Kind::Gauge, labels: &[], help }
+    Declared { name, kind: MetricKind::Gauge, labels: &[], help }
 }
 
 /// State of the process as the operating system has it, under the names of Prometheus' own libraries. Values that it does
@@ -57,7 +57,7 @@ static PROCESS: Computed<6> = Computed::group(
         gauge("process_start_time_seconds", "Start time of the process, in seconds since 1970."),
         Declared {
             name: "process_cpu_seconds_total",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             labels: &[],
             help: "User and system CPU time, in seconds.",
         },
@@ -165,7 +165,7 @@ mod tests {
         for Declared { name, kind, help, .. } in all {
             assert!(help.ends_with('.') && !help.contains(name), "{name}: {help}");
             let is_total = name.ends_with("_total");
-            assert!(!is_total || kind == Kind::Counter, "{name} is no {}", kind.name());
+            assert!(!is_total || kind == MetricKind::Counter, "{name} is no {}", kind.name());
         }
     }
 }

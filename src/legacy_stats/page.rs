@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{loads, stat_name};
 use crate::service::metrics::{REQUEST_DURATION, ResponseCounts};
 use tollgate_metrics::{
-    Computed, Declared, Kind, Metric,
+    Computed, Declared, Metric, MetricKind,
     series::{self, KINDS, Series},
 };
 
@@ -18,7 +18,7 @@ const HELP: &str = "As in envoyproxy/ratelimit.";
 const METHOD: &[&str] = &["ShouldRateLimit"];
 
 const fn counter(name: &'static str, labels: &'static [&'static str]) -> Declared {
-    Declared { name, kind: Kind::Counter, labels, help: HELP }
+    Declared { name, kind: MetricKind::Counter, labels, help: HELP }
 }
 
 const RULE_LABELS: &[&str] = &["domain", "key1", "key2"];
@@ -77,7 +77,7 @@ static REQUESTS: Computed<1> =
 static DURATION: Computed<1> = Computed::group(
     [Declared {
         name: "ratelimit_service_response_time_seconds",
-        kind: Kind::Histogram,
+        kind: MetricKind::Histogram,
         labels: &["grpc_method"],
         help: HELP,
     }],

@@ -12,7 +12,7 @@ use proptest::{
 };
 use tollgate::{
     RecordId, SyncMode,
-    algorithm::{Algorithm, Charging, Parameters, Policy, State, Verdict},
+    algorithm::{Algorithm, Charging, CounterState, Parameters, Policy, Verdict},
     clock::Timestamp,
     descriptor::Hits,
     lease::LeaseId,
@@ -113,7 +113,7 @@ fn with_leased(mut call: TagRequest) -> TagRequest {
 /// its end, the latest of theirs, at which all of it is forgotten.
 #[derive(Default)]
 struct Model {
-    states: HashMap<RecordId, (State, Policy)>,
+    states: HashMap<RecordId, (CounterState, Policy)>,
     /// When charges were made.
     decided_at: Vec<Timestamp>,
 }
@@ -121,7 +121,7 @@ struct Model {
 impl Model {
     /// Says which asks pass, each after the charges before it; what gives back frees nothing for the others.
     fn weigh(&self, now: Timestamp, call: &TagRequest) -> Vec<bool> {
-        let mut weighed = HashMap::<RecordId, State>::new();
+        let mut weighed = HashMap::<RecordId, CounterState>::new();
         let mut weigh = |ask: &Check| {
             let known = || self.states.get(&ask.record).map(|(state, _)| state.clone()).unwrap_or_default();
             let state = weighed.entry(ask.record).or_insert_with(known);
@@ -162,10 +162,10 @@ impl Model {
             }
         }
         // What changed nothing is not written, its end included.
-        let packed = self.states.values().filter(|(state, _)| matches!(state, State::Words(_)));
+        let packed = self.states.values().filter(|(state, _)| matches!(state, CounterState::Words(_)));
         let ends = packed.map(|(state, policy)| policy.expires_at(state)).max().unwrap_or_default();
         if changed && shares_cell && ends <= now.seconds() {
-            self.states.retain(|_, (state, _)| !matches!(state, State::Words(_)));
+            self.states.retain(|_, (state, _)| !matches!(state, CounterState::Words(_)));
         }
         verdicts.sort_by_key(|(descriptor, _)| *descriptor);
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()

@@ -65,7 +65,7 @@ impl CounterInspector {
                     verdicts.into_iter().for_each(|(at, verdict)| set(&mut readings, at, Ok(verdict)));
                 }
                 Err(error) => {
-                    call.checks().for_each(|check| set(&mut readings, check.descriptor, Err(error.clone())))
+                    call.checks().for_each(|check| set(&mut readings, check.descriptor, Err(error.clone())));
                 }
             }
         }

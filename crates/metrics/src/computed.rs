@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::exposition::{Declared, Kind, Metric, Page};
+use super::exposition::{Declared, Metric, MetricKind, Page};
 
 /// Metrics that one function adds to the page.
 pub struct Computed<const N: usize> {
@@ -20,7 +20,7 @@ impl<const N: usize> Computed<N> {
 impl Computed<1> {
     /// A gauge; `write` begins it, unless it has no value.
     pub const fn gauge(name: &'static str, help: &'static str, write: fn(&[Declared; 1], &mut Page)) -> Self {
-        Self::group([Declared { name, kind: Kind::Gauge, labels: &[], help }], write)
+        Self::group([Declared { name, kind: MetricKind::Gauge, labels: &[], help }], write)
     }
 
     /// A counter with labels; `write` begins it, unless it has no series.
@@ -30,7 +30,7 @@ impl Computed<1> {
         help: &'static str,
         write: fn(&[Declared; 1], &mut Page),
     ) -> Self {
-        Self::group([Declared { name, kind: Kind::Counter, labels, help }], write)
+        Self::group([Declared { name, kind: MetricKind::Counter, labels, help }], write)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{fmt, slice, sync::OnceLock};
 
 use super::{
-    exposition::{Declared, Kind, Metric},
+    exposition::{Declared, Metric, MetricKind},
     family::{Family, Values, register},
 };
 
@@ -16,7 +16,7 @@ pub struct Counter {
 impl Counter {
     /// Declares a counter.
     pub const fn new(name: &'static str, help: &'static str) -> Self {
-        let declared = Declared { name, kind: Kind::Counter, labels: &[], help };
+        let declared = Declared { name, kind: MetricKind::Counter, labels: &[], help };
         Self { declared, handle: OnceLock::new() }
     }
 
@@ -70,7 +70,7 @@ impl<const L: usize> CounterFamily<L> {
         help: &'static str,
         series: &'static [Values<L>],
     ) -> Self {
-        Self(Family::new(Kind::Counter, name, labels, help, series))
+        Self(Family::new(MetricKind::Counter, name, labels, help, series))
     }
 
     /// Exports a series from now on, though it may be zero.

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Write as _};
 
 /// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows.
     Counter,
     /// Rises and falls.
@@ -13,7 +13,7 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// The name that Prometheus uses.
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ pub struct Declared {
     /// The name, with its unit.
     pub name: &'static str,
     /// The type.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Keys of its labels.
     pub labels: &'static [&'static str],
     /// Description for people.
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn label_values_are_escaped_and_a_metric_begins_with_its_help_and_type() {
         let (name, labels) = ("calls_total", &["a", "b"]);
-        let declared = Declared { name, kind: Kind::Counter, labels, help: "Calls." };
+        let declared = Declared { name, kind: MetricKind::Counter, labels, help: "Calls." };
         let mut page = Page::default();
         page.single(&declared, 2);
         page.sample(&declared, &["x\"\\\n", "é{}"], 3);

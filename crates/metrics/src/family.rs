@@ -10,7 +10,7 @@ use metrics::{Key, KeyName, Label, Level, Metadata, Recorder as _, SharedString}
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use parking_lot::RwLock;
 
-use super::exposition::{Declared, Kind};
+use super::exposition::{Declared, MetricKind};
 
 /// Values of the labels of one series.
 pub(super) type Values<const L: usize> = [&'static str; L];
@@ -44,9 +44,9 @@ impl Handle for metrics::Gauge {
 pub(super) fn register<H: Handle>(declared: &Declared, values: &[&'static str]) -> H {
     let (name, help) = (KeyName::from_const_str(declared.name), SharedString::const_str(declared.help));
     match declared.kind {
-        Kind::Counter => RECORDER.describe_counter(name, None, help),
-        Kind::Gauge => RECORDER.describe_gauge(name, None, help),
-        Kind::Histogram => {}
+        MetricKind::Counter => RECORDER.describe_counter(name, None, help),
+        MetricKind::Gauge => RECORDER.describe_gauge(name, None, help),
+        MetricKind::Histogram => {}
     }
     let labels = declared.labels.iter().zip(values).map(|(key, value)| Label::from_static_parts(key, value));
     H::register(&Key::from_parts(declared.name, labels.collect::<Vec<_>>()))
@@ -62,7 +62,7 @@ pub(super) struct Family<H, const L: usize> {
 
 impl<H: Handle, const L: usize> Family<H, L> {
     pub(super) const fn new(
-        kind: Kind,
+        kind: MetricKind,
         name: &'static str,
         labels: &'static [&'static str; L],
         help: &'static str,

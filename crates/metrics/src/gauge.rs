@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    exposition::{Declared, Kind, Metric},
+    exposition::{Declared, Metric, MetricKind},
     family::{Family, Values, register},
 };
 
@@ -34,7 +34,7 @@ impl Gauge {
     }
 
     const fn declare(name: &'static str, help: &'static str, is_initial: bool) -> Self {
-        let declared = Declared { name, kind: Kind::Gauge, labels: &[], help };
+        let declared = Declared { name, kind: MetricKind::Gauge, labels: &[], help };
         Self { declared, is_initial, handle: OnceLock::new(), value: AtomicU64::new(0) }
     }
 
@@ -98,7 +98,7 @@ impl<const L: usize> GaugeFamily<L> {
         help: &'static str,
         series: &'static [Values<L>],
     ) -> Self {
-        Self(Family::new(Kind::Gauge, name, labels, help, series))
+        Self(Family::new(MetricKind::Gauge, name, labels, help, series))
     }
 
     /// Sets the value of a series.

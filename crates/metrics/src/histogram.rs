@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::{
-    exposition::{Declared, Kind, Metric, Page},
+    exposition::{Declared, Metric, MetricKind, Page},
     striped_counter,
 };
 
@@ -57,7 +57,7 @@ pub struct Observed<const N: usize> {
 impl<const N: usize> Histogram<N> {
     /// Declares a histogram with these bounds, in ascending order: in nanoseconds or as numbers.
     pub const fn new(name: &'static str, help: &'static str, unit: Unit, bounds: [u64; N]) -> Self {
-        let declared = Declared { name, kind: Kind::Histogram, labels: &[], help };
+        let declared = Declared { name, kind: MetricKind::Histogram, labels: &[], help };
         Self { declared, unit, bounds, stripes: OnceLock::new() }
     }
 

@@ -28,7 +28,7 @@ pub use self::{
     counter::{Counter, CounterFamily},
     deltas::{Delta, DeltaSources, Deltas, Measure, Reader, Receipt},
     exporter::Exporter,
-    exposition::{Declared, Kind, Metric, Page},
+    exposition::{Declared, Metric, MetricKind, Page},
     gauge::{Gauge, GaugeFamily},
     histogram::{Histogram, Observed, Unit},
     striped_counter::{Sink, Striped, StripedCounter, StripedFamily, publish},

@@ -14,7 +14,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::exposition::{Declared, Kind, Metric, Page};
+use super::exposition::{Declared, Metric, MetricKind, Page};
 
 /// More threads than this share stripes.
 const MAX_STRIPES: usize = 16;
@@ -164,7 +164,7 @@ impl<const N: usize, const L: usize> StripedFamily<N, L> {
         help: &'static str,
         values: fn() -> [[&'static str; L]; N],
     ) -> Self {
-        let declared = Declared { name, kind: Kind::Counter, labels, help };
+        let declared = Declared { name, kind: MetricKind::Counter, labels, help };
         Self { declared, values, is_at_zero: false, counters: OnceLock::new() }
     }
 

@@ -162,8 +162,8 @@ impl RulesReconciler {
     }
 
     /// Handles the result of a task; whether to send another heartbeat at once.
-    pub(super) fn handle(&mut self, outcome: LoadResult) -> bool {
-        match outcome {
+    pub(super) fn handle(&mut self, result: LoadResult) -> bool {
+        match result {
             LoadResult::Activated(stored) => {
                 (self.active, self.invalid, self.retry, self.problem) = (Some(stored), None, None, None);
                 true

@@ -25,7 +25,7 @@ pub use self::{
     prefetch::Prefetch,
     sliding_window::SlidingWindow,
     sliding_window_log::SlidingWindowLog,
-    state::{Charging, QueueSummary, State, StateSummary, Words},
+    state::{Charging, CounterState, QueueSummary, StateSummary, Words},
     token_bucket::TokenBucket,
 };
 use crate::clock::Timestamp;

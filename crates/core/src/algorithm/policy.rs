@@ -3,8 +3,8 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use super::{
-    Algorithm, Charging, Concurrency, FixedWindow, Prefetch, QueueSummary, SlidingWindow, SlidingWindowLog,
-    State, StateSummary, TokenBucket, Verdict, concurrency::DEFAULT_LEASE_TTL, fixed_window,
+    Algorithm, Charging, Concurrency, CounterState, FixedWindow, Prefetch, QueueSummary, SlidingWindow,
+    SlidingWindowLog, StateSummary, TokenBucket, Verdict, concurrency::DEFAULT_LEASE_TTL, fixed_window,
     queue::MAX_QUEUED, sliding_window, token_bucket,
 };
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
@@ -163,7 +163,7 @@ impl Policy {
 
     /// Whether `hits` would pass at `now` after `earlier` hits of the same request, for algorithms that store each hit;
     /// `None` for others. Charges nothing, but may advance the state to `now`.
-    pub fn passes(&self, state: &mut State, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
+    pub fn passes(&self, state: &mut CounterState, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
         let charged = hits.charged();
         match self {
             Self::SlidingWindowLog(policy) => {
@@ -177,13 +177,13 @@ impl Policy {
     }
 
     /// Decides `hits` at `now`, updates `state`, and returns whether the hits pass.
-    pub fn apply(&self, state: &mut State, now: Timestamp, hits: Hits, charging: Charging) -> bool {
+    pub fn apply(&self, state: &mut CounterState, now: Timestamp, hits: Hits, charging: Charging) -> bool {
         match self {
             Self::FixedWindow(policy) => state.on_pair(|pair| policy.apply(pair, now, hits, charging)),
             Self::SlidingWindow(policy) => {
                 let mut words = state.words();
                 let admitted = policy.apply(&mut words, now, hits);
-                *state = State::Words(words);
+                *state = CounterState::Words(words);
                 admitted
             }
             Self::SlidingWindowLog(policy) => state.on_log(|log| policy.apply(log, now, hits)),
@@ -193,12 +193,12 @@ impl Policy {
     }
 
     /// Returns the summary of a counter's state after a decision at `now` on `hits`.
-    pub fn summary(&self, state: &State, now: Timestamp, hits: Hits) -> StateSummary {
+    pub fn summary(&self, state: &CounterState, now: Timestamp, hits: Hits) -> StateSummary {
         match (self, state) {
-            (Self::SlidingWindowLog(policy), State::Log(log)) => {
+            (Self::SlidingWindowLog(policy), CounterState::Log(log)) => {
                 StateSummary::Queue(policy.summary(log, now, hits))
             }
-            (Self::Concurrency(policy), State::Leases(held)) => {
+            (Self::Concurrency(policy), CounterState::Leases(held)) => {
                 StateSummary::Queue(policy.summary(held, now, hits))
             }
             (_, state) => StateSummary::Words(state.words()),
@@ -229,26 +229,26 @@ impl Policy {
     }
 
     /// Time from which `state` equals an unused one and may be dropped, in seconds since the epoch, rounded up.
-    pub fn expires_at(&self, state: &State) -> u32 {
+    pub fn expires_at(&self, state: &CounterState) -> u32 {
         match (self, state) {
             (Self::FixedWindow(_), state) => fixed_window::expires_at(state.pair()),
             (Self::SlidingWindow(_), state) => sliding_window::expires_at(state.words()),
             (Self::TokenBucket(_), state) => token_bucket::expires_at(state.pair()),
-            (Self::SlidingWindowLog(policy), State::Log(log)) => log.expires_at(policy.window()),
-            (Self::Concurrency(policy), State::Leases(held)) => held.expires_at(policy.lease_ttl()),
+            (Self::SlidingWindowLog(policy), CounterState::Log(log)) => log.expires_at(policy.window()),
+            (Self::Concurrency(policy), CounterState::Leases(held)) => held.expires_at(policy.lease_ttl()),
             (Self::SlidingWindowLog(_) | Self::Concurrency(_), _) => 0,
         }
     }
 
     /// Charges the tokens that are granted to `prefetch` at `now`, and returns their number. Algorithms that store each hit
     /// grant none.
-    pub fn reserve(&self, state: &mut State, now: Timestamp, prefetch: Prefetch) -> u32 {
+    pub fn reserve(&self, state: &mut CounterState, now: Timestamp, prefetch: Prefetch) -> u32 {
         match self {
             Self::FixedWindow(policy) => state.on_pair(|pair| policy.reserve(pair, now, prefetch)),
             Self::SlidingWindow(policy) => {
                 let mut words = state.words();
                 let tokens = policy.reserve(&mut words, now, prefetch);
-                *state = State::Words(words);
+                *state = CounterState::Words(words);
                 tokens
             }
             Self::TokenBucket(policy) => state.on_pair(|pair| policy.reserve(pair, now, prefetch)),

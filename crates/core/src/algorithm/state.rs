@@ -7,7 +7,7 @@ use crate::lease::LeaseId;
 
 /// State of a counter, as the memory store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum CounterState {
     /// Up to three words, whose meaning depends on the algorithm. Zeros are the state of an unused counter of any
     /// algorithm.
     Words(Words),
@@ -20,7 +20,7 @@ pub enum State {
 /// State of an algorithm of fixed size.
 pub type Words = [u32; 3];
 
-impl Default for State {
+impl Default for CounterState {
     fn default() -> Self {
         Self::Words(Words::default())
     }
@@ -56,7 +56,7 @@ pub enum Charging {
     AllOrNone,
 }
 
-impl State {
+impl CounterState {
     /// Memory use, as an approximate multiple of a counter of fixed size.
     pub fn weight(&self) -> usize {
         let entries = match self {

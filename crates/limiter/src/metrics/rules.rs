@@ -19,7 +19,7 @@ use tollgate_core::{
     descriptor::{Entry, Hits},
 };
 use tollgate_metrics::{
-    Computed, Declared, Kind, Striped, StripedCounter, publish,
+    Computed, Declared, MetricKind, Striped, StripedCounter, publish,
     series::{self, KINDS, Room, Series},
 };
 use tollgate_rules::{Companion, Domain, List, Rule, Rules};
@@ -35,7 +35,7 @@ pub const RULE_KINDS: [&str; KINDS] =
     ["total_hits", "within_limit", "near_limit", "over_limit", "shadow_mode", "degraded"];
 
 const fn declare(name: &'static str, help: &'static str) -> Declared {
-    Declared { name, kind: Kind::Counter, labels: &["domain", "rule"], help }
+    Declared { name, kind: MetricKind::Counter, labels: &["domain", "rule"], help }
 }
 
 /// The metrics of a rule, in the order of [`RULE_KINDS`].

@@ -40,9 +40,9 @@ fn counters_whose_open_values_are_the_same_share_a_cell() {
     let rules = format!(
         "domain: d\ndescriptors:\n- key: client\n  {LIMIT}\n  descriptors:\n  - {{key: path, value: /a, {LIMIT}}}\n  - {{key: path, value: /b, {LIMIT}}}\n"
     );
-    let asked =
+    let descriptors =
         [&[("client", "c")][..], &[("client", "c"), ("path", "/a")], &[("client", "x"), ("path", "/b")]];
-    assert_eq!(cells(&rules, &asked), [["{d|client=c}"], ["{d|client=x}"]]);
+    assert_eq!(cells(&rules, &descriptors), [["{d|client=c}"], ["{d|client=x}"]]);
 }
 
 #[test]
@@ -66,20 +66,20 @@ fn values_that_share_a_counter_are_not_part_of_a_tag() {
     let rules = format!(
         "domain: d\nhash_tag: [path]\ndescriptors:\n- key: client\n  descriptors:\n  - {{key: path, value: '/a*', share_threshold: true, {LIMIT}}}\n"
     );
-    let asked = [&[("client", "c"), ("path", "/a1")][..], &[("client", "c"), ("path", "/a2")]];
-    assert_eq!(cells(&rules, &asked), [["{d|client=c}"]]);
+    let descriptors = [&[("client", "c"), ("path", "/a1")][..], &[("client", "c"), ("path", "/a2")]];
+    assert_eq!(cells(&rules, &descriptors), [["{d|client=c}"]]);
 }
 
 #[test]
 fn logs_and_permits_have_keys_of_their_own_beside_the_cell() {
     let rules = "domain: d\ndescriptors:\n- key: client\n  rate_limit: {algorithm: sliding_window_log, unit: hour, requests_per_unit: 1}\n  descriptors:\n  - {key: at, value: once, rate_limit: {algorithm: concurrency, requests_per_unit: 1}}\n  - {key: in, value: sum, rate_limit: {unit: hour, requests_per_unit: 1}}\n";
-    let asked = [
+    let descriptors = [
         &[("client", "c")][..],
         &[("client", "c"), ("at", "once")],
         &[("client", "c"), ("in", "sum")],
         &[("client", "c"), ("at", "once"), ("lease", "00000000000000ff")],
     ];
-    let found = cells(rules, &asked);
+    let found = cells(rules, &descriptors);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].len(), 3, "acquire and release use the same key: {found:?}");
     assert!(found[0][0].starts_with("{d|client=c}~") && found[0][0] != found[0][1], "{found:?}");

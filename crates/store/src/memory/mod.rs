@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use self::{counter_key::CounterKey, eviction::EvictionRank, shard::Shard};
 use super::request::{Cell, Check, TagRequest, Verdicts};
 use tollgate_core::{
-    algorithm::{Charging, Policy, State, Verdict},
+    algorithm::{Charging, CounterState, Policy, Verdict},
     clock::{Clock, Timestamp},
     descriptor::Hits,
 };
@@ -58,13 +58,13 @@ enum ChargeMode {
 #[derive(Clone, Debug)]
 enum TrialState {
     /// A copy that is charged instead.
-    Copy(State),
+    Copy(CounterState),
     /// A log or queue of hits is too large to be copied: the hits that earlier checks would have charged.
     Queue { earlier: u64 },
 }
 
 impl TrialState {
-    fn of(state: &mut State, policy: &Policy) -> Self {
+    fn of(state: &mut CounterState, policy: &Policy) -> Self {
         match policy.algorithm().has_own_key() {
             true => Self::Queue { earlier: 0 },
             false => Self::Copy(state.clone()),
@@ -136,7 +136,8 @@ impl MemoryStore {
             let admitted = trials.get_mut(at).is_some_and(|(_, trial)| match trial {
                 TrialState::Copy(state) => check.policy.apply(state, now, check.hits, Charging::AllOrNone),
                 TrialState::Queue { earlier } => {
-                    let inspect = |state: &mut State| check.policy.passes(state, now, *earlier, check.hits);
+                    let inspect =
+                        |state: &mut CounterState| check.policy.passes(state, now, *earlier, check.hits);
                     let admitted = shard.inspect(&name, inspect).unwrap_or_default();
                     *earlier = earlier.saturating_add(if admitted { check.hits.charged() } else { 0 });
                     admitted

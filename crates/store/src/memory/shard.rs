@@ -8,7 +8,7 @@ use super::{
     eviction::EvictionRank,
     slab::Slab,
 };
-use tollgate_core::{algorithm::State, clock::Timestamp};
+use tollgate_core::{algorithm::CounterState, clock::Timestamp};
 
 /// Slots that each insertion examines for expired counters. More than one, so that expired counters are found faster
 /// than new ones are added.
@@ -45,7 +45,7 @@ pub(super) struct Shard {
 #[repr(align(64))]
 struct Slot {
     name: StoredKey,
-    state: State,
+    state: CounterState,
     eviction: EvictionRank,
 }
 
@@ -79,10 +79,14 @@ impl Shard {
     }
 
     /// Passes the state of a counter to `inspect`, or an unused state if the counter is not held.
-    pub(super) fn inspect<T>(&mut self, name: &CounterKey<'_>, inspect: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn inspect<T>(
+        &mut self,
+        name: &CounterKey<'_>,
+        inspect: impl FnOnce(&mut CounterState) -> T,
+    ) -> T {
         match self.slot(name) {
             Some(slot) => inspect(&mut slot.state),
-            None => inspect(&mut State::default()),
+            None => inspect(&mut CounterState::default()),
         }
     }
 
@@ -91,11 +95,11 @@ impl Shard {
         &mut self,
         name: &CounterKey<'_>,
         now: Timestamp,
-        decide: impl FnOnce(&mut State) -> (T, EvictionRank),
+        decide: impl FnOnce(&mut CounterState) -> (T, EvictionRank),
     ) -> T {
         let cycle = self.cycle;
         let Some(slot) = self.slot(name) else {
-            let mut state = State::default();
+            let mut state = CounterState::default();
             let (result, eviction) = decide(&mut state);
             if eviction.expires_at > now.seconds() {
                 self.add(name, state, eviction, now);
@@ -114,7 +118,7 @@ impl Shard {
     }
 
     /// Adds a counter that is not held, evicting others if necessary.
-    fn add(&mut self, name: &CounterKey<'_>, state: State, eviction: EvictionRank, now: Timestamp) {
+    fn add(&mut self, name: &CounterKey<'_>, state: CounterState, eviction: EvictionRank, now: Timestamp) {
         let weight = state.weight();
         self.sweep(now);
         self.make_room(weight, None, now);
@@ -245,16 +249,16 @@ mod tests {
             let cell = format!("{number}");
             let name = CounterKey::new(&hasher, cell.as_bytes(), &record);
             shard.decide(&name, Timestamp::from_micros(0), |state| {
-                *state = State::Words([number, 0, 0]);
+                *state = CounterState::Words([number, 0, 0]);
                 ((), eviction)
             });
-            assert_eq!(shard.inspect(&name, |state| state.clone()), State::Words([number, 0, 0]));
+            assert_eq!(shard.inspect(&name, |state| state.clone()), CounterState::Words([number, 0, 0]));
         }
         assert_eq!((shard.len(), shard.index.len(), shard.index.num_buckets()), (500, 500, 1024));
         let held = (0..100_000_u32).filter(|number| {
             let cell = format!("{number}");
             let name = CounterKey::new(&hasher, cell.as_bytes(), &record);
-            shard.inspect(&name, |state| *state == State::Words([*number, 0, 0]))
+            shard.inspect(&name, |state| *state == CounterState::Words([*number, 0, 0]))
                 && shard.slot(&name).is_some()
         });
         assert_eq!(held.count(), 500);
@@ -270,10 +274,10 @@ mod tests {
             let name = CounterKey::new(&hasher, cell.as_bytes(), &record);
             let now = Timestamp::from_micros(second * 1_000_000);
             shard.decide(&name, now, |state| {
-                let State::Words([count, ..]) = *state else {
+                let CounterState::Words([count, ..]) = *state else {
                     return (0, EvictionRank::new(exhausted, expires_at));
                 };
-                *state = State::Words([count + 1, 0, 0]);
+                *state = CounterState::Words([count + 1, 0, 0]);
                 (count + 1, EvictionRank::new(exhausted, expires_at))
             })
         };

@@ -37,7 +37,7 @@ fn quota() -> impl Strategy<Value = Quota> {
 
 /// The hits admitted over a history, each with its time.
 fn admitted(policy: &Policy, history: &[(u64, Hits)]) -> Vec<(u64, u64)> {
-    let mut state = State::default();
+    let mut state = CounterState::default();
     let decide = |(at, hits): &(u64, Hits)| {
         let now = Timestamp::from_micros(START + at);
         let admitted = policy.apply(&mut state, now, *hits, Charging::Independent);
@@ -110,7 +110,7 @@ proptest! {
         let lease_ttl = Duration::from_secs(ttl);
         let parameters = Parameters { lease_ttl, ..Parameters::default() };
         let policy = Policy::new(Algorithm::Concurrency, quota, &parameters).expect("valid");
-        let (mut state, mut now, mut held) = (State::default(), START, Vec::<(LeaseId, u64, u64)>::new());
+        let (mut state, mut now, mut held) = (CounterState::default(), START, Vec::<(LeaseId, u64, u64)>::new());
         for (step, amount, is_release, which) in steps {
             now += step;
             let at = Timestamp::from_micros(now);
@@ -145,7 +145,7 @@ proptest! {
         history in history(),
     ) {
         let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
-        let (mut plain, mut undone) = (State::default(), State::default());
+        let (mut plain, mut undone) = (CounterState::default(), CounterState::default());
         let charging = Charging::AllOrNone;
         for (number, (at, hits)) in (0_u64..).zip(history) {
             let now = Timestamp::from_micros(START + at + 2 * number);
@@ -159,7 +159,7 @@ proptest! {
             let now = now.plus(Duration::from_micros(1));
             policy.apply(&mut plain, now, Hits::Peek, charging);
             policy.apply(&mut undone, now, Hits::Peek, charging);
-            let used = |state: &State| {
+            let used = |state: &CounterState| {
                 policy.verdict(policy.summary(state, now, Hits::Peek), now, Hits::Peek, true, charging).used
             };
             prop_assert_eq!(used(&plain), used(&undone));
@@ -198,7 +198,7 @@ proptest! {
         history in history(),
     ) {
         let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
-        let mut state = State::default();
+        let mut state = CounterState::default();
         for (at, hits) in history {
             let now = Timestamp::from_micros(START + at);
             let admitted = policy.apply(&mut state, now, hits, charging);

@@ -26,8 +26,8 @@ struct Reserved {
 /// A counter that is charged ahead, and one that is charged when tokens are spent.
 struct Both {
     policy: Policy,
-    ahead: State,
-    truth: State,
+    ahead: CounterState,
+    truth: CounterState,
     reserved: Vec<Reserved>,
 }
 
@@ -53,7 +53,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
 
 impl Both {
     fn new(policy: Policy) -> Self {
-        Self { policy, ahead: State::default(), truth: State::default(), reserved: Vec::new() }
+        Self { policy, ahead: CounterState::default(), truth: CounterState::default(), reserved: Vec::new() }
     }
 
     /// Whether hits pass the counter that is charged when tokens are spent.
@@ -153,7 +153,7 @@ fn a_share_of_the_remaining_hits_is_reserved_and_at_most_the_requested_number() 
     let now = Timestamp::from_micros(START);
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
         let policy = Policy::new(algorithm, quota, &Parameters::default()).expect("valid");
-        let mut state = State::default();
+        let mut state = CounterState::default();
         assert!(policy.apply(&mut state, now, Hits::charge(20), Charging::Independent));
         let half = Prefetch { max_tokens: 50, share: 1 << 15, hold_millis: 200 };
         let too_little = Prefetch { max_tokens: 100, ..half };

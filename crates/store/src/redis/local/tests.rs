@@ -6,7 +6,7 @@ use super::*;
 use crate::key::CellKey;
 use tollgate_core::{
     RecordId,
-    algorithm::{Algorithm, Parameters, Policy, State, Verdict},
+    algorithm::{Algorithm, CounterState, Parameters, Policy, Verdict},
     clock::Timestamp,
     descriptor::{Entry, Hits},
     quota::{Quota, Window},
@@ -31,9 +31,9 @@ fn request(charging: Charging, checks: impl IntoIterator<Item = Check>) -> TagRe
 }
 
 /// Hits in a window.
-fn count(state: &State) -> u32 {
+fn count(state: &CounterState) -> u32 {
     match state {
-        State::Words([_, count, _]) => *count,
+        CounterState::Words([_, count, _]) => *count,
         other => panic!("{other:?}"),
     }
 }
@@ -46,7 +46,7 @@ fn one(policy: Policy, hits: u64, sync: SyncMode) -> TagRequest {
 struct Server {
     local: LocalCache,
     started: Instant,
-    states: Vec<State>,
+    states: Vec<CounterState>,
     /// Number of requests sent.
     sent: usize,
 }
@@ -54,7 +54,7 @@ struct Server {
 impl Server {
     fn new() -> Self {
         let local = LocalCache::new(BackgroundQueue::default());
-        Self { local, started: Instant::now(), states: vec![State::default(); 3], sent: 0 }
+        Self { local, started: Instant::now(), states: vec![CounterState::default(); 3], sent: 0 }
     }
 
     fn at(&self, millis: u64) -> Instant {

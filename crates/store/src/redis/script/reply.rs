@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{Outcomes, Run, RunOutcome, pack::effective_prefetch};
 use crate::request::{Check, Verdicts};
 use tollgate_core::{
-    algorithm::{Algorithm, Charging, QueueSummary, State, StateSummary, Verdict},
+    algorithm::{Algorithm, Charging, CounterState, QueueSummary, StateSummary, Verdict},
     clock::Timestamp,
 };
 
@@ -103,7 +103,7 @@ impl Reader<'_> {
     /// algorithm.
     fn replay(&mut self, check: &Check, charging: Charging, each: &mut [Verdicts]) -> Option<()> {
         let StateSummary::Words(words) = self.summary(check.policy.algorithm())? else { return None };
-        let (policy, mut state) = (check.policy, State::Words(words));
+        let (policy, mut state) = (check.policy, CounterState::Words(words));
         for verdicts in each {
             let admitted = policy.apply(&mut state, self.now, check.hits, charging);
             let summary = policy.summary(&state, self.now, check.hits);
