@@ -602,20 +602,15 @@ fn every_key_of_the_language_is_in_its_table_and_no_other() {
         .find(|file| file.ends_with("config/vocabulary.rs"))
         .expect("a vocabulary");
     let source = fs::read_to_string(file).expect("a text");
-    let known = source.split_once("\nconst KEYS: ").expect("the keys").1;
-    let known = known.split_once("\n];\n").expect("their end").0;
     let keys_of = |place: &str| -> BTreeSet<String> {
-        let lines = known.lines().filter_map(|line| line.strip_prefix("    key(\"")?.strip_suffix("]),"));
-        let keys = lines.map(|line| {
-            let (name, rest) = line.split_once("\", ").expect("a name");
-            (name, rest.split_once("&[").expect("its places").1)
+        let keys = source.lines().filter_map(|line| line.trim().strip_prefix("key(\""));
+        let keys = keys.filter_map(|key| {
+            let (name, rest) = key.split_once('"')?;
+            let (_, sections) = rest.split_once("&[")?;
+            let sections = sections.split(']').next()?;
+            sections.split(", ").any(|section| section == place).then(|| name.to_owned())
         });
-        let found: BTreeSet<_> = keys
-            .filter(|(_, places)| places.split(", ").any(|found| found == place))
-            .map(|(name, _)| name.to_owned())
-            .collect();
-        assert!(!found.is_empty(), "no keys in {place}");
-        found
+        keys.collect()
     };
     let section = page("docs/reference/rules-yaml.md").prose();
     // One table for each place; the keys of `defaults` are in its row.
@@ -678,6 +673,18 @@ fn metrics_are_named_as_they_are() {
             let is_made = adapter.lines().any(|line| line.trim() == format!("as: {word}"));
             assert!(is_known || is_made, "{}: no metric {word}", page.path);
         }
+    }
+}
+
+#[test]
+fn log_messages_are_quoted_as_they_are() {
+    let files = crate_sources().into_iter().flat_map(|(_, root)| files_below(&root));
+    let sources: String = files.filter_map(|file| fs::read_to_string(file).ok()).collect();
+    let section = page("docs/reference/logs-and-traces.md").section("## Logs");
+    let messages: BTreeSet<String> = rows(&section).into_iter().flat_map(|row| quoted(row[0], '`')).collect();
+    assert!(messages.len() >= 10, "{messages:?}");
+    for message in messages {
+        assert!(sources.contains(&format!("\"{message}\"")), "nothing logs `{message}`");
     }
 }
 

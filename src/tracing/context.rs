@@ -45,7 +45,7 @@ fn parse(traceparent: &str) -> Option<SpanContext> {
 /// Whether the parts have their lengths, which the propagator does not check. Later versions may have more parts.
 fn has_shape(traceparent: &str) -> bool {
     let bytes = traceparent.as_bytes();
-    let ends = bytes.get(TRACEPARENT_BYTES).is_none_or(|byte| *byte == b'-');
+    let ends = bytes.get(TRACEPARENT_BYTES).is_none_or(|byte| *byte == b'-' && !bytes.starts_with(b"00"));
     let dashes = [2, 35, 52].into_iter().all(|at| bytes.get(at) == Some(&b'-'));
     bytes.len() >= TRACEPARENT_BYTES && dashes && ends && !bytes.contains(&b'+')
 }
@@ -88,6 +88,7 @@ mod tests {
             format!("00-{TRACE}-{SPAN}"),
             format!("ff-{TRACE}-{SPAN}-01"),
             format!("00-{TRACE}-{SPAN}-01-more"),
+            format!("00-{TRACE}-{SPAN}-01-"),
             format!("00-{}-{SPAN}-01", TRACE.to_uppercase()),
             format!("00-{}-{SPAN}-01", "0".repeat(32)),
             format!("00-{TRACE}-{}-01", "0".repeat(16)),
