@@ -602,15 +602,22 @@ fn every_key_of_the_language_is_in_its_table_and_no_other() {
         .find(|file| file.ends_with("config/vocabulary.rs"))
         .expect("a vocabulary");
     let source = fs::read_to_string(file).expect("a text");
-    let known = source.split_once("fn keys(self)").expect("the keys").1;
-    let known = known.split_once("\n    }\n").expect("their end").0;
+    let keys_of = |place: &str| -> BTreeSet<String> {
+        let keys = source.lines().filter_map(|line| line.trim().strip_prefix("key(\""));
+        let keys = keys.filter_map(|key| {
+            let (name, rest) = key.split_once('"')?;
+            let (_, sections) = rest.split_once("&[")?;
+            let sections = sections.split(']').next()?;
+            sections.split(", ").any(|section| section == place).then(|| name.to_owned())
+        });
+        keys.collect()
+    };
     let section = page("docs/reference/rules-yaml.md").prose();
     // One table for each place; the keys of `defaults` are in its row.
     let titles =
         ["At the root", "In an element of `descriptors`", "In `rate_limit`", "In an element of `replaces`"];
     for (title, place) in titles.into_iter().zip(["File", "Descriptor", "RateLimit", "Replaces"]) {
-        let arm = known.split_once(&format!("Self::{place} => ")).expect("the place").1;
-        let expected = quoted(arm.split_once(']').expect("a list").0, '"');
+        let expected = keys_of(place);
         let table = section.split_once(title).unwrap_or_else(|| panic!("no {title}")).1;
         let table =
             table.trim_start_matches(|character| character != '|').split("\n\n").next().unwrap_or_default();
@@ -619,10 +626,9 @@ fn every_key_of_the_language_is_in_its_table_and_no_other() {
         assert_eq!(keys.iter().cloned().collect::<BTreeSet<_>>(), expected, "{title}");
         assert_eq!(keys.len(), expected.len(), "a key of {title} has two rows");
     }
-    let defaults = known.split_once("Self::Defaults => ").expect("the place").1;
     let row = section.lines().find(|line| line.starts_with("| `defaults`")).expect("its row");
     let listed = quoted(row.split_once("any of").expect("its keys").1, '`');
-    assert_eq!(listed, quoted(defaults.split_once(']').expect("a list").0, '"'));
+    assert_eq!(listed, keys_of("Defaults"));
 }
 
 #[test]
@@ -667,6 +673,18 @@ fn metrics_are_named_as_they_are() {
             let is_made = adapter.lines().any(|line| line.trim() == format!("as: {word}"));
             assert!(is_known || is_made, "{}: no metric {word}", page.path);
         }
+    }
+}
+
+#[test]
+fn log_messages_are_quoted_as_they_are() {
+    let files = crate_sources().into_iter().flat_map(|(_, root)| files_below(&root));
+    let sources: String = files.filter_map(|file| fs::read_to_string(file).ok()).collect();
+    let section = page("docs/reference/logs-and-traces.md").section("## Logs");
+    let messages: BTreeSet<String> = rows(&section).into_iter().flat_map(|row| quoted(row[0], '`')).collect();
+    assert!(messages.len() >= 10, "{messages:?}");
+    for message in messages {
+        assert!(sources.contains(&format!("\"{message}\"")), "nothing logs `{message}`");
     }
 }
 
