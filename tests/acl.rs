@@ -181,7 +181,7 @@ async fn a_user_for_limits_alone_suffices_with_rules_from_a_directory() {
     let mut client = tollgate.client().await;
     let log_text = || fs::read_to_string(&log).expect("it is there");
     let begun = Instant::now();
-    while !log_text().contains("lists and switches are not available") {
+    while !log_text().contains("Redis ACL denies lists and switches") {
         assert!(begun.elapsed() < Duration::from_secs(20), "{}", log_text());
         sleep(Duration::from_millis(20)).await;
     }

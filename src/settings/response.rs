@@ -13,13 +13,13 @@ pub(super) struct ResponseFlags {
     /// `-Remaining` and `-Reset`, or `RateLimit` and `RateLimit-Policy` of the IETF draft.
     #[arg(long, value_name = "STYLE", value_enum, default_value_t = Style::Off)]
     response_headers: Style,
-    /// Name of the header with the limit.
+    /// Name of the header with the limit. Default: by --response-headers.
     #[arg(long, value_name = "NAME", value_parser = header_name)]
     limit_header: Option<String>,
-    /// Name of the header with the remaining hits.
+    /// Name of the header with the remaining hits. Default: by --response-headers.
     #[arg(long, value_name = "NAME", value_parser = header_name)]
     remaining_header: Option<String>,
-    /// Name of the header with the seconds until reset.
+    /// Name of the header with the seconds until reset. Default: by --response-headers.
     #[arg(long, value_name = "NAME", value_parser = header_name)]
     reset_header: Option<String>,
     /// application/problem+json body of denials, with the exceeded limit.

@@ -51,18 +51,7 @@ enum Check {
 }
 
 /// The present counts; a change that lowers one lowers its number here. Checks that are not listed have 0.
-const CEILINGS: &[(Part, Check, usize)] = &[
-    (Part::Sources, Check::Word, 529),
-    (Part::Sources, Check::Opening, 661),
-    (Part::Sources, Check::Constant, 31),
-    (Part::Sources, Check::Type, 10),
-    (Part::Sources, Check::Log, 24),
-    (Part::Sources, Check::Impl, 9),
-    (Part::Sources, Check::Layout, 5),
-    (Part::Tests, Check::Word, 3),
-    (Part::Tests, Check::Opening, 1),
-    (Part::Docs, Check::Word, 22),
-];
+const CEILINGS: &[(Part, Check, usize)] = &[];
 
 /// A place that counts: the part, the check, and where and what.
 type Finding = (Part, Check, String);

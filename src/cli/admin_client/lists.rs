@@ -54,7 +54,7 @@ fn show(api: &ApiClient, list: List) -> Result<CommandOutput, ClientError> {
             escape_line(&entry.reason),
         ]
     });
-    let head = ["ID", "DOMAIN", "DESCRIPTOR", "ENDS", "BY", "REASON"];
+    let head = ["ID", "DOMAIN", "DESCRIPTOR", "EXPIRES", "AUTHOR", "REASON"];
     Ok(CommandOutput { text: table(head, &rows.collect::<Vec<_>>()), json })
 }
 

@@ -54,6 +54,6 @@ fn show(api: &ApiClient) -> Result<CommandOutput, ClientError> {
             escape_line(&switch.reason),
         ]
     });
-    let head = ["DOMAIN", "RULE", "MODE", "ENDS", "BY", "REASON"];
+    let head = ["DOMAIN", "RULE", "MODE", "EXPIRES", "AUTHOR", "REASON"];
     Ok(CommandOutput { text: table(head, &rows.collect::<Vec<_>>()), json })
 }

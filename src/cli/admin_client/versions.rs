@@ -46,7 +46,7 @@ impl VersionList {
             let made = utc(version.created_at_ms);
             [number, current.to_owned(), made, escape_line(&version.author), escape_line(&comment)]
         });
-        table(["VERSION", "", "MADE", "BY", "COMMENT"], &rows.collect::<Vec<_>>())
+        table(["VERSION", "", "CREATED", "AUTHOR", "COMMENT"], &rows.collect::<Vec<_>>())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::settings::reference_variables;
 const INTRODUCTION: &str = "# Environment variables of envoyproxy/ratelimit
 
 tollgate accepts the environment of envoyproxy/ratelimit. Each of its variables sets a flag (see [settings](settings.md)),
-asks for behaviour that is always on, or is reported by a startup warning; none that would change behaviour is ignored
+requests behaviour that is always on, or is reported by a startup warning; none that would change behaviour is ignored
 silently.
 
 - Values have the same syntax: durations and booleans of Go, `KEY:VALUE` lists. An invalid value fails startup and is

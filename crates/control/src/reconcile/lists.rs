@@ -175,7 +175,7 @@ async fn restore(
     match control.backend().restore_runtime(lost, audit, connectivity).await? {
         Restore::Restored => tracing::error!("restored lists and switches that the store lost"),
         Restore::Present | Restore::Superseded => {
-            tracing::error!("control store was reset; adopting its lists and switches");
+            tracing::error!("control store was reset; adopting its lists");
         }
     }
     Ok(())

@@ -122,7 +122,7 @@ impl Reporter<'_> {
         }
     }
 
-    /// Reports the window of a concurrency limit. Returns whether there is none.
+    /// Reports the window of a concurrency limit. Returns whether it has no window.
     pub(super) fn check_no_window(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> bool {
         let at = |text: &Field<Rc<str>>| text.stated().map(|stated| stated.at);
         let multiplier_at = raw.unit_multiplier.stated().map(|stated| stated.at);

@@ -22,7 +22,8 @@ const MAX_TAG_KEYS: usize = 64;
 pub(super) type TagKeys = Vec<(Rc<str>, Site)>;
 
 impl DomainBuilder {
-    /// Sets what a file states for the whole domain. Files that state it differently are errors.
+    /// Sets what a file states for the whole domain. A request is charged in one way, so the first statement counts and
+    /// files that differ from it are errors.
     pub(super) fn set_charging(&mut self, file: &RawFile, problems: &mut Problems) {
         if let Some(Stated { at, value }) = file.atomic.stated() {
             let origin = Origin { file: file.name.clone(), at: *at };

@@ -45,7 +45,7 @@ fn a_log_may_have_a_minimal_interval() {
 }
 
 #[test]
-fn a_minimal_interval_that_is_none_is_rejected() {
+fn an_invalid_minimal_interval_is_rejected() {
     const EXPECTED: &str = "expected e.g. 200us, 50ms, 1.5s, 5m or 1h30m";
     for text in ["50", "1.5us", "-5ms", "''", "often"] {
         let shown = text.trim_matches('\'');
@@ -81,7 +81,7 @@ fn a_concurrency_limit_has_a_time_to_live_in_place_of_a_window() {
 }
 
 #[test]
-fn a_time_to_live_that_is_none_is_rejected() {
+fn an_invalid_time_to_live_is_rejected() {
     for text in ["999ms", "0s", "30d1us", "99999999999w"] {
         rejected(
             &format!("{CONCURRENCY}, lease_ttl: {text}"),

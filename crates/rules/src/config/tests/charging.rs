@@ -66,7 +66,7 @@ fn a_domain_names_the_keys_of_its_hash_tags_in_their_order() {
 }
 
 #[test]
-fn a_hash_tag_that_is_none_is_rejected() {
+fn an_invalid_hash_tag_is_rejected() {
     for (tag, says) in [
         ("[]", "hash_tag: is empty; expected the keys whose values form the hash tag"),
         ("client", "hash_tag: expected a list, found the text \"client\""),

@@ -127,7 +127,7 @@ fn a_limit_says_what_happens_while_the_store_does_not_decide_or_the_defaults_do(
 }
 
 #[test]
-fn a_way_that_is_none_and_a_place_that_has_none_are_errors() {
+fn an_unknown_policy_and_a_misplaced_one_are_errors() {
     assert_says(
         &limit_errors("{unit: day, requests_per_unit: 1, on_store_error: permit}"),
         &[

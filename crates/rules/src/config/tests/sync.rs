@@ -64,7 +64,7 @@ fn a_limit_that_can_not_be_leased_and_says_so_is_rejected() {
 }
 
 #[test]
-fn a_way_to_sync_that_is_none_is_rejected() {
+fn an_unknown_sync_mode_is_rejected() {
     assert_eq!(
         errors(&with("sync: lease", &format!("{QUOTA}, sync: eventually"))),
         "a.yaml:2: defaults.sync: `lease` is not a sync mode; did you mean `leased`?\n\
