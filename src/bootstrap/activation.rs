@@ -3,16 +3,16 @@
 use std::{fmt::Display, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use tokio::task::spawn_blocking;
+use tollgate_control::{RulesStatus, Version, bounds::truncated, metrics};
+use tollgate_core::clock::Clock;
+use tollgate_limiter::ActiveRules;
+use tollgate_rules::config::{self, Fingerprint, LoadError, Loaded};
 
 use crate::{
     readiness::{Phase, Readiness},
     settings::RulesSettings,
     xds::Rejected,
 };
-use tollgate_control::{RulesStatus, Version, bounds::truncated, metrics};
-use tollgate_core::clock::Clock;
-use tollgate_limiter::ActiveRules;
-use tollgate_rules::config::{self, Fingerprint, LoadError, Loaded};
 
 /// Interval of the polls for requests that still use the previous rules.
 const RELEASE_POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -12,6 +12,8 @@ use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::AbortOnDropHandle,
 };
+use tollgate_control::{Control, RulesStatus};
+use tollgate_limiter::ActiveRules;
 
 use super::{
     ports::{CredentialReloads, ServedPort},
@@ -23,8 +25,6 @@ use crate::{
     settings::{GrpcListen, ProcessSettings},
     tracing::TraceExporter,
 };
-use tollgate_control::{Control, RulesStatus};
-use tollgate_limiter::ActiveRules;
 
 /// Minimum time for the HTTP port to finish requests in flight, and for an idle thread to end.
 const MIN_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);

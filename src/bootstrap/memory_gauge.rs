@@ -3,7 +3,6 @@
 use std::{convert::Infallible, time::Duration};
 
 use tokio::time;
-
 use tollgate_store::{MemoryStore, metrics};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -2,12 +2,13 @@
 
 use std::sync::OnceLock;
 
-use crate::{http::history, legacy_stats, net, service, settings::MetricNames, tracing, xds};
 use tollgate_control as control;
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{self as limiter, talkers};
 use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, MetricKind, series};
 use tollgate_store as store;
+
+use crate::{http::history, legacy_stats, net, service, settings::MetricNames, tracing, xds};
 
 /// Metrics of each module.
 const OWN_METRICS: [&[&dyn Metric]; 10] = [

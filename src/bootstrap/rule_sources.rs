@@ -3,16 +3,16 @@
 use std::{io, sync::Arc, time::Duration};
 
 use tokio::{task::spawn_blocking, time::timeout};
+use tollgate_control::{Control, Reconciler, Rules, RulesSource};
+use tollgate_limiter::ActiveRules;
+use tollgate_rules::config::{Fingerprint, Watcher};
+use tollgate_runtime::panics::CancelOnPanic;
 
 use super::{activation::Activator, start::StartError};
 use crate::{
     settings::{RulesSettings, Settings, StoreSettings, XdsSettings},
     xds,
 };
-use tollgate_control::{Control, Reconciler, Rules, RulesSource};
-use tollgate_limiter::ActiveRules;
-use tollgate_rules::config::{Fingerprint, Watcher};
-use tollgate_runtime::panics::CancelOnPanic;
 
 /// Time that startup waits for the first version, or for the confirmation that no version exists yet.
 const FIRST_VERSION_TIMEOUT: Duration = Duration::from_secs(2);

@@ -6,6 +6,8 @@ use tokio::{
     select,
     time::{self, MissedTickBehavior},
 };
+use tollgate_limiter::talkers;
+use tollgate_runtime::panics;
 
 use super::{
     drain::{ComponentFailure, Running},
@@ -18,8 +20,6 @@ use crate::{
     settings::{Settings, StoreSettings},
     statsd::StatsdExporter,
 };
-use tollgate_limiter::talkers;
-use tollgate_runtime::panics;
 
 /// Interval of the metrics' maintenance, which closes an interval of the history.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(history::INTERVAL_S);

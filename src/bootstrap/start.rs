@@ -3,6 +3,12 @@
 use std::{io, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tollgate_control::FileError;
+use tollgate_limiter::ActiveRules;
+use tollgate_metrics::Exporter;
+use tollgate_rules::config::LoadError;
+use tollgate_runtime::panics::{self, CancelOnPanic};
+use tollgate_store::{BackgroundQueue, StoreError};
 
 use super::{
     activation::Activator,
@@ -23,12 +29,6 @@ use crate::{
     settings::{AdminSettings, Port, Settings},
     tracing::{TraceExporter, TracingError},
 };
-use tollgate_control::FileError;
-use tollgate_limiter::ActiveRules;
-use tollgate_metrics::Exporter;
-use tollgate_rules::config::LoadError;
-use tollgate_runtime::panics::{self, CancelOnPanic};
-use tollgate_store::{BackgroundQueue, StoreError};
 
 /// Entry point: starts a server.
 #[derive(Debug)]

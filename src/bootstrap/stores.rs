@@ -8,6 +8,10 @@ use std::{
     time::Duration,
 };
 
+use tollgate_core::clock::Clock;
+use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, Replicas};
+use tollgate_store::{BackgroundQueue, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings};
+
 use super::metrics;
 use super::start::StartError;
 use crate::{
@@ -15,9 +19,6 @@ use crate::{
     readiness::Readiness,
     settings::{Settings, StoreSettings},
 };
-use tollgate_core::clock::Clock;
-use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, Replicas};
-use tollgate_store::{BackgroundQueue, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings};
 
 /// Minimum store timeout of the admin API: its requests delay no rate-limit calls.
 const MIN_ADMIN_TIMEOUT: Duration = Duration::from_millis(500);

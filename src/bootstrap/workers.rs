@@ -11,6 +11,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tollgate_limiter::ActiveRules;
+use tollgate_runtime::panics::{self, CatchUnwind};
+use tollgate_store::{BackgroundQueue, StoreError};
 use tonic::service::Routes;
 
 use super::{
@@ -29,9 +32,6 @@ use crate::{
     readiness::Readiness,
     settings::{GrpcSettings, ProcessSettings, Settings},
 };
-use tollgate_limiter::ActiveRules;
-use tollgate_runtime::panics::{self, CatchUnwind};
-use tollgate_store::{BackgroundQueue, StoreError};
 
 /// Settings and handles of every worker.
 #[derive(Clone)]

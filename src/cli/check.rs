@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
-use crate::settings::CheckFlags;
 use tollgate_rules::config;
+
+use crate::settings::CheckFlags;
 
 /// Loads the configuration and writes problems and warnings to `errors`, and the summary of a valid one to `out`.
 /// Returns whether it is valid.

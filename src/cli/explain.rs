@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 
-use crate::settings::{DescriptorArgument, ExplainFlags};
 use tollgate_core::descriptor::{Descriptor, Entry, Hits};
 use tollgate_limiter::explain::explain;
 use tollgate_rules::config;
+
+use crate::settings::{DescriptorArgument, ExplainFlags};
 
 /// Loads the configuration and writes the rules that the request matches to `out`, or the problems of an invalid
 /// configuration to `errors`. Returns whether the configuration is valid. Charges nothing.

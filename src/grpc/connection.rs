@@ -17,6 +17,7 @@ use tokio::{
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
+use tollgate_runtime::panics::CatchUnwindExecutor;
 
 use super::{dispatch::Dispatch, stalled_reader::StallDetector};
 use crate::{
@@ -24,7 +25,6 @@ use crate::{
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
 };
-use tollgate_runtime::panics::CatchUnwindExecutor;
 
 /// Calls of one connection that may be reset before they are accepted.
 const MAX_PENDING_RESETS: usize = 4096;

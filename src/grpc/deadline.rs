@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use hyper::{HeaderMap, http::Extensions};
-use tonic::metadata::MetadataMap;
-
 use tollgate_limiter::Deadline;
+use tonic::metadata::MetadataMap;
 
 /// Header with the caller's timeout.
 pub(super) const GRPC_TIMEOUT: &str = "grpc-timeout";

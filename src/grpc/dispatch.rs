@@ -8,6 +8,7 @@ use std::{
 };
 
 use hyper::{Request, Response, body::Incoming};
+use tollgate_runtime::panics::{CatchUnwind, Panicked};
 use tonic::{Status, body::Body, codegen::Service as _, service::Routes};
 use tonic_health::pb::health_server::HealthServer;
 
@@ -26,7 +27,6 @@ use crate::{
     readiness::Readiness,
     service::metrics,
 };
-use tollgate_runtime::panics::{CatchUnwind, Panicked};
 
 /// Error of the embedded service descriptors.
 pub(crate) use tonic_reflection::server::Error as ReflectionError;

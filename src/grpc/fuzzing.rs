@@ -1,9 +1,9 @@
 //! Fuzz target: any bytes as the body of a call and as its `grpc-timeout`.
 
 use hyper::body::Bytes;
+use tollgate_runtime::byte_reader::ByteReader;
 
 use super::{deadline::parse_timeout, unary::MessageBuffer};
-use tollgate_runtime::byte_reader::ByteReader;
 
 /// Size limit of a message in this target.
 const MAX_BYTES: usize = 300;

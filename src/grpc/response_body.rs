@@ -10,10 +10,10 @@ use hyper::{
     body::{Bytes, Frame, SizeHint},
     header::{HeaderMap, HeaderValue},
 };
+use tollgate_limiter::HeldPermits;
 use tonic::{Status, body::Body};
 
 use super::stalled_reader::{PendingResponse, StallDetector};
-use tollgate_limiter::HeldPermits;
 
 /// Body of a response. If it names a lease, it holds the lease's permits until its last frame is taken for writing: a
 /// caller that has reset the call by then drops the body unread, which releases them. A frame that was taken and waits

@@ -4,13 +4,6 @@ use std::sync::{Arc, LazyLock};
 
 use futures_util::FutureExt as _;
 use prost::Message as _;
-
-use super::public::json::JsonCodec;
-use crate::{
-    proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
-    service::{HeaderStyle, RequestBounds, RequestError, ResponseOptions, Service},
-    tracing::Span,
-};
 use tollgate_core::clock::{Clock, Timestamp};
 use tollgate_limiter::{ActiveRules, Deadline, HeldPermits, Limiter, Modes};
 use tollgate_rules::{
@@ -18,6 +11,13 @@ use tollgate_rules::{
     config::{Options, load_files},
 };
 use tollgate_store::{MemoryStore, Store};
+
+use super::public::json::JsonCodec;
+use crate::{
+    proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
+    service::{HeaderStyle, RequestBounds, RequestError, ResponseOptions, Service},
+    tracing::Span,
+};
 
 const RULES: &str = include_str!("fuzzing.yaml");
 

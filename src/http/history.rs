@@ -4,12 +4,12 @@ use std::{collections::VecDeque, time::Instant};
 
 use parking_lot::Mutex;
 use serde::Serialize;
-
-use crate::service::metrics::{REQUEST_DURATION, ResponseCounts, Times};
 use tollgate_core::clock::Clock;
 use tollgate_limiter as limiter;
 use tollgate_metrics::publish;
 use tollgate_store as store;
+
+use crate::service::metrics::{REQUEST_DURATION, ResponseCounts, Times};
 
 /// Seconds between two samples.
 pub const INTERVAL_S: u64 = 5;

@@ -10,13 +10,14 @@ mod page;
 mod stat_name;
 mod text;
 
-pub use self::{page::METRICS, text::text};
-use crate::service::metrics::{REQUEST_DURATION, ResponseCounts};
 use tollgate_control as control;
 use tollgate_limiter as limiter;
 use tollgate_metrics::{DeltaSources, Reader, series::KINDS};
 use tollgate_rules::List;
 use tollgate_store::redis;
+
+pub use self::{page::METRICS, text::text};
+use crate::service::metrics::{REQUEST_DURATION, ResponseCounts};
 
 /// Prefix and suffix of the name of a rule, in the order of the counters of its series.
 const RULES: [(&str, &str); KINDS] = {

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{loads, stat_name};
-use crate::service::metrics::{REQUEST_DURATION, ResponseCounts};
 use tollgate_metrics::{
     Computed, Declared, Metric, MetricKind,
     series::{self, KINDS, Series},
 };
+
+use super::{loads, stat_name};
+use crate::service::metrics::{REQUEST_DURATION, ResponseCounts};
 
 /// Metrics with the names of envoyproxy/ratelimit.
 pub static METRICS: &[&dyn Metric] = &[&RULES, &ERRORS, &LOADS, &REQUESTS, &DURATION];

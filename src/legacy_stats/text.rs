@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{COUNTERS, RULES, stat_name};
 use tollgate_metrics::{
     publish,
     series::{self, Series},
 };
+
+use super::{COUNTERS, RULES, stat_name};
 
 /// Lines `NAME: COUNT`, sorted, including zeros. Series that have one name are one line.
 pub fn text() -> String {

@@ -1,15 +1,15 @@
 //! Decoding and validation of a request message.
 
 use smallvec::SmallVec;
+use tollgate_core::{
+    descriptor::{Descriptor, Entry, Hits},
+    quota::{Quota, Unit, Window},
+};
 
 use super::{RequestBounds, RequestError};
 use crate::proto::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
     service::ratelimit::v3::RateLimitRequest,
-};
-use tollgate_core::{
-    descriptor::{Descriptor, Entry, Hits},
-    quota::{Quota, Unit, Window},
 };
 
 type Descriptors<'a> = SmallVec<[Descriptor<'a>; 2]>;

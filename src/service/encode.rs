@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use tollgate_core::quota::{Quota, Unit};
+use tollgate_limiter::verdict::{Code, Decision, Limited, Status};
+
 use crate::proto::envoy::service::ratelimit::v3::{
     RateLimitResponse,
     rate_limit_response::{self as wire, DescriptorStatus, rate_limit::Unit as WireUnit},
 };
-use tollgate_core::quota::{Quota, Unit};
-use tollgate_limiter::verdict::{Code, Decision, Limited, Status};
 
 /// Returns the response without headers, body and metadata.
 pub(super) fn response(decision: &Decision<'_>) -> RateLimitResponse {

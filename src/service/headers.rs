@@ -1,8 +1,9 @@
 //! Headers that Envoy adds to the HTTP response.
 
+use tollgate_limiter::verdict::{Code, Decision, Limited, Status};
+
 use super::{HeaderNames, HeaderStyle, ResponseOptions, encode::whole_seconds};
 use crate::proto::envoy::{config::core::v3::HeaderValue, service::ratelimit::v3::RateLimitResponse};
-use tollgate_limiter::verdict::{Code, Decision, Limited, Status};
 
 /// Mark of a response decided without the store.
 const DEGRADED_HEADER: (&str, &str) = ("x-ratelimit-policy", "degraded");

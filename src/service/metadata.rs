@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde_json::{Map, Value as Json};
+use tollgate_core::lease::{self, LeaseId};
+use tollgate_limiter::verdict::{Code, Decision, Degraded, Status};
 
 use crate::proto::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
     service::ratelimit::v3::RateLimitRequest,
     r#type::v3::RateLimitUnit,
 };
-use tollgate_core::lease::{self, LeaseId};
-use tollgate_limiter::verdict::{Code, Decision, Degraded, Status};
 
 /// Returns the metadata of a response to `request`.
 pub(super) fn of(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct {

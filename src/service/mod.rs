@@ -11,6 +11,8 @@ mod settings;
 mod tests;
 
 use futures_util::FutureExt as _;
+use tollgate_limiter::{Deadline, HeldPermits, Limiter, verdict::Code};
+use tollgate_store::StoreError;
 
 pub use self::settings::{HeaderNames, HeaderStyle, RequestBounds, ResponseOptions};
 use crate::{
@@ -19,8 +21,6 @@ use crate::{
     },
     tracing::Span,
 };
-use tollgate_limiter::{Deadline, HeldPermits, Limiter, verdict::Code};
-use tollgate_store::StoreError;
 
 /// Rate-limit service; one for each worker.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
 //! Body of a denial: problem details (RFC 9457).
 
 use serde_json::json;
+use tollgate_limiter::verdict::{Code, Decision, Limited, Status};
 
 use super::{encode::whole_seconds, headers::header};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use tollgate_limiter::verdict::{Code, Decision, Limited, Status};
 
 /// Adds the body and its content type to a denial.
 pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>) {

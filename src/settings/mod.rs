@@ -30,6 +30,8 @@ mod tls;
 mod traces;
 mod xds;
 
+use tollgate_limiter::Modes;
+
 pub use self::{
     admin::AdminSettings,
     admin_client::{
@@ -59,7 +61,6 @@ use crate::{
     statsd::StatsdSettings,
     tracing::TraceSettings,
 };
-use tollgate_limiter::Modes;
 
 /// A parsed command line.
 #[derive(Debug)]

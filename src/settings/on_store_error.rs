@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 
 use clap::{ArgAction, Args};
+use tollgate_rules::OnStoreError;
 
 use super::parsers::boolean;
-use tollgate_rules::OnStoreError;
 
 /// Decisions while the store fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

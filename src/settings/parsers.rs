@@ -6,9 +6,8 @@ use std::{
     time::Duration,
 };
 
-use tracing::level_filters::LevelFilter;
-
 use tollgate_core::duration::parse_go;
+use tracing::level_filters::LevelFilter;
 
 /// Parses a duration in the syntax of Go.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {

@@ -1,10 +1,10 @@
 //! Settings of responses, request bounds and global modes.
 
 use clap::{ArgAction, Args, ValueEnum};
+use tollgate_limiter::Modes;
 
 use super::parsers::{boolean, count, header_name, ratio};
 use crate::service::{HeaderNames, HeaderStyle, RequestBounds, ResponseOptions};
-use tollgate_limiter::Modes;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Responses")]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
+use tollgate_control::RulesSource;
 
 use super::{
     error::Problem,
@@ -10,7 +11,6 @@ use super::{
     store::StoreSettings,
     xds::{XdsFlags, XdsSettings},
 };
-use tollgate_control::RulesSource;
 
 /// Source of the rules, and its options.
 #[derive(Clone, Debug, PartialEq)]

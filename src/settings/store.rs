@@ -3,12 +3,12 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use clap::Args;
+use tollgate_store::redis::{RedisSettings, RedisUrl};
 
 use super::{
     error::Problem,
     parsers::{count, positive_duration},
 };
-use tollgate_store::redis::{RedisSettings, RedisUrl};
 
 /// Store of the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]

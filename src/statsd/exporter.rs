@@ -8,11 +8,11 @@ use std::{
 };
 
 use tokio::{sync::oneshot, time::timeout};
+use tollgate_metrics::Deltas;
 use tollgate_runtime::outage::OutageLog;
 
 use super::{lines::Lines, packets::Packets, settings::StatsdSettings, socket::Socket, target::Target};
 use crate::legacy_stats;
-use tollgate_metrics::Deltas;
 
 /// Time limit for all packets of an interval.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);

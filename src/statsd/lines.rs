@@ -6,12 +6,12 @@ use cadence::{
     Counted, Gauged, Metric, MetricBuilder, MetricResult, NopMetricSink, StatsdClient, Timed,
     ext::{MetricValue, ToTimerValue},
 };
+use tollgate_metrics::{Delta, Measure};
 
 use super::{
     rewrite::Rewrite,
     settings::{StatsdFormat, StatsdSettings},
 };
-use tollgate_metrics::{Delta, Measure};
 
 /// Nanoseconds in a millisecond.
 const NANOS_PER_MILLI: f64 = 1_000_000.0;

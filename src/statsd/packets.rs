@@ -2,8 +2,9 @@
 
 use std::{io, time::Instant};
 
-use super::socket::{SendError, Socket};
 use tollgate_metrics::Receipt;
+
+use super::socket::{SendError, Socket};
 
 /// A packet being filled. Its deltas are confirmed once it is sent.
 #[derive(Debug)]

@@ -15,7 +15,10 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
-use tollgate_runtime::outage::OutageLog;
+use tollgate_runtime::{
+    outage::OutageLog,
+    panics::{self, CancelOnPanic},
+};
 
 use super::metrics;
 use super::{
@@ -23,7 +26,6 @@ use super::{
     tracer::{FINAL_EXPORT_TIMEOUT, TracingError},
 };
 use crate::tracing::TraceSettings;
-use tollgate_runtime::panics::{self, CancelOnPanic};
 
 /// Maximum number of calls in a batch.
 const MAX_BATCH_CALLS: usize = 512;

@@ -5,7 +5,6 @@ use opentelemetry::{
     trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState},
 };
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
-
 use tollgate_core::clock::Timestamp;
 
 /// Result of a call.

@@ -1,13 +1,13 @@
 //! Span of a call in progress.
 
 use tokio::sync::mpsc::Sender;
+use tollgate_core::clock::{Clock, Timestamp};
+use tollgate_limiter::verdict::Degraded;
 
 use super::{
     metrics,
     record::{CallResult, Record},
 };
-use tollgate_core::clock::{Clock, Timestamp};
-use tollgate_limiter::verdict::Degraded;
 
 /// Span of a call, which ends on drop. Empty for a call that is not sampled.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tollgate_core::clock::Clock;
 use tonic::metadata::MetadataMap;
 
 use super::TraceSettings;
@@ -16,7 +17,6 @@ use super::{
     record::{CallResult, Record, random_span, random_trace},
     span::Span,
 };
-use tollgate_core::clock::Clock;
 
 /// Maximum number of calls waiting for export. Further ones are dropped and counted.
 const MAX_QUEUED_CALLS: usize = 2_048;

@@ -15,11 +15,11 @@ use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::{task::spawn_blocking, time::timeout};
 use tokio_util::io::InspectReader;
+use tollgate_runtime::redact;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tower::ServiceExt as _;
 
 use crate::settings::{XdsSettings, XdsTlsSettings};
-use tollgate_runtime::redact;
 
 /// Time limit for name resolution, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

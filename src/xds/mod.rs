@@ -29,12 +29,12 @@ use std::{convert::Infallible, sync::Arc};
 
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
+use tollgate_control::RulesStatus;
+use tollgate_rules::config::{Loaded, Options};
 
 use self::client::Client;
 pub(crate) use self::response::Rejected;
 use crate::settings::XdsSettings;
-use tollgate_control::RulesStatus;
-use tollgate_rules::config::{Loaded, Options};
 
 /// Activates rules, or reports why they were rejected. Called on a blocking thread.
 pub(crate) type ApplyRules = Arc<dyn Fn(Result<Loaded, Rejected>) + Send + Sync>;

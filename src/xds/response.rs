@@ -5,13 +5,13 @@ use prost::{
     DecodeError, Message as _,
     encoding::{DecodeContext, decode_key, skip_field},
 };
+use tollgate_rules::config::{Fingerprint, LoadError};
 
 use super::{
     RulesSink,
     resource::{Resource, TYPE_URL, fingerprint_of, load_resources},
 };
 use crate::proto::envoy::service::discovery::v3::DiscoveryResponse;
-use tollgate_rules::config::{Fingerprint, LoadError};
 
 /// Resources in a response. An empty one has two bytes encoded, and dozens decoded.
 const MAX_RESOURCES: usize = 250_000;

@@ -1,6 +1,7 @@
 //! State that outlives a stream, and the requests made from it.
 
 use prost_types::{Struct, Value, value::Kind};
+use tollgate_rules::config::Fingerprint;
 
 use super::resource::TYPE_URL;
 use crate::{
@@ -10,7 +11,6 @@ use crate::{
     },
     settings::XdsSettings,
 };
-use tollgate_rules::config::Fingerprint;
 
 /// gRPC status code `INVALID_ARGUMENT`.
 const INVALID_ARGUMENT: i32 = 3;

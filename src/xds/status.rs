@@ -1,9 +1,10 @@
 //! State of the connection to the control plane, for the log, the metrics and the admin API. An outage is logged once for
 //! each reason, not once for each attempt.
 
-use super::metrics;
 use tollgate_control::{ControlPlane, Link, RulesStatus, bounds::truncated};
 use tollgate_core::clock::Clock;
+
+use super::metrics;
 
 /// State of the connection.
 #[derive(Debug)]

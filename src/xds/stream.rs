@@ -15,6 +15,8 @@ use tokio::{
     task::spawn_blocking,
     time::{Instant, Sleep, sleep, sleep_until},
 };
+use tollgate_control::metrics;
+use tollgate_rules::config::Fingerprint;
 use tonic::{Request, Response, Status, client::Grpc, metadata::MetadataMap, transport::Channel};
 
 use super::{
@@ -24,8 +26,6 @@ use super::{
     response::{self, PreviousResponses, ProcessedResponse, ResponseDecodeError, ResponseOutcome},
 };
 use crate::proto::envoy::service::discovery::v3::DiscoveryRequest;
-use tollgate_control::metrics;
-use tollgate_rules::config::Fingerprint;
 
 /// gRPC method.
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 # The last commit before the rule.
-BASE=09aaedd3d57270b27d8a555fb2a994b6536e222f
+BASE=7569c55beb4a052a0b55bfd80e3080135745adc7
 
 if [ "$(git rev-parse --is-shallow-repository)" = true ] || ! git merge-base --is-ancestor "$BASE" HEAD 2>/dev/null; then
     echo "commit subjects are not checked: the history is incomplete"

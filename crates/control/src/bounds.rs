@@ -1,7 +1,8 @@
 //! Bounds of the control store.
 
-use super::{ControlError, Files};
 use tollgate_rules::Listing;
+
+use super::{ControlError, Files};
 
 /// Maximum number of retained versions; older ones are dropped.
 pub const MAX_VERSIONS: u64 = 1_000;

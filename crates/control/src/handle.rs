@@ -3,6 +3,7 @@
 use std::{convert::Infallible, path::PathBuf, sync::Arc};
 
 use tokio::{sync::Notify, task::spawn_blocking};
+use tollgate_store::{StoreError, redis::RedisSettings};
 
 use super::{
     Action, AuditEntry, ControlError, Draft, FileError, Files, Instance, ListEntry, RulesSource, Runtime,
@@ -14,7 +15,6 @@ use super::{
     redis::Redis,
     stored::{ActiveState, StoreHead, StoredVersion},
 };
-use tollgate_store::{StoreError, redis::RedisSettings};
 
 /// Handle on the control store; clones share it.
 #[derive(Clone, Debug)]

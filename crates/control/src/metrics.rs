@@ -5,9 +5,10 @@ use std::{
     time::Duration,
 };
 
-use super::{List, Runtime, SwitchMode};
 use tollgate_metrics::{Computed, CounterFamily, Gauge, GaugeFamily, Metric};
 use tollgate_store::StoreError;
+
+use super::{List, Runtime, SwitchMode};
 
 /// Metrics of rules, lists and switches.
 pub static METRICS: &[&dyn Metric] = &[

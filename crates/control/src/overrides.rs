@@ -1,7 +1,8 @@
 //! Compiles lists and switches for enforcement.
 
-use super::{ListEntry, Runtime, Switch};
 use tollgate_rules::{Listing, ListingError, Overrides};
+
+use super::{ListEntry, Runtime, Switch};
 
 /// Error of an invalid switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

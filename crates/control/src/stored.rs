@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tollgate_core::clock::Clock;
+use tollgate_rules::config::Fingerprint;
 
 use super::{
     Draft, Files, Runtime, Version,
     bounds::{check_files, truncated},
     error::ControlError,
 };
-use tollgate_core::clock::Clock;
-use tollgate_rules::config::Fingerprint;
 
 /// Author of changes that no operator made.
 pub(super) const SYSTEM_AUTHOR: &str = "tollgate";

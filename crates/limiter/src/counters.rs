@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-
-use super::{Match, Modes, matched, requests};
 use tollgate_core::{algorithm::Verdict, descriptor::Descriptor};
 use tollgate_rules::{Domain, Switched};
 use tollgate_store::{Store, StoreError, request::Requests};
+
+use super::{Match, Modes, matched, requests};
 
 /// Deadline of a read or a refund: longer than that of a request, because no traffic waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_millis(800);

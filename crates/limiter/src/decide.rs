@@ -3,6 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
+use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
+use tollgate_rules::Overrides;
+use tollgate_store::{
+    Decisions, Store, StoreError,
+    request::{Check, Verdicts},
+};
 
 use crate::{
     ActiveRules, ActiveSet, Match, Matches, Requests, SnapshotGuard,
@@ -10,12 +16,6 @@ use crate::{
     held_permits::HeldPermits,
     lists, matched, metrics, precheck, refund, requests,
     verdict::{Code, Decision, Limited, Listed, Status},
-};
-use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
-use tollgate_rules::Overrides;
-use tollgate_store::{
-    Decisions, Store, StoreError,
-    request::{Check, Verdicts},
 };
 
 /// Modes that apply to every rule of the process.

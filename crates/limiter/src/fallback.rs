@@ -10,6 +10,12 @@ use std::{
 };
 
 use smallvec::SmallVec;
+use tollgate_core::{SyncMode, algorithm::Verdict, clock::Timestamp, descriptor::Hits};
+use tollgate_rules::{Domain, OnStoreError};
+use tollgate_store::{
+    Decisions, MemoryStore, Store, StoreError,
+    request::{Check, TagRequest, Verdicts, push_check},
+};
 
 use super::{
     Match, Matches, Modes, Requests,
@@ -18,12 +24,6 @@ use super::{
     replicas::Replicas,
 };
 use crate::verdict::Degraded;
-use tollgate_core::{SyncMode, algorithm::Verdict, clock::Timestamp, descriptor::Hits};
-use tollgate_rules::{Domain, OnStoreError};
-use tollgate_store::{
-    Decisions, MemoryStore, Store, StoreError,
-    request::{Check, TagRequest, Verdicts, push_check},
-};
 
 /// Retry time of a client that was denied without a count.
 const DENIED_RETRY_AFTER: Duration = Duration::from_secs(1);

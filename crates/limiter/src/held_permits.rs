@@ -7,10 +7,10 @@ use std::sync::{
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-
-use super::refund;
 use tollgate_core::lease::LeaseId;
 use tollgate_store::{Store, request::Requests};
+
+use super::refund;
 
 /// Permits that a request acquires, and then holds, under one lease.
 ///

@@ -26,6 +26,9 @@ mod requests;
 pub mod talkers;
 pub mod verdict;
 
+use tollgate_rules as rules;
+use tollgate_store::request::Requests;
+
 pub use self::{
     counters::{CounterInspector, CounterReading, CounterRequests},
     decide::{Deadline, Limiter, Modes},
@@ -38,9 +41,6 @@ use self::{
     matched::{Match, Matches},
     metrics::RuleCounters,
 };
-
-use tollgate_rules as rules;
-use tollgate_store::request::Requests;
 
 /// The active rules with their counters, in one snapshot.
 pub type ActiveRules = rules::Snapshot<RuleCounters>;

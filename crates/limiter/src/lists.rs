@@ -3,10 +3,10 @@
 use std::{iter::repeat, time::Duration};
 
 use smallvec::SmallVec;
-
-use crate::{Match, Matches, verdict::Listed};
 use tollgate_core::{clock::Clock, descriptor::Descriptor};
 use tollgate_rules::{Listing, Overrides};
+
+use crate::{Match, Matches, verdict::Listed};
 
 /// Longest retry time reported to a client, also for entries without expiry: an operator may remove an entry at any
 /// time.

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-
-use crate::verdict::Status;
 use tollgate_core::{
     algorithm::{Parameters, Policy},
     descriptor::{Descriptor, Entry, Hits},
@@ -12,6 +10,8 @@ use tollgate_core::{
     quota::Quota,
 };
 use tollgate_rules::{Domain, Limit, OnStoreError, Rule, SwitchMode, Switched};
+
+use crate::verdict::Status;
 
 /// Match of one descriptor.
 #[derive(Clone, Copy, Debug)]

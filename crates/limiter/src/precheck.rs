@@ -8,8 +8,6 @@
 use std::mem;
 
 use tokio::time::Instant;
-
-use super::{Requests, refund::is_vetoed};
 use tollgate_core::{
     algorithm::{Algorithm, Charging},
     descriptor::Hits,
@@ -18,6 +16,8 @@ use tollgate_store::{
     Decisions, Store,
     request::{TagRequest, Verdicts},
 };
+
+use super::{Requests, refund::is_vetoed};
 
 /// Decides calls until `deadline`. Leaves in `calls` the requests that were made, in the order of the decisions.
 pub(super) async fn decide(store: &Store, calls: &mut Requests, deadline: Option<Instant>) -> Decisions {

@@ -16,8 +16,6 @@ use std::{
 
 use smallvec::smallvec;
 use tokio::time::{Instant, sleep};
-
-use super::metrics;
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy},
@@ -30,6 +28,8 @@ use tollgate_store::{
     key::CellKey,
     request::{Cell, Check, TagRequest},
 };
+
+use super::metrics;
 
 /// Time for which an instance counts after it last renewed its permit.
 const PRESENCE_TTL: Duration = Duration::from_secs(30);

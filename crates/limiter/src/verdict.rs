@@ -3,7 +3,6 @@
 use std::{borrow::Cow, time::Duration};
 
 use smallvec::SmallVec;
-
 use tollgate_core::{
     algorithm::{Algorithm, Verdict},
     quota::Quota,

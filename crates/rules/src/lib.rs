@@ -22,6 +22,10 @@ mod wildcard;
 use std::{collections::HashMap, sync::Arc};
 
 use foldhash::quality::RandomState;
+use tollgate_core::{
+    SyncMode,
+    algorithm::{Algorithm, Charging},
+};
 
 pub use self::{
     cidr::CidrTable,
@@ -32,10 +36,6 @@ pub use self::{
     rule::{Derived, Limit, Rule, RuleIndex, Segment, Value},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     wildcard::Wildcard,
-};
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Algorithm, Charging},
 };
 
 /// Rules of all domains in one version of the configuration.

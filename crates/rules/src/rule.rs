@@ -2,13 +2,14 @@
 
 use std::{borrow::Cow, sync::OnceLock};
 
-use super::{level::join, on_store_error::OnStoreError};
 use tollgate_core::{
     PathStep, RecordId, SyncMode,
     algorithm::{Algorithm, Policy},
     descriptor::Entry,
     quota::Quota,
 };
+
+use super::{level::join, on_store_error::OnStoreError};
 
 /// Limit of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,15 +13,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use smallvec::SmallVec;
-
 use tokio::{
     runtime::Handle,
     time::{Instant, sleep},
 };
+use tollgate_core::descriptor::Hits;
 
 use self::request::{Requests, TagRequest, Verdicts};
 pub use self::{background::BackgroundQueue, memory::MemoryStore, redis::RedisStore};
-use tollgate_core::descriptor::Hits;
 
 /// A store of counters, as used by one worker. Clones are handles on the same counters.
 #[derive(Clone, Debug)]

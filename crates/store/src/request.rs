@@ -1,13 +1,13 @@
 //! Requests to a store, grouped by hash tag, and their verdicts.
 
 use smallvec::SmallVec;
-
-use super::key::CellKey;
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Charging, Policy, Verdict},
     descriptor::Hits,
 };
+
+use super::key::CellKey;
 
 /// One descriptor's check of one counter.
 #[derive(Clone, Copy, Debug, PartialEq)]

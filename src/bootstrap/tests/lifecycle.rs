@@ -2,10 +2,10 @@
 
 use futures_util::FutureExt as _;
 use tokio::sync::Notify;
+use tollgate_runtime::panics;
 
 use super::*;
 use crate::bootstrap::drain::ComponentFailure;
-use tollgate_runtime::panics;
 
 #[tokio::test]
 async fn a_stop_waits_for_the_calls_in_flight_and_answers_them_all() {

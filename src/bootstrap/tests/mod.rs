@@ -15,6 +15,7 @@ use tokio::{
     sync::{Semaphore, mpsc},
     task::spawn_blocking,
 };
+use tollgate_store::{BackgroundQueue, StoreError};
 use tonic::{
     Code, Request, Response, Status, async_trait,
     transport::{Channel, Endpoint},
@@ -33,7 +34,6 @@ use crate::{
     readiness::{Phase, Readiness},
     settings::{self, Command, GrpcListen, Settings},
 };
-use tollgate_store::{BackgroundQueue, StoreError};
 
 const GOOD: &str = "domain: web\ndescriptors: []\n";
 const BAD: &str = "domain: [";

@@ -6,6 +6,7 @@ use http::Response;
 use rustls::crypto::ring;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tollgate_runtime::redact;
 use ureq::{
     Agent, Body,
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
@@ -13,7 +14,6 @@ use ureq::{
 
 use super::error::{ApiError, ClientError};
 use crate::settings::{AdminUrl, ClientIdentity, ConnectionSettings};
-use tollgate_runtime::redact;
 
 /// Time limit of a call: longer than the server's, so that the server reports a timeout.
 const TIMEOUT: Duration = Duration::from_secs(40);

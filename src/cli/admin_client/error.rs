@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tollgate_control::Version;
 
 use super::text::{escape, escape_line};
-use tollgate_control::Version;
 
 /// Error of a call. Contains no secret.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tollgate_control::{List, ListEntry, Pair};
 
 use super::{
     CommandOutput,
@@ -12,7 +13,6 @@ use super::{
     text::{escape_line, table, utc, utc_or_never},
 };
 use crate::settings::{DescriptorArgument, ListCommand};
-use tollgate_control::{List, ListEntry, Pair};
 
 #[derive(Debug, Deserialize)]
 struct Lists {

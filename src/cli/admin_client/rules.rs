@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tollgate_control::{Files, Version};
+use tollgate_rules::config::{self, Options};
 
 use super::{
     CommandOutput,
@@ -13,8 +15,6 @@ use super::{
     versions::{VersionFiles, VersionList, read_base_version, write_base_version},
 };
 use crate::settings::{BaseVersion, DiffSource, Rollback, RulesCommand, VersionSelector};
-use tollgate_control::{Files, Version};
-use tollgate_rules::config::{self, Options};
 
 pub(super) fn run(api: &ApiClient, command: &RulesCommand) -> Result<CommandOutput, ClientError> {
     match command {

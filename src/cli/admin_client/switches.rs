@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::json;
+use tollgate_control::Switch;
 
 use super::{
     CommandOutput,
@@ -11,7 +12,6 @@ use super::{
     text::{escape_line, table, utc, utc_or_never},
 };
 use crate::settings::SwitchCommand;
-use tollgate_control::Switch;
 
 #[derive(Debug, Deserialize)]
 struct Switches {

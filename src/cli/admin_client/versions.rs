@@ -6,12 +6,12 @@ use std::{
 };
 
 use serde::Deserialize;
+use tollgate_control::{Files, Version};
 
 use super::{
     error::ClientError,
     text::{escape, escape_line, table, utc},
 };
-use tollgate_control::{Files, Version};
 
 /// File with the number of the version that the other files were made from. Hidden, so that it is not loaded as rules.
 const VERSION_FILE: &str = ".tollgate-version";

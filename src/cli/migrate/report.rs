@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use tollgate_control::RulesSource;
+use tollgate_rules::config::Options;
 
 use super::{
     plan,
@@ -10,8 +12,6 @@ use super::{
     source::Deployment,
 };
 use crate::settings::{EffectiveSettings, VariableReport};
-use tollgate_control::RulesSource;
-use tollgate_rules::config::Options;
 
 /// Default directory of the rules of the reference.
 const DEFAULT_DIRECTORY: &str = "/srv/runtime_data/current/config";

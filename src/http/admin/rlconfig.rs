@@ -2,13 +2,14 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use crate::http::cached_page::CachedPage;
 use tollgate_core::{
     SyncMode,
     algorithm::{Algorithm, Charging},
 };
 use tollgate_limiter::ActiveRules;
 use tollgate_rules::{Domain, Limit, Rule, Rules};
+
+use crate::http::cached_page::CachedPage;
 
 /// Page of the active rules; empty without rules.
 pub(super) fn page(rules: Arc<ActiveRules>) -> CachedPage {

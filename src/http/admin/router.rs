@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Router, http::StatusCode, middleware::from_fn_with_state, routing::get};
+use tollgate_metrics::Exporter;
 
 use super::{
     api::{self, ApiParts},
@@ -16,7 +17,6 @@ use crate::{
     },
     legacy_stats,
 };
-use tollgate_metrics::Exporter;
 
 /// Dependencies of the admin port.
 #[derive(Debug)]

@@ -26,6 +26,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
+use tollgate_runtime::panics::{CatchUnwind, Panicked};
 use tonic::codegen::Service as _;
 
 use super::write_deadline::WriteDeadline;
@@ -33,7 +34,6 @@ use crate::{
     net::{accept_limit::AcceptLimit, bind, stall_timeout::StallTimeout, tls::Tls},
     settings::Port,
 };
-use tollgate_runtime::panics::{CatchUnwind, Panicked};
 
 /// Maximum bytes of a request's head and of a buffered part of its body.
 const BUFFER_BYTES: usize = 64 * 1024;

@@ -7,9 +7,9 @@ use axum::{
     response::IntoResponse,
     routing::{MethodRouter, get},
 };
+use tollgate_metrics::Exporter;
 
 use crate::http::cached_page::CachedPage;
-use tollgate_metrics::Exporter;
 
 /// Route of the metrics.
 pub(in crate::http) fn metrics_route(exporter: Option<Exporter>) -> MethodRouter {

@@ -11,13 +11,13 @@ use axum::{
     extract::DefaultBodyLimit,
     routing::{any, get},
 };
+use tollgate_metrics::Exporter;
 
 pub(super) use self::{health::health_route, metrics_page::metrics_route};
 pub use self::{json::DescriptorError, metrics_page::metrics_router};
 use crate::{
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService, readiness::Readiness,
 };
-use tollgate_metrics::Exporter;
 
 /// Dependencies of the public port.
 #[derive(Debug)]

@@ -9,11 +9,11 @@ use rustls::{
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use sha2::{Digest as _, Sha256};
+use tollgate_runtime::redact;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{Protocol, names::NamedClients};
 use crate::settings::{ClientSettings, TlsFile, TlsSettings};
-use tollgate_runtime::redact;
 
 /// Error of a TLS file. Never contains file contents.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,8 +1,9 @@
 //! Verdicts of the example configurations.
 
-use super::*;
 use tollgate_core::descriptor;
 use tollgate_limiter::cell_of;
+
+use super::*;
 
 /// Service with the rules of one example.
 struct Example {

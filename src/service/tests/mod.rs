@@ -6,6 +6,11 @@ mod overrides;
 
 use std::{fs, sync::Arc};
 
+use tollgate_core::clock::{Clock, Timestamp};
+use tollgate_limiter::{ActiveRules, Modes};
+use tollgate_rules::config;
+use tollgate_store::{MemoryStore, Store};
+
 use super::*;
 use crate::{
     proto::envoy::{
@@ -17,10 +22,6 @@ use crate::{
     },
     tracing::Span,
 };
-use tollgate_core::clock::{Clock, Timestamp};
-use tollgate_limiter::{ActiveRules, Modes};
-use tollgate_rules::config;
-use tollgate_store::{MemoryStore, Store};
 
 const RULES: &str = "
 domain: d

@@ -1,8 +1,9 @@
 //! Runtime overrides: lists and switches.
 
-use super::*;
 use tollgate_control::{List, ListEntry, Pair, Runtime, Switch, SwitchMode, compile_overrides};
 use tollgate_core::lease;
+
+use super::*;
 
 /// Entry without an expiry, for every domain.
 fn entry(list: List, pairs: &[(&str, &str)]) -> ListEntry {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use tollgate_control::List;
 
 use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
 use crate::settings::{
     error::Problem,
     parsers::{DescriptorArgument, descriptor, positive_duration},
 };
-use tollgate_control::List;
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct BanFlags {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use tollgate_control::SwitchMode;
 
 use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
 use crate::settings::{error::Problem, parsers::positive_duration};
-use tollgate_control::SwitchMode;
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct SwitchFlags {

@@ -2,9 +2,10 @@
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
+use tollgate_control::{List, SwitchMode};
+
 use super::*;
 use crate::settings::{Command, SettingsError, parse};
-use tollgate_control::{List, SwitchMode};
 
 fn read(words: &[&str], variables: &[(&str, &str)]) -> Result<AdminClientSettings, SettingsError> {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));

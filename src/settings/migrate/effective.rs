@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 
+use tollgate_store::redis::RedisUrl;
+
 use super::verdict::{self, VariableReport};
 use crate::settings::{
     Settings,
@@ -9,7 +11,6 @@ use crate::settings::{
     flags,
     parsers::boolean,
 };
-use tollgate_store::redis::RedisUrl;
 
 /// Replacement for a secret.
 pub const MASK: &str = "***";

@@ -3,14 +3,15 @@
 
 use std::rc::Rc;
 
-use super::metadata;
-use crate::proto::ratelimit::config::ratelimit::v3::{
-    RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
-};
 use tollgate_rules::config::{
     problem::{Path, Problems},
     raw::{Field, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
     yaml::{MAX_SCALAR_BYTES, Position},
+};
+
+use super::metadata;
+use crate::proto::ratelimit::config::ratelimit::v3::{
+    RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
 };
 
 /// Levels of descriptors, the same as in a file.

@@ -1,7 +1,6 @@
 //! Converts metadata from a protobuf struct to a YAML node.
 
 use prost_types::{Struct, Value, value::Kind};
-
 use tollgate_rules::config::yaml::{Content, Node, Position, Scalar};
 
 /// Largest magnitude up to which every whole number has an exact `f64`.

@@ -10,15 +10,15 @@ mod tests;
 use std::{collections::HashMap, rc::Rc};
 
 use prost::Message as _;
-
-use self::budget::DecodeBudget;
-use crate::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 use tollgate_rules::config::{
     self, Fingerprint, LoadError, Loaded, Options,
     fingerprint::Hash,
     problem::{Path, Problems},
     yaml::Position,
 };
+
+use self::budget::DecodeBudget;
+use crate::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 
 /// The type of every resource that holds rules.
 pub(crate) const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";

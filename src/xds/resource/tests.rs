@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 use prost_types::{ListValue, Struct, Value as Wire, value::Kind};
 use serde_json::{Map, Value, json};
+use tollgate_core::descriptor::Entry;
+use tollgate_rules::{Rules, config::load_files};
 
 use super::{
     budget::{MAX_DESCRIPTORS, MAX_VALUES},
@@ -11,8 +13,6 @@ use super::{
 use crate::proto::ratelimit::config::ratelimit::v3::{
     RateLimitDescriptor, RateLimitPolicy, RateLimitReplace, RateLimitUnit,
 };
-use tollgate_core::descriptor::Entry;
-use tollgate_rules::{Rules, config::load_files};
 
 /// A descriptor in forms forms.
 #[derive(Clone, Debug)]

@@ -9,9 +9,9 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use tollgate_runtime::redact;
 
 use super::state::State;
-use tollgate_runtime::redact;
 
 /// Format version of the file.
 const FORMAT: u32 = 1;

@@ -6,7 +6,7 @@ use tokio::{
     task::spawn_blocking,
     time::{Instant, sleep_until},
 };
-
+use tollgate_rules::OverrideTarget;
 use tollgate_runtime::task_slot::TaskSlot;
 
 use crate::{
@@ -15,7 +15,6 @@ use crate::{
     compile_overrides, metrics,
     stored::{Connectivity, Restore, StoreHead, StoredRuntime, now_ms},
 };
-use tollgate_rules::OverrideTarget;
 
 /// Longest wait for an expiry; a later one is checked again then.
 const MAX_EXPIRY_WAIT_MS: u64 = 3_600_000;

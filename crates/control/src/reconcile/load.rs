@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{task::spawn_blocking, time::sleep};
+use tollgate_rules::config;
 
 use super::rules::Rules;
 use crate::{
     Action, AuditEntry, Control, ControlError, Draft, Files, metrics,
     stored::{Connectivity, Restore, SYSTEM_AUTHOR, StoredVersion, VersionId},
 };
-use tollgate_rules::config;
 
 /// Size of a version above which instances spread their fetches, and the longest delay.
 const LARGE_BYTES: u64 = 256 << 10;

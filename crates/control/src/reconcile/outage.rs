@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-
 use tollgate_runtime::outage::OutageLog;
 
 use crate::{ControlError, metrics, stored::Connectivity};

@@ -3,6 +3,7 @@
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
+use tollgate_rules::config::{LoadError, Loaded, Options};
 use tollgate_runtime::{
     backoff::{Backoff, Jitter},
     task_slot::TaskSlot,
@@ -14,7 +15,6 @@ use crate::{
     bounds::truncated,
     stored::{Connectivity, FilesPresence, StoreHead, StoredVersion, VersionId},
 };
-use tollgate_rules::config::{LoadError, Loaded, Options};
 
 /// Time between two attempts to import the directory's files as the first version.
 const IMPORT_INTERVAL: Duration = Duration::from_secs(5);

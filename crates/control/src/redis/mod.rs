@@ -15,6 +15,10 @@ use std::{
 };
 
 use tokio::{sync::Notify, time::sleep};
+use tollgate_store::{
+    StoreError,
+    redis::{RedisSettings, Reply},
+};
 
 use self::script_client::{
     ControlResult, HEARTBEAT_TIMEOUT, Operation, ScriptClient, bytes, list, malformed, number, read_json,
@@ -24,10 +28,6 @@ use super::{
     AuditEntry, ControlError, Instance, ListEntry, Runtime, Switch,
     change::Change,
     stored::{ActiveState, Connectivity, FilesPresence, Restore, StoreHead, StoredRuntime, VersionId, token},
-};
-use tollgate_store::{
-    StoreError,
-    redis::{RedisSettings, Reply},
 };
 
 /// Time between two attempts to subscribe with invalid settings, which were valid at the start.

@@ -4,13 +4,13 @@ use std::{convert::Infallible, fmt, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::{Instant, sleep};
-
-use super::keys::Keys;
-use crate::{ControlError, metrics};
 use tollgate_store::{
     RedisStore, StoreError,
     redis::{RedisSettings, Reply, Script},
 };
+
+use super::keys::Keys;
+use crate::{ControlError, metrics};
 
 const SOURCE: &str = include_str!("../../../../lua/control.lua");
 

@@ -1,6 +1,7 @@
 //! List entries and switches as values of hashes.
 
 use serde::{Serialize, de::DeserializeOwned};
+use tollgate_store::redis::Reply;
 
 use super::script_client::{ControlResult, bytes, malformed, read_json, to_json};
 use crate::{
@@ -8,7 +9,6 @@ use crate::{
     bounds::{MAX_ENTRIES, MAX_SWITCHES},
     change::Change,
 };
-use tollgate_store::redis::Reply;
 
 /// Indexes in the script's KEYS.
 const ENTRIES_KEY: &str = "3";

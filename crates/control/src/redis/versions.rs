@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::spawn_blocking;
+use tollgate_store::redis::Reply;
 
 use super::{
     Redis, restored,
@@ -16,7 +17,6 @@ use crate::{
     bounds::{MAX_STORED_BYTES, MAX_VERSION_BYTES, MAX_VERSIONS},
     stored::{Connectivity, Restore, StoredVersion},
 };
-use tollgate_store::redis::Reply;
 
 /// Versions that are read or dropped by one operation.
 const PAGE_VERSIONS: u64 = 200;

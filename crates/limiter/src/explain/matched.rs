@@ -1,9 +1,10 @@
 //! The rule that a descriptor matches, and its counter.
 
-use super::limit_text;
-use crate::cell_of;
 use tollgate_core::descriptor::Entry;
 use tollgate_rules::{Domain, Limit, Rule};
+
+use super::limit_text;
+use crate::cell_of;
 
 /// A matched rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

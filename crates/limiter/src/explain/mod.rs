@@ -5,13 +5,14 @@ mod matched;
 mod text;
 mod walk;
 
+use tollgate_core::{algorithm::Charging, descriptor::Descriptor};
+use tollgate_rules::{Domain, Rule, Rules};
+
 pub use self::{
     limit::limit_text,
     matched::{MatchedCounter, MatchedRule, has_min_interval},
     walk::Step,
 };
-use tollgate_core::{algorithm::Charging, descriptor::Descriptor};
-use tollgate_rules::{Domain, Rule, Rules};
 
 /// Explanation of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::{Explained, Explanation, MatchedCounter, MatchedRule, Step};
 use tollgate_core::algorithm::Charging;
+
+use super::{Explained, Explanation, MatchedCounter, MatchedRule, Step};
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,7 +9,6 @@ use std::{
 };
 
 use parking_lot::Mutex;
-
 use tollgate_metrics::{Computed, Sink, Striped, series::OTHER};
 use tollgate_rules::List;
 

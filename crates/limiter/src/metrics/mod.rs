@@ -11,6 +11,11 @@ use std::{
     },
 };
 
+use tollgate_core::descriptor::Descriptor;
+use tollgate_metrics::{Gauge, Metric, Sink, Striped, StripedCounter, StripedFamily};
+use tollgate_rules::{Domain, OnStoreError};
+use tollgate_store::StoreError;
+
 pub use self::rules::{RuleCounters, RuleTotal, RuleTotals, rule_totals};
 pub use self::{
     lists::{evict_unused_domains, listed_requests, listed_without_rules},
@@ -20,10 +25,6 @@ use crate::{
     Match, Modes, talkers,
     verdict::{Code, Status},
 };
-use tollgate_core::descriptor::Descriptor;
-use tollgate_metrics::{Gauge, Metric, Sink, Striped, StripedCounter, StripedFamily};
-use tollgate_rules::{Domain, OnStoreError};
-use tollgate_store::StoreError;
 
 /// Metrics of decisions.
 pub static METRICS: &[&dyn Metric] = &[

@@ -11,9 +11,6 @@ use std::{
 };
 
 use parking_lot::RwLock;
-
-use super::lists::ListCounters;
-use crate::verdict::Limited;
 use tollgate_core::{
     algorithm::Verdict,
     descriptor::{Entry, Hits},
@@ -23,6 +20,9 @@ use tollgate_metrics::{
     series::{self, KINDS, Room, Series},
 };
 use tollgate_rules::{Companion, Domain, List, Rule, Rules};
+
+use super::lists::ListCounters;
+use crate::verdict::Limited;
 
 /// Path of the limit overrides of requests.
 const LIMIT_OVERRIDE: &str = "(request)";

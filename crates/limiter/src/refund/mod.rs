@@ -5,7 +5,6 @@
 
 use std::num::NonZeroU64;
 
-use super::Requests;
 use tollgate_core::{
     algorithm::{Charging, Verdict},
     descriptor::Hits,
@@ -14,6 +13,8 @@ use tollgate_store::{
     Decisions, StoreError,
     request::{Cell, Check, TagRequest, Verdicts, push_check},
 };
+
+use super::Requests;
 
 /// Returns requests that refund all charges of `calls`. Permits are released even if it is unknown whether they were
 /// acquired.

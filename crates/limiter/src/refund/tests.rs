@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::*;
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Parameters, Policy},
@@ -11,6 +10,8 @@ use tollgate_core::{
     quota::{Quota, Unit, Window},
 };
 use tollgate_store::{StoreError, key::CellKey};
+
+use super::*;
 
 const LEASE: LeaseId = LeaseId::new(NonZeroU64::MIN);
 

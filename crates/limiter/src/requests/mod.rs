@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-
-use super::{Match, Matches, Modes, matched::CounterMatch};
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Policy},
@@ -16,6 +14,8 @@ use tollgate_store::{
     key::CellKey,
     request::{Check, Requests, push_check},
 };
+
+use super::{Match, Matches, Modes, matched::CounterMatch};
 
 /// Returns the requests for `descriptors`: one call for each hash tag. Permits are acquired under `lease`.
 pub(super) fn requests(

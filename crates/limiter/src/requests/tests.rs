@@ -2,11 +2,12 @@
 
 use std::fs;
 
-use super::*;
-use crate::matched;
 use tollgate_core::quota::{Quota, Unit, Window};
 use tollgate_rules::{Switched, config};
 use tollgate_store::request::TagRequest;
+
+use super::*;
+use crate::matched;
 
 /// Requests for descriptors, all with the limit override if there is one.
 fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> Requests {

@@ -12,6 +12,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use tollgate_core::descriptor::Entry;
+use tollgate_runtime::panics::{self, CancelOnPanic};
 
 use super::metrics;
 use super::{
@@ -22,8 +24,6 @@ use super::{
     sketches::Sketches,
     window::WINDOW_SECONDS,
 };
-use tollgate_core::descriptor::Entry;
-use tollgate_runtime::panics::{self, CancelOnPanic};
 
 /// Time between two rounds of the collector, which keeps the time for all threads: reading a clock costs as much as the
 /// rest of a sample.

@@ -30,7 +30,6 @@ mod window;
 use std::io;
 
 use serde::Serialize;
-
 use tollgate_core::descriptor::Entry;
 
 /// Maximum length of a key or of a domain's name.

@@ -6,13 +6,13 @@ use fastrand::Rng;
 use foldhash::quality::RandomState;
 use hashbrown::HashSet;
 use parking_lot::Mutex;
+use tollgate_core::descriptor::Entry;
 
 use super::{
     active::{Active, REPORT_INTERVAL_TICKS},
     samples::Samples,
     sampling_rate::SamplingRate,
 };
-use tollgate_core::descriptor::Entry;
 
 /// Samples of one thread. The collector takes all at once; neither side ever waits.
 pub(super) type Queue = Arc<Mutex<Samples>>;

@@ -2,8 +2,9 @@
 
 use std::str;
 
-use super::MAX_TEXT_BYTES;
 use tollgate_core::descriptor::Entry;
+
+use super::MAX_TEXT_BYTES;
 
 /// Maximum size of the queued samples of a thread.
 const MAX_BYTES: usize = 256 << 10;

@@ -5,9 +5,9 @@ use std::{collections::HashMap, sync::Arc};
 use foldhash::quality::RandomState;
 use ipnet::IpNet;
 use smallvec::SmallVec;
+use tollgate_core::{algorithm::Algorithm, descriptor::Entry, lease};
 
 use super::{CidrTable, Regex, Rule, Wildcard};
-use tollgate_core::{algorithm::Algorithm, descriptor::Entry, lease};
 
 /// Branches for one entry of a descriptor, tried in the order of [`Branch`].
 #[derive(Debug, Default)]

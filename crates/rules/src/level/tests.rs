@@ -1,10 +1,10 @@
 //! Matching compared with a naive model of envoyproxy/ratelimit's rules.
 
 use proptest::{collection::vec, prelude::*};
+use tollgate_core::SyncMode;
 
 use super::*;
 use crate::{Derived, Limit};
-use tollgate_core::SyncMode;
 
 /// A configured descriptor with its children.
 #[derive(Clone, Debug)]

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use foldhash::quality::RandomState;
 use ipnet::IpNet;
+use tollgate_core::descriptor::Entry;
 
 use super::{listing::Listing, pattern::Pattern};
 use crate::{CidrTable, Wildcard};
-use tollgate_core::descriptor::Entry;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 

@@ -1,9 +1,9 @@
 //! Entries of the allow and deny lists.
 
 use ipnet::IpNet;
+use tollgate_core::descriptor::Entry;
 
 use super::{List, pattern::Pattern};
-use tollgate_core::descriptor::Entry;
 
 /// Validated entry of a list.
 #[derive(Clone, Debug)]

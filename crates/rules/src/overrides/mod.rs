@@ -10,11 +10,11 @@ use std::collections::HashMap;
 
 use foldhash::quality::RandomState;
 use serde::{Deserialize, Serialize};
+use tollgate_core::descriptor::Entry;
 
 use self::index::Index;
 pub use self::listing::{Listing, ListingError};
 use crate::{Rule, Rules};
-use tollgate_core::descriptor::Entry;
 
 /// List of an entry, and so its effect on the requests that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,10 +1,10 @@
 //! Lists match exactly the descriptors that their entries state.
 
 use proptest::{prelude::*, sample::select};
+use tollgate_core::SyncMode;
 
 use super::*;
 use crate::{Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rule, Rules, Segment, Value};
-use tollgate_core::SyncMode;
 
 /// Definition of an entry: its domain, its pairs, and its end.
 type Stated = (&'static str, Vec<(&'static str, &'static str)>, Option<u64>);

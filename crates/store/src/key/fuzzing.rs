@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::CellKey;
 use tollgate_core::{RecordId, algorithm::Algorithm, descriptor::Entry};
 use tollgate_runtime::byte_reader::ByteReader;
+
+use super::CellKey;
 
 /// The parts of a name.
 #[derive(Debug, PartialEq)]

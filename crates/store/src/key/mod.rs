@@ -18,7 +18,6 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
-
 use tollgate_core::{RecordId, algorithm::Algorithm, descriptor::Entry};
 
 /// Tags longer than this are replaced by their hash.

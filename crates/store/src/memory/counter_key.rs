@@ -3,7 +3,6 @@
 use std::hash::{BuildHasher, Hasher as _};
 
 use foldhash::quality::RandomState;
-
 use tollgate_core::RecordId;
 
 /// Longest name that is stored within its slot.

@@ -10,14 +10,14 @@ use std::{array, hash::BuildHasher as _, sync::Arc};
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-
-use self::{counter_key::CounterKey, eviction::EvictionRank, shard::Shard};
-use super::request::{Cell, Check, TagRequest, Verdicts};
 use tollgate_core::{
     algorithm::{Charging, CounterState, Policy, Verdict},
     clock::{Clock, Timestamp},
     descriptor::Hits,
 };
+
+use self::{counter_key::CounterKey, eviction::EvictionRank, shard::Shard};
+use super::request::{Cell, Check, TagRequest, Verdicts};
 
 /// A power of two, so that a few bits of a hash select the shard.
 const SHARDS: usize = 64;

@@ -2,13 +2,13 @@
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
+use tollgate_core::{algorithm::CounterState, clock::Timestamp};
 
 use super::{
     counter_key::{CounterKey, StoredKey},
     eviction::EvictionRank,
     slab::Slab,
 };
-use tollgate_core::{algorithm::CounterState, clock::Timestamp};
 
 /// Slots that each insertion examines for expired counters. More than one, so that expired counters are found faster
 /// than new ones are added.

@@ -1,13 +1,14 @@
 //! The memory store through its public interface.
 
-use super::*;
-use crate::key::CellKey;
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Parameters},
     descriptor::Entry,
     quota::{Quota, Unit, Window},
 };
+
+use super::*;
+use crate::key::CellKey;
 
 fn request(value: &str, limit: u32, unit: Unit) -> TagRequest {
     let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());

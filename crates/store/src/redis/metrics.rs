@@ -6,7 +6,6 @@ use std::{
 };
 
 use parking_lot::Mutex;
-
 use tollgate_metrics::{Computed, Counter, Gauge, GaugeFamily, Histogram, Metric, StripedFamily, Unit};
 
 /// Metrics of a store in Redis.

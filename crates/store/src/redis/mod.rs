@@ -29,6 +29,7 @@ mod topology;
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout};
+use tollgate_core::clock::Timestamp;
 use tollgate_runtime::outage::SharedOutageLog;
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -48,7 +49,6 @@ use super::{
     BackgroundQueue, StoreError,
     request::{TagRequest, Verdicts},
 };
-use tollgate_core::clock::Timestamp;
 
 /// Counters in a Redis shared by instances. Each worker opens its own store, with its own connections; clones share
 /// them.

@@ -11,7 +11,6 @@ use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
-
 use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
 
 use super::metrics::{ConnectionGauge, LinkState};

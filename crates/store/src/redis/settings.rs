@@ -10,6 +10,7 @@ use ::redis::{
     Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo,
     RedisError, RedisResult, TlsCertificates, io::tcp::TcpSettings,
 };
+use tollgate_runtime::redact;
 
 use super::{
     address::Address,
@@ -23,7 +24,6 @@ use super::{
     url::{self, Login, RedisUrl, Sentinel},
 };
 use crate::{BackgroundQueue, StoreError};
-use tollgate_runtime::redact;
 
 /// Maximum number of requests in a command, where several are possible: they share the costs of a command, and none
 /// waits long for the others.

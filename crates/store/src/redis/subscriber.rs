@@ -8,7 +8,6 @@ use tokio::{
     select,
     time::{Instant, interval, sleep, timeout},
 };
-
 use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
 
 use super::{

@@ -7,13 +7,13 @@ use std::{
 
 use serde::Serialize;
 use serde_json::Value;
-
-use super::{super::yaml::documents, files::IgnoredFiles, names, texts};
 use tollgate_metrics::series::MAX_RULES;
 use tollgate_rules::{
     Rule, Rules,
     config::{Options, is_of_reference},
 };
+
+use super::{super::yaml::documents, files::IgnoredFiles, names, texts};
 
 /// Difference in behaviour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -7,14 +7,14 @@ mod names;
 use std::{fs, path::Path};
 
 use serde::Serialize;
-
-pub use self::differences::Difference;
 use tollgate_core::quota::Unit;
 use tollgate_limiter::explain::limit_text;
 use tollgate_rules::{
     Limit, Rules,
     config::{self, LoadError, Loaded, Options, Severity},
 };
+
+pub use self::differences::Difference;
 
 /// Contents of a directory of rules.
 #[derive(Debug, Serialize)]

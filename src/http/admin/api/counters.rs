@@ -4,6 +4,12 @@ use std::sync::Arc;
 
 use axum::{Extension, extract::State};
 use serde::{Deserialize, Serialize};
+use tollgate_control::Action;
+use tollgate_core::{algorithm::Verdict, descriptor::Hits};
+use tollgate_limiter::{
+    CounterRequests,
+    explain::{has_min_interval, limit_text},
+};
 
 use super::{
     error::ApiError,
@@ -14,12 +20,6 @@ use super::{
     timeouts,
 };
 use crate::http::admin::auth::Caller;
-use tollgate_control::Action;
-use tollgate_core::{algorithm::Verdict, descriptor::Hits};
-use tollgate_limiter::{
-    CounterRequests,
-    explain::{has_min_interval, limit_text},
-};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

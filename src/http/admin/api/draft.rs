@@ -6,10 +6,10 @@ use serde::{
     Deserialize, Deserializer,
     de::{Error as _, MapAccess, Visitor},
 };
-
-use super::error::{ApiError, Invalid};
 use tollgate_control::{Files, bounds::check_files};
 use tollgate_rules::config::{self, LoadError, Loaded, Options};
+
+use super::error::{ApiError, Invalid};
 
 const MAX_FILES: usize = 1_000;
 

@@ -4,6 +4,13 @@ use std::sync::Arc;
 
 use axum::{Extension, extract::State};
 use serde::{Deserialize, Serialize};
+use tollgate_control::ListEntry;
+use tollgate_core::descriptor::{Descriptor, Hits};
+use tollgate_limiter::{
+    CounterInspector, CounterRequests, Modes,
+    explain::{Explained, Explanation, explain},
+};
+use tollgate_rules::{List, Overrides, Rules};
 
 use super::{
     draft::{self, DraftFiles},
@@ -15,13 +22,6 @@ use super::{
     timeouts,
 };
 use crate::http::admin::auth::Caller;
-use tollgate_control::ListEntry;
-use tollgate_core::descriptor::{Descriptor, Hits};
-use tollgate_limiter::{
-    CounterInspector, CounterRequests, Modes,
-    explain::{Explained, Explanation, explain},
-};
-use tollgate_rules::{List, Overrides, Rules};
 
 /// Reason that the outcome of a limit with `min_interval` is unknown.
 const INTERVAL_UNKNOWN: &str = "the limit has room, but a hit passes only min_interval after the previous one, whose time is unknown to a dry run";

@@ -1,16 +1,16 @@
 //! JSON form of one descriptor in a dry run.
 
 use serde::Serialize;
-
-use super::{counters::CounterState, extract::ApiDescriptor};
 use tollgate_control::ListEntry;
 use tollgate_limiter::{
     CounterReading,
     explain::{Explained, MatchedRule, Step},
 };
-pub(super) use tollgate_rules::Listing;
 use tollgate_rules::{List, Overrides, SwitchMode};
 use tollgate_store::StoreError;
+
+use super::{counters::CounterState, extract::ApiDescriptor};
+pub(super) use tollgate_rules::Listing;
 
 /// The rule, counter and list entry that a descriptor matches.
 #[derive(Debug, Serialize)]

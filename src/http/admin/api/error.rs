@@ -11,11 +11,11 @@ use axum::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
-
-use super::{extract::MAX_BODY_BYTES, guardrails::Violation};
 use tollgate_control::{ControlError, Version};
 use tollgate_rules::config::{LoadError, Problem, Severity};
 use tollgate_store::StoreError;
+
+use super::{extract::MAX_BODY_BYTES, guardrails::Violation};
 
 /// Error of an API request.
 #[derive(Debug, thiserror::Error)]

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{draft, error::ApiError, extract::VersionSelector, limits::Lane, state::Api, timeouts};
 use tollgate_control::{Files, RulesSource, Version};
 use tollgate_rules::{Rules, config};
+
+use super::{draft, error::ApiError, extract::VersionSelector, limits::Lane, state::Api, timeouts};
 
 /// Rule files, and the version that they belong to, if any.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
 use serde::Deserialize;
 use serde_json::json;
+use tollgate_control::{List, ListEntry, Pair, check_entry};
 
 use super::{
     error::ApiError,
@@ -14,7 +15,6 @@ use super::{
     timeouts,
 };
 use crate::http::admin::auth::Caller;
-use tollgate_control::{List, ListEntry, Pair, check_entry};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -5,6 +5,11 @@ use std::sync::Arc;
 use axum::{Extension, extract::State};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tollgate_limiter::{
+    explain::limit_text,
+    metrics::{self, RuleTotal, RuleTotals},
+};
+use tollgate_rules::{Domain, Limit, Overrides, Rule, Rules, SwitchMode};
 
 use super::{
     extract::{QueryParams, page_size},
@@ -13,11 +18,6 @@ use super::{
     state::Api,
 };
 use crate::http::admin::auth::Caller;
-use tollgate_limiter::{
-    explain::limit_text,
-    metrics::{self, RuleTotal, RuleTotals},
-};
-use tollgate_rules::{Domain, Limit, Overrides, Rule, Rules, SwitchMode};
 
 const DEFAULT_RULES: usize = 1_000;
 const MAX_RULES: usize = 10_000;

@@ -2,12 +2,13 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::{error::ApiError, limits::ApiLimits};
-use crate::readiness::Readiness;
 use tollgate_control::{Control, ControlError, RulesStatus};
 use tollgate_limiter::{ActiveRules, CounterInspector, Replicas};
 use tollgate_rules::config::Options;
 use tollgate_store::MemoryStore;
+
+use super::{error::ApiError, limits::ApiLimits};
+use crate::readiness::Readiness;
 
 /// Dependencies of the API.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use serde_json::{Value, json};
+use tollgate_store::redis::metrics;
 
 use super::{
     response::{self, ApiResult},
@@ -11,7 +12,6 @@ use super::{
     timeouts,
 };
 use crate::readiness::Phase;
-use tollgate_store::redis::metrics;
 
 /// Returns the status of this instance, and of the others if the control store responds.
 pub(super) async fn show(State(api): State<Arc<Api>>) -> ApiResult {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
 use serde::Deserialize;
 use serde_json::json;
+use tollgate_control::{Switch, SwitchMode, check_switch};
 
 use super::{
     error::ApiError,
@@ -15,7 +16,6 @@ use super::{
     timeouts,
 };
 use crate::http::admin::auth::Caller;
-use tollgate_control::{Switch, SwitchMode, check_switch};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

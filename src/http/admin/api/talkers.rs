@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::json;
 use tokio::task::spawn_blocking;
+use tollgate_limiter::talkers;
 
 use super::{
     error::ApiError,
@@ -10,7 +11,6 @@ use super::{
     response::{self, ApiResult},
 };
 use crate::http::history;
-use tollgate_limiter::talkers;
 
 const DEFAULT_KEYS: usize = 10;
 /// Maximum keys of each domain in a response.

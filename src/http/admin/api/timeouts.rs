@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-
 use tollgate_control::ControlError;
 
 /// For reads: a page is answered within a second, also during an outage.

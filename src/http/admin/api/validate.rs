@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::{Extension, extract::State};
 use serde::{Deserialize, Serialize};
+use tollgate_rules::config::Loaded;
 
 use super::{
     draft::{self, DraftFiles},
@@ -16,7 +17,6 @@ use super::{
     state::Api,
 };
 use crate::http::admin::auth::Caller;
-use tollgate_rules::config::Loaded;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

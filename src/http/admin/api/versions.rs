@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::{Extension, extract::State};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
+use tollgate_control::{ControlError, Draft, Files, Version, bounds::check_files};
 
 use super::{
     draft::{self, DraftFiles},
@@ -18,7 +19,6 @@ use super::{
     timeouts,
 };
 use crate::http::admin::auth::Caller;
-use tollgate_control::{ControlError, Draft, Files, Version, bounds::check_files};
 
 const DEFAULT_VERSIONS: usize = 50;
 const MAX_VERSIONS: usize = 500;

@@ -11,13 +11,13 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
+use tollgate_runtime::redact::is_printable;
 
 use super::{
     roles::{Caller, Role},
     tokens::Tokens,
 };
 use crate::http::admin::api::ApiError;
-use tollgate_runtime::redact::is_printable;
 
 /// The header in which callers state their name where no tokens are configured.
 const AUTHOR_HEADER: &str = "tollgate-author";

@@ -4,9 +4,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use sha2::{Digest as _, Sha256};
 use subtle::{ConditionallySelectable as _, ConstantTimeEq as _};
+use tollgate_runtime::redact::is_printable;
 
 use super::roles::{Caller, Role};
-use tollgate_runtime::redact::is_printable;
 
 const MIN_TOKEN_BYTES: usize = 16;
 

@@ -13,9 +13,9 @@ use tokio::{
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
+use tollgate_runtime::redact;
 
 use super::{roles::Caller, token_file::TokenTable};
-use tollgate_runtime::redact;
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
 

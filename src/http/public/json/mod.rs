@@ -11,6 +11,7 @@ use axum::{
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde_json::json;
+use tollgate_limiter::HeldPermits;
 use tonic::{Code, Request, Status};
 
 use crate::proto::{
@@ -19,7 +20,6 @@ use crate::proto::{
         RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server::RateLimitService,
     },
 };
-use tollgate_limiter::HeldPermits;
 
 /// The embedded protobuf descriptors are unusable.
 #[derive(Debug, thiserror::Error)]

@@ -2,13 +2,14 @@ mod xds;
 
 use std::{collections::HashSet, time::Duration};
 
+use tollgate_control::RulesSource;
+use tollgate_store::redis::RedisUrl;
+
 use super::*;
 use crate::{
     service::{HeaderNames, HeaderStyle},
     settings::{GrpcListen, StoreSettings},
 };
-use tollgate_control::RulesSource;
-use tollgate_store::redis::RedisUrl;
 
 fn read(line: &str, variables: &[(&str, &str)]) -> Result<Command, SettingsError> {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));

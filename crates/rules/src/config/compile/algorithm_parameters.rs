@@ -2,16 +2,17 @@
 
 use std::{rc::Rc, time::Duration};
 
+use tollgate_core::{
+    algorithm::{Algorithm, Parameters},
+    duration::parse_micros,
+    quota::{Unit, Window},
+};
+
 use super::parameters::Reporter;
 use crate::config::{
     problem::Path,
     raw::{Field, RawRateLimit, Stated},
     reader::excerpt,
-};
-use tollgate_core::{
-    algorithm::{Algorithm, Parameters},
-    duration::parse_micros,
-    quota::{Unit, Window},
 };
 
 const MIN_LEASE_TTL: Duration = Duration::from_secs(1);

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use super::{Origin, Site, domain::DomainBuilder};
 use tollgate_core::SyncMode;
 
+use super::{Origin, Site, domain::DomainBuilder};
 use crate::{
     Wildcard,
     config::{

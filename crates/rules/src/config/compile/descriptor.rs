@@ -2,6 +2,11 @@
 
 use std::{fmt, num::NonZeroU64, rc::Rc, sync::Arc};
 
+use tollgate_core::{
+    algorithm::Algorithm,
+    lease::{self, LeaseId},
+};
+
 use super::{
     Origin, Site,
     budget::Budget,
@@ -20,10 +25,6 @@ use crate::{
         reader::excerpt,
         yaml::Position,
     },
-};
-use tollgate_core::{
-    algorithm::Algorithm,
-    lease::{self, LeaseId},
 };
 
 /// Compiles one file's descriptors into its domain.

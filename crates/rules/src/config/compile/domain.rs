@@ -6,6 +6,11 @@ use std::{
     sync::Arc,
 };
 
+use tollgate_core::{
+    RecordId,
+    algorithm::{Algorithm, Charging},
+};
+
 use super::{
     Origin, Site, budget::Budget, charging::TagKeys, parameters::ChosenAlgorithm, tree_level::LevelBuilder,
 };
@@ -15,10 +20,6 @@ use crate::{
         problem::{Path, Problems},
         raw::{RawFile, Stated},
     },
-};
-use tollgate_core::{
-    RecordId,
-    algorithm::{Algorithm, Charging},
 };
 
 /// Domain to which files add descriptors.

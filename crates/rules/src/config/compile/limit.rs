@@ -1,5 +1,11 @@
 //! Compilation of `rate_limit` and `defaults`.
 
+use tollgate_core::{
+    SyncMode,
+    algorithm::{Policy, PolicyError},
+    quota::{Quota, Unit, Window},
+};
+
 use super::{
     algorithm_parameters::{AlgorithmParameters, window_of_leases},
     descriptor::Compiler,
@@ -11,11 +17,6 @@ use crate::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
     },
-};
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Policy, PolicyError},
-    quota::{Quota, Unit, Window},
 };
 
 /// Defaults of a file for the keys that its limits omit.

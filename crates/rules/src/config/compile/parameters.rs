@@ -2,6 +2,13 @@
 
 use std::{fmt, rc::Rc};
 
+use tollgate_core::{
+    SyncMode,
+    algorithm::Algorithm,
+    duration::parse_seconds,
+    quota::{Unit, Window},
+};
+
 use crate::{
     OnStoreError,
     config::{
@@ -11,12 +18,6 @@ use crate::{
         vocabulary::nearest,
         yaml::Position,
     },
-};
-use tollgate_core::{
-    SyncMode,
-    algorithm::Algorithm,
-    duration::parse_seconds,
-    quota::{Unit, Window},
 };
 
 /// Algorithm with the position where it is stated.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::*;
-use crate::{Limit, Value};
 use tollgate_core::{
     algorithm::Algorithm,
     quota::{Quota, Unit, Window},
 };
+
+use super::*;
+use crate::{Limit, Value};
 
 #[test]
 fn a_tree_of_limits_is_matched_level_by_level() {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::*;
-use crate::Limit;
 use tollgate_core::{
     algorithm::{Algorithm, Parameters, Policy, concurrency::DEFAULT_LEASE_TTL},
     quota::{Quota, Unit, Window},
 };
+
+use super::*;
+use crate::Limit;
 
 const LOG: &str = "algorithm: sliding_window_log, unit: second, requests_per_unit: 5";
 const CONCURRENCY: &str = "algorithm: concurrency, requests_per_unit: 5";

@@ -1,8 +1,9 @@
 //! Charging of a domain: `atomic` and `hash_tag`.
 
+use tollgate_core::algorithm::Charging;
+
 use super::*;
 use crate::Domain;
-use tollgate_core::algorithm::Charging;
 
 const MERGED: Options = Options { merge_domains: true, strict: false };
 const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";

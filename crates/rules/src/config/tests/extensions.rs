@@ -1,11 +1,12 @@
 //! Keys that envoyproxy/ratelimit does not have.
 
-use super::*;
-use crate::{Limit, OnStoreError, Value};
 use tollgate_core::{
     algorithm::{Algorithm, Parameters, Policy},
     quota::{Quota, Unit, Window},
 };
+
+use super::*;
+use crate::{Limit, OnStoreError, Value};
 
 /// The limit of `k`, with `defaults` for the file.
 fn limit_with(defaults: &str, limit: &str) -> (Quota, Policy) {

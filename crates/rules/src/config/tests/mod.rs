@@ -17,10 +17,10 @@ mod yaml;
 use std::{fs, path::Path, sync::Arc};
 
 use tempfile::TempDir;
+use tollgate_core::descriptor::Entry;
 
 use super::{LoadError, Loaded, Options, load};
 use crate::Rule;
-use tollgate_core::descriptor::Entry;
 
 /// Creates a directory with these files.
 fn directory(files: &[(&str, &str)]) -> TempDir {

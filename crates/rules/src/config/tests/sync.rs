@@ -1,7 +1,8 @@
 //! Leased counters: `sync`.
 
-use super::*;
 use tollgate_core::{SyncMode, algorithm::Algorithm};
+
+use super::*;
 
 const QUOTA: &str = "unit: minute, requests_per_unit: 5";
 

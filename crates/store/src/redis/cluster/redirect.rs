@@ -7,7 +7,6 @@ use std::{iter, time::Duration};
 
 use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 use tokio::time::{Instant, sleep, timeout_at};
-
 use tollgate_runtime::backoff::Backoff;
 
 use super::{Cluster, table::Route};

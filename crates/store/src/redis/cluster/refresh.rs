@@ -12,7 +12,6 @@ use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
-
 use tollgate_runtime::{
     backoff::{Backoff, lengthened},
     outage::OutageLog,

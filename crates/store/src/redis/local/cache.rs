@@ -3,6 +3,11 @@
 use std::{collections::BTreeMap, mem};
 
 use tokio::time::Instant;
+use tollgate_core::{
+    SyncMode,
+    algorithm::{Charging, Policy, Prefetch, Verdict},
+    descriptor::Hits,
+};
 
 use super::{
     denial::Denial,
@@ -12,11 +17,6 @@ use super::{
 use crate::{
     redis::metrics::{self, Source},
     request::{Cell, Check, Requests, TagRequest, Verdicts},
-};
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Charging, Policy, Prefetch, Verdict},
-    descriptor::Hits,
 };
 
 /// Cache of counters.

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-
 use tollgate_core::{
     algorithm::{Policy, Verdict},
     clock::Timestamp,

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tollgate_core::{SyncMode, algorithm::Verdict, descriptor::Hits};
 
 use crate::request::Check;
-use tollgate_core::{SyncMode, algorithm::Verdict, descriptor::Hits};
 
 /// Longest validity of a cached denial: the delay with which a refund may be noticed.
 const MAX_DENIAL_AGE: Duration = Duration::from_millis(500);

@@ -17,6 +17,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::{sync::Notify, time::Instant};
+use tollgate_core::{
+    SyncMode,
+    algorithm::{Charging, Prefetch},
+};
 
 use self::cache::CounterCache;
 use super::script::RunOutcome;
@@ -24,10 +28,6 @@ use crate::{
     BackgroundQueue,
     background::BackgroundSlot,
     request::{Cell, Check, Requests, TagRequest, Verdicts},
-};
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Charging, Prefetch},
 };
 
 /// Tokens to charge ahead for each check of a request; empty for none.

@@ -12,12 +12,12 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use tokio::time::Instant;
-
-use super::demand::{Rate, SharedRate};
 use tollgate_core::{
     algorithm::{Policy, Prefetch, Verdict},
     descriptor::Hits,
 };
+
+use super::demand::{Rate, SharedRate};
 
 /// Time for which charges ahead should last. Shorter for buckets, which refill while tokens are held.
 const PREFETCH_HORIZON: Duration = Duration::from_millis(100);

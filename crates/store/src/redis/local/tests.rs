@@ -1,9 +1,6 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-
-use super::*;
-use crate::key::CellKey;
 use tollgate_core::{
     RecordId,
     algorithm::{Algorithm, CounterState, Parameters, Policy, Verdict},
@@ -11,6 +8,9 @@ use tollgate_core::{
     descriptor::{Entry, Hits},
     quota::{Quota, Window},
 };
+
+use super::*;
+use crate::key::CellKey;
 
 /// A second of the clock of Redis, in the middle of a minute.
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);

@@ -7,9 +7,9 @@ use std::{hash::BuildHasher as _, mem};
 
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
+use tollgate_core::RecordId;
 
 use crate::key::CellKey;
-use tollgate_core::RecordId;
 
 /// Capacity of one generation.
 const MAX_GENERATION_ENTRIES: usize = 32_768;

@@ -3,13 +3,6 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use ::redis::Value;
-
-use super::{Run, check_error, command, read_replies};
-use crate::{
-    key::CellKey,
-    redis::ScriptClock,
-    request::{Check, TagRequest},
-};
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy, Prefetch},
@@ -19,6 +12,13 @@ use tollgate_core::{
     quota::{Quota, Window},
 };
 use tollgate_runtime::byte_reader::ByteReader;
+
+use super::{Run, check_error, command, read_replies};
+use crate::{
+    key::CellKey,
+    redis::ScriptClock,
+    request::{Check, TagRequest},
+};
 
 /// Builds a command for requests derived from the bytes, and parses the rest of them as its reply.
 ///

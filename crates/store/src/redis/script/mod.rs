@@ -10,13 +10,13 @@ use std::sync::LazyLock;
 use ::redis::{Cmd, RedisError, cmd};
 use sha1_smol::Sha1;
 use smallvec::SmallVec;
+use tollgate_core::algorithm::Prefetch;
 
 pub(super) use self::{
     pack::command,
     reply::{check_error, read_replies},
 };
 use crate::request::{TagRequest, Verdicts};
-use tollgate_core::algorithm::Prefetch;
 
 /// The script, composed of its parts in the order of their dependencies; the parts of the fast path first.
 const SOURCE: &str = concat!(

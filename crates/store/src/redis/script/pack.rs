@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use ::redis::{Cmd, cmd};
+use tollgate_core::{
+    SyncMode,
+    algorithm::{Charging, Prefetch},
+    descriptor::Hits,
+};
 
 use super::{DIGEST, Run};
 use crate::{
     redis::ScriptClock,
     request::{Cell, Check},
-};
-use tollgate_core::{
-    SyncMode,
-    algorithm::{Charging, Prefetch},
-    descriptor::Hits,
 };
 
 /// Header of a cell's argument.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use ::redis::{RedisError, Value};
 use smallvec::SmallVec;
-
-use super::{Outcomes, Run, RunOutcome, pack::effective_prefetch};
-use crate::request::{Check, Verdicts};
 use tollgate_core::{
     algorithm::{Algorithm, Charging, CounterState, QueueSummary, StateSummary, Verdict},
     clock::Timestamp,
 };
+
+use super::{Outcomes, Run, RunOutcome, pack::effective_prefetch};
+use crate::request::{Check, Verdicts};
 
 /// Turns an error reply into an error. Errors of single runs stay within the value: [`read_replies`] separates them,
 /// where [`Value::extract_error`] would drop the results of the other runs.

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use similar::{Algorithm, TextDiff};
+use tollgate_control::Files;
 
 use super::Change;
-use tollgate_control::Files;
 
 /// Time limit for finding the shortest patches of all files; after it, longer ones are accepted.
 const SHORTEST_PATCH_TIMEOUT: Duration = Duration::from_secs(1);

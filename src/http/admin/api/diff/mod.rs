@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use axum::{Extension, extract::State};
 use serde::{Deserialize, Serialize};
+use tollgate_control::Files;
+use tollgate_rules::{Rules, config::Options};
 
 use self::{files::FilePatch, rules::RuleChange};
 use super::{
@@ -18,8 +20,6 @@ use super::{
     state::Api,
 };
 use crate::http::admin::auth::Caller;
-use tollgate_control::Files;
-use tollgate_rules::{Rules, config::Options};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-
-use super::Change;
 use tollgate_core::algorithm::Charging;
 use tollgate_limiter::explain::limit_text;
 use tollgate_rules::{Domain, Limit, Rule, Rules};
+
+use super::Change;
 
 /// The difference of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

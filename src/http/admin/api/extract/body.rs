@@ -10,6 +10,7 @@ use axum::{
 use futures_util::StreamExt as _;
 use serde::de::DeserializeOwned;
 use tokio::{task::spawn_blocking, time::timeout};
+use tollgate_control::bounds::MAX_VERSION_BYTES;
 
 use crate::http::admin::{
     api::{
@@ -19,7 +20,6 @@ use crate::http::admin::{
     },
     auth::Caller,
 };
-use tollgate_control::bounds::MAX_VERSION_BYTES;
 
 /// Maximum bytes of a body: the files of the largest version, escaped to three times their size, and the other fields.
 pub(in crate::http::admin::api) const MAX_BODY_BYTES: usize = 3 * MAX_VERSION_BYTES + SMALL_BODY_BYTES;

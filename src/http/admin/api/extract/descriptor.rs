@@ -1,10 +1,10 @@
 //! Descriptors of API requests.
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
-
-use crate::{http::admin::api::error::ApiError, service::RequestBounds};
 use tollgate_control::Pair;
 use tollgate_core::descriptor::{Descriptor, Entry, Hits};
+
+use crate::{http::admin::api::error::ApiError, service::RequestBounds};
 
 /// Maximum bytes of keys and values of all descriptors of a request: each may be matched against thousands of regular
 /// expressions.

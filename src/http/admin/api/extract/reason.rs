@@ -1,11 +1,11 @@
 //! The `reason` and `expires_in_s` fields of a change.
 
 use serde::Deserialize;
+use tollgate_control::bounds::MAX_TEXT_BYTES;
+use tollgate_core::clock::Clock;
 
 use super::Integer;
 use crate::http::admin::api::error::ApiError;
-use tollgate_control::bounds::MAX_TEXT_BYTES;
-use tollgate_core::clock::Clock;
 
 /// The longest lifetime of a list entry or switch, in seconds: ten years.
 const MAX_LIFETIME_S: u64 = 10 * 365 * 86_400;

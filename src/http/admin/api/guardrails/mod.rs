@@ -7,11 +7,11 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use tokio::task::spawn_blocking;
-
-use super::{error::ApiError, state::Api, timeouts};
 use tollgate_core::descriptor::{Entries, Entry};
 use tollgate_limiter::talkers::{self, DomainTop};
 use tollgate_rules::{Domain, Limit, Rule, Rules};
+
+use super::{error::ApiError, state::Api, timeouts};
 
 /// Number of top-talker keys of each domain that are examined.
 const KEYS_PER_DOMAIN: usize = 100;

@@ -1,6 +1,7 @@
-use super::*;
 use tollgate_limiter::talkers::Talker;
 use tollgate_rules::config::{Options, load_files};
+
+use super::*;
 
 fn rules(yaml: &str) -> Rules {
     let files = yaml.split("---").map(str::trim).enumerate();

@@ -2,14 +2,14 @@ use std::collections::BTreeSet;
 
 use axum::{body::Body, http::StatusCode};
 use serde_json::Value;
-use tonic::codegen::Service as _;
-
-use super::*;
-use crate::{http::StoreInfo, readiness::Readiness};
 use tollgate_control::{Control, RulesSource, RulesStatus};
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{CounterInspector, Modes};
 use tollgate_store::{MemoryStore, Store};
+use tonic::codegen::Service as _;
+
+use super::*;
+use crate::{http::StoreInfo, readiness::Readiness};
 
 const METHODS: [&str; 5] = ["get", "post", "put", "delete", "patch"];
 

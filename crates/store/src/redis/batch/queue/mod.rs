@@ -9,6 +9,7 @@ use std::{
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use tokio::{sync::oneshot, time::Instant};
+use tollgate_core::{algorithm::Charging, descriptor::Hits};
 
 use super::{
     DecisionResult, Submission,
@@ -19,7 +20,6 @@ use crate::{
     redis::connection::SendError,
     request::{Check, TagRequest},
 };
-use tollgate_core::{algorithm::Charging, descriptor::Hits};
 
 /// Maximum number of queued requests, coalesced ones counted once: as many as a server decides time_left some tens of
 /// milliseconds, so one more would hardly meet its deadline.

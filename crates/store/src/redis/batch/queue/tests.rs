@@ -1,13 +1,14 @@
 use std::time::Duration;
 
-use super::*;
-use crate::{key::CellKey, redis::ScriptClock};
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Algorithm, Parameters, Policy},
     descriptor::Entry,
     quota::{Quota, Window},
 };
+
+use super::*;
+use crate::{key::CellKey, redis::ScriptClock};
 
 fn request(value: &str, hits: Hits) -> TagRequest {
     let quota = Quota { limit: 9, window: Window::from_seconds(60).expect("in range") };
