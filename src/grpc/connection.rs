@@ -3,11 +3,7 @@
 //! Served by hyper rather than by tonic's `Server`: that one (0.14) never sends GOAWAY to a connection past its maximum
 //! age if a grace period is set too, and starts a timer for every call with a deadline.
 
-use std::{
-    hash::{BuildHasher as _, Hasher as _, RandomState},
-    pin::pin,
-    time::Duration,
-};
+use std::{pin::pin, time::Duration};
 
 use hyper::server::conn::http2::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -17,7 +13,7 @@ use tokio::{
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
-use tollgate_runtime::panics::CatchUnwindExecutor;
+use tollgate_runtime::{backoff, panics::CatchUnwindExecutor};
 
 use super::{dispatch::Dispatch, stalled_reader::StallDetector};
 use crate::{
@@ -34,6 +30,9 @@ const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Size limit of a call's headers.
 const MAX_HEADER_BYTES: u32 = 16 * 1024;
+
+/// Jitter of the maximum age, so that connections opened together do not close together.
+const MAX_AGE_JITTER_PERCENT: u32 = 10;
 
 /// Settings shared by a worker's connections.
 #[derive(Clone)]
@@ -108,7 +107,7 @@ impl Connections {
             result = connection.as_mut() => return log_error(result),
             () = stalled.as_mut() => return log_stalled(),
             () = self.draining.cancelled() => {}
-            () = after(self.max_age.map(jittered)) => {}
+            () = after(self.max_age.map(|age| backoff::around(age, MAX_AGE_JITTER_PERCENT))) => {}
         }
         // Sends GOAWAY: the client opens another connection for its next calls.
         connection.as_mut().graceful_shutdown();
@@ -135,27 +134,5 @@ async fn after(duration: Option<Duration>) {
     match duration {
         Some(duration) => sleep(duration).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Returns `age` ± 10 %, so that connections opened together do not close together.
-fn jittered(age: Duration) -> Duration {
-    // Every `RandomState` has its own random keys.
-    let random = RandomState::new().build_hasher().finish();
-    let percent = (random % 21).saturating_add(90);
-    let hundredth = age.checked_div(100).unwrap_or(age);
-    hundredth.saturating_mul(u32::try_from(percent).unwrap_or(100))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn jitter_is_at_most_a_tenth() {
-        let age = Duration::from_secs(100);
-        let ages: Vec<_> = (0..200).map(|_| jittered(age)).collect();
-        assert!(ages.iter().all(|age| (90..=110).contains(&age.as_secs())));
-        assert!(ages.iter().any(|other| *other != ages[0]));
     }
 }

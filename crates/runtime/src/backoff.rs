@@ -70,6 +70,13 @@ pub fn spread(time: Duration) -> Duration {
     parts.checked_div(1024).unwrap_or(time)
 }
 
+/// `time` and up to `percent` % more or less.
+pub fn around(time: Duration, percent: u32) -> Duration {
+    let range = percent.saturating_mul(2).saturating_add(1);
+    let random = fastrand::u32(0..range).saturating_add(100_u32.saturating_sub(percent));
+    time.checked_div(100).unwrap_or(time).saturating_mul(random)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,5 +102,13 @@ mod tests {
         assert_eq!(shorten.pause_with(|_| u64::MAX).as_millis(), 500);
         let mut steady = Backoff::with_jitter(INITIAL, MAX, Jitter::None);
         assert_eq!(steady.pause_with(|max| max).as_millis(), 500);
+    }
+
+    #[test]
+    fn around_stays_within_its_share_on_both_sides() {
+        let time = Duration::from_secs(100);
+        let times: Vec<_> = (0..200).map(|_| around(time, 10)).collect();
+        assert!(times.iter().all(|time| (90..=110).contains(&time.as_secs())));
+        assert!(times.iter().any(|other| *other != times[0]));
     }
 }

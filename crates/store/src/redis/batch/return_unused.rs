@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::{Batcher, Handle, LocalCache, ScriptClock, Submission};
-use crate::{background::BackgroundSlot, metrics, request::Requests};
+use crate::{background_refund::BackgroundSlot, metrics, request::Requests};
 
 /// Delay of a refund, at most, after the tokens expired.
 const RETURN_INTERVAL: Duration = Duration::from_millis(10);

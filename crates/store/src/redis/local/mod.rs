@@ -26,7 +26,7 @@ use self::cache::CounterCache;
 use super::script::RunOutcome;
 use crate::{
     BackgroundQueue,
-    background::BackgroundSlot,
+    background_refund::BackgroundSlot,
     request::{Cell, Check, Requests, TagRequest, Verdicts},
 };
 
