@@ -89,7 +89,7 @@ step "lints of Rust"
 cargo clippy --locked --workspace --all-targets -- -D warnings
 
 step "documentation"
-RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --quiet
 
 step "dependencies"
 # Advisories need a database that not every machine can reach; there, run `cargo deny check advisories`.

@@ -3,7 +3,7 @@
 //! Nothing is counted for them: they are other names of what the `metrics` modules count.
 //!
 //! - On the page for Prometheus ([`METRICS`]), with the names and labels of its default endpoint.
-//! - As text ([`text`]), as its debug port has them.
+//! - As text ([`text()`]), as its debug port has them.
 //! - For StatsD ([`DELTAS`]).
 
 mod page;
