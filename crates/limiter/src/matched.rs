@@ -75,6 +75,14 @@ impl<'r> Match<'r> {
         matches!(self, Self::Rule { is_shadow: true, .. })
     }
 
+    /// Whether charges count in full, beyond the limit too. A limit override has the mode of its rule.
+    pub(super) fn is_overdraft(&self) -> bool {
+        match self {
+            Self::Rule { rule, .. } | Self::Override { rule: Some(rule), .. } => rule.overdraft,
+            _ => false,
+        }
+    }
+
     /// Whether the limit would not deny while the store fails: unlike [`Self::is_shadow`], a limit override has the
     /// mode of its rule.
     pub(super) fn is_shadow_when_degraded(&self) -> bool {

@@ -59,7 +59,14 @@ async fn precheck(store: &Store, calls: Requests, deadline: Option<Instant>) -> 
         .iter()
         .zip(&full_decisions)
         .any(|(call, decision)| decision.as_ref().is_ok_and(|verdicts| is_vetoed(call, verdicts)));
+    let full_charges: Requests = part(true).iter().filter_map(overdrafts).collect();
     let (others, other_decisions) = match is_denied {
+        true if !full_charges.is_empty() => {
+            let rest: Requests =
+                part(true).iter().map(|call| overdrafts(call).unwrap_or_else(|| peek(call))).collect();
+            let decisions = store.decide(&rest, deadline).await;
+            (rest, decisions)
+        }
         true => peeks
             .into_iter()
             .zip(peeked)
@@ -85,6 +92,15 @@ fn is_needed(calls: &Requests) -> bool {
     let has_bucket =
         |call: &TagRequest| call.checks().any(|check| check.policy.algorithm() == Algorithm::TokenBucket);
     calls.len() > 1 && calls.iter().any(|call| call.charging == Charging::AllOrNone && has_bucket(call))
+}
+
+/// The call as a read, except for charges beyond the limit, which no denial withholds; `None` without such a charge.
+fn overdrafts(call: &TagRequest) -> Option<TagRequest> {
+    let mut rest = call.clone();
+    let checks = rest.cells.iter_mut().flat_map(|cell| &mut cell.checks);
+    checks.filter(|check| !check.hits.is_overdraft()).for_each(|check| check.hits = Hits::Peek);
+    let has_overdraft = rest.checks().any(|check| check.hits.is_overdraft());
+    has_overdraft.then_some(rest)
 }
 
 /// The call as a read.

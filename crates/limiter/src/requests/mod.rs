@@ -43,7 +43,8 @@ pub(super) fn requests(
             Match::None | Match::Unlimited(_) | Match::Off { .. } | Match::Denied => continue,
         };
         let policy = counter.policy;
-        let hits = bounded(under_lease(counter.hits, &policy, lease), &policy, &mut permits_left);
+        let hits = overdrawn(under_lease(counter.hits, &policy, lease), matched.is_overdraft());
+        let hits = bounded(hits, &policy, &mut permits_left);
         // A quota denies only together with all others, a limit in shadow mode never.
         let is_enforced = !modes.shadow && !modes.quota;
         let vetoes = is_enforced && !matched.is_shadow() && rule.is_none_or(|rule| !rule.quota_mode);
@@ -66,6 +67,14 @@ fn under_lease(hits: Hits, policy: &Policy, lease: Option<LeaseId>) -> Hits {
             Hits::Acquire { amount, lease }
         }
         (hits, _) => hits,
+    }
+}
+
+/// Makes a charge of a limit with an overdraft one that counts in full.
+const fn overdrawn(hits: Hits, is_overdraft: bool) -> Hits {
+    match hits {
+        Hits::Charge(amount) if is_overdraft => Hits::Overdraw(amount),
+        hits => hits,
     }
 }
 
