@@ -35,7 +35,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     let limit = prop_oneof![0..=3_u32, 1..=20_u32, Just(1_000_003), Just(u32::MAX)];
     let seconds = prop_oneof![1..=5_u32, Just(60), Just(61), Just(3_600), Just(31_536_000)];
     let algorithm = proptest::sample::select(&Algorithm::ALL[..]);
-    let overdraft = (proptest::option::of(1..=50_u32), any::<bool>());
+    let overdraft = (proptest::option::weighted(0.2, 1..=50_u32), any::<bool>());
     let parameters =
         (proptest::option::of(1..=8_u32), prop_oneof![Just(0), 0..=900_000_u64], 1..=90_u64, overdraft);
     (limit, seconds, algorithm, parameters).prop_map(|(limit, seconds, algorithm, parameters)| {

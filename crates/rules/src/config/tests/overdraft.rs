@@ -94,6 +94,6 @@ fn limits_that_are_likely_charged_after_the_response_need_a_choice() {
     }
     let keyed = domain("  - key: k\n    value: Cost\n    rate_limit: {unit: day, requests_per_unit: 1}\n");
     assert_says(&warnings(&keyed), &["counts `cost`"]);
-    // Part of a word is none.
+    // Not a word, but part of one.
     clean(&domain("  - key: costume\n    rate_limit: {unit: day, requests_per_unit: 1}\n"));
 }

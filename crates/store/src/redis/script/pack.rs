@@ -95,7 +95,7 @@ fn pack_cell<'a>(
     }
 }
 
-/// The part of a check's role that the fast path of the script does not have; 0 if there is none.
+/// The part of a check's role that the fast path of the script does not have; 0 for an ordinary check.
 fn special_role(check: &Check) -> u8 {
     let bound = if check.policy.has_bound() { HAS_BOUND } else { 0 };
     let overdraws = if is_overdraft(check) { OVERDRAWS } else { 0 };
