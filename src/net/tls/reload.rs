@@ -25,8 +25,8 @@ pub(super) struct Reloader {
     pub(super) protocol: Protocol,
     /// Digest of the files last handled.
     pub(super) seen: Fingerprint,
-    /// Invalid pair seen at the previous poll. Reported only if still invalid at the next: the two files are not replaced
-    /// atomically.
+    /// Changed files seen at the previous poll. They are handled only if they are the same at the next: they may still be
+    /// written, and are not replaced atomically.
     pub(super) suspect: Option<Fingerprint>,
     pub(super) current: Arc<ArcSwap<ServerConfig>>,
 }
@@ -49,17 +49,17 @@ impl Reloader {
         }
     }
 
-    /// Activates the files if they changed and are valid. Invalid ones are an error at the second poll.
+    /// Activates the files if they changed, are valid, and are the same as at the poll before.
     pub(super) fn poll(&mut self) {
         let files = TlsFiles::read(&self.settings);
         let fingerprint = files.fingerprint();
         if fingerprint == self.seen {
             return;
         }
-        let config = files.config(&self.settings, self.protocol);
-        if config.is_err() && self.suspect.replace(fingerprint) != Some(fingerprint) {
+        if self.suspect.replace(fingerprint) != Some(fingerprint) {
             return;
         }
+        let config = files.config(&self.settings, self.protocol);
         self.seen = fingerprint;
         metrics::tls_reload(self.settings.port.name(), config.is_ok());
         match config {
