@@ -14,12 +14,13 @@ end
 local queues = nil
 
 -- The content of key i.
-local function open_key(i, ask)
-  if MAKE_QUEUE[ask.kind] then
+local function open_key(i, asks)
+  if MAKE_QUEUE[asks[1].kind] then
     queues = queues or make_queues()
-    return queues.open(KEYS[i], ask)
+    return queues.open(KEYS[i], asks[1])
   end
-  return open_cell(read_cell(i))
+  local raw = read_cell(i)
+  return type(raw) == 'table' and segments().open(i, asks) or open_cell(raw)
 end
 
 -- Withholds all charges of a call if one check vetoes them. Refunds do not make room for the other checks.
@@ -54,7 +55,7 @@ local function decide_call(call)
   local states, asks, outcomes = {}, {}, {}
   for i = call.first, call.last do
     asks[i] = read_asks(ARGV[1 + i])
-    states[i] = open_key(i, asks[i][1])
+    states[i] = open_key(i, asks[i])
   end
   local role = asks[call.first][1].role
   if role == 1 or role == 2 then

@@ -40,7 +40,7 @@ fn prefetch() -> impl Strategy<Value = Prefetch> {
     prop_oneof![1 => Just(Prefetch::default()), 2 => prefetch]
 }
 
-fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
+pub(super) fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
     prop_oneof![1 => Just(Vec::new()), 2 => vec(prefetch(), 4)]
 }
 
@@ -84,7 +84,7 @@ fn commands() -> impl Strategy<Value = Vec<(i64, Vec<Asking>)>> {
 
 impl Model {
     /// Decides a run by its definition: the repeated call, then the reservation.
-    fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
+    pub(super) fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
         let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.request)).collect();
         let admitted = |ask: &Check| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
         let is_vetoed = run.request.charging == Charging::AllOrNone
@@ -100,7 +100,7 @@ impl Model {
     }
 }
 
-fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
+pub(super) fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
     let each = outcome.verdicts.into_iter().map(|mut verdicts| {
         verdicts.sort_by_key(|(descriptor, _)| *descriptor);
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
@@ -109,7 +109,7 @@ fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
 }
 
 /// The wishes for a call: none for a record that it asks twice.
-fn possible(call: &TagRequest, prefetches: &[Prefetch]) -> Vec<Prefetch> {
+pub(super) fn possible(call: &TagRequest, prefetches: &[Prefetch]) -> Vec<Prefetch> {
     let prefetch = |(ask, prefetch): (&Check, &Prefetch)| {
         let is_alone = call.checks().filter(|other| other.record == ask.record).count() == 1;
         if is_alone { *prefetch } else { Prefetch::default() }

@@ -1,6 +1,7 @@
 //! The scripts against their Rust twins: random operations at given times, every verdict the same.
 
 mod batched_runs;
+mod segmented_cells;
 
 use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
