@@ -20,7 +20,11 @@ local function open_key(i, asks)
     return queues.open(KEYS[i], asks[1])
   end
   local raw = read_cell(i)
-  return type(raw) == 'table' and segments().open(i, asks) or open_cell(raw)
+  if type(raw) == 'table' then
+    segments = segments or make_segments()
+    return segments.open(i, asks)
+  end
+  return open_cell(raw)
 end
 
 -- Withholds all charges of a call if one check vetoes them. Refunds do not make room for the other checks.

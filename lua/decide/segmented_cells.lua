@@ -9,11 +9,14 @@
 -- Calls that add records sweep some segments, and so does one write in 16: expired records are dropped. A hash with few
 -- records left becomes a packed cell again. After refunds its key may live longer than its last record, never shorter.
 --
--- An open segmented cell is a table {name = its key, segments = those read, by number, count, modulus = the smallest
--- power of two that is not below count, records, added = those added by this call, ends, old_ends, cursor, changed}. A
--- segment is an open packed cell, with {whole = its segmented cell, counted = its records when they were last counted}.
-MAKE_SEGMENTS = function()
-  local SEGMENTED_FORMAT = 2
+-- An open segmented cell is a table {name = its key, segments = those read, by number, count = the number of all, modulus
+-- = the smallest power of two that is not below it, records, added = those added by this call, ends, old_ends, cursor,
+-- changed, segment_of(id), store(i)}. A segment is an open packed cell, with {counted = its records when they were last
+-- counted, account() = called after each change}.
+make_segments = function()
+  -- Each local of the enclosing parts that this function captures is a cost of every call that gets here.
+  local PACKED_FORMAT, SEGMENTED_FORMAT = 1, 2
+  local MAX_PACKED, ID = 128, 6
   local SEGMENT_RECORDS = 16
   local MAX_RECORDS = 65535
   -- Records added for each segment swept.
@@ -22,6 +25,10 @@ MAKE_SEGMENTS = function()
   local SWEEPS_WHEN_FULL = 8
   -- Fields of one command.
   local MAX_FIELDS = 250
+
+  upkeep = upkeep or make_upkeep()
+  local drop_ended, last_end, size_at = upkeep.drop_ended, upkeep.last_end, upkeep.size_at
+  local account, store
 
   local function modulus_of(count)
     local modulus = 1
@@ -39,7 +46,10 @@ MAKE_SEGMENTS = function()
 
   local function add_segment(cell, number, raw)
     local segment = open_cell(raw)
-    segment.whole, segment.counted = cell, #segment.ids / ID
+    segment.counted = #segment.ids / ID
+    segment.account = function()
+      account(cell, segment)
+    end
     cell.segments[number] = segment
     return segment
   end
@@ -61,7 +71,7 @@ MAKE_SEGMENTS = function()
   end
 
   local function new_cell(i, count, records, ends, cursor)
-    return {
+    local cell = {
       name = KEYS[i],
       segments = {},
       count = count,
@@ -72,6 +82,13 @@ MAKE_SEGMENTS = function()
       old_ends = ends,
       cursor = cursor,
     }
+    cell.segment_of = function(id)
+      return cell.segments[number_of(cell, id)]
+    end
+    cell.store = function(at)
+      return store(at, cell)
+    end
+    return cell
   end
 
   -- Opens the hash at key i with the segments of all checks; an error if the key has another type.
@@ -90,8 +107,8 @@ MAKE_SEGMENTS = function()
   end
 
   -- Updates the number of records after a change of a segment.
-  local function count_again(segment)
-    local cell, count = segment.whole, #segment.ids / ID
+  local function count_again(cell, segment)
+    local count = #segment.ids / ID
     cell.records = cell.records + count - segment.counted
     segment.counted = count
   end
@@ -101,15 +118,14 @@ MAKE_SEGMENTS = function()
     local segment = cell.segments[number]
     if drop_ended(segment) then
       segment.changed = true
-      count_again(segment)
+      count_again(cell, segment)
     end
   end
 
   -- Accounts for a record that was changed or added; an error if there is no room for it.
-  local function note(segment)
-    local cell = segment.whole
+  account = function(cell, segment)
     local before, sweeps = cell.records, 0
-    count_again(segment)
+    count_again(cell, segment)
     cell.changed, cell.added = true, cell.added + math.max(cell.records - before, 0)
     while cell.records > MAX_RECORDS do
       if sweeps == SWEEPS_WHEN_FULL then
@@ -123,19 +139,24 @@ MAKE_SEGMENTS = function()
 
   -- Replaces the content of the segments that the records of a packed cell belong to.
   local function distribute(cell, packed)
-    local ids, states = {}, {}
-    each_record(packed, function(at, position, size)
-      local id = string.sub(packed.ids, at * ID + 1, at * ID + ID)
+    local ids, states, position = {}, {}, 1
+    for at = 0, #packed.ids / ID - 1 do
+      local id, size = string.sub(packed.ids, at * ID + 1, at * ID + ID), size_at(packed.ids, at)
       local number = number_of(cell, id)
-      ids[number], states[number] = ids[number] or {}, states[number] or {}
-      table.insert(ids[number], id)
-      table.insert(states[number], string.sub(packed.states, position, position + size - 1))
-    end)
+      local some_ids, some_states = ids[number], states[number]
+      if not some_ids then
+        some_ids, some_states = {}, {}
+        ids[number], states[number] = some_ids, some_states
+      end
+      some_ids[#some_ids + 1] = id
+      some_states[#some_states + 1] = string.sub(packed.states, position, position + size - 1)
+      position = position + size
+    end
     for number in pairs(ids) do
       local segment = cell.segments[number] or add_segment(cell, number)
       segment.ids, segment.states = table.concat(ids[number]), table.concat(states[number])
       segment.ends, segment.changed = packed.ends, true
-      count_again(segment)
+      count_again(cell, segment)
     end
   end
 
@@ -150,7 +171,7 @@ MAKE_SEGMENTS = function()
     add_segment(cell, cell.count)
     cell.count, cell.modulus = cell.count + 1, modulus
     distribute(cell, packed)
-    count_again(source)
+    count_again(cell, source)
   end
 
   -- Sets fields, then removes those of empty segments, so that the key exists throughout: a key that is missing is
@@ -167,7 +188,7 @@ MAKE_SEGMENTS = function()
     end
     for number, segment in pairs(cell.segments) do
       if segment.changed and segment.counted > 0 then
-        local header = struct.pack('<BI2I4', FORMAT, segment.counted, segment.ends)
+        local header = struct.pack('<BI2I4', PACKED_FORMAT, segment.counted, segment.ends)
         fields[#fields + 1] = number
         fields[#fields + 1] = header .. segment.ids .. segment.states
         fields = flush('HSET', fields, 2 * MAX_FIELDS)
@@ -243,7 +264,7 @@ MAKE_SEGMENTS = function()
     store_cell(i, packed)
   end
 
-  local function store(i, cell)
+  store = function(i, cell)
     for _, segment in pairs(cell.segments) do
       cell.ends = segment.changed and math.max(cell.ends, segment.ends) or cell.ends
     end
@@ -268,6 +289,5 @@ MAKE_SEGMENTS = function()
     end
   end
 
-  return { open = open, find = function(cell, id) return cell.segments[number_of(cell, id)] end, note = note,
-    convert = convert, store = store }
+  return { open = open, convert = convert }
 end
