@@ -12,6 +12,7 @@ pub(crate) mod dispatch;
 pub(crate) mod fuzzing;
 mod health;
 mod overload;
+mod protocol;
 pub(crate) mod request_body;
 mod response_body;
 pub(crate) mod service;
