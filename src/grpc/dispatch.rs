@@ -15,6 +15,7 @@ use tonic_health::pb::health_server::HealthServer;
 use super::{
     health::HealthService,
     overload::AdmissionControl,
+    protocol::NotGrpc,
     request_body::{MessageLimits, TimedBody},
     response_body::ResponseBody,
     stalled_reader::StallDetector,
@@ -98,7 +99,14 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
     type Future = ResponseFuture;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        match request.uri().path() == unary::SHOULD_RATE_LIMIT_PATH {
+        let is_rate_limit = request.uri().path() == unary::SHOULD_RATE_LIMIT_PATH;
+        if let Some(reason) = NotGrpc::check(request.method(), request.headers()) {
+            if is_rate_limit {
+                metrics::answered("invalid");
+            }
+            return ResponseFuture::NotGrpc(reason);
+        }
+        match is_rate_limit {
             true => {
                 let Ok(permit) = self.admission.admit(request.headers()) else { return ResponseFuture::Shed };
                 let response = unary::respond(Arc::clone(&self.rate_limit), permit, request, self.limits);
@@ -123,6 +131,7 @@ type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Response to a call, in progress.
 pub(crate) enum ResponseFuture {
+    NotGrpc(NotGrpc),
     /// Rejected by admission control.
     Shed,
     RateLimit(CatchUnwind<BoxedFuture<Response<ResponseBody>>>, StallDetector, UnreadLeases),
@@ -134,6 +143,7 @@ impl Future for ResponseFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let response = match &mut *self {
+            Self::NotGrpc(reason) => return Poll::Ready(Ok(reason.response())),
             Self::Shed => return Poll::Ready(Ok(shed_response())),
             Self::RateLimit(future, detector, leases) => {
                 let response = ready!(Pin::new(future).poll(cx));

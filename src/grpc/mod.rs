@@ -14,6 +14,7 @@ pub(crate) mod fuzzing;
 mod health;
 mod lease_watch;
 mod overload;
+mod protocol;
 pub(crate) mod request_body;
 mod response_body;
 pub(crate) mod service;

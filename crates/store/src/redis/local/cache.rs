@@ -59,6 +59,11 @@ impl CacheEntry {
 }
 
 impl CounterCache {
+    #[cfg(test)]
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.entries.allocated_bytes()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
