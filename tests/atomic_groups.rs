@@ -243,7 +243,7 @@ fn may_be_refunded(limits: &[Limit], asks: &[Ask]) -> bool {
     let limit = |ask: &Ask| limits[usize::from(ask.1)];
     let is_bucket = |ask: &&Ask| limit(ask).algorithm == Algorithm::TokenBucket && ask.2 > 0;
     let has_endless_quota = asks.iter().map(limit).any(|limit| limit.is_quota && limit.is_shadow);
-    let may_deny = |ask: &Ask| !limit(ask).is_shadow && !(limit(ask).is_quota && has_endless_quota);
+    let may_deny = |ask: &Ask| !(limit(ask).is_shadow || limit(ask).is_quota && has_endless_quota);
     let has_rival = |bucket: &Ask| asks.iter().any(|ask| ask.0 != bucket.0 && may_deny(ask));
     let spans_tags = asks.iter().any(|ask| ask.0 != asks[0].0);
     spans_tags && (!asks.iter().filter(is_bucket).any(has_rival) || asks.iter().any(|ask| ask.2 < 0))
