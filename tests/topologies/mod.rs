@@ -1,6 +1,7 @@
 //! Stores of several servers: Sentinel, Cluster, TLS to all of them.
 
 mod cluster;
+mod lying_nodes;
 mod misbehaving_nodes;
 mod outages;
 mod queue_migration;
