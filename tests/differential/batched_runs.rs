@@ -22,7 +22,7 @@ const TAGS: u8 = 4;
 struct Asking {
     tag: u8,
     charging: Charging,
-    checks: Vec<(Asked, bool)>,
+    checks: Vec<(Asked, Veto)>,
     times: u16,
     /// For each ask in the call's order.
     prefetches: Vec<Prefetch>,
@@ -48,7 +48,7 @@ pub(super) fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
 fn once(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
     let asked = (0..3_u8, proptest::sample::select(policies), hits());
     let charging = prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)];
-    (0..TAGS, charging, vec((asked, any::<bool>()), 1..4), prefetches()).prop_map(
+    (0..TAGS, charging, vec((asked, veto()), 1..4), prefetches()).prop_map(
         |(tag, charging, checks, prefetches)| Asking { tag, charging, checks, times: 1, prefetches },
     )
 }
@@ -66,7 +66,7 @@ fn often(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
         if checks.is_empty() {
             checks.push((0, policy_of_a_bucket(), Hits::ONE));
         }
-        let checks = checks.into_iter().map(|asked| (asked, true)).collect();
+        let checks = checks.into_iter().map(|asked| (asked, Veto::Alone)).collect();
         Asking { tag, charging: Charging::Independent, checks, times, prefetches }
     })
 }
@@ -87,8 +87,7 @@ impl Model {
     pub(super) fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
         let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.request)).collect();
         let admitted = |ask: &Check| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
-        let is_vetoed = run.request.charging == Charging::AllOrNone
-            && run.request.checks().any(|ask| ask.is_veto() && !admitted(ask));
+        let is_vetoed = Self::is_vetoed(run.request, admitted);
         let reserve = |(ask, prefetch): (&Check, &Prefetch)| {
             if ask.hits.charged() == 0 || !admitted(ask) || is_vetoed {
                 return 0;
@@ -135,8 +134,11 @@ async fn replay_commands(store: &RedisStore, number: u64, history: Vec<(i64, Vec
             .iter()
             .map(|asking| {
                 let checks = models.entry(asking.tag).or_default().resolve(&asking.checks);
-                let call =
-                    with_leased(charging(asking.charging, &format!("runs-{number}-{}", asking.tag), &checks));
+                let call = with_leased(charging_with(
+                    asking.charging,
+                    &format!("runs-{number}-{}", asking.tag),
+                    &checks,
+                ));
                 let prefetches = possible(&call, &asking.prefetches);
                 (call, prefetches)
             })

@@ -2,6 +2,7 @@
 
 mod cell_migration;
 mod cluster;
+mod lying_nodes;
 mod misbehaving_nodes;
 mod outages;
 mod queue_migration;
