@@ -34,7 +34,7 @@ const LARGE_KIND: u8 = 9;
 const UNKNOWN_KIND: u8 = 7;
 
 /// One command: the clock step and the calls, each with its charging, checks and reservations.
-type Command = (i64, Vec<(Charging, Vec<(Asked, bool)>, Vec<tollgate::algorithm::Prefetch>)>);
+type Command = (i64, Vec<(Charging, Vec<(Asked, Veto)>, Vec<tollgate::algorithm::Prefetch>)>);
 
 /// Forwards only: a record that has expired is forgotten at a time of the script's choice.
 fn forwards() -> impl Strategy<Value = i64> {
@@ -58,7 +58,7 @@ fn commands<Sizes: Strategy<Value = (u8, usize)>>(
         let asked = (0..=numbers, hits())
             .prop_map(move |(number, hits)| (number, policies[usize::from(number) % policies.len()], hits));
         let charging = prop_oneof![4 => Just(Charging::Independent), 1 => Just(Charging::AllOrNone)];
-        (charging, vec((asked, proptest::bool::weighted(0.1)), 1..=checks), prefetches())
+        (charging, vec((asked, prop_oneof![9 => Just(Veto::Never), 1 => veto()]), 1..=checks), prefetches())
     });
     vec((forwards(), vec(call, 1..=3)), count)
 }
@@ -117,7 +117,7 @@ async fn replay_many(redis: &Redis, number: u64, history: Vec<Command>) -> Chang
         let now = at(u64::try_from(micros).expect("not negative"));
         let (mut decided, mut expected) = (Vec::new(), Vec::new());
         for (charge, checks, prefetches) in calls {
-            let mut call = with_leased(charging(*charge, &name, &model.resolve(checks)));
+            let mut call = with_leased(charging_with(*charge, &name, &model.resolve(checks)));
             model.skip_refunds_of_expired(now, &mut call);
             let prefetches = possible(&call, prefetches);
             expected.push(model.run(now, &Run { request: &call, times: 1, prefetches: &prefetches }));
@@ -180,7 +180,7 @@ async fn tags_with_many_counters_decide_like_the_rust_twins() {
 /// The id of a record of a rule with some path.
 fn id(number: usize, kind: u8) -> [u8; 6] {
     let hash = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-    [hash[0], hash[1], hash[2], hash[3], hash[4], (number % 16) as u8 * 16 | kind]
+    [hash[0], hash[1], hash[2], hash[3], hash[4], (((number % 16) as u8) << 4) | kind]
 }
 
 /// A packed cell, as every version writes it: records with an id and the words of a state.
