@@ -245,13 +245,13 @@ fn windows(count: usize, ends: u32) -> Vec<([u8; 6], Vec<u8>)> {
 async fn a_packed_cell_of_an_older_version_is_converted_with_all_of_its_records() {
     let redis = Redis::start();
     let subject = Subject::Redis(redis.store());
-    let (key, ends) = (hash_key("old"), u32::try_from(at(3_600_000_000).seconds()).expect("32 bits"));
+    let (key, ends) = (hash_key("old"), at(3_600_000_000).seconds());
     let numbered = |number: u8, kind: u8| [0, 0, 0, 0, number, kind];
     let mut records = windows(1_000, ends);
     records.push((numbered(1, 0), words(&[ends, 7])));
     records.push((numbered(2, LARGE_KIND), words(&[ends + 3_600, 70_000, 0])));
     records.push((numbered(3, UNKNOWN_KIND), words(&[1, 2])));
-    records.push((numbered(4, 0), words(&[u32::try_from(at(0).seconds()).expect("32 bits"), 9])));
+    records.push((numbered(4, 0), words(&[at(0).seconds(), 9])));
     set(&redis, &key, &packed(ends + 3_600, &records));
 
     let (fixed, sliding) =
@@ -288,7 +288,7 @@ async fn a_packed_cell_of_an_older_version_is_converted_with_all_of_its_records(
 async fn a_full_cell_refuses_new_counters_and_decides_the_others() {
     let redis = Redis::start();
     let store = redis.store();
-    let (key, ends) = (hash_key("full"), u32::try_from(at(3_600_000_000).seconds()).expect("32 bits"));
+    let (key, ends) = (hash_key("full"), at(3_600_000_000).seconds());
     let mut records = windows(MAX_RECORDS - 1, ends);
     records.push(([0, 0, 0, 0, 1, 0], words(&[ends, 7])));
     set(&redis, &key, &packed(ends, &records));
@@ -339,7 +339,7 @@ fn commands_of(redis: &Redis) -> usize {
 async fn a_call_on_many_records_reads_and_writes_few() {
     let redis = Redis::start();
     let store = redis.store().with_clock(ScriptClock::Fixed(at(1)));
-    let (key, ends) = (hash_key("wide"), u32::try_from(at(3_600_000_000).seconds()).expect("32 bits"));
+    let (key, ends) = (hash_key("wide"), at(3_600_000_000).seconds());
     let policy = window(Algorithm::FixedWindow, 10, 3_600);
     set(&redis, &key, &packed(ends, &windows(60_000, ends)));
     store.decide(&call("wide", &[(1, policy, Hits::ONE)])).await.expect("decided");
