@@ -10,6 +10,7 @@ use tollgate_rules::{
     Rules,
     config::{self, Fingerprint, LoadError, Loaded},
 };
+use tollgate_runtime::log_budget::LogBudget;
 
 use super::removal::Removal;
 use crate::{
@@ -22,6 +23,9 @@ use crate::{
 const RELEASE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Number of those polls. Rules in use for longer are kept until the next version is activated.
 const RELEASE_POLLS: usize = 50;
+
+/// Log lines on rules that a control plane pushed: one that pushes without end would fill the log.
+static PUSH_LINES: LogBudget = LogBudget::new(32, Duration::from_secs(5));
 
 /// Activates valid rules, and keeps the active ones when new ones are invalid.
 #[derive(Clone, Debug)]
@@ -122,12 +126,22 @@ impl Activator {
                     0 if before > 0 => {
                         tracing::warn!(removed = before, "control plane removed all rules");
                     }
-                    rules => tracing::info!(rules, "rules of the control plane active"),
+                    rules if rules.saturating_mul(2) < before => {
+                        tracing::warn!(rules, before, "control plane removed most rules");
+                    }
+                    rules => {
+                        if let Some(suppressed) = PUSH_LINES.take() {
+                            tracing::info!(rules, suppressed, "rules of the control plane active");
+                        }
+                    }
                 }
                 self.release_previous_in_background();
             }
             Err(error) => {
-                tracing::error!(%error, keeping = self.active_rules(), "control plane sent invalid rules");
+                if let Some(suppressed) = PUSH_LINES.take() {
+                    let keeping = self.active_rules();
+                    tracing::error!(%error, keeping, suppressed, "control plane sent invalid rules");
+                }
                 self.record_problem(&error);
             }
         }

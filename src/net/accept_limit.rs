@@ -38,13 +38,21 @@ impl AcceptLimit {
 
     /// Whether a connection is admitted beside the `live` ones. The caller closes one that is not.
     pub(crate) fn admits(&mut self, live: usize) -> bool {
+        self.admits_evicting(live, || false)
+    }
+
+    /// Like [`Self::admits`]. At the limit, `evict` closes another connection for this one, and returns whether there was
+    /// one to close.
+    pub(crate) fn admits_evicting(&mut self, live: usize, evict: impl FnOnce() -> bool) -> bool {
         if live >= self.max_connections {
-            metrics::connection_refused(self.port.name());
+            let has_evicted = evict();
+            metrics::connection_limit_reached(self.port.name(), has_evicted);
             if self.state != AcceptState::Full {
                 self.state = AcceptState::Full;
-                tracing::warn!(port = %self.port, live, "connection limit reached; closing new connections");
+                let closing = if has_evicted { "idle" } else { "new" };
+                tracing::warn!(port = %self.port, live, closing, "connection limit reached; closing connections");
             }
-            return false;
+            return has_evicted;
         }
         // Not with the first free slot, which may be taken again immediately.
         let has_room = live <= self.max_connections.saturating_sub(self.max_connections.div_ceil(10));
@@ -99,6 +107,11 @@ mod tests {
         limit.state = AcceptState::Failing(last - RECOVERY_PERIOD * 2);
         assert!(limit.admits(5));
         assert_eq!(limit.state, AcceptState::Accepting);
+        // At the limit, another connection may make room.
+        assert!(limit.admits_evicting(20, || true));
+        assert_eq!(limit.state, AcceptState::Full);
+        assert!(!limit.admits_evicting(20, || false));
+        assert!(limit.admits_evicting(5, || panic!("there is room")));
         // The smallest limit admits one.
         let mut limit = AcceptLimit::new(Port::Grpc, 1);
         assert!(limit.admits(0));

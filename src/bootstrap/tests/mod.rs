@@ -125,6 +125,9 @@ async fn ask(channel: Channel) -> Result<(), Code> {
 /// End of a request head.
 const CLOSE_HEADERS: &str = "Host: t\r\nConnection: close\r\n\r\n";
 
+/// Of a body of 15 bytes.
+const JSON_HEADERS: &str = "Content-Type: application/json\r\nContent-Length: 15\r\n";
+
 async fn get(address: SocketAddr, path: &'static str) -> String {
     fetch(address, format!("GET {path} HTTP/1.1\r\n{CLOSE_HEADERS}")).await
 }
