@@ -4,6 +4,7 @@ use std::{
     fs,
     io::Write as _,
     net::TcpStream,
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -127,9 +128,11 @@ fn idle_connections_leave_every_port_its_probes() {
     // The soft limit is often 1,024.
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("raised");
+    // No connection times out by itself before the probe.
     let config = rules(RULES);
     let metrics = format!("127.0.0.1:{}", free_port());
-    let tollgate = Tollgate::start(config.path(), &["--metrics-address", &metrics]);
+    let tollgate =
+        Tollgate::start(config.path(), &["--metrics-address", &metrics, "--handshake-timeout", "10m"]);
     for url in [
         tollgate.url("/healthcheck"),
         tollgate.url("/live"),
@@ -149,4 +152,16 @@ fn idle_connections_leave_every_port_its_probes() {
     let page = http::get(&tollgate.url("/metrics")).body;
     let evicted = |line: &str| line.starts_with("tollgate_connections_evicted_total{port=\"http\"} ");
     assert!(page.lines().any(|line| evicted(line) && !line.ends_with(" 0")), "{page}");
+}
+
+#[test]
+fn idle_connections_that_take_all_descriptors_leave_room_for_probes() {
+    let config = rules(RULES);
+    let mut few = Command::new("sh");
+    few.args(["-c", "ulimit -n 200 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tollgate")]);
+    let tollgate = Tollgate::spawn_by(few, config.path(), &["--handshake-timeout", "10m"]);
+    tollgate.wait_until_ready();
+    let address = ("127.0.0.1", tollgate.http_port);
+    let _clients: Vec<_> = (0..300).map(|_| TcpStream::connect(address).expect("connected")).collect();
+    assert_eq!(http::get(&tollgate.url("/healthcheck")).status, 200);
 }

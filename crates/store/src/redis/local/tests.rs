@@ -377,7 +377,7 @@ fn a_failure_invalidates_the_cache() {
     assert_eq!(server.sent, 4);
 }
 
-/// As docs/internals/local-cache.md states it.
+/// Figures of docs/internals/local-cache.md.
 #[test]
 fn the_cache_stays_within_its_documented_memory() {
     let (mut cache, now, policy) =
