@@ -10,7 +10,7 @@ use tollgate_core::{
 };
 
 use super::{two_generation_map::MAX_GENERATION_ENTRIES, *};
-use crate::key::CellKey;
+use crate::{key::CellKey, request::Veto};
 
 /// A second of the clock of Redis, in the middle of a minute.
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);
@@ -22,7 +22,7 @@ fn policy(algorithm: Algorithm, limit: u32) -> Policy {
 
 fn check(number: u8, policy: Policy, hits: Hits, sync: SyncMode) -> Check {
     let record = RecordId::numbered(number, policy.algorithm());
-    Check { descriptor: usize::from(number), record, policy, hits, vetoes: true, sync }
+    Check { descriptor: usize::from(number), record, policy, hits, veto: Veto::Alone, sync }
 }
 
 fn request(charging: Charging, checks: impl IntoIterator<Item = Check>) -> TagRequest {
