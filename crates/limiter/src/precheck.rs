@@ -56,9 +56,11 @@ async fn charge_overdrafts(
         (tried, _) if !has_overdraft(call) => tried,
         (Ok(tried), Ok(charged)) => {
             let verdicts = call.checks().zip::<Verdicts>(tried).zip::<Verdicts>(charged);
-            let verdicts = verdicts.map(|((check, tried), charged)| {
-                if check.hits.is_overdraft() { charged } else { tried }
-            });
+            let verdicts = verdicts.map(
+                |((check, tried), charged)| {
+                    if check.hits.is_overdraft() { charged } else { tried }
+                },
+            );
             Ok(verdicts.collect())
         }
         (_, charged) => charged,
