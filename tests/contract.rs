@@ -7,11 +7,12 @@ use tollgate::{
     descriptor::Hits,
     lease::LeaseId,
     quota::{Quota, Window},
+    store::request::Veto,
 };
 
 use crate::support::{
     redis::Redis,
-    stores::{Subject, at, call, charging, policy},
+    stores::{Subject, at, call, charging, charging_with, policy},
 };
 
 const SECOND: u64 = 1_000_000;
@@ -70,6 +71,9 @@ promises!(
     a_reset_frees_everything,
     one_denial_leaves_all_counters_untouched,
     shadow_checks_block_no_charge,
+    quotas_block_all_charges_when_every_one_is_exhausted,
+    quotas_beside_those_of_other_tags_block_no_charge,
+    a_trial_decides_without_charging,
     a_denied_hit_counts_nowhere_if_all_or_none_are_charged,
     a_refunded_charge_leaves_no_trace,
     a_late_refund_takes_nothing_from_other_charges,
@@ -80,6 +84,11 @@ promises!(
     an_undone_bucket_gets_no_more_than_is_still_owed,
     charges_of_one_counter_add_up_where_all_or_none_are_charged,
     a_release_is_never_denied,
+    a_charge_beyond_the_limit_is_refused_for_exactly_its_debt,
+    a_charge_beyond_the_limit_is_not_withheld,
+    a_bucket_goes_into_debt_up_to_its_bound,
+    a_log_keeps_twice_its_limit_of_the_newest_hits,
+    a_window_with_a_carry_takes_its_overrun_to_the_next_windows,
 );
 
 fn limited(algorithm: Algorithm) -> Policy {
@@ -421,6 +430,63 @@ async fn shadow_checks_block_no_charge(store: &Subject) {
     }
 }
 
+/// Decides a call that charges all or none; every ask of its own number, with its veto.
+async fn all_or_none_with(store: &Subject, name: &str, asks: &[(Policy, Hits, Veto)]) -> Vec<Verdict> {
+    let numbered = asks.iter().zip(0..).map(|((policy, hits, veto), at)| ((at, *policy, *hits), *veto));
+    store.decide(at(0), &charging_with(Charging::AllOrNone, name, &numbered.collect::<Vec<_>>())).await
+}
+
+async fn quotas_block_all_charges_when_every_one_is_exhausted(store: &Subject) {
+    for algorithm in Algorithm::ALL {
+        let (quota, name) = (policy(algorithm, 3, 60), algorithm.name());
+        let bucket = policy(Algorithm::TokenBucket, 20, 60);
+        let asks = |first, second| {
+            [
+                (quota, Hits::charge(first), Veto::WithQuotas),
+                (bucket, Hits::ONE, Veto::Alone),
+                (quota, Hits::charge(second), Veto::WithQuotas),
+            ]
+        };
+        let passing = async |first, second| -> Vec<bool> {
+            let verdicts = all_or_none_with(store, name, &asks(first, second)).await;
+            verdicts.iter().map(|verdict| verdict.admitted).collect()
+        };
+        let used = async || used(store, 0, name, &[quota, bucket, quota]).await;
+        assert_eq!(passing(1, 1).await, [true; 3], "{name}");
+        // One of them has room.
+        assert_eq!(passing(3, 1).await, [false, true, true], "{name}");
+        assert_eq!(used().await, [1, 2, 2], "{name}");
+        for _ in 0..3 {
+            assert_eq!(passing(3, 2).await, [false, true, false], "{name}");
+            assert_eq!(used().await, [1, 2, 2], "{name}");
+        }
+        // A quota that is read, and exhausted, leaves only the other.
+        assert_eq!(passing(2, 1).await, [true; 3], "{name}");
+        assert_eq!(passing(0, 1).await, [true, true, false], "{name}: used up is not over");
+    }
+}
+
+async fn quotas_beside_those_of_other_tags_block_no_charge(store: &Subject) {
+    let (quota, bucket) = (policy(Algorithm::FixedWindow, 1, 60), policy(Algorithm::TokenBucket, 9, 60));
+    let asks = [(quota, Hits::charge(2), Veto::AcrossTags), (bucket, Hits::ONE, Veto::Alone)];
+    let verdicts = all_or_none_with(store, "a", &asks).await;
+    assert_eq!((verdicts[0].admitted, verdicts[1].admitted), (false, true));
+    assert_eq!(used(store, 0, "a", &[quota, bucket]).await, [0, 1]);
+}
+
+async fn a_trial_decides_without_charging(store: &Subject) {
+    for algorithm in Algorithm::ALL {
+        let (policy, name) = (policy(algorithm, 3, 60), algorithm.name());
+        all_or_none_with(store, name, &[(policy, Hits::charge(2), Veto::Alone)]).await;
+        for (hits, passes) in [(1, true), (2, false), (1, true)] {
+            let tried = all_or_none_with(store, name, &[(policy, Hits::charge(hits), Veto::Always)]).await;
+            assert_eq!((tried[0].admitted, tried[0].used), (passes, 2), "{name}");
+            assert_eq!(tried[0].retry_after.is_zero(), passes, "{name}");
+        }
+        assert_eq!(used(store, 0, name, &[policy]).await, [2], "{name}");
+    }
+}
+
 async fn a_denied_hit_counts_nowhere_if_all_or_none_are_charged(store: &Subject) {
     let policy = limited(Algorithm::FixedWindow);
     for _ in 0..5 {
@@ -571,4 +637,87 @@ async fn a_release_is_never_denied(store: &Subject) {
             assert!(store.decide_one(at(0), name, low, release(2)).await.admitted);
         }
     }
+}
+
+/// A hundred a minute, with an overdraft of as much.
+fn overdrawn(algorithm: Algorithm) -> Policy {
+    let quota = Quota { limit: 100, window: Window::from_seconds(60).expect("in range") };
+    let parameters = Parameters { overdraft: true, ..Parameters::default() };
+    Policy::new(algorithm, quota, &parameters).expect("valid")
+}
+
+fn beyond(hits: u64) -> Hits {
+    Hits::Overdraw(NonZeroU64::new(hits).expect("not 0"))
+}
+
+async fn a_charge_beyond_the_limit_is_refused_for_exactly_its_debt(store: &Subject) {
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.holds_permits()) {
+        let (name, policy) = (algorithm.name(), overdrawn(algorithm));
+        assert!(store.decide_one(at(0), name, policy, Hits::charge(60)).await.admitted, "{name}");
+        let charged = store.decide_one(at(0), name, policy, beyond(80)).await;
+        assert_eq!((charged.admitted, charged.used, charged.over), (false, 140, 40), "{name}");
+        let look = store.decide_one(at(0), name, policy, Hits::Peek).await;
+        assert_eq!((look.admitted, look.remaining, look.used), (false, 0, 140), "{name}");
+        let paid_at = u64::try_from(look.retry_after.as_micros()).expect("finite");
+        assert!(!store.decide_one(at(paid_at - 1), name, policy, Hits::Peek).await.admitted, "{name}");
+        assert!(store.decide_one(at(paid_at), name, policy, Hits::Peek).await.admitted, "{name}");
+    }
+}
+
+async fn a_charge_beyond_the_limit_is_not_withheld(store: &Subject) {
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.holds_permits()) {
+        let (name, policy) = (algorithm.name(), overdrawn(algorithm));
+        let plain = limited(Algorithm::TokenBucket);
+        let checks = [((0, policy, beyond(30)), true), ((1, plain, Hits::charge(4)), true)];
+        let both = charging(Charging::AllOrNone, name, &checks);
+        for used in [30, 60, 90, 120] {
+            let verdicts = store.decide(at(0), &both).await;
+            assert_eq!((verdicts[0].used, verdicts[1].used), (used, 0), "{name}");
+            assert_eq!(verdicts[0].admitted, used <= 100, "{name}");
+        }
+        // Over the limit itself, it keeps others from being charged.
+        let checks = [((0, policy, beyond(1)), true), ((1, plain, Hits::ONE), true)];
+        let verdicts = store.decide(at(0), &charging(Charging::AllOrNone, name, &checks)).await;
+        assert_eq!((verdicts[0].used, verdicts[1].used), (121, 0), "{name}");
+    }
+}
+
+async fn a_bucket_goes_into_debt_up_to_its_bound(store: &Subject) {
+    let quota = Quota { limit: 60, window: Window::from_seconds(60).expect("in range") };
+    let parameters =
+        Parameters { burst: Some(10), overdraft: true, max_debt: Some(5), ..Parameters::default() };
+    let bucket = Policy::new(Algorithm::TokenBucket, quota, &parameters).expect("valid");
+    let charged = store.decide_one(at(0), "a", bucket, beyond(1_000)).await;
+    assert_eq!((charged.used, charged.reset_after.as_secs()), (15, 15));
+    assert!(!store.decide_one(at(5 * SECOND - 1), "a", bucket, Hits::Peek).await.admitted);
+    assert!(store.decide_one(at(5 * SECOND), "a", bucket, Hits::Peek).await.admitted);
+    assert!(store.decide_one(at(6 * SECOND), "a", bucket, Hits::ONE).await.admitted);
+}
+
+async fn a_log_keeps_twice_its_limit_of_the_newest_hits(store: &Subject) {
+    let log = limited(Algorithm::SlidingWindowLog);
+    for (second, used) in [(0, 6), (10, 6), (20, 6)] {
+        let charged = store.decide_one(at(second * SECOND), "a", log, beyond(1_000)).await;
+        assert_eq!((charged.used, charged.reset_after.as_secs()), (used, 60));
+    }
+    assert!(!store.decide_one(at(80 * SECOND - 1), "a", log, Hits::Peek).await.admitted);
+    assert!(store.decide_one(at(80 * SECOND), "a", log, Hits::Peek).await.admitted);
+}
+
+async fn a_window_with_a_carry_takes_its_overrun_to_the_next_windows(store: &Subject) {
+    let quota = Quota { limit: 100, window: Window::from_seconds(60).expect("in range") };
+    let parameters =
+        Parameters { overdraft: true, carry: true, max_debt: Some(150), ..Parameters::default() };
+    let window = Policy::new(Algorithm::FixedWindow, quota, &parameters).expect("valid");
+    store.decide_one(at(0), "a", window, beyond(60)).await;
+    let charged = store.decide_one(at(0), "a", window, beyond(180)).await;
+    assert_eq!((charged.used, charged.over, charged.reset_after.as_secs()), (240, 140, 180));
+    let look = store.decide_one(at(0), "a", window, Hits::Peek).await;
+    assert_eq!((look.admitted, look.retry_after.as_secs()), (false, 120));
+    for (second, used, admitted) in [(59, 240, false), (60, 140, false), (119, 140, false), (120, 40, true)] {
+        let look = store.decide_one(at(second * SECOND), "a", window, Hits::Peek).await;
+        assert_eq!((look.used, look.admitted), (used, admitted), "after {second} s");
+    }
+    assert_eq!(store.decide_one(at(120 * SECOND), "a", window, beyond(500)).await.used, 250);
+    assert_eq!(store.decide_one(at(360 * SECOND), "a", window, beyond(1)).await.used, 1);
 }

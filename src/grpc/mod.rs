@@ -8,9 +8,11 @@
 pub(crate) mod connection;
 mod deadline;
 pub(crate) mod dispatch;
+mod frame_scanner;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod health;
+mod lease_watch;
 mod overload;
 mod protocol;
 pub(crate) mod request_body;
@@ -18,3 +20,4 @@ mod response_body;
 pub(crate) mod service;
 mod stalled_reader;
 pub(crate) mod unary;
+mod unread_leases;

@@ -18,7 +18,7 @@ fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>)
 fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: Option<Quota>) -> Requests {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("rules.yaml"), rules).expect("written");
-    let options = config::Options { merge_domains: false, strict: false };
+    let options = config::Options { merge_domains: false, strict: false, allow_empty: false };
     let rules = config::load(directory.path(), &options).expect("valid rules").rules;
     let domain = rules.domain("d").expect("is there");
     let descriptors: Vec<Descriptor<'_>> = descriptors
@@ -37,6 +37,36 @@ fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: O
 fn cells(rules: &str, descriptors: &[&[(&str, &str)]]) -> Vec<Vec<String>> {
     let names = |call: &TagRequest| call.cells.iter().map(|cell| cell.key.to_string()).collect();
     requested(rules, descriptors, None).iter().map(names).collect()
+}
+
+/// The vetoes of the checks, by call.
+fn vetoes(rules: &str, descriptors: &[&[(&str, &str)]]) -> Vec<Vec<Veto>> {
+    let of = |call: &TagRequest| call.checks().map(|check| check.veto).collect();
+    requested(rules, descriptors, None).iter().map(of).collect()
+}
+
+#[test]
+fn quotas_deny_a_call_together_if_all_of_the_request_are_in_it_and_may_be_exhausted() {
+    let rules = format!(
+        "domain: d\natomic: true\ndescriptors:\n- {{key: a, {LIMIT}}}\n- key: b\n  {LIMIT}\n  descriptors:\n  \
+         - {{key: quota, value: x, quota_mode: true, {LIMIT}}}\n  \
+         - {{key: quota, value: y, quota_mode: true, {LIMIT}}}\n  \
+         - {{key: quota, value: shadow, quota_mode: true, shadow_mode: true, {LIMIT}}}\n  \
+         - {{key: other, quota_mode: true, {LIMIT}}}\n"
+    );
+    let (b, x) = (&[("b", "1")][..], &[("b", "1"), ("quota", "x")][..]);
+    let (y, shadow) = (&[("b", "1"), ("quota", "y")][..], &[("b", "1"), ("quota", "shadow")][..]);
+    let other = &[("b", "1"), ("other", "2")][..];
+    assert_eq!(
+        vetoes(&rules, &[&[("a", "1")], b, x, y]),
+        [vec![Veto::Alone], vec![Veto::Alone, Veto::WithQuotas, Veto::WithQuotas]]
+    );
+    assert_eq!(
+        vetoes(&rules, &[b, x, other]),
+        [vec![Veto::Alone, Veto::AcrossTags], vec![Veto::AcrossTags]],
+        "the other one has room, as far as the first call knows"
+    );
+    assert_eq!(vetoes(&rules, &[b, x, shadow]), [[Veto::Alone, Veto::Never, Veto::Never]], "never exhausted");
 }
 
 const LIMIT: &str = "rate_limit: {unit: hour, requests_per_unit: 1}";

@@ -107,7 +107,7 @@ impl MemoryStore {
         for (at, (cell, check)) in request.checks_with_cells().enumerate() {
             let passes = vetoed.as_ref().and_then(|passes| passes.get(at).copied());
             let mode = match passes {
-                Some(passes) if !check.hits.is_refund() => ChargeMode::Withhold { passes },
+                Some(passes) if check.hits.may_be_withheld() => ChargeMode::Withhold { passes },
                 Some(_) | None => ChargeMode::Apply,
             };
             let verdict =
@@ -121,7 +121,7 @@ impl MemoryStore {
     /// charged; otherwise `None`. Charges nothing. Refunds free nothing for the other checks.
     fn precheck(&self, shard: &mut Shard, request: &TagRequest, now: Timestamp) -> Option<Passes> {
         let mut trials: SmallVec<[(CounterKey<'_>, TrialState); 4]> = SmallVec::new();
-        let (mut passes, mut is_vetoed) = (Passes::new(), false);
+        let mut passes = Passes::new();
         for (cell, check) in request.checks_with_cells() {
             if check.hits.is_refund() {
                 passes.push(true);
@@ -139,14 +139,14 @@ impl MemoryStore {
                     let inspect =
                         |state: &mut CounterState| check.policy.passes(state, now, *earlier, check.hits);
                     let admitted = shard.inspect(&name, inspect).unwrap_or_default();
-                    *earlier = earlier.saturating_add(if admitted { check.hits.charged() } else { 0 });
+                    let is_charged = admitted || check.hits.is_overdraft();
+                    *earlier = earlier.saturating_add(if is_charged { check.hits.charged() } else { 0 });
                     admitted
                 }
             });
-            is_vetoed |= check.is_veto() && !admitted;
             passes.push(admitted);
         }
-        is_vetoed.then_some(passes)
+        request.is_vetoed(passes.iter().copied()).then_some(passes)
     }
 
     fn decide_one(
