@@ -36,19 +36,43 @@ fn policy() -> impl Strategy<Value = Policy> {
     let seconds = prop_oneof![1..=5_u32, Just(60), Just(61), Just(3_600), Just(31_536_000)];
     let algorithm = proptest::sample::select(&Algorithm::ALL[..]);
     let parameters = (proptest::option::of(1..=8_u32), prop_oneof![Just(0), 0..=900_000_u64], 1..=90_u64);
-    (limit, seconds, algorithm, parameters).prop_map(|(limit, seconds, algorithm, (burst, interval, ttl))| {
+    let origin = prop_oneof![
+        3 => Just(Origin::Rule),
+        1 => Just(Origin::Override),
+        1 => (0..14_400_000_000_u64).prop_map(Origin::ChangedRule),
+    ];
+    let stated = (limit, seconds, algorithm, parameters, origin);
+    stated.prop_map(|(limit, seconds, algorithm, (burst, interval, ttl), origin)| {
         let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
         let parameters = Parameters {
             burst: burst.filter(|_| seconds <= 3_600),
             min_interval: Duration::from_micros(interval),
             lease_ttl: Duration::from_secs(ttl),
         };
-        Policy::new(algorithm, quota, &parameters).unwrap_or(Policy::nearest(
+        let policy = Policy::new(algorithm, quota, &parameters).unwrap_or(Policy::nearest(
             algorithm,
             quota,
             &Parameters::default(),
-        ))
+        ));
+        match origin {
+            Origin::Rule => policy,
+            Origin::Override => policy.with_quota(quota),
+            Origin::ChangedRule(micros) => {
+                let former = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+                policy.succeeding(&former, at(micros))
+            }
+        }
     })
+}
+
+/// Origin of a policy.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    Rule,
+    /// A limit override on the rule's counter.
+    Override,
+    /// A rule that replaced another one at this time.
+    ChangedRule(u64),
 }
 
 fn lease() -> impl Strategy<Value = LeaseId> {

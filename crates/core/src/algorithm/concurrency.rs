@@ -63,8 +63,10 @@ impl Concurrency {
         };
         let admitted = held.used().saturating_add(amount) <= u64::from(self.limit);
         if admitted {
+            // After the clock stepped back, permits are held as of the newest, so that they still are once it is right.
+            let at = held.newest().map_or(now, |newest| newest.max(now));
             let known = held.remove_tagged(lease);
-            held.push(now, amount.saturating_add(known), lease);
+            held.push(at, amount.saturating_add(known), lease);
         }
         admitted
     }

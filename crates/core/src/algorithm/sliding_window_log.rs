@@ -78,7 +78,9 @@ impl SlidingWindowLog {
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
                 let admitted = self.has_room(log, now, amount.get());
                 if admitted {
-                    log.push(now, amount.get(), ());
+                    // After the clock stepped back, time continues in the log when the clock has caught up.
+                    let at = log.newest().map_or(now, |newest| newest.max(now));
+                    log.push(at, amount.get(), ());
                 }
                 return admitted;
             }
