@@ -25,7 +25,7 @@ use tollgate::{
     store::{
         MemoryStore,
         key::CellKey,
-        request::{Check, TagRequest},
+        request::{Check, TagRequest, Veto},
     },
 };
 
@@ -48,7 +48,7 @@ fn hit(store: &MemoryStore, client: u64, extra_bytes: usize, window: u32) {
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).unwrap();
     let record = RecordId::alone(Algorithm::FixedWindow);
     let check =
-        Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
+        Check { descriptor: 0, record, policy, hits: Hits::ONE, veto: Veto::Alone, sync: SyncMode::Strict };
     store.decide(&TagRequest::new(Charging::Independent, key, check));
 }
 

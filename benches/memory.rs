@@ -10,7 +10,7 @@ use tollgate::{
     store::{
         MemoryStore,
         key::CellKey,
-        request::{Check, TagRequest},
+        request::{Check, TagRequest, Veto},
     },
 };
 
@@ -19,7 +19,7 @@ fn calls(count: usize) -> Vec<TagRequest> {
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
     let check =
-        Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
+        Check { descriptor: 0, record, policy, hits: Hits::ONE, veto: Veto::Alone, sync: SyncMode::Strict };
     let call = |at: usize| {
         let value = format!("client-{at}");
         let key = CellKey::open("edge", [Entry { key: "api_key", value: &value }].into_iter());

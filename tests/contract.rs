@@ -7,11 +7,12 @@ use tollgate::{
     descriptor::Hits,
     lease::LeaseId,
     quota::{Quota, Window},
+    store::request::Veto,
 };
 
 use crate::support::{
     redis::Redis,
-    stores::{Subject, at, call, charging, policy},
+    stores::{Subject, at, call, charging, charging_with, policy},
 };
 
 const SECOND: u64 = 1_000_000;
@@ -71,6 +72,9 @@ promises!(
     a_reset_frees_everything,
     one_denial_leaves_all_counters_untouched,
     shadow_checks_block_no_charge,
+    quotas_block_all_charges_when_every_one_is_exhausted,
+    quotas_beside_those_of_other_tags_block_no_charge,
+    a_trial_decides_without_charging,
     a_denied_hit_counts_nowhere_if_all_or_none_are_charged,
     a_refunded_charge_leaves_no_trace,
     a_late_refund_takes_nothing_from_other_charges,
@@ -449,6 +453,63 @@ async fn shadow_checks_block_no_charge(store: &Subject) {
         let verdicts = all_or_none(store, 0, algorithm.name(), &asks).await;
         assert_eq!((verdicts[0].admitted, verdicts[1].admitted), (false, true));
         assert_eq!(used(store, 0, algorithm.name(), &[watched, enforced]).await, [0, 2]);
+    }
+}
+
+/// Decides a call that charges all or none; every ask of its own number, with its veto.
+async fn all_or_none_with(store: &Subject, name: &str, asks: &[(Policy, Hits, Veto)]) -> Vec<Verdict> {
+    let numbered = asks.iter().zip(0..).map(|((policy, hits, veto), at)| ((at, *policy, *hits), *veto));
+    store.decide(at(0), &charging_with(Charging::AllOrNone, name, &numbered.collect::<Vec<_>>())).await
+}
+
+async fn quotas_block_all_charges_when_every_one_is_exhausted(store: &Subject) {
+    for algorithm in Algorithm::ALL {
+        let (quota, name) = (policy(algorithm, 3, 60), algorithm.name());
+        let bucket = policy(Algorithm::TokenBucket, 20, 60);
+        let asks = |first, second| {
+            [
+                (quota, Hits::charge(first), Veto::WithQuotas),
+                (bucket, Hits::ONE, Veto::Alone),
+                (quota, Hits::charge(second), Veto::WithQuotas),
+            ]
+        };
+        let passing = async |first, second| -> Vec<bool> {
+            let verdicts = all_or_none_with(store, name, &asks(first, second)).await;
+            verdicts.iter().map(|verdict| verdict.admitted).collect()
+        };
+        let used = async || used(store, 0, name, &[quota, bucket, quota]).await;
+        assert_eq!(passing(1, 1).await, [true; 3], "{name}");
+        // One of them has room.
+        assert_eq!(passing(3, 1).await, [false, true, true], "{name}");
+        assert_eq!(used().await, [1, 2, 2], "{name}");
+        for _ in 0..3 {
+            assert_eq!(passing(3, 2).await, [false, true, false], "{name}");
+            assert_eq!(used().await, [1, 2, 2], "{name}");
+        }
+        // A quota that is read, and exhausted, leaves only the other.
+        assert_eq!(passing(2, 1).await, [true; 3], "{name}");
+        assert_eq!(passing(0, 1).await, [true, true, false], "{name}: used up is not over");
+    }
+}
+
+async fn quotas_beside_those_of_other_tags_block_no_charge(store: &Subject) {
+    let (quota, bucket) = (policy(Algorithm::FixedWindow, 1, 60), policy(Algorithm::TokenBucket, 9, 60));
+    let asks = [(quota, Hits::charge(2), Veto::AcrossTags), (bucket, Hits::ONE, Veto::Alone)];
+    let verdicts = all_or_none_with(store, "a", &asks).await;
+    assert_eq!((verdicts[0].admitted, verdicts[1].admitted), (false, true));
+    assert_eq!(used(store, 0, "a", &[quota, bucket]).await, [0, 1]);
+}
+
+async fn a_trial_decides_without_charging(store: &Subject) {
+    for algorithm in Algorithm::ALL {
+        let (policy, name) = (policy(algorithm, 3, 60), algorithm.name());
+        all_or_none_with(store, name, &[(policy, Hits::charge(2), Veto::Alone)]).await;
+        for (hits, passes) in [(1, true), (2, false), (1, true)] {
+            let tried = all_or_none_with(store, name, &[(policy, Hits::charge(hits), Veto::Always)]).await;
+            assert_eq!((tried[0].admitted, tried[0].used), (passes, 2), "{name}");
+            assert_eq!(tried[0].retry_after.is_zero(), passes, "{name}");
+        }
+        assert_eq!(used(store, 0, name, &[policy]).await, [2], "{name}");
     }
 }
 

@@ -18,7 +18,7 @@ use tollgate::{
         RedisStore,
         key::CellKey,
         redis::{Run, ScriptClock},
-        request::{Cell, Check, TagRequest},
+        request::{Cell, Check, TagRequest, Veto},
     },
 };
 
@@ -67,7 +67,7 @@ fn request(client: u32, counters: u8, policy: Policy, hits: Hits) -> TagRequest 
         record: RecordId::numbered(descriptor, algorithm),
         policy,
         hits,
-        vetoes: true,
+        veto: Veto::Alone,
         sync: SyncMode::Strict,
     };
     let cell = Cell { key, checks: (0..counters).map(ask).collect() };

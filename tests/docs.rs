@@ -216,9 +216,8 @@ fn every_shown_part_of_envoy_is_in_its_example() {
 }
 
 const LOGIN: &str = "curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:10000/login; done; echo";
-const JSON: &str = "curl -s http://127.0.0.1:8080/json -d '";
-const TWIN: &str =
-    "for i in $(seq 7); do curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:8080/json -d '";
+const JSON: &str = "curl -s http://127.0.0.1:8080/json -H 'Content-Type: application/json' -d '";
+const TWIN: &str = "for i in $(seq 7); do curl -s -o /dev/null -w '%{http_code} ' http://127.0.0.1:8080/json -H 'Content-Type: application/json' -d '";
 const PROGRAM: &str = "target/release/tollgate ";
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use tokio::{
-    io::AsyncWriteExt as _,
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
     time::{sleep, timeout},
 };
@@ -137,8 +137,9 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The bytes of a connection with one call on stream 1. The client takes no data before it says so.
-fn call_without_window(message: &RateLimitRequest) -> Vec<u8> {
+/// The bytes of a connection with one call on stream 1, of a client that takes `window` bytes of data before it says
+/// that it takes more.
+fn call_with_window(window: u32, message: &RateLimitRequest) -> Vec<u8> {
     let literal = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
     // POST and http by their numbers, then the path, the authority and the content type by their names' numbers.
     let headers = [
@@ -153,12 +154,65 @@ fn call_without_window(message: &RateLimitRequest) -> Vec<u8> {
     let data = [&[0], &u32::try_from(encoded.len()).expect("short").to_be_bytes()[..], &encoded].concat();
     [
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-        // SETTINGS_INITIAL_WINDOW_SIZE 0.
-        frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]),
+        // SETTINGS_INITIAL_WINDOW_SIZE.
+        frame(4, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat()),
         frame(1, 4, 1, &headers.concat()),
         frame(0, 1, 1, &data),
     ]
     .concat()
+}
+
+/// Resets stream 1, as Envoy does for a call that it cancels.
+fn reset() -> Vec<u8> {
+    frame(3, 0, 1, &8_u32.to_be_bytes())
+}
+
+/// Reads until the end of stream 1.
+async fn read_response(connection: &mut TcpStream) {
+    let mut received = Vec::new();
+    loop {
+        let mut rest = &received[..];
+        while let Some((header, payload)) = rest.split_at_checked(9) {
+            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
+            // Trailers that end the stream.
+            if header[3] == 1 && header[4] & 1 == 1 {
+                return;
+            }
+            rest = payload.get(length..).unwrap_or_default();
+        }
+        assert!(connection.read_buf(&mut received).await.expect("open") > 0, "it was closed");
+    }
+}
+
+/// The reset of a caller that cancels a call crosses its response: the caller will not read the lease.
+#[tokio::test]
+async fn a_reset_after_the_response_releases_its_permits() {
+    let (config, redis) = (rules(RULES), Redis::start());
+    for store in ["memory", &redis.url()] {
+        let tollgate = Tollgate::start(config.path(), &["--store", store, "--store-timeout", "10s"]);
+        let held = async || {
+            let mut look = request("d", &[&[USER]]);
+            look.descriptors[0].hits_addend = Some(0);
+            5 - tollgate.client().await.call(look).await.expect("an answer").statuses[0].limit_remaining
+        };
+        let call = call_with_window(65_535, &request("d", &[&[USER]]));
+        let connect = async || {
+            let address = ("127.0.0.1", tollgate.grpc_port);
+            let mut connection = TcpStream::connect(address).await.expect("tollgate listens");
+            connection.write_all(&call).await.expect("sent");
+            read_response(&mut connection).await;
+            connection
+        };
+        let (mut crossed, closed) = (connect().await, connect().await);
+        assert_eq!(held().await, 2, "{store}");
+        for _ in 0..2 {
+            crossed.write_all(&reset()).await.expect("sent");
+            eventually(async || held().await == 1).await;
+        }
+        // A caller whose connection ends may have read the lease.
+        drop(closed);
+        assert_eq!(held().await, 1, "{store}");
+    }
 }
 
 #[tokio::test]
@@ -170,8 +224,8 @@ async fn an_unread_response_refunds_its_charges() {
         look.descriptors[0].hits_addend = Some(0);
         5 - tollgate.client().await.call(look).await.expect("an answer").statuses[0].limit_remaining
     };
-    let reset = frame(3, 0, 1, &8_u32.to_be_bytes());
-    let call = call_without_window(&request("d", &[&[USER]]));
+    let call = call_with_window(0, &request("d", &[&[USER]]));
+    let reset = reset();
 
     let mut waits = TcpStream::connect(("127.0.0.1", tollgate.grpc_port)).await.expect("tollgate listens");
     waits.write_all(&call).await.expect("sent");

@@ -18,6 +18,7 @@ mod acl;
 mod api;
 mod architecture;
 mod atomic;
+mod atomic_groups;
 mod capacity;
 mod cli;
 mod cli_admin;

@@ -97,14 +97,17 @@ step "dependencies"
 command -v cargo-deny >/dev/null || cargo install --locked --quiet --debug cargo-deny
 cargo deny --log-level error check bans licenses sources
 
-# Builds the image without a container engine; tests compare the Dockerfile with this script. Without link-time
-# optimization, which takes minutes and changes only the program's speed and size.
+# Builds the image without a container engine; tests compare the Dockerfile with this script. With few optimizations: all
+# of them take minutes, and change only the program's speed and size.
 step "image"
-CARGO_PROFILE_DIST_LTO=off CARGO_PROFILE_DIST_CODEGEN_UNITS=16 deploy/docker/build.sh
+CARGO_PROFILE_DIST_LTO=off CARGO_PROFILE_DIST_CODEGEN_UNITS=16 CARGO_PROFILE_DIST_OPT_LEVEL=1 deploy/docker/build.sh
 
 step "tests"
 output=target/tests.log
 status=0
+# Many tests wait for servers more than they compute.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
 cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$output" || status=$?
 [ "$status" = 0 ] || tests/failure_summary.sh "$output"
+step "end"
 exit "$status"

@@ -39,7 +39,7 @@ grep '^CapEff' "/proc/$process/status"
 awk '$5 == "/" {print "root " $6}' "/proc/$process/mountinfo"
 # The response to a request.
 if [ -n "${ASK-}" ]; then
-    echo "answer $(curl -s --data "$ASK" "http://127.0.0.1:$port/json")"
+    echo "answer $(curl -s -H 'Content-Type: application/json' --data "$ASK" "http://127.0.0.1:$port/json")"
 fi
 kill -TERM $process
 wait $process

@@ -14,25 +14,35 @@ end
 local queues = nil
 
 -- The content of key i.
-local function open_key(i, ask)
-  if MAKE_QUEUE[ask.kind] then
+local function open_key(i, asks)
+  if MAKE_QUEUE[asks[1].kind] then
     queues = queues or make_queues()
-    return queues.open(KEYS[i], ask)
+    return queues.open(KEYS[i], asks[1])
   end
-  return open_cell(read_cell(i))
+  local raw = read_cell(i)
+  if type(raw) == 'table' then
+    segments = segments or make_segments()
+    return segments.open(i, asks)
+  end
+  return open_cell(raw)
 end
 
--- Withholds all charges of a call if one check vetoes them. Refunds do not make room for the other checks.
+-- Withholds all charges of a call if a check vetoes them, or all quotas together do. Refunds do not make room for the
+-- other checks.
 local function apply_vetoes(call, states, asks)
-  local vetoed = false
+  local vetoed, has_quota_left = false, nil
   for i = call.first, call.last do
     for _, ask in ipairs(asks[i]) do
       if ask.hits >= 0 then
         ask.passes = (states[i].key and queues.passes or record_passes)(states[i], ask)
-        vetoed = vetoed or (ask.role == 1 and not ask.passes)
+        if ask.role == 4 then
+          has_quota_left = has_quota_left or ask.passes
+        end
+        vetoed = vetoed or ask.role == 5 or (ask.role == 1 and not ask.passes)
       end
     end
   end
+  vetoed = vetoed or has_quota_left == false
   for i = call.first, vetoed and call.last or 0 do
     for _, ask in ipairs(asks[i]) do
       if ask.hits >= 0 then
@@ -54,10 +64,10 @@ local function decide_call(call)
   local states, asks, outcomes = {}, {}, {}
   for i = call.first, call.last do
     asks[i] = read_asks(ARGV[1 + i])
-    states[i] = open_key(i, asks[i][1])
+    states[i] = open_key(i, asks[i])
   end
   local role = asks[call.first][1].role
-  if role == 1 or role == 2 then
+  if role ~= 0 and role ~= 3 then
     apply_vetoes(call, states, asks)
   end
   -- Everything that may still fail comes before the first charge, so that an error leaves no call half applied;

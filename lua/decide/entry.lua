@@ -9,7 +9,8 @@
 --                or for a charge of packed records a reservation; for queues see the script of the algorithm
 --   The role is 0 or 3, for all checks of a call, if each counter is charged independently; with 3, only passing hits
 --   count, whatever the algorithm. Otherwise all charges pass or none: a check with role 1 blocks the others when it is
---   denied, one with role 2 does not.
+--   denied, one with role 2 does not, those with role 4 do when all of them in the call are denied, and one with role 5
+--   does in any case.
 --   Only a call with one key, of packed records none of which is checked twice, with roles of 0 or 3 and no negative hits
 --   may be repeated.
 --   A reservation charges more tokens than requested, if these pass, for the caller to spend soon: the maximum number of

@@ -15,10 +15,12 @@ use tonic_health::pb::health_server::HealthServer;
 use super::{
     health::HealthService,
     overload::AdmissionControl,
+    protocol::NotGrpc,
     request_body::{MessageLimits, TimedBody},
     response_body::ResponseBody,
     stalled_reader::StallDetector,
     unary,
+    unread_leases::UnreadLeases,
 };
 use crate::{
     proto::{
@@ -39,6 +41,8 @@ pub(crate) struct Dispatch<T> {
     admission: Arc<AdmissionControl>,
     /// One per connection.
     detector: StallDetector,
+    /// Those of the connection.
+    leases: UnreadLeases,
 }
 
 /// Size limit of a message to health or reflection, which names a service or a file.
@@ -66,12 +70,13 @@ impl<T: RateLimitService> Dispatch<T> {
             side_services,
             admission: Arc::default(),
             detector: StallDetector::default(),
+            leases: UnreadLeases::default(),
         }
     }
 
-    /// Returns a handle for one connection, with its own stall detector.
-    pub(super) fn for_connection(&self, detector: StallDetector) -> Self {
-        Self { detector, ..self.clone() }
+    /// Returns a handle for one connection, with its own stall detector and leases.
+    pub(super) fn for_connection(&self, detector: StallDetector, leases: UnreadLeases) -> Self {
+        Self { detector, leases, ..self.clone() }
     }
 }
 
@@ -83,6 +88,7 @@ impl<T> Clone for Dispatch<T> {
             side_services: self.side_services.clone(),
             admission: Arc::clone(&self.admission),
             detector: self.detector.clone(),
+            leases: self.leases.clone(),
         }
     }
 }
@@ -93,11 +99,22 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
     type Future = ResponseFuture;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        match request.uri().path() == unary::SHOULD_RATE_LIMIT_PATH {
+        let is_rate_limit = request.uri().path() == unary::SHOULD_RATE_LIMIT_PATH;
+        if let Some(reason) = NotGrpc::check(request.method(), request.headers()) {
+            if is_rate_limit {
+                metrics::answered("invalid");
+            }
+            return ResponseFuture::NotGrpc(reason);
+        }
+        match is_rate_limit {
             true => {
                 let Ok(permit) = self.admission.admit(request.headers()) else { return ResponseFuture::Shed };
                 let response = unary::respond(Arc::clone(&self.rate_limit), permit, request, self.limits);
-                ResponseFuture::RateLimit(CatchUnwind::new(Box::pin(response)), self.detector.clone())
+                ResponseFuture::RateLimit(
+                    CatchUnwind::new(Box::pin(response)),
+                    self.detector.clone(),
+                    self.leases.clone(),
+                )
             }
             false => {
                 let response = self
@@ -114,9 +131,10 @@ type BoxedFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Response to a call, in progress.
 pub(crate) enum ResponseFuture {
+    NotGrpc(NotGrpc),
     /// Rejected by admission control.
     Shed,
-    RateLimit(CatchUnwind<BoxedFuture<Response<ResponseBody>>>, StallDetector),
+    RateLimit(CatchUnwind<BoxedFuture<Response<ResponseBody>>>, StallDetector, UnreadLeases),
     SideService(CatchUnwind<BoxedFuture<Result<Response<Body>, Infallible>>>),
 }
 
@@ -125,10 +143,11 @@ impl Future for ResponseFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let response = match &mut *self {
+            Self::NotGrpc(reason) => return Poll::Ready(Ok(reason.response())),
             Self::Shed => return Poll::Ready(Ok(shed_response())),
-            Self::RateLimit(future, detector) => {
+            Self::RateLimit(future, detector, leases) => {
                 let response = ready!(Pin::new(future).poll(cx));
-                response.map(|response| response.map(|body| body.tracked(detector)))
+                response.map(|response| response.map(|body| body.tracked(detector, leases)))
             }
             Self::SideService(future) => {
                 ready!(Pin::new(future).poll(cx)).map(|Ok(response)| ResponseBody::wrap(response))

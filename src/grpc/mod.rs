@@ -8,12 +8,16 @@
 pub(crate) mod connection;
 mod deadline;
 pub(crate) mod dispatch;
+mod frame_scanner;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod health;
+mod lease_watch;
 mod overload;
+mod protocol;
 pub(crate) mod request_body;
 mod response_body;
 pub(crate) mod service;
 mod stalled_reader;
 pub(crate) mod unary;
+mod unread_leases;

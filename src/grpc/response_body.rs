@@ -13,17 +13,34 @@ use hyper::{
 use tollgate_limiter::HeldPermits;
 use tonic::{Status, body::Body};
 
-use super::stalled_reader::{PendingResponse, StallDetector};
+use super::{
+    stalled_reader::{PendingResponse, StallDetector},
+    unread_leases::UnreadLeases,
+};
 
 /// Body of a response. If it names a lease, it holds the lease's permits until its last frame is taken for writing: a
-/// caller that has reset the call by then drops the body unread, which releases them. A frame that was taken and waits
-/// for the caller's flow-control window counts as written.
+/// caller that has reset the call by then drops the body unread, which releases them. For a caller that resets it later,
+/// without having read it, see [`UnreadLeases`].
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     payload: Payload,
-    permits: Option<HeldPermits>,
+    permits: Option<UnwrittenPermits>,
+    /// Those of the connection, if there are permits.
+    leases: Option<UnreadLeases>,
     /// Dropped once the body is written.
     _pending: Option<PendingResponse>,
+}
+
+/// Permits of a response that is not yet written; released on drop.
+#[derive(Debug)]
+struct UnwrittenPermits(HeldPermits);
+
+impl Drop for UnwrittenPermits {
+    fn drop(&mut self) {
+        if !self.0.is_handed_over() {
+            self.0.release();
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -39,17 +56,41 @@ enum Payload {
 impl ResponseBody {
     /// Wraps the response of a side service, or an error.
     pub(super) fn wrap(response: Response<Body>) -> Response<Self> {
-        response.map(|body| Self { payload: Payload::Other(body), permits: None, _pending: None })
+        response.map(|body| Self {
+            payload: Payload::Other(body),
+            permits: None,
+            leases: None,
+            _pending: None,
+        })
     }
 
     /// A framed message, with the permits of the lease that it names.
-    pub(super) const fn message(message: Bytes, permits: Option<HeldPermits>) -> Self {
-        Self { payload: Payload::Message(message), permits, _pending: None }
+    pub(super) fn message(message: Bytes, permits: Option<HeldPermits>) -> Self {
+        let permits = permits.map(UnwrittenPermits);
+        Self { payload: Payload::Message(message), permits, leases: None, _pending: None }
     }
 
-    /// Counts the response as pending until the client has read it.
-    pub(super) fn tracked(self, detector: &StallDetector) -> Self {
-        Self { _pending: Some(detector.track()), ..self }
+    /// Counts the response as pending until the client has read it, and its lease as unread.
+    pub(super) fn tracked(self, detector: &StallDetector, leases: &UnreadLeases) -> Self {
+        let leases = self.permits.is_some().then(|| leases.clone());
+        Self { leases, _pending: Some(detector.track()), ..self }
+    }
+
+    /// Notes that a frame is taken for writing.
+    fn taken(&mut self, frame: Option<&Result<Frame<Bytes>, Status>>) {
+        let Some(UnwrittenPermits(permits)) = &self.permits else { return };
+        match frame {
+            Some(Ok(frame)) => {
+                if let (Some(message), Some(leases)) = (frame.data_ref(), &self.leases) {
+                    leases.add(message, permits);
+                }
+                if frame.is_trailers() {
+                    permits.hand_over();
+                }
+            }
+            Some(Err(_)) => {}
+            None => permits.hand_over(),
+        }
     }
 }
 
@@ -81,14 +122,7 @@ impl hyper::body::Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = ready!(self.payload.poll_frame(cx));
-        let is_last = match &frame {
-            Some(Ok(frame)) => frame.is_trailers(),
-            Some(Err(_)) => false,
-            None => true,
-        };
-        if is_last && let Some(permits) = self.permits.take() {
-            permits.hand_over();
-        }
+        self.taken(frame.as_ref());
         Poll::Ready(frame)
     }
 

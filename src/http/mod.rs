@@ -10,6 +10,7 @@ mod cached_page;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 pub mod history;
+mod origin;
 mod port;
 mod public;
 mod write_deadline;

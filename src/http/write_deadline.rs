@@ -16,20 +16,22 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// A body that fails when it is polled after its deadline, so that a slow client does not keep the rest in memory. It is
 /// handed out in small chunks, so that the deadline is checked often.
 #[derive(Debug)]
-pub(super) struct WriteDeadline {
+pub(super) struct WriteDeadline<H> {
     body: Body,
     /// Data taken from the body and not handed out yet.
     rest: Bytes,
-    deadline: Instant,
+    deadline: Option<Instant>,
+    _held: H,
 }
 
-impl WriteDeadline {
-    pub(super) fn new(body: Body, deadline: Instant) -> Self {
-        Self { body, rest: Bytes::new(), deadline }
+impl<H> WriteDeadline<H> {
+    /// Drops `held` once the whole body was handed out, or failed.
+    pub(super) fn new(body: Body, deadline: Option<Instant>, held: H) -> Self {
+        Self { body, rest: Bytes::new(), deadline, _held: held }
     }
 }
 
-impl HttpBody for WriteDeadline {
+impl<H: Unpin> HttpBody for WriteDeadline<H> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -46,7 +48,7 @@ impl HttpBody for WriteDeadline {
                 other => return Poll::Ready(other),
             }
         }
-        if Instant::now() > self.deadline {
+        if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
             let late = io::Error::new(io::ErrorKind::TimedOut, "timed out sending the response");
             return Poll::Ready(Some(Err(axum::Error::new(late))));
         }

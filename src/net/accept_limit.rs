@@ -38,13 +38,21 @@ impl AcceptLimit {
 
     /// Whether a connection is admitted beside the `live` ones. The caller closes one that is not.
     pub(crate) fn admits(&mut self, live: usize) -> bool {
+        self.admits_evicting(live, || false)
+    }
+
+    /// Like [`Self::admits`]. At the limit, `evict` closes another connection for this one, and returns whether there was
+    /// one to close.
+    pub(crate) fn admits_evicting(&mut self, live: usize, evict: impl FnOnce() -> bool) -> bool {
         if live >= self.max_connections {
-            metrics::connection_refused(self.port.name());
+            let has_evicted = evict();
+            metrics::connection_limit_reached(self.port.name(), has_evicted);
             if self.state != AcceptState::Full {
                 self.state = AcceptState::Full;
-                tracing::warn!(port = %self.port, live, "connection limit reached; closing new connections");
+                let closing = if has_evicted { "idle" } else { "new" };
+                tracing::warn!(port = %self.port, live, closing, "connection limit reached; closing connections");
             }
-            return false;
+            return has_evicted;
         }
         // Not with the first free slot, which may be taken again immediately.
         let has_room = live <= self.max_connections.saturating_sub(self.max_connections.div_ceil(10));
@@ -60,18 +68,24 @@ impl AcceptLimit {
         true
     }
 
-    /// Records that `accept` failed, and waits before the next attempt.
-    pub(crate) async fn accept_failed(&mut self, error: &io::Error) {
+    /// Records that `accept` failed, most likely without a free file descriptor. `evict` closes a connection, and returns
+    /// whether there was one to close, as does this; otherwise it waits before the next attempt.
+    pub(crate) async fn accept_failed(&mut self, error: &io::Error, evict: impl FnOnce() -> bool) -> bool {
         // The client closed the connection; others are not affected.
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
-            return;
+            return false;
         }
         let before = std::mem::replace(&mut self.state, AcceptState::Failing(Instant::now()));
         if !matches!(before, AcceptState::Failing(_)) {
             tracing::warn!(port = %self.port, %error, "cannot accept connections");
         }
-        // Most likely out of file descriptors, which does not change within microseconds.
-        sleep(RETRY_DELAY).await;
+        let has_evicted = evict();
+        match has_evicted {
+            true => metrics::connection_evicted(self.port.name()),
+            // It does not change within microseconds.
+            false => sleep(RETRY_DELAY).await,
+        }
+        has_evicted
     }
 }
 
@@ -90,15 +104,21 @@ mod tests {
         assert_eq!(limit.state, AcceptState::Full);
         assert!(limit.admits(18));
         assert_eq!(limit.state, AcceptState::Accepting);
-        limit.accept_failed(&io::ErrorKind::ConnectionAborted.into()).await;
+        assert!(!limit.accept_failed(&io::ErrorKind::ConnectionAborted.into(), || true).await);
         assert_eq!(limit.state, AcceptState::Accepting);
-        limit.accept_failed(&io::Error::other("no descriptors")).await;
+        assert!(!limit.accept_failed(&io::Error::other("no descriptors"), || false).await);
+        assert!(limit.accept_failed(&io::Error::other("no descriptors"), || true).await);
         let AcceptState::Failing(last) = limit.state else { panic!("{limit:?}") };
         assert!(limit.admits(5));
         assert_eq!(limit.state, AcceptState::Failing(last), "may fail again");
         limit.state = AcceptState::Failing(last - RECOVERY_PERIOD * 2);
         assert!(limit.admits(5));
         assert_eq!(limit.state, AcceptState::Accepting);
+        // At the limit, another connection may make room.
+        assert!(limit.admits_evicting(20, || true));
+        assert_eq!(limit.state, AcceptState::Full);
+        assert!(!limit.admits_evicting(20, || false));
+        assert!(limit.admits_evicting(5, || panic!("there is room")));
         // The smallest limit admits one.
         let mut limit = AcceptLimit::new(Port::Grpc, 1);
         assert!(limit.admits(0));

@@ -3,16 +3,29 @@
 use tollgate_metrics::{CounterFamily, Gauge, GaugeFamily, Metric};
 
 /// Metrics of ports and connections.
-pub static METRICS: &[&dyn Metric] =
-    &[&GRPC_CONNECTIONS, &CONNECTIONS_REFUSED, &TLS_HANDSHAKES, &TLS_RELOADS, &CERTIFICATE_EXPIRY];
+pub static METRICS: &[&dyn Metric] = &[
+    &GRPC_CONNECTIONS,
+    &CONNECTIONS_REFUSED,
+    &CONNECTIONS_EVICTED,
+    &TLS_HANDSHAKES,
+    &TLS_RELOADS,
+    &CERTIFICATE_EXPIRY,
+];
 
 static GRPC_CONNECTIONS: Gauge = Gauge::at_zero("tollgate_grpc_connections", "Open gRPC connections.");
 
 static CONNECTIONS_REFUSED: CounterFamily<1> = CounterFamily::starting_with(
     "tollgate_connections_refused_total",
     &["port"],
-    "Connections closed at once because the port had its maximum.",
+    "Connections closed at once because the port had its maximum of connections or requests.",
     &[["grpc"], ["http"], ["admin"]],
+);
+
+static CONNECTIONS_EVICTED: CounterFamily<1> = CounterFamily::starting_with(
+    "tollgate_connections_evicted_total",
+    &["port"],
+    "Idle connections closed to make room for new ones.",
+    &[["http"], ["admin"]],
 );
 
 static TLS_HANDSHAKES: CounterFamily<2> =
@@ -65,8 +78,21 @@ pub(crate) fn connection_closed() {
 }
 
 /// Counts a connection that was closed at once, because its port has its maximum.
-pub(super) fn connection_refused(port: &'static str) {
+pub(crate) fn connection_refused(port: &'static str) {
     CONNECTIONS_REFUSED.increment([port]);
+}
+
+/// Counts a connection that was closed because its port has its maximum: an idle one for a new one, or the new one.
+pub(super) fn connection_limit_reached(port: &'static str, has_evicted: bool) {
+    match has_evicted {
+        true => connection_evicted(port),
+        false => connection_refused(port),
+    }
+}
+
+/// Counts an idle connection that was closed to make room for another one.
+pub(super) fn connection_evicted(port: &'static str) {
+    CONNECTIONS_EVICTED.increment([port]);
 }
 
 /// Counts a TLS handshake.

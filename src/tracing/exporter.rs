@@ -16,6 +16,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::{
+    foreign_text,
     outage::OutageLog,
     panics::{self, CancelOnPanic},
 };
@@ -165,7 +166,10 @@ impl ExportWorker {
             Err(_) => metrics::spans_dropped(count as u64),
         }
         match &result {
-            Err(error) if self.outage.failed() => tracing::warn!(%error, "trace export failed"),
+            Err(error) if self.outage.failed() => {
+                let error = foreign_text::bounded(&error.to_string());
+                tracing::warn!(%error, "trace export failed");
+            }
             Ok(()) if self.outage.recovered() => tracing::info!("trace export recovered"),
             Ok(()) | Err(_) => {}
         }

@@ -9,7 +9,7 @@
 //!
 //! - [`Subscription`] is the interface to the rest of the process.
 //! - `client` opens one stream after the other, with backoff; `status` reports whether the control plane is connected.
-//! - `stream` is one stream, `session` the state that outlives it.
+//! - `stream` is one stream, `session` the state that outlives it; `pacing` bounds how often responses are processed.
 //! - `response` compiles rules from the resources of a response (`resource`), on a blocking thread; `codec` leaves
 //!   messages encoded until then.
 //!
@@ -18,6 +18,7 @@
 mod client;
 mod codec;
 mod connect;
+mod pacing;
 pub(crate) mod metrics;
 mod resource;
 mod response;

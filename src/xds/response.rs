@@ -17,6 +17,8 @@ use crate::proto::envoy::service::discovery::v3::DiscoveryResponse;
 const MAX_RESOURCES: usize = 250_000;
 /// Number of the field `resources` of a response.
 const RESOURCES_TAG: u32 = 2;
+/// Length of a version and of a nonce, in bytes. Both are part of the reply, and replies may have to wait.
+const MAX_ID_BYTES: usize = 4 << 10;
 /// Characters of an unexpected type URL that are reported.
 const MAX_TYPE_CHARS: usize = 200;
 
@@ -43,6 +45,9 @@ pub(super) enum ResponseDecodeError {
     /// More resources than fit in memory.
     #[error("a response of more than {MAX_RESOURCES} resources; expected fewer")]
     TooManyResources,
+    /// A version or a nonce too long to repeat.
+    #[error("a response whose version or nonce is longer than {MAX_ID_BYTES} bytes; expected shorter ones")]
+    TooLongId,
 }
 
 /// Decodes a response. Blocks for large ones.
@@ -56,7 +61,11 @@ pub(super) fn decode(response: Bytes) -> Result<DiscoveryResponse, ResponseDecod
             return Err(ResponseDecodeError::TooManyResources);
         }
     }
-    Ok(DiscoveryResponse::decode(response)?)
+    let response = DiscoveryResponse::decode(response)?;
+    match response.version_info.len().max(response.nonce.len()) > MAX_ID_BYTES {
+        true => Err(ResponseDecodeError::TooLongId),
+        false => Ok(response),
+    }
 }
 
 /// Content of the last accepted and the last rejected response.
@@ -145,6 +154,9 @@ mod tests {
         let most = decode(with(MAX_RESOURCES).into()).expect("good");
         assert_eq!((&*most.nonce, most.resources.len()), ("n", MAX_RESOURCES));
         assert_eq!(decode(with(MAX_RESOURCES + 1).into()), Err(ResponseDecodeError::TooManyResources));
+        let id = |length| DiscoveryResponse { version_info: "v".repeat(length), ..response.clone() };
+        assert!(decode(id(MAX_ID_BYTES).encode_to_vec().into()).is_ok());
+        assert_eq!(decode(id(MAX_ID_BYTES + 1).encode_to_vec().into()), Err(ResponseDecodeError::TooLongId));
         for garbage in [&b"\xff\xff\xff"[..], b"\x12\x7f", b"\x0b\x0b"] {
             assert!(
                 matches!(decode(Bytes::from_static(garbage)), Err(ResponseDecodeError::Malformed(_))),

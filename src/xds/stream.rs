@@ -17,12 +17,14 @@ use tokio::{
 };
 use tollgate_control::metrics;
 use tollgate_rules::config::Fingerprint;
+use tollgate_runtime::foreign_text;
 use tonic::{Request, Response, Status, client::Grpc, metadata::MetadataMap, transport::Channel};
 
 use super::{
     client::Client,
     codec::RawCodec,
     connect::{Connection, with_sources},
+    pacing::{ResponsePacing, SUPERSEDED_DELAY},
     response::{self, PreviousResponses, ProcessedResponse, ResponseDecodeError, ResponseOutcome},
 };
 use crate::proto::envoy::service::discovery::v3::DiscoveryRequest;
@@ -65,8 +67,14 @@ pub(super) async fn run(client: &mut Client, connection: Connection) -> StreamEr
     let timeout = client.settings.initial_fetch_timeout;
     let mut silence: Pin<&mut Sleep> = pin!(sleep(timeout));
     let mut is_silent = true;
-    let mut pacing = ReplyPacing::default();
+    let (mut pacing, mut responses) = (ReplyPacing::default(), ResponsePacing::default());
     loop {
+        if let Some(response) = responses.take_due(Instant::now()) {
+            match process(client, response).await {
+                Ok(processed) => pacing.reply(client, processed, &requests),
+                Err(error) => return error,
+            }
+        }
         let message = select! {
             message = incoming.next() => message,
             () = &mut silence, if is_silent => {
@@ -82,19 +90,34 @@ pub(super) async fn run(client: &mut Client, connection: Connection) -> StreamEr
                 continue;
             }
             () = pacing.send_due(&requests) => continue,
+            () = responses.due() => continue,
         };
-        let response = match message {
-            Some(Ok(response)) => response,
-            Some(Err(status)) => return StreamError::Failed(describe(&status, client)),
-            None => return StreamError::Ended,
-        };
-        is_silent = false;
-        client.status.received();
-        match process(client, response).await {
-            Ok(processed) => pacing.reply(client, processed, &requests),
-            Err(error) => return error,
+        match message {
+            Some(Ok(response)) => {
+                is_silent = false;
+                client.status.received();
+                if responses.add(response) {
+                    sleep(SUPERSEDED_DELAY).await;
+                }
+            }
+            Some(Err(status)) => {
+                let reason = describe(&status, client);
+                return finish(client, responses, Some(reason)).await;
+            }
+            None => return finish(client, responses, None).await,
         }
     }
+}
+
+/// Processes the response that is left when a stream ends, and returns the reason of the end; `None`: without an error.
+async fn finish(client: &mut Client, mut responses: ResponsePacing, error: Option<String>) -> StreamError {
+    if let Some(response) = responses.take()
+        && let Ok(ProcessedResponse { version, nonce, outcome }) = process(client, response).await
+        && let ResponseOutcome::Accepted(fingerprint) = outcome
+    {
+        let _unsent = accept(client, version, nonce, Some(fingerprint));
+    }
+    error.map_or(StreamError::Ended, StreamError::Failed)
 }
 
 type Incoming = Result<Bytes, Status>;
@@ -210,10 +233,11 @@ fn accept(client: &mut Client, version: String, nonce: String, new: Option<Finge
 
 /// An error status with its sources and, where one helps, the flag.
 fn describe(status: &Status, client: &Client) -> String {
-    let mut text = format!("{}: {}", status.code().description(), status.message());
+    let mut text = format!("{}: {}", status.code().description(), foreign_text::bounded(status.message()));
     if let Some(source) = std::error::Error::source(status).map(with_sources)
         && !text.contains(&source)
     {
+        let source = foreign_text::bounded(&source);
         text = format!("{text}: {source}");
     }
     if status.code() == tonic::Code::OutOfRange {

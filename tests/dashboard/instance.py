@@ -34,7 +34,9 @@ class Instance:
         denied = 0
         for _ in range(times):
             try:
-                urllib.request.urlopen(f"{self.calls}/json", body, timeout=20).close()
+                headers = {"Content-Type": "application/json"}
+                request = urllib.request.Request(f"{self.calls}/json", body, headers)
+                urllib.request.urlopen(request, timeout=20).close()
             except urllib.error.HTTPError as error:
                 assert error.code == 429, error
                 denied += 1

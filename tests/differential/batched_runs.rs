@@ -22,7 +22,7 @@ const TAGS: u8 = 4;
 struct Asking {
     tag: u8,
     charging: Charging,
-    checks: Vec<(Asked, bool)>,
+    checks: Vec<(Asked, Veto)>,
     times: u16,
     /// For each ask in the call's order.
     prefetches: Vec<Prefetch>,
@@ -40,7 +40,7 @@ fn prefetch() -> impl Strategy<Value = Prefetch> {
     prop_oneof![1 => Just(Prefetch::default()), 2 => prefetch]
 }
 
-fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
+pub(super) fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
     prop_oneof![1 => Just(Vec::new()), 2 => vec(prefetch(), 4)]
 }
 
@@ -48,7 +48,7 @@ fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
 fn once(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
     let asked = (0..3_u8, proptest::sample::select(policies), hits());
     let charging = prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)];
-    (0..TAGS, charging, vec((asked, any::<bool>()), 1..4), prefetches()).prop_map(
+    (0..TAGS, charging, vec((asked, veto()), 1..4), prefetches()).prop_map(
         |(tag, charging, checks, prefetches)| Asking { tag, charging, checks, times: 1, prefetches },
     )
 }
@@ -66,7 +66,7 @@ fn often(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
         if checks.is_empty() {
             checks.push((0, policy_of_a_bucket(), Hits::ONE));
         }
-        let checks = checks.into_iter().map(|asked| (asked, true)).collect();
+        let checks = checks.into_iter().map(|asked| (asked, Veto::Alone)).collect();
         Asking { tag, charging: Charging::Independent, checks, times, prefetches }
     })
 }
@@ -84,11 +84,10 @@ fn commands() -> impl Strategy<Value = Vec<(i64, Vec<Asking>)>> {
 
 impl Model {
     /// Decides a run by its definition: the repeated call, then the reservation.
-    fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
+    pub(super) fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
         let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.request)).collect();
         let admitted = |ask: &Check| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
-        let is_vetoed = run.request.charging == Charging::AllOrNone
-            && run.request.checks().any(|ask| ask.is_veto() && !admitted(ask));
+        let is_vetoed = Self::is_vetoed(run.request, admitted);
         let reserve = |(ask, prefetch): (&Check, &Prefetch)| {
             if ask.hits.charged() == 0 || !admitted(ask) || is_vetoed {
                 return 0;
@@ -100,7 +99,7 @@ impl Model {
     }
 }
 
-fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
+pub(super) fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
     let each = outcome.verdicts.into_iter().map(|mut verdicts| {
         verdicts.sort_by_key(|(descriptor, _)| *descriptor);
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
@@ -109,7 +108,7 @@ fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
 }
 
 /// The wishes for a call: none for a record that it asks twice.
-fn possible(call: &TagRequest, prefetches: &[Prefetch]) -> Vec<Prefetch> {
+pub(super) fn possible(call: &TagRequest, prefetches: &[Prefetch]) -> Vec<Prefetch> {
     let prefetch = |(ask, prefetch): (&Check, &Prefetch)| {
         let is_alone = call.checks().filter(|other| other.record == ask.record).count() == 1;
         if is_alone { *prefetch } else { Prefetch::default() }
@@ -135,8 +134,11 @@ async fn replay_commands(store: &RedisStore, number: u64, history: Vec<(i64, Vec
             .iter()
             .map(|asking| {
                 let checks = models.entry(asking.tag).or_default().resolve(&asking.checks);
-                let call =
-                    with_leased(charging(asking.charging, &format!("runs-{number}-{}", asking.tag), &checks));
+                let call = with_leased(charging_with(
+                    asking.charging,
+                    &format!("runs-{number}-{}", asking.tag),
+                    &checks,
+                ));
                 let prefetches = possible(&call, &asking.prefetches);
                 (call, prefetches)
             })

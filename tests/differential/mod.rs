@@ -1,6 +1,7 @@
 //! The scripts against their Rust twins: random operations at given times, every verdict the same.
 
 mod batched_runs;
+mod segmented_cells;
 
 use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
@@ -17,12 +18,12 @@ use tollgate::{
     descriptor::Hits,
     lease::LeaseId,
     quota::{Quota, Window},
-    store::request::{Check, TagRequest},
+    store::request::{Check, TagRequest, Veto},
 };
 
 use crate::support::{
     redis::Redis,
-    stores::{Asked, Subject, at, charging},
+    stores::{Asked, Subject, at, charging_with},
 };
 
 /// Histories of all algorithms; each is some forty calls of one to three asks.
@@ -109,14 +110,24 @@ fn step() -> impl Strategy<Value = i64> {
     ]
 }
 
-/// The clock step, how the counters are charged, and the checks on them, each with its role.
-type Step = (i64, Charging, Vec<(Asked, bool)>);
+fn veto() -> impl Strategy<Value = Veto> {
+    prop_oneof![
+        8 => Just(Veto::Never),
+        8 => Just(Veto::Alone),
+        8 => Just(Veto::WithQuotas),
+        2 => Just(Veto::AcrossTags),
+        1 => Just(Veto::Always),
+    ]
+}
+
+/// The clock step, how the counters are charged, and the checks on them, each with its veto.
+type Step = (i64, Charging, Vec<(Asked, Veto)>);
 
 fn history() -> impl Strategy<Value = Vec<Step>> {
     // Few policies for few counters, so that counters meet changed limits and windows.
     proptest::collection::vec(policy(), 1..4).prop_flat_map(|policies| {
         let asked = (0..3_u8, proptest::sample::select(policies), hits());
-        let checks = proptest::collection::vec((asked, any::<bool>()), 1..4);
+        let checks = proptest::collection::vec((asked, veto()), 1..4);
         let charging = prop_oneof![Just(Charging::Independent), Just(Charging::AllOrNone)];
         proptest::collection::vec((step(), charging, checks), 1..80)
     })
@@ -154,10 +165,22 @@ impl Model {
         call.checks().map(&mut weigh).collect()
     }
 
+    /// Whether the call charges nothing, given which of its asks pass.
+    fn is_vetoed(call: &TagRequest, passes: impl Fn(&Check) -> bool) -> bool {
+        let asks = |veto| call.checks().filter(move |ask| ask.veto == veto && !ask.hits.is_refund());
+        let mut quotas = asks(Veto::WithQuotas).peekable();
+        let has_quotas = quotas.peek().is_some();
+        call.charging == Charging::AllOrNone
+            && (asks(Veto::Always).next().is_some()
+                || asks(Veto::Alone).any(|ask| !passes(ask))
+                || has_quotas && !quotas.any(passes))
+    }
+
     fn decide(&mut self, now: Timestamp, call: &TagRequest) -> Vec<Verdict> {
         let passes = self.weigh(now, call);
-        let is_vetoed = call.charging == Charging::AllOrNone
-            && call.checks().zip(&passes).any(|(ask, passes)| ask.is_veto() && !passes);
+        let passing: HashMap<_, _> =
+            call.checks().zip(&passes).map(|(ask, passes)| (ask.descriptor, *passes)).collect();
+        let is_vetoed = Self::is_vetoed(call, |ask| passing[&ask.descriptor]);
         let mut shares_cell = false;
         let mut changed = false;
         let mut verdicts = Vec::new();
@@ -196,8 +219,8 @@ impl Model {
     }
 
     /// The asks with the ends of charges that were made before in place of those of the undone.
-    fn resolve(&self, checks: &[(Asked, bool)]) -> Vec<(Asked, bool)> {
-        let resolve = |(at, ((number, policy, hits), vetoes)): (usize, &(Asked, bool))| {
+    fn resolve(&self, checks: &[(Asked, Veto)]) -> Vec<(Asked, Veto)> {
+        let resolve = |(at, ((number, policy, hits), veto)): (usize, &(Asked, Veto))| {
             let hits = match *hits {
                 Hits::RefundCharge { amount, .. } => {
                     let before = self.decided_at.len().saturating_sub(1 + at);
@@ -210,11 +233,11 @@ impl Model {
                 hits => hits,
             };
             // A rule has one policy at a time, and so has a key of its own in one call.
-            let same = |((other, known, _), _): &&(Asked, bool)| {
+            let same = |((other, known, _), _): &&(Asked, Veto)| {
                 other == number && known.algorithm() == policy.algorithm() && known.algorithm().has_own_key()
             };
             let policy = checks.iter().find(same).map_or(*policy, |((_, known, _), _)| *known);
-            ((*number, policy, hits), *vetoes)
+            ((*number, policy, hits), *veto)
         };
         checks.iter().enumerate().map(resolve).collect()
     }
@@ -265,7 +288,7 @@ async fn replay(lua: &Subject, number: u64, history: Vec<Step>) -> Vec<Algorithm
         micros = (micros + step).max(0);
         let now = at(u64::try_from(micros).expect("not negative"));
         let checks = rust.resolve(checks);
-        let call = with_leased(charging(*charge, &number.to_string(), &checks));
+        let call = with_leased(charging_with(*charge, &number.to_string(), &checks));
         let (expected, found) = (rust.decide(now, &call), lua.decide(now, &call).await);
         assert_eq!(expected, found, "step {at_step}: {checks:#?} of {:#?}", &history[..=at_step]);
         operations.extend(checks.iter().map(|((_, policy, _), _)| policy.algorithm()));

@@ -138,7 +138,8 @@ const CANCELLED_PERCENT: u32 = 60;
 /// The latest moment of a cancellation, in microseconds, which is when the upstream begins to answer.
 const MAX_WAIT_US: u64 = 40_000;
 const LIMIT: u32 = 10;
-const LEASE_TTL: Duration = Duration::from_secs(5);
+/// Longer than the test: no permit expires.
+const LEASE_TTL: Duration = Duration::from_secs(3_600);
 
 /// The time after which a client cancels its request.
 fn patience(random: &mut Rng) -> Duration {
@@ -204,19 +205,15 @@ async fn soak_with(store: &str, arguments: &[&str]) {
         (0..CLIENTS).map(|_| soak(envoy.port, random.fork(), Arc::clone(&seen))).collect();
     clients.join_all().await;
     let took = began.elapsed();
-    sleep(Duration::from_secs(2)).await;
+    eventually(async || held(&mut client, LIMIT, &[("user", "soak")]).await == 0).await;
     let granted = metric(&tollgate, r#"tollgate_rule_within_limit_total{domain="concurrency",rule="user"}"#);
     // Every answer that was no denial either granted a place or was one to a lease given back.
     let released = metric(&tollgate, r#"tollgate_requests_total{result="ok"}"#) - granted;
     let taken_back = metric(&tollgate, r#"tollgate_refunds_total{result="success"}"#);
-    let after_two_seconds = held(&mut client, LIMIT, &[("user", "soak")]).await;
-    sleep(LEASE_TTL.saturating_sub(Duration::from_millis(1_900))).await;
-    let after_ttl = held(&mut client, LIMIT, &[("user", "soak")]).await;
     println!(
         "{store}: {REQUESTS} requests in {took:.1?}: {} passed, {} denied, {} left by their client; tollgate granted \
          {granted} places of which Envoy gave {released} back; tollgate took \
-         {taken_back} back by itself; at most {} at once in the upstream, which saw {}; {after_two_seconds} held \
-         after 2 s, {after_ttl} after lease_ttl",
+         {taken_back} back by itself; at most {} at once in the upstream, which saw {}",
         seen.passed.load(SeqCst),
         seen.denied.load(SeqCst),
         seen.left.load(SeqCst),
@@ -225,11 +222,8 @@ async fn soak_with(store: &str, arguments: &[&str]) {
     );
     assert!(upstream.most() <= LIMIT as usize, "{} at once", upstream.most());
     assert!(upstream.served() > LIMIT as usize, "there was something to limit");
-    // Those that are held are among those that Envoy said nothing more of.
-    let untold = granted - released;
-    assert!(u64::from(after_two_seconds) <= untold, "{after_two_seconds} held, {untold} were not given back");
-    assert!(untold <= granted / 2, "{untold} of {granted} were not given back");
-    assert_eq!(after_ttl, 0, "held after their time to live");
+    // Envoy has nothing to give back for an answer that it did not read.
+    assert!(released >= granted / 2, "Envoy gave back {released} of {granted}");
     assert_eq!(
         statuses(&burst(envoy.port, Some("soak"), LIMIT as usize).join_all().await),
         [200; LIMIT as usize]

@@ -10,7 +10,7 @@ use tollgate::{
         MemoryStore, RedisStore, Store,
         key::CellKey,
         redis::ScriptClock,
-        request::{Check, Requests, TagRequest, push_check},
+        request::{Check, Requests, TagRequest, Veto, push_check},
     },
 };
 
@@ -71,22 +71,23 @@ pub(crate) fn call(name: &str, checks: &[Asked]) -> TagRequest {
 
 /// A call that charges all counters or none; each check says whether it can veto.
 pub(crate) fn charging(charging: Charging, name: &str, checks: &[(Asked, bool)]) -> TagRequest {
+    let veto = |vetoes| if vetoes { Veto::Alone } else { Veto::Never };
+    let checks: Vec<_> = checks.iter().map(|(ask, vetoes)| (*ask, veto(*vetoes))).collect();
+    charging_with(charging, name, &checks)
+}
+
+/// A call whose checks have these vetoes.
+pub(crate) fn charging_with(charging: Charging, name: &str, checks: &[(Asked, Veto)]) -> TagRequest {
     let shared = CellKey::open("test", [Entry { key: "name", value: name }].into_iter());
     let mut calls = Requests::new();
-    for (descriptor, ((number, policy, hits), vetoes)) in checks.iter().enumerate() {
+    for (descriptor, ((number, policy, hits), veto)) in checks.iter().enumerate() {
         let record = RecordId::numbered(*number, policy.algorithm());
         let key = match policy.algorithm().has_own_key() {
             true => shared.clone().dedicated(record),
             false => shared.clone(),
         };
-        let ask = Check {
-            descriptor,
-            record,
-            policy: *policy,
-            hits: *hits,
-            vetoes: *vetoes,
-            sync: SyncMode::Strict,
-        };
+        let ask =
+            Check { descriptor, record, policy: *policy, hits: *hits, veto: *veto, sync: SyncMode::Strict };
         push_check(&mut calls, charging, key, ask);
     }
     calls.remove(0)

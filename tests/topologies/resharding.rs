@@ -13,7 +13,7 @@ use tollgate::{
     descriptor::Hits,
     store::{
         RedisStore,
-        request::{Check, TagRequest},
+        request::{Check, TagRequest, Veto},
     },
 };
 
@@ -31,7 +31,7 @@ fn two(name: &str) -> TagRequest {
     let record = RecordId::alone(Algorithm::FixedWindow);
     call.push(
         key,
-        Check { descriptor: 1, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict },
+        Check { descriptor: 1, record, policy, hits: Hits::ONE, veto: Veto::Alone, sync: SyncMode::Strict },
     );
     call
 }

@@ -135,6 +135,27 @@ async fn a_working_master_is_not_left_for_an_unreachable_address() {
 }
 
 #[tokio::test]
+async fn a_sentinel_that_names_an_unusable_server_does_not_keep_the_store_from_the_majoritys_master() {
+    let master = Redis::start();
+    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", "1"]);
+    for unusable in [1, replica.port()] {
+        let sentinels = [1, u64::MAX, 1].map(|epoch| Sentinel::start(&master, Some(epoch)));
+        sentinels[1].say(unusable, Some(u64::MAX));
+        // From the start, with no connection to keep.
+        let store = connected(&url(&sentinels), "").await;
+        decides_throughout(&store).await;
+        // It is followed again once it names a master.
+        let other = Redis::start();
+        sentinels.iter().for_each(|sentinel| sentinel.say(other.port(), Some(2)));
+        let begun = Instant::now();
+        while keys(&other) == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is not followed");
+            decides_throughout(&store).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn after_losing_the_master_stale_addresses_are_not_followed() {
     let old = Redis::start();
     let new = Redis::start();

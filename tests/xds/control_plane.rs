@@ -52,6 +52,10 @@ pub(crate) enum Manner {
     Serves,
     /// Ends each stream at once.
     Closes,
+    /// Ends each stream with an error of this text.
+    Fails(&'static str),
+    /// Sends this many versions without awaiting replies; each allows its number of requests, and the last none.
+    Floods(u32),
 }
 
 struct Shared {
@@ -225,11 +229,28 @@ impl AggregatedDiscoveryService for Service {
         if self.0.manner == Manner::Closes {
             return Ok(Response::new(Box::pin(stream::empty())));
         }
+        if let Manner::Fails(text) = self.0.manner {
+            return Err(Status::unavailable(text));
+        }
         let (answers, outgoing) = mpsc::unbounded_channel();
+        if let Manner::Floods(count) = self.0.manner {
+            for number in 1..=count {
+                let _ = answers.send(Ok(flooding(number, if number == count { 0 } else { number })));
+            }
+        }
         tokio::spawn(converse(Arc::clone(&self.0), request.into_inner(), answers));
         let outgoing =
             stream::unfold(outgoing, |mut outgoing| async { Some((outgoing.recv().await?, outgoing)) });
         Ok(Response::new(Box::pin(outgoing)))
+    }
+}
+
+fn flooding(number: u32, requests_per_unit: u32) -> DiscoveryResponse {
+    DiscoveryResponse {
+        version_info: number.to_string(),
+        resources: vec![any(&config("web", "key", requests_per_unit))],
+        type_url: TYPE_URL.to_owned(),
+        nonce: format!("flood {number}"),
     }
 }
 

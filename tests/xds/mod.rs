@@ -1,6 +1,7 @@
 //! Rules from a control plane: a real one, and the real program.
 
 mod envoy_gateway;
+mod hostile;
 mod large_responses;
 mod outages;
 mod updates;

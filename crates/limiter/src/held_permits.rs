@@ -1,8 +1,11 @@
 //! Permits of concurrency limits, from their request until the caller can release them.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -15,7 +18,8 @@ use super::refund;
 /// Permits that a request acquires, and then holds, under one lease.
 ///
 /// A caller that received the lease's name releases them by it. Until then ([`Self::hand_over`]) the caller may
-/// disconnect without the name, so the permits are released when the last clone of this is dropped.
+/// disconnect without the name, so the permits are released when the last clone of this is dropped; or at once
+/// ([`Self::release`]) when it is known that the caller did not read the name.
 #[derive(Clone, Debug)]
 pub struct HeldPermits(Arc<Inner>);
 
@@ -44,19 +48,33 @@ impl HeldPermits {
         self.0.lease
     }
 
+    /// Releases the permits now, whether or not they were handed over.
+    pub fn release(&self) {
+        self.0.release();
+    }
+
+    /// Whether the release is left to the caller.
+    pub fn is_handed_over(&self) -> bool {
+        self.0.is_handed_over.load(Ordering::Relaxed)
+    }
+
     /// Leaves the release to the caller, which has the lease's name.
     pub fn hand_over(&self) {
         self.0.is_handed_over.store(true, Ordering::Relaxed);
     }
 }
 
+impl Inner {
+    fn release(&self) {
+        let releases = mem::take(&mut *self.releases.lock());
+        releases.into_iter().for_each(|(store, release)| store.refund_in_background(release));
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         if !*self.is_handed_over.get_mut() {
-            self.releases
-                .get_mut()
-                .drain(..)
-                .for_each(|(store, release)| store.refund_in_background(release));
+            self.release();
         }
     }
 }

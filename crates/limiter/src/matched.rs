@@ -75,6 +75,18 @@ impl<'r> Match<'r> {
         matches!(self, Self::Rule { is_shadow: true, .. })
     }
 
+    /// Whether it is a quota that is not exhausted by this request, whatever was used: one in shadow mode or switched
+    /// off, or one that the request refunds.
+    pub(super) fn is_endless_quota(&self) -> bool {
+        match self {
+            Self::Rule { rule, counter, is_shadow, .. } => {
+                rule.quota_mode && (*is_shadow || counter.hits.is_refund())
+            }
+            Self::Off { is_quota, .. } => *is_quota,
+            Self::None | Self::Unlimited(_) | Self::Denied | Self::Override { .. } => false,
+        }
+    }
+
     /// Whether the limit would not deny while the store fails: unlike [`Self::is_shadow`], a limit override has the
     /// mode of its rule.
     pub(super) fn is_shadow_when_degraded(&self) -> bool {

@@ -26,7 +26,7 @@ use tollgate_core::{
 use tollgate_store::{
     RedisStore,
     key::CellKey,
-    request::{Cell, Check, TagRequest},
+    request::{Cell, Check, TagRequest, Veto},
 };
 
 use super::metrics;
@@ -113,7 +113,8 @@ fn presence(lease: LeaseId) -> TagRequest {
     let parameters = Parameters { lease_ttl: PRESENCE_TTL, ..Parameters::default() };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &parameters);
     let record = RecordId::alone(Algorithm::Concurrency);
-    let check = |hits| Check { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
+    let check =
+        |hits| Check { descriptor: 0, record, policy, hits, veto: Veto::Never, sync: SyncMode::Strict };
     let hits = [Hits::Release(lease), Hits::Acquire { amount: NonZeroU64::MIN, lease }];
     let cell =
         Cell { key: CellKey::global(NO_DOMAIN, record), checks: hits.map(check).into_iter().collect() };

@@ -19,7 +19,10 @@ mod rule;
 mod snapshot;
 mod wildcard;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use foldhash::quality::RandomState;
 use tollgate_core::{
@@ -138,6 +141,20 @@ impl Rules {
     /// Number of rules in all domains.
     pub const fn rule_count(&self) -> usize {
         self.rule_count
+    }
+
+    /// Number of these rules that `other` lacks: it has no rule of their domain and path.
+    pub fn missing_in(&self, other: &Self) -> usize {
+        let missing = self.domains().map(|domain| {
+            let paths: HashSet<String, RandomState> = other
+                .domain(&domain.name)
+                .into_iter()
+                .flat_map(|domain| domain.root.rules())
+                .map(|rule| rule.path())
+                .collect();
+            domain.root.rules().filter(|rule| !paths.contains(&rule.path())).count()
+        });
+        missing.sum()
     }
 
     /// All rules of all domains, in no particular order.

@@ -1,6 +1,8 @@
 //! Parts that any long-running server needs and that know nothing of rate limits.
 //!
 //! - [`backoff`]: pauses between attempts, with jitter.
+//! - [`foreign_text`]: showing what other servers send.
+//! - [`log_budget`]: a bound on log lines that other servers cause.
 //! - [`outage`]: one log line when an outage begins, and one when it ends.
 //! - [`panics`]: containment of panics, and the alarm for those that escape.
 //! - [`redact`]: showing values that may be secrets.
@@ -11,6 +13,8 @@
 pub mod backoff;
 #[doc(hidden)]
 pub mod byte_reader;
+pub mod foreign_text;
+pub mod log_budget;
 pub mod outage;
 pub mod panics;
 pub mod redact;

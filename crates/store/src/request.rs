@@ -9,6 +9,38 @@ use tollgate_core::{
 
 use super::key::CellKey;
 
+/// Effect of a denied check on the other counters of its request, where they are charged all or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Veto {
+    /// Keeps none from being charged, as a limit in shadow mode.
+    Never,
+    /// Keeps all from being charged.
+    Alone,
+    /// Keeps all from being charged if every check of this kind in the call is denied, as the quotas of a request.
+    WithQuotas,
+    /// Like [`Self::WithQuotas`], beside quotas in other calls of the request. Within a call it is [`Self::Never`],
+    /// because a store decides each call by itself.
+    AcrossTags,
+    /// Keeps all from being charged, denied or not: its call is a trial.
+    Always,
+}
+
+impl Veto {
+    /// Whether checks with these vetoes, each passing or denied, keep their counters from being charged.
+    pub fn is_any(outcomes: impl Iterator<Item = (Self, bool)>) -> bool {
+        let (mut is_vetoed, mut has_quota_left) = (false, None);
+        for (veto, passes) in outcomes {
+            match veto {
+                Self::Never | Self::AcrossTags => {}
+                Self::Alone => is_vetoed |= !passes,
+                Self::WithQuotas => has_quota_left = Some(passes || has_quota_left == Some(true)),
+                Self::Always => is_vetoed = true,
+            }
+        }
+        is_vetoed || has_quota_left == Some(false)
+    }
+}
+
 /// One descriptor's check of one counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Check {
@@ -22,15 +54,15 @@ pub struct Check {
     pub hits: Hits,
     /// Whether its denial keeps the other counters of the request from being charged, where they are charged all or
     /// none. Has no effect on a refund.
-    pub vetoes: bool,
+    pub veto: Veto,
     /// Whether the store may decide it from the cache of an instance.
     pub sync: SyncMode,
 }
 
 impl Check {
-    /// Whether the check, if denied, keeps the other counters of its request from being charged.
-    pub const fn is_veto(&self) -> bool {
-        self.vetoes && !self.hits.is_refund()
+    /// The effect of its denial: none for a refund.
+    pub const fn effective_veto(&self) -> Veto {
+        if self.hits.is_refund() { Veto::Never } else { self.veto }
     }
 
     /// Whether hits beyond the limit are counted, in a request charged as `charging`. A leased counter counts only
@@ -92,6 +124,21 @@ impl TagRequest {
             Some(cell) => cell.checks.push(check),
             None => self.cells.push(Cell { key, checks: SmallVec::from_iter([check]) }),
         }
+    }
+
+    /// The call as a trial: a verdict for each check, and nothing is charged.
+    #[must_use]
+    pub fn trial(&self) -> Self {
+        let mut trial = self.clone();
+        let checks = trial.cells.iter_mut().flat_map(|cell| &mut cell.checks);
+        checks.for_each(|check| check.veto = Veto::Always);
+        trial
+    }
+
+    /// Whether its counters are kept from being charged, given which checks pass, in their order.
+    pub fn is_vetoed(&self, passes: impl Iterator<Item = bool>) -> bool {
+        let outcomes = self.checks().map(Check::effective_veto).zip(passes);
+        self.charging == Charging::AllOrNone && Veto::is_any(outcomes)
     }
 
     /// Iterates over the checks, cell by cell.

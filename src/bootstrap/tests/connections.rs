@@ -112,6 +112,69 @@ async fn a_client_without_a_preface_is_closed_and_an_idle_one_with_it_is_not() {
     stage.running.stop().await;
 }
 
+fn post(url: &str) -> hyper::Request<()> {
+    let request = hyper::Request::post(url).header("content-type", "application/grpc");
+    request.body(()).expect("a request")
+}
+
+/// A browser sends the first three for a web page without asking the server.
+#[tokio::test]
+async fn requests_that_are_no_grpc_calls_are_refused_and_reach_no_service() {
+    let mut stage = stage(GOOD, "", 1).await;
+    let stream = tokio::net::TcpStream::connect(tcp(&stage)).await.expect("connected");
+    let (mut requests, connection) = h2::client::handshake(stream).await.expect("opened");
+    tokio::spawn(connection);
+    for path in [unary::SHOULD_RATE_LIMIT_PATH, "/grpc.health.v1.Health/Check"] {
+        for (method, kind, expected) in [
+            ("POST", "text/plain", 415),
+            ("POST", "application/x-www-form-urlencoded", 415),
+            ("GET", "text/plain", 405),
+            ("POST", "application/json", 415),
+            ("POST", "application/grpc-web+proto", 415),
+            ("GET", "application/grpc", 405),
+            ("POST", "application/grpc+proto", 200),
+        ] {
+            let request = hyper::Request::builder().method(method).uri(format!("http://t{path}"));
+            let request = request.header("content-type", kind).body(()).expect("a request");
+            let (answer, mut body) = requests.send_request(request, false).expect("sent");
+            // A request that is refused may have ended already.
+            let _ = body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\0"), true);
+            let answer = answer.await.expect("an answer");
+            assert_eq!(answer.status(), expected, "{method} {kind} {path}");
+            assert_eq!(answer.headers().contains_key("allow"), expected == 405);
+        }
+    }
+    stage.begun.close();
+    assert!(stage.begun.recv().await.is_some() && stage.begun.recv().await.is_none(), "one call");
+    stage.running.stop().await;
+}
+
+/// Each client keeps its connections open.
+#[tokio::test]
+async fn idle_connections_above_the_limit_leave_http_ports_their_probes() {
+    raise_descriptors();
+    let stage = stage(GOOD, "--metrics-address=127.0.0.1:0", 0).await;
+    let running = &stage.running;
+    let metrics = running.metrics_address().expect("a metrics port");
+    for (address, path) in [(running.http_address(), "/healthcheck"), (metrics, "/metrics")] {
+        let mut clients = Vec::new();
+        for _ in 0..1_030 {
+            clients.push(tokio::net::TcpStream::connect(address).await.expect("connected"));
+        }
+        let response = get(address, path).await;
+        assert!(response.starts_with("HTTP/1.1 200"), "{address}{path}: {response}");
+    }
+    stage.running.stop().await;
+}
+
+/// Raises the soft limit on open files, which is often 1,024.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("raised");
+}
+
 #[tokio::test]
 async fn a_call_with_an_incomplete_message_times_out_and_others_are_answered() {
     let stage = stage(GOOD, "--handshake-timeout=1s", 1).await;
@@ -119,11 +182,9 @@ async fn a_call_with_an_incomplete_message_times_out_and_others_are_answered() {
     let (mut requests, connection) = h2::client::handshake(stream).await.expect("opened");
     tokio::spawn(connection);
     // One call to health, one to the rate-limit service.
-    let check = hyper::Request::post("http://t/grpc.health.v1.Health/Check").body(()).expect("a request");
+    let check = post("http://t/grpc.health.v1.Health/Check");
     let (check, _body) = requests.send_request(check, false).expect("sent");
-    let request = hyper::Request::post(format!("http://t{}", unary::SHOULD_RATE_LIMIT_PATH))
-        .body(())
-        .expect("a request");
+    let request = post(&format!("http://t{}", unary::SHOULD_RATE_LIMIT_PATH));
     let (answer, mut body) = requests.send_request(request, false).expect("sent");
     // The beginning of a message.
     body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\x09half"), false).expect("sent");
@@ -179,9 +240,7 @@ async fn a_client_with_a_closed_window_is_closed_although_it_acknowledges_pings(
     let (mut requests, connection) =
         client.initial_window_size(0).handshake::<_, hyper::body::Bytes>(stream).await.expect("opened");
     let ended = tokio::spawn(connection);
-    let request = hyper::Request::post(format!("http://t{}", unary::SHOULD_RATE_LIMIT_PATH))
-        .body(())
-        .expect("a request");
+    let request = post(&format!("http://t{}", unary::SHOULD_RATE_LIMIT_PATH));
     let (answer, mut body) = requests.send_request(request, false).expect("sent");
     body.send_data(hyper::body::Bytes::from_static(b"\0\0\0\0\0"), true).expect("sent");
     let mut body = answer.await.expect("a response head").into_body();

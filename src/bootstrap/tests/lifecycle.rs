@@ -63,8 +63,7 @@ async fn the_drain_delay_fails_health_checks_and_serves_all_else() {
 async fn http_requests_have_the_same_drain_timeout_as_grpc_calls() {
     let mut stage = stage(GOOD, "--drain-timeout=60s", 0).await;
     let http = stage.running.http_address();
-    let request =
-        format!("POST /json HTTP/1.1\r\nContent-Length: 15\r\n{CLOSE_HEADERS}{{\"domain\": \"d\"}}");
+    let request = format!("POST /json HTTP/1.1\r\n{JSON_HEADERS}{CLOSE_HEADERS}{{\"domain\": \"d\"}}");
     let asked = tokio::spawn(fetch(http, request));
     stage.begun.recv().await.expect("the request begins");
     let stopped = tokio::spawn(stage.running.stop());
@@ -173,7 +172,7 @@ async fn a_panic_in_one_call_is_an_internal_error_of_that_call_only() {
     let http = stage.running.http_address();
     let request = "{\"domain\": \"d\"}";
     let response =
-        fetch(http, format!("POST /json HTTP/1.1\r\nContent-Length: 15\r\n{CLOSE_HEADERS}{request}")).await;
+        fetch(http, format!("POST /json HTTP/1.1\r\n{JSON_HEADERS}{CLOSE_HEADERS}{request}")).await;
     assert!(response.starts_with("HTTP/1.1 500"), "{response}");
     assert!(get(http, "/healthcheck").await.starts_with("HTTP/1.1 200"));
     assert!(stage.running.failed().now_or_never().is_none());

@@ -1,22 +1,15 @@
 //! HTTP/1 server of one port.
+//!
+//! A port at its maximum of connections closes the longest idle one for a new one, and keeps some requests of the maximum
+//! for health checks: so neither idle clients nor slow ones fail a probe.
 
-use std::{
-    convert::Infallible,
-    future::pending,
-    io,
-    net::SocketAddr,
-    pin::{Pin, pin},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+mod activity;
+mod requests;
 
-use axum::{
-    Router,
-    body::Body,
-    http::{HeaderValue, StatusCode, header::CONNECTION},
-    response::{IntoResponse as _, Response},
-};
-use hyper::{Request, body::Incoming, server::conn::http1};
+use std::{future::pending, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use axum::Router;
+use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -26,10 +19,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tollgate_runtime::panics::{CatchUnwind, Panicked};
-use tonic::codegen::Service as _;
+use tollgate_runtime::panics::CatchUnwind;
 
-use super::write_deadline::WriteDeadline;
+use self::{
+    activity::{ConnectionActivity, IdleConnections},
+    requests::{RequestRoom, RequestService},
+};
 use crate::{
     net::{accept_limit::AcceptLimit, bind, stall_timeout::StallTimeout, tls::Tls},
     settings::Port,
@@ -41,8 +36,10 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// Limits of a port's connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
-    /// Maximum number of open connections; further ones are closed.
+    /// Maximum number of open connections. A further one takes the place of the longest idle one, or is closed.
     connections: usize,
+    /// Number of `connections` that cannot be busy with other requests than probes.
+    probe_reserve: usize,
     /// Timeout of the TLS handshake, and of the first request's head.
     handshake: Duration,
     /// Timeout between a response and the head of the next request.
@@ -61,6 +58,7 @@ impl ConnectionLimits {
     pub(crate) const fn new(handshake: Duration) -> Self {
         Self {
             connections: 1024,
+            probe_reserve: 64,
             handshake,
             idle: Duration::from_secs(75),
             max_age: Duration::from_secs(3600),
@@ -104,7 +102,10 @@ impl HttpPort {
             .header_read_timeout(self.limits.idle.max(self.limits.handshake))
             .max_buf_size(BUFFER_BYTES);
         let (tls, limits) = (self.tls, self.limits);
-        let connections = Arc::new(ConnectionHandler { http1, router, tls, limits, stop: stop.clone() });
+        let room = RequestRoom::new(self.port, limits.connections.saturating_sub(limits.probe_reserve));
+        let stopping = stop.clone();
+        let connections = Arc::new(ConnectionHandler { http1, router, tls, limits, room, stop: stopping });
+        let idle = Arc::<IdleConnections>::default();
         let mut accept_limit = AcceptLimit::new(self.port, limits.connections);
         let mut open = JoinSet::new();
         loop {
@@ -115,11 +116,20 @@ impl HttpPort {
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _)) if accept_limit.admits(open.len()) => {
-                    open.spawn(CatchUnwind::new(Arc::clone(&connections).serve(stream)));
+                Ok((stream, _)) if accept_limit.admits_evicting(open.len(), || idle.close_longest()) => {
+                    let activity = ConnectionActivity::new(&idle);
+                    if open.len() >= limits.connections {
+                        // The closed one ends as soon as it runs.
+                        open.join_next().await;
+                    }
+                    open.spawn(CatchUnwind::new(Arc::clone(&connections).serve(stream, activity)));
                 }
                 Ok(_) => {}
-                Err(error) => accept_limit.accept_failed(&error).await,
+                Err(error) => {
+                    if accept_limit.accept_failed(&error, || idle.close_longest()).await {
+                        open.join_next().await;
+                    }
+                }
             }
         }
         drop(self.listener);
@@ -133,29 +143,41 @@ struct ConnectionHandler {
     router: Router,
     tls: Option<Tls>,
     limits: ConnectionLimits,
+    room: RequestRoom,
     stop: CancellationToken,
 }
 
 impl ConnectionHandler {
-    async fn serve(self: Arc<Self>, stream: TcpStream) {
+    async fn serve(self: Arc<Self>, stream: TcpStream, activity: Arc<ConnectionActivity>) {
+        select! {
+            biased;
+            () = self.serve_stream(stream, &activity) => {}
+            // Nothing is in progress on it.
+            () = activity.closed() => {}
+        }
+    }
+
+    async fn serve_stream(&self, stream: TcpStream, activity: &Arc<ConnectionActivity>) {
         // A broken socket fails again on the first write.
         let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.tls else { return self.serve_http(stream).await };
+        let Some(tls) = &self.tls else { return self.serve_http(stream, activity).await };
         let accepted = select! {
             accepted = tls.accept(stream, self.limits.handshake) => accepted,
             () = self.stop.cancelled() => None,
         };
         if let Some(stream) = accepted {
-            Box::pin(self.serve_http(stream)).await;
+            Box::pin(self.serve_http(stream, activity)).await;
         }
     }
 
-    async fn serve_http<I: AsyncRead + AsyncWrite + Unpin>(&self, io: I) {
+    async fn serve_http<I: AsyncRead + AsyncWrite + Unpin>(&self, io: I, activity: &Arc<ConnectionActivity>) {
         let first_request = CancellationToken::new();
         let requests = RequestService {
             router: self.router.clone(),
             timeout: self.limits.request,
             first_request: first_request.clone(),
+            room: self.room.clone(),
+            activity: Arc::clone(activity),
         };
         let io = TokioIo::new(StallTimeout::new(io, self.limits.stall));
         let mut connection = pin!(self.http1.serve_connection(io, requests));
@@ -187,48 +209,6 @@ impl ConnectionHandler {
             () = sleep(self.limits.max_age) => {}
         }
     }
-}
-
-/// Serves the requests of a connection.
-struct RequestService {
-    /// Cancelled by the first request.
-    first_request: CancellationToken,
-    router: Router,
-    /// Timeout of each request.
-    timeout: Duration,
-}
-
-type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
-
-impl hyper::service::Service<Request<Incoming>> for RequestService {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = ResponseFuture;
-
-    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
-        self.first_request.cancel();
-        let (response, limit) = (self.router.clone().call(request.map(Body::new)), self.timeout);
-        let deadline = Instant::now().checked_add(limit);
-        Box::pin(async move {
-            let response = match timeout(limit, CatchUnwind::new(response)).await {
-                Ok(Ok(response)) => response,
-                Ok(Err(Panicked)) => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
-                Err(_) => Ok(request_timeout()),
-            };
-            match deadline {
-                Some(deadline) => response
-                    .map(|response| response.map(|body| Body::new(WriteDeadline::new(body, deadline)))),
-                None => response,
-            }
-        })
-    }
-}
-
-/// Response to a late request. It closes the connection, as the rest of the body is not read.
-fn request_timeout() -> Response {
-    let mut response = StatusCode::REQUEST_TIMEOUT.into_response();
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response
 }
 
 #[cfg(test)]

@@ -1,10 +1,16 @@
 use std::{
     io::{Read as _, Write as _},
-    net::{Shutdown, TcpStream as Client},
+    net::TcpStream as Client,
+    time::Instant,
 };
 
 use axum::{body::Bytes, routing::any};
-use tokio::{sync::Notify, task::spawn_blocking};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::Notify,
+    task::spawn_blocking,
+};
 
 use super::*;
 
@@ -37,6 +43,7 @@ async fn serve(limits: ConnectionLimits) -> TestServer {
     let router = Router::new()
         .route("/echo", any(async |body: Bytes| body))
         .route("/large", any(async || vec![b'x'; LARGE_BYTES]))
+        .route("/live", any(async || "alive"))
         .route("/wait", any(wait));
     let (address, stop) = (port.address().expect("bound"), CancellationToken::new());
     let serving = tokio::spawn(port.serve(router, stop.clone()));
@@ -46,6 +53,7 @@ async fn serve(limits: ConnectionLimits) -> TestServer {
 fn limits() -> ConnectionLimits {
     ConnectionLimits {
         connections: 8,
+        probe_reserve: 0,
         handshake: LONG_TIMEOUT,
         idle: LONG_TIMEOUT,
         max_age: LONG_TIMEOUT,
@@ -76,7 +84,7 @@ async fn a_connection_without_a_request_head_is_closed() {
 
 #[tokio::test]
 async fn connections_are_closed_by_idle_timeout_and_maximum_age() {
-    const WHOLE: &str = "GET /echo HTTP/1.1\r\nHost: t\r\n\r\n";
+    const KEPT: &str = "GET /echo HTTP/1.1\r\nHost: t\r\n\r\n";
     // Long enough for a busy machine to receive the head.
     const HANDSHAKE: Duration = Duration::from_millis(500);
     for limits in [
@@ -85,7 +93,7 @@ async fn connections_are_closed_by_idle_timeout_and_maximum_age() {
     ] {
         let server = serve(ConnectionLimits { handshake: HANDSHAKE, ..limits }).await;
         let started = Instant::now();
-        let response = send(server.address, WHOLE).await;
+        let response = send(server.address, KEPT).await;
         assert!(response.starts_with("HTTP/1.1 200"), "{response}");
         assert!(started.elapsed() >= HANDSHAKE * 2, "{:?}", started.elapsed());
     }
@@ -105,8 +113,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
     let mut client = Client::connect(server.address).expect("connected");
     client.write_all(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n").expect("sent");
     // The server frees its slot, although the client did not disconnect.
-    let whole = "GET /echo HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
-    while !try_send(server.address, whole).await.starts_with("HTTP/1.1 200") {
+    while !try_send(server.address, WHOLE).await.starts_with("HTTP/1.1 200") {
         tokio::task::yield_now().await;
     }
     drop(client);
@@ -141,25 +148,100 @@ async fn try_send(address: SocketAddr, text: &'static str) -> String {
     received.await.expect("no panic")
 }
 
-#[tokio::test]
-async fn connections_beyond_the_limit_are_closed() {
-    let server = serve(ConnectionLimits { connections: 2, ..limits() }).await;
-    let waiting = spawn_blocking(move || {
-        let mut client = Client::connect(server.address).expect("connected");
-        client.write_all(b"GET /wait HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").expect("sent");
-        let mut response = String::new();
-        client.read_to_string(&mut response).map(|_| response)
-    });
+const WHOLE: &str = "GET /echo HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+const PROBE: &str = "GET /live HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+
+/// Begins a request whose body does not arrive.
+const UNFINISHED: &[u8] = b"POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhalf";
+
+/// Sends the request of a test that has the server wait.
+async fn connect_and_wait(server: &TestServer) -> TcpStream {
+    let mut client = TcpStream::connect(server.address).await.expect("connected");
+    client.write_all(b"GET /wait HTTP/1.1\r\nHost: t\r\n\r\n").await.expect("sent");
     server.started.notified().await;
-    let idle = Client::connect(server.address).expect("connected");
-    assert_eq!(try_send(server.address, "").await, "");
+    client
+}
+
+/// Waits until the server closes the connection, and returns what it sent.
+async fn read_all(mut client: TcpStream) -> String {
+    let mut response = String::new();
+    let _ = client.read_to_string(&mut response).await;
+    response
+}
+
+#[tokio::test]
+async fn a_new_connection_at_the_limit_takes_the_place_of_the_longest_idle_one() {
+    let server = serve(ConnectionLimits { connections: 3, ..limits() }).await;
+    let busy = connect_and_wait(&server).await;
+    // One that is idle after a request, and one that has sent only a part of its first.
+    let mut used = TcpStream::connect(server.address).await.expect("connected");
+    used.write_all(b"GET /live HTTP/1.1\r\nHost: t\r\n\r\n").await.expect("sent");
+    let mut response = [0; 15];
+    used.read_exact(&mut response).await.expect("answered");
+    let mut started = TcpStream::connect(server.address).await.expect("connected");
+    started.write_all(b"GET /live HTTP/1.1\r\nHo").await.expect("sent");
+    assert!(send(server.address, PROBE).await.ends_with("alive"));
+    assert!(read_all(used).await.ends_with("alive"), "closed, after the rest of its response");
+    assert!(send(server.address, WHOLE).await.starts_with("HTTP/1.1 200"), "the probe's place is free");
+    let _new = TcpStream::connect(server.address).await.expect("connected");
+    assert!(send(server.address, PROBE).await.ends_with("alive"));
+    assert_eq!(read_all(started).await, "");
     server.release.notify_one();
-    assert!(waiting.await.expect("no panic").expect("an response").ends_with("done"));
-    idle.shutdown(Shutdown::Both).expect("closed");
-    let whole = "GET /echo HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
-    while !try_send(server.address, whole).await.starts_with("HTTP/1.1 200") {
+    let mut rest = busy;
+    let mut response = [0; 12];
+    rest.read_exact(&mut response).await.expect("not closed");
+    assert_eq!(&response, b"HTTP/1.1 200");
+}
+
+#[tokio::test]
+async fn a_connection_at_a_limit_of_busy_ones_is_closed() {
+    let server = serve(ConnectionLimits { connections: 2, ..limits() }).await;
+    let busy = [connect_and_wait(&server).await, connect_and_wait(&server).await];
+    assert_eq!(try_send(server.address, PROBE).await, "");
+    for _ in &busy {
+        server.release.notify_one();
+    }
+    // A slot is free once a response is complete.
+    while !try_send(server.address, WHOLE).await.starts_with("HTTP/1.1 200") {
         tokio::task::yield_now().await;
     }
+}
+
+/// More connections than the limit, as a client would open that fails the probes of a pod.
+#[tokio::test]
+async fn idle_and_slow_connections_above_the_default_limit_leave_room_for_probes() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("raised");
+    let limits = ConnectionLimits { request: LONG_TIMEOUT, ..ConnectionLimits::new(LONG_TIMEOUT) };
+    let server = serve(limits).await;
+    let busy = connect_and_wait(&server).await;
+    let mut clients = Vec::new();
+    for number in 0..1_100 {
+        let mut client = TcpStream::connect(server.address).await.expect("connected");
+        // Some send nothing, some an unfinished head, and some had a response.
+        let sent: &[u8] = match number % 3 {
+            0 => b"",
+            1 => b"GET /live HTTP/1.1\r\nX: ",
+            _ => b"GET /live HTTP/1.1\r\nHost: t\r\n\r\n",
+        };
+        client.write_all(sent).await.expect("sent");
+        clients.push(client);
+    }
+    assert!(send(server.address, PROBE).await.ends_with("alive"));
+    // The same with bodies that do not arrive: all the room there is for requests.
+    for _ in 0..1_100 {
+        let mut client = TcpStream::connect(server.address).await.expect("connected");
+        let _ = client.write_all(UNFINISHED).await;
+        clients.push(client);
+    }
+    assert!(send(server.address, PROBE).await.ends_with("alive"));
+    let refused = send(server.address, WHOLE).await;
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("connection: close"), "{refused}");
+    server.release.notify_one();
+    let mut response = [0; 12];
+    let mut busy = busy;
+    busy.read_exact(&mut response).await.expect("not closed");
+    assert_eq!(&response, b"HTTP/1.1 200");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::DefaultBodyLimit,
+    middleware::from_fn,
     routing::{any, get},
 };
 use tollgate_metrics::Exporter;
@@ -18,6 +19,9 @@ pub use self::{json::DescriptorError, metrics_page::metrics_router};
 use crate::{
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService, readiness::Readiness,
 };
+
+/// Paths of health checks. Their responses are short, and need no body of the request.
+pub(super) const PROBE_PATHS: [&str; 3] = ["/healthcheck", "/ready", "/live"];
 
 /// Dependencies of the public port.
 #[derive(Debug)]
@@ -38,7 +42,7 @@ pub struct PublicParts<T> {
 /// If the embedded protobuf descriptors are broken, which the tests of a build exclude.
 pub fn router<T: RateLimitService>(parts: PublicParts<T>) -> Result<Router, DescriptorError> {
     let endpoint = json::JsonEndpoint { rate_limit: parts.rate_limit, codec: json::JsonCodec::new()? };
-    let json = any(json::should_rate_limit::<T>);
+    let json = any(json::should_rate_limit::<T>).layer(from_fn(json::refuse_web_pages));
     Ok(Router::new()
         .route("/json", json.with_state(Arc::new(endpoint)))
         .route("/healthcheck", health_route(parts.readiness.clone()))

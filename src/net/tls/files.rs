@@ -1,6 +1,6 @@
 //! TLS configuration from certificate and key files.
 
-use std::{fs, io, path::Path, sync::Arc};
+use std::{fs, io, ops::RangeInclusive, path::Path, sync::Arc};
 
 use rustls::{
     RootCertStore, ServerConfig,
@@ -60,11 +60,20 @@ impl TlsFiles {
     /// Earliest expiry of the certificates, in seconds since the Unix epoch, if readable.
     pub(super) fn expiry(&self) -> Option<i64> {
         let chain = certificates(&self.certificate).ok()?;
-        let expiry = |certificate: &CertificateDer<'_>| {
-            let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-            Some(certificate.validity().not_after.timestamp())
+        chain.iter().filter_map(validity).map(|validity| *validity.end()).min()
+    }
+
+    /// Checks that the port's own certificate, the first one, is valid at a time, in seconds since the Unix epoch. An
+    /// expired one after it may be one that clients do not need.
+    pub(super) fn check_validity(&self, settings: &TlsSettings, now: i64) -> Result<(), TlsError> {
+        let chain = certificates(&self.certificate).unwrap_or_default();
+        let reason = match chain.first().and_then(validity) {
+            Some(validity) if now < *validity.start() => "not valid yet; expected a valid certificate",
+            Some(validity) if now > *validity.end() => "expired; expected a valid certificate",
+            Some(_) | None => return Ok(()),
         };
-        chain.iter().filter_map(expiry).min()
+        let (flag, path) = (settings.flag(TlsFile::Certificate), redact::path(&settings.certificate));
+        Err(TlsError { flag, path, reason: reason.to_owned() })
     }
 
     pub(super) fn config(
@@ -112,6 +121,13 @@ fn certificates(file: &io::Result<Vec<u8>>) -> Result<Vec<CertificateDer<'static
         // The parser's message may quote the file, which may be the key if an operator swapped the two.
         Ok(_) | Err(_) => Err("expected certificates in PEM form".to_owned()),
     }
+}
+
+/// Times in which a certificate is valid, if readable.
+fn validity(certificate: &CertificateDer<'_>) -> Option<RangeInclusive<i64>> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let validity = certificate.validity();
+    Some(validity.not_before.timestamp()..=validity.not_after.timestamp())
 }
 
 fn key(file: &io::Result<Vec<u8>>) -> Result<PrivateKeyDer<'static>, String> {

@@ -13,6 +13,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tollgate_core::clock::Clock;
 
 pub use self::files::TlsError;
 use self::{files::TlsFiles, reload::Reloader};
@@ -52,6 +53,11 @@ impl Protocol {
     }
 }
 
+/// The time, in seconds since the Unix epoch.
+fn now_seconds() -> i64 {
+    i64::try_from(Clock::System.now().as_micros() / 1_000_000).unwrap_or(i64::MAX)
+}
+
 impl Tls {
     /// Reads the files. Also returns a future that reloads them on change and completes only after a panic.
     ///
@@ -64,9 +70,12 @@ impl Tls {
         let files = TlsFiles::read(&settings);
         let config = files.config(&settings, protocol)?;
         metrics::tls_in_use(settings.port.name(), files.expiry());
+        if let Err(error) = files.check_validity(&settings, now_seconds()) {
+            tracing::warn!(%error, "TLS certificate not valid at this time");
+        }
         let current = Arc::new(ArcSwap::new(config));
         let tls = Self { port: settings.port, current: Arc::clone(&current) };
-        let reloader = Reloader { settings, protocol, seen: files.fingerprint(), suspect: None, current };
+        let reloader = Reloader::new(settings, protocol, files.fingerprint(), current);
         Ok((tls, reloader.run()))
     }
 

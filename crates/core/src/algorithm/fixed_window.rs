@@ -105,6 +105,12 @@ impl FixedWindow {
             false => until_end,
         };
         let counted = match charging {
+            // The state holds no more than 2^32 - 1 hits. The charge was made on a full counter or, if it is larger than
+            // that alone, on an unused one, as far as the state shows.
+            Charging::Independent if state[1] == u32::MAX && !admitted => match hits.charged() {
+                more if more > used => more,
+                hits => used.saturating_add(hits),
+            },
             Charging::Independent => used,
             Charging::AllOrNone if admitted => used,
             Charging::AllOrNone => used.saturating_add(hits.charged()),

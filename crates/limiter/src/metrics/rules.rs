@@ -218,16 +218,18 @@ impl PathCounters {
         if charged == 0 {
             return;
         }
+        // A request for too many permits is decided as one for even more.
+        let over = verdict.over.min(charged);
         // Those of the hits that had room, and the part of them that lies above the threshold.
-        let fitting = charged.saturating_sub(verdict.over);
+        let fitting = charged.saturating_sub(over);
         let near_hits = if verdict.admitted {
             verdict.used.saturating_sub(near).min(fitting)
         } else {
             u64::from(limit).saturating_sub(near).min(fitting)
         };
-        let (within, over) = if verdict.admitted { (charged, 0) } else { (0, verdict.over) };
-        let shadow = if is_shadow { verdict.over } else { 0 };
-        self.add([charged, within, near_hits, over, shadow, 0]);
+        let (within, denied) = if verdict.admitted { (charged, 0) } else { (0, over) };
+        let shadow = if is_shadow { over } else { 0 };
+        self.add([charged, within, near_hits, denied, shadow, 0]);
     }
 }
 

@@ -97,8 +97,7 @@ pub(super) fn holds_permits(calls: &Requests, decisions: &Decisions) -> bool {
 
 /// Whether a denial prevented the call's charges.
 pub(super) fn is_vetoed(call: &TagRequest, verdicts: &Verdicts) -> bool {
-    call.charging == Charging::AllOrNone
-        && call.checks().zip(verdicts).any(|(check, (_, verdict))| check.is_veto() && !verdict.admitted)
+    call.is_vetoed(verdicts.iter().map(|(_, verdict)| verdict.admitted))
 }
 
 /// Hits that refund a charge.

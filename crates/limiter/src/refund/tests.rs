@@ -9,7 +9,7 @@ use tollgate_core::{
     lease::LeaseId,
     quota::{Quota, Unit, Window},
 };
-use tollgate_store::{StoreError, key::CellKey};
+use tollgate_store::{StoreError, key::CellKey, request::Veto};
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn call(charging: Charging, hits: Hits, admitted: bool) -> (TagRequest, Verdicts
     let quota = Quota { limit: 10, window: Window::of(Unit::Hour) };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &Parameters::default());
     let record = RecordId::alone(Algorithm::Concurrency);
-    let check = Check { descriptor: 0, record, policy, hits, vetoes: true, sync: SyncMode::Strict };
+    let check = Check { descriptor: 0, record, policy, hits, veto: Veto::Alone, sync: SyncMode::Strict };
     let verdict = Verdict {
         admitted,
         remaining: 0,

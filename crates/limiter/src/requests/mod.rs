@@ -12,10 +12,13 @@ use tollgate_core::{
 use tollgate_rules::{Domain, Limit, Rule};
 use tollgate_store::{
     key::CellKey,
-    request::{Check, Requests, push_check},
+    request::{Check, Requests, Veto, push_check},
 };
 
 use super::{Match, Matches, Modes, matched::CounterMatch};
+
+/// Maximum number of permits that one request acquires: Redis takes about 2 µs for each.
+const MAX_REQUEST_PERMITS: u64 = 1_000;
 
 /// Returns the requests for `descriptors`: one call for each hash tag. Permits are acquired under `lease`.
 pub(super) fn requests(
@@ -26,6 +29,7 @@ pub(super) fn requests(
     modes: Modes,
 ) -> Requests {
     let mut calls = Requests::new();
+    let (mut has_quotas, mut permits_left) = (false, MAX_REQUEST_PERMITS);
     for (at, (descriptor, matched)) in descriptors.iter().zip(matches).enumerate() {
         let (key, record, counter, rule) = match matched {
             Match::Rule { rule, counter, depth, .. } => {
@@ -39,20 +43,47 @@ pub(super) fn requests(
             Match::None | Match::Unlimited(_) | Match::Off { .. } | Match::Denied => continue,
         };
         let policy = counter.policy;
-        let hits = under_lease(counter.hits, &policy, lease);
-        // A quota denies only together with all others, a limit in shadow mode never.
-        let is_enforced = !modes.shadow && !modes.quota;
-        let vetoes = is_enforced && !matched.is_shadow() && rule.is_none_or(|rule| !rule.quota_mode);
+        let hits = bounded(under_lease(counter.hits, &policy, lease), &policy, &mut permits_left);
+        let veto = veto(matched, modes);
+        has_quotas |= veto == Veto::WithQuotas;
         // The rule's sync mode does not apply to a limit override.
         let sync = rule.map_or(SyncMode::Strict, |rule| domain.sync_of(rule));
         push_check(
             &mut calls,
             domain.charging,
             key,
-            Check { descriptor: at, record, policy, hits, vetoes, sync },
+            Check { descriptor: at, record, policy, hits, veto, sync },
         );
     }
+    if has_quotas {
+        settle_quotas(&mut calls, matches);
+    }
     calls
+}
+
+/// The effect of a denial: a quota denies only together with all others, a limit in shadow mode never. If every limit
+/// is a quota, a request that they deny has no other charges.
+fn veto(matched: &Match<'_>, modes: Modes) -> Veto {
+    match matched {
+        _ if modes.shadow || modes.quota || matched.is_shadow() => Veto::Never,
+        Match::Rule { rule, .. } if rule.quota_mode => Veto::WithQuotas,
+        _ => Veto::Alone,
+    }
+}
+
+/// Corrects the vetoes of quotas that do not deny by themselves what they share a call with: because a quota of the
+/// request is never exhausted, or because there are others in another call.
+fn settle_quotas(calls: &mut Requests, matches: &Matches<'_>) {
+    let is_quota = |check: &Check| check.veto == Veto::WithQuotas;
+    let is_endless = matches.iter().any(Match::is_endless_quota);
+    let is_across_tags = calls.iter().filter(|call| call.checks().any(is_quota)).count() > 1;
+    let veto = match (is_endless, is_across_tags) {
+        (true, _) => Veto::Never,
+        (false, true) => Veto::AcrossTags,
+        (false, false) => return,
+    };
+    let checks = calls.iter_mut().flat_map(|call| &mut call.cells).flat_map(|cell| &mut cell.checks);
+    checks.filter(|check| is_quota(check)).for_each(|check| check.veto = veto);
 }
 
 /// Makes a charge of a concurrency limit an acquisition under the lease.
@@ -62,6 +93,21 @@ fn under_lease(hits: Hits, policy: &Policy, lease: Option<LeaseId>) -> Hits {
             Hits::Acquire { amount, lease }
         }
         (hits, _) => hits,
+    }
+}
+
+/// Replaces a charge of more permits than are left to the request by one above any limit, which is denied without work for
+/// the store.
+fn bounded(hits: Hits, policy: &Policy, permits_left: &mut u64) -> Hits {
+    if !policy.algorithm().holds_permits() || hits.charged() == 0 {
+        return hits;
+    }
+    match permits_left.checked_sub(hits.charged()) {
+        Some(left) => {
+            *permits_left = left;
+            hits
+        }
+        None => Hits::charge(Hits::MAX),
     }
 }
 

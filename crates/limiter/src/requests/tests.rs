@@ -11,17 +11,22 @@ use crate::matched;
 
 /// Requests for descriptors, all with the limit override if there is one.
 fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>) -> Requests {
+    let descriptors: Vec<_> = descriptors.iter().map(|entries| (*entries, Hits::ONE)).collect();
+    requested_hits(rules, &descriptors, limit)
+}
+
+fn requested_hits(rules: &str, descriptors: &[(&[(&str, &str)], Hits)], limit: Option<Quota>) -> Requests {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("rules.yaml"), rules).expect("written");
-    let options = config::Options { merge_domains: false, strict: false };
+    let options = config::Options { merge_domains: false, strict: false, allow_empty: false };
     let rules = config::load(directory.path(), &options).expect("valid rules").rules;
     let domain = rules.domain("d").expect("is there");
     let descriptors: Vec<Descriptor<'_>> = descriptors
         .iter()
-        .map(|entries| Descriptor {
+        .map(|(entries, hits)| Descriptor {
             entries: entries.iter().map(|(key, value)| Entry { key, value }).collect(),
             limit,
-            hits: Hits::ONE,
+            hits: *hits,
         })
         .collect();
     let matches = matched::matches(domain, &Switched::default(), &descriptors);
@@ -32,6 +37,36 @@ fn requested(rules: &str, descriptors: &[&[(&str, &str)]], limit: Option<Quota>)
 fn cells(rules: &str, descriptors: &[&[(&str, &str)]]) -> Vec<Vec<String>> {
     let names = |call: &TagRequest| call.cells.iter().map(|cell| cell.key.to_string()).collect();
     requested(rules, descriptors, None).iter().map(names).collect()
+}
+
+/// The vetoes of the checks, by call.
+fn vetoes(rules: &str, descriptors: &[&[(&str, &str)]]) -> Vec<Vec<Veto>> {
+    let of = |call: &TagRequest| call.checks().map(|check| check.veto).collect();
+    requested(rules, descriptors, None).iter().map(of).collect()
+}
+
+#[test]
+fn quotas_deny_a_call_together_if_all_of_the_request_are_in_it_and_may_be_exhausted() {
+    let rules = format!(
+        "domain: d\natomic: true\ndescriptors:\n- {{key: a, {LIMIT}}}\n- key: b\n  {LIMIT}\n  descriptors:\n  \
+         - {{key: quota, value: x, quota_mode: true, {LIMIT}}}\n  \
+         - {{key: quota, value: y, quota_mode: true, {LIMIT}}}\n  \
+         - {{key: quota, value: shadow, quota_mode: true, shadow_mode: true, {LIMIT}}}\n  \
+         - {{key: other, quota_mode: true, {LIMIT}}}\n"
+    );
+    let (b, x) = (&[("b", "1")][..], &[("b", "1"), ("quota", "x")][..]);
+    let (y, shadow) = (&[("b", "1"), ("quota", "y")][..], &[("b", "1"), ("quota", "shadow")][..]);
+    let other = &[("b", "1"), ("other", "2")][..];
+    assert_eq!(
+        vetoes(&rules, &[&[("a", "1")], b, x, y]),
+        [vec![Veto::Alone], vec![Veto::Alone, Veto::WithQuotas, Veto::WithQuotas]]
+    );
+    assert_eq!(
+        vetoes(&rules, &[b, x, other]),
+        [vec![Veto::Alone, Veto::AcrossTags], vec![Veto::AcrossTags]],
+        "the other one has room, as far as the first call knows"
+    );
+    assert_eq!(vetoes(&rules, &[b, x, shadow]), [[Veto::Alone, Veto::Never, Veto::Never]], "never exhausted");
 }
 
 const LIMIT: &str = "rate_limit: {unit: hour, requests_per_unit: 1}";
@@ -99,4 +134,25 @@ fn only_limits_of_rules_are_leased() {
     assert_eq!(syncs("domain: d\natomic: true\n", None), [SyncMode::Strict; 2]);
     let limit_override = Quota { limit: 5, window: Window::of(Unit::Hour) };
     assert_eq!(syncs("domain: d\n", Some(limit_override)), [SyncMode::Strict; 2]);
+}
+
+#[test]
+fn a_request_acquires_a_bounded_number_of_permits() {
+    let rules = "domain: d\ndescriptors:\n- key: gpu\n  rate_limit: {algorithm: concurrency, requests_per_unit: 10000}\n- key: tokens\n  rate_limit: {unit: day, requests_per_unit: 4000000000}\n";
+    let charged = |charges: &[(&str, u64)]| -> Vec<u64> {
+        let entries: Vec<_> = charges.iter().map(|(key, _)| [(*key, "v")]).collect();
+        let hits = charges.iter().map(|(_, hits)| Hits::charge(*hits));
+        let descriptors: Vec<_> = entries.iter().map(|entries| &entries[..]).zip(hits).collect();
+        let calls = requested_hits(rules, &descriptors, None);
+        let mut checks: Vec<_> = calls.iter().flat_map(TagRequest::checks).collect();
+        checks.sort_by_key(|check| check.descriptor);
+        checks.iter().map(|check| check.hits.charged()).collect()
+    };
+    // What is not left is denied, whatever the limit, and acquires nothing.
+    assert_eq!(charged(&[("gpu", 1_000)]), [1_000]);
+    assert_eq!(charged(&[("gpu", 1_001)]), [Hits::MAX]);
+    assert_eq!(
+        charged(&[("gpu", 900), ("tokens", 1 << 31), ("gpu", 101), ("gpu", 100), ("gpu", 1)]),
+        [900, 1 << 31, Hits::MAX, 100, Hits::MAX]
+    );
 }

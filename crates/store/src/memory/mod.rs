@@ -121,7 +121,7 @@ impl MemoryStore {
     /// charged; otherwise `None`. Charges nothing. Refunds free nothing for the other checks.
     fn precheck(&self, shard: &mut Shard, request: &TagRequest, now: Timestamp) -> Option<Passes> {
         let mut trials: SmallVec<[(CounterKey<'_>, TrialState); 4]> = SmallVec::new();
-        let (mut passes, mut is_vetoed) = (Passes::new(), false);
+        let mut passes = Passes::new();
         for (cell, check) in request.checks_with_cells() {
             if check.hits.is_refund() {
                 passes.push(true);
@@ -143,10 +143,9 @@ impl MemoryStore {
                     admitted
                 }
             });
-            is_vetoed |= check.is_veto() && !admitted;
             passes.push(admitted);
         }
-        is_vetoed.then_some(passes)
+        request.is_vetoed(passes.iter().copied()).then_some(passes)
     }
 
     fn decide_one(

@@ -8,7 +8,7 @@ use tollgate_core::{
 };
 
 use super::*;
-use crate::key::CellKey;
+use crate::{key::CellKey, request::Veto};
 
 fn request(value: &str, limit: u32, unit: Unit) -> TagRequest {
     let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
@@ -16,7 +16,7 @@ fn request(value: &str, limit: u32, unit: Unit) -> TagRequest {
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
     let check =
-        Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
+        Check { descriptor: 0, record, policy, hits: Hits::ONE, veto: Veto::Alone, sync: SyncMode::Strict };
     TagRequest::new(Charging::Independent, key, check)
 }
 
@@ -64,7 +64,7 @@ fn a_log_weighs_as_much_as_its_hits() {
     let policy = policy.expect("valid");
     let record = RecordId::alone(Algorithm::SlidingWindowLog);
     let check =
-        Check { descriptor: 0, record, policy, hits: Hits::ONE, vetoes: true, sync: SyncMode::Strict };
+        Check { descriptor: 0, record, policy, hits: Hits::ONE, veto: Veto::Alone, sync: SyncMode::Strict };
     let request = |value: &str| {
         let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
         TagRequest::new(Charging::Independent, key, check)

@@ -2,6 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
+/// Maximum length of a host name, that of DNS.
+const MAX_HOST_BYTES: usize = 253;
+
 /// A host name or an IP address, and a port.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Address {
@@ -42,16 +45,23 @@ impl Address {
         Self::from_node(host, port.parse().ok()?, queried)
     }
 
-    /// The address of a node that announces `host`; `?` stands for a host unknown to the node itself.
+    /// The address of a node that announces `host`; `?` stands for a host unknown to the node itself. A text that no host
+    /// has as its name is none either.
     pub(super) fn from_node(host: &str, port: u16, queried: &Self) -> Option<Self> {
         match host {
             // Not announced yet.
             _ if port == 0 => None,
             "?" => None,
             "" => Some(Self { host: Arc::clone(&queried.host), port }),
+            host if host.len() > MAX_HOST_BYTES || !host.bytes().all(is_host_byte) => None,
             host => Some(Self::new(host, port)),
         }
     }
+}
+
+/// Whether a host name or an IP address, possibly with a zone, can contain a byte.
+const fn is_host_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'%')
 }
 
 impl fmt::Display for Address {
@@ -93,6 +103,11 @@ mod tests {
         assert_eq!(
             [from_redirect("?:7001"), from_redirect("x"), from_redirect("x:y"), from_redirect("x:0")],
             [None, None, None, None]
+        );
+        let long = format!("{}:1", "x".repeat(MAX_HOST_BYTES + 1));
+        assert_eq!(
+            ["a b:1", "a\nERROR forged:1", "a@b:1", "\x1b[31m:1", &*long].map(from_redirect),
+            [const { None }; 5]
         );
     }
 }

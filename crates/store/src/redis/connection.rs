@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use ::redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
 use tokio::sync::watch;
+use tollgate_runtime::log_budget::LogBudget;
 
 use super::{
     reconnect::Reconnector,
@@ -78,10 +79,10 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     /// Connects in the background and reconnects when necessary.
-    pub(super) fn open(target: Target) -> Self {
+    pub(super) fn open(target: Target, failure_lines: Arc<LogBudget>) -> Self {
         let (report, state) = watch::channel(ConnectionState::Connecting);
         let (broken, breaks) = watch::channel(0);
-        tokio::spawn(Reconnector::new(target, report, breaks).run());
+        tokio::spawn(Reconnector::new(target, report, breaks, failure_lines).run());
         Self { shared: Arc::new(SharedConnection { state, broken }) }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ::redis::{ErrorKind, RedisError};
+use tollgate_runtime::foreign_text;
 
 use super::connection::SendError;
 use crate::StoreError;
@@ -36,16 +37,21 @@ pub(super) fn into_store_error(error: SendError, time_limit: Duration) -> StoreE
         SendError::QueueTimeout => StoreError::QueueTimeout(rounded(time_limit)),
         SendError::Timeout => StoreError::Timeout(rounded(time_limit)),
         SendError::MalformedReply => StoreError::MalformedReply,
-        SendError::SlotMigrating(error) => StoreError::SlotMigrating(error.to_string()),
+        SendError::SlotMigrating(error) => StoreError::SlotMigrating(shown(&error)),
         SendError::Failed(error) => match error.kind() {
             ErrorKind::Server(_) | ErrorKind::Extension if charged_nothing(&error) => {
-                StoreError::Declined(error.to_string())
+                StoreError::Declined(shown(&error))
             }
-            ErrorKind::Server(_) | ErrorKind::Extension => StoreError::Refused(error.to_string()),
+            ErrorKind::Server(_) | ErrorKind::Extension => StoreError::Refused(shown(&error)),
             // Whatever the client made of the reply, the server may have executed the command.
-            _ => StoreError::Disconnected(error.to_string()),
+            _ => StoreError::Disconnected(shown(&error)),
         },
     }
+}
+
+/// The error in logs and responses: its text is the server's.
+fn shown(error: &RedisError) -> String {
+    foreign_text::bounded(&error.to_string())
 }
 
 /// Whether the reply rules out an effect.

@@ -3,15 +3,16 @@
 use std::{
     convert::Infallible,
     future::pending,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use ::redis::{aio::MultiplexedConnection, cmd};
+use ::redis::{Value, aio::MultiplexedConnection, cmd};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
-use tollgate_runtime::{backoff::Backoff, outage::OutageLog};
+use tollgate_runtime::{backoff::Backoff, foreign_text, log_budget::LogBudget, outage::OutageLog};
 
 use super::metrics::{ConnectionGauge, LinkState};
 use super::{connection::ConnectionState, target::Target};
@@ -32,6 +33,17 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// and however short their deadlines are.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Log lines on connections that fail at once.
+const MAX_FAILURE_LINES: u32 = 16;
+
+/// Time after which one more is logged.
+const FAILURE_LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Log lines on connections that fail, for all connections of a store: nodes of a cluster can name others without end.
+pub(super) fn failure_lines() -> Arc<LogBudget> {
+    Arc::new(LogBudget::new(MAX_FAILURE_LINES, FAILURE_LINE_INTERVAL))
+}
+
 /// Background task of a connection.
 pub(super) struct Reconnector {
     target: Target,
@@ -40,6 +52,7 @@ pub(super) struct Reconnector {
     /// Number of connections made so far.
     generation: u64,
     outage: OutageLog,
+    failure_lines: Arc<LogBudget>,
     gauge: ConnectionGauge,
 }
 
@@ -48,9 +61,10 @@ impl Reconnector {
         target: Target,
         report: watch::Sender<ConnectionState>,
         breaks: watch::Receiver<u64>,
+        failure_lines: Arc<LogBudget>,
     ) -> Self {
         let gauge = ConnectionGauge::connecting();
-        Self { target, report, breaks, generation: 0, outage: OutageLog::default(), gauge }
+        Self { target, report, breaks, generation: 0, outage: OutageLog::default(), failure_lines, gauge }
     }
 
     /// Connects, and reconnects whenever the connection is found broken, until the last handle is dropped.
@@ -64,8 +78,10 @@ impl Reconnector {
                         return;
                     }
                     self.report.send_replace(ConnectionState::Down("connection closed".into()));
-                    if self.outage.failed() {
-                        tracing::warn!(server = %self.target, "Redis connection lost");
+                    if self.outage.failed()
+                        && let Some(suppressed) = self.failure_lines.take()
+                    {
+                        tracing::warn!(server = %self.target, suppressed, "Redis connection lost");
                     }
                     // A connection that breaks at once, as to a server that takes no writes, does not reset the
                     // backoff.
@@ -74,10 +90,13 @@ impl Reconnector {
                     }
                 }
                 Err(error) => {
-                    if self.outage.failed() {
-                        tracing::warn!(server = %self.target, %error, "Redis connection failed");
+                    let error = foreign_text::bounded(&error.to_string());
+                    if self.outage.failed()
+                        && let Some(suppressed) = self.failure_lines.take()
+                    {
+                        tracing::warn!(server = %self.target, %error, suppressed, "Redis connection failed");
                     }
-                    self.report.send_replace(ConnectionState::Down(error.to_string()));
+                    self.report.send_replace(ConnectionState::Down(error));
                 }
             }
             self.gauge.set(LinkState::Down);
@@ -109,7 +128,7 @@ impl Reconnector {
             };
             tokio::select! {
                 disconnected = breaks.wait_for(|broken| broken >= generation) => return disconnected.map(drop),
-                () = probe_until_silent(connection.clone()) => return Ok(()),
+                () = probe_until_broken(connection.clone()) => return Ok(()),
                 other = target.wait_for_failover() => connection = other,
                 never = recovery => match never {},
             }
@@ -117,14 +136,44 @@ impl Reconnector {
     }
 }
 
-/// Probes the connection until a response is overdue.
-async fn probe_until_silent(mut connection: MultiplexedConnection) {
-    let ping = cmd("PING");
-    loop {
+/// Probes the connection until a response is overdue, or is that to another command: every later reply would then be too.
+async fn probe_until_broken(mut connection: MultiplexedConnection) {
+    for number in 0_u64.. {
         sleep(PROBE_INTERVAL).await;
-        // An error reply is a value here, and shows that the server responds.
-        if !matches!(timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await, Ok(Ok(_))) {
+        let text = number.to_string();
+        let mut ping = cmd("PING");
+        ping.arg(&text);
+        let Ok(Ok(reply)) = timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await else {
             return;
+        };
+        if is_reply_of_another(&reply, &text) {
+            tracing::warn!("Redis replies out of order; reconnecting");
+            return;
+        }
+    }
+}
+
+/// Whether a reply is not that to `PING` with a text. An error is: it shows that the server responds.
+fn is_reply_of_another(reply: &Value, text: &str) -> bool {
+    match reply {
+        Value::BulkString(bytes) => bytes != text.as_bytes(),
+        Value::Array(_) | Value::Int(_) | Value::Nil => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reply_to_another_command_is_recognized() {
+        let bulk = |text: &str| Value::BulkString(text.into());
+        for reply in [bulk("7"), Value::SimpleString("PONG".into()), Value::Okay] {
+            assert!(!is_reply_of_another(&reply, "7"), "{reply:?}");
+        }
+        for reply in [bulk("6"), bulk("\0\x01"), bulk(""), Value::Array(vec![]), Value::Int(7), Value::Nil] {
+            assert!(is_reply_of_another(&reply, "7"), "{reply:?}");
         }
     }
 }

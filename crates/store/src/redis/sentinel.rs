@@ -2,7 +2,8 @@
 //!
 //! All sentinels are queried at once. A sentinel that was cut off from the others may name a former master, so the
 //! highest `config-epoch` counts: it rises with each failover, and a majority of the sentinels voted for it. Reports
-//! without an epoch are decided by majority.
+//! without an epoch are decided by majority. A single sentinel that names an unusable server with the highest epoch does
+//! not prevail: a connection is then made to the server that a majority names.
 
 use std::{cmp::Ordering, fmt, time::Duration};
 
@@ -82,7 +83,8 @@ impl Master {
         loop {
             sleep(lengthened(POLL_INTERVAL)).await;
             // Unresponsive sentinels are no evidence about the master.
-            let Ok(all) = self.sentinels.query().await else { continue };
+            let Ok(mut all) = self.sentinels.query().await else { continue };
+            all.retain(|named| named.is_latest);
             if let Some(same) = all.iter().find(|named| self.address.as_ref() == Some(&named.address)) {
                 self.epoch = self.epoch.max(same.epoch);
                 continue;
@@ -177,6 +179,8 @@ pub(super) struct NamedMaster {
     pub(super) epoch: Option<u64>,
     /// Whether more than half of all sentinels report it, unresponsive ones included in the total.
     pub(super) is_majority: bool,
+    /// Whether it is named in the latest epoch. Otherwise it is a majority's, for when those of that epoch are unusable.
+    pub(super) is_latest: bool,
 }
 
 impl Sentinels {
@@ -189,7 +193,8 @@ impl Sentinels {
         &self.name
     }
 
-    /// Queries all sentinels. Returns several addresses if they have equal votes.
+    /// Queries all sentinels. Returns several addresses if they have equal votes, and last the address that a majority
+    /// names if the latest epoch has another one.
     pub(super) async fn query(&mut self) -> Result<Vec<NamedMaster>, ConnectError> {
         let (name, template, listed) = (&self.name, &self.template, self.members.len());
         let mut queries: FuturesUnordered<_> =
@@ -239,7 +244,7 @@ impl Sentinel {
     }
 }
 
-/// Selects the addresses with the most votes among the reports of the latest epoch.
+/// Selects the addresses with the most votes among the reports of the latest epoch, followed by that of a majority.
 fn select_masters(reports: &[Report], listed: usize) -> Vec<NamedMaster> {
     let latest = reports.iter().filter_map(|report| report.epoch).max();
     let votes = |address: &Address| reports.iter().filter(|report| report.address == *address).count();
@@ -249,9 +254,21 @@ fn select_masters(reports: &[Report], listed: usize) -> Vec<NamedMaster> {
     for address in candidates().filter(|address| votes(address) == max_votes) {
         if masters.iter().all(|named| named.address != *address) {
             let is_majority = is_majority(max_votes, listed);
-            masters.push(NamedMaster { address: address.clone(), epoch: latest, is_majority });
+            masters.push(NamedMaster {
+                address: address.clone(),
+                epoch: latest,
+                is_majority,
+                is_latest: true,
+            });
         }
     }
+    let majority = reports.iter().find(|report| is_majority(votes(&report.address), listed));
+    let majority = majority.filter(|report| masters.iter().all(|named| named.address != report.address));
+    masters.extend(majority.map(|report| {
+        let epochs = reports.iter().filter(|other| other.address == report.address).map(|other| other.epoch);
+        let (address, epoch) = (report.address.clone(), epochs.max().flatten());
+        NamedMaster { address, epoch, is_majority: true, is_latest: false }
+    }));
     masters
 }
 
@@ -305,7 +322,25 @@ mod tests {
         let reports =
             reports.iter().map(|(port, epoch)| Report { address: Address::new("h", *port), epoch: *epoch });
         let named = select_masters(&reports.collect::<Vec<_>>(), listed);
-        named.into_iter().map(|named| (named.address.port, named.epoch, named.is_majority)).collect()
+        let latest = named.into_iter().filter(|named| named.is_latest);
+        latest.map(|named| (named.address.port, named.epoch, named.is_majority)).collect()
+    }
+
+    #[test]
+    fn the_address_of_a_majority_follows_that_of_a_later_epoch() {
+        let last = |reports: &[(u16, Option<u64>)], listed| {
+            let reports = reports
+                .iter()
+                .map(|(port, epoch)| Report { address: Address::new("h", *port), epoch: *epoch });
+            let named = select_masters(&reports.collect::<Vec<_>>(), listed);
+            named.last().map(|named| (named.address.port, named.epoch, named.is_majority, named.is_latest))
+        };
+        let (old, new) = (Some(1), Some(2));
+        assert_eq!(last(&[(1, old), (2, new), (1, old)], 3), Some((1, old, true, false)));
+        assert_eq!(last(&[(1, None), (2, new), (1, old)], 3), Some((1, old, true, false)));
+        // No majority, and one that is latest as well.
+        assert_eq!(last(&[(1, old), (2, new), (1, old)], 4), Some((2, new, false, true)));
+        assert_eq!(last(&[(1, old), (2, new), (2, new)], 3), Some((2, new, true, true)));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::{
     batch::{Batcher, RequestOptions},
     cluster::Cluster,
     connect::ConnectTemplate,
+    reconnect,
     sentinel::{Master, Sentinels},
     subscriber::Subscription,
     target::Target,
@@ -68,6 +69,7 @@ impl RedisSettings {
             },
             timeout: self.timeout,
             background,
+            failure_lines: reconnect::failure_lines(),
         }
     }
 

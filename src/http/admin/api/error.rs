@@ -101,7 +101,9 @@ impl From<&LoadError> for Invalid {
     fn from(error: &LoadError) -> Self {
         let problems = match error {
             LoadError::Invalid { report, .. } => report.problems().iter().map(ProblemView::from).collect(),
-            LoadError::Directory { .. } | LoadError::Broken { .. } => Vec::new(),
+            LoadError::Directory { .. } | LoadError::Unfinished { .. } | LoadError::Broken { .. } => {
+                Vec::new()
+            }
         };
         Self { problems, report: error.to_string() }
     }

@@ -2,27 +2,23 @@
 //!
 //! Where callers need no credentials, any page that an operator has open could send requests to this port. Three checks
 //! prevent that:
-//! - Changes require a JSON body (`extract/body.rs`) or the method DELETE. A page can send neither without a CORS
+//! - Changes require a JSON body (`http/origin.rs`) or the method DELETE. A page can send neither without a CORS
 //!   preflight request, which never succeeds, as no response has CORS headers.
 //! - Without credentials, requests with a host name other than `localhost` are refused: an attacker's name may resolve to
 //!   this address (DNS rebinding).
 //! - Requests whose `Origin` differs from their `Host` are refused.
 
-use std::net::IpAddr;
-
 use axum::{
     extract::{Request, State},
-    http::{
-        HeaderMap,
-        header::{HOST, ORIGIN},
-        uri::Authority,
-    },
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
 
 use super::error::ApiError;
-use crate::http::admin::auth::Authenticator;
+use crate::http::{
+    admin::auth::Authenticator,
+    origin::{host, is_address_or_localhost, is_cross_origin},
+};
 
 /// Refuses requests that may come from a page of another origin.
 pub(in crate::http) async fn refuse_other_origins(
@@ -37,50 +33,17 @@ pub(in crate::http) async fn refuse_other_origins(
 }
 
 fn check(auth: &Authenticator, request: &Request) -> Result<(), ApiError> {
-    let headers = request.headers();
     let host = host(request);
     if !auth.requires_credentials() && !host.as_ref().is_some_and(is_address_or_localhost) {
         let message = "untrusted Host; without a token, expected an IP address or localhost";
         return Err(ApiError::Forbidden(message.to_owned()));
     }
-    if headers.contains_key(ORIGIN) && !is_same_origin(headers, host.as_ref()) {
+    if is_cross_origin(request, host.as_ref()) {
         return Err(ApiError::Forbidden(
             "cross-origin request; expected an Origin equal to the Host".to_owned(),
         ));
     }
     Ok(())
-}
-
-fn host(request: &Request) -> Option<Authority> {
-    let stated = request.headers().get(HOST).map(|host| host.as_bytes());
-    match (stated, request.uri().authority()) {
-        (Some(host), _) => Authority::try_from(host).ok(),
-        (None, authority) => authority.cloned(),
-    }
-}
-
-/// Whether the host does not depend on DNS.
-fn is_address_or_localhost(host: &Authority) -> bool {
-    let name = host.host();
-    let address = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
-}
-
-/// Whether the only `Origin` equals the `Host`.
-fn is_same_origin(headers: &HeaderMap, host: Option<&Authority>) -> bool {
-    let mut origins = headers.get_all(ORIGIN).iter();
-    let (Some(origin), None, Some(host)) = (origins.next(), origins.next(), host) else { return false };
-    let Some((scheme, origin)) = origin.to_str().ok().and_then(|origin| origin.split_once("://")) else {
-        return false;
-    };
-    let default_port = match scheme {
-        "http" => 80,
-        "https" => 443,
-        _ => return false,
-    };
-    let Ok(origin) = Authority::try_from(origin) else { return false };
-    let port = |authority: &Authority| authority.port_u16().unwrap_or(default_port);
-    origin.host().eq_ignore_ascii_case(host.host()) && port(&origin) == port(host)
 }
 
 #[cfg(test)]

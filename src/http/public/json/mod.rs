@@ -1,11 +1,19 @@
 //! `/json`: the gRPC call in protobuf's JSON mapping.
+//!
+//! Callers need no credentials, so a web page must not be able to charge or refund by its visitors' browsers: a request
+//! needs the content type of JSON, and an `Origin`, which only browsers send, has to be that of this port at an address or
+//! `localhost`, since any other name may be an attacker's that resolves to this port (DNS rebinding).
 
 use std::sync::Arc;
 
 use axum::{
     body::Bytes,
-    extract::{State, rejection::BytesRejection},
-    http::{StatusCode, header::CONTENT_TYPE},
+    extract::{self, State, rejection::BytesRejection},
+    http::{
+        StatusCode,
+        header::{CONTENT_TYPE, ORIGIN},
+    },
+    middleware::Next,
     response::{IntoResponse, Response},
 };
 use prost::Message as _;
@@ -14,10 +22,14 @@ use serde_json::json;
 use tollgate_limiter::HeldPermits;
 use tonic::{Code, Request, Status};
 
-use crate::proto::{
-    FILE_DESCRIPTOR_SET,
-    envoy::service::ratelimit::v3::{
-        RateLimitRequest, RateLimitResponse, rate_limit_response, rate_limit_service_server::RateLimitService,
+use crate::{
+    http::origin::{host, is_address_or_localhost, is_cross_origin, is_json},
+    proto::{
+        FILE_DESCRIPTOR_SET,
+        envoy::service::ratelimit::v3::{
+            RateLimitRequest, RateLimitResponse, rate_limit_response,
+            rate_limit_service_server::RateLimitService,
+        },
     },
 };
 
@@ -67,6 +79,23 @@ impl JsonCodec {
         let message = message.map_err(|error| error.to_string())?;
         serde_json::to_vec(&message).map_err(|error| error.to_string())
     }
+}
+
+/// Refuses requests that a web page may have made a browser send.
+pub(super) async fn refuse_web_pages(request: extract::Request, next: Next) -> Response {
+    let host = host(&request);
+    let is_trusted = host.as_ref().is_some_and(is_address_or_localhost);
+    let is_from_page =
+        is_cross_origin(&request, host.as_ref()) || (request.headers().contains_key(ORIGIN) && !is_trusted);
+    if is_from_page {
+        let message = "request of a web page; expected no Origin, or that of this address";
+        return error(StatusCode::FORBIDDEN, message);
+    }
+    if !is_json(request.headers()) {
+        let message = "unsupported Content-Type; expected application/json";
+        return error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
+    }
+    next.run(request).await
 }
 
 /// Handles a call. Responds with 200 or 429 and the response message, or with another status and an error.

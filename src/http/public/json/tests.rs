@@ -43,15 +43,23 @@ impl RateLimitService for Stub {
     }
 }
 
-async fn call(method: &str, body: &str) -> (StatusCode, Json) {
+const JSON_TYPE: (&str, &str) = ("content-type", "application/json");
+
+async fn call_with(method: &str, headers: &[(&str, &str)], body: &str) -> (StatusCode, Json) {
     let parts = PublicParts { rate_limit: Stub, readiness: Readiness::new(), exporter: None, max_body: 1000 };
-    let request = http::Request::builder().method(method).uri("/json").body(Body::from(body.to_owned()));
-    let response =
-        public_router(parts).expect("descriptors").call(request.expect("a request")).await.expect("answered");
+    let request = http::Request::builder().method(method).uri("/json");
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+    let request = request.body(Body::from(body.to_owned())).expect("a request");
+    let response = public_router(parts).expect("descriptors").call(request).await.expect("answered");
     assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+    assert!(!response.headers().keys().any(|name| name.as_str().starts_with("access-control-")));
     let status = response.status();
     let body = to_bytes(response.into_body(), usize::MAX).await.expect("a body");
     (status, serde_json::from_slice(&body).expect("JSON"))
+}
+
+async fn call(method: &str, body: &str) -> (StatusCode, Json) {
+    call_with(method, &[JSON_TYPE], body).await
 }
 
 #[tokio::test]
@@ -109,4 +117,41 @@ async fn a_body_over_the_limit_is_refused() {
 async fn an_unavailable_store_is_503() {
     let (status, response) = call("POST", r#"{"domain": "down"}"#).await;
     assert_eq!((status, response), (StatusCode::SERVICE_UNAVAILABLE, json!({"error": "no connection"})));
+}
+
+/// A page can send these without a preflight request.
+#[tokio::test]
+async fn only_the_content_type_of_json_is_accepted() {
+    let status = async |headers: &[(&str, &str)]| call_with("POST", headers, r#"{"domain": "open"}"#).await.0;
+    for kind in ["application/json", "application/json; charset=utf-8", "APPLICATION/JSON"] {
+        assert_eq!(status(&[("content-type", kind)]).await, StatusCode::OK, "{kind}");
+    }
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""] {
+        assert_eq!(status(&[("content-type", kind)]).await, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
+    }
+    assert_eq!(status(&[]).await, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    // A preflight request gets no permission.
+    let (status, _) = call_with("OPTIONS", &[("access-control-request-method", "POST")], "").await;
+    assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+}
+
+#[tokio::test]
+async fn requests_of_web_pages_are_refused() {
+    let from = async |host: &str, origin: &str| {
+        let headers = [JSON_TYPE, ("host", host), ("origin", origin)];
+        call_with("POST", &headers, r#"{"domain": "open"}"#).await.0
+    };
+    assert_eq!(from("127.0.0.1:8080", "http://127.0.0.1:8080").await, StatusCode::OK);
+    for (host, origin) in [
+        ("127.0.0.1:8080", "https://evil.example"),
+        ("127.0.0.1:8080", "http://127.0.0.1:3000"),
+        ("tollgate:8080", "null"),
+        // The name resolves to this port only for the page.
+        ("evil.example:8080", "http://evil.example:8080"),
+    ] {
+        assert_eq!(from(host, origin).await, StatusCode::FORBIDDEN, "{origin} to {host}");
+    }
+    // A program has no origin, and may use any name.
+    let program = [JSON_TYPE, ("host", "tollgate.limits.svc:8080")];
+    assert_eq!(call_with("POST", &program, r#"{"domain": "open"}"#).await.0, StatusCode::OK);
 }

@@ -256,3 +256,25 @@ fn twice_the_limit_passes_a_fixed_window_across_an_edge_and_no_other_algorithm()
         assert_eq!(admitted(&policy, &history).len(), expected, "{}", algorithm.name());
     }
 }
+
+#[test]
+fn a_fixed_window_counts_all_hits_over_its_limit_beyond_32_bits() {
+    let now = Timestamp::from_micros(START);
+    let over = |state: &mut CounterState, limit, hits| {
+        let quota = Quota { limit, window: Window::from_seconds(60).expect("in range") };
+        let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+        let (hits, charging) = (Hits::charge(hits), Charging::Independent);
+        let admitted = policy.apply(state, now, hits, charging);
+        let summary = policy.summary(state, now, hits);
+        (admitted, policy.verdict(summary, now, hits, admitted, charging).over)
+    };
+    let mut state = CounterState::default();
+    assert_eq!(over(&mut state, 10, 1 << 33), (false, (1 << 33) - 10));
+    assert_eq!(over(&mut state, 10, 7), (false, 7));
+    assert_eq!(over(&mut state, 10, 1 << 31), (false, 1 << 31));
+    // The largest limit, where no hit over it has room in the state.
+    let mut state = CounterState::default();
+    assert_eq!(over(&mut state, u32::MAX, u64::from(u32::MAX)), (true, 0));
+    assert_eq!(over(&mut state, u32::MAX, 5), (false, 5));
+    assert_eq!(over(&mut state, u32::MAX, 1 << 33), (false, (1 << 33) - u64::from(u32::MAX)));
+}

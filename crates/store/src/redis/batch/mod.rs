@@ -34,6 +34,7 @@ use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
 };
+use tollgate_runtime::log_budget::LogBudget;
 
 use self::{driver::Driver, queue::Queue};
 use super::{
@@ -60,6 +61,8 @@ pub(super) struct RequestOptions {
     pub(super) timeout: Duration,
     /// Capacity for requests without a waiting caller.
     pub(super) background: BackgroundQueue,
+    /// Log lines on failing connections.
+    pub(super) failure_lines: Arc<LogBudget>,
 }
 
 impl RequestOptions {
@@ -136,7 +139,7 @@ impl Batcher {
     /// Connects in the background and reconnects when necessary.
     pub(super) fn open(target: Target, options: RequestOptions) -> Self {
         let server = target.to_string();
-        let connection = Connection::open(target);
+        let connection = Connection::open(target, Arc::clone(&options.failure_lines));
         let shared = Arc::new(SharedQueue {
             queue: Mutex::default(),
             wakeup: Notify::new(),
@@ -219,6 +222,7 @@ impl RequestOptions {
             requests_per_command: 1,
             timeout: Duration::ZERO,
             background: BackgroundQueue::default(),
+            failure_lines: super::reconnect::failure_lines(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ::redis::{Value, cmd};
 use tokio::time::timeout;
+use tollgate_runtime::foreign_text;
 
 use super::{
     SharedCluster,
@@ -30,7 +31,7 @@ pub(super) async fn query_slots(
         Some(connection) => read_reply(&node, connection.send(cmd("CLUSTER").arg("SLOTS"))).await,
         None => read_reply(&node, query_on_new_connection(shared, &node)).await,
     };
-    reply.map_err(|error| format!("{node}: {error}"))
+    reply.map_err(|error| format!("{node}: {}", foreign_text::bounded(&error)))
 }
 
 /// Queries over a new connection.

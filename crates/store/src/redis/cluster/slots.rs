@@ -1,11 +1,19 @@
 //! Parsing of replies to `CLUSTER SLOTS`.
 
+use std::collections::HashSet;
+
 use ::redis::Value;
 
 use crate::redis::address::Address;
 
 /// Number of slots of a cluster.
 pub(super) const SLOTS: usize = 16_384;
+
+/// Maximum number of ranges in a reply. Each slot alone would be as many.
+const MAX_RANGES: usize = SLOTS;
+
+/// Maximum number of masters in a reply, the recommended maximum of a cluster. Each worker connects to each of them.
+pub(super) const MAX_MASTERS: usize = 1_000;
 
 /// Consecutive slots with the same master.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,17 +23,30 @@ pub(super) struct Range {
     pub(super) master: Address,
 }
 
-/// The ranges in a reply of the node `queried`; `None` for a malformed reply. A malformed range, or one whose master
-/// has no known address, is skipped: the others may be right.
+/// The ranges in a reply of the node `queried`; `None` for a malformed reply, or one with more ranges or masters than a
+/// cluster has. A malformed range, or one whose master has no known address, is skipped: the others may be right.
 pub(super) fn parse(reply: &Value, queried: &Address) -> Option<Vec<Range>> {
     let Value::Array(entries) = reply else { return None };
-    Some(entries.iter().filter_map(|entry| parse_range(entry, queried)).collect())
+    if entries.len() > MAX_RANGES {
+        return None;
+    }
+    let ranges: Vec<_> = entries.iter().filter_map(|entry| parse_range(entry, queried)).collect();
+    let masters: HashSet<&Address> = ranges.iter().map(|range| &range.master).collect();
+    (masters.len() <= MAX_MASTERS).then_some(ranges)
 }
 
-/// Total number of slots of the ranges.
+/// Number of distinct slots in the ranges, which may overlap.
 pub(super) fn count_slots(ranges: &[Range]) -> usize {
-    let lengths = ranges.iter().map(|range| range.last.saturating_sub(range.first).saturating_add(1));
-    lengths.map(usize::from).sum()
+    let mut bounds: Vec<(u16, u16)> = ranges.iter().map(|range| (range.first, range.last)).collect();
+    bounds.sort_unstable();
+    let (mut slots, mut next) = (0_usize, 0_u16);
+    for (first, last) in bounds {
+        let first = first.max(next);
+        let after = last.saturating_add(1);
+        slots = slots.saturating_add(usize::from(after.saturating_sub(first)));
+        next = next.max(after);
+    }
+    slots
 }
 
 fn parse_range(entry: &Value, queried: &Address) -> Option<Range> {
@@ -121,7 +142,38 @@ mod tests {
         for other in invalid.into_iter().chain([no_port, Value::Array(vec![Value::Int(0)]), Value::Okay]) {
             assert_eq!(masters(vec![other, valid()]).expect("a valid rest"), ["2-3 b:7000"]);
         }
-        let range = |first, last| Range { first, last, master: Address::new("a", 1) };
-        assert_eq!(count_slots(&[range(0, 0), range(5, 16_383)]), 16_380);
+    }
+
+    #[test]
+    fn slots_in_several_ranges_count_once() {
+        let count = |bounds: &[(u16, u16)]| {
+            let range = |(first, last): &(u16, u16)| Range {
+                first: *first,
+                last: *last,
+                master: Address::new("a", 1),
+            };
+            count_slots(&bounds.iter().map(range).collect::<Vec<_>>())
+        };
+        assert_eq!(count(&[]), 0);
+        assert_eq!(count(&[(0, 0), (5, 16_383)]), 16_380);
+        assert_eq!(count(&[(0, 8_191), (0, 8_191)]), 8_192);
+        assert_eq!(count(&[(10, 20), (0, 16), (12, 14), (20, 30)]), 31);
+        assert_eq!(count(&[(0, 16_383), (16_383, 16_383)]), SLOTS);
+    }
+
+    #[test]
+    fn replies_with_more_masters_or_ranges_than_a_cluster_has_are_malformed() {
+        let masters = |count: usize| {
+            let one =
+                |number: usize| entry(number as i64, number as i64, bulk(&format!("h{number}")), vec![]);
+            parse(&Value::Array((0..count).map(one).collect()), &Address::new("a", 1))
+                .map(|ranges| ranges.len())
+        };
+        assert_eq!((masters(MAX_MASTERS), masters(MAX_MASTERS + 1)), (Some(MAX_MASTERS), None));
+        let ranges = |count: usize| {
+            let all = vec![entry(0, 16_383, bulk("h"), vec![]); count];
+            parse(&Value::Array(all), &Address::new("a", 1)).map(|ranges| ranges.len())
+        };
+        assert_eq!((ranges(MAX_RANGES), ranges(MAX_RANGES + 1)), (Some(MAX_RANGES), None));
     }
 }

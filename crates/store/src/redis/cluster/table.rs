@@ -8,6 +8,10 @@ use crate::redis::{
     target::Target,
 };
 
+/// Maximum number of nodes that only redirections name, until the next refresh lists or drops them. A failover or a
+/// migration names a few; a node that names others without end would lead to a connection to each.
+const MAX_UNLISTED_NODES: usize = 16;
+
 /// Marks a slot without an owner.
 const NO_OWNER: u16 = u16::MAX;
 
@@ -25,6 +29,8 @@ struct Node {
     /// Opened when the node becomes a master, or on first use.
     server: Option<Batcher>,
     is_master: bool,
+    /// Whether the last refresh listed it as a master.
+    is_listed: bool,
     /// Whether it was used since the last refresh.
     is_used: bool,
 }
@@ -48,15 +54,15 @@ impl SlotTable {
         node.route(&self.template, &self.options)
     }
 
-    /// The route to a node.
+    /// The route to a node, unless too many others were named since the last refresh.
     pub(super) fn node(&mut self, address: &Address) -> Option<Route> {
-        let index = self.index(address)?;
+        let index = self.redirected(address)?;
         self.nodes.get_mut(usize::from(index))?.route(&self.template, &self.options)
     }
 
-    /// Records a new owner of a slot.
+    /// Records a new owner of a slot, unless too many others were named since the last refresh.
     pub(super) fn set_owner(&mut self, slot: u16, owner: &Address) {
-        let Some(index) = self.index(owner) else { return };
+        let Some(index) = self.redirected(owner) else { return };
         if let Some(node) = self.nodes.get_mut(usize::from(index)) {
             node.is_master = true;
         }
@@ -70,6 +76,7 @@ impl SlotTable {
     pub(super) fn replace(&mut self, ranges: &[Range]) {
         self.nodes.retain_mut(|node| {
             node.is_master = ranges.iter().any(|range| range.master == node.address);
+            node.is_listed = node.is_master;
             let was_used = std::mem::take(&mut node.is_used);
             node.is_master || was_used
         });
@@ -77,7 +84,7 @@ impl SlotTable {
         for range in ranges {
             let Some(index) = self.index(&range.master) else { continue };
             if let Some(node) = self.nodes.get_mut(usize::from(index)) {
-                node.is_master = true;
+                (node.is_master, node.is_listed) = (true, true);
             }
             let owners = self.owners.get_mut(usize::from(range.first)..=usize::from(range.last));
             owners.unwrap_or_default().fill(index);
@@ -111,6 +118,15 @@ impl SlotTable {
         self.nodes.iter().map(|node| node.address.clone()).collect()
     }
 
+    /// The index of a node that a redirection names, which is added if absent and there is room.
+    fn redirected(&mut self, address: &Address) -> Option<u16> {
+        let has_room = || self.nodes.iter().filter(|node| !node.is_listed).count() < MAX_UNLISTED_NODES;
+        if !self.nodes.iter().any(|node| node.address == *address) && !has_room() {
+            return None;
+        }
+        self.index(address)
+    }
+
     /// The index of a node, which is added if absent.
     fn index(&mut self, address: &Address) -> Option<u16> {
         let known = self.nodes.iter().position(|node| node.address == *address);
@@ -118,7 +134,13 @@ impl SlotTable {
             u16::try_from(known.unwrap_or(self.nodes.len())).ok().filter(|index| *index != NO_OWNER)?;
         if known.is_none() {
             let address = address.clone();
-            self.nodes.push(Node { address, server: None, is_master: false, is_used: false });
+            self.nodes.push(Node {
+                address,
+                server: None,
+                is_master: false,
+                is_listed: false,
+                is_used: false,
+            });
         }
         Some(index)
     }
@@ -182,6 +204,27 @@ mod tests {
         assert_eq!((owner(&mut table, 0), owner(&mut table, 16_383)), (Some(4), Some(4)));
         // In use now, and not connected yet.
         assert!(!table.is_healthy());
+    }
+
+    #[tokio::test]
+    async fn redirections_name_a_bounded_number_of_nodes_until_the_next_refresh() {
+        let mut table = table(&[range(0, 16_383, 1)]);
+        let most = u16::try_from(MAX_UNLISTED_NODES).expect("few");
+        for port in 2..2 + most {
+            assert!(table.node(&node(port)).is_some());
+        }
+        assert!(table.node(&node(9_000)).is_none());
+        table.set_owner(7, &node(9_001));
+        assert_eq!(owner(&mut table, 7), Some(1));
+        // Those that are known remain usable.
+        assert!(table.node(&node(2)).is_some());
+        table.set_owner(7, &node(3));
+        assert_eq!(owner(&mut table, 7), Some(3));
+        // One is listed now, and the others are no longer used.
+        table.replace(&[range(0, 8_191, 1), range(8_192, 16_383, 2)]);
+        table.replace(&[range(0, 8_191, 1), range(8_192, 16_383, 2)]);
+        assert_eq!(table.addresses(), [node(1), node(2)]);
+        assert!(table.node(&node(9_000)).is_some());
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     redis::metrics::{self, Source},
-    request::{Cell, Check, Requests, TagRequest, Verdicts},
+    request::{Cell, Check, Requests, TagRequest, Verdicts, Veto},
 };
 
 /// Cache of counters.
@@ -59,6 +59,11 @@ impl CacheEntry {
 }
 
 impl CounterCache {
+    #[cfg(test)]
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.entries.allocated_bytes()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -152,15 +157,18 @@ impl CounterCache {
 
     /// Decides a request in which one denial keeps all counters from being charged.
     fn decide_all_or_none(&mut self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
-        let (mut verdicts, mut is_vetoed) = (Verdicts::new(), false);
+        let mut verdicts = Verdicts::new();
         for (cell, check) in request.checks_with_cells() {
+            // A trial would be vetoed by cached verdicts that admit, which may be outdated.
+            if check.veto == Veto::Always {
+                return None;
+            }
             let entry =
                 self.entries.get(&cell.key, check.record).filter(|entry| entry.policy == check.policy)?;
             let verdict = entry.denial.as_ref()?.exact(check.hits, now)?;
-            is_vetoed |= check.is_veto() && !verdict.admitted;
             verdicts.push((check.descriptor, verdict));
         }
-        is_vetoed.then_some(verdicts)
+        request.is_vetoed(verdicts.iter().map(|(_, verdict)| verdict.admitted)).then_some(verdicts)
     }
 
     /// Updates a counter with the verdict of a check; `is_denial` states that the check was denied, or another one that
@@ -234,7 +242,7 @@ impl CounterCache {
             if let Some(hits) = unused.hits(now) {
                 let policy = unused.policy;
                 let check =
-                    Check { descriptor: 0, record, policy, hits, vetoes: false, sync: SyncMode::Strict };
+                    Check { descriptor: 0, record, policy, hits, veto: Veto::Never, sync: SyncMode::Strict };
                 requests.push(TagRequest::new(Charging::Independent, cell, check));
             }
         }

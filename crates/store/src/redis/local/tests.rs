@@ -3,14 +3,14 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tollgate_core::{
     RecordId,
-    algorithm::{Algorithm, CounterState, Parameters, Policy, Verdict},
+    algorithm::{Algorithm, CounterState, Parameters, Policy, StateSummary, Verdict},
     clock::Timestamp,
     descriptor::{Entry, Hits},
     quota::{Quota, Window},
 };
 
-use super::*;
-use crate::key::CellKey;
+use super::{two_generation_map::MAX_GENERATION_ENTRIES, *};
+use crate::{key::CellKey, request::Veto};
 
 /// A second of the clock of Redis, in the middle of a minute.
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);
@@ -22,7 +22,7 @@ fn policy(algorithm: Algorithm, limit: u32) -> Policy {
 
 fn check(number: u8, policy: Policy, hits: Hits, sync: SyncMode) -> Check {
     let record = RecordId::numbered(number, policy.algorithm());
-    Check { descriptor: usize::from(number), record, policy, hits, vetoes: true, sync }
+    Check { descriptor: usize::from(number), record, policy, hits, veto: Veto::Alone, sync }
 }
 
 fn request(charging: Charging, checks: impl IntoIterator<Item = Check>) -> TagRequest {
@@ -375,4 +375,31 @@ fn a_failure_invalidates_the_cache() {
     server.local.forget_all();
     server.admits(&denied, 0);
     assert_eq!(server.sent, 4);
+}
+
+/// Figures of docs/internals/local-cache.md.
+#[test]
+fn the_cache_stays_within_its_documented_memory() {
+    let (mut cache, now, policy) =
+        (CounterCache::default(), Instant::now(), policy(Algorithm::FixedWindow, 1));
+    let check = check(0, policy, Hits::ONE, SyncMode::Strict);
+    let verdict = policy.verdict(
+        StateSummary::Words([NOW.seconds() + 60, 2, 0]),
+        NOW,
+        Hits::ONE,
+        false,
+        Charging::Independent,
+    );
+    let (mut largest, mut lasting) = (0, 0);
+    for number in 0..3 * MAX_GENERATION_ENTRIES {
+        let value = number.to_string();
+        let key = CellKey::open("d", [Entry { key: "k", value: &value }].into_iter());
+        let cell = Cell { key, checks: [check].into_iter().collect() };
+        cache.learn((&cell, &check), &verdict, true, 0, now);
+        largest = largest.max(cache.allocated_bytes());
+        cache.collect_evicted();
+        lasting = lasting.max(cache.allocated_bytes());
+    }
+    assert!(lasting <= 17_000_000, "{lasting}");
+    assert!(largest <= 26_000_000, "{largest}");
 }

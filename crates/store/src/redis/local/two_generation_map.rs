@@ -11,8 +11,8 @@ use tollgate_core::RecordId;
 
 use crate::key::CellKey;
 
-/// Capacity of one generation.
-const MAX_GENERATION_ENTRIES: usize = 32_768;
+/// Capacity of one generation: that of a table with 32,768 places, of which one more entry would double the memory.
+pub(super) const MAX_GENERATION_ENTRIES: usize = 28_672;
 
 /// Name of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,12 @@ impl<T> TwoGenerationMap<T> {
         new: impl FnOnce() -> T,
     ) -> Option<&mut T> {
         self.find(cell, record, || Some(new()))
+    }
+
+    /// Bytes of the tables, without those that the entries refer to.
+    #[cfg(test)]
+    pub(super) fn allocated_bytes(&self) -> usize {
+        [&self.newer, &self.older, &self.evicted].iter().map(|table| table.allocation_size()).sum()
     }
 
     /// Takes the entries evicted since the last call.

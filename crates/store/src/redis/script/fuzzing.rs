@@ -17,7 +17,7 @@ use super::{Run, check_error, command, read_replies};
 use crate::{
     key::CellKey,
     redis::ScriptClock,
-    request::{Check, TagRequest},
+    request::{Check, TagRequest, Veto},
 };
 
 /// Builds a command for requests derived from the bytes, and parses the rest of them as its reply.
@@ -95,7 +95,8 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
     ])?;
     let record = RecordId::numbered(input.byte(), algorithm);
     let sync = input.one_of(&SyncMode::ALL)?;
-    Some(Check { descriptor: 0, record, policy, hits, vetoes: input.flag(), sync })
+    let veto = input.one_of(&[Veto::Never, Veto::Alone, Veto::WithQuotas, Veto::AcrossTags, Veto::Always])?;
+    Some(Check { descriptor: 0, record, policy, hits, veto, sync })
 }
 
 fn value(input: &mut ByteReader<'_>, depth: u8) -> Value {

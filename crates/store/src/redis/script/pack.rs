@@ -12,7 +12,7 @@ use tollgate_core::{
 use super::{DIGEST, Run};
 use crate::{
     redis::ScriptClock,
-    request::{Cell, Check},
+    request::{Cell, Check, Veto},
 };
 
 /// Header of a cell's argument.
@@ -68,8 +68,12 @@ fn pack_cell<'a>(
         let role = match (charging, check.sync) {
             (Charging::Independent, SyncMode::Strict) => 0,
             (Charging::Independent, SyncMode::Leased) => 3,
-            (Charging::AllOrNone, _) if check.is_veto() => 1,
-            (Charging::AllOrNone, _) => 2,
+            (Charging::AllOrNone, _) => match check.effective_veto() {
+                Veto::Alone => 1,
+                Veto::Never | Veto::AcrossTags => 2,
+                Veto::WithQuotas => 4,
+                Veto::Always => 5,
+            },
         };
         packed.extend_from_slice(check.record.as_bytes());
         packed.push(role);

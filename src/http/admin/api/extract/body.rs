@@ -5,20 +5,22 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     body::BodyDataStream,
     extract::{FromRequest, Request},
-    http::{HeaderMap, header::CONTENT_TYPE},
 };
 use futures_util::StreamExt as _;
 use serde::de::DeserializeOwned;
 use tokio::{task::spawn_blocking, time::timeout};
 use tollgate_control::bounds::MAX_VERSION_BYTES;
 
-use crate::http::admin::{
-    api::{
-        error::ApiError,
-        limits::{ApiPermit, Lane},
-        state::Api,
+use crate::http::{
+    admin::{
+        api::{
+            error::ApiError,
+            limits::{ApiPermit, Lane},
+            state::Api,
+        },
+        auth::Caller,
     },
-    auth::Caller,
+    origin::is_json,
 };
 
 /// Maximum bytes of a body: the files of the largest version, escaped to three times their size, and the other fields.
@@ -99,34 +101,4 @@ async fn discard(mut chunks: BodyDataStream) {
 
 fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(text).map_err(|error| ApiError::BadRequest(error.to_string()))
-}
-
-/// Whether the `Content-Type` of a request is JSON.
-fn is_json(headers: &HeaderMap) -> bool {
-    let stated = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media_type = stated.split(';').next().unwrap_or_default();
-    media_type.trim().eq_ignore_ascii_case("application/json")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_json_content_types_are_accepted() {
-        let accepts = |kind: &'static str| {
-            is_json(&HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().expect("a value"))]))
-        };
-        assert!(accepts("application/json") && accepts("Application/JSON; charset=utf-8"));
-        for kind in [
-            "text/plain",
-            "application/x-www-form-urlencoded",
-            "",
-            "multipart/form-data",
-            "application/jsonp",
-        ] {
-            assert!(!accepts(kind), "{kind}");
-        }
-        assert!(!is_json(&HeaderMap::new()));
-    }
 }

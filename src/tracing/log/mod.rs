@@ -1,9 +1,12 @@
 //! The log: one line per event, on stderr.
 
+mod dependencies;
+
 use std::{backtrace::Backtrace, io, panic};
 
-use tracing_subscriber::util::TryInitError;
+use tracing_subscriber::{layer::SubscriberExt as _, util::TryInitError};
 
+use self::dependencies::DependencyLines;
 use super::{LogFormat, LogSettings};
 
 /// Installs the subscriber, once per process, and a hook that logs panics.
@@ -14,9 +17,13 @@ pub fn install(settings: LogSettings) -> Result<(), TryInitError> {
     use tracing_subscriber::util::SubscriberInitExt as _;
 
     let lines = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(settings.level);
+    let dependencies = DependencyLines::new(settings.level);
     match settings.format {
-        LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).finish().try_init()?,
-        LogFormat::Json => lines.json().flatten_event(true).finish().try_init()?,
+        LogFormat::Text => {
+            let lines = lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr()));
+            lines.finish().with(dependencies).try_init()?;
+        }
+        LogFormat::Json => lines.json().flatten_event(true).finish().with(dependencies).try_init()?,
     }
     panic::set_hook(Box::new(|panic| {
         let text = panic.payload().downcast_ref::<&str>().copied();

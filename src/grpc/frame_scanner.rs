@@ -1,0 +1,120 @@
+//! Follows the frames of one direction of an HTTP/2 connection without decoding them (RFC 9113, section 4.1).
+
+/// Length of a frame's header.
+const HEADER_BYTES: usize = 9;
+
+/// Bytes that a client sends before its first frame.
+const PREFACE_BYTES: usize = 24;
+
+/// Type of a frame that carries the data of a message.
+pub(super) const DATA: u8 = 0;
+
+/// Type of a frame that resets a stream.
+pub(super) const RST_STREAM: u8 = 3;
+
+/// Header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FrameHeader {
+    /// Bytes of its payload.
+    pub(super) length: usize,
+    pub(super) kind: u8,
+    pub(super) stream: u32,
+}
+
+/// Part of the scanned bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Piece<'b> {
+    Header(FrameHeader),
+    /// Some of the payload of the frame whose header came last, or of the preface.
+    Payload(&'b [u8]),
+}
+
+/// Position within the frames of one direction.
+#[derive(Debug, Default)]
+pub(super) struct FrameScanner {
+    /// The beginning of a header, of which the rest follows.
+    header: [u8; HEADER_BYTES],
+    header_bytes: usize,
+    /// Bytes of the current payload that follow.
+    payload_bytes: usize,
+}
+
+impl FrameScanner {
+    /// A scanner of what a client sends.
+    pub(super) fn after_preface() -> Self {
+        Self { payload_bytes: PREFACE_BYTES, ..Self::default() }
+    }
+
+    /// Calls `visit` for each header and each part of a payload in the next `bytes`.
+    pub(super) fn scan(&mut self, mut bytes: &[u8], mut visit: impl FnMut(Piece<'_>)) {
+        while !bytes.is_empty() {
+            if self.payload_bytes > 0 {
+                let (part, rest) = bytes.split_at(self.payload_bytes.min(bytes.len()));
+                self.payload_bytes = self.payload_bytes.saturating_sub(part.len());
+                visit(Piece::Payload(part));
+                bytes = rest;
+                continue;
+            }
+            let missing = HEADER_BYTES.saturating_sub(self.header_bytes);
+            let (part, rest) = bytes.split_at(missing.min(bytes.len()));
+            let end = self.header_bytes.saturating_add(part.len());
+            if let Some(filled) = self.header.get_mut(self.header_bytes..end) {
+                filled.copy_from_slice(part);
+            }
+            self.header_bytes = end;
+            bytes = rest;
+            if end == HEADER_BYTES {
+                let header = FrameHeader::parse(self.header);
+                (self.header_bytes, self.payload_bytes) = (0, header.length);
+                visit(Piece::Header(header));
+            }
+        }
+    }
+}
+
+impl FrameHeader {
+    const fn parse([a, b, c, kind, _flags, stream @ ..]: [u8; HEADER_BYTES]) -> Self {
+        let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        // The highest bit is reserved.
+        Self { length, kind, stream: u32::from_be_bytes(stream) & 0x7fff_ffff }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The headers and payloads in `chunks`, each payload in one piece.
+    fn pieces(mut scanner: FrameScanner, chunks: &[&[u8]]) -> Vec<(FrameHeader, Vec<u8>)> {
+        let mut found: Vec<(FrameHeader, Vec<u8>)> = Vec::new();
+        for chunk in chunks {
+            scanner.scan(chunk, |piece| match piece {
+                Piece::Header(header) => found.push((header, Vec::new())),
+                Piece::Payload(part) => {
+                    if let Some((_, payload)) = found.last_mut() {
+                        payload.extend_from_slice(part);
+                    }
+                }
+            });
+        }
+        found
+    }
+
+    #[test]
+    fn frames_are_found_wherever_the_bytes_are_cut() {
+        let bytes = b"\0\0\x03\0\x01\x80\0\0\x05abc\0\0\0\x04\0\0\0\0\0\0\0\x04\x03\0\0\0\x01\x07wxyz";
+        let expected = [
+            (FrameHeader { length: 3, kind: DATA, stream: 5 }, b"abc".to_vec()),
+            (FrameHeader { length: 0, kind: 4, stream: 0 }, Vec::new()),
+            (FrameHeader { length: 4, kind: RST_STREAM, stream: 263 }, b"wxyz".to_vec()),
+        ];
+        for cut in 0..bytes.len() {
+            let (head, tail) = bytes.split_at(cut);
+            assert_eq!(pieces(FrameScanner::default(), &[head, b"", tail]), expected, "cut at {cut}");
+        }
+        let single: Vec<&[u8]> = bytes.chunks(1).collect();
+        assert_eq!(pieces(FrameScanner::default(), &single), expected);
+        let preface = &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..];
+        assert_eq!(pieces(FrameScanner::after_preface(), &[preface, bytes]), expected);
+    }
+}

@@ -1,0 +1,119 @@
+//! Lines of dependencies, at most one a minute from each place in their code.
+//!
+//! Clients cause some of them: h2 logs a warning for each connection that resets too many calls, and for each PING
+//! acknowledgement that it did not ask for. This process logs changes of state instead, which clients cannot cause at will.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use tracing::{Event, Subscriber, callsite::Identifier, level_filters::LevelFilter};
+use tracing_subscriber::{Layer, layer::Context};
+
+/// Shortest time between two lines of one place.
+const LINE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Start of the targets of this project.
+const OWN_TARGET: &str = "tollgate";
+
+/// Drops lines of dependencies that follow one of the same place too soon, unless the log is verbose.
+#[derive(Debug)]
+pub(super) struct DependencyLines {
+    is_verbose: bool,
+    logged: Mutex<LineTimes<Identifier>>,
+}
+
+/// Times of the latest lines, by place. Their number is that of the places in the code.
+#[derive(Debug)]
+struct LineTimes<P>(HashMap<P, Instant>);
+
+impl<P> Default for LineTimes<P> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl DependencyLines {
+    pub(super) fn new(level: LevelFilter) -> Self {
+        Self { is_verbose: level >= LevelFilter::DEBUG, logged: Mutex::default() }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for DependencyLines {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        self.is_verbose
+            || metadata.target().starts_with(OWN_TARGET)
+            || self.logged.lock().admits(metadata.callsite(), Instant::now())
+    }
+}
+
+impl<P: Eq + Hash> LineTimes<P> {
+    /// Whether a line of this place is logged now.
+    fn admits(&mut self, place: P, now: Instant) -> bool {
+        let is_due = |last: &Instant| now.saturating_duration_since(*last) >= LINE_INTERVAL;
+        let is_admitted = self.0.get(&place).is_none_or(is_due);
+        if is_admitted {
+            self.0.insert(place, now);
+        }
+        is_admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, sync::Arc};
+
+    use tracing::subscriber::with_default;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    #[derive(Clone, Debug, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Lines of a dependency, a second place of it, and this project, each ten times.
+    fn logged(level: LevelFilter) -> [usize; 3] {
+        let lines = Lines::default();
+        let sink = lines.clone();
+        let log = tracing_subscriber::fmt().with_writer(move || sink.clone()).with_max_level(level);
+        with_default(log.finish().with(DependencyLines::new(level)), || {
+            for _ in 0..10 {
+                tracing::warn!(target: "h2::proto::streams::recv", "too many resets");
+                tracing::warn!(target: "h2::proto::ping_pong", "unexpected PING");
+                tracing::warn!(target: "tollgate::net", "of this project");
+            }
+        });
+        let text = String::from_utf8(lines.0.lock().clone()).expect("a text");
+        ["too many", "unexpected", "of this"].map(|message| text.matches(message).count())
+    }
+
+    #[test]
+    fn lines_that_clients_cause_in_dependencies_are_logged_once() {
+        assert_eq!(logged(LevelFilter::INFO), [1, 1, 10]);
+        assert_eq!(logged(LevelFilter::DEBUG), [10, 10, 10]);
+    }
+
+    #[test]
+    fn a_place_is_logged_again_after_a_minute() {
+        let (mut times, now) = (LineTimes::default(), Instant::now());
+        let almost = LINE_INTERVAL - Duration::from_millis(1);
+        assert!(times.admits(1, now) && !times.admits(1, now + almost));
+        assert!(times.admits(1, now + LINE_INTERVAL));
+        assert!(!times.admits(1, now + LINE_INTERVAL + almost));
+    }
+}
