@@ -232,7 +232,7 @@ impl TokenBucket {
 impl BucketSize {
     /// Upper bound of the debt of buckets of this size, less than four times the largest possible debt.
     const fn room(self) -> u64 {
-        MIN_SIZE_TICKS << (2 * self.exponent)
+        MIN_SIZE_TICKS << (self.exponent << 1)
     }
 
     /// The 5 bits of a state.
@@ -241,7 +241,7 @@ impl BucketSize {
     }
 
     const fn bits(self) -> u32 {
-        2 * self.exponent + self.of_override as u32
+        self.exponent << 1 | self.of_override as u32
     }
 }
 
