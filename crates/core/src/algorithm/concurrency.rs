@@ -46,15 +46,15 @@ impl Concurrency {
         self.lease_ttl
     }
 
-    pub(super) fn passes(&self, held: &mut Held, now: Timestamp, earlier: u64, hits: u64) -> bool {
+    pub(super) fn passes(&self, held: &mut Held, now: Timestamp, earlier: u64, hits: Hits) -> bool {
         held.advance(now, self.lease_ttl);
-        held.used().saturating_add(earlier).saturating_add(hits) <= u64::from(self.limit)
+        held.used().saturating_add(earlier).saturating_add(hits.charged()) <= u64::from(self.limit)
     }
 
     pub(super) fn apply(&self, held: &mut Held, now: Timestamp, hits: Hits) -> bool {
         held.advance(now, self.lease_ttl);
         let (amount, lease) = match hits {
-            Hits::Charge(amount) => (amount.get(), lease_at(now)),
+            Hits::Charge(amount) | Hits::Overdraw(amount) => (amount.get(), lease_at(now)),
             Hits::Acquire { amount, lease } => (amount.get(), lease),
             Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => {
                 refund(held, hits);
@@ -63,8 +63,7 @@ impl Concurrency {
         };
         let admitted = held.used().saturating_add(amount) <= u64::from(self.limit);
         if admitted {
-            // After the clock stepped back, permits are held as of the newest, so that they still are once it is right.
-            let at = held.newest().map_or(now, |newest| newest.max(now));
+            let at = held.next_time(now);
             let known = held.remove_tagged(lease);
             held.push(at, amount.saturating_add(known), lease);
         }
@@ -88,6 +87,6 @@ fn refund(held: &mut Held, hits: Hits) {
             held.remove_tagged(lease);
         }
         Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => held.remove_oldest(amount.get()),
-        Hits::Peek | Hits::Charge(_) | Hits::Acquire { .. } => {}
+        Hits::Peek | Hits::Charge(_) | Hits::Overdraw(_) | Hits::Acquire { .. } => {}
     }
 }

@@ -80,6 +80,12 @@ impl<T: Copy + Ord> Queue<T> {
         self.entries.back().map(|entry| entry.at)
     }
 
+    /// Time of hits that are added at `now`: that of the newest hit if the clock stepped back, so that they still count once
+    /// it is right.
+    pub(super) fn next_time(&self, now: Timestamp) -> Timestamp {
+        self.newest().map_or(now, |newest| newest.max(now))
+    }
+
     /// Removes up to `hits` of the newest hits.
     pub(super) fn remove_newest(&mut self, hits: u64) {
         let mut left = hits;
@@ -158,7 +164,8 @@ impl QueueSummary {
     /// Returns the verdict of a decision after which the queue has this summary.
     pub(super) fn verdict(&self, limit: u32, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
         let limit = u64::from(limit);
-        let over = self.used.saturating_add(hits.charged()).saturating_sub(limit).min(hits.charged());
+        let uncounted = if hits.is_overdraft() { 0 } else { hits.charged() };
+        let over = self.used.saturating_add(uncounted).saturating_sub(limit).min(hits.charged());
         Verdict {
             admitted,
             remaining: u32::try_from(limit.saturating_sub(self.used)).unwrap_or(u32::MAX),

@@ -9,8 +9,11 @@
 //! most 0.1 % too long at 100,000 hits per second and 1 % at a million. The state is `[seconds, ticks]` of the
 //! TAT since the epoch, exact in Lua's 53 bits because only differences are computed.
 //!
-//! A raised or lowered rate keeps the debt in time, that is, the fraction of the bucket that is used, and a debt above the
-//! capacity counts as an empty bucket. A debt can exceed the capacity for three reasons, which the upper 5 bits of the
+//! Hits charged as an overdraft raise the debt beyond the capacity, up to a bound; nothing passes until it is within the
+//! capacity again, a look included.
+//!
+//! A raised or lowered rate keeps the debt in time, that is, the fraction of the bucket that is used, up to the capacity (in
+//! what follows, with an overdraft: its bound). A debt can exceed that for three reasons, which the upper 5 bits of the
 //! second word distinguish. Four of them are the *size* of a bucket: the exponent of the least power of four times a
 //! constant that is not below its capacity; the constant is chosen so that the size of a day is exact.
 //!
@@ -82,31 +85,42 @@ pub struct TokenBucket {
     capacity: u64,
     /// Whether a limit override uses it on the rule's counter.
     is_override: bool,
+    /// Maximum debt in ticks that hits charged as an overdraft leave.
+    max_debt: u64,
 }
 
 impl TokenBucket {
-    /// Returns the bucket that holds `burst` tokens and refills `quota.limit` of them in each window.
+    /// Returns the bucket that holds `burst` tokens and refills `quota.limit` of them in each window. Hits charged as an
+    /// overdraft take at most `max_debt` tokens more than it holds.
     ///
     /// # Errors
     /// [`PolicyError`] if it takes longer than 2.8 years to fill, or if its rounded rate differs by more than 1 %.
-    pub fn new(quota: Quota, burst: u32) -> Result<Self, PolicyError> {
-        let bucket = Self::rounded(quota, burst);
+    pub fn new(quota: Quota, burst: u32, max_debt: u32) -> Result<Self, PolicyError> {
+        let bucket = Self::rounded(quota, burst, max_debt);
         let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
         let emission = bucket.emission.map_or(0, NonZeroU64::get);
         let rounded = emission.saturating_mul(u64::from(quota.limit)).saturating_sub(window);
+        let total = u64::from(burst).saturating_add(max_debt.into());
         match () {
             () if emission.saturating_mul(u64::from(burst)) > MAX_FILL_TICKS => Err(PolicyError::TooSlow),
+            () if emission.saturating_mul(total) > MAX_FILL_TICKS => Err(PolicyError::TooDeep),
             () if rounded > window / 100 => Err(PolicyError::TooFast),
             () => Ok(bucket),
         }
     }
 
     /// Returns the nearest enforceable bucket: a rate of at most 100 million per second, and at most 2.8 years to fill.
-    pub(super) fn rounded(quota: Quota, burst: u32) -> Self {
+    pub(super) fn rounded(quota: Quota, burst: u32, max_debt: u32) -> Self {
         let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
         let emission = NonZeroU64::new(u64::from(quota.limit)).map(|limit| window.div_ceil(limit.get()));
-        let capacity = emission.unwrap_or(0).saturating_mul(u64::from(burst)).min(MAX_FILL_TICKS);
-        Self { emission: emission.and_then(NonZeroU64::new), capacity, is_override: false }
+        let ticks = |tokens: u64| emission.unwrap_or(0).saturating_mul(tokens).min(MAX_FILL_TICKS);
+        let max_debt = u64::from(burst).saturating_add(max_debt.into());
+        Self {
+            emission: emission.and_then(NonZeroU64::new),
+            capacity: ticks(burst.into()),
+            max_debt: ticks(max_debt),
+            is_override: false,
+        }
     }
 
     /// Returns this bucket for a limit override that shares the counter of a rule.
@@ -119,12 +133,28 @@ impl TokenBucket {
         let longest = NonZeroU64::new(MAX_FILL_TICKS).unwrap_or(NonZeroU64::MAX);
         let emission = self.emission.map(|interval| interval.saturating_mul(instances.into()).min(longest));
         let least = emission.map_or(0, NonZeroU64::get);
-        Self { emission, capacity: if self.capacity == 0 { 0 } else { self.capacity.max(least) }, ..self }
+        let capacity = if self.capacity == 0 { 0 } else { self.capacity.max(least) };
+        Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
     }
 
     /// Capacity in tokens.
     pub(super) fn burst(&self) -> u64 {
         self.emission.map_or(0, |interval| self.capacity / interval)
+    }
+
+    /// Debt of an empty bucket in ticks.
+    pub(super) const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Maximum debt in ticks that hits charged as an overdraft leave: the capacity, without an overdraft.
+    pub(super) const fn max_debt_ticks(&self) -> u64 {
+        self.max_debt
+    }
+
+    /// Maximum number of tokens that an overdraft takes beyond the capacity.
+    pub fn max_debt(&self) -> u64 {
+        self.emission.map_or(0, |interval| self.max_debt.saturating_sub(self.capacity) / interval)
     }
 
     /// Emission interval and capacity, both in ticks of 10 ns; an interval of 0 is a bucket that never refills. The capacity
@@ -144,13 +174,17 @@ impl TokenBucket {
     pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits) -> bool {
         let (owed, size) = self.debt(*state, now);
         let (admitted, after) = match hits {
-            Hits::Peek | Hits::Release(_) => (true, owed),
+            Hits::Peek | Hits::Release(_) => (owed <= self.capacity, owed),
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
                 match owed.saturating_add(self.cost(amount.get())) {
                     charged if charged <= self.capacity => (true, charged),
                     _ => (false, owed),
                 }
             }
+            Hits::Overdraw(amount) => match owed.saturating_add(self.cost(amount.get())) {
+                charged if charged <= self.capacity => (true, charged),
+                charged => (false, charged.min(self.max_debt).max(owed)),
+            },
             Hits::Refund(amount) => (true, owed.saturating_sub(self.cost(amount.get()))),
             Hits::RefundCharge { amount, made_at } => {
                 // The part refilled since the charge is no longer owed.
@@ -185,7 +219,7 @@ impl TokenBucket {
     /// The part of a debt that counts.
     fn bounded(&self, owed: u64, size: BucketSize) -> u64 {
         let room = size.room();
-        let most = if self.is_override || size.of_override { room.max(self.capacity) } else { self.capacity };
+        let most = if self.is_override || size.of_override { room.max(self.max_debt) } else { self.max_debt };
         let is_step_back =
             owed > room.max(most) && owed <= room.max(most).saturating_mul(MAX_STEP_BACK_SIZES);
         if owed <= most || is_step_back { owed } else { most }
@@ -197,9 +231,9 @@ impl TokenBucket {
         if owed == 0 {
             return Bucket { full_at: 0, size: BucketSize::default() };
         }
-        let exponent = size_of(self.capacity);
+        let exponent = size_of(self.max_debt);
         let of_override = known.of_override || (self.is_override && exponent >= known.exponent);
-        let keeps = self.is_override || known.of_override || owed > self.capacity;
+        let keeps = self.is_override || known.of_override || owed > self.max_debt;
         let size =
             BucketSize { exponent: if keeps { exponent.max(known.exponent) } else { exponent }, of_override };
         Bucket { full_at: now_in_ticks(now).saturating_add(owed), size }
@@ -209,13 +243,19 @@ impl TokenBucket {
         let owed = Bucket::read(state).owed(now);
         let free = self.capacity.saturating_sub(owed);
         let tokens = |ticks: u64| self.emission.map_or(0, |interval| ticks / interval);
+        let excess = owed.saturating_sub(self.capacity);
+        let excess = self.emission.map_or(0, |interval| excess.div_ceil(interval.get()));
         Verdict {
             admitted,
             remaining: u32::try_from(tokens(free)).unwrap_or(u32::MAX),
             reset_after: duration(owed),
             retry_after: if admitted { Duration::ZERO } else { self.retry_after(owed, hits) },
-            used: tokens(self.capacity).saturating_sub(tokens(free)),
-            over: if admitted { 0 } else { hits.charged() },
+            used: tokens(self.capacity).saturating_sub(tokens(free)).saturating_add(excess),
+            over: match hits {
+                _ if admitted => 0,
+                Hits::Overdraw(amount) if self.emission.is_some() => excess.min(amount.get()),
+                _ => hits.charged(),
+            },
             decided_at: now,
         }
     }
