@@ -14,6 +14,7 @@ pub mod config;
 mod level;
 mod on_store_error;
 mod overrides;
+mod path;
 mod regex;
 mod rule;
 mod snapshot;
@@ -34,7 +35,8 @@ pub use self::{
     cidr::CidrTable,
     level::{Branch, Duplicate, Level, Matcher, Node, join},
     on_store_error::OnStoreError,
-    overrides::{List, Listing, ListingError, Overrides, SwitchMode, Switched},
+    overrides::{List, Listing, ListingError, Overrides, StatedPair, SwitchMode, Switched, ValueMatch},
+    path::unescaped as unescaped_path,
     regex::{Regex, RegexError},
     rule::{Derived, Limit, Rule, RuleIndex, Segment, Value},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},

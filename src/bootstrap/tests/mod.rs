@@ -125,7 +125,7 @@ async fn ask(channel: Channel) -> Result<(), Code> {
 /// End of a request head.
 const CLOSE_HEADERS: &str = "Host: t\r\nConnection: close\r\n\r\n";
 
-/// Of a body of 15 bytes.
+/// Headers of a JSON body of 15 bytes.
 const JSON_HEADERS: &str = "Content-Type: application/json\r\nContent-Length: 15\r\n";
 
 async fn get(address: SocketAddr, path: &'static str) -> String {

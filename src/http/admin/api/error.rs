@@ -47,7 +47,7 @@ pub(in crate::http) enum ApiError {
     /// The rules are invalid.
     #[error("the rules are invalid")]
     Invalid(Box<Invalid>),
-    /// The rules violate a guardrail.
+    /// The rules, or an entry of a list, violate a guardrail.
     #[error("refused by guardrails; set `force` to apply anyway")]
     NeedsForce(Vec<Violation>),
     /// The control store refused the request or failed.
