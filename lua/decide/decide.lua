@@ -6,6 +6,13 @@ local function read_asks(packed)
     ask.id, ask.role, ask.hits, ask.p1, ask.p2, ask.extra, position = struct.unpack('<c6Bdddc8', packed, position)
     ask.kind = string.byte(ask.id, ID) % 16
     ask.charged = math.max(ask.hits, 0)
+    if ask.role > 15 then
+      if ask.role > 31 then
+        ask.bound, ask.extra = struct.unpack('<d', ask.extra), NOTHING
+      end
+      ask.carries = ask.kind == 0 and ask.role > 63
+      ask.overdraws, ask.role = math.floor(ask.role / 32) % 2 == 1, ask.role % 16
+    end
     asks[#asks + 1] = ask
   end
   return asks
@@ -45,7 +52,7 @@ local function apply_vetoes(call, states, asks)
   vetoed = vetoed or has_quota_left == false
   for i = call.first, vetoed and call.last or 0 do
     for _, ask in ipairs(asks[i]) do
-      if ask.hits >= 0 then
+      if ask.hits >= 0 and not ask.overdraws then
         ask.withheld = true
       end
     end

@@ -60,7 +60,7 @@ fn often(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
     let asked = (0..3_u8, proptest::sample::select(policies), hits);
     let times = prop_oneof![99 => 1..=40_u16, 1 => Just(400)];
     (0..TAGS, vec(asked, 1..4), times, prefetches()).prop_map(|(tag, mut checks, times, prefetches)| {
-        checks.retain(|(_, policy, _)| !policy.algorithm().has_own_key());
+        checks.retain(|(_, policy, _)| !policy.algorithm().has_own_key() && !policy.has_bound());
         checks.sort_by_key(|(number, policy, _)| (*number, policy.algorithm().kind()));
         checks.dedup_by_key(|(number, policy, _)| (*number, policy.algorithm()));
         if checks.is_empty() {
@@ -89,7 +89,8 @@ impl Model {
         let admitted = |ask: &Check| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
         let is_vetoed = Self::is_vetoed(run.request, admitted);
         let reserve = |(ask, prefetch): (&Check, &Prefetch)| {
-            if ask.hits.charged() == 0 || !admitted(ask) || is_vetoed {
+            let is_special = ask.hits.is_overdraft() || ask.policy.has_bound();
+            if ask.hits.charged() == 0 || is_special || !admitted(ask) || is_vetoed {
                 return 0;
             }
             self.states.get_mut(&ask.record).map_or(0, |(state, _)| ask.policy.reserve(state, now, *prefetch))

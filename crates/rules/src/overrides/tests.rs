@@ -110,6 +110,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         let rule = Rule {
             limit: Limit::Unlimited,
             sync: SyncMode::Strict,
+            overdraft: false,
             on_store_error: None,
             name: "".into(),
             replaces: [].into(),

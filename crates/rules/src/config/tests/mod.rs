@@ -9,6 +9,7 @@ mod extensions;
 mod files;
 mod hostile_files;
 mod mistakes;
+mod overdraft;
 mod suspicious;
 mod sync;
 mod watching;

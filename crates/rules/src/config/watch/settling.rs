@@ -1,7 +1,7 @@
 //! Files that may be incomplete because they are still being written.
 //!
 //! Where the system reports closes, a changed file is complete once its writer has closed it, or once a rename has
-//! published it. Elsewhere, and at startup, a file is complete once its size and time have not changed for
+//! published it. On other systems, and at startup, a file is complete once its size and time have not changed for
 //! [`SETTLE_TIME`]: a writer may pause for two seconds.
 
 use std::{
