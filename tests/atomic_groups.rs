@@ -150,12 +150,12 @@ fn hits_of(hits: i8) -> Hits {
 }
 
 /// The store under test, at a time that the test sets.
-enum Subject {
+enum StoreAtTime {
     Memory(MemoryStore, Clock),
     Redis(RedisStore, BackgroundQueue),
 }
 
-impl Subject {
+impl StoreAtTime {
     fn memory() -> Self {
         let clock = Clock::manual(at(0));
         Self::Memory(MemoryStore::new(1 << 16, clock.clone()), clock)
@@ -187,13 +187,13 @@ impl Subject {
 }
 
 struct Replay<'s> {
-    subject: &'s Subject,
+    subject: &'s StoreAtTime,
     rules: Arc<ActiveRules>,
     domain: String,
 }
 
 impl<'s> Replay<'s> {
-    fn new(subject: &'s Subject, number: u32, limits: &[Limit]) -> Self {
+    fn new(subject: &'s StoreAtTime, number: u32, limits: &[Limit]) -> Self {
         let domain = format!("d{number}");
         let mut yaml = format!(
             "domain: {domain}\natomic: true\nhash_tag: [tag]\ndescriptors:\n- key: tag\n  descriptors:\n"
@@ -249,7 +249,7 @@ fn may_be_refunded(limits: &[Limit], asks: &[Ask]) -> bool {
     spans_tags && (!asks.iter().filter(is_bucket).any(has_rival) || asks.iter().any(|ask| ask.2 < 0))
 }
 
-async fn compare(subject: Subject) {
+async fn compare(subject: StoreAtTime) {
     let mut runner = TestRunner::deterministic();
     let (mut passed, mut denied) = (0, 0);
     for number in 0..HISTORIES {
@@ -283,11 +283,11 @@ async fn compare(subject: Subject) {
 
 #[tokio::test]
 async fn memory_charges_exactly_the_requests_that_pass() {
-    compare(Subject::memory()).await;
+    compare(StoreAtTime::memory()).await;
 }
 
 #[tokio::test]
 async fn redis_charges_exactly_the_requests_that_pass_and_refunds_nothing_within_a_tag() {
     let redis = Redis::start();
-    compare(Subject::redis(&redis)).await;
+    compare(StoreAtTime::redis(&redis)).await;
 }
