@@ -41,7 +41,7 @@ pub(crate) struct Dispatch<T> {
     admission: Arc<AdmissionControl>,
     /// One per connection.
     detector: StallDetector,
-    /// Those of the connection.
+    /// Leases of the connection.
     leases: UnreadLeases,
 }
 

@@ -25,7 +25,7 @@ use super::{
 pub(crate) struct ResponseBody {
     payload: Payload,
     permits: Option<UnwrittenPermits>,
-    /// Those of the connection, if there are permits.
+    /// Leases of the connection, if there are permits.
     leases: Option<UnreadLeases>,
     /// Dropped once the body is written.
     _pending: Option<PendingResponse>,
