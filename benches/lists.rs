@@ -5,13 +5,13 @@ use std::hint::black_box;
 use divan::Bencher;
 use tollgate::{
     descriptor::Entry,
-    rules::{List, Listing, Overrides},
+    rules::{List, Listing, Overrides, ValueMatch},
 };
 
 /// Deny-list entries of a domain, one for each value.
 fn overrides(values: impl Iterator<Item = String>) -> Overrides {
     let listing = |(id, value): (usize, String)| {
-        let pairs = [("api_key", &*value)];
+        let pairs = [("api_key", &*value, ValueMatch::Pattern)];
         Listing::new(&id.to_string(), List::Deny, "edge", pairs, None).expect("valid")
     };
     Overrides::new(1, values.enumerate().map(listing), [])

@@ -10,7 +10,7 @@ use std::{
 use tempfile::TempDir;
 use tokio::time::sleep;
 use tollgate::{
-    control::{Control, Draft, Files, List, ListEntry, Pair, RulesSource, Switch, SwitchMode},
+    control::{Control, Draft, Files, List, ListEntry, ListPair, RulesSource, Switch, SwitchMode},
     store::redis::RedisSettings,
 };
 
@@ -125,7 +125,7 @@ async fn the_documented_acl_suffices_for_every_feature() {
         id: "a".into(),
         list: List::Deny,
         domain: "web".into(),
-        descriptor: vec![Pair { key: "fixed_window".into(), value: "v".into() }],
+        descriptor: vec![ListPair::exact("fixed_window", "v")],
         reason: String::new(),
         author: "ada".into(),
         created_at_ms: 1,

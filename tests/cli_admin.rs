@@ -289,6 +289,35 @@ fn bans_take_effect_at_once_and_end() {
 }
 
 #[test]
+fn bans_of_literal_values_are_quoted_and_broad_ones_are_forced() {
+    let served = Served::new();
+    let ban = |descriptor: &str, more: &[&str]| {
+        let words = ["ban", "add", "--domain", "shop", descriptor, "--reason", "abuse"];
+        served.run(&[&words[..], more].concat())
+    };
+    let added = String::from_utf8(ban(r#"user="*""#, &[]).stdout).expect("text");
+    assert!(added.contains(r#"denies user="*" in shop"#), "{added}");
+    served.status_becomes("*", 429);
+    assert!(ban(r#"user="a,b=c\\""#, &[]).status.success());
+    served.status_becomes(r"a,b=c\", 429);
+    for other in ["x", "a", "c"] {
+        assert_eq!(served.ask(other, 1), 200, "{other}");
+    }
+    assert!(served.done(&["ban", "list"]).contains(r#"user="a,b=c\\""#));
+    let refused = ban("user=*", &[]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("refused (needs_force)"), "{text}");
+    assert!(
+        text.contains("shop: the entry would deny all requests with its keys") && text.contains("--force"),
+        "{text}"
+    );
+    assert_eq!(served.ask("y", 1), 200);
+    assert!(ban("user=*", &["--force"]).status.success());
+    served.status_becomes("y", 429);
+    assert!(!ban(&format!("user=\"{}\"", "x".repeat(300)), &["--force"]).status.success());
+}
+
+#[test]
 fn rules_are_switched_off_and_on() {
     let served = Served::new();
     assert_eq!(served.ask("a", 3), 429);

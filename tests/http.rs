@@ -1,12 +1,18 @@
 //! The HTTP side.
 
 use std::{
-    fs, thread,
+    fs,
+    io::Write as _,
+    net::TcpStream,
+    process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::support::{
-    http,
+    free_port, http,
     tollgate::{Tollgate, rules},
 };
 
@@ -114,4 +120,48 @@ fn the_admin_port_requires_the_current_token_of_its_file() {
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(status("/rlconfig", "Bearer first-0123456789"), 401);
+}
+
+/// More idle connections than a port has, with a part of a request, or after a response.
+#[test]
+fn idle_connections_leave_every_port_its_probes() {
+    // The soft limit is often 1,024.
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("raised");
+    // No connection times out by itself before the probe.
+    let config = rules(RULES);
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let tollgate =
+        Tollgate::start(config.path(), &["--metrics-address", &metrics, "--handshake-timeout", "10m"]);
+    for url in [
+        tollgate.url("/healthcheck"),
+        tollgate.url("/live"),
+        tollgate.admin_url("/healthcheck"),
+        format!("http://{metrics}/metrics"),
+    ] {
+        let (address, _) = url.trim_start_matches("http://").split_once('/').expect("a path");
+        let mut clients = Vec::new();
+        for part in ["", "GET /", "GET /live HTTP/1.1\r\nHost: t\r\n\r\n"].iter().cycle().take(1_030) {
+            let mut client = TcpStream::connect(address).expect("connected");
+            client.write_all(part.as_bytes()).expect("sent");
+            clients.push(client);
+        }
+        assert_eq!(http::get(&url).status, 200, "{url}");
+    }
+    // The one that has been idle longest makes room, and is counted.
+    let page = http::get(&tollgate.url("/metrics")).body;
+    let evicted = |line: &str| line.starts_with("tollgate_connections_evicted_total{port=\"http\"} ");
+    assert!(page.lines().any(|line| evicted(line) && !line.ends_with(" 0")), "{page}");
+}
+
+#[test]
+fn idle_connections_that_take_all_descriptors_leave_room_for_probes() {
+    let config = rules(RULES);
+    let mut few = Command::new("sh");
+    few.args(["-c", "ulimit -n 200 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tollgate")]);
+    let tollgate = Tollgate::spawn_by(few, config.path(), &["--handshake-timeout", "10m"]);
+    tollgate.wait_until_ready();
+    let address = ("127.0.0.1", tollgate.http_port);
+    let _clients: Vec<_> = (0..300).map(|_| TcpStream::connect(address).expect("connected")).collect();
+    assert_eq!(http::get(&tollgate.url("/healthcheck")).status, 200);
 }

@@ -41,6 +41,7 @@ mod leases;
 mod load;
 mod local_cache;
 mod metrics;
+mod overdraft;
 mod migrate;
 mod algorithm_plot;
 mod process;

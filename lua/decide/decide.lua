@@ -6,6 +6,13 @@ local function read_asks(packed)
     ask.id, ask.role, ask.hits, ask.p1, ask.p2, ask.extra, position = struct.unpack('<c6Bdddc8', packed, position)
     ask.kind = string.byte(ask.id, ID) % 16
     ask.charged = math.max(ask.hits, 0)
+    if ask.role > 15 then
+      if ask.role > 31 then
+        ask.bound, ask.extra = struct.unpack('<d', ask.extra), NOTHING
+      end
+      ask.carries = ask.kind == 0 and ask.role > 63
+      ask.overdraws, ask.role = math.floor(ask.role / 32) % 2 == 1, ask.role % 16
+    end
     asks[#asks + 1] = ask
   end
   return asks
@@ -14,12 +21,17 @@ end
 local queues = nil
 
 -- The content of key i.
-local function open_key(i, ask)
-  if MAKE_QUEUE[ask.kind] then
+local function open_key(i, asks)
+  if MAKE_QUEUE[asks[1].kind] then
     queues = queues or make_queues()
-    return queues.open(KEYS[i], ask)
+    return queues.open(KEYS[i], asks[1])
   end
-  return open_cell(read_cell(i))
+  local raw = read_cell(i)
+  if type(raw) == 'table' then
+    segments = segments or make_segments()
+    return segments.open(i, asks)
+  end
+  return open_cell(raw)
 end
 
 -- Withholds all charges of a call if a check vetoes them, or all quotas together do. Refunds do not make room for the
@@ -40,7 +52,7 @@ local function apply_vetoes(call, states, asks)
   vetoed = vetoed or has_quota_left == false
   for i = call.first, vetoed and call.last or 0 do
     for _, ask in ipairs(asks[i]) do
-      if ask.hits >= 0 then
+      if ask.hits >= 0 and not ask.overdraws then
         ask.withheld = true
       end
     end
@@ -59,7 +71,7 @@ local function decide_call(call)
   local states, asks, outcomes = {}, {}, {}
   for i = call.first, call.last do
     asks[i] = read_asks(ARGV[1 + i])
-    states[i] = open_key(i, asks[i][1])
+    states[i] = open_key(i, asks[i])
   end
   local role = asks[call.first][1].role
   if role ~= 0 and role ~= 3 then

@@ -43,8 +43,12 @@ local function decide_several(i, times, raw)
   local records, old_ends = count, 0
   if raw then
     local format
+    -- Not the table of a key of another type, nor a cell that is to become one.
+    if #raw < 7 then
+      return nil
+    end
     format, records, old_ends = struct.unpack('<BI2I4', raw)
-    if format ~= 1 or records < count or #raw ~= 7 + records * 14 then
+    if format ~= 1 or records < count or records > 128 or #raw ~= 7 + records * 14 then
       return nil
     end
   end

@@ -1,15 +1,16 @@
 -- Reads and writes of cells.
 
 -- For several calls: the content of each of KEYS when the script began, false for none or for a value that is not a
--- string; and the content written since, false for none. Calls may share a key.
+-- string; and the content written since, false for none, a table for a hash. Calls may share a key.
 local read, written
 
--- The current cell at key i, or nil or false.
+-- The current packed cell at key i; nil or false if there is none; or a table, the error of a key of another type, such as
+-- a segmented cell, or the table in `written`.
 local function read_cell(i)
   local raw = written and written[KEYS[i]]
   if raw == nil then
     -- Only GET distinguishes a key of another type from a missing one.
-    raw = read and read[i] or redis.call('GET', KEYS[i])
+    raw = read and read[i] or redis.pcall('GET', KEYS[i])
   end
   return raw
 end

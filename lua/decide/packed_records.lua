@@ -6,6 +6,8 @@ local STATE = 8
 local LARGE_STATE = 12
 local THREE_WORDS = 8
 local UINT16_MAX = 65535
+-- Records of a packed cell: with more, it becomes a segmented one.
+local MAX_PACKED = 128
 
 -- The sliding window with 32-bit counts.
 MAKE[9] = MAKE[8]
@@ -99,29 +101,66 @@ local function read_record(cell, id, kind)
   return a, b, c, at, kind
 end
 
+-- Functions that few calls need: make_upkeep is called on first use.
+local upkeep
+local function make_upkeep()
+  -- Calls visit(at, position, size, ends) for each record: its position among the records, counted from 0; the position
+  -- and size of its state in bytes; and when it expires, nil if its algorithm is unknown.
+  local function each_record(cell, visit)
+    local position = 1
+    for at = 0, #cell.ids / ID - 1 do
+      local kind = kind_at(cell.ids, at)
+      local size, algorithm = size_of(kind), algorithm_of(kind)
+      visit(at, position, size, algorithm and algorithm.ends_at(read_state(cell.states, position, kind)))
+      position = position + size
+    end
+  end
+
+  return {
+    -- The size of the state of the record at a position.
+    size_at = function(ids, at)
+      return size_of(kind_at(ids, at))
+    end,
+
+    -- Drops the records that have expired, and returns whether there were any. A record of an unknown algorithm, such as
+    -- one of a newer version, is retained.
+    drop_ended = function(cell)
+      local ended = false
+      each_record(cell, function(_, _, _, ends)
+        ended = ended or ends and ends <= now.s
+      end)
+      if not ended then
+        return false
+      end
+      local ids, states = {}, {}
+      each_record(cell, function(at, position, size, ends)
+        if not ends or ends > now.s then
+          ids[#ids + 1] = string.sub(cell.ids, at * ID + 1, at * ID + ID)
+          states[#states + 1] = string.sub(cell.states, position, position + size - 1)
+        end
+      end)
+      cell.ids, cell.states = table.concat(ids), table.concat(states)
+      return true
+    end,
+
+    -- The second at which the last record expires. One of an unknown algorithm counts with the expiry of the cell.
+    last_end = function(cell)
+      local last = 0
+      each_record(cell, function(_, _, _, ends)
+        last = math.max(last, ends or cell.ends)
+      end)
+      return last
+    end,
+  }
+end
+
 -- Adds a record. At certain sizes expired records are dropped first; this bounds their number and keeps the cost per
 -- added record low.
 local function add_record(cell, id, state)
-  -- Drops the records that have expired. A record of an unknown algorithm, such as one of a newer version, is
-  -- retained.
-  local function drop_ended()
-    local ids, states, position = {}, {}, 1
-    for at = 0, #cell.ids / ID - 1 do
-      local kind = kind_at(cell.ids, at)
-      local size = size_of(kind)
-      local algorithm = algorithm_of(kind)
-      if not algorithm or algorithm.ends_at(read_state(cell.states, position, kind)) > now.s then
-        ids[#ids + 1] = string.sub(cell.ids, at * ID + 1, at * ID + ID)
-        states[#states + 1] = string.sub(cell.states, position, position + size - 1)
-      end
-      position = position + size
-    end
-    cell.ids, cell.states = table.concat(ids), table.concat(states)
-  end
-
   local count = #cell.ids / ID
   if count == 16 or count == 32 or count == 64 or (count >= 128 and count % 128 == 0) or count == UINT16_MAX then
-    drop_ended()
+    upkeep = upkeep or make_upkeep()
+    upkeep.drop_ended(cell)
   end
   if #cell.ids / ID >= UINT16_MAX then
     error('cell with too many records')
@@ -149,26 +188,74 @@ local function store_record(cell, id, at, kind, a, b, c)
     add_record(cell, outgrows and enlarged(id) or id, state)
   end
   cell.changed = true
+  if cell.account then
+    cell.account()
+  end
+end
+
+-- Decides a check with a bound: a charge in full, or any check of a window with a carry or of a bucket with debt.
+local function apply_bounded(ask, a, b, c, hits, only_passing)
+  -- The fixed window with a carry: the state is the end of the last of the windows, and the hits left for it.
+  local function carry(limit, window, bound)
+    local ends = now.s - now.s % window + window
+    local count = 0
+    if a > now.s then
+      count = b
+      if a > ends then
+        count = math.min(math.ceil((a - ends) / window) * limit + b, bound)
+      end
+    end
+    local after = math.max(count + hits, 0)
+    local admitted = hits < 0 or after <= limit
+    if admitted or not only_passing then
+      count = after
+    end
+    count = math.min(count, bound)
+    local full = math.min(math.max(math.ceil(count / limit) - 1, 0), math.floor((4294967295 - ends) / window))
+    return admitted and 1 or 0, ends + full * window, math.min(count - full * limit, 4294967295), 0
+  end
+
+  if ask.carries then
+    return carry(ask.p1, ask.p2, ask.bound)
+  end
+  return algorithm_of(ask.kind).apply(
+    a, b, c, hits, ask.p1, ask.p2, nil, now, 1, only_passing, ask.bound, ask.overdraws and hits > 0
+  )
 end
 
 -- Whether a charge or a check passes after the preceding charges; changes only the simulated state.
 local function record_passes(cell, ask)
+  cell = cell.segment_of and cell.segment_of(ask.id) or cell
   local simulated = cell.simulated or {}
   cell.simulated = simulated
   local known = simulated[ask.id] or { read_record(cell, ask.id, ask.kind) }
-  local admitted, a, b, c =
-    algorithm_of(ask.kind).apply(known[1], known[2], known[3], ask.hits, ask.p1, ask.p2, nil, now, 1, true)
+  local admitted, a, b, c
+  if ask.bound then
+    admitted, a, b, c = apply_bounded(ask, known[1], known[2], known[3], ask.hits, not ask.overdraws)
+  else
+    admitted, a, b, c =
+      algorithm_of(ask.kind).apply(known[1], known[2], known[3], ask.hits, ask.p1, ask.p2, nil, now, 1, true)
+  end
   simulated[ask.id] = { a, b, c }
   return admitted == 1
 end
 
 local function decide_record(cell, ask, times)
+  cell = cell.segment_of and cell.segment_of(ask.id) or cell
   local algorithm = algorithm_of(ask.kind)
   local a, b, c, at, kind = read_record(cell, ask.id, ask.kind)
   local passes = ask.withheld and (ask.passes and 1 or 0) or nil
   local is_short, only_passing = ask.kind < THREE_WORDS, ask.role ~= 0
-  local a2, b2, c2, result =
-    decide_words(algorithm, is_short, a, b, c, times, ask.hits, ask.p1, ask.p2, ask.extra, only_passing, passes)
+  local a2, b2, c2, result
+  if ask.bound then
+    local admitted
+    admitted, a2, b2, c2 =
+      apply_bounded(ask, a, b, c, passes and 0 or ask.hits, only_passing and not ask.overdraws)
+    result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes or admitted, a2, b2, c2)
+  else
+    a2, b2, c2, result =
+      decide_words(algorithm, is_short, a, b, c, times, ask.hits, ask.p1, ask.p2, ask.extra, only_passing, passes)
+  end
   local ends = algorithm.ends_at(a2, b2, c2)
   -- Its previous expiry may have been that of the cell.
   cell.ends_sooner = cell.ends_sooner or (at and ends < cell.ends and algorithm.ends_at(a, b, c) >= cell.ends)
@@ -179,24 +266,22 @@ local function decide_record(cell, ask, times)
   return result
 end
 
-local function store_cell(i, cell)
-  -- The second at which the last record expires. A record of an unknown algorithm counts with the expiry of the cell.
-  local function last_end()
-    local ends, position = 0, 1
-    for at = 0, #cell.ids / ID - 1 do
-      local kind = kind_at(cell.ids, at)
-      local algorithm = algorithm_of(kind)
-      if not algorithm then
-        return cell.ends
-      end
-      ends = math.max(ends, algorithm.ends_at(read_state(cell.states, position, kind)))
-      position = position + size_of(kind)
-    end
-    return ends
-  end
+-- Segmented cells; make_segments is called on first use.
+local segments, make_segments
 
+local function store_cell(i, cell)
+  if cell.store then
+    return cell.store(i)
+  end
   if cell.ends_sooner then
-    cell.ends = last_end()
+    upkeep = upkeep or make_upkeep()
+    cell.ends = upkeep.last_end(cell)
+  end
+  if #cell.ids > MAX_PACKED * ID and cell.old_ends > 0 then
+    segments = segments or make_segments()
+    if segments.convert(i, cell) then
+      return
+    end
   end
   local header = struct.pack('<BI2I4', FORMAT, #cell.ids / ID, cell.ends)
   write_cell(i, header .. cell.ids .. cell.states, cell.ends, cell.old_ends)

@@ -13,12 +13,13 @@
 -- 32 bits for all three; large states are rare, and small ones save a sixth of the memory.
 --
 -- An algorithm with packed records is a table in ALGORITHMS under its kind, created by the function of that kind in MAKE:
---   apply(a, b, c, hits, p1, p2, charged_at, now, times, only_passing)
+--   apply(a, b, c, hits, p1, p2, charged_at, now, times, only_passing, bound, overdraws)
 --                     a, b, c: the state's words, all 0 for an unused counter; hits: > 0 charges, 0 checks, < 0
 --                     refunds; p1, p2: the algorithm's parameters; charged_at: for a refund of one charge, the time of
 --                     that charge in microseconds since the epoch; times: the number of consecutive requests;
---                     only_passing: whether denied hits are not counted; returns 1 if every request is admitted, else
---                     0, and the new words of the state
+--                     only_passing: whether denied hits are not counted; bound: the maximum that a charge in full
+--                     leaves, or nil; overdraws: whether this is one; both only for one request; returns 1 if every
+--                     request is admitted, else 0, and the new words of the state
 --   remaining(a, b, c, p1, p2, hold, now)
 --                     the number of tokens that may be reserved for `hold` milliseconds, and the words of the state to
 --                     charge them to

@@ -29,7 +29,7 @@ local function make_queues()
       return simulated.used <= ask.p1
     end
     local admitted = queue_algorithm(ask.kind).admits(simulated, ask.hits, ask.p1, ask.extra)
-    if admitted then
+    if admitted or ask.overdraws then
       simulated.used, simulated.last = simulated.used + ask.hits, now.micros
     end
     return admitted
@@ -53,9 +53,15 @@ local function make_queues()
     local hits = ask.withheld and 0 or ask.hits
     if hits > 0 then
       admitted = algorithm.admits(queue, hits, ask.p1, ask.extra)
-      if admitted then
-        algorithm.push(queue, hits, ask.extra)
+      if admitted or ask.overdraws then
+        algorithm.push(queue, math.min(hits, ask.bound or hits), ask.extra)
         queue.was_charged, queue.last = true, queue.now.micros
+        -- Of a log, the only queue with a bound, the newest hits are kept.
+        local excess = queue.used - (ask.bound or queue.used)
+        if excess > 0 then
+          redis.call('LTRIM', queue.key, integer(queue.ended + excess), integer(-1 - queue.refunded))
+          queue.used, queue.ended, queue.refunded = ask.bound, 0, 0
+        end
       end
     else
       if hits < 0 then

@@ -27,7 +27,7 @@ MAKE[8] = function()
   end
 
   return {
-    apply = function(a, b, c, hits, limit, window, charged_at, now, times)
+    apply = function(a, b, c, hits, limit, window, charged_at, now, times, only_passing, bound, overdraws)
       local charged_window
       if charged_at then
         local second = math.floor(charged_at / 1000000)
@@ -43,6 +43,9 @@ MAKE[8] = function()
         local passing = math.max(math.min(math.floor((limit - share - b) / hits), times), 0)
         b = b + hits * passing
         admitted = passing == times
+        if not admitted and overdraws then
+          b = math.min(b + hits, bound)
+        end
       elseif charged_at then
         if charged_window == ends then
           b = math.max(b + hits, 0)

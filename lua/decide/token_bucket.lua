@@ -2,6 +2,7 @@
 -- Times are counted in ticks of 10 ns; only differences below 2^53 ticks are computed, so the arithmetic is exact.
 --   p1     emission interval, in ticks; 0 if the bucket never refills
 --   p2     capacity, in ticks
+--   bound  maximum debt, in ticks; the capacity if nil
 --   state  a, b: the theoretical arrival time, in seconds since the epoch and ticks past that second; in the upper 5
 --          bits of b the size of the largest bucket that was used: the exponent of the power of two of 16ths of
 --          a second that has room for it
@@ -37,8 +38,9 @@ MAKE[1] = function()
   end
 
   return {
-    apply = function(a, b, c, hits, emission, capacity, charged_at, now, times)
-      local owed, size = debt(a, b, capacity, now)
+    apply = function(a, b, c, hits, emission, capacity, charged_at, now, times, only_passing, bound, overdraws)
+      local most = bound or capacity
+      local owed, size = debt(a, b, most, now)
       local admitted = true
       if hits > 0 then
         local cost = emission * hits
@@ -48,14 +50,19 @@ MAKE[1] = function()
         end
         owed = owed + cost * passing
         admitted = passing == times
+        if not admitted and overdraws then
+          owed = math.max(owed, math.min(owed + cost, bound))
+        end
       elseif hits < 0 then
         local back = emission > 0 and -emission * hits or math.huge
         if charged_at then
           back = math.max(back - math.max(now.micros - charged_at, 0) * 100, 0)
         end
         owed = math.max(owed - back, 0)
+      else
+        admitted = owed <= capacity
       end
-      return admitted and 1 or 0, state_of(owed, size, capacity, now)
+      return admitted and 1 or 0, state_of(owed, size, most, now)
     end,
 
     remaining = function(a, b, c, emission, capacity, hold, now)

@@ -3,12 +3,16 @@
 use std::{fmt::Display, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use tokio::task::spawn_blocking;
-use tollgate_control::{RulesStatus, Version, bounds::truncated, metrics};
+use tollgate_control::{RulesStatus, Version, bounds::truncated, metrics, metrics::ConfigLoad};
 use tollgate_core::clock::Clock;
 use tollgate_limiter::ActiveRules;
-use tollgate_rules::config::{self, Fingerprint, LoadError, Loaded};
+use tollgate_rules::{
+    Rules,
+    config::{self, Fingerprint, LoadError, Loaded},
+};
 use tollgate_runtime::log_budget::LogBudget;
 
+use super::removal::Removal;
 use crate::{
     readiness::{Phase, Readiness},
     settings::RulesSettings,
@@ -42,7 +46,7 @@ impl Activator {
     /// Loads and activates the rules of a directory at startup, and returns their fingerprint. Invalid rules are an error
     /// unless the settings allow starting without.
     pub(super) fn load_directory(&self, settings: &RulesSettings) -> Result<Fingerprint, LoadError> {
-        let loaded = config::load(&self.directory, &settings.options);
+        let loaded = config::load_finished(&self.directory, &settings.options);
         metrics::config_load(loaded.is_ok());
         match loaded {
             Ok(loaded) => {
@@ -59,16 +63,35 @@ impl Activator {
         }
     }
 
+    /// Whether active rules are missing in `rules`.
+    pub(super) fn lacks_active_rules(&self, rules: &Rules) -> bool {
+        self.rules.load().is_some_and(|active| active.missing_in(rules) > 0)
+    }
+
     /// Activates rules that the directory watcher loaded. Blocks; not for async threads.
     pub(super) fn activate_changed(&self, loaded: Result<Loaded, LoadError>) {
-        metrics::config_load(loaded.is_ok());
-        match loaded {
-            Ok(loaded) => {
+        let removal = loaded.as_ref().ok().and_then(|loaded| Removal::by(loaded, &*self.rules.load()?));
+        metrics::count_load(match (&loaded, &removal) {
+            (Ok(_), None) => ConfigLoad::Success,
+            (Ok(_), Some(_)) => ConfigLoad::Refused,
+            (Err(LoadError::Unfinished { .. }), _) => ConfigLoad::Unfinished,
+            (Err(_), _) => ConfigLoad::Error,
+        });
+        match (loaded, removal) {
+            (Ok(_), Some(removal)) => {
+                tracing::warn!(%removal, keeping = self.active_rules(), "refused removal of most rules");
+                self.record_problem(&removal);
+            }
+            (Ok(loaded), None) => {
                 let rules = self.activate(loaded, None, &self.directory.display());
                 tracing::info!(rules, directory = %self.directory.display(), "changed rules active");
                 self.release_previous();
             }
-            Err(error) => {
+            (Err(error @ LoadError::Unfinished { .. }), _) => {
+                tracing::warn!(%error, keeping = self.active_rules(), "rule files still open for writing");
+                self.record_problem(&error);
+            }
+            (Err(error), _) => {
                 tracing::error!(%error, keeping = self.active_rules(), "changed rules are invalid");
                 self.record_problem(&error);
             }
@@ -171,6 +194,9 @@ impl Activator {
         }
         let rules = Arc::new(loaded.rules);
         let count = rules.rules().count();
+        if count == 0 && self.rules.load().is_none() {
+            tracing::warn!(%origin, "no rules: every request passes");
+        }
         metrics::active_rules(rules.domains().count(), count);
         self.rules.replace(rules);
         let (fingerprint, since_ms) =
@@ -187,21 +213,67 @@ impl Activator {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use tollgate_control::RulesSource;
+
+    fn settings(directory: &Path) -> RulesSettings {
+        RulesSettings {
+            source: RulesSource::Directory,
+            directory: directory.into(),
+            file: None,
+            xds: None,
+            options: config::Options::default(),
+            start_without_rules: false,
+        }
+    }
+
+    fn rules(count: usize) -> String {
+        let rule = |rule| format!("- {{key: k{rule}, rate_limit: {{unit: day, requests_per_unit: 1}}}}\n");
+        format!("domain: web\ndescriptors:\n{}", (0..count).map(rule).collect::<String>())
+    }
+
+    #[test]
+    fn a_change_that_removes_most_rules_is_refused_unless_it_is_meant() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("rules.yaml");
+        let settings = settings(directory.path());
+        let activator = Activator::new(Readiness::new(), &settings);
+        let change = |text: &str, options| {
+            std::fs::write(&file, text).expect("written");
+            activator.activate_changed(config::load(directory.path(), &options));
+            activator.rules.load().expect("active").rule_count()
+        };
+        assert_eq!(change(&rules(100), settings.options), 100);
+        for count in [0, 1, 10, 49] {
+            let text = if count == 0 { "domain: web\n".to_owned() } else { rules(count) };
+            assert_eq!(change(&text, settings.options), 100, "{count} rules");
+        }
+        let problem = activator.status.now().problem.clone().expect("a problem");
+        assert!(
+            problem.starts_with("51 of 100 active rules are missing in the changed files; "),
+            "{problem}"
+        );
+        assert_eq!(change(&rules(100).replace("web", "other"), settings.options), 100);
+        assert!(activator.rules.load().is_some_and(|rules| rules.domain("web").is_some()));
+        assert_eq!(change(&rules(50), settings.options), 50);
+        assert_eq!(activator.status.now().problem.clone(), None);
+        assert_eq!(change(&rules(9), config::Options { allow_empty: true, ..settings.options }), 9);
+
+        std::fs::write(directory.path().join(".allow-empty"), "").expect("written");
+        assert_eq!(change("domain: web\n", settings.options), 0);
+        assert_eq!(change(&rules(1), settings.options), 1);
+        std::fs::remove_file(&file).expect("removed");
+        activator.activate_changed(config::load(directory.path(), &settings.options));
+        assert_eq!(activator.rules.load().expect("active").rule_count(), 0);
+    }
 
     #[test]
     fn invalid_rules_leave_the_valid_ones_active() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("rules.yaml");
-        let settings = RulesSettings {
-            source: RulesSource::Directory,
-            directory: directory.path().into(),
-            file: None,
-            xds: None,
-            options: config::Options::default(),
-            start_without_rules: false,
-        };
+        let settings = settings(directory.path());
         let activator = Activator::new(Readiness::new(), &settings);
 
         std::fs::write(&file, "domain: [").expect("written");

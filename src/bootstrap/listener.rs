@@ -83,7 +83,7 @@ impl Listener {
             match accepted {
                 Ok(connection) if limit.admits(workers.live()) => workers.assign(connection),
                 Ok(connection) => drop(connection),
-                Err(error) => limit.accept_failed(&error).await,
+                Err(error) => _ = limit.accept_failed(&error, || false).await,
             }
         }
         while let Some(Ok(connection)) = self.accept().now_or_never() {

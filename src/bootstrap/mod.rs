@@ -17,6 +17,7 @@ mod listener;
 mod memory_gauge;
 mod metrics;
 mod ports;
+mod removal;
 mod rlimit;
 mod rule_sources;
 mod run;

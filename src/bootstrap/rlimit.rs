@@ -1,8 +1,9 @@
 //! Limit on open file descriptors (`RLIMIT_NOFILE`); each connection takes one.
 
-/// File descriptors reserved for everything but gRPC connections: HTTP, Redis, files and so on.
+/// File descriptors reserved for everything but gRPC connections: 1,024 for each of the three HTTP ports, and 512 for Redis,
+/// files and so on.
 #[cfg(target_os = "linux")]
-const RESERVED_DESCRIPTORS: u64 = 512;
+const RESERVED_DESCRIPTORS: u64 = 3 * 1_024 + 512;
 
 /// Raises the limit to the maximum that the system allows, and warns if `connections` may exceed it.
 #[cfg(target_os = "linux")]

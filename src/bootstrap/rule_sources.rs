@@ -114,7 +114,9 @@ impl FirstRules {
     ) -> io::Result<RuleSources> {
         let Self { reconciler, xds, loaded } = self;
         let watcher = loaded.map(|fingerprint| {
-            Watcher::spawn(&settings.directory, settings.options, Some(fingerprint), move |version| {
+            let (directory, options, active) = (&settings.directory, settings.options, activator.clone());
+            let lacks_rules = move |rules: &_| active.lacks_active_rules(rules);
+            Watcher::spawn(directory, options, Some(fingerprint), lacks_rules, move |version| {
                 let _held = &on_panic;
                 activator.activate_changed(version);
             })

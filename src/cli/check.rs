@@ -35,7 +35,12 @@ mod tests {
     use crate::settings::{self, Command};
 
     fn check(directory: &Path) -> (bool, String, String) {
-        let words = ["tollgate".into(), "check".into(), OsString::from(directory)];
+        check_with(&[], directory)
+    }
+
+    fn check_with(flags: &[&str], directory: &Path) -> (bool, String, String) {
+        let flags = flags.iter().map(OsString::from);
+        let words = ["tollgate".into(), "check".into()].into_iter().chain(flags).chain([directory.into()]);
         let Ok(Command::Check(flags)) = settings::parse(words, []) else { panic!("no check") };
         let (mut out, mut errors) = (Vec::new(), Vec::new());
         let is_good = run(&flags, &mut out, &mut errors).expect("written");
@@ -54,5 +59,16 @@ mod tests {
         std::fs::write(&file, "domain: [").expect("written");
         let (is_good, out, errors) = check(directory.path());
         assert!(!is_good && out.is_empty() && !errors.is_empty(), "{out} {errors}");
+    }
+
+    #[test]
+    fn an_empty_directory_is_a_warning_and_an_error_if_strict_unless_it_is_allowed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (is_good, _, errors) = check(directory.path());
+        assert!(is_good && errors.contains("warning: no files, so every request passes"), "{errors}");
+        let (is_good, _, errors) = check_with(&["--strict"], directory.path());
+        assert!(!is_good && errors.contains("no files, so every request passes"), "{errors}");
+        let (is_good, _, errors) = check_with(&["--strict", "--allow-empty"], directory.path());
+        assert!(is_good && errors.is_empty(), "{errors}");
     }
 }

@@ -22,7 +22,7 @@ pub(crate) enum NotGrpc {
 }
 
 impl NotGrpc {
-    /// Why a request with this method and these headers is no gRPC call; `None` if it is one.
+    /// Returns why a request with this method and these headers is no gRPC call; `None` for a call.
     pub(super) fn check(method: &Method, headers: &HeaderMap) -> Option<Self> {
         if *method != Method::POST {
             return Some(Self::Method);

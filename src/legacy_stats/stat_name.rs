@@ -3,16 +3,17 @@
 use std::sync::LazyLock;
 
 use regex_automata::meta::Regex;
+use tollgate_rules::unescaped_path as unescaped;
 
 /// An IPv4 address, whose dots do not separate parts.
 static ADDRESS: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}").ok());
 
-/// The name of a rule: its domain and the parts of its path, with dots between them. Characters that would end the name or
+/// The name of a rule: its domain and the parts of its path, with dots between them and no escapes. Characters that would end the name or
 /// its line are `_`; so are the dots within an address.
 pub(super) fn of(domain: &str, path: &str) -> String {
     let is_no_part = |character: char| matches!(character, ':' | '|') || character.is_control();
-    let mut name = format!("{domain}.{path}").replace(is_no_part, "_");
+    let mut name = format!("{domain}.{}", unescaped(path)).replace(is_no_part, "_");
     let Some(regex) = &*ADDRESS else { return name };
     let addresses: Vec<_> = regex.find_iter(&name).map(|found| found.range()).collect();
     for range in addresses {
@@ -36,6 +37,7 @@ mod tests {
             ("1.2.3", "4.5", "1_2_3_4.5"),
             ("d", "10.0.0.1 192.168.0.1/16", "d.10_0_0_1 192_168_0_1/16"),
             ("d", "version_1.2.3", "d.version_1.2.3"),
+            ("d", r"host_a\.example\.com.\404", "d.host_a.example.com.404"),
             ("d", "x\ny:1|c\r", "d.x_y_1_c_"),
         ] {
             assert_eq!(of(domain, path), expected);

@@ -36,10 +36,10 @@ mod tests {
 
     #[test]
     fn series_with_one_name_are_one_line() {
-        let (of_rule, _) = series::of_rule("listed", "tenant_acme");
-        of_rule.counters().add([3, 0, 0, 0, 0, 0]);
         let of_value = series::of_values("listed", "tenant_acme", "tenant").expect("room");
         of_value.counters().add([2, 0, 0, 0, 0, 0]);
+        let (of_rule, _) = series::of_rule("listed", "tenant_acme");
+        of_rule.counters().add([3, 0, 0, 0, 0, 0]);
         let page = lines(&[of_rule, of_value]);
         let of_total = page.lines().filter(|line| line.contains("listed.tenant_acme.total_hits"));
         let expected = "ratelimit.service.rate_limit.listed.tenant_acme.total_hits: 5";

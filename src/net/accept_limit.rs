@@ -68,18 +68,24 @@ impl AcceptLimit {
         true
     }
 
-    /// Records that `accept` failed, and waits before the next attempt.
-    pub(crate) async fn accept_failed(&mut self, error: &io::Error) {
+    /// Records that `accept` failed, most likely without a free file descriptor. `evict` closes a connection, and returns
+    /// whether there was one to close, as does this; otherwise it waits before the next attempt.
+    pub(crate) async fn accept_failed(&mut self, error: &io::Error, evict: impl FnOnce() -> bool) -> bool {
         // The client closed the connection; others are not affected.
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
-            return;
+            return false;
         }
         let before = std::mem::replace(&mut self.state, AcceptState::Failing(Instant::now()));
         if !matches!(before, AcceptState::Failing(_)) {
             tracing::warn!(port = %self.port, %error, "cannot accept connections");
         }
-        // Most likely out of file descriptors, which does not change within microseconds.
-        sleep(RETRY_DELAY).await;
+        let has_evicted = evict();
+        match has_evicted {
+            true => metrics::connection_evicted(self.port.name()),
+            // It does not change within microseconds.
+            false => sleep(RETRY_DELAY).await,
+        }
+        has_evicted
     }
 }
 
@@ -98,9 +104,10 @@ mod tests {
         assert_eq!(limit.state, AcceptState::Full);
         assert!(limit.admits(18));
         assert_eq!(limit.state, AcceptState::Accepting);
-        limit.accept_failed(&io::ErrorKind::ConnectionAborted.into()).await;
+        assert!(!limit.accept_failed(&io::ErrorKind::ConnectionAborted.into(), || true).await);
         assert_eq!(limit.state, AcceptState::Accepting);
-        limit.accept_failed(&io::Error::other("no descriptors")).await;
+        assert!(!limit.accept_failed(&io::Error::other("no descriptors"), || false).await);
+        assert!(limit.accept_failed(&io::Error::other("no descriptors"), || true).await);
         let AcceptState::Failing(last) = limit.state else { panic!("{limit:?}") };
         assert!(limit.admits(5));
         assert_eq!(limit.state, AcceptState::Failing(last), "may fail again");

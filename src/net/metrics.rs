@@ -24,7 +24,7 @@ static CONNECTIONS_REFUSED: CounterFamily<1> = CounterFamily::starting_with(
 static CONNECTIONS_EVICTED: CounterFamily<1> = CounterFamily::starting_with(
     "tollgate_connections_evicted_total",
     &["port"],
-    "Idle connections closed for new ones because the port had its maximum.",
+    "Idle connections closed to make room for new ones.",
     &[["http"], ["admin"]],
 );
 
@@ -85,9 +85,14 @@ pub(crate) fn connection_refused(port: &'static str) {
 /// Counts a connection that was closed because its port has its maximum: an idle one for a new one, or the new one.
 pub(super) fn connection_limit_reached(port: &'static str, has_evicted: bool) {
     match has_evicted {
-        true => CONNECTIONS_EVICTED.increment([port]),
+        true => connection_evicted(port),
         false => connection_refused(port),
     }
+}
+
+/// Counts an idle connection that was closed to make room for another one.
+pub(super) fn connection_evicted(port: &'static str) {
+    CONNECTIONS_EVICTED.increment([port]);
 }
 
 /// Counts a TLS handshake.

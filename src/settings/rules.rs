@@ -67,11 +67,20 @@ pub(super) struct ReadingFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     strict: bool,
+    /// Acceptance of a directory that is empty, or that loses more than half of the active rules at once, as a file
+    /// `.allow-empty` in the directory does. Otherwise such a change is refused, and the active rules stay.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
+    #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
+    allow_empty: bool,
 }
 
 impl ReadingFlags {
     pub(super) const fn resolve(self) -> tollgate_rules::config::Options {
-        tollgate_rules::config::Options { merge_domains: self.merge_domains, strict: self.strict }
+        tollgate_rules::config::Options {
+            merge_domains: self.merge_domains,
+            strict: self.strict,
+            allow_empty: self.allow_empty,
+        }
     }
 }
 

@@ -118,7 +118,8 @@ fn lists_take_effect_on_all_instances_within_two_seconds_and_expire() {
     fleet.everywhere(Instant::now(), "it begins", passes);
     let put = |lasts: Value| {
         let descriptor = json!([{ "key": "endless", "value": "b*d" }]);
-        let entry = json!({"list": "deny", "domain": "*", "descriptor": descriptor, "reason": "abuse", "expires_in_s": lasts});
+        let entry = json!({"list": "deny", "domain": "*", "descriptor": descriptor, "reason": "abuse",
+            "expires_in_s": lasts, "force": true});
         fleet.admin(0).done("POST", "/lists", &entry, 201)["id"].as_str().expect("an id").to_owned()
     };
     keeps_to(MAX_PROPAGATION, "an entry", || {

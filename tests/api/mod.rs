@@ -5,6 +5,7 @@ mod versions;
 mod counters;
 mod openapi;
 mod instances;
+mod lists;
 mod store_outage;
 
 use std::time::{Duration, Instant};

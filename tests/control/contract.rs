@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use tokio::{join, time::sleep};
-use tollgate::control::{
-    Action, Control, ControlError, Draft, Files, List, ListEntry, Pair, RulesSource, Switch, SwitchMode,
-    bounds,
+use tollgate::{
+    control::{
+        Action, Control, ControlError, Draft, Files, List, ListEntry, ListPair, RulesSource, Switch,
+        SwitchMode, bounds, compile_overrides,
+    },
+    descriptor::Entry,
 };
 
 use super::{draft, files, now_ms, redis_control};
@@ -54,6 +57,7 @@ promises!(
     too_large_versions_are_refused_and_the_oldest_versions_make_room,
     the_audit_log_has_every_change_in_order,
     lists_and_switches_are_set_replaced_and_removed,
+    list_values_are_stored_as_they_are,
     expired_entries_make_room_for_others,
     the_oldest_files_make_room_for_others,
 );
@@ -63,7 +67,7 @@ fn entry(id: &str, expires_at_ms: Option<u64>) -> ListEntry {
         id: id.into(),
         list: List::Deny,
         domain: "edge".into(),
-        descriptor: vec![Pair { key: "api_key".into(), value: id.into() }],
+        descriptor: vec![ListPair::exact("api_key", id)],
         reason: "abuse".into(),
         author: "ada".into(),
         created_at_ms: now_ms(),
@@ -177,10 +181,10 @@ async fn the_audit_log_has_every_change_in_order(control: &Control) {
         reported,
         [
             ("bob", Action::RemoveSwitch, "off edge k.v"),
-            ("bob", Action::RemoveEntry, "deny edge api_key=abc"),
+            ("bob", Action::RemoveEntry, "deny edge api_key=\"abc\""),
             ("ada", Action::ResetCounter, "edge api_key=abc"),
             ("bob", Action::SetSwitch, "off edge k.v"),
-            ("ada", Action::AddEntry, "deny edge api_key=abc"),
+            ("ada", Action::AddEntry, "deny edge api_key=\"abc\""),
             ("ada", Action::Apply, "version 1"),
         ]
     );
@@ -219,6 +223,31 @@ async fn lists_and_switches_are_set_replaced_and_removed(control: &Control) {
     assert!(control.remove_switch("edge", "k", "bob").await.expect("removed"));
     let left = control.runtime().await.expect("a reply");
     assert_eq!((left.generation, left.entries.len(), left.switches.len()), (8, 1, 1));
+}
+
+async fn list_values_are_stored_as_they_are(control: &Control) {
+    let long = "x".repeat(bounds::MAX_VALUE_BYTES);
+    let values = ["*", "a,b=c", "", "ü\n\u{0}", r"\*", "\"", "10.0.0.0/8", &long];
+    for (at, value) in values.into_iter().enumerate() {
+        let descriptor = vec![ListPair::exact("k", value), ListPair::pattern("l", "*")];
+        control.put_entry(ListEntry { descriptor, ..entry(&at.to_string(), None) }).await.expect("put");
+    }
+    let too_long = vec![ListPair::exact("k", format!("{long}x"))];
+    let refused = control.put_entry(ListEntry { descriptor: too_long, ..entry("long", None) }).await;
+    assert!(matches!(refused, Err(ControlError::TooLarge { .. })), "{refused:?}");
+    let runtime = control.runtime().await.expect("a reply");
+    let (overrides, problems) = compile_overrides(&runtime, 0);
+    assert_eq!(problems, [""; 0]);
+    let denying = |value: &str| {
+        let entries = [Entry { key: "k", value }, Entry { key: "l", value: "any" }];
+        overrides.denying("edge", &entries, 0).map(|listing| listing.id().to_owned())
+    };
+    for (at, value) in values.into_iter().enumerate() {
+        assert_eq!(denying(value), Some(at.to_string()), "{value:?}");
+    }
+    for other in ["a", "10.1.2.3", "b", "ü"] {
+        assert_eq!(denying(other), None, "{other}");
+    }
 }
 
 async fn expired_entries_make_room_for_others(control: &Control) {

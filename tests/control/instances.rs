@@ -11,7 +11,7 @@ use std::{
 
 use redis::cmd;
 use tokio::time::sleep;
-use tollgate::control::{Control, Draft, Instance, List, ListEntry, Pair};
+use tollgate::control::{Control, Draft, Instance, List, ListEntry, ListPair};
 
 use super::{draft, enforced, limit, limit_of, now_ms, redis_control};
 use crate::support::{
@@ -178,7 +178,7 @@ async fn without_permission_to_publish_or_subscribe_polling_is_fast_enough() {
         id: id.into(),
         list: List::Deny,
         domain: "web".into(),
-        descriptor: vec![Pair { key: "k".into(), value: "v".into() }],
+        descriptor: vec![ListPair::exact("k", "v")],
         reason: String::new(),
         author: "ada".into(),
         created_at_ms: 1,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use tollgate::control::Action;
+use tollgate::control::{Action, ListPair};
 
 use super::{ban, draft, enforced, limit, limit_of, redis_control, until};
 use crate::support::{
@@ -54,6 +54,23 @@ async fn records_of_another_release_are_reported_and_hide_nothing_else() {
     cmd("HDEL").arg("{tollgate-rules}:entries").arg("x").exec(&mut connection).expect("removed");
     control.put_entry(ban("w")).await.expect("put");
     until("it is over", async || control.instances().await.expect("a reply")[0].problem.is_none()).await;
+}
+
+#[tokio::test]
+async fn list_entries_of_an_earlier_release_keep_their_meaning() {
+    let redis = Redis::start();
+    let entry = r#"{"id": "1", "list": "deny", "domain": "*", "descriptor": [{"key": "k", "value": "ab*"}],
+        "reason": "", "author": "ada", "created_at_ms": 1, "expires_at_ms": null}"#;
+    let mut connection = redis.connect();
+    let key = "{tollgate-rules}:entries";
+    cmd("HSET").arg(key).arg("1").arg(format!("0\n{entry}")).exec(&mut connection).expect("set");
+    let control = redis_control(&redis.url(), "");
+    let runtime = control.runtime().await.expect("a reply");
+    assert_eq!(runtime.entries[0].descriptor, [ListPair::pattern("k", "ab*")]);
+    // An entry without exact values has the form that earlier releases read.
+    control.put_entry(runtime.entries[0].clone()).await.expect("put");
+    let stored: String = cmd("HGET").arg(key).arg("1").query(&mut connection).expect("there");
+    assert!(stored.contains(r#"[{"key":"k","value":"ab*"}]"#), "{stored}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use tollgate::{
     clock::Clock,
-    control::{Control, Draft, Files, List, ListEntry, Pair, RulesSource},
+    control::{Control, Draft, Files, List, ListEntry, ListPair, RulesSource},
 };
 
 use crate::support::{
@@ -50,7 +50,7 @@ fn ban(value: &str) -> ListEntry {
         id: value.into(),
         list: List::Deny,
         domain: "*".into(),
-        descriptor: vec![Pair { key: "k".into(), value: value.into() }],
+        descriptor: vec![ListPair::exact("k", value)],
         reason: String::new(),
         author: "ada".into(),
         created_at_ms: 1,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::time::sleep;
-use tollgate::control::{List, ListEntry, Pair};
+use tollgate::control::{List, ListEntry, ListPair};
 
 use super::{draft, enforced, limit, limit_of, redis_control};
 use crate::support::{
@@ -68,7 +68,7 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
             id: "a".into(),
             list: List::Deny,
             domain: "*".into(),
-            descriptor: vec![Pair { key: "k".into(), value: "bad".into() }],
+            descriptor: vec![ListPair::exact("k", "bad")],
             reason: String::new(),
             author: "ada".into(),
             created_at_ms: 1,

@@ -23,6 +23,10 @@ def talkers(browser, instance):
     browser.choose("For", "15 minutes")
     browser.picture("ban")
     browser.press("Ban")
+    browser.sees("the entry would deny 100 % of the requests", "dialog")
+    assert denied() == 0, "nothing is changed before it is confirmed"
+    browser.fill("To apply anyway, type the name of the domain: api", "api")
+    browser.press("Ban")
     browser.sees("is on the deny list of api", "#messages")
     browser.until("its requests are denied", lambda: denied() == 1)
     browser.open("lists", fresh=False)
@@ -36,6 +40,61 @@ def talkers(browser, instance):
     browser.sees("Both lists are empty")
     browser.until("its requests pass", lambda: denied() == 0)
     assert "hacked" not in browser.driver.title
+
+
+def hostile(browser, instance):
+    """A ban of a top talker denies its value and nothing else, whatever the value is."""
+    passes = lambda value: instance.ask("api", [("api_key", value)]) == 0
+    assert instance.ask("api", [("api_key", "honest")], hits=3000) == 0
+    values = ["*", "a,b=c", "back\\slash\\", "line\nbreak ", '"quoted"', "10.0.0.0/8", "ü"]
+    for value in values:
+        assert instance.ask("api", [("api_key", value)], hits=30) == 0
+    for value in values:
+        browser.open("talkers")
+        browser.press("Ban…", within=browser.row(f"api_key={value.split(chr(10))[0]}"))
+        browser.sees("Ban a key", "dialog")
+        assert browser.field("Match").get_attribute("value") == "exact"
+        browser.press("Ban")
+        browser.sees("is on the deny list of api", "#messages")
+        browser.until(f"{value!r} is denied", lambda: not passes(value))
+        others = [other for other in values + ["honest", "a", "line", "10.1.2.3"] if other != value]
+        assert all(passes(other) for other in others), value
+        added = instance.get("lists")["entries"]
+        assert [entry["descriptor"] for entry in added] == [[{"key": "api_key", "value": value, "match": "exact"}]], added
+        for entry in added:
+            instance.call("DELETE", f"lists/{entry['id']}")
+        browser.until(f"{value!r} passes", lambda: passes(value))
+    assert passes("x" * 300)
+    browser.open("talkers")
+    browser.press("Ban…", within=browser.row("x" * 100))
+    browser.sees("known only in part", "#messages")
+    assert not browser.all("dialog[open]") and instance.get("lists")["entries"] == []
+
+
+def broad(browser, instance):
+    """An entry that denies everybody is confirmed for itself only."""
+    browser.open("lists")
+    browser.press("Add to a list…")
+    browser.fill("Domain", "api")
+    browser.fill("Key", "api_key")
+    browser.fill("Value or pattern", "*")
+    browser.fill("Reason", "By mistake")
+    browser.press("Add")
+    browser.sees("would deny all requests with its keys", "dialog")
+    browser.picture("broad")
+    browser.fill("To apply anyway, type the name of the domain: api", "ap")
+    browser.press("Add")
+    browser.sees("Confirm above", "dialog")
+    browser.fill("To apply anyway, type the name of the domain: api", "api")
+    browser.fill("Domain", "*")
+    browser.press("Add")
+    browser.sees("type the name of the domain: *", "dialog")
+    assert instance.get("lists")["entries"] == [], "what was confirmed is another entry"
+    browser.fill("Value or pattern", "zzz*")
+    browser.press("Add")
+    browser.press("Remove…", within=browser.row("api_key=zzz*"))
+    browser.press("Remove")
+    browser.sees("Both lists are empty")
 
 
 def entry(browser, instance):

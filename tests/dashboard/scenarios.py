@@ -27,6 +27,8 @@ SCENARIOS = {
     "late": editing.late,
     "rollback": editing.rollback,
     "talkers": operations.talkers,
+    "hostile": operations.hostile,
+    "broad": operations.broad,
     "entry": operations.entry,
     "switch": operations.switch,
     "trial": operations.trial,

@@ -40,7 +40,7 @@ fn prefetch() -> impl Strategy<Value = Prefetch> {
     prop_oneof![1 => Just(Prefetch::default()), 2 => prefetch]
 }
 
-fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
+pub(super) fn prefetches() -> impl Strategy<Value = Vec<Prefetch>> {
     prop_oneof![1 => Just(Vec::new()), 2 => vec(prefetch(), 4)]
 }
 
@@ -60,7 +60,7 @@ fn often(policies: Vec<Policy>) -> impl Strategy<Value = Asking> {
     let asked = (0..3_u8, proptest::sample::select(policies), hits);
     let times = prop_oneof![99 => 1..=40_u16, 1 => Just(400)];
     (0..TAGS, vec(asked, 1..4), times, prefetches()).prop_map(|(tag, mut checks, times, prefetches)| {
-        checks.retain(|(_, policy, _)| !policy.algorithm().has_own_key());
+        checks.retain(|(_, policy, _)| !policy.algorithm().has_own_key() && !policy.has_bound());
         checks.sort_by_key(|(number, policy, _)| (*number, policy.algorithm().kind()));
         checks.dedup_by_key(|(number, policy, _)| (*number, policy.algorithm()));
         if checks.is_empty() {
@@ -84,12 +84,13 @@ fn commands() -> impl Strategy<Value = Vec<(i64, Vec<Asking>)>> {
 
 impl Model {
     /// Decides a run by its definition: the repeated call, then the reservation.
-    fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
+    pub(super) fn run(&mut self, now: Timestamp, run: &Run<'_>) -> (Vec<Vec<Verdict>>, Vec<u32>) {
         let each: Vec<_> = (0..run.times).map(|_| self.decide(now, run.request)).collect();
         let admitted = |ask: &Check| each.iter().all(|verdicts| verdicts[ask.descriptor].admitted);
         let is_vetoed = Self::is_vetoed(run.request, admitted);
         let reserve = |(ask, prefetch): (&Check, &Prefetch)| {
-            if ask.hits.charged() == 0 || !admitted(ask) || is_vetoed {
+            let is_special = ask.hits.is_overdraft() || ask.policy.has_bound();
+            if ask.hits.charged() == 0 || is_special || !admitted(ask) || is_vetoed {
                 return 0;
             }
             self.states.get_mut(&ask.record).map_or(0, |(state, _)| ask.policy.reserve(state, now, *prefetch))
@@ -99,7 +100,7 @@ impl Model {
     }
 }
 
-fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
+pub(super) fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
     let each = outcome.verdicts.into_iter().map(|mut verdicts| {
         verdicts.sort_by_key(|(descriptor, _)| *descriptor);
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
@@ -108,7 +109,7 @@ fn in_order(outcome: RunOutcome) -> (Vec<Vec<Verdict>>, Vec<u32>) {
 }
 
 /// The wishes for a call: none for a record that it asks twice.
-fn possible(call: &TagRequest, prefetches: &[Prefetch]) -> Vec<Prefetch> {
+pub(super) fn possible(call: &TagRequest, prefetches: &[Prefetch]) -> Vec<Prefetch> {
     let prefetch = |(ask, prefetch): (&Check, &Prefetch)| {
         let is_alone = call.checks().filter(|other| other.record == ask.record).count() == 1;
         if is_alone { *prefetch } else { Prefetch::default() }

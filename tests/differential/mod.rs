@@ -1,6 +1,7 @@
 //! The scripts against their Rust twins: random operations at given times, every verdict the same.
 
 mod batched_runs;
+mod segmented_cells;
 
 use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
@@ -35,13 +36,19 @@ fn policy() -> impl Strategy<Value = Policy> {
     let limit = prop_oneof![0..=3_u32, 1..=20_u32, Just(1_000_003), Just(u32::MAX)];
     let seconds = prop_oneof![1..=5_u32, Just(60), Just(61), Just(3_600), Just(31_536_000)];
     let algorithm = proptest::sample::select(&Algorithm::ALL[..]);
-    let parameters = (proptest::option::of(1..=8_u32), prop_oneof![Just(0), 0..=900_000_u64], 1..=90_u64);
-    (limit, seconds, algorithm, parameters).prop_map(|(limit, seconds, algorithm, (burst, interval, ttl))| {
+    let overdraft = (proptest::option::weighted(0.2, 1..=50_u32), any::<bool>());
+    let parameters =
+        (proptest::option::of(1..=8_u32), prop_oneof![Just(0), 0..=900_000_u64], 1..=90_u64, overdraft);
+    (limit, seconds, algorithm, parameters).prop_map(|(limit, seconds, algorithm, parameters)| {
+        let (burst, interval, ttl, (max_debt, carry)) = parameters;
         let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
         let parameters = Parameters {
             burst: burst.filter(|_| seconds <= 3_600),
             min_interval: Duration::from_micros(interval),
             lease_ttl: Duration::from_secs(ttl),
+            overdraft: max_debt.is_some(),
+            max_debt: max_debt.filter(|_| seconds <= 3_600),
+            carry,
         };
         Policy::new(algorithm, quota, &parameters).unwrap_or(Policy::nearest(
             algorithm,
@@ -64,6 +71,9 @@ fn hits() -> impl Strategy<Value = Hits> {
         4 => Just(Hits::ONE),
         2 => (0..=5_u64).prop_map(Hits::charge),
         2 => (0..=5_u64).prop_map(Hits::refund),
+        3 => amount().prop_map(Hits::Overdraw),
+        1 => (1..=200_u64).prop_map(|amount| Hits::Overdraw(NonZeroU64::new(amount).expect("not 0"))),
+        1 => (1..=Hits::MAX).prop_map(|amount| Hits::Overdraw(NonZeroU64::new(amount).expect("not 0"))),
         1 => any::<u64>().prop_map(Hits::charge),
         1 => any::<u64>().prop_map(Hits::refund),
         1 => prop_oneof![Just(9_000), Just(60_000)].prop_map(Hits::charge),
@@ -163,7 +173,7 @@ impl Model {
             let Check { descriptor, record, policy, hits, .. } = ask;
             let known = self.states.get(record).map(|(state, _)| state.clone());
             let mut state = known.clone().unwrap_or_default();
-            let held_back = is_vetoed && !hits.is_refund();
+            let held_back = is_vetoed && hits.may_be_withheld();
             let applied = if held_back { Hits::Peek } else { *hits };
             let counting = ask.counting(call.charging);
             let decided = policy.apply(&mut state, now, applied, counting);
@@ -205,6 +215,10 @@ impl Model {
                 }
                 // A lease is only released on a concurrency limit.
                 Hits::Release(_) if policy.algorithm() != Algorithm::Concurrency => Hits::Peek,
+                // A concurrency limit has no overdraft.
+                Hits::Overdraw(amount) if policy.algorithm() == Algorithm::Concurrency => {
+                    Hits::Charge(amount)
+                }
                 hits => hits,
             };
             // A rule has one policy at a time, and so has a key of its own in one call.

@@ -1,11 +1,11 @@
 //! The program under test.
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tollgate::proto::envoy::{
@@ -58,6 +58,7 @@ impl Tollgate {
 
     /// Starts with a given gRPC port.
     pub(crate) fn spawn_at(grpc_port: u16, mut program: Command, config: &Path, arguments: &[&str]) -> Self {
+        age(config);
         let (http_port, admin_port) = (free_port(), free_port());
         let child = program
             .arg("serve")
@@ -176,6 +177,21 @@ pub(crate) fn request(domain: &str, descriptors: &[&[(&str, &str)]]) -> RateLimi
         domain: domain.into(),
         descriptors: descriptors.iter().map(descriptor).collect(),
         hits_addend: 0,
+    }
+}
+
+/// Dates the files of a temporary directory back: the program waits for files that were written just now.
+pub(crate) fn age(directory: &Path) {
+    if !directory.starts_with(env::temp_dir()) {
+        return;
+    }
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            age(&path);
+        } else if let Ok(file) = fs::File::options().append(true).open(path) {
+            file.set_modified(SystemTime::UNIX_EPOCH).expect("a time can be set");
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Stores of several servers: Sentinel, Cluster, TLS to all of them.
 
+mod cell_migration;
 mod cluster;
 mod lying_nodes;
 mod misbehaving_nodes;

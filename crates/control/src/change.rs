@@ -29,8 +29,7 @@ impl ListEntry {
             List::Allow => "allow",
             List::Deny => "deny",
         };
-        let pairs: Vec<String> =
-            self.descriptor.iter().map(|pair| format!("{}={}", pair.key, pair.value)).collect();
+        let pairs: Vec<String> = self.descriptor.iter().map(ToString::to_string).collect();
         format!("{list} {} {}", self.domain, pairs.join(","))
     }
 

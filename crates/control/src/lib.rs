@@ -32,8 +32,8 @@ pub use self::{
     handle::Control,
     memory::FileError,
     model::{
-        Action, AuditEntry, Draft, Files, Instance, List, ListEntry, Pair, Runtime, Switch, SwitchMode,
-        Version,
+        Action, AuditEntry, Draft, Files, Instance, List, ListEntry, ListPair, Pair, Runtime, Switch,
+        SwitchMode, ValueMatch, Version,
     },
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
     reconcile::{ActiveDomains, Reconciler, Rules},

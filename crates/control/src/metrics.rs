@@ -36,8 +36,8 @@ static CONFIG_LOADS: Computed<1> = Computed::counter(
     "Attempts to load rules.",
     |[declared], page| {
         page.begin(declared);
-        for (result, count) in ["success", "error"].into_iter().zip(config_loads()) {
-            page.sample(declared, &[result], count);
+        for load in ConfigLoad::ALL {
+            page.sample(declared, &[load.label()], load.count().load(Ordering::Relaxed));
         }
     },
 );
@@ -95,22 +95,64 @@ static RULE_SWITCHES: GaugeFamily<1> = GaugeFamily::new(
 
 static LOADS_SUCCEEDED: AtomicU64 = AtomicU64::new(0);
 static LOADS_FAILED: AtomicU64 = AtomicU64::new(0);
+static LOADS_REFUSED: AtomicU64 = AtomicU64::new(0);
+static LOADS_UNFINISHED: AtomicU64 = AtomicU64::new(0);
+
+/// Result of an attempt to load rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigLoad {
+    /// The rules are valid.
+    Success,
+    /// The rules are invalid.
+    Error,
+    /// The rules are valid and lack most of the active ones.
+    Refused,
+    /// A file is still being written.
+    Unfinished,
+}
+
+impl ConfigLoad {
+    const ALL: [Self; 4] = [Self::Success, Self::Error, Self::Refused, Self::Unfinished];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Refused => "refused",
+            Self::Unfinished => "unfinished",
+        }
+    }
+
+    const fn count(self) -> &'static AtomicU64 {
+        match self {
+            Self::Success => &LOADS_SUCCEEDED,
+            Self::Error => &LOADS_FAILED,
+            Self::Refused => &LOADS_REFUSED,
+            Self::Unfinished => &LOADS_UNFINISHED,
+        }
+    }
+}
 
 /// Result of the last attempt.
 static LATEST_LOAD: AtomicU8 = AtomicU8::new(NO_LOAD);
 
 const NO_LOAD: u8 = u8::MAX;
 
-/// Counts an attempt to load rules.
+/// Counts an attempt to load rules that are valid or not.
 pub fn config_load(succeeded: bool) {
-    let count = if succeeded { &LOADS_SUCCEEDED } else { &LOADS_FAILED };
-    count.fetch_add(1, Ordering::Relaxed);
-    LATEST_LOAD.store(u8::from(succeeded), Ordering::Relaxed);
+    count_load(if succeeded { ConfigLoad::Success } else { ConfigLoad::Error });
 }
 
-/// Attempts to load rules so far: successful ones and failed ones.
+/// Counts an attempt to load rules.
+pub fn count_load(load: ConfigLoad) {
+    load.count().fetch_add(1, Ordering::Relaxed);
+    LATEST_LOAD.store(u8::from(load == ConfigLoad::Success), Ordering::Relaxed);
+}
+
+/// Attempts to load rules so far: successful ones and all others.
 pub fn config_loads() -> [u64; 2] {
-    [&LOADS_SUCCEEDED, &LOADS_FAILED].map(|count| count.load(Ordering::Relaxed))
+    let [succeeded, failed @ ..] = ConfigLoad::ALL.map(|load| load.count().load(Ordering::Relaxed));
+    [succeeded, failed.iter().fold(0, |sum, count| sum.saturating_add(*count))]
 }
 
 /// Records the number of active domains and rules.

@@ -1,10 +1,10 @@
 //! Versions of the rules, lists and switches, the audit log, and heartbeat records.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-pub use tollgate_rules::{List, SwitchMode};
+pub use tollgate_rules::{List, SwitchMode, ValueMatch};
 
 /// Rule files by name, relative to the directory of rules: `edge.yaml`, `teams/search.yaml`.
 pub type Files = BTreeMap<String, String>;
@@ -38,14 +38,51 @@ pub struct Draft {
     pub comment: String,
 }
 
-/// A key, and a value or a pattern of values.
+/// A key and a value of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pair {
-    /// The descriptor entry's key.
     pub key: String,
-    /// The entry's value, or a pattern.
     pub value: String,
+}
+
+/// A key and a value of a list entry's descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListPair {
+    pub key: String,
+    pub value: String,
+    /// Meaning of the value. A pattern is not stored as such, so that releases without exact values read it too; they
+    /// omit and report entries with exact ones.
+    #[serde(default, rename = "match", skip_serializing_if = "is_pattern")]
+    pub value_match: ValueMatch,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The form that serde calls.
+const fn is_pattern(value_match: &ValueMatch) -> bool {
+    matches!(value_match, ValueMatch::Pattern)
+}
+
+impl ListPair {
+    /// The value as a pattern.
+    pub fn pattern(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { key: key.into(), value: value.into(), value_match: ValueMatch::Pattern }
+    }
+
+    /// The value as a text.
+    pub fn exact(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { key: key.into(), value: value.into(), value_match: ValueMatch::Exact }
+    }
+}
+
+impl fmt::Display for ListPair {
+    /// `key=pattern`, or `key="text"` with `"`, `\` and control characters escaped as in JSON.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value_match {
+            ValueMatch::Pattern => write!(f, "{}={}", self.key, self.value),
+            ValueMatch::Exact => write!(f, "{}={}", self.key, serde_json::Value::from(&*self.value)),
+        }
+    }
 }
 
 /// An entry of a list, as an operator wrote it.
@@ -56,9 +93,8 @@ pub struct ListEntry {
     pub list: List,
     /// The domain; `*` for every domain.
     pub domain: String,
-    /// Keys, and patterns of their values: exact, with `*`, or an address range. A request matches if one of its
-    /// descriptors has them all.
-    pub descriptor: Vec<Pair>,
+    /// Keys, and values or patterns of values. A request matches if one of its descriptors has them all.
+    pub descriptor: Vec<ListPair>,
     pub reason: String,
     pub author: String,
     /// Time in milliseconds since 1970.
@@ -124,7 +160,7 @@ pub struct AuditEntry {
     pub at_ms: u64,
     pub author: String,
     pub action: Action,
-    /// The changed object, for people: `version 12`, `deny edge api_key=abc`.
+    /// The changed object, for people: `version 12`, `deny edge api_key="abc"`.
     pub subject: String,
     /// The operator's reason, which may be empty.
     pub comment: String,

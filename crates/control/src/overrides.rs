@@ -13,12 +13,12 @@ pub enum SwitchError {
     NoRule,
 }
 
-/// Validates an entry before it is added.
+/// Validates an entry before it is added, and returns its compiled form.
 ///
 /// # Errors
 /// When it is invalid.
-pub fn check_entry(entry: &ListEntry) -> Result<(), ListingError> {
-    listing(entry).map(|_| ())
+pub fn check_entry(entry: &ListEntry) -> Result<Listing, ListingError> {
+    listing(entry)
 }
 
 /// Validates a switch before it is set.
@@ -60,14 +60,14 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Overrides, Vec<String>) {
 }
 
 fn listing(entry: &ListEntry) -> Result<Listing, ListingError> {
-    let pairs = entry.descriptor.iter().map(|pair| (&*pair.key, &*pair.value));
+    let pairs = entry.descriptor.iter().map(|pair| (&*pair.key, &*pair.value, pair.value_match));
     Listing::new(&entry.id, entry.list, &entry.domain, pairs, entry.expires_at_ms)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Pair, SwitchMode};
+    use crate::{ListPair, SwitchMode};
     use tollgate_core::descriptor::Entry;
     use tollgate_rules::List;
 
@@ -76,7 +76,7 @@ mod tests {
             id: id.into(),
             list: List::Deny,
             domain: "d".into(),
-            descriptor: vec![Pair { key: key.into(), value: "x".into() }],
+            descriptor: vec![ListPair::pattern(key, "x")],
             reason: String::new(),
             author: String::new(),
             created_at_ms: 0,

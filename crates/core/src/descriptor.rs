@@ -25,6 +25,9 @@ pub enum Hits {
     Peek,
     /// Charges this number of hits.
     Charge(NonZeroU64),
+    /// Charges this number of hits in full, beyond the limit too, and whatever else denies the request. Passes if the
+    /// counter is within its limit afterwards. Concurrency limits treat it as a charge.
+    Overdraw(NonZeroU64),
     /// Refunds this number of hits; a counter never falls below zero.
     Refund(NonZeroU64),
     /// Refunds a recent charge, as far as it still counts.
@@ -77,8 +80,18 @@ impl Hits {
     pub const fn charged(self) -> u64 {
         match self {
             Self::Peek | Self::Refund(_) | Self::RefundCharge { .. } | Self::Release(_) => 0,
-            Self::Charge(amount) | Self::Acquire { amount, .. } => amount.get(),
+            Self::Charge(amount) | Self::Overdraw(amount) | Self::Acquire { amount, .. } => amount.get(),
         }
+    }
+
+    /// Whether the hits are counted beyond the limit too.
+    pub const fn is_overdraft(self) -> bool {
+        matches!(self, Self::Overdraw(_))
+    }
+
+    /// Whether a denial of the hits, or of other checks of the request, keeps them from having an effect.
+    pub const fn may_be_withheld(self) -> bool {
+        !self.is_refund() && !self.is_overdraft()
     }
 }
 

@@ -237,10 +237,14 @@ impl Limiter {
         }
         if decisions.iter().any(Result::is_err) {
             // A caller that gets an error may repeat the refund itself.
-            let is_refunded = |check: &Check| {
-                failure.is_none() && degraded.is_some_and(|degraded| !degraded.has_counted(check.descriptor))
+            let is_due = |check: &Check| {
+                // A charge beyond the limit was spent before; the local store only decides meanwhile.
+                let is_made = |degraded: &FallbackVerdicts| {
+                    degraded.has_counted(check.descriptor) && !check.hits.is_overdraft()
+                };
+                failure.is_none() && degraded.is_some_and(|degraded| !is_made(degraded))
             };
-            self.store.refund_in_background(refund::missed(calls, decisions, is_refunded));
+            self.store.refund_in_background(refund::missed(calls, decisions, is_due));
         }
         match failure {
             Some(error) => Err(error.clone()),

@@ -75,6 +75,14 @@ impl<'r> Match<'r> {
         matches!(self, Self::Rule { is_shadow: true, .. })
     }
 
+    /// Whether charges count in full, beyond the limit too. A limit override has the mode of its rule.
+    pub(super) fn is_overdraft(&self) -> bool {
+        match self {
+            Self::Rule { rule, .. } | Self::Override { rule: Some(rule), .. } => rule.overdraft,
+            _ => false,
+        }
+    }
+
     /// Whether it is a quota that is not exhausted by this request, whatever was used: one in shadow mode or switched
     /// off, or one that the request refunds.
     pub(super) fn is_endless_quota(&self) -> bool {

@@ -15,7 +15,7 @@ use tollgate_core::{
 };
 use tollgate_store::{
     Decisions, Store,
-    request::{Check, TagRequest, Veto},
+    request::{Check, TagRequest, Verdicts, Veto},
 };
 
 use super::Requests;
@@ -36,7 +36,40 @@ async fn precheck(store: &Store, calls: &mut Requests, deadline: Option<Instant>
         return store.decide(calls, deadline).await;
     }
     calls.iter_mut().for_each(make_peek);
-    tried
+    match calls.iter().any(has_overdraft) {
+        true => charge_overdrafts(store, calls, tried, deadline).await,
+        false => tried,
+    }
+}
+
+/// Makes the charges beyond the limit of a denied request, which no denial withholds. Returns the decisions on these, and
+/// of the trials on the other checks.
+async fn charge_overdrafts(
+    store: &Store,
+    calls: &Requests,
+    tried: Decisions,
+    deadline: Option<Instant>,
+) -> Decisions {
+    let charged = store.decide(calls, deadline).await;
+    let decisions = calls.iter().zip(tried).zip(charged);
+    let merge = |((call, tried), charged): ((&TagRequest, _), _)| match (tried, charged) {
+        (tried, _) if !has_overdraft(call) => tried,
+        (Ok(tried), Ok(charged)) => {
+            let verdicts = call.checks().zip::<Verdicts>(tried).zip::<Verdicts>(charged);
+            let verdicts = verdicts.map(
+                |((check, tried), charged)| {
+                    if check.hits.is_overdraft() { charged } else { tried }
+                },
+            );
+            Ok(verdicts.collect())
+        }
+        (_, charged) => charged,
+    };
+    decisions.map(merge).collect()
+}
+
+fn has_overdraft(call: &TagRequest) -> bool {
+    call.checks().any(|check| check.hits.is_overdraft())
 }
 
 /// Whether a request with these calls is denied, given the decisions of their trials. A check without a decision may
@@ -69,8 +102,8 @@ fn is_needed(calls: &Requests) -> bool {
         .any(|call| calls.iter().any(|other| !ptr::eq(call, other) && may_deny(other)))
 }
 
-/// Makes the call a read, as which its trial counts.
+/// Makes the call a read, as which its trial counts, except for charges beyond the limit.
 fn make_peek(call: &mut TagRequest) {
     let checks = call.cells.iter_mut().flat_map(|cell| &mut cell.checks);
-    checks.for_each(|check| check.hits = Hits::Peek);
+    checks.filter(|check| !check.hits.is_overdraft()).for_each(|check| check.hits = Hits::Peek);
 }

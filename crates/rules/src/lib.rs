@@ -14,12 +14,16 @@ pub mod config;
 mod level;
 mod on_store_error;
 mod overrides;
+mod path;
 mod regex;
 mod rule;
 mod snapshot;
 mod wildcard;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use foldhash::quality::RandomState;
 use tollgate_core::{
@@ -31,7 +35,8 @@ pub use self::{
     cidr::CidrTable,
     level::{Branch, Duplicate, Level, Matcher, Node, join},
     on_store_error::OnStoreError,
-    overrides::{List, Listing, ListingError, Overrides, SwitchMode, Switched},
+    overrides::{List, Listing, ListingError, Overrides, StatedPair, SwitchMode, Switched, ValueMatch},
+    path::unescaped as unescaped_path,
     regex::{Regex, RegexError},
     rule::{Derived, Limit, Rule, RuleIndex, Segment, Value},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
@@ -117,6 +122,20 @@ impl Rules {
     /// Number of rules in all domains.
     pub const fn rule_count(&self) -> usize {
         self.rule_count
+    }
+
+    /// Number of these rules that `other` lacks: it has no rule of their domain and path.
+    pub fn missing_in(&self, other: &Self) -> usize {
+        let missing = self.domains().map(|domain| {
+            let paths: HashSet<String, RandomState> = other
+                .domain(&domain.name)
+                .into_iter()
+                .flat_map(|domain| domain.root.rules())
+                .map(|rule| rule.path())
+                .collect();
+            domain.root.rules().filter(|rule| !paths.contains(&rule.path())).count()
+        });
+        missing.sum()
     }
 
     /// All rules of all domains, in no particular order.

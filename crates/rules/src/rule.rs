@@ -9,7 +9,7 @@ use tollgate_core::{
     quota::Quota,
 };
 
-use super::{level::join, on_store_error::OnStoreError};
+use super::{level::join, on_store_error::OnStoreError, path};
 
 /// Limit of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +58,8 @@ pub struct Rule {
     /// Synchronization of the counter, unless the domain charges all or none; see
     /// [`Domain::sync_of`](super::Domain::sync_of).
     pub sync: SyncMode,
+    /// Whether each charge counts in full, beyond the limit too.
+    pub overdraft: bool,
     /// Policy while the store fails, if the configuration states one.
     pub on_store_error: Option<OnStoreError>,
     /// Name of the limit; empty if it has none.
@@ -184,10 +186,10 @@ impl Rule {
         debug_assert!(set.is_ok(), "the rule is part of another version");
     }
 
-    /// Path in the tree: keys and values joined by `.`, without the domain.
+    /// Path in the tree: keys and values joined by `.`, without the domain. Unique in the domain: a backslash
+    /// precedes dots within keys and values, unless a digit follows.
     pub fn path(&self) -> String {
-        let stated: Vec<&str> = self.segments.iter().map(|segment| &*segment.stated).collect();
-        stated.join(".")
+        path::of(self.segments.iter().map(|segment| Cow::Borrowed(&*segment.stated)))
     }
 
     /// Whether [`Rule::metric_path`] depends on the request.
@@ -201,12 +203,12 @@ impl Rule {
 
     /// Path of a request with these entries in metrics.
     pub fn metric_path(&self, entries: &[Entry<'_>]) -> String {
-        let parts =
-            self.segments.iter().zip(entries).map(|(segment, entry)| match self.names_value_of(segment) {
+        path::of(self.segments.iter().zip(entries).map(
+            |(segment, entry)| match self.names_value_of(segment) {
                 true if entry.value.is_empty() && !self.detailed_metric => Cow::Borrowed(entry.key),
                 true => Cow::Owned(format!("{}_{}", entry.key, entry.value)),
                 false => Cow::Borrowed(&*segment.stated),
-            });
-        parts.collect::<Vec<_>>().join(".")
+            },
+        ))
     }
 }

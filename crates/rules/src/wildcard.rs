@@ -37,6 +37,11 @@ impl Wildcard {
         })
     }
 
+    /// Whether the pattern matches any text: it consists of `*` only.
+    pub fn matches_all(&self) -> bool {
+        self.prefix.is_empty() && self.suffix.is_empty() && self.middle.is_empty()
+    }
+
     /// Whether this pattern matches every text that `other` matches. `true` is certain; `false` may be a missed case.
     pub fn covers(&self, other: &Self) -> bool {
         // A pattern covers another one if it matches the other's text with each `*` replaced by a character that occurs in

@@ -131,7 +131,13 @@ impl TagRequest {
     pub fn trial(&self) -> Self {
         let mut trial = self.clone();
         let checks = trial.cells.iter_mut().flat_map(|cell| &mut cell.checks);
-        checks.for_each(|check| check.veto = Veto::Always);
+        checks.for_each(|check| {
+            check.veto = Veto::Always;
+            // A charge beyond the limit is not withheld.
+            if let Hits::Overdraw(amount) = check.hits {
+                check.hits = Hits::Charge(amount);
+            }
+        });
         trial
     }
 

@@ -151,15 +151,12 @@ async fn requests_that_are_no_grpc_calls_are_refused_and_reach_no_service() {
 
 /// Each client keeps its connections open.
 #[tokio::test]
-async fn idle_connections_above_the_limit_leave_every_http_port_its_probes() {
+async fn idle_connections_above_the_limit_leave_http_ports_their_probes() {
     raise_descriptors();
     let stage = stage(GOOD, "--metrics-address=127.0.0.1:0", 0).await;
     let running = &stage.running;
-    let admin = running.admin_address().expect("an admin port");
     let metrics = running.metrics_address().expect("a metrics port");
-    for (address, path) in
-        [(running.http_address(), "/healthcheck"), (admin, "/healthcheck"), (metrics, "/metrics")]
-    {
+    for (address, path) in [(running.http_address(), "/healthcheck"), (metrics, "/metrics")] {
         let mut clients = Vec::new();
         for _ in 0..1_030 {
             clients.push(tokio::net::TcpStream::connect(address).await.expect("connected"));

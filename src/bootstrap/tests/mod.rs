@@ -3,11 +3,13 @@ mod lifecycle;
 
 use std::{
     ffi::OsString,
+    fs::File,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     path::Path,
     sync::Arc,
     thread,
+    time::SystemTime,
 };
 
 use futures_util::future::join_all;
@@ -66,7 +68,11 @@ struct TestServer {
 }
 
 fn write(directory: &Path, rules: &str) {
-    std::fs::write(directory.join("rules.yaml"), rules).expect("written");
+    let path = directory.join("rules.yaml");
+    std::fs::write(&path, rules).expect("written");
+    // At startup, a file that was changed just now would be waited for.
+    let file = File::options().append(true).open(path).expect("there");
+    file.set_modified(SystemTime::UNIX_EPOCH).expect("a time can be set");
 }
 
 fn settings(directory: &Path, flags: &str) -> Settings {
@@ -119,7 +125,7 @@ async fn ask(channel: Channel) -> Result<(), Code> {
 /// End of a request head.
 const CLOSE_HEADERS: &str = "Host: t\r\nConnection: close\r\n\r\n";
 
-/// Of a body of 15 bytes.
+/// Headers of a JSON body of 15 bytes.
 const JSON_HEADERS: &str = "Content-Type: application/json\r\nContent-Length: 15\r\n";
 
 async fn get(address: SocketAddr, path: &'static str) -> String {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tollgate_control::{List, ListEntry, Pair};
+use tollgate_control::{List, ListEntry, ListPair};
 
 use super::{
     CommandOutput,
@@ -22,10 +22,17 @@ struct Lists {
 pub(super) fn run(api: &ApiClient, command: &ListCommand) -> Result<CommandOutput, ClientError> {
     match command {
         ListCommand::Show(list) => show(api, *list),
-        ListCommand::Add { list, domain, descriptor: words, reason, lifetime } => {
-            let mut body =
-                json!({ "list": list, "domain": domain, "descriptor": descriptor(words), "reason": reason });
+        ListCommand::Add { list, domain, descriptor, reason, lifetime, force } => {
+            let mut body = json!({
+                "list": list,
+                "domain": domain,
+                "descriptor": descriptor.0,
+                "reason": reason,
+            });
             set_expiry(&mut body, *lifetime);
+            if let (true, Some(body)) = (*force, body.as_object_mut()) {
+                body.insert("force".to_owned(), true.into());
+            }
             let json = api.post("lists", &body)?;
             Ok(CommandOutput { text: added(&api.read(&json)?), json })
         }
@@ -68,9 +75,9 @@ fn added(entry: &ListEntry) -> String {
     format!("entry {id} {does} {} in {domain} until {until}\n", descriptor_text(&entry.descriptor))
 }
 
-fn descriptor_text(pairs: &[Pair]) -> String {
-    let pairs: Vec<String> =
-        pairs.iter().map(|Pair { key, value }| escape_line(&format!("{key}={value}"))).collect();
+/// The pairs as `tollgate ban add` takes them.
+fn descriptor_text(pairs: &[ListPair]) -> String {
+    let pairs: Vec<String> = pairs.iter().map(|pair| escape_line(&pair.to_string())).collect();
     pairs.join(",")
 }
 

@@ -57,6 +57,15 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if !policy.min_interval().is_zero() {
             let _ = write!(line, ", min_interval: {:?}", policy.min_interval());
         }
+        if rule.overdraft {
+            line.push_str(", overdraft: true");
+            if policy.algorithm() == Algorithm::FixedWindow && policy.has_bound() {
+                line.push_str(", carry: true");
+            }
+            if let Some(max_debt) = policy.max_debt() {
+                let _ = write!(line, ", max_debt: {max_debt}");
+            }
+        }
         let sync = domain.sync_of(rule);
         if sync != SyncMode::default() {
             let _ = write!(line, ", sync: {}", sync.name());
@@ -98,6 +107,7 @@ mod tests {
         let rule = Rule {
             limit,
             sync,
+            overdraft: false,
             on_store_error: None,
             name: "".into(),
             replaces: Box::default(),

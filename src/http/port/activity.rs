@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn the_longest_idle_connection_is_closed_and_a_busy_one_never() {
         let idle = Arc::<IdleConnections>::default();
-        assert!(!idle.close_longest(), "there is none");
+        assert!(!idle.close_longest(), "no connection yet");
         let [first, second, third] = [(); 3].map(|()| ConnectionActivity::new(&idle));
         let is_closed = |connection: &ConnectionActivity| connection.close.is_cancelled();
         // The first had a request since; the second still has one.

@@ -125,7 +125,11 @@ impl HttpPort {
                     open.spawn(CatchUnwind::new(Arc::clone(&connections).serve(stream, activity)));
                 }
                 Ok(_) => {}
-                Err(error) => accept_limit.accept_failed(&error).await,
+                Err(error) => {
+                    if accept_limit.accept_failed(&error, || idle.close_longest()).await {
+                        open.join_next().await;
+                    }
+                }
             }
         }
         drop(self.listener);

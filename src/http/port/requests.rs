@@ -42,7 +42,7 @@ impl RequestRoom {
         Self { port, permits: Arc::new(Semaphore::new(requests.min(Semaphore::MAX_PERMITS))) }
     }
 
-    /// Room for a request until its response is complete; `None` if there is none.
+    /// Takes room for a request until its response is complete; `None` at the bound.
     fn take(&self, request: &Request<Incoming>) -> Option<Room> {
         if *request.method() == Method::GET && PROBE_PATHS.contains(&request.uri().path()) {
             return Some(Room::Reserved);

@@ -1,13 +1,13 @@
 //! Runtime overrides: lists and switches.
 
-use tollgate_control::{List, ListEntry, Pair, Runtime, Switch, SwitchMode, compile_overrides};
+use tollgate_control::{List, ListEntry, ListPair, Runtime, Switch, SwitchMode, compile_overrides};
 use tollgate_core::lease;
 
 use super::*;
 
 /// Entry without an expiry, for every domain.
 fn entry(list: List, pairs: &[(&str, &str)]) -> ListEntry {
-    let pair = |(key, value): &(&str, &str)| Pair { key: (*key).into(), value: (*value).into() };
+    let pair = |(key, value): &(&str, &str)| ListPair::pattern(*key, *value);
     ListEntry {
         id: "1".into(),
         list,

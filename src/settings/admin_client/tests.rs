@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::Path, time::Duration};
 
-use tollgate_control::{List, SwitchMode};
+use tollgate_control::{List, ListPair, SwitchMode};
 
 use super::*;
 use crate::settings::{Command, SettingsError, parse};
@@ -94,7 +94,7 @@ fn entries_and_switches_need_a_reason() {
         "--allow",
     ]) {
         AdminCommand::List(ListCommand::Add { list: List::Allow, descriptor, lifetime, .. }) => {
-            assert_eq!(descriptor.0[1], ("k".to_owned(), "a*".to_owned()));
+            assert_eq!(descriptor.0[1], ListPair::pattern("k", "a*"));
             assert_eq!(lifetime, Some(Duration::from_secs(3600)));
         }
         other => panic!("{other:?}"),

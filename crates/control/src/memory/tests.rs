@@ -38,6 +38,20 @@ async fn a_file_has_all_changes() {
 }
 
 #[tokio::test]
+async fn list_entries_of_an_earlier_release_keep_their_meaning() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("rules.json");
+    let text = r#"{"form": 1, "state": {"versions": {}, "runtime": {"generation": 1, "entries": [
+        {"id": "1", "list": "deny", "domain": "d", "descriptor": [{"key": "k", "value": "ab*"}],
+        "reason": "", "author": "ada", "created_at_ms": 1, "expires_at_ms": null}], "switches": []},
+        "audit": [], "audited": 0}}"#;
+    fs::write(&file, text).expect("written");
+    let control = Control::memory(RulesSource::Memory, Some(file)).expect("usable");
+    let entries = control.runtime().await.expect("a response").entries;
+    assert_eq!(entries[0].descriptor, [crate::ListPair::pattern("k", "ab*")]);
+}
+
+#[tokio::test]
 async fn a_damaged_file_is_an_error_that_names_it_and_quotes_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("rules.json");

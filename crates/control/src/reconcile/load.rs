@@ -140,7 +140,7 @@ pub(super) async fn restore(
 /// Imports the directory's files as the first version, if there are any.
 pub(super) async fn import(control: &Control, rules: Rules) -> LoadResult {
     let directory = rules.directory.clone();
-    let read = spawn_blocking(move || config::read_valid(&rules.directory, rules.options)).await;
+    let read = spawn_blocking(move || config::read_valid_finished(&rules.directory, rules.options)).await;
     let files: Files = match read {
         Ok(Ok(Some(files))) => files,
         Ok(Ok(None)) => return LoadResult::NoFiles,

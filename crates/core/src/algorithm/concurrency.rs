@@ -46,15 +46,15 @@ impl Concurrency {
         self.lease_ttl
     }
 
-    pub(super) fn passes(&self, held: &mut Held, now: Timestamp, earlier: u64, hits: u64) -> bool {
+    pub(super) fn passes(&self, held: &mut Held, now: Timestamp, earlier: u64, hits: Hits) -> bool {
         held.advance(now, self.lease_ttl);
-        held.used().saturating_add(earlier).saturating_add(hits) <= u64::from(self.limit)
+        held.used().saturating_add(earlier).saturating_add(hits.charged()) <= u64::from(self.limit)
     }
 
     pub(super) fn apply(&self, held: &mut Held, now: Timestamp, hits: Hits) -> bool {
         held.advance(now, self.lease_ttl);
         let (amount, lease) = match hits {
-            Hits::Charge(amount) => (amount.get(), lease_at(now)),
+            Hits::Charge(amount) | Hits::Overdraw(amount) => (amount.get(), lease_at(now)),
             Hits::Acquire { amount, lease } => (amount.get(), lease),
             Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => {
                 refund(held, hits);
@@ -86,6 +86,6 @@ fn refund(held: &mut Held, hits: Hits) {
             held.remove_tagged(lease);
         }
         Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => held.remove_oldest(amount.get()),
-        Hits::Peek | Hits::Charge(_) | Hits::Acquire { .. } => {}
+        Hits::Peek | Hits::Charge(_) | Hits::Overdraw(_) | Hits::Acquire { .. } => {}
     }
 }

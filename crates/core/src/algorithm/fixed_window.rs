@@ -8,6 +8,10 @@
 //! whatever window the rule has by now: after a window was made longer or shorter, the usage counts in the window of
 //! `now`, and at most in the next one. A clock that steps back has the same effect: no hit is granted twice, and usage
 //! counts for at most two windows.
+//!
+//! With a *carry*, hits beyond the limit count in the next windows too, up to a bound. The state is then the end of the
+//! last of these windows, and the hits that are left for it; each window before it is full. Such a state of another limit
+//! or window thus lasts as long as it did, within the bound.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -23,16 +27,30 @@ use crate::{
 pub struct FixedWindow {
     limit: u32,
     window: NonZeroU32,
+    /// Maximum number of hits beyond the limit that count in the next windows.
+    max_carried: u32,
 }
 
 impl FixedWindow {
-    /// Returns the policy that enforces `quota`.
-    pub const fn new(quota: Quota) -> Self {
-        Self { limit: quota.limit, window: quota.window.length() }
+    /// Returns the policy that enforces `quota` and carries at most `max_carried` hits to the next windows.
+    pub const fn new(quota: Quota, max_carried: u32) -> Self {
+        Self { limit: quota.limit, window: quota.window.length(), max_carried }
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
-        Self { limit: share_of(self.limit, instances), ..self }
+        let max_carried = share_of(self.max_carried, instances);
+        Self { limit: share_of(self.limit, instances), max_carried, ..self }
+    }
+
+    /// Maximum number of hits that a counter with a carry has; `None` without one.
+    pub(super) fn max_used(&self) -> Option<u64> {
+        let max_used = u64::from(self.limit).saturating_add(u64::from(self.max_carried));
+        (self.limit > 0 && self.max_carried > 0).then_some(max_used)
+    }
+
+    /// Maximum number of hits that count in the next windows; 0 without a carry.
+    pub const fn max_carried(&self) -> u32 {
+        self.max_carried
     }
 
     /// Limit in hits and window in seconds.
@@ -50,9 +68,31 @@ impl FixedWindow {
     fn counts(&self, [ends, count]: [u32; 2], now: Timestamp) -> (u32, u64) {
         let end = self.window_end(now);
         match ends > now.seconds() {
+            true if ends > end
+                && let Some(max_used) = self.max_used() =>
+            {
+                let windows = ends.saturating_sub(end).div_ceil(self.window.get());
+                let used =
+                    u64::from(windows).saturating_mul(u64::from(self.limit)).saturating_add(count.into());
+                (end, used.min(max_used))
+            }
             true => (ends.clamp(end, end.saturating_add(self.window.get())), u64::from(count)),
             false => (end, 0),
         }
+    }
+
+    /// The state with `count` hits in the window that ends at `end`.
+    fn state(&self, end: u32, count: u64) -> [u32; 2] {
+        let (mut end, mut count) = (end, count);
+        if let Some(max_used) = self.max_used() {
+            count = count.min(max_used);
+            // The last second since the epoch that a state can have bounds the windows.
+            let left = u64::from(u32::MAX.saturating_sub(end) / self.window);
+            let full = count.saturating_sub(1).checked_div(self.limit.into()).unwrap_or(0).min(left);
+            end = end.saturating_add(u32::try_from(full).unwrap_or(0).saturating_mul(self.window.get()));
+            count = count.saturating_sub(full.saturating_mul(self.limit.into()));
+        }
+        [end, u32::try_from(count).unwrap_or(u32::MAX)]
     }
 
     pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits, charging: Charging) -> bool {
@@ -66,12 +106,14 @@ impl FixedWindow {
         let limit = u64::from(self.limit);
         let after = match hits {
             Hits::Peek | Hits::Release(_) => count,
-            Hits::Charge(amount) | Hits::Acquire { amount, .. } => count.saturating_add(amount.get()),
+            Hits::Charge(amount) | Hits::Overdraw(amount) | Hits::Acquire { amount, .. } => {
+                count.saturating_add(amount.get())
+            }
             Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => count.saturating_sub(amount.get()),
         };
-        let is_uncounted = charging == Charging::AllOrNone && hits.charged() > 0 && after > limit;
-        let kept = if is_uncounted { count } else { after };
-        *state = [end, u32::try_from(kept).unwrap_or(u32::MAX)];
+        let may_be_uncounted = charging == Charging::AllOrNone && !hits.is_overdraft();
+        let is_uncounted = may_be_uncounted && hits.charged() > 0 && after > limit;
+        *state = self.state(end, if is_uncounted { count } else { after });
         matches!(hits, Hits::Refund(_) | Hits::RefundCharge { .. }) || after <= limit
     }
 
@@ -79,8 +121,7 @@ impl FixedWindow {
         let (end, count) = self.counts(*state, now);
         let tokens = prefetch.granted(u64::from(self.limit).saturating_sub(count));
         if tokens > 0 {
-            let kept = count.saturating_add(u64::from(tokens));
-            *state = [end, u32::try_from(kept).unwrap_or(u32::MAX)];
+            *state = self.state(end, count.saturating_add(u64::from(tokens)));
         }
         tokens
     }
@@ -93,13 +134,20 @@ impl FixedWindow {
         admitted: bool,
         charging: Charging,
     ) -> Verdict {
-        let (limit, used) = (u64::from(self.limit), u64::from(state[1]));
-        let end = Timestamp::from_micros(u64::from(state[0]).saturating_mul(1_000_000));
-        let until_end = end.since(now);
+        let limit = u64::from(self.limit);
+        let used = match self.max_used() {
+            None => u64::from(state[1]),
+            Some(_) => self.counts(state, now).1,
+        };
+        let until = |end: u32| Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000)).since(now);
         let retry_after = match admitted {
             true => Duration::ZERO,
             false if hits.charged() > limit => Duration::MAX,
-            false => until_end,
+            // In the last window that the carried hits take part of.
+            false if used > limit && u64::from(state[1]).saturating_add(hits.charged()) <= limit => {
+                until(state[0].saturating_sub(self.window.get()))
+            }
+            false => until(state[0]),
         };
         let counted = match charging {
             // The state holds no more than 2^32 - 1 hits. The charge was made on a full counter or, if it is larger than
@@ -109,13 +157,13 @@ impl FixedWindow {
                 hits => used.saturating_add(hits),
             },
             Charging::Independent => used,
-            Charging::AllOrNone if admitted => used,
+            Charging::AllOrNone if admitted || hits.is_overdraft() => used,
             Charging::AllOrNone => used.saturating_add(hits.charged()),
         };
         Verdict {
             admitted,
-            remaining: self.limit.saturating_sub(state[1]),
-            reset_after: until_end,
+            remaining: u32::try_from(limit.saturating_sub(used)).unwrap_or(u32::MAX),
+            reset_after: until(state[0]),
             retry_after,
             used,
             over: counted.saturating_sub(limit).min(hits.charged()),

@@ -33,11 +33,25 @@ pub struct Parameters {
     pub min_interval: Duration,
     /// Time after which a permit of a concurrency limit that was not returned expires.
     pub lease_ttl: Duration,
+    /// Whether charges count beyond the limit.
+    pub overdraft: bool,
+    /// Number of hits that an overdraft of a bucket, or of a window with a carry, takes beyond the limit at most; the limit
+    /// if absent.
+    pub max_debt: Option<u32>,
+    /// Whether hits beyond the limit of a fixed window with an overdraft count in the next windows.
+    pub carry: bool,
 }
 
 impl Default for Parameters {
     fn default() -> Self {
-        Self { burst: None, min_interval: Duration::ZERO, lease_ttl: DEFAULT_LEASE_TTL }
+        Self {
+            burst: None,
+            min_interval: Duration::ZERO,
+            lease_ttl: DEFAULT_LEASE_TTL,
+            overdraft: false,
+            max_debt: None,
+            carry: false,
+        }
     }
 }
 
@@ -47,6 +61,9 @@ pub enum PolicyError {
     /// A bucket that takes too long to fill.
     #[error("expected a burst that refills within 2.8 years at this rate")]
     TooSlow,
+    /// A debt that takes too long to refill.
+    #[error("expected a max_debt that refills within 2.8 years at this rate, together with the burst")]
+    TooDeep,
     /// A bucket whose emission interval is so short that rounding changes the rate by more than 1 %.
     #[error("expected a token bucket rate that is exact within 1 %: at most about a million per second")]
     TooFast,
@@ -58,6 +75,13 @@ pub enum PolicyError {
     TooRare,
 }
 
+impl Parameters {
+    /// Maximum number of hits beyond the limit of `quota`.
+    fn debt_of(&self, quota: Quota) -> u32 {
+        if self.overdraft { self.max_debt.unwrap_or(quota.limit) } else { 0 }
+    }
+}
+
 impl Policy {
     /// Returns the policy for `quota` under `algorithm`.
     ///
@@ -66,7 +90,15 @@ impl Policy {
     pub fn new(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Result<Self, PolicyError> {
         let Parameters { burst, min_interval, .. } = *parameters;
         if algorithm == Algorithm::TokenBucket {
-            return TokenBucket::new(quota, burst.unwrap_or(quota.limit)).map(Self::TokenBucket);
+            let max_debt = parameters.debt_of(quota);
+            let burst = burst.unwrap_or(quota.limit);
+            return match TokenBucket::new(quota, burst, max_debt) {
+                // A default is not too large, but cut.
+                Err(PolicyError::TooDeep) if parameters.max_debt.is_none() => {
+                    Ok(Self::TokenBucket(TokenBucket::rounded(quota, burst, max_debt)))
+                }
+                bucket => bucket.map(Self::TokenBucket),
+            };
         }
         match Self::nearest(algorithm, quota, parameters) {
             _ if algorithm.has_own_key() && quota.limit > MAX_QUEUED => Err(PolicyError::TooMany),
@@ -78,30 +110,37 @@ impl Policy {
     /// Returns the nearest enforceable policy to `quota`, for limit overrides: the nearest rate of a bucket, the maximum
     /// length of a log or a list of leases, and an interval of at most the window.
     pub fn nearest(algorithm: Algorithm, quota: Quota, parameters: &Parameters) -> Self {
-        let Parameters { burst, min_interval, lease_ttl } = *parameters;
+        let Parameters { burst, min_interval, lease_ttl, carry, .. } = *parameters;
+        let max_debt = parameters.debt_of(quota);
         let bounded = Quota { limit: quota.limit.min(MAX_QUEUED), ..quota };
         match algorithm {
-            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(quota)),
+            Algorithm::FixedWindow => {
+                let max_carried = if carry { max_debt } else { 0 };
+                Self::FixedWindow(FixedWindow::new(quota, max_carried))
+            }
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(quota)),
             Algorithm::SlidingWindowLog => {
                 let window = Duration::from_secs(u64::from(quota.window.seconds()));
                 Self::SlidingWindowLog(SlidingWindowLog::new(bounded, min_interval.min(window)))
             }
             Algorithm::TokenBucket => {
-                Self::TokenBucket(TokenBucket::rounded(quota, burst.unwrap_or(quota.limit)))
+                Self::TokenBucket(TokenBucket::rounded(quota, burst.unwrap_or(quota.limit), max_debt))
             }
             Algorithm::Concurrency => Self::Concurrency(Concurrency::new(bounded.limit, lease_ttl)),
         }
     }
 
-    /// Returns this policy for the quota of a limit override, whose burst equals its limit.
+    /// Returns this policy for the quota of a limit override, whose burst and maximum debt equal its limit.
     #[must_use]
     pub fn with_quota(&self, quota: Quota) -> Self {
         let defaults = Parameters::default();
         let parameters = match self {
             Self::SlidingWindowLog(log) => Parameters { min_interval: log.min_interval(), ..defaults },
             Self::Concurrency(policy) => Parameters { lease_ttl: policy.lease_ttl(), ..defaults },
-            Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => defaults,
+            Self::FixedWindow(_) | Self::TokenBucket(_) => {
+                Parameters { overdraft: self.has_bound(), carry: self.has_bound(), ..defaults }
+            }
+            Self::SlidingWindow(_) => defaults,
         };
         Self::nearest(self.algorithm(), quota, &parameters)
     }
@@ -126,6 +165,36 @@ impl Policy {
             Self::SlidingWindowLog(policy) => [u64::from(policy.limit()), micros(policy.window())],
             Self::TokenBucket(policy) => policy.script_parameters(),
             Self::Concurrency(policy) => [u64::from(policy.limit()), micros(policy.lease_ttl())],
+        }
+    }
+
+    /// The bound of an overdraft, as the script has it: ticks of debt of a bucket, hits otherwise.
+    pub fn script_bound(&self) -> u64 {
+        match self {
+            Self::FixedWindow(policy) => policy.max_used().unwrap_or(u64::from(u32::MAX)),
+            Self::SlidingWindow(_) | Self::Concurrency(_) => u64::from(u32::MAX),
+            Self::SlidingWindowLog(policy) => policy.max_logged(),
+            Self::TokenBucket(policy) => policy.max_debt_ticks(),
+        }
+    }
+
+    /// Maximum number of hits that an overdraft takes beyond the limit; `None` without a bound.
+    pub fn max_debt(&self) -> Option<u64> {
+        let max_debt = match self {
+            Self::TokenBucket(policy) => Some(policy.max_debt()),
+            Self::FixedWindow(policy) => Some(policy.max_carried().into()),
+            Self::SlidingWindow(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) => None,
+        };
+        max_debt.filter(|_| self.has_bound())
+    }
+
+    /// Whether every operation needs the bound of the overdraft, not only a charge: a window with a carry, a bucket that
+    /// goes into debt.
+    pub fn has_bound(&self) -> bool {
+        match self {
+            Self::FixedWindow(policy) => policy.max_used().is_some(),
+            Self::TokenBucket(policy) => policy.max_debt_ticks() > policy.capacity(),
+            Self::SlidingWindow(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) => false,
         }
     }
 
@@ -164,13 +233,12 @@ impl Policy {
     /// Whether `hits` would pass at `now` after `earlier` hits of the same request, for algorithms that store each hit;
     /// `None` for others. Charges nothing, but may advance the state to `now`.
     pub fn passes(&self, state: &mut CounterState, now: Timestamp, earlier: u64, hits: Hits) -> Option<bool> {
-        let charged = hits.charged();
         match self {
             Self::SlidingWindowLog(policy) => {
-                Some(state.on_log(|log| policy.passes(log, now, earlier, charged)))
+                Some(state.on_log(|log| policy.passes(log, now, earlier, hits)))
             }
             Self::Concurrency(policy) => {
-                Some(state.on_leases(|held| policy.passes(held, now, earlier, charged)))
+                Some(state.on_leases(|held| policy.passes(held, now, earlier, hits)))
             }
             Self::FixedWindow(_) | Self::SlidingWindow(_) | Self::TokenBucket(_) => None,
         }
@@ -178,6 +246,11 @@ impl Policy {
 
     /// Decides `hits` at `now`, updates `state`, and returns whether the hits pass.
     pub fn apply(&self, state: &mut CounterState, now: Timestamp, hits: Hits, charging: Charging) -> bool {
+        let hits = match hits {
+            // A charge cannot be found in a debt that spans windows.
+            Hits::RefundCharge { amount, .. } if self.has_bound() => Hits::Refund(amount),
+            hits => hits,
+        };
         match self {
             Self::FixedWindow(policy) => state.on_pair(|pair| policy.apply(pair, now, hits, charging)),
             Self::SlidingWindow(policy) => {

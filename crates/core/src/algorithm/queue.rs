@@ -155,7 +155,8 @@ impl QueueSummary {
     /// Returns the verdict of a decision after which the queue has this summary.
     pub(super) fn verdict(&self, limit: u32, now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
         let limit = u64::from(limit);
-        let over = self.used.saturating_add(hits.charged()).saturating_sub(limit).min(hits.charged());
+        let uncounted = if hits.is_overdraft() { 0 } else { hits.charged() };
+        let over = self.used.saturating_add(uncounted).saturating_sub(limit).min(hits.charged());
         Verdict {
             admitted,
             remaining: u32::try_from(limit.saturating_sub(self.used)).unwrap_or(u32::MAX),

@@ -5,7 +5,7 @@
 //! estimate and the new ones are within the limit; denied hits do not count. No aligned window holds more than the limit,
 //! and bursts at both sides of an edge are limited; but uneven hits are estimated wrongly, so that up to twice the limit
 //! can pass in an interval that is not aligned: with all hits at the end of one window, and all that the estimate frees by
-//! the end of the next. The log is exact.
+//! the end of the next. The log is exact. Hits charged as an overdraft count in full.
 //!
 //! The state is `[end, count, previous]`: the hits of the current and of the previous window, and the time at which the
 //! current ones expire, one window's length after the end of their window, in seconds since the epoch. Their window
@@ -128,6 +128,10 @@ impl SlidingWindow {
                     counts.count = counts.count.saturating_add(amount.get());
                 }
             }
+            Hits::Overdraw(amount) => {
+                admitted = used.saturating_add(amount.get()) <= limit;
+                counts.count = counts.count.saturating_add(amount.get());
+            }
             Hits::Refund(amount) => {
                 let more = amount.get().saturating_sub(counts.count);
                 counts.count = counts.count.saturating_sub(amount.get());
@@ -173,7 +177,8 @@ impl SlidingWindow {
         let counts = self.counts(state, now);
         let used = self.used(&counts, now);
         let limit = u64::from(self.limit);
-        let over = used.saturating_add(hits.charged()).saturating_sub(limit).min(hits.charged());
+        let uncounted = if hits.is_overdraft() { 0 } else { hits.charged() };
+        let over = used.saturating_add(uncounted).saturating_sub(limit).min(hits.charged());
         Verdict {
             admitted,
             remaining: u32::try_from(limit.saturating_sub(used)).unwrap_or(u32::MAX),

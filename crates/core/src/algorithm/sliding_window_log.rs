@@ -4,6 +4,9 @@
 //! length holds more than the limit, wherever it begins. A denied hit is not logged. The log is bounded by the limit,
 //! which is at most [`MAX_QUEUED`](super::queue::MAX_QUEUED).
 //!
+//! Hits charged as an overdraft are logged in full, but of all hits only the newest are kept, twice as many as the limit:
+//! more would keep the log over its limit for no longer.
+//!
 //! With a *minimum interval*, a request is also denied if less than that has passed since the last admitted one, whatever
 //! number of hits they charge.
 //!
@@ -42,6 +45,11 @@ impl SlidingWindowLog {
         self.limit
     }
 
+    /// Maximum number of hits that the log keeps after an overdraft.
+    pub(super) fn max_logged(&self) -> u64 {
+        u64::from(self.limit).saturating_mul(2).max(1)
+    }
+
     pub(super) const fn window(&self) -> Duration {
         self.window
     }
@@ -64,8 +72,12 @@ impl SlidingWindowLog {
         }
     }
 
-    pub(super) fn passes(&self, log: &mut Queue<()>, now: Timestamp, earlier: u64, hits: u64) -> bool {
+    pub(super) fn passes(&self, log: &mut Queue<()>, now: Timestamp, earlier: u64, hits: Hits) -> bool {
         log.advance(now, self.window);
+        let (hits, is_overdraft) = (hits.charged(), hits.is_overdraft());
+        if is_overdraft {
+            return log.used().saturating_add(earlier).saturating_add(hits) <= u64::from(self.limit);
+        }
         let is_due = hits == 0 || earlier == 0 || self.min_interval.is_zero();
         is_due && self.has_room(log, now, hits) && {
             log.used().saturating_add(earlier).saturating_add(hits) <= u64::from(self.limit)
@@ -82,6 +94,12 @@ impl SlidingWindowLog {
                 }
                 return admitted;
             }
+            Hits::Overdraw(amount) => {
+                let is_within = log.used().saturating_add(amount.get()) <= u64::from(self.limit);
+                log.push(now, amount.get().min(self.max_logged()), ());
+                log.remove_oldest(log.used().saturating_sub(self.max_logged()));
+                return is_within;
+            }
             Hits::Refund(amount) => log.remove_newest(amount.get()),
             Hits::RefundCharge { amount, made_at } => log.remove_at(made_at, amount.get()),
             Hits::Peek | Hits::Release(_) => {}
@@ -92,7 +110,11 @@ impl SlidingWindowLog {
     /// Summary of the log, which was advanced to `now`.
     pub(super) fn summary(&self, log: &Queue<()>, now: Timestamp, hits: Hits) -> QueueSummary {
         let queued = log.summary(now, self.window, self.limit, hits.charged());
-        let due = if hits.charged() > 0 { self.until_due(log, now) } else { Duration::ZERO };
+        let due = if hits.charged() > 0 && !hits.is_overdraft() {
+            self.until_due(log, now)
+        } else {
+            Duration::ZERO
+        };
         QueueSummary { wait: queued.wait.map(|wait| wait.max(due)), ..queued }
     }
 }

@@ -9,6 +9,9 @@
 //! most 0.1 % too long at 100,000 hits per second and 1 % at a million. The state is `[seconds, ticks]` of the
 //! TAT since the epoch, exact in Lua's 53 bits because only differences are computed.
 //!
+//! Hits charged as an overdraft raise the debt beyond the capacity, up to a bound; nothing passes until it is within the
+//! capacity again, a look included.
+//!
 //! A debt above the capacity counts as an empty bucket. A raised or lowered rate keeps the debt in time, that is, the
 //! fraction of the bucket that is used. Only charges and refunds change a debt: a read with a smaller capacity, which a
 //! limit override may have, must not refill the bucket for a request with a larger one. But after a clock stepped back, a
@@ -62,31 +65,41 @@ pub struct TokenBucket {
     emission: Option<NonZeroU64>,
     /// Debt of an empty bucket in ticks.
     capacity: u64,
+    /// Maximum debt in ticks that hits charged as an overdraft leave.
+    max_debt: u64,
 }
 
 impl TokenBucket {
-    /// Returns the bucket that holds `burst` tokens and refills `quota.limit` of them in each window.
+    /// Returns the bucket that holds `burst` tokens and refills `quota.limit` of them in each window. Hits charged as an
+    /// overdraft take at most `max_debt` tokens more than it holds.
     ///
     /// # Errors
     /// [`PolicyError`] if it takes longer than 2.8 years to fill, or if its rounded rate differs by more than 1 %.
-    pub fn new(quota: Quota, burst: u32) -> Result<Self, PolicyError> {
-        let bucket = Self::rounded(quota, burst);
+    pub fn new(quota: Quota, burst: u32, max_debt: u32) -> Result<Self, PolicyError> {
+        let bucket = Self::rounded(quota, burst, max_debt);
         let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
         let emission = bucket.emission.map_or(0, NonZeroU64::get);
         let rounded = emission.saturating_mul(u64::from(quota.limit)).saturating_sub(window);
+        let total = u64::from(burst).saturating_add(max_debt.into());
         match () {
             () if emission.saturating_mul(u64::from(burst)) > MAX_FILL_TICKS => Err(PolicyError::TooSlow),
+            () if emission.saturating_mul(total) > MAX_FILL_TICKS => Err(PolicyError::TooDeep),
             () if rounded > window / 100 => Err(PolicyError::TooFast),
             () => Ok(bucket),
         }
     }
 
     /// Returns the nearest enforceable bucket: a rate of at most 100 million per second, and at most 2.8 years to fill.
-    pub(super) fn rounded(quota: Quota, burst: u32) -> Self {
+    pub(super) fn rounded(quota: Quota, burst: u32, max_debt: u32) -> Self {
         let window = u64::from(quota.window.seconds()).saturating_mul(TICKS_PER_SECOND);
         let emission = NonZeroU64::new(u64::from(quota.limit)).map(|limit| window.div_ceil(limit.get()));
-        let capacity = emission.unwrap_or(0).saturating_mul(u64::from(burst)).min(MAX_FILL_TICKS);
-        Self { emission: emission.and_then(NonZeroU64::new), capacity }
+        let ticks = |tokens: u64| emission.unwrap_or(0).saturating_mul(tokens).min(MAX_FILL_TICKS);
+        let max_debt = u64::from(burst).saturating_add(max_debt.into());
+        Self {
+            emission: emission.and_then(NonZeroU64::new),
+            capacity: ticks(burst.into()),
+            max_debt: ticks(max_debt),
+        }
     }
 
     /// Returns a bucket with the same capacity in time, and so a share of rate and tokens, but at least one token.
@@ -94,12 +107,28 @@ impl TokenBucket {
         let longest = NonZeroU64::new(MAX_FILL_TICKS).unwrap_or(NonZeroU64::MAX);
         let emission = self.emission.map(|interval| interval.saturating_mul(instances.into()).min(longest));
         let least = emission.map_or(0, NonZeroU64::get);
-        Self { emission, capacity: if self.capacity == 0 { 0 } else { self.capacity.max(least) } }
+        let capacity = if self.capacity == 0 { 0 } else { self.capacity.max(least) };
+        Self { emission, capacity, max_debt: self.max_debt.max(capacity) }
     }
 
     /// Capacity in tokens.
     pub(super) fn burst(&self) -> u64 {
         self.emission.map_or(0, |interval| self.capacity / interval)
+    }
+
+    /// Debt of an empty bucket in ticks.
+    pub(super) const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Maximum debt in ticks that hits charged as an overdraft leave: the capacity, without an overdraft.
+    pub(super) const fn max_debt_ticks(&self) -> u64 {
+        self.max_debt
+    }
+
+    /// Maximum number of tokens that an overdraft takes beyond the capacity.
+    pub fn max_debt(&self) -> u64 {
+        self.emission.map_or(0, |interval| self.max_debt.saturating_sub(self.capacity) / interval)
     }
 
     /// Emission interval and capacity, both in ticks of 10 ns; an interval of 0 is a bucket that never refills.
@@ -115,13 +144,17 @@ impl TokenBucket {
     pub(super) fn apply(&self, state: &mut [u32; 2], now: Timestamp, hits: Hits) -> bool {
         let (owed, size) = self.debt(*state, now);
         let (admitted, after) = match hits {
-            Hits::Peek | Hits::Release(_) => (true, owed),
+            Hits::Peek | Hits::Release(_) => (owed <= self.capacity, owed),
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
                 match owed.saturating_add(self.cost(amount.get())) {
                     charged if charged <= self.capacity => (true, charged),
                     _ => (false, owed),
                 }
             }
+            Hits::Overdraw(amount) => match owed.saturating_add(self.cost(amount.get())) {
+                charged if charged <= self.capacity => (true, charged),
+                charged => (false, charged.min(self.max_debt).max(owed)),
+            },
             Hits::Refund(amount) => (true, owed.saturating_sub(self.cost(amount.get()))),
             Hits::RefundCharge { amount, made_at } => {
                 // The part refilled since the charge is no longer owed.
@@ -148,22 +181,28 @@ impl TokenBucket {
     /// Debt in ticks, and the size of the largest bucket used since the bucket was last full, including this one.
     fn debt(&self, state: [u32; 2], now: Timestamp) -> (u64, u32) {
         let bucket = Bucket::read(state);
-        let owed = bucket.owed(now).min(bucket.bound().max(self.capacity));
+        let owed = bucket.owed(now).min(bucket.bound().max(self.max_debt));
         let size = if owed == 0 { 0 } else { bucket.size };
-        (owed, size.max(size_of(self.capacity)))
+        (owed, size.max(size_of(self.max_debt)))
     }
 
     pub(super) fn verdict(&self, state: [u32; 2], now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
         let owed = Bucket::read(state).owed(now);
         let free = self.capacity.saturating_sub(owed);
         let tokens = |ticks: u64| self.emission.map_or(0, |interval| ticks / interval);
+        let excess = owed.saturating_sub(self.capacity);
+        let excess = self.emission.map_or(0, |interval| excess.div_ceil(interval.get()));
         Verdict {
             admitted,
             remaining: u32::try_from(tokens(free)).unwrap_or(u32::MAX),
             reset_after: duration(owed),
             retry_after: if admitted { Duration::ZERO } else { self.retry_after(owed, hits) },
-            used: tokens(self.capacity).saturating_sub(tokens(free)),
-            over: if admitted { 0 } else { hits.charged() },
+            used: tokens(self.capacity).saturating_sub(tokens(free)).saturating_add(excess),
+            over: match hits {
+                _ if admitted => 0,
+                Hits::Overdraw(amount) if self.emission.is_some() => excess.min(amount.get()),
+                _ => hits.charged(),
+            },
             decided_at: now,
         }
     }

@@ -1,6 +1,10 @@
 //! Text form of a limit.
 
-use tollgate_core::{SyncMode, algorithm::Policy, quota::Quota};
+use tollgate_core::{
+    SyncMode,
+    algorithm::{Algorithm, Policy},
+    quota::Quota,
+};
 use tollgate_rules::{Domain, Limit, Rule};
 
 /// Text form of a rule's limit: quota, algorithm with its parameters, and modes.
@@ -12,7 +16,8 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
                 SyncMode::Strict => "",
                 SyncMode::Leased => ", leased",
             };
-            format!("{}{sync}{}", quota_text(quota, &policy), modes(rule))
+            let overdraft = if rule.overdraft { overdraft_text(&policy) } else { String::new() };
+            format!("{}{sync}{overdraft}{}", quota_text(quota, &policy), modes(rule))
         }
     }
 }
@@ -26,6 +31,13 @@ fn quota_text(quota: Quota, policy: &Policy) -> String {
         }
         None => format!("{quota}, {name}"),
     }
+}
+
+fn overdraft_text(policy: &Policy) -> String {
+    let is_window = policy.algorithm() == Algorithm::FixedWindow;
+    let carry = if is_window && policy.has_bound() { ", carry" } else { "" };
+    let max_debt = policy.max_debt().map(|debt| format!(", max_debt {debt}"));
+    format!(", overdraft{carry}{}", max_debt.unwrap_or_default())
 }
 
 fn modes(rule: &Rule) -> &'static str {

@@ -17,7 +17,7 @@ use tollgate_core::{
 };
 use tollgate_metrics::{
     Computed, Declared, MetricKind, Striped, StripedCounter, publish,
-    series::{self, KINDS, Room, Series},
+    series::{self, KINDS, NoSeries, Room, Series},
 };
 use tollgate_rules::{Companion, Domain, List, Rule, Rules};
 
@@ -56,7 +56,7 @@ pub(super) static RULE_METRICS: Computed<KINDS> = Computed::group(
 
 pub(super) static SERIES_DROPPED: StripedCounter = StripedCounter::new(
     "tollgate_series_dropped_total",
-    "Decisions not counted under a path of their own, because there was no room for its series.",
+    "Decisions not counted under a path of their own: there was no room for its series, or it was the path of another rule.",
 )
 .at_zero();
 
@@ -136,8 +136,7 @@ impl RuleCounters {
             }
             Some(rule) => {
                 let Some(counters) = self.rules.get(rule.index().as_usize()) else { return };
-                let with_values =
-                    || counters.of_values(&domain.name, &rule.metric_path(entries), || rule.path());
+                let with_values = || counters.of_values(domain, rule, &rule.metric_path(entries));
                 let of_values = rule.has_metric_of_values().then(with_values).flatten();
                 record(of_values.as_ref().unwrap_or_else(|| counters.own(domain, rule)));
             }
@@ -164,8 +163,9 @@ impl OfRule {
         self.own.get_or_init(|| PathCounters::of_rule(&domain.name, &rule.path()))
     }
 
-    /// The counters of a path with values, unless there are too many such paths, or it is too long.
-    fn of_values(&self, domain: &str, path: &str, rule: impl FnOnce() -> String) -> Option<PathCounters> {
+    /// The counters of a path with values, unless there are too many such paths, or it is too long. For a path that belongs
+    /// to another rule, they are the rule's own.
+    fn of_values(&self, domain: &Domain, rule: &Rule, path: &str) -> Option<PathCounters> {
         if path.len() > MAX_PATH_BYTES {
             SERIES_DROPPED.increment(0);
             return None;
@@ -173,9 +173,13 @@ impl OfRule {
         if let Some(known) = self.values.read().get(path) {
             return Some(known.clone());
         }
-        let Some(made) = PathCounters::of_values(domain, path, &rule()) else {
-            SERIES_DROPPED.increment(0);
-            return None;
+        let made = match PathCounters::of_values(&domain.name, path, &rule.path()) {
+            Ok(made) => made,
+            Err(NoSeries::Taken) => PathCounters { room: Room::Shared, ..self.own(domain, rule).clone() },
+            Err(NoSeries::Full) => {
+                SERIES_DROPPED.increment(0);
+                return None;
+            }
         };
         // Another worker may have made them meanwhile; both count in the same place.
         Some(self.values.write().entry(path.into()).or_insert(made).clone())
@@ -196,10 +200,10 @@ impl PathCounters {
         Self { series: series.counters(), room }
     }
 
-    /// The counters of a path with a request's values in it, if there is room for it.
-    fn of_values(domain: &str, path: &str, rule: &str) -> Option<Self> {
+    /// The counters of a path with a request's values in it, if it can have its own.
+    fn of_values(domain: &str, path: &str, rule: &str) -> Result<Self, NoSeries> {
         if path == rule {
-            return Some(Self::of_rule(domain, path));
+            return Ok(Self::of_rule(domain, path));
         }
         series::of_values(domain, path, rule)
             .map(|series| Self { series: series.counters(), room: Room::Own })
@@ -299,14 +303,57 @@ pub fn rule_totals() -> RuleTotals {
 mod tests {
     use super::*;
     use tollgate_metrics::{Metric as _, Page};
+    use tollgate_rules::config::{Options, load_files};
 
     #[test]
     fn a_path_has_counters_unless_it_is_too_long() {
-        let rule = OfRule::default();
+        let rules = rules("values", &["k"]);
+        let domain = rules.domain("values").expect("stated");
+        let (rule, of_rule) = (&**domain.root.rules().next().expect("stated"), OfRule::default());
         let longest = "a".repeat(MAX_PATH_BYTES);
-        assert!(rule.of_values("values", &longest, || "rule".to_owned()).is_some());
-        assert!(rule.of_values("values", &longest, || unreachable!("it is known")).is_some());
-        assert!(rule.of_values("values", &format!("{longest}a"), || "rule".to_owned()).is_none());
+        assert!(of_rule.of_values(domain, rule, &longest).is_some());
+        assert!(of_rule.of_values(domain, rule, &longest).is_some());
+        assert!(of_rule.of_values(domain, rule, &format!("{longest}a")).is_none());
+    }
+
+    /// Rules of one domain, one for each key, whose values metrics name.
+    fn rules(domain: &str, keys: &[&str]) -> Rules {
+        let rule = |key: &&str| {
+            format!(
+                "- {{key: {key}, detailed_metric: true, rate_limit: {{unit: day, requests_per_unit: 9}}}}\n"
+            )
+        };
+        let text = format!("domain: {domain}\ndescriptors:\n{}", keys.iter().map(rule).collect::<String>());
+        let files = [("rules.yaml".to_owned(), text.into_bytes())];
+        load_files(files, Options::default()).expect("valid").rules
+    }
+
+    #[test]
+    fn a_value_never_counts_under_another_rule() {
+        let rules = rules("injective", &["api", "api_key"]);
+        let counters = RuleCounters::for_rules(&rules);
+        let domain = rules.domain("injective").expect("stated");
+        let count = |key: &str, value: &str, hits| {
+            let entries = [Entry { key, value }];
+            let rule = domain.root.rule(&entries).expect("stated");
+            let own = counters.rules.get(rule.index().as_usize()).expect("one of them");
+            let of_values = own.of_values(domain, rule, &rule.metric_path(&entries)).expect("room");
+            of_values.add([hits, 0, 0, 0, 0, 0]);
+        };
+        // Either would be `api_key_abc`.
+        count("api", "key_abc", 1);
+        count("api_key", "abc", 10);
+        count("api_key", "a.b", 100);
+        let total = |rule: &str| rule_totals().of("injective", rule).hits;
+        assert_eq!((total("api"), total("api_key")), (1, 110));
+        let all = series::all();
+        let of_path = |path: &str| {
+            let alike = all.iter().filter(|series| (&*series.domain, &*series.path) == ("injective", path));
+            alike.map(|series| series.counted()[0]).collect::<Vec<_>>()
+        };
+        assert_eq!(of_path("api_key_abc"), [1]);
+        assert_eq!(of_path("api_key"), [10], "in the rule's own series");
+        assert_eq!((of_path(r"api_key_a\.b"), of_path("api_key_a.b")), (vec![100], vec![]));
     }
 
     #[test]

@@ -39,19 +39,15 @@ pub(super) fn refunds(calls: &Requests, decisions: &Decisions) -> Requests {
     refunds
 }
 
-/// Returns the requests among failed `calls` that are to be sent again later: releases, which may be repeated, and
-/// those refunds that are `refundable` and certainly not made yet.
-pub(super) fn missed(
-    calls: &Requests,
-    decisions: &Decisions,
-    refundable: impl Fn(&Check) -> bool,
-) -> Requests {
+/// Returns the requests among failed `calls` that are to be sent again later: releases, which may be repeated, and if
+/// certainly not made yet, those refunds and charges beyond the limit that are still due.
+pub(super) fn missed(calls: &Requests, decisions: &Decisions, is_due: impl Fn(&Check) -> bool) -> Requests {
     let failed =
         calls.iter().zip(decisions).filter_map(|(call, decision)| Some((call, decision.as_ref().err()?)));
     let checks = failed.flat_map(|(call, error)| call.checks_with_cells().map(move |check| (check, error)));
     let missed = checks.filter(|((_, check), error)| match check.hits {
         Hits::Release(_) => true,
-        Hits::Refund(_) => error.charged_nothing() && refundable(check),
+        Hits::Refund(_) | Hits::Overdraw(_) => error.charged_nothing() && is_due(check),
         Hits::Peek | Hits::Charge(_) | Hits::RefundCharge { .. } | Hits::Acquire { .. } => false,
     });
     independent(missed.map(|(check, _)| check), |check| Some(check.hits))
@@ -104,6 +100,8 @@ pub(super) fn is_vetoed(call: &TagRequest, verdicts: &Verdicts) -> bool {
 fn reverse(charging: Charging, hits: Hits, verdict: &Verdict) -> Option<Hits> {
     let made_at = verdict.decided_at;
     match charging {
+        // Counts whether or not the request passes.
+        _ if hits.is_overdraft() => None,
         Charging::AllOrNone => release(hits)
             .or_else(|| NonZeroU64::new(hits.charged()).map(|amount| Hits::RefundCharge { amount, made_at })),
         Charging::Independent => release(hits),
@@ -114,7 +112,12 @@ fn reverse(charging: Charging, hits: Hits, verdict: &Verdict) -> Option<Hits> {
 pub(super) const fn release(hits: Hits) -> Option<Hits> {
     match hits {
         Hits::Acquire { lease, .. } => Some(Hits::Release(lease)),
-        Hits::Peek | Hits::Charge(_) | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => None,
+        Hits::Peek
+        | Hits::Charge(_)
+        | Hits::Overdraw(_)
+        | Hits::Refund(_)
+        | Hits::RefundCharge { .. }
+        | Hits::Release(_) => None,
     }
 }
 

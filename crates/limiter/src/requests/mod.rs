@@ -43,7 +43,8 @@ pub(super) fn requests(
             Match::None | Match::Unlimited(_) | Match::Off { .. } | Match::Denied => continue,
         };
         let policy = counter.policy;
-        let hits = bounded(under_lease(counter.hits, &policy, lease), &policy, &mut permits_left);
+        let hits = overdrawn(under_lease(counter.hits, &policy, lease), matched.is_overdraft());
+        let hits = bounded(hits, &policy, &mut permits_left);
         let veto = veto(matched, modes);
         has_quotas |= veto == Veto::WithQuotas;
         // The rule's sync mode does not apply to a limit override.
@@ -93,6 +94,14 @@ fn under_lease(hits: Hits, policy: &Policy, lease: Option<LeaseId>) -> Hits {
             Hits::Acquire { amount, lease }
         }
         (hits, _) => hits,
+    }
+}
+
+/// Makes a charge of a limit with an overdraft one that counts in full.
+const fn overdrawn(hits: Hits, is_overdraft: bool) -> Hits {
+    match hits {
+        Hits::Charge(amount) if is_overdraft => Hits::Overdraw(amount),
+        hits => hits,
     }
 }
 

@@ -13,11 +13,12 @@ use std::{
 
 use parking_lot::Mutex;
 use tollgate_core::descriptor::Entry;
+use tollgate_rules::Listing;
 use tollgate_runtime::panics::{self, CancelOnPanic};
 
 use super::metrics;
 use super::{
-    DomainTop,
+    DomainTop, TrafficShare,
     active::Active,
     sampler::{Queue, Sampler},
     samples::Samples,
@@ -86,6 +87,18 @@ pub(super) fn report(domain: Option<&str>, limit: usize) -> Vec<DomainTop> {
     };
     // One lock for each, so that the collector does not wait for all of them.
     domains.iter().filter_map(|domain| COLLECTOR.sketches.lock().top(domain, limit)).collect()
+}
+
+pub(super) fn shares_of(listing: &Listing) -> Vec<TrafficShare> {
+    let domains = match listing.domain() {
+        Some(domain) => vec![domain.to_owned()],
+        None => COLLECTOR.sketches.lock().domains(),
+    };
+    let traffic = |domain: &String| COLLECTOR.sketches.lock().traffic(domain);
+    let shares = domains.iter().filter_map(|domain| TrafficShare::of(domain, &traffic(domain)?, listing));
+    let mut shares: Vec<_> = shares.collect();
+    shares.sort_by_key(|share| std::cmp::Reverse(share.per_mille()));
+    shares
 }
 
 pub(super) fn active_domains() -> Vec<String> {

@@ -17,10 +17,12 @@
 
 mod active;
 mod collector;
+mod key;
 pub mod metrics;
 mod sampler;
 mod samples;
 mod sampling_rate;
+mod share;
 mod sketches;
 mod summary;
 #[cfg(test)]
@@ -31,6 +33,9 @@ use std::io;
 
 use serde::Serialize;
 use tollgate_core::descriptor::Entry;
+use tollgate_rules::Listing;
+
+pub use self::{key::OwnedEntry, share::TrafficShare};
 
 /// Maximum length of a key or of a domain's name.
 const MAX_TEXT_BYTES: usize = 256;
@@ -38,8 +43,11 @@ const MAX_TEXT_BYTES: usize = 256;
 /// A key with many hits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Talker {
-    /// The descriptor's entries, `key=value`, joined by commas; truncated to 256 bytes, then with `…` at the end.
+    /// The descriptor's entries for people: `key=value`, joined by commas, with `…` at the end if they are truncated to 256
+    /// bytes.
     pub key: String,
+    /// The descriptor's entries; `None` if they are truncated.
+    pub descriptor: Option<Vec<OwnedEntry>>,
     /// Estimated hits within the last minute: never too few, apart from sampling.
     pub hits: u64,
     /// Hits that may belong to other keys.
@@ -76,6 +84,12 @@ pub fn record(domain: &str, entries: &[Entry<'_>], hits: u64, is_denied: bool) {
 /// domain.
 pub fn report(domain: Option<&str>, limit: usize) -> Vec<DomainTop> {
     collector::report(domain, limit)
+}
+
+/// Returns the share of the last minute's requests that an entry of a list matches, for each of its domains that has any,
+/// most first. Takes some milliseconds for each domain.
+pub fn shares_of(listing: &Listing) -> Vec<TrafficShare> {
+    collector::shares_of(listing)
 }
 
 /// Returns the domains with rules that had requests within the last minute, reads included; at most 100, the latest

@@ -4,13 +4,10 @@ use std::str;
 
 use tollgate_core::descriptor::Entry;
 
-use super::MAX_TEXT_BYTES;
+use super::{MAX_TEXT_BYTES, key};
 
 /// Maximum size of the queued samples of a thread.
 const MAX_BYTES: usize = 256 << 10;
-
-/// End of a truncated key.
-const ELLIPSIS: &str = "…";
 
 /// Hits of one key, including those that the sample represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +42,7 @@ impl Samples {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&[0, 0]);
         let from = self.bytes.len();
-        push_key(&mut self.bytes, from, entries);
+        key::push(&mut self.bytes, from, entries);
         let length = u16::try_from(self.bytes.len().saturating_sub(from)).unwrap_or_default();
         if let Some(place) = self.bytes.get_mut(at..from) {
             place.copy_from_slice(&length.to_le_bytes());
@@ -92,67 +89,18 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     str::from_utf8(text).ok()
 }
 
-/// Appends the entries as text, truncated to the maximum length after `from`.
-fn push_key(bytes: &mut Vec<u8>, from: usize, entries: &[Entry<'_>]) {
-    let longest = from.saturating_add(MAX_TEXT_BYTES);
-    let pieces = entries.iter().flat_map(|entry| [",", entry.key, "=", entry.value]).skip(1);
-    for piece in pieces {
-        let room = longest.saturating_sub(bytes.len());
-        match piece.as_bytes().get(..room) {
-            Some(fitting) if fitting.len() < piece.len() => {
-                bytes.extend_from_slice(fitting);
-                return cut(bytes, from);
-            }
-            Some(_) | None => bytes.extend_from_slice(piece.as_bytes()),
-        }
-    }
-}
-
-/// Truncates the text at a character boundary and appends the ellipsis.
-fn cut(bytes: &mut Vec<u8>, from: usize) {
-    bytes.truncate(from.saturating_add(MAX_TEXT_BYTES.saturating_sub(ELLIPSIS.len())));
-    let whole = match str::from_utf8(bytes.get(from..).unwrap_or_default()) {
-        Ok(text) => text.len(),
-        Err(error) => error.valid_up_to(),
-    };
-    bytes.truncate(from.saturating_add(whole));
-    bytes.extend_from_slice(ELLIPSIS.as_bytes());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn key(entries: &[(&str, &str)]) -> String {
-        let entries: Vec<_> = entries.iter().map(|(key, value)| Entry { key, value }).collect();
+    #[test]
+    fn samples_are_returned_in_order() {
         let mut samples = Samples::default();
-        samples.push("edge", &entries, 2, 1);
+        samples.push("edge", &[Entry { key: "api_key", value: "a,b" }], 2, 1);
         samples.push("edge", &[], 4, 3);
         let all: Vec<_> = samples.iter().collect();
-        assert_eq!(all.len(), 2);
-        assert_eq!((all[0].domain, all[0].requested, all[0].denied), ("edge", 2, 1));
-        assert_eq!(all[1], Sample { domain: "edge", key: "", requested: 4, denied: 3 });
-        all[0].key.to_owned()
-    }
-
-    #[test]
-    fn a_key_is_all_entries_of_the_descriptor() {
-        assert_eq!(key(&[("api_key", "abc")]), "api_key=abc");
-        assert_eq!(key(&[("tenant", "a"), ("path", ""), ("é", "ü")]), "tenant=a,path=,é=ü");
-        assert_eq!(key(&[("", "")]), "=");
-    }
-
-    #[test]
-    fn a_long_key_is_cut_between_two_characters_and_marked() {
-        let fits = "x".repeat(MAX_TEXT_BYTES - 2);
-        assert_eq!(key(&[("k", &fits)]), format!("k={fits}"));
-        for filler in 0..4 {
-            let long = format!("{}{}", "x".repeat(filler), "🦀".repeat(100));
-            let cut = key(&[("k", &long), ("more", "of it")]);
-            assert!(cut.len() <= MAX_TEXT_BYTES && cut.len() > MAX_TEXT_BYTES - 8, "{}", cut.len());
-            assert!(format!("k={long}").starts_with(cut.strip_suffix(ELLIPSIS).expect("the mark")));
-        }
-        assert!(key(&[("k", &fits), ("", "")]).ends_with(ELLIPSIS), "one byte too many");
+        let first = Sample { domain: "edge", key: r"api_key=a\,b", requested: 2, denied: 1 };
+        assert_eq!(all, [first, Sample { domain: "edge", key: "", requested: 4, denied: 3 }]);
     }
 
     #[test]

@@ -59,6 +59,11 @@ impl Sketches {
         Some(DomainTop { domain, heaviest: top(Ranking::Heaviest), denied: top(Ranking::Denied) })
     }
 
+    /// Returns the keys of a domain with estimates of their hits, if it has a sketch.
+    pub(super) fn traffic(&self, domain: &str) -> Option<Vec<(String, u64)>> {
+        self.domains.get(domain).map(LastMinute::traffic)
+    }
+
     /// Returns the domains that have a sketch, sorted.
     pub(super) fn domains(&self) -> Vec<String> {
         let mut domains: Vec<_> = self.domains.keys().map(|domain| domain.clone().into_string()).collect();

@@ -37,6 +37,8 @@ pub(super) struct Estimate {
 pub(super) struct Summary {
     counters: HashMap<Box<str>, Estimate, RandomState>,
     floor: u64,
+    /// Hits of all keys.
+    total: u64,
     /// Size of the keys, in bytes.
     texts: usize,
 }
@@ -44,6 +46,7 @@ pub(super) struct Summary {
 impl Summary {
     /// Adds hits to a key.
     pub(super) fn add(&mut self, key: &str, hits: u64, memory: Memory) {
+        self.total = self.total.saturating_add(hits);
         if let Some(known) = self.counters.get_mut(key) {
             known.weight = known.weight.saturating_add(hits);
             return;
@@ -78,6 +81,25 @@ impl Summary {
     /// Returns every key that has a counter, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Estimate)> {
         self.counters.iter().map(|(key, known)| (&**key, *known))
+    }
+
+    /// Returns every key that has a counter with the hits that are certainly its own, and a part of the hits of the keys
+    /// without one. Those were light, and therefore are represented by the lighter half of the counters.
+    pub(super) fn shared_out(&self) -> impl Iterator<Item = (&str, u64)> {
+        let own = |known: &Estimate| known.weight.saturating_sub(known.error);
+        let mut counted: Vec<_> = self.counters.values().map(own).collect();
+        let rest = self.total.saturating_sub(counted.iter().fold(0, |sum, hits| sum.saturating_add(*hits)));
+        let middle = counted.len() / 2;
+        let heaviest_light = match middle < counted.len() {
+            true => *counted.select_nth_unstable(middle).1,
+            false => 0,
+        };
+        let light = counted.iter().filter(|hits| **hits <= heaviest_light).count() as u64;
+        let part = rest.checked_div(light).unwrap_or_default();
+        self.counters.iter().map(move |(key, known)| {
+            let own = own(known);
+            (&**key, if own <= heaviest_light { own.saturating_add(part) } else { own })
+        })
     }
 
     /// Approximate memory, in bytes.

@@ -77,7 +77,7 @@ proptest! {
         let mut denied = Exact::new();
         for (window, stream) in (0..).zip(&windows) {
             for (key, hits, _) in stream {
-                let (key, over) = (format!("{key}"), if key % 3 == 0 { *hits } else { 0 });
+                let (key, over) = (format!("k={key}"), if key % 3 == 0 { *hits } else { 0 });
                 minute.add(&sample(&key, *hits, over), window, Memory::Ample);
                 *denied.entry(key.clone()).or_default() += over;
                 *exact.entry(key).or_default() += hits;
@@ -96,16 +96,16 @@ proptest! {
 #[test]
 fn a_minute_drops_older_windows_and_returns_the_heaviest_first() {
     let mut minute = LastMinute::default();
-    minute.add(&sample("old", 100, 100), 0, Memory::Ample);
-    minute.add(&sample("b", 3, 0), 5, Memory::Ample);
-    minute.add(&sample("a", 3, 1), 5, Memory::Ample);
+    minute.add(&sample("old=", 100, 100), 0, Memory::Ample);
+    minute.add(&sample("b=", 3, 0), 5, Memory::Ample);
+    minute.add(&sample("a=", 3, 1), 5, Memory::Ample);
     let keys = |minute: &LastMinute, ranking, limit| -> Vec<_> {
         minute.top(ranking, limit).into_iter().map(|talker| (talker.key, talker.hits, talker.error)).collect()
     };
-    assert_eq!(keys(&minute, Ranking::Heaviest, 2), [("old".to_owned(), 100, 0), ("a".to_owned(), 3, 0)]);
+    assert_eq!(keys(&minute, Ranking::Heaviest, 2), [("old=".to_owned(), 100, 0), ("a=".to_owned(), 3, 0)]);
     assert!(minute.expire(6));
-    assert_eq!(keys(&minute, Ranking::Heaviest, 9), [("a".to_owned(), 3, 0), ("b".to_owned(), 3, 0)]);
-    assert_eq!(keys(&minute, Ranking::Denied, 9), [("a".to_owned(), 1, 0)]);
+    assert_eq!(keys(&minute, Ranking::Heaviest, 9), [("a=".to_owned(), 3, 0), ("b=".to_owned(), 3, 0)]);
+    assert_eq!(keys(&minute, Ranking::Denied, 9), [("a=".to_owned(), 1, 0)]);
     assert!(!minute.expire(11));
     assert_eq!(minute.bytes(), 0);
 }
@@ -121,7 +121,7 @@ fn all_sketches_together_stay_within_their_bound_and_the_heavy_keys_in_them() {
             let domain = format!("domain-{}", at % domains);
             // One hit in ten is of the same key.
             let key =
-                if at / domains % 10 == 7 { "heavy".to_owned() } else { format!("{window}-{at}-{filler}") };
+                if at / domains % 10 == 7 { "heavy=".to_owned() } else { format!("{window}-{at}-{filler}") };
             let sample = Sample { domain: &domain, key: &key, requested: 1, denied: 1 };
             let has_place = sketches.add(&sample);
             assert_eq!(has_place, at % domains < domains - 2);
@@ -132,8 +132,8 @@ fn all_sketches_together_stay_within_their_bound_and_the_heavy_keys_in_them() {
     assert!(largest < 28 << 20, "{largest} bytes");
     for domain in sketches.domains() {
         let top = sketches.top(&domain, 10).expect("a sketch");
-        assert_eq!(top.heaviest[0].key, "heavy", "{domain}");
-        assert_eq!(top.denied[0].key, "heavy", "{domain}");
+        assert_eq!(top.heaviest[0].key, "heavy=", "{domain}");
+        assert_eq!(top.denied[0].key, "heavy=", "{domain}");
     }
     sketches.advance(18);
     assert_eq!((sketches.bytes(), sketches.domains().len()), (0, 0));
@@ -184,7 +184,8 @@ fn rare_denials_are_counted_exactly() {
     let keys = (0..1_000_000_u64).map(|at| if at % 100_000 == 0 { 1 } else { 2 });
     let sketches = sketches_of(keys, |key| key == 1);
     let top = sketches.top("edge", 10).expect("a sketch");
-    assert_eq!(top.denied, [Talker { key: "k=1".to_owned(), hits: 10, error: 0 }]);
+    let denied: Vec<_> = top.denied.iter().map(|talker| (&*talker.key, talker.hits, talker.error)).collect();
+    assert_eq!(denied, [("k=1", 10, 0)]);
     assert_eq!(top.heaviest[0].key, "k=2");
 }
 
@@ -200,7 +201,9 @@ fn samples_are_reported_within_a_second_also_of_threads_that_ended() {
     record("only read", &entries, 0, false);
     let active = active_domains();
     assert!(["reported within a second", "only read"].iter().all(|name| active.iter().any(|it| it == name)));
-    let expected = [Talker { key: "k=v,path=/a".to_owned(), hits: 400, error: 0 }];
+    let entry = |key: &str, value: &str| OwnedEntry { key: key.to_owned(), value: value.to_owned() };
+    let descriptor = Some(vec![entry("k", "v"), entry("path", "/a")]);
+    let expected = [Talker { key: "k=v,path=/a".to_owned(), descriptor, hits: 400, error: 0 }];
     let deadline = Instant::now() + Duration::from_secs(20);
     while report(Some("reported within a second"), 10).first().is_none_or(|top| top.heaviest != expected) {
         assert!(Instant::now() < deadline, "{:?}", report(None, 10));

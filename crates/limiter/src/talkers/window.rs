@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 
 use super::{
     Talker,
+    key::KeyEntries,
     samples::Sample,
     summary::{Estimate, Memory, Summary},
 };
@@ -90,12 +91,26 @@ impl LastMinute {
         let mut talkers: Vec<_> = keys.into_iter().collect();
         talkers.sort_unstable_by(|(a, more), (b, less)| less.weight.cmp(&more.weight).then(a.cmp(b)));
         talkers.truncate(limit);
-        let talker = |(key, known): (&str, Estimate)| Talker {
-            key: key.to_owned(),
-            hits: known.weight,
-            error: known.error,
+        let talker = |(key, known): (&str, Estimate)| {
+            let entries = KeyEntries::read(key);
+            Talker {
+                key: entries.to_text(),
+                descriptor: entries.whole(),
+                hits: known.weight,
+                error: known.error,
+            }
         };
         talkers.into_iter().map(talker).collect()
+    }
+
+    /// Returns the keys with estimates of their requested hits, whose sum is about that of all hits.
+    pub(super) fn traffic(&self) -> Vec<(String, u64)> {
+        let mut keys: HashMap<&str, u64, RandomState> = HashMap::default();
+        for (key, hits) in self.windows.iter().flat_map(|window| window.requested.shared_out()) {
+            let sum = keys.entry(key).or_default();
+            *sum = sum.saturating_add(hits);
+        }
+        keys.into_iter().map(|(key, hits)| (key.to_owned(), hits)).collect()
     }
 }
 

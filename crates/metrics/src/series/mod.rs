@@ -60,8 +60,8 @@ enum SeriesKind {
     Values,
 }
 
-/// Domain, path and rule. Two rules may have one path, where it has values of one of them: each has a series, and the
-/// page has the sum.
+/// Domain, path and rule. Two rules may have one path, one after the other, as when a rule is stated for what was a value:
+/// each has a series, and the page has the sum.
 type Key = (Box<str>, Box<str>, Box<str>);
 
 /// All series, and their number by kind.
@@ -88,6 +88,15 @@ pub enum Room {
     Own,
     /// The series is shared with other rules of its domain, or of all domains, because there was no room.
     Shared,
+}
+
+/// Reason that a path with values has no series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSeries {
+    /// There is no room.
+    Full,
+    /// The path is that of another rule in use, or has values of one.
+    Taken,
 }
 
 impl Series {
@@ -181,12 +190,21 @@ impl Registry {
         (found.unwrap_or_else(|| self.add(domain, OTHER, OTHER)), Room::Shared)
     }
 
-    fn of_values(&mut self, domain: &str, path: &str, rule: &str) -> Option<Arc<Series>> {
+    fn of_values(&mut self, domain: &str, path: &str, rule: &str) -> Result<Arc<Series>, NoSeries> {
         if let Some(known) = self.find(domain, path, rule) {
-            return Some(known);
+            return Ok(known);
+        }
+        let first: Key = (domain.into(), path.into(), Box::default());
+        let alike = self.series.range(first..).map(|(_, series)| series);
+        let mut alike = alike.take_while(|series| (&*series.domain, &*series.path) == (domain, path));
+        if alike.any(Series::is_used) {
+            return Err(NoSeries::Taken);
         }
         let bytes = self.bytes.saturating_add(domain.len()).saturating_add(path.len());
-        (self.values < MAX_VALUES && bytes <= MAX_BYTES).then(|| self.add(domain, path, rule))
+        match self.values < MAX_VALUES && bytes <= MAX_BYTES {
+            true => Ok(self.add(domain, path, rule)),
+            false => Err(NoSeries::Full),
+        }
     }
 
     /// Evicts series that are no longer in use, of each kind that has no room left. Returns the evicted ones.
@@ -220,14 +238,17 @@ pub fn of_rule(domain: &str, path: &str) -> (Arc<Series>, Room) {
     ALL.lock().of_rule(domain, path)
 }
 
-/// The series of a rule's path with values, if there is room for one.
-pub fn of_values(domain: &str, path: &str, rule: &str) -> Option<Arc<Series>> {
+/// The series of a rule's path with values.
+///
+/// # Errors
+/// When there is no room for one, or the path is another rule's.
+pub fn of_values(domain: &str, path: &str, rule: &str) -> Result<Arc<Series>, NoSeries> {
     // Callers may send any number of values: those that find no room do not contend for the lock.
     if IS_FULL.load(Ordering::Relaxed) {
-        return None;
+        return Err(NoSeries::Full);
     }
     let found = ALL.lock().of_values(domain, path, rule);
-    if found.is_none() {
+    if matches!(found, Err(NoSeries::Full)) {
         IS_FULL.store(true, Ordering::Relaxed);
     }
     found
@@ -328,16 +349,29 @@ mod tests {
         let used: Vec<_> = (0..MAX_VALUES)
             .map(|number| of(&mut registry, &format!("a_{number}")).expect("room").counters())
             .collect();
-        assert!(of(&mut registry, "a_new").is_none());
-        assert!(of(&mut registry, "a_7").is_some(), "it has a series");
+        assert!(of(&mut registry, "a_new").is_err());
+        assert!(of(&mut registry, "a_7").is_ok(), "it has a series");
         registry.evict_unused(true);
-        assert!(of(&mut registry, "a_new").is_none(), "all are used");
+        assert!(of(&mut registry, "a_new").is_err(), "all are used");
         drop(used);
         registry.evict_unused(false);
         assert_eq!(registry.values, MAX_VALUES, "no room is needed");
         evict_until(&mut registry, true, |registry| registry.series.is_empty());
         assert_eq!(registry.bytes, 0);
-        assert!(of(&mut registry, &"a".repeat(MAX_BYTES)).is_none());
-        assert!(of(&mut registry, "a_new").is_some());
+        assert!(of(&mut registry, &"a".repeat(MAX_BYTES)).is_err());
+        assert!(of(&mut registry, "a_new").is_ok());
+    }
+
+    #[test]
+    fn a_path_with_values_belongs_to_one_rule() {
+        let mut registry = Registry::default();
+        let used = registry.of_values("d", "api_key_abc", "api").expect("room").counters();
+        let mut of = |domain: &str, path: &str, rule: &str| registry.of_values(domain, path, rule).map(drop);
+        assert_eq!(of("d", "api_key_abc", "api_key"), Err(NoSeries::Taken));
+        assert_eq!(of("d", "api_key_abc", "api"), Ok(()));
+        assert_eq!((of("e", "api_key_abc", "api_key"), of("d", "api_key_ab", "api_key")), (Ok(()), Ok(())));
+        let of_rule = registry.of_rule("d", "api_key_x").0.counters();
+        assert_eq!(registry.of_values("d", "api_key_x", "api_key").map(drop), Err(NoSeries::Taken));
+        drop((used, of_rule));
     }
 }

@@ -38,18 +38,20 @@ use std::{
     io,
     panic::{self, UnwindSafe},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use self::{
     files::{DirectoryListing, Sources},
     problem::Problems,
     raw::RawFile,
+    watch::read_finished,
 };
 pub use self::{
     fingerprint::Fingerprint,
     problem::{Problem, Report, Severity},
     vocabulary::is_of_reference,
-    watch::Watcher,
+    watch::{Watcher, load_finished},
 };
 use crate::Rules;
 
@@ -61,6 +63,8 @@ pub struct Options {
     pub merge_domains: bool,
     /// Whether warnings are errors.
     pub strict: bool,
+    /// Whether a directory may be empty, or lose most of its rules.
+    pub allow_empty: bool,
 }
 
 /// A loaded configuration.
@@ -72,6 +76,8 @@ pub struct Loaded {
     pub warnings: Report,
     /// Fingerprint of the content.
     pub fingerprint: Fingerprint,
+    /// Whether the options or the directory permit that most of the active rules are missing.
+    pub allow_empty: bool,
 }
 
 impl Loaded {
@@ -102,6 +108,14 @@ pub enum LoadError {
         #[source]
         error: io::Error,
     },
+    /// Files that are still being written.
+    #[error("{} still being written after {} s; expected finished files", files.join(", "), waited.as_secs())]
+    Unfinished {
+        /// Their names, relative to the directory.
+        files: Vec<String>,
+        /// Time since they were first found unfinished.
+        waited: Duration,
+    },
     /// A defect of the loader; the log has the details.
     #[error("internal error while loading this configuration; see the log")]
     Broken {
@@ -123,6 +137,7 @@ impl LoadError {
     pub fn fingerprint(&self) -> Fingerprint {
         match self {
             Self::Directory { error, .. } => Fingerprint::of_failure(error),
+            Self::Unfinished { .. } => Fingerprint::of_failure(&io::ErrorKind::WouldBlock.into()),
             Self::Broken { fingerprint } | Self::Invalid { fingerprint, .. } => *fingerprint,
         }
     }
@@ -173,15 +188,32 @@ pub fn read_valid(directory: &Path, options: Options) -> Result<Option<BTreeMap<
         listing => listing,
     };
     let listing = listing.map_err(|error| LoadError::Directory { directory: directory.to_owned(), error })?;
-    let sources = listing.read();
+    texts_of(listing.read(), options).map(Some)
+}
+
+/// Reads and validates the files of a directory as [`read_valid`] does, once they are complete as for [`load_finished`].
+///
+/// # Errors
+/// [`LoadError`] with all problems.
+pub fn read_valid_finished(
+    directory: &Path,
+    options: Options,
+) -> Result<Option<BTreeMap<String, String>>, LoadError> {
+    match read_finished(directory) {
+        Err(LoadError::Directory { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        sources => texts_of(sources?, options).map(Some),
+    }
+}
+
+fn texts_of(sources: Sources, options: Options) -> Result<BTreeMap<String, String>, LoadError> {
     let fingerprint = sources.fingerprint(options.strict);
     build(&sources, fingerprint, options)?;
-    Ok(Some(sources.texts()))
+    Ok(sources.texts())
 }
 
 fn build(sources: &Sources, fingerprint: Fingerprint, options: Options) -> Result<Loaded, LoadError> {
-    compile_raw(fingerprint, options, |problems| {
-        let readable = sources.readable(problems);
+    let loaded = compile_raw(fingerprint, options, |problems| {
+        let readable = sources.readable(options.allow_empty, problems);
         let mut files = Vec::new();
         for (name, content) in readable {
             if problems.is_full() {
@@ -190,7 +222,8 @@ fn build(sources: &Sources, fingerprint: Fingerprint, options: Options) -> Resul
             files.extend(reader::read(name, content, problems));
         }
         files
-    })
+    });
+    loaded.map(|loaded| Loaded { allow_empty: loaded.allow_empty || sources.allow_empty(), ..loaded })
 }
 
 /// Compiles the files that `read` returns. A panic in it is caught and reported as [`LoadError::Broken`], so that a
@@ -209,7 +242,7 @@ pub fn compile_raw(
         let files = read(&mut problems);
         let rules = compile::compile(&files, options, &mut problems);
         match problems.finish() {
-            Ok(warnings) => Ok(Loaded { rules, warnings, fingerprint }),
+            Ok(warnings) => Ok(Loaded { rules, warnings, fingerprint, allow_empty: options.allow_empty }),
             Err(report) => Err(LoadError::Invalid { report, fingerprint }),
         }
     });

@@ -53,7 +53,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 29] = [
+const KEYS: [Key; 32] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -79,6 +79,9 @@ const KEYS: [Key; 29] = [
     key("burst", Extension, &[RateLimit, Defaults]),
     key("min_interval", Extension, &[RateLimit, Defaults]),
     key("lease_ttl", Extension, &[RateLimit, Defaults]),
+    key("overdraft", Extension, &[RateLimit, Defaults]),
+    key("max_debt", Extension, &[RateLimit, Defaults]),
+    key("carry", Extension, &[RateLimit, Defaults]),
     key("window", Extension, &[RateLimit, Defaults]),
     key("unit_multiplier", Extension, &[RateLimit, Defaults]),
     key("sync", Extension, &[RateLimit, Defaults]),

@@ -25,6 +25,7 @@ fn rule(name: &str) -> Arc<Rule> {
     Arc::new(Rule {
         limit: Limit::Unlimited,
         sync: SyncMode::Strict,
+        overdraft: false,
         on_store_error: None,
         name: name.into(),
         replaces: Box::default(),

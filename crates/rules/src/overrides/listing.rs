@@ -3,7 +3,10 @@
 use ipnet::IpNet;
 use tollgate_core::descriptor::Entry;
 
-use super::{List, pattern::Pattern};
+use super::{List, ValueMatch, pattern::Pattern};
+
+/// A key, a value, and the meaning of the value, as an entry of a list states them.
+pub type StatedPair<'a> = (&'a str, &'a str, ValueMatch);
 
 /// Validated entry of a list.
 #[derive(Clone, Debug)]
@@ -65,8 +68,7 @@ impl Listing {
     pub const MAX_TEXT_BYTES: usize = 256;
 
     /// Returns an entry of `list` for a domain, or for all domains by `*`. It matches descriptors that have all of these keys
-    /// with matching values: a value is a text, a pattern with `*`, or a range of addresses. The entry ends at
-    /// `expires_at_ms`, in milliseconds since 1970.
+    /// with matching values, see [`ValueMatch`]. The entry ends at `expires_at_ms`, in milliseconds since 1970.
     ///
     /// # Errors
     /// [`ListingError`] if the entry is invalid.
@@ -74,7 +76,7 @@ impl Listing {
         id: &str,
         list: List,
         domain: &str,
-        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+        pairs: impl IntoIterator<Item = StatedPair<'a>>,
         expires_at_ms: Option<u64>,
     ) -> Result<Self, ListingError> {
         let domain = match domain {
@@ -83,8 +85,7 @@ impl Listing {
             name if name.contains('*') => return Err(ListingError::StarInDomain),
             name => Some(bounded("domain", name)?.into()),
         };
-        let pairs: Vec<_> =
-            pairs.into_iter().map(|(key, value)| pair(key, value)).collect::<Result<_, _>>()?;
+        let pairs: Vec<_> = pairs.into_iter().map(pair).collect::<Result<_, _>>()?;
         match pairs.len() {
             0 => Err(ListingError::NoPairs),
             1..=Self::MAX_PAIRS => {
@@ -114,7 +115,8 @@ impl Listing {
         self.expires_at_ms.is_none_or(|end| now_ms < end)
     }
 
-    pub(super) fn domain(&self) -> Option<&str> {
+    /// The domain; `None` for all domains.
+    pub fn domain(&self) -> Option<&str> {
         self.domain.as_deref()
     }
 
@@ -122,8 +124,13 @@ impl Listing {
         &self.pairs
     }
 
+    /// Whether the entry matches every descriptor that has its keys, and so possibly all requests of its domain.
+    pub fn is_unselective(&self) -> bool {
+        self.pairs.iter().all(|(_, pattern)| pattern.is_unselective())
+    }
+
     /// Whether a descriptor with these entries has all pairs, in any order.
-    pub(super) fn matches(&self, entries: &[Entry<'_>]) -> bool {
+    pub fn matches(&self, entries: &[Entry<'_>]) -> bool {
         let has = |key: &str, pattern: &Pattern| {
             entries.iter().any(|entry| entry.key == key && pattern.matches(entry.value))
         };
@@ -131,14 +138,14 @@ impl Listing {
     }
 }
 
-fn pair(key: &str, value: &str) -> Result<(Box<str>, Pattern), ListingError> {
+fn pair((key, value, value_match): StatedPair<'_>) -> Result<(Box<str>, Pattern), ListingError> {
     if key.is_empty() {
         return Err(ListingError::EmptyKey);
     }
     if bounded("key", key)?.contains('*') {
         return Err(ListingError::StarInKey(key.into()));
     }
-    Ok((key.into(), Pattern::parse(bounded("value", value)?)?))
+    Ok((key.into(), Pattern::of(bounded("value", value)?, value_match)?))
 }
 
 fn bounded<'a>(what: &'static str, text: &'a str) -> Result<&'a str, ListingError> {
@@ -153,8 +160,8 @@ mod tests {
     use super::*;
 
     fn rejected(domain: &str, pairs: &[(&str, &str)]) -> ListingError {
-        let listing = Listing::new("1", List::Deny, domain, pairs.iter().copied(), None);
-        listing.expect_err("invalid")
+        let pairs = pairs.iter().map(|(key, value)| (*key, *value, ValueMatch::Pattern));
+        Listing::new("1", List::Deny, domain, pairs, None).expect_err("invalid")
     }
 
     #[test]
@@ -170,8 +177,25 @@ mod tests {
         assert_eq!(rejected("d", &[("a", &longer)]), ListingError::TooLong("value"));
         assert_eq!(rejected("d", &[(&longer, "b")]), ListingError::TooLong("key"));
         assert_eq!(rejected(&longer, &[("a", "b")]), ListingError::TooLong("domain"));
-        assert!(Listing::new("1", List::Deny, &long, [(&*long, &*long); 8], None).is_ok());
+        assert!(Listing::new("1", List::Deny, &long, [(&*long, &*long, ValueMatch::Exact); 8], None).is_ok());
         let broad = rejected("*", &[("ip", "10.9.9.9/8")]);
         assert_eq!(broad.to_string(), "10.9.9.9/8 means all of 10.0.0.0/8; write that, or a longer prefix");
+    }
+
+    #[test]
+    fn exact_pairs_match_values_literally() {
+        let long = "x".repeat(Listing::MAX_TEXT_BYTES + 1);
+        let listing =
+            |pairs: &[StatedPair<'_>]| Listing::new("1", List::Deny, "d", pairs.iter().copied(), None);
+        let exact =
+            listing(&[("a", "*", ValueMatch::Exact), ("b", "c*", ValueMatch::Pattern)]).expect("valid");
+        let entries = |a, b| [Entry { key: "a", value: a }, Entry { key: "b", value: b }];
+        assert!(exact.matches(&entries("*", "cd")) && !exact.matches(&entries("x", "cd")));
+        assert!(!exact.is_unselective());
+        assert!(listing(&[("a", "*", ValueMatch::Pattern)]).expect("valid").is_unselective());
+        let some = [("a", "*", ValueMatch::Pattern), ("b", "*", ValueMatch::Exact)];
+        assert!(!listing(&some).expect("valid").is_unselective());
+        let error = listing(&[("a", &long, ValueMatch::Exact)]).expect_err("too long");
+        assert_eq!(error, ListingError::TooLong("value"));
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::descriptor::Entry;
 
 use self::index::Index;
-pub use self::listing::{Listing, ListingError};
+pub use self::listing::{Listing, ListingError, StatedPair};
 use crate::{Rule, Rules};
 
 /// List of an entry, and so its effect on the requests that it matches.
@@ -37,6 +37,17 @@ impl List {
             Self::Deny => "deny",
         }
     }
+}
+
+/// Meaning of a value in an entry of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValueMatch {
+    /// A pattern with `*` for any characters, a range of addresses, or a text that is neither.
+    #[default]
+    Pattern,
+    /// The text, character by character.
+    Exact,
 }
 
 /// Mode of a switched rule.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::ListingError;
+use super::{ListingError, ValueMatch};
 use crate::{Wildcard, cidr};
 
 /// Condition on a value.
@@ -19,8 +19,16 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
+    /// The condition that a value states: the text itself, or what [`Pattern::parse`] makes of it.
+    pub(super) fn of(text: &str, value_match: ValueMatch) -> Result<Self, ListingError> {
+        match value_match {
+            ValueMatch::Exact => Ok(Self::Exact(text.into())),
+            ValueMatch::Pattern => Self::parse(text),
+        }
+    }
+
     /// Parses a condition: a `*` makes a pattern, an address with a prefix length makes a range.
-    pub(super) fn parse(text: &str) -> Result<Self, ListingError> {
+    fn parse(text: &str) -> Result<Self, ListingError> {
         if let Some(wildcard) = Wildcard::parse(text) {
             return Ok(Self::Wildcard(wildcard));
         }
@@ -38,6 +46,15 @@ impl Pattern {
             Self::Exact(text) => **text == *value,
             Self::Range(range) => cidr::parse(value).is_some_and(|address| range.contains(&address)),
             Self::Wildcard(wildcard) => wildcard.matches(value),
+        }
+    }
+
+    /// Whether the condition selects no values: a pattern that matches all, or a range of all addresses of a family.
+    pub(super) fn is_unselective(&self) -> bool {
+        match self {
+            Self::Exact(_) => false,
+            Self::Range(range) => range.prefix_len() == 0,
+            Self::Wildcard(wildcard) => wildcard.matches_all(),
         }
     }
 }
@@ -77,6 +94,22 @@ mod tests {
         assert!(matches("2001:db8::/32", "2001:db8::1") && !matches("2001:db8::/32", "::1"));
         // Texts that are not ranges are compared as texts.
         assert!(matches("/v1/8", "/v1/8") && matches("10.0.0.0/x", "10.0.0.0/x"));
+    }
+
+    #[test]
+    fn an_exact_value_is_a_text_whatever_it_looks_like() {
+        for text in ["*", "a*b", "10.0.0.0/8", "10.9.9.9/8", "", "a,b=c", r"\*", "ü\n"] {
+            let exact = Pattern::of(text, ValueMatch::Exact).expect("any text");
+            assert!(exact.matches(text) && !exact.matches("a-b") && !exact.matches("10.1.2.3"), "{text}");
+            assert!(!exact.is_unselective(), "{text}");
+        }
+    }
+
+    #[test]
+    fn patterns_of_all_values_and_ranges_of_all_addresses_are_unselective() {
+        let is_unselective = |text: &str| Pattern::parse(text).expect("valid").is_unselective();
+        assert!(["*", "**", "0.0.0.0/0", "::/0"].into_iter().all(is_unselective));
+        assert!(!["a*", "*a", "*a*", "10.0.0.0/8", "", "a"].into_iter().any(is_unselective));
     }
 
     #[test]

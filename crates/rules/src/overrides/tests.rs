@@ -4,6 +4,7 @@ use proptest::{prelude::*, sample::select};
 use tollgate_core::SyncMode;
 
 use super::*;
+use crate::config::{Options, load_files};
 use crate::{Derived, Domain, DomainIndex, Level, Limit, Matcher, Node, Rule, Rules, Segment, Value};
 
 /// Definition of an entry: its domain, its pairs, and its end.
@@ -12,7 +13,8 @@ type Stated = (&'static str, Vec<(&'static str, &'static str)>, Option<u64>);
 const NOW: u64 = 10;
 
 fn listing(id: usize, list: List, (domain, pairs, end): &Stated) -> Listing {
-    Listing::new(&id.to_string(), list, domain, pairs.iter().copied(), *end).expect("valid")
+    let pairs = pairs.iter().map(|(key, value)| (*key, *value, ValueMatch::Pattern));
+    Listing::new(&id.to_string(), list, domain, pairs, *end).expect("valid")
 }
 
 fn overrides(list: List, stated: &[Stated]) -> Overrides {
@@ -108,6 +110,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         let rule = Rule {
             limit: Limit::Unlimited,
             sync: SyncMode::Strict,
+            overdraft: false,
             on_store_error: None,
             name: "".into(),
             replaces: [].into(),
@@ -150,4 +153,26 @@ fn a_switch_applies_to_its_rule_in_its_domain_also_if_the_rule_is_added_later() 
     assert_eq!((mode(&before, "a"), mode(&before, "b")), (Some(SwitchMode::Off), None));
     assert_eq!(mode(&rules("d", &["later"]), "later"), Some(SwitchMode::Shadow));
     assert!(!overrides.has_lists());
+}
+
+#[test]
+fn a_switch_of_a_key_with_a_dot_does_not_switch_the_rule_below_another_one() {
+    let files = [(
+        "a.yaml".to_owned(),
+        b"domain: d\ndescriptors:\n\
+          - {key: a.b, rate_limit: {unit: day, requests_per_unit: 9}}\n\
+          - {key: a, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 9}}]}\n"
+            .to_vec(),
+    )];
+    let rules = load_files(files, Options::default()).expect("valid").rules;
+    let root = &rules.domain("d").expect("stated").root;
+    let dotted = root.rule(&[Entry { key: "a.b", value: "x" }]).expect("a rule");
+    let below = root.rule(&entries(&[("a", "x"), ("b", "x")])).expect("a rule");
+    assert_eq!((&*dotted.path(), &*below.path()), (r"a\.b", "a.b"));
+    for (switched, is_dotted) in [(dotted, true), (below, false)] {
+        let switch = ("d".into(), switched.path().into(), SwitchMode::Off);
+        let switched = Switched::new(&rules, &Overrides::new(1, [], [switch]));
+        assert_eq!(switched.mode_of(dotted).is_some(), is_dotted);
+        assert_eq!(switched.mode_of(below).is_some(), !is_dotted);
+    }
 }

@@ -107,7 +107,7 @@ impl MemoryStore {
         for (at, (cell, check)) in request.checks_with_cells().enumerate() {
             let passes = vetoed.as_ref().and_then(|passes| passes.get(at).copied());
             let mode = match passes {
-                Some(passes) if !check.hits.is_refund() => ChargeMode::Withhold { passes },
+                Some(passes) if check.hits.may_be_withheld() => ChargeMode::Withhold { passes },
                 Some(_) | None => ChargeMode::Apply,
             };
             let verdict =
@@ -139,7 +139,8 @@ impl MemoryStore {
                     let inspect =
                         |state: &mut CounterState| check.policy.passes(state, now, *earlier, check.hits);
                     let admitted = shard.inspect(&name, inspect).unwrap_or_default();
-                    *earlier = earlier.saturating_add(if admitted { check.hits.charged() } else { 0 });
+                    let is_charged = admitted || check.hits.is_overdraft();
+                    *earlier = earlier.saturating_add(if is_charged { check.hits.charged() } else { 0 });
                     admitted
                 }
             });

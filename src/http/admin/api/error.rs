@@ -47,7 +47,7 @@ pub(in crate::http) enum ApiError {
     /// The rules are invalid.
     #[error("the rules are invalid")]
     Invalid(Box<Invalid>),
-    /// The rules violate a guardrail.
+    /// The rules, or an entry of a list, violate a guardrail.
     #[error("refused by guardrails; set `force` to apply anyway")]
     NeedsForce(Vec<Violation>),
     /// The control store refused the request or failed.
@@ -101,7 +101,9 @@ impl From<&LoadError> for Invalid {
     fn from(error: &LoadError) -> Self {
         let problems = match error {
             LoadError::Invalid { report, .. } => report.problems().iter().map(ProblemView::from).collect(),
-            LoadError::Directory { .. } | LoadError::Broken { .. } => Vec::new(),
+            LoadError::Directory { .. } | LoadError::Unfinished { .. } | LoadError::Broken { .. } => {
+                Vec::new()
+            }
         };
         Self { problems, report: error.to_string() }
     }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
 use serde::Deserialize;
 use serde_json::json;
-use tollgate_control::{List, ListEntry, Pair, check_entry};
+use tollgate_control::{List, ListEntry, ListPair, check_entry};
 
 use super::{
     error::ApiError,
-    extract::{Integer, JsonBody, PathParam, Reason, expires_at, now_ms},
+    extract::{Force, Integer, JsonBody, PathParam, Reason, expires_at, now_ms},
+    guardrails::lists::violations_of,
+    limits::Lane,
     response::{self, ApiResult},
     state::Api,
     timeouts,
@@ -21,9 +23,11 @@ use crate::http::admin::auth::Caller;
 pub(super) struct AddEntryRequest {
     list: List,
     domain: String,
-    descriptor: Vec<Pair>,
+    descriptor: Vec<ListPair>,
     reason: Reason,
     expires_in_s: Option<Integer>,
+    #[serde(default)]
+    force: Force,
 }
 
 /// Returns the entries of both lists.
@@ -49,7 +53,13 @@ pub(super) async fn add(
         created_at_ms,
         expires_at_ms: expires_at(created_at_ms, request.expires_in_s)?,
     };
-    check_entry(&entry).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    let listing = check_entry(&entry).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    if request.force == Force::Off {
+        let violations = api.limits.scan(Lane::Write, move || violations_of(&listing)).await?;
+        if !violations.is_empty() {
+            return Err(ApiError::NeedsForce(violations));
+        }
+    }
     timeouts::write(api.parts.control.put_entry(entry.clone())).await?;
     response::created(&entry)
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use axum::{Extension, extract::State};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::json;
 use tollgate_control::{ControlError, Draft, Files, Version, bounds::check_files};
 
 use super::{
     draft::{self, DraftFiles},
     error::ApiError,
-    extract::{Integer, JsonBody, PathParam, QueryParams, VersionSelector, page_size},
+    extract::{Force, Integer, JsonBody, PathParam, QueryParams, VersionSelector, page_size},
     files::{self, RuleFiles},
     guardrails::{self, Traffic},
     limits::Lane,
@@ -53,20 +53,6 @@ pub(super) struct RollbackRequest {
     comment: String,
     #[serde(default)]
     force: Force,
-}
-
-/// Whether guardrails are overridden.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Force {
-    #[default]
-    Off,
-    On,
-}
-
-impl<'de> Deserialize<'de> for Force {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(if bool::deserialize(deserializer)? { Self::On } else { Self::Off })
-    }
 }
 
 /// Lists the latest versions.

@@ -52,20 +52,22 @@ impl Tokens {
     async fn watch(self, path: PathBuf) {
         let mut polls = interval(POLL_INTERVAL);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seen = Ok(TokenTable::clone(&self.0.load()));
+        let mut polled = Polled::of(TokenTable::clone(&self.0.load()));
         loop {
             polls.tick().await;
             let file = path.clone();
             // The file may be on a hung mount, which must not block accepting connections.
             if let Ok(found) = spawn_blocking(move || read(&file)).await {
-                self.update(found, &mut seen);
+                self.update(found, &mut polled);
             }
         }
     }
 
-    /// Activates the tokens found in the file if they are valid and differ from those last `seen`.
-    fn update(&self, found: Result<TokenTable, TokenError>, seen: &mut Result<TokenTable, TokenError>) {
-        if found == *seen {
+    /// Activates the tokens found in the file if they are valid and changed, and the poll before found the same.
+    fn update(&self, found: Result<TokenTable, TokenError>, polled: &mut Polled) {
+        let is_settled = polled.last == found;
+        polled.last.clone_from(&found);
+        if !is_settled || found == polled.handled {
             return;
         }
         match &found {
@@ -75,7 +77,21 @@ impl Tokens {
             }
             Err(error) => tracing::error!(%error, "invalid admin tokens; keeping the active ones"),
         }
-        *seen = found;
+        polled.handled = found;
+    }
+}
+
+/// Contents of the file, as polls found them.
+struct Polled {
+    /// At the last poll. A file that changed since may still be written.
+    last: Result<TokenTable, TokenError>,
+    /// Last activated or reported.
+    handled: Result<TokenTable, TokenError>,
+}
+
+impl Polled {
+    fn of(active: TokenTable) -> Self {
+        Self { last: Ok(active.clone()), handled: Ok(active) }
     }
 }
 
@@ -112,14 +128,20 @@ mod tests {
         let (tokens, _) = Tokens::load(path.clone()).expect("good");
         assert!(tokens.caller(b"first-0123456789").is_some());
         assert!(tokens.caller(b"first-012345678").is_none() && tokens.caller(b"").is_none());
-        let mut seen = read(&path);
+        let mut polled = Polled::of(read(&path).expect("good"));
         for (text, holds) in [
             ("short", "first-0123456789"),
             ("second-0123456789", "second-0123456789"),
             ("ann viewer third-0123456789\n#", "third-0123456789"),
         ] {
-            fs::write(&path, text).expect("written");
-            tokens.update(read(&path), &mut seen);
+            // The first half may be valid too.
+            for text in [&text[..text.len() - 1], text] {
+                fs::write(&path, text).expect("written");
+                tokens.update(read(&path), &mut polled);
+            }
+            let last = text.as_bytes();
+            assert!(tokens.caller(last).is_none(), "active though it may still be written");
+            tokens.update(read(&path), &mut polled);
             assert!(tokens.caller(holds.as_bytes()).is_some(), "{text}");
         }
         assert!(tokens.caller(b"first-0123456789").is_none());

@@ -305,7 +305,10 @@ fn check_takes_its_own_settings_from_the_environment_and_ignores_the_others() {
     let variables = [("MERGE_DOMAIN_CONFIG", "true"), ("TOLLGATE_TYPO", "1"), ("GRPC_PORT", "x")];
     let Ok(Command::Check(flags)) = read("check --strict dir", &variables) else { panic!("no check") };
     assert_eq!(flags.directory, PathBuf::from("dir"));
-    assert_eq!(flags.options(), tollgate_rules::config::Options { merge_domains: true, strict: true });
+    assert_eq!(
+        flags.options(),
+        tollgate_rules::config::Options { merge_domains: true, strict: true, allow_empty: false }
+    );
 }
 
 #[test]

@@ -218,7 +218,7 @@ proptest! {
     #[test]
     fn a_bucket_that_is_drained_steadily_admits_its_rate(limit in 1..=1_000_000_u32) {
         let quota = Quota { limit, window: Window::from_seconds(1).expect("in range") };
-        let bucket = TokenBucket::new(quota, 1).expect("valid");
+        let bucket = TokenBucket::new(quota, 1, 0).expect("valid");
         let [emission, _] = bucket.script_parameters();
         // Ticks of 10 ns: at most one tick too long, never too short.
         let exact = 100_000_000_f64 / f64::from(limit);
@@ -229,18 +229,18 @@ proptest! {
 #[test]
 fn a_burst_that_takes_years_to_refill_is_rejected() {
     let quota = Quota { limit: 1, window: Window::from_seconds(Window::MAX_SECONDS).expect("in range") };
-    assert!(TokenBucket::new(quota, 1).is_ok());
-    assert_eq!(TokenBucket::new(quota, 2), Err(PolicyError::TooSlow));
+    assert!(TokenBucket::new(quota, 1, 0).is_ok());
+    assert_eq!(TokenBucket::new(quota, 2, 0), Err(PolicyError::TooSlow));
 }
 
 #[test]
 fn a_rate_that_rounding_would_change_is_rejected() {
     let per_second = |limit| Quota { limit, window: Window::from_seconds(1).expect("in range") };
     for exact in [1_000_000, 2_000_000, 100_000_000] {
-        assert!(TokenBucket::new(per_second(exact), 1).is_ok(), "{exact}");
+        assert!(TokenBucket::new(per_second(exact), 1, 0).is_ok(), "{exact}");
     }
     for rounded in [60_000_000, 150_000_000, u32::MAX] {
-        assert_eq!(TokenBucket::new(per_second(rounded), 1), Err(PolicyError::TooFast), "{rounded}");
+        assert_eq!(TokenBucket::new(per_second(rounded), 1, 0), Err(PolicyError::TooFast), "{rounded}");
     }
 }
 

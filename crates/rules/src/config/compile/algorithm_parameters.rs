@@ -1,4 +1,4 @@
-//! Parameters of single algorithms: `burst`, `min_interval` and `lease_ttl`.
+//! Parameters of single algorithms: `burst`, `min_interval` and `lease_ttl`; `overdraft` with its own.
 
 use std::{rc::Rc, time::Duration};
 
@@ -8,7 +8,10 @@ use tollgate_core::{
     quota::{Unit, Window},
 };
 
-use super::parameters::Reporter;
+use super::{
+    overdraft::{Overdraft, OverdraftDefaults},
+    parameters::Reporter,
+};
 use crate::config::{
     problem::Path,
     raw::{Field, RawRateLimit, Stated},
@@ -31,6 +34,7 @@ pub(super) struct AlgorithmParameters {
     pub(super) burst: Option<Stated<u32>>,
     pub(super) min_interval: Option<Stated<Duration>>,
     lease_ttl: Option<Stated<Duration>>,
+    pub(super) overdraft: OverdraftDefaults,
 }
 
 impl Reporter<'_> {
@@ -40,6 +44,7 @@ impl Reporter<'_> {
             burst: raw.burst.stated().and_then(|burst| self.burst(burst, path)),
             min_interval: raw.min_interval.stated().and_then(|text| self.min_interval(text, path)),
             lease_ttl: raw.lease_ttl.stated().and_then(|text| self.lease_ttl(text, path)),
+            overdraft: self.default_overdraft(raw, path),
         }
     }
 
@@ -50,20 +55,26 @@ impl Reporter<'_> {
         raw: &RawRateLimit,
         defaults: &AlgorithmParameters,
         path: &Path<'_>,
-    ) -> Option<Parameters> {
+    ) -> Option<(Parameters, bool)> {
         let burst = self.parameter(BURST, chosen, &raw.burst, defaults.burst, path, Self::burst);
         let AlgorithmParameters { min_interval, lease_ttl, .. } = *defaults;
         let min_interval =
             self.parameter(MIN_INTERVAL, chosen, &raw.min_interval, min_interval, path, Self::min_interval);
         let lease_ttl = self.parameter(LEASE_TTL, chosen, &raw.lease_ttl, lease_ttl, path, Self::lease_ttl);
+        let overdraft = self.overdraft(chosen, raw, &defaults.overdraft, path);
         // All parameters are checked before the first invalid one ends the compilation.
         let (burst, min_interval, lease_ttl) = (burst?, min_interval?, lease_ttl?);
+        let Overdraft { is_stated, max_debt, carry } = overdraft?;
         let absent = Parameters::default();
-        Some(Parameters {
+        let parameters = Parameters {
             burst: burst.map(|burst| burst.value),
             min_interval: min_interval.map_or(absent.min_interval, |interval| interval.value),
             lease_ttl: lease_ttl.map_or(absent.lease_ttl, |ttl| ttl.value),
-        })
+            overdraft: is_stated,
+            max_debt,
+            carry,
+        };
+        Some((parameters, is_stated))
     }
 
     /// Reads a parameter, else its default, if the limit has its algorithm. `None` if it is invalid.

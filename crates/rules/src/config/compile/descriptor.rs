@@ -173,12 +173,15 @@ impl Compiler<'_> {
         let metadata = raw.metadata.stated();
         let metadata = metadata
             .and_then(|metadata| metadata_of(&mut self.reporter(), &metadata.value, &path.key("metadata")));
-        let stated = self.limit(limit, &limit_path);
+        let (stated, overdraft) = self.limit(limit, &limit_path).unzip();
+        let overdraft = overdraft.unwrap_or_default();
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
+        let sync = self.sync_beside(overdraft, &limit.value, sync, &limit_path);
         let on_store_error = self.on_store_error(&limit.value, &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             sync: sync?,
+            overdraft,
             on_store_error,
             name: limit.value.name.text().into(),
             replaces,
@@ -190,6 +193,7 @@ impl Compiler<'_> {
             origin: ((**self.file).into(), raw.at.line()),
             derived: Derived::default(),
         });
+        self.warn_of_lost_charges(&rule, &limit.value, raw.at, &limit_path);
         if let Err(known) = self.domain.add_counter(&rule) {
             let message = format!(
                 "its counters have the same identifier as those of {known}; rename a key or value of either"

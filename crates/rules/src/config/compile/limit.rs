@@ -29,6 +29,7 @@ use crate::{
 pub(super) struct Defaults {
     pub(super) algorithm: Option<ChosenAlgorithm>,
     parameters: AlgorithmParameters,
+    pub(super) states_overdraft: bool,
     requests_per_unit: Option<Stated<u32>>,
     unit: Option<Unit>,
     window: Option<Window>,
@@ -46,6 +47,7 @@ impl Defaults {
         Self {
             algorithm,
             parameters,
+            states_overdraft: raw.overdraft.is_present(),
             requests_per_unit: raw.requests_per_unit.stated().copied(),
             unit: raw.unit.text().parse().ok(),
             window: window.stated().map(|stated| stated.value),
@@ -56,13 +58,13 @@ impl Defaults {
 }
 
 impl Compiler<'_> {
-    /// Compiles a `rate_limit`; `None` if it is invalid.
-    pub(super) fn limit(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<Limit> {
+    /// Compiles a `rate_limit`, and whether it has an overdraft; `None` if it is invalid.
+    pub(super) fn limit(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<(Limit, bool)> {
         match &raw.value.unlimited {
             Field::Invalid => None,
             Field::Stated(Stated { value: true, .. }) => {
                 self.check_unlimited(&raw.value, path);
-                Some(Limit::Unlimited)
+                Some((Limit::Unlimited, false))
             }
             Field::Stated(_) | Field::Absent => self.quota(raw, path),
         }
@@ -91,7 +93,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn quota(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<Limit> {
+    fn quota(&mut self, raw: &Stated<RawRateLimit>, path: &Path<'_>) -> Option<(Limit, bool)> {
         let defaults = self.defaults;
         let mut reporter = self.reporter();
         let Stated { at, value: stated } = raw;
@@ -112,7 +114,7 @@ impl Compiler<'_> {
         let window = match chosen {
             Some(algorithm) if algorithm.holds_permits() => {
                 let is_valid = reporter.check_no_window(stated, path);
-                parameters.filter(|_| is_valid).map(|parameters| window_of_leases(parameters.lease_ttl))
+                parameters.filter(|_| is_valid).map(|(parameters, _)| window_of_leases(parameters.lease_ttl))
             }
             chosen => match reporter.window(stated, defaults.unit, path) {
                 Field::Stated(window) => Some(window.value),
@@ -125,8 +127,9 @@ impl Compiler<'_> {
         };
         // All keys are checked before the first invalid one ends the compilation.
         let quota = Quota { limit: limit?, window: window? };
-        match Policy::new(chosen?, quota, &parameters?) {
-            Ok(policy) => Some(Limit::Quota { quota, policy }),
+        let (parameters, is_overdraft) = parameters?;
+        match Policy::new(chosen?, quota, &parameters) {
+            Ok(policy) => Some((Limit::Quota { quota, policy }, is_overdraft)),
             Err(error) => {
                 self.report_policy_error(error, raw, path);
                 None
@@ -138,11 +141,15 @@ impl Compiler<'_> {
     fn report_policy_error(&mut self, error: PolicyError, raw: &Stated<RawRateLimit>, path: &Path<'_>) {
         let at = |number: &Field<u32>| number.stated().map(|stated| stated.at);
         let Stated { at: whole, value: stated } = raw;
-        let AlgorithmParameters { burst, min_interval, .. } = self.defaults.parameters;
+        let AlgorithmParameters { burst, min_interval, overdraft, .. } = self.defaults.parameters;
         let number = (at(&stated.requests_per_unit), self.defaults.requests_per_unit.map(|limit| limit.at));
         let (key, (own, default), problem) = match error {
             PolicyError::TooSlow => {
                 ("burst", (at(&stated.burst), burst.map(|burst| burst.at)), "this bucket refills too slowly")
+            }
+            PolicyError::TooDeep => {
+                let default = overdraft.max_debt.map(|debt| debt.at);
+                ("max_debt", (at(&stated.max_debt), default), "this debt refills too slowly")
             }
             PolicyError::TooFast => ("requests_per_unit", number, "this bucket refills too fast"),
             PolicyError::TooMany => ("requests_per_unit", number, "is too large"),

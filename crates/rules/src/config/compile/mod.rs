@@ -9,6 +9,7 @@ mod domain;
 mod tree_level;
 mod limit;
 mod metadata;
+mod overdraft;
 mod parameters;
 mod algorithm_parameters;
 mod pattern;

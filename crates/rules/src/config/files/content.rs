@@ -54,6 +54,12 @@ impl Allowance {
     }
 }
 
+/// Makes a network file system look up the size and time of a file, as it does when a file is opened.
+pub(in crate::config) fn revalidate(path: &Path) {
+    // A file that cannot be opened is reported when it is read.
+    let _ = open(path);
+}
+
 fn open(path: &Path) -> Result<File, String> {
     let mut options = File::options();
     options.read(true);

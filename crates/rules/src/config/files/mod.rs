@@ -9,6 +9,7 @@ use std::{
     time::SystemTime,
 };
 
+pub(super) use self::content::revalidate;
 use self::content::{Allowance, kind_of};
 use super::{
     fingerprint::{Fingerprint, Hash},
@@ -21,12 +22,19 @@ const MAX_DEPTH: usize = 16;
 /// Maximum number of files and directories, counted once for each path: links between directories can multiply a few
 /// files to billions of paths.
 const MAX_ENTRIES: usize = 20_000;
+/// File in a configuration's directory that permits it to be empty, and to lose most of its rules.
+pub(super) const ALLOW_EMPTY_FILE: &str = ".allow-empty";
 
 /// Listing of a directory, sorted by name.
 #[derive(Debug, Default)]
 pub(super) struct DirectoryListing {
     found: Vec<FoundFile>,
     entries: usize,
+    allows_empty: bool,
+    /// Size and time of the files that are not loaded, which may become files to load by a rename.
+    pub(super) others: BTreeMap<PathBuf, (u64, Option<SystemTime>)>,
+    /// The configuration's directory, resolved.
+    pub(super) root: PathBuf,
     /// The directories in which a change matters, resolved.
     pub(super) directories: Vec<PathBuf>,
 }
@@ -51,11 +59,13 @@ enum FileKind {
 
 /// Metadata by which a change of a file is detected without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct FileStamp {
+pub(super) struct FileStamp {
     bytes: u64,
-    modified: Option<SystemTime>,
-    /// Target of a link.
-    target: Option<PathBuf>,
+    pub(super) modified: Option<SystemTime>,
+    /// The path with all links resolved, but for a link in the last place.
+    pub(super) entry: PathBuf,
+    /// The path with all links resolved.
+    pub(super) location: PathBuf,
 }
 
 /// Stamps of a directory's files.
@@ -65,7 +75,7 @@ pub(super) struct DirectoryStamp(Vec<(String, Option<FileStamp>)>);
 impl DirectoryListing {
     /// Lists a directory recursively.
     pub(super) fn of(directory: &Path) -> io::Result<Self> {
-        let mut listing = Self::default();
+        let mut listing = Self { root: directory.canonicalize()?, ..Self::default() };
         listing.walk(directory, "", &mut Vec::new())?;
         listing.found.sort_by(|a, b| a.name.cmp(&b.name));
         listing.directories.sort();
@@ -99,8 +109,12 @@ impl DirectoryListing {
             let file = entry.file_name();
             let file = file.to_string_lossy();
             // Hidden files belong to editors and to Kubernetes, which keeps versions in `..data` and similar directories.
-            if !file.starts_with('.') {
+            if prefix.is_empty() && file == ALLOW_EMPTY_FILE {
+                self.allows_empty = true;
+            } else if !file.starts_with('.') {
                 self.add(entry.path(), format!("{prefix}{file}"), above);
+            } else if !file.starts_with("..") {
+                self.add_other(entry.path());
             }
         }
         Ok(())
@@ -113,24 +127,40 @@ impl DirectoryListing {
                 Err(error) => FileKind::Unreadable(error),
             },
             Ok(metadata) if metadata.is_file() && is_yaml(&name) => {
+                let entry = match (above.last(), path.file_name()) {
+                    (Some(directory), Some(file)) => directory.join(file),
+                    _ => path.clone(),
+                };
                 let target = path.is_symlink().then(|| path.canonicalize().ok()).flatten();
                 // A change in the target's directory may replace the file.
                 self.directories.extend(target.as_deref().and_then(Path::parent).map(Path::to_owned));
                 FileKind::Yaml(FileStamp {
                     bytes: metadata.len(),
                     modified: metadata.modified().ok(),
-                    target,
+                    location: target.unwrap_or_else(|| entry.clone()),
+                    entry,
                 })
             }
             Ok(metadata) if is_yaml(&name) => {
                 FileKind::Unreadable(io::Error::other(format!("is {}; expected a file", kind_of(&metadata))))
             }
-            Ok(_) => FileKind::Other,
+            Ok(_) => {
+                self.add_other(path.clone());
+                FileKind::Other
+            }
             // Deleted since the directory was read, unlike a dangling link.
             Err(_) if is_deleted(&path) => return,
             Err(error) => FileKind::Unreadable(error),
         };
         self.found.push(FoundFile { name, path, kind });
+    }
+
+    fn add_other(&mut self, path: PathBuf) {
+        if let Ok(metadata) = path.symlink_metadata()
+            && metadata.is_file()
+        {
+            self.others.insert(path, (metadata.len(), metadata.modified().ok()));
+        }
     }
 
     /// Returns names, sizes and times, which are cheap to compare.
@@ -139,12 +169,22 @@ impl DirectoryListing {
             FileKind::Yaml(stamp) => (found.name.clone(), Some(stamp.clone())),
             FileKind::Other | FileKind::Unreadable(_) => (found.name.clone(), None),
         });
-        DirectoryStamp(stamped.collect())
+        let permission = self.allows_empty.then(|| (ALLOW_EMPTY_FILE.to_owned(), None));
+        DirectoryStamp(stamped.chain(permission).collect())
+    }
+
+    /// The files to load, by name.
+    pub(super) fn stamps(&self) -> impl Iterator<Item = (&str, &FileStamp)> {
+        self.found.iter().filter_map(|found| match &found.kind {
+            FileKind::Yaml(stamp) => Some((&*found.name, stamp)),
+            FileKind::Other | FileKind::Unreadable(_) => None,
+        })
     }
 
     /// Reads the files.
     pub(super) fn read(self) -> Sources {
-        let mut sources = Sources::default();
+        let emptiness = if self.allows_empty { Emptiness::Allowed } else { Emptiness::Suspicious };
+        let mut sources = Sources { emptiness, ..Sources::default() };
         let mut allowance = Allowance::default();
         for FoundFile { name, path, kind } in self.found {
             match kind {
@@ -176,13 +216,31 @@ fn is_yaml(name: &str) -> bool {
 pub(super) struct Sources {
     files: Vec<(String, Result<Vec<u8>, String>)>,
     ignored: Vec<String>,
+    emptiness: Emptiness,
+}
+
+/// Whether a configuration without files is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Emptiness {
+    /// The files do not come from a directory: their source decides.
+    #[default]
+    Unjudged,
+    /// A directory without files is most likely a mistake.
+    Suspicious,
+    /// The directory has the file [`ALLOW_EMPTY_FILE`].
+    Allowed,
 }
 
 impl Sources {
     /// Returns files from memory.
     pub(super) fn of(files: Vec<(String, Vec<u8>)>) -> Self {
         let files = files.into_iter().map(|(name, content)| (name, Ok(content))).collect();
-        Self { files, ignored: Vec::new() }
+        Self { files, ..Self::default() }
+    }
+
+    /// Whether the directory permits that it is empty, or loses most of its rules.
+    pub(super) fn allow_empty(&self) -> bool {
+        self.emptiness == Emptiness::Allowed
     }
 
     /// Whether there are files and none to load: most likely these files were meant to be loaded.
@@ -206,6 +264,9 @@ impl Sources {
         if strict || self.are_all_ignored() {
             self.ignored.iter().for_each(|name| hash.part(name.as_bytes()));
         }
+        if self.allow_empty() {
+            hash.part(ALLOW_EMPTY_FILE.as_bytes());
+        }
         hash.finish()
     }
 
@@ -218,8 +279,20 @@ impl Sources {
     /// Reports the unreadable and ignored files, and returns the others.
     pub(super) fn readable<'a>(
         &'a self,
+        allow_empty: bool,
         problems: &mut Problems,
     ) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
+        if self.files.is_empty()
+            && self.ignored.is_empty()
+            && self.emptiness == Emptiness::Suspicious
+            && !allow_empty
+        {
+            let message = format!(
+                "no files, so every request passes; expected a file that ends in .yaml or .yml, --allow-empty or a \
+                 file {ALLOW_EMPTY_FILE}"
+            );
+            problems.warning(".", Position::WHOLE, TreePath::Root, message);
+        }
         for name in &self.ignored {
             if self.are_all_ignored() {
                 let message =

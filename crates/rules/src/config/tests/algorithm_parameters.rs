@@ -149,6 +149,7 @@ fn defaults_are_for_the_limits_that_they_go_with() {
             burst: Some(3),
             min_interval: Duration::from_millis(50),
             lease_ttl: Duration::from_secs(90),
+            ..Parameters::default()
         };
         assert_eq!(Policy::new(algorithm, quota, &parameters), Ok(policy));
         let window = if algorithm == Algorithm::Concurrency { 90 } else { Unit::Minute.seconds() };

@@ -7,7 +7,18 @@ use super::*;
 #[test]
 fn a_directory_without_files_has_no_domains() {
     let loaded = load_all(&[], Options::default()).unwrap();
-    assert_eq!((loaded.rules.domains().count(), loaded.warnings.is_empty()), (0, true));
+    assert_eq!(loaded.rules.domains().count(), 0);
+    assert_says(&loaded.warnings.to_string(), &[".: warning: no files, so every request passes; expected"]);
+}
+
+#[test]
+fn a_directory_without_files_is_an_error_if_strict_unless_it_is_meant() {
+    let strict = Options { strict: true, ..Options::default() };
+    assert_says(&load_all(&[], strict).unwrap_err().to_string(), &[".: no files, so every request passes"]);
+    assert!(load_all(&[], Options { allow_empty: true, ..strict }).unwrap().allow_empty);
+    let meant = load_all(&[(".allow-empty", "")], strict).unwrap();
+    assert!(meant.allow_empty && meant.warnings.is_empty());
+    assert!(!load_all(&[("sub/.allow-empty", ""), ("a.yaml", "domain: a\n")], strict).unwrap().allow_empty);
 }
 
 #[test]
@@ -77,4 +88,5 @@ fn equal_content_has_equal_fingerprints() {
     assert_eq!(one, print(&[("a.yaml", "domain: a\n"), ("notes.txt", "hello")]));
     assert_ne!(one, print(&[("b.yaml", "domain: a\n")]));
     assert_ne!(one, print(&[("a.yaml", "domain: b\n")]));
+    assert_ne!(one, print(&[("a.yaml", "domain: a\n"), (".allow-empty", "")]));
 }

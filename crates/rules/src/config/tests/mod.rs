@@ -9,12 +9,13 @@ mod extensions;
 mod files;
 mod hostile_files;
 mod mistakes;
+mod overdraft;
 mod suspicious;
 mod sync;
 mod watching;
 mod yaml;
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path, sync::Arc, time::SystemTime};
 
 use tempfile::TempDir;
 use tollgate_core::descriptor::Entry;
@@ -35,6 +36,21 @@ fn write(directory: &Path, name: &str, content: &str) {
     let path = directory.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
+}
+
+/// Dates all files back, so that none seems to be written just now.
+fn age(directory: &Path) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => age(&path),
+            Ok(metadata) if metadata.is_file() => {
+                let file = fs::File::options().write(true).open(path).unwrap();
+                file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+            }
+            _ => {}
+        }
+    }
 }
 
 fn load_all(files: &[(&str, &str)], options: Options) -> Result<Loaded, LoadError> {

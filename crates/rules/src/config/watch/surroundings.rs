@@ -50,12 +50,17 @@ impl Surroundings {
 
     /// Whether a change of these paths may change the configuration.
     pub(super) fn concern(&self, paths: &[PathBuf]) -> bool {
-        let is_inside =
-            |path: &PathBuf| path.parent().is_some_and(|parent| self.directories.contains(parent));
-        paths.is_empty()
-            || paths
-                .iter()
-                .any(|path| is_inside(path) || self.directories.contains(path) || self.steps.contains(path))
+        self.restructured_by(paths) || paths.iter().any(|path| self.contain(path))
+    }
+
+    /// Whether a change of these paths may replace a watched directory, whose watch has no effect then.
+    pub(super) fn restructured_by(&self, paths: &[PathBuf]) -> bool {
+        paths.iter().any(|path| self.directories.contains(path) || self.steps.contains(path))
+    }
+
+    /// Whether a path is in a directory in which any change is relevant.
+    pub(super) fn contain(&self, path: &Path) -> bool {
+        path.parent().is_some_and(|parent| self.directories.contains(parent))
     }
 }
 

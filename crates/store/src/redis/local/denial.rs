@@ -25,7 +25,7 @@ pub(super) struct Denial {
 
 impl Denial {
     /// Caches a verdict on a charge that was sent at `sent_at` or later. `None` for concurrency limits, whose permits
-    /// may be released at any time.
+    /// may be released at any time, and for charges that count beyond the limit: each of these has to be sent.
     pub(super) fn new(check: &Check, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
         let Hits::Charge(hits) = check.hits else { return None };
         let max_age = match check.sync {

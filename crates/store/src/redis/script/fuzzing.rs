@@ -81,6 +81,9 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
         burst: (input.flag()).then(|| input.u32()),
         min_interval: Duration::from_micros(u64::from(input.u32())),
         lease_ttl: Duration::from_secs(u64::from(input.byte()).saturating_add(1)),
+        overdraft: input.flag(),
+        max_debt: (input.flag()).then(|| input.u32()),
+        carry: input.flag(),
     };
     let policy = Policy::new(algorithm, quota, &parameters).ok()?;
     let amount = NonZeroU64::new(input.u64() % Hits::MAX).unwrap_or(NonZeroU64::MIN);
@@ -88,6 +91,7 @@ fn check(input: &mut ByteReader<'_>) -> Option<Check> {
     let hits = input.one_of(&[
         Hits::Peek,
         Hits::Charge(amount),
+        Hits::Overdraw(amount),
         Hits::Refund(amount),
         Hits::RefundCharge { amount, made_at: Timestamp::from_micros(amount.get()) },
         Hits::Acquire { amount, lease },

@@ -29,6 +29,7 @@ const SOURCE: &str = concat!(
     include_str!("../../../../../lua/decide/fast_path.lua"),
     include_str!("../../../../../lua/decide/dispatch.lua"),
     include_str!("../../../../../lua/decide/packed_records.lua"),
+    include_str!("../../../../../lua/decide/segmented_cells.lua"),
     include_str!("../../../../../lua/decide/queue.lua"),
     include_str!("../../../../../lua/decide/sliding_window_log.lua"),
     include_str!("../../../../../lua/decide/concurrency.lua"),

@@ -21,6 +21,12 @@ const HEADER_BYTES: usize = 4;
 /// Length of a packed check.
 const CHECK_BYTES: usize = 39;
 
+/// Parts of the role of a check that the fast path of the script does not decide: its policy has a bound of an overdraft,
+/// the charge counts in full, or another check of the call is such a one.
+const HAS_BOUND: u8 = 64;
+const OVERDRAWS: u8 = 32;
+const ORDINARY_BESIDE_SPECIAL: u8 = 16;
+
 /// The command that decides `runs`, in order.
 pub(in crate::redis) fn command<'a>(
     key_prefix: &[u8],
@@ -42,6 +48,7 @@ pub(in crate::redis) fn command<'a>(
     };
     let mut packed = Vec::new();
     for run in runs {
+        let is_special = run.request.checks().any(|check| special_role(check) > 0);
         let mut prefetches = run.prefetches.iter();
         let mut keys = u16::try_from(run.request.cells.len()).unwrap_or(u16::MAX);
         for cell in &run.request.cells {
@@ -49,7 +56,7 @@ pub(in crate::redis) fn command<'a>(
             packed.reserve(cell.checks.len().saturating_mul(CHECK_BYTES).saturating_add(HEADER_BYTES));
             packed.extend_from_slice(&keys.to_le_bytes());
             packed.extend_from_slice(&run.times.to_le_bytes());
-            pack_cell(&mut packed, cell, run.request.charging, &mut prefetches);
+            pack_cell(&mut packed, cell, run.request.charging, is_special, &mut prefetches);
             command.arg(packed.as_slice());
             // The other cells belong to the same request.
             keys = 0;
@@ -62,6 +69,7 @@ fn pack_cell<'a>(
     packed: &mut Vec<u8>,
     cell: &Cell,
     charging: Charging,
+    is_special: bool,
     prefetches: &mut impl Iterator<Item = &'a Prefetch>,
 ) {
     for check in &cell.checks {
@@ -76,7 +84,12 @@ fn pack_cell<'a>(
             },
         };
         packed.extend_from_slice(check.record.as_bytes());
-        packed.push(role);
+        let special = special_role(check);
+        packed.push(match (special, is_special) {
+            (0, false) => role,
+            (0, true) => role | ORDINARY_BESIDE_SPECIAL,
+            (special, _) => role | special,
+        });
         packed.extend_from_slice(&f64::to_le_bytes(signed_hits(check)));
         for parameter in check.policy.script_parameters() {
             packed.extend_from_slice(&pack_number(parameter));
@@ -86,33 +99,50 @@ fn pack_cell<'a>(
     }
 }
 
+/// The part of a check's role that the fast path of the script does not have; 0 for an ordinary check.
+fn special_role(check: &Check) -> u8 {
+    let bound = if check.policy.has_bound() { HAS_BOUND } else { 0 };
+    let overdraws = if is_overdraft(check) { OVERDRAWS } else { 0 };
+    bound | overdraws
+}
+
+fn is_overdraft(check: &Check) -> bool {
+    check.hits.is_overdraft() && !check.policy.algorithm().holds_permits()
+}
+
 /// Signed hits for the script: charged above 0, refunded below 0.
 #[allow(clippy::float_arithmetic)] // A sign changes no digits.
 fn signed_hits(check: &Check) -> f64 {
     match check.hits {
         Hits::Peek => 0.0,
-        Hits::Charge(amount) | Hits::Acquire { amount, .. } => amount.get() as f64,
+        Hits::Charge(amount) | Hits::Overdraw(amount) | Hits::Acquire { amount, .. } => amount.get() as f64,
         Hits::Refund(amount) | Hits::RefundCharge { amount, .. } => -(amount.get() as f64),
         Hits::Release(_) if check.policy.algorithm().holds_permits() => -1.0,
         Hits::Release(_) => 0.0,
     }
 }
 
-/// The last field of a check: lease, time of the undone charge, or minimum interval.
+/// The last field of a check: bound, lease, time of the undone charge, or minimum interval.
 fn pack_extra(check: &Check) -> [u8; 8] {
+    if special_role(check) > 0 {
+        return pack_number(check.policy.script_bound());
+    }
     let is_lease = check.policy.algorithm().holds_permits();
     match check.hits {
         Hits::Acquire { lease, .. } | Hits::Release(lease) if is_lease => lease.to_bytes(),
         // Zeros would mean a refund without the time of its charge.
         Hits::RefundCharge { made_at, .. } if !is_lease => pack_number(made_at.as_micros().max(1)),
-        Hits::Charge(_) | Hits::Acquire { .. } => pack_number(micros(check.policy.min_interval())),
+        Hits::Charge(_) | Hits::Overdraw(_) | Hits::Acquire { .. } => {
+            pack_number(micros(check.policy.min_interval()))
+        }
         Hits::Peek | Hits::Refund(_) | Hits::RefundCharge { .. } | Hits::Release(_) => [0; 8],
     }
 }
 
 /// The prefetch, if the check allows one, in which case the script replies with its result.
 pub(super) fn effective_prefetch(check: &Check, prefetch: Prefetch) -> Option<Prefetch> {
-    let is_possible = check.hits.charged() > 0 && !check.policy.algorithm().has_own_key();
+    let is_possible =
+        check.hits.charged() > 0 && !check.policy.algorithm().has_own_key() && special_role(check) == 0;
     (is_possible && prefetch.max_tokens > 0).then_some(prefetch)
 }
 

@@ -2,6 +2,7 @@
 
 mod body;
 mod descriptor;
+mod force;
 mod integer;
 mod query;
 mod reason;
@@ -9,6 +10,7 @@ mod reason;
 pub(super) use self::{
     body::{JsonBody, MAX_BODY_BYTES, WriteRequest},
     descriptor::{ApiDescriptor, check_descriptors},
+    force::Force,
     integer::Integer,
     query::{PathParam, QueryParams, VersionSelector, page_size},
     reason::{Reason, expires_at, now_ms},

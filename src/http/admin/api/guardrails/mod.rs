@@ -1,14 +1,16 @@
 //! Guardrails: refuse rules that would deny all traffic of a domain, or remove a domain with traffic or all rules,
-//! unless the request sets `force`.
+//! unless the request sets `force`. [`lists`] has those of the deny list.
 //!
 //! Only deterioration is reported: the proposed rules are compared with the current ones.
+
+pub(super) mod lists;
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 use tollgate_core::descriptor::{Entries, Entry};
-use tollgate_limiter::talkers::{self, DomainTop};
+use tollgate_limiter::talkers::{self, DomainTop, Talker};
 use tollgate_rules::{Domain, Limit, Rule, Rules};
 
 use super::{error::ApiError, state::Api, timeouts};
@@ -30,8 +32,10 @@ pub(in crate::http) struct Violation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum ViolationCode {
-    /// All traffic of the domain would be denied.
+    /// All traffic of the domain would be denied, or all of it with some keys.
     DeniesAll,
+    /// More of the domain's traffic would be denied than a guardrail permits.
+    DeniesTraffic,
     /// The domain has traffic and would have no rules, or no rules would remain at all.
     DropsDomain,
 }
@@ -119,8 +123,7 @@ fn denies_by_itself(domain: &Domain) -> Option<&'static str> {
 fn denies_top_traffic(domain: &Domain, top: &DomainTop) -> Option<&'static str> {
     let mut shapes: HashMap<Vec<&str>, (u64, bool)> = HashMap::new();
     for talker in &top.heaviest {
-        // The match of a key that can't be parsed is unknown.
-        let entries = entries(&talker.key).unwrap_or_default();
+        let entries = entries(talker);
         let is_denied = domain.root.rule(&entries).is_some_and(|rule| is_denying(rule));
         let shape = entries.iter().map(|entry| entry.key).collect();
         let (hits, are_denied) = shapes.entry(shape).or_insert((0, true));
@@ -144,13 +147,10 @@ fn is_zero(rule: &Rule) -> bool {
     }
 }
 
-/// Parses a top-talker key; `None` if it is truncated or ambiguous.
-fn entries(key: &str) -> Option<Entries<'_>> {
-    if key.ends_with('…') {
-        return None;
-    }
-    let pairs = key.split(',').map(|pair| pair.split_once('='));
-    pairs.map(|pair| pair.map(|(key, value)| Entry { key, value })).collect()
+/// The descriptor of a top talker; empty if it is truncated, because its match is unknown then.
+fn entries(talker: &Talker) -> Entries<'_> {
+    let known = talker.descriptor.iter().flatten();
+    known.map(|entry| Entry { key: &entry.key, value: &entry.value }).collect()
 }
 
 #[cfg(test)]

@@ -18,4 +18,8 @@ export function readDescriptor(line) {
   return pairs;
 }
 
+/** Pairs of a list entry: an exact value in quotes, a pattern without. */
+export const writeListed = (pairs) => pairs
+  .map(({ key, value, match }) => `${key}=${match === 'exact' ? JSON.stringify(value) : value}`).join(',');
+
 export const writeDescriptor = (pairs) => pairs.map(({ key, value }) => `${key}=${value}`).join(',');

@@ -5,8 +5,9 @@ import { field, notice } from '../controls.js';
 import { h } from '../dom.js';
 
 /**
- * Shows the guardrails that a change violates and asks for confirmation. `ask(reasons)` shows them; `send(attempt)` calls
- * `attempt(isForced)`, with force only if all guardrails that the API reports were confirmed.
+ * Shows the guardrails that a change violates and asks for confirmation. `ask(reasons)` shows them, `reset()` removes them,
+ * because the change is another one; `send(attempt)` calls `attempt(isForced)`, with force only if all guardrails that the
+ * API reports were confirmed.
  */
 export function forceGate() {
   const node = h('div', { class: 'stack' });
@@ -15,6 +16,12 @@ export function forceGate() {
   function ask(reasons) {
     asked = forceFields(reasons);
     node.replaceChildren(asked.node);
+  }
+
+  /** Drops the reasons that were asked for, and what was confirmed. */
+  function reset() {
+    asked = null;
+    node.replaceChildren();
   }
 
   async function send(attempt) {
@@ -32,7 +39,7 @@ export function forceGate() {
     }
   }
 
-  return { node, ask, send };
+  return { node, ask, reset, send };
 }
 
 /** Whether every reason was confirmed. */

@@ -2,26 +2,34 @@
 
 import { call } from '../api.js';
 import { button, field, lifetime, select } from '../controls.js';
-import { writeDescriptor } from '../descriptor.js';
+import { writeListed } from '../descriptor.js';
 import { openDialog } from '../dialog.js';
 import { h, unique } from '../dom.js';
 import { say } from '../messages.js';
 import { data, refresh } from '../poll.js';
+import { forceGate } from './force.js';
 
 const LISTS = [['deny', 'Deny'], ['allow', 'Allow']];
+const MATCHES = [['exact', 'exactly'], ['pattern', 'pattern']];
+const NO_PAIR = { key: '', value: '', match: 'pattern' };
 
-/** Opens the form; `given` has initial values. */
+/** Opens the form; `given` has initial values. Those that stay as they are get sent as they are, whatever fields make of them. */
 export function listDialog(given = {}) {
   const list = select(LISTS, given.list ?? 'deny');
   const names = [...new Set((data.rules.get()?.rules ?? []).map((rule) => rule.domain))];
   const options = h('datalist', { id: unique('domains') }, ['*', ...names].map((name) => h('option', { value: name })));
   const domain = h('input', { type: 'text', required: true, list: options.id, value: given.domain ?? names[0] ?? '' });
-  const pairs = pairFields(given.descriptor ?? [{ key: '', value: '' }]);
+  const pairs = pairFields(given.descriptor ?? [NO_PAIR]);
+  const readDomain = keeping(domain, given.domain ?? '', (text) => text.trim());
   const reason = h('input', { type: 'text', required: true, maxlength: 500, value: given.reason ?? '' });
   const life = lifetime('3600');
+  const gate = forceGate();
+  let asked = '';
   const dialog = openDialog({
     title: given.descriptor ? 'Ban a key' : 'Add to a list',
+    wide: true,
     content: [
+      gate.node,
       h('div', { class: 'two' }, field('List', list, 'Denied requests are over the limit. Allowed requests pass and are not counted.'), field('Domain', domain, '* matches every domain'), options),
       pairs.node,
       h('div', { class: 'two' }, field('Reason', reason, 'Shown in the list and in the audit log.'), field('For', life.node)),
@@ -29,10 +37,13 @@ export function listDialog(given = {}) {
     label: given.list === 'deny' ? 'Ban' : 'Add',
     danger: given.list === 'deny',
     submit: async () => {
-      const entry = { list: list.value, domain: domain.value.trim(), descriptor: pairs.read(), reason: reason.value.trim(),
-        expires_in_s: life.seconds() };
-      await call('POST', 'lists', entry);
-      say(`${writeDescriptor(entry.descriptor)} is on the ${entry.list} list of ${entry.domain === '*' ? 'every domain' : entry.domain}.`);
+      const what = { list: list.value, domain: readDomain(), descriptor: pairs.read() };
+      // What was confirmed is confirmed for one entry only.
+      if (asked !== JSON.stringify(what)) gate.reset();
+      asked = JSON.stringify(what);
+      const entry = { ...what, reason: reason.value.trim(), expires_in_s: life.seconds() };
+      await gate.send((isForced) => call('POST', 'lists', { ...entry, force: isForced || undefined }));
+      say(`${writeListed(entry.descriptor)} is on the ${entry.list} list of ${entry.domain === '*' ? 'every domain' : entry.domain}.`);
       refresh('lists', 'audit');
       return true;
     },
@@ -41,13 +52,25 @@ export function listDialog(given = {}) {
   return dialog;
 }
 
-/** Rows of a key and a value. */
+/**
+ * A function that reads a field: what it was given while it shows that unchanged, else its text. Fields drop line breaks.
+ */
+function keeping(input, given, edited = (text) => text) {
+  const shown = input.value;
+  return () => (given !== '' && input.value === shown ? given : edited(input.value));
+}
+
+/** Rows of a key, a value, and the meaning of the value. */
 function pairFields(given) {
   const rows = h('div', { class: 'pairs' });
-  const add = ({ key, value }) => {
+  const readers = new Map();
+  const add = ({ key, value, match }) => {
     const keyInput = h('input', { type: 'text', required: true, value: key, placeholder: 'api_key', 'aria-label': 'Key' });
+    const matchInput = select(MATCHES, match, { 'aria-label': 'Match' });
     const valueInput = h('input', { type: 'text', value, placeholder: 'abc, bot-* or 10.0.0.0/8', 'aria-label': 'Value or pattern' });
-    const row = h('div', { class: 'pair' }, keyInput, valueInput, button('Remove', () => drop(row), 'quiet'));
+    const row = h('div', { class: 'pair' }, keyInput, matchInput, valueInput, button('Remove', () => drop(row), 'quiet'));
+    const [readKey, readValue] = [keeping(keyInput, key, (text) => text.trim()), keeping(valueInput, value)];
+    readers.set(row, () => ({ key: readKey(), value: readValue(), match: matchInput.value }));
     rows.append(row);
     return keyInput;
   };
@@ -56,13 +79,10 @@ function pairFields(given) {
     rows.querySelector('input').focus();
   };
   given.forEach(add);
-  const more = button('Add another key', () => add({ key: '', value: '' }).focus(), 'quiet');
+  const more = button('Add another key', () => add(NO_PAIR).focus(), 'quiet');
   const node = h('fieldset', { class: 'stack' }, h('legend', { class: 'label' }, 'Matches requests with'), rows,
     h('div', { class: 'row' }, more),
-    h('p', { class: 'hint' }, 'All of these keys must be in one descriptor. A value is exact, a pattern with *, or a CIDR range.'));
-  const read = () => [...rows.children].map((row) => {
-    const [key, value] = row.querySelectorAll('input');
-    return { key: key.value.trim(), value: value.value };
-  });
-  return { node, read, first: () => rows.querySelector('input') };
+    h('p', { class: 'hint' }, 'All of these keys must be in one descriptor. An exact value is compared character by character; '
+      + 'in a pattern, * stands for any text, and a CIDR range for its addresses.'));
+  return { node, read: () => [...rows.children].map((row) => readers.get(row)()), first: () => rows.querySelector('input') };
 }

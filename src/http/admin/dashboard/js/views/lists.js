@@ -3,7 +3,7 @@
 import { call } from '../api.js';
 import { all } from '../observable.js';
 import { badge, head, panel, troubles, viewerNotice, writeButton } from '../controls.js';
-import { writeDescriptor } from '../descriptor.js';
+import { writeListed } from '../descriptor.js';
 import { openDialog } from '../dialog.js';
 import { h } from '../dom.js';
 import { date, until } from '../format.js';
@@ -20,8 +20,8 @@ export function lists() {
     columns: [
       { id: 'list', label: 'List', kind: 'tight', sort: (entry) => entry.list,
         node: (get) => (get().list === 'deny' ? badge('deny', 'bad') : badge('allow', 'ok')) },
-      { id: 'what', label: 'Matches', isHead: true, sort: (entry) => writeDescriptor(entry.descriptor),
-        node: (get) => h('div', {}, h('span', { class: 'path' }, writeDescriptor(get().descriptor)),
+      { id: 'what', label: 'Matches', isHead: true, sort: (entry) => writeListed(entry.descriptor),
+        node: (get) => h('div', {}, h('span', { class: 'path' }, writeListed(get().descriptor)),
           h('span', { class: 'below' }, get().domain === '*' ? 'every domain' : `domain ${get().domain}`)) },
       { id: 'why', label: 'Reason', text: (entry) => entry.reason || '–' },
       { id: 'who', label: 'Added', sort: (entry) => entry.created_at_ms,
@@ -29,7 +29,7 @@ export function lists() {
       { id: 'end', label: 'Expires', sort: (entry) => entry.expires_at_ms ?? Infinity,
         text: (entry) => (entry.expires_at_ms ? until(entry.expires_at_ms) : 'never') },
       { id: 'do', label: 'Actions', isBare: true, node: (get) => h('div', { class: 'tools' },
-        writeButton('Remove…', () => remove(get()), 'small', writeDescriptor(get().descriptor))) },
+        writeButton('Remove…', () => remove(get()), 'small', writeListed(get().descriptor))) },
     ],
     order: { id: 'who', isDescending: true },
   });
@@ -47,7 +47,7 @@ export function lists() {
 function remove(entry) {
   openDialog({
     title: `Remove from the ${entry.list} list?`,
-    content: [h('p', {}, h('code', {}, writeDescriptor(entry.descriptor)), ` in ${entry.domain === '*' ? 'every domain' : entry.domain}.`),
+    content: [h('p', {}, h('code', {}, writeListed(entry.descriptor)), ` in ${entry.domain === '*' ? 'every domain' : entry.domain}.`),
       h('p', { class: 'muted' }, 'The rules apply to its requests again, on every instance within 2 seconds.')],
     label: 'Remove',
     danger: true,

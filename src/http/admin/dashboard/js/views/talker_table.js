@@ -1,9 +1,9 @@
 // A table of top talkers, with a button to ban each.
 
-import { writeButton } from '../controls.js';
-import { readDescriptor } from '../descriptor.js';
+import { button, writeButton } from '../controls.js';
 import { h, svg } from '../dom.js';
 import { count } from '../format.js';
+import { say } from '../messages.js';
 import { table } from '../table.js';
 import { listDialog } from './list_dialog.js';
 
@@ -11,7 +11,7 @@ import { listDialog } from './list_dialog.js';
 export function talkerTable(caption, unit, isMixed = false) {
   const list = table({
     caption,
-    keyOf: (talker) => `${talker.domain}\n${talker.key}`,
+    keyOf: (talker) => JSON.stringify([talker.domain, talker.descriptor, talker.key]),
     empty: 'No keys within the last minute.',
     holds: true,
     columns: [
@@ -20,7 +20,7 @@ export function talkerTable(caption, unit, isMixed = false) {
       { id: 'hits', label: unit === 'hits' ? 'Hits' : 'Denied', kind: 'numeric',
         mark: (talker) => `${talker.hits} ${talker.error}`, node: (get) => amount(get()) },
       { id: 'do', label: 'Actions', isBare: true, node: (get) => h('div', { class: 'tools' },
-        writeButton('Ban…', () => ban(get(), unit), 'small', get().key)) },
+        get().descriptor?.length > 0 ? writeButton('Ban…', () => ban(get(), unit), 'small', get().key) : unbannable(get().key)) },
     ],
   });
   const update = (all) => list.update(all.map((one) => ({ ...one, part: one.hits / Math.max(1, all[0].hits) })));
@@ -37,8 +37,14 @@ const share = (talker, unit, isMixed) => h('div', {},
 const amount = (talker) => h('span', {}, count(talker.hits),
   talker.error > 0 && h('span', { class: 'below' }, `± ${count(talker.error)}`));
 
+const WHY_NOT = 'This key is known only in part, because it is longer than 256 bytes. Add an entry with a pattern to the lists.';
+
+/** In place of a ban that would match nothing. */
+const unbannable = (key) => button(['Ban…', h('span', { class: 'unseen' }, ` ${key}`)], () => say(WHY_NOT, 'bad'), 'small',
+  { 'aria-disabled': 'true', title: WHY_NOT });
+
 function ban(talker, unit) {
   const what = unit === 'hits' ? 'hits' : 'denied hits';
-  listDialog({ list: 'deny', domain: talker.domain, descriptor: readDescriptor(talker.key),
+  listDialog({ list: 'deny', domain: talker.domain, descriptor: talker.descriptor.map((pair) => ({ ...pair, match: 'exact' })),
     reason: `Top talker: ${count(talker.hits)} ${what} in a minute` });
 }

@@ -1,0 +1,99 @@
+//! Charges beyond the limit: `overdraft`, `max_debt` and `carry`.
+
+use tollgate_core::{SyncMode, algorithm::Algorithm};
+
+use super::*;
+use crate::Limit;
+
+const QUOTA: &str = "unit: minute, requests_per_unit: 5";
+
+/// The descriptor `k` with these parts of a limit in line 5, below these parts of `defaults` in line 2.
+fn with(defaults: &str, limit: &str) -> String {
+    format!(
+        "domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n  - key: k\n    rate_limit: {{{QUOTA}, {limit}}}\n"
+    )
+}
+
+/// Whether the limit has an overdraft, and its bound.
+fn overdraft_of(defaults: &str, limit: &str) -> (bool, Option<u64>) {
+    let rule = rule(&clean(&with(defaults, limit)), &[("k", "x")]).unwrap();
+    let Limit::Quota { policy, .. } = rule.limit else { panic!("unlimited") };
+    (rule.overdraft, policy.max_debt())
+}
+
+#[test]
+fn an_overdraft_is_stated_or_from_the_defaults() {
+    for (defaults, limit, found) in [
+        ("", "algorithm: sliding_window", (false, None)),
+        ("", "algorithm: sliding_window, overdraft: true", (true, None)),
+        ("overdraft: true", "algorithm: sliding_window_log", (true, None)),
+        ("overdraft: true", "overdraft: false", (false, None)),
+        ("overdraft: true, carry: true", "name: a", (true, Some(5))),
+        ("overdraft: true, carry: true", "carry: false", (true, None)),
+        ("overdraft: true, carry: true, max_debt: 9", "algorithm: token_bucket", (true, Some(9))),
+        ("max_debt: 9", "overdraft: true", (true, None)),
+        ("", "overdraft: true, carry: true, max_debt: 7", (true, Some(7))),
+        ("", "algorithm: token_bucket, overdraft: true", (true, Some(5))),
+        ("", "algorithm: token_bucket, overdraft: true, max_debt: 70", (true, Some(70))),
+    ] {
+        assert_eq!(overdraft_of(defaults, limit), found, "{defaults}; {limit}");
+    }
+}
+
+#[test]
+fn defaults_give_concurrency_limits_no_overdraft() {
+    let yaml = "domain: d\ndefaults: {overdraft: true}\ndescriptors:\n  - key: k\n    \
+                rate_limit: {algorithm: concurrency, requests_per_unit: 5}\n";
+    assert!(!rule(&clean(yaml), &[("k", "x")]).unwrap().overdraft);
+}
+
+#[test]
+fn keys_of_overdrafts_in_the_wrong_place_are_rejected() {
+    for (limit, problem) in [
+        ("max_debt: 5", "max_debt: has no effect here; expected `overdraft: true`"),
+        ("overdraft: true, max_debt: 5", "max_debt: has no effect here"),
+        ("algorithm: sliding_window, overdraft: true, max_debt: 5", "max_debt: has no effect here"),
+        ("algorithm: token_bucket, overdraft: true, max_debt: 0", "max_debt: is 0, so no charge counts"),
+        ("carry: true", "carry: has no effect without an overdraft; expected `overdraft: true`"),
+        (
+            "algorithm: token_bucket, overdraft: true, carry: true",
+            "carry: is not a key of token_bucket; expected `algorithm: fixed_window`",
+        ),
+        (
+            "algorithm: token_bucket, overdraft: true, max_debt: 4000000000",
+            "max_debt: this debt refills too slowly; expected a max_debt that refills within 2.8 years",
+        ),
+    ] {
+        assert_says(&errors(&with("", limit)), &["a.yaml:5: descriptors[0].rate_limit.", problem]);
+    }
+    let concurrency = "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {algorithm: concurrency, \
+                       requests_per_unit: 5, overdraft: true}\n";
+    assert_says(&errors(concurrency), &["rate_limit.overdraft: a concurrency limit has no overdraft"]);
+}
+
+#[test]
+fn an_overdraft_is_neither_leased_nor_spaced() {
+    let text = warnings(&with("", "overdraft: true, sync: leased"));
+    assert_says(&text, &["rate_limit.sync: has no effect beside `overdraft: true`"]);
+    let loaded = clean(&with("sync: leased", "overdraft: true"));
+    assert_eq!(rule(&loaded, &[("k", "x")]).unwrap().sync, SyncMode::Strict);
+    let text = warnings(&with("", "algorithm: sliding_window_log, overdraft: true, min_interval: 1s"));
+    assert_says(&text, &["rate_limit.min_interval: has no effect beside `overdraft: true`"]);
+}
+
+#[test]
+fn limits_that_are_likely_charged_after_the_response_need_a_choice() {
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.holds_permits()) {
+        let limit = format!("name: llm_tokens, algorithm: {}", algorithm.name());
+        let text = warnings(&with("", &limit));
+        assert_says(&text, &["a.yaml:4: warning: descriptors[0].rate_limit: counts `tokens`"]);
+        for choice in ["true", "false"] {
+            clean(&with("", &format!("{limit}, overdraft: {choice}")));
+            clean(&with(&format!("overdraft: {choice}"), &limit));
+        }
+    }
+    let keyed = domain("  - key: k\n    value: Cost\n    rate_limit: {unit: day, requests_per_unit: 1}\n");
+    assert_says(&warnings(&keyed), &["counts `cost`"]);
+    // Not a word, but part of one.
+    clean(&domain("  - key: costume\n    rate_limit: {unit: day, requests_per_unit: 1}\n"));
+}

@@ -1,0 +1,130 @@
+//! Files that may be incomplete because they are still being written.
+//!
+//! Where the system reports closes, a changed file is complete once its writer has closed it, or once a rename has
+//! published it. On other systems, and at startup, a file is complete once its size and time have not changed for
+//! [`SETTLE_TIME`]: a writer may pause for two seconds.
+
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+    time::{Duration, Instant, SystemTime},
+};
+
+use tollgate_core::clock::Clock;
+
+use super::writers::Writers;
+use crate::config::files::{DirectoryListing, FileStamp};
+
+/// Time without a change after which a file is complete whose writer is unknown.
+pub(super) const SETTLE_TIME: Duration = Duration::from_secs(3);
+
+/// Changes of a directory's files over time.
+#[derive(Debug, Default)]
+pub(super) struct Settling {
+    pub(super) writers: Writers,
+    root: Option<PathBuf>,
+    files: BTreeMap<String, Observed>,
+    others: BTreeMap<PathBuf, (u64, Option<SystemTime>)>,
+    /// Time at which the last change of any file was found, other than the swap of a whole version.
+    changed: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Observed {
+    stamp: FileStamp,
+    /// Time of the last change, while it is unknown whether the file is complete.
+    unsettled: Option<Instant>,
+}
+
+impl Settling {
+    /// Compares a listing with the one before, and returns the names of the files that may be incomplete. `now` and
+    /// `wall_clock` are one moment; the wall clock is compared with the times of the files of the first listing.
+    pub(super) fn observe(
+        &mut self,
+        listing: &DirectoryListing,
+        now: Instant,
+        wall_clock: SystemTime,
+    ) -> Vec<String> {
+        let is_first = self.root.is_none();
+        let is_swapped = self.root.as_ref().is_some_and(|root| *root != listing.root);
+        self.root = Some(listing.root.clone());
+        let mut unfinished = Vec::new();
+        let mut files = BTreeMap::new();
+        for (name, stamp) in listing.stamps() {
+            let before = self.files.remove(name);
+            let is_changed = before.as_ref().is_none_or(|before| before.stamp != *stamp);
+            let is_published = is_swapped || is_versioned(&stamp.location);
+            let is_old = is_first && is_settled(stamp, wall_clock);
+            let is_finished = self.writers.is_finished(stamp);
+            let unsettled = match before {
+                _ if is_published || is_old || is_finished => None,
+                _ if is_changed => Some(now),
+                before => before.and_then(|before| before.unsettled).filter(|at| !has_passed(*at, now)),
+            };
+            if (is_changed || is_finished) && !is_published && !is_old {
+                self.changed = Some(now);
+            }
+            if unsettled.is_some() || self.writers.is_writing(stamp) {
+                unfinished.push(name.to_owned());
+            }
+            files.insert(name.to_owned(), Observed { stamp: stamp.clone(), unsettled });
+        }
+        // What is left was deleted.
+        let is_deleted = self.files.values().any(|file| !is_versioned(&file.stamp.location));
+        if !is_swapped && !is_first && (is_deleted || self.others != listing.others) {
+            self.changed = Some(now);
+        }
+        self.files = files;
+        self.others.clone_from(&listing.others);
+        self.writers.clear_finished();
+        unfinished
+    }
+
+    /// Time at which the directory has not changed for [`SETTLE_TIME`]; `None` if it only changed by swaps.
+    pub(super) fn quiet_at(&self) -> Option<Instant> {
+        self.changed?.checked_add(SETTLE_TIME)
+    }
+
+    /// Handles the loss of any events.
+    pub(super) fn lose_events(&mut self, now: Instant) {
+        self.writers.clear_finished();
+        self.lose_closes(now);
+    }
+
+    /// Handles the loss of closes: files with a writer are complete once they do not change any more.
+    pub(super) fn lose_closes(&mut self, now: Instant) {
+        let writing = self.writers.forget_writers();
+        for file in self.files.values_mut().filter(|file| writing.contains(&file.stamp.location)) {
+            file.unsettled = Some(now);
+        }
+    }
+
+    /// Paths of the files that may be incomplete while their writer is unknown.
+    pub(super) fn unsettled(&self) -> impl Iterator<Item = &Path> {
+        let files = self.files.values().filter(|file| file.unsettled.is_some());
+        files.map(|file| &*file.stamp.location)
+    }
+}
+
+/// The time that file systems compare the times of files with, as far as their clocks agree.
+pub(super) fn wall_clock() -> SystemTime {
+    let since = Duration::from_micros(Clock::System.now().as_micros());
+    SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+fn has_passed(since: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(since) >= SETTLE_TIME
+}
+
+/// Whether a file was last changed some time ago. A time in the future, by another machine's clock, proves nothing.
+fn is_settled(stamp: &FileStamp, wall_clock: SystemTime) -> bool {
+    let age = stamp.modified.and_then(|modified| wall_clock.duration_since(modified).ok());
+    age.is_some_and(|age| age >= SETTLE_TIME)
+}
+
+/// Whether a file is part of a version that Kubernetes writes completely before it swaps the link `..data`.
+fn is_versioned(location: &Path) -> bool {
+    location.components().any(
+        |part| matches!(part, Component::Normal(name) if name.as_encoded_bytes().starts_with(b"..") && name.len() > 2),
+    )
+}

@@ -1,0 +1,25 @@
+//! Guardrail of directories: a change that removes all or most of the active rules is refused, unless it is meant.
+
+use tollgate_rules::{Rules, config::Loaded};
+
+/// A change that would leave fewer than half of the active rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{missing} of {active} active rules are missing in the changed files; expected at most half of them, \
+     --allow-empty or a file .allow-empty in the directory"
+)]
+pub(super) struct Removal {
+    missing: usize,
+    active: usize,
+}
+
+impl Removal {
+    /// The removal that replacing `active` by `loaded` would be, unless it is permitted.
+    pub(super) fn by(loaded: &Loaded, active: &Rules) -> Option<Self> {
+        if loaded.allow_empty {
+            return None;
+        }
+        let (missing, active) = (active.missing_in(&loaded.rules), active.rule_count());
+        (missing > active.saturating_sub(missing)).then_some(Self { missing, active })
+    }
+}

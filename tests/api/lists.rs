@@ -1,0 +1,153 @@
+//! Entries of lists: hostile values of top talkers, and guardrails.
+
+use serde_json::{Value, json};
+
+use super::{Admin, code, limit, until};
+use crate::support::{
+    http,
+    redis::Redis,
+    tollgate::{Tollgate, rules},
+};
+
+/// Values that clients may choose, each a key of its own.
+const HOSTILE: [&str; 9] = ["*", "a,b=c", "a", "", "ü…", r"a\,b", r"\*", "10.0.0.0/8", "line\nbreak"];
+
+fn hits(tollgate: &Tollgate, entries: &Value, hits: u32) -> u16 {
+    let request = json!({ "domain": "web", "descriptors": [{ "entries": entries, "hitsAddend": hits }] });
+    let mut status = 503;
+    // A busy machine may keep the store from deciding in time; such a request is not counted.
+    until("the request is decided", || {
+        status = http::post(&tollgate.url("/json"), &request.to_string()).status;
+        status != 503
+    });
+    status
+}
+
+fn k(value: &str) -> Value {
+    json!([{ "key": "k", "value": value }])
+}
+
+/// The heaviest keys, once their hits are counted.
+fn talkers(admin: &Admin, total: u64) -> Vec<Value> {
+    let heaviest = || -> Vec<Value> {
+        let top = admin.get("/top?domain=web&limit=100");
+        top["domains"][0]["heaviest"].as_array().cloned().unwrap_or_default()
+    };
+    let hits = |all: &[Value]| all.iter().filter_map(|talker| talker["hits"].as_u64()).sum::<u64>();
+    until("all hits are counted", || hits(&heaviest()) >= total);
+    heaviest()
+}
+
+fn deny(descriptor: &Value) -> Value {
+    json!({"list": "deny", "domain": "web", "descriptor": descriptor, "reason": "abuse"})
+}
+
+/// The descriptor of a talker as an entry that matches only it.
+fn exactly(descriptor: &Value) -> Value {
+    let pairs = descriptor.as_array().expect("whole").iter();
+    pairs.map(|pair| json!({"key": pair["key"], "value": pair["value"], "match": "exact"})).collect()
+}
+
+/// Bans each hostile value as it is reported, and expects that it alone is denied.
+fn bans_deny_only_their_value(arguments: &[&str]) {
+    let config = rules(&limit(1_000_000));
+    let tollgate = Tollgate::start(config.path(), arguments);
+    let admin = Admin::of(&tollgate);
+    assert_eq!(hits(&tollgate, &k("honest"), 1_000), 200);
+    for value in HOSTILE {
+        assert_eq!(hits(&tollgate, &k(value), 1), 200);
+    }
+    let talkers = talkers(&admin, 1_000 + HOSTILE.len() as u64);
+    for value in HOSTILE {
+        let talker = talkers.iter().find(|talker| talker["descriptor"] == k(value));
+        let entry = deny(&exactly(&talker.unwrap_or_else(|| panic!("{value:?}"))["descriptor"]));
+        let added = admin.done("POST", "/lists", &entry, 201);
+        assert_eq!(added["descriptor"], entry["descriptor"]);
+        until("the value is denied", || hits(&tollgate, &k(value), 0) == 429);
+        let passing =
+            HOSTILE.iter().copied().filter(|other| *other != value).chain(["honest", "10.1.2.3", "b"]);
+        for other in passing {
+            assert_eq!(hits(&tollgate, &k(other), 0), 200, "{other:?} by the ban of {value:?}");
+        }
+        let id = added["id"].as_str().expect("an id").to_owned();
+        assert_eq!(admin.ask("DELETE", &format!("/lists/{id}"), None).0, 204);
+        until("the value passes", || hits(&tollgate, &k(value), 0) == 200);
+    }
+}
+
+#[test]
+fn bans_of_hostile_values_deny_only_them_with_the_memory_store() {
+    bans_deny_only_their_value(&["--store", "memory"]);
+}
+
+#[test]
+fn bans_of_hostile_values_deny_only_them_with_redis() {
+    let redis = Redis::start();
+    bans_deny_only_their_value(&["--store", &redis.url()]);
+}
+
+#[test]
+fn values_that_are_not_known_as_a_whole_are_refused() {
+    let config = rules(&limit(1_000_000));
+    let tollgate = Tollgate::start(config.path(), &["--store", "memory"]);
+    let admin = Admin::of(&tollgate);
+    let long = "x".repeat(300);
+    assert_eq!(hits(&tollgate, &k(&long), 1), 200);
+    let talker = talkers(&admin, 1).remove(0);
+    assert!(talker["descriptor"].is_null() && talker["key"].as_str().is_some_and(|key| key.ends_with('…')));
+    let whole = deny(&json!([{"key": "k", "value": long, "match": "exact"}]));
+    assert_eq!(code(&admin.post("/lists", &whole)), (400, "bad_request"));
+    let unknown = deny(&json!([{"key": "k", "value": "x", "match": "regex"}]));
+    assert_eq!(code(&admin.post("/lists", &unknown)), (400, "bad_request"));
+    let prefix = deny(&json!([{"key": "k", "value": format!("{}*", "x".repeat(200)), "match": "pattern"}]));
+    assert_eq!(code(&admin.post("/lists", &prefix)), (422, "needs_force"), "it is all the traffic");
+    admin.done("POST", "/lists", &forced(&prefix), 201);
+    until("the long value is denied", || hits(&tollgate, &k(&long), 0) == 429);
+}
+
+fn forced(entry: &Value) -> Value {
+    let mut forced = entry.clone();
+    forced["force"] = true.into();
+    forced
+}
+
+#[test]
+fn entries_that_deny_much_want_force() {
+    let config = rules(&limit(1_000_000));
+    let tollgate = Tollgate::start(config.path(), &["--store", "memory"]);
+    let admin = Admin::of(&tollgate);
+    let reasons = |entry: &Value| {
+        let answer = admin.post("/lists", entry);
+        assert_eq!(code(&answer), (422, "needs_force"), "{entry}: {}", answer.1);
+        let reason = answer.1["error"]["reasons"][0].clone();
+        [&reason["code"], &reason["domain"]].map(|text| text.as_str().expect("text").to_owned())
+    };
+    // Without any traffic.
+    let of_all =
+        |domain: &str| json!({"list": "deny", "domain": domain, "descriptor": k("*"), "reason": "oops"});
+    assert_eq!(reasons(&of_all("web")), ["denies_all", "web"]);
+    assert_eq!(reasons(&of_all("*")), ["denies_all", "*"]);
+    assert_eq!(reasons(&deny(&k("0.0.0.0/0"))), ["denies_all", "web"]);
+    for (value, count) in [("big", 60), ("some", 36), ("few", 4)] {
+        assert_eq!(hits(&tollgate, &k(value), count), 200);
+    }
+    talkers(&admin, 100);
+    assert_eq!(reasons(&deny(&k("big"))), ["denies_traffic", "web"]);
+    assert_eq!(reasons(&deny(&k("*e*"))), ["denies_traffic", "web"]);
+    let everywhere = json!({"list": "deny", "domain": "*", "descriptor": k("s*"), "reason": "oops"});
+    assert_eq!(reasons(&everywhere), ["denies_traffic", "web"]);
+    let message = admin.post("/lists", &deny(&k("some"))).1["error"]["reasons"][0]["message"].clone();
+    assert_eq!(message, "the entry would deny 36 % of the requests of the last minute; expected at most 5 %");
+    assert_eq!(admin.get("/lists")["entries"], json!([]), "nothing was added");
+    // Little traffic, literal stars and exceptions need no force.
+    admin.done("POST", "/lists", &deny(&k("few")), 201);
+    admin.done("POST", "/lists", &deny(&exactly(&k("*"))), 201);
+    admin.done(
+        "POST",
+        "/lists",
+        &json!({"list": "allow", "domain": "*", "descriptor": k("*"), "reason": "all"}),
+        201,
+    );
+    let of_most = admin.done("POST", "/lists", &forced(&deny(&k("b*"))), 201);
+    assert!(of_most.get("force").is_none(), "it is no part of the entry");
+}
