@@ -10,8 +10,11 @@ use tokio::time::{Instant, sleep_until};
 const MAX_BURST: u32 = 20;
 /// Time after which another one is.
 const PROCESS_INTERVAL: Duration = Duration::from_millis(500);
-/// Pause after a response that replaces one which was not processed: what arrives meanwhile waits in the control plane.
-pub(super) const SUPERSEDED_DELAY: Duration = Duration::from_millis(1);
+/// Number of superseded responses that are read between two pauses. What was sent before the flood ended has to be read
+/// soon, and reading takes CPU time from others.
+const SUPERSEDED_AT_ONCE: u32 = 32;
+/// Duration of such a pause.
+const SUPERSEDED_PAUSE: Duration = Duration::from_millis(1);
 
 /// Responses to be processed: of several, only the latest matters.
 #[derive(Debug, Default)]
@@ -20,12 +23,20 @@ pub(super) struct ResponsePacing {
     /// Time from which the next response is earned.
     since: Option<Instant>,
     latest: Option<Bytes>,
+    /// Superseded responses since the last pause.
+    superseded: u32,
 }
 
 impl ResponsePacing {
-    /// Adds a response; whether it supersedes another.
-    pub(super) fn add(&mut self, response: Bytes) -> bool {
-        self.latest.replace(response).is_some()
+    /// Adds a response. Returns the pause before the next may be read, if many superseded another.
+    pub(super) fn add(&mut self, response: Bytes) -> Option<Duration> {
+        self.latest.replace(response)?;
+        self.superseded = self.superseded.saturating_add(1);
+        if self.superseded < SUPERSEDED_AT_ONCE {
+            return None;
+        }
+        self.superseded = 0;
+        Some(SUPERSEDED_PAUSE)
     }
 
     /// Takes the response if it may be processed now.
@@ -79,16 +90,17 @@ mod tests {
     fn a_flood_is_processed_at_intervals_and_its_last_response_counts() {
         let (mut pacing, now) = (ResponsePacing::default(), Instant::now());
         for number in 0..MAX_BURST {
-            assert!(!pacing.add(response(number)));
+            assert_eq!(pacing.add(response(number)), None);
             assert_eq!(pacing.take_due(now), Some(response(number)));
         }
-        assert!(!pacing.add(response(100)));
+        assert_eq!(pacing.add(response(100)), None);
         assert_eq!(pacing.take_due(now), None);
-        assert!(pacing.add(response(101)));
+        let pauses: Vec<_> = (0..64).filter_map(|_| pacing.add(response(101))).collect();
+        assert_eq!(pauses, [SUPERSEDED_PAUSE; 2]);
         let due = pacing.due_at().expect("one waits");
         assert_eq!(due - now, PROCESS_INTERVAL);
         assert_eq!(pacing.take_due(due), Some(response(101)));
-        assert!(!pacing.add(response(102)));
+        assert_eq!(pacing.add(response(102)), None);
         assert_eq!(pacing.take_due(due), None);
         assert_eq!((pacing.take(), pacing.take(), pacing.due_at()), (Some(response(102)), None, None));
     }

@@ -24,7 +24,7 @@ use super::{
     client::Client,
     codec::RawCodec,
     connect::{Connection, with_sources},
-    pacing::{ResponsePacing, SUPERSEDED_DELAY},
+    pacing::ResponsePacing,
     response::{self, PreviousResponses, ProcessedResponse, ResponseDecodeError, ResponseOutcome},
 };
 use crate::proto::envoy::service::discovery::v3::DiscoveryRequest;
@@ -96,8 +96,8 @@ pub(super) async fn run(client: &mut Client, connection: Connection) -> StreamEr
             Some(Ok(response)) => {
                 is_silent = false;
                 client.status.received();
-                if responses.add(response) {
-                    sleep(SUPERSEDED_DELAY).await;
+                if let Some(pause) = responses.add(response) {
+                    sleep(pause).await;
                 }
             }
             Some(Err(status)) => {

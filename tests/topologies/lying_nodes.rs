@@ -96,6 +96,7 @@ async fn a_node_that_names_thousands_of_masters_causes_no_connection_to_them() {
         "CLUSTER" if counted.fetch_add(1, Ordering::SeqCst) < 4 => lie.clone(),
         "CLUSTER" => truth.clone(),
         "EVALSHA" => "-ERR reached\r\n".to_owned(),
+        "PING" => "+PONG\r\n".to_owned(),
         _ => "+OK\r\n".to_owned(),
     });
     let store =
@@ -133,6 +134,7 @@ async fn redirections_to_ever_new_hosts_cause_few_connections() {
             let kind = if number % 2 == 0 { "MOVED" } else { "ASK" };
             format!("-{kind} 1 {}:{named}\r\n", host(number))
         }
+        "PING" => "+PONG\r\n".to_owned(),
         _ => "+OK\r\n".to_owned(),
     });
     let store = super::connected(&format!("redis+cluster://127.0.0.1:{own}"), "").await;
@@ -149,23 +151,25 @@ async fn redirections_to_ever_new_hosts_cause_few_connections() {
 
 #[tokio::test]
 async fn a_connection_whose_replies_are_those_to_other_commands_is_replaced() {
-    let listener = listen();
-    let port = listener.local_addr().expect("an address").port();
-    let connections = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&connections);
-    serve(listener, move |command| match command[0].as_str() {
-        "SCRIPT" => {
-            // The first command of each connection.
-            counted.fetch_add(1, Ordering::SeqCst);
-            "+OK\r\n".to_owned()
+    for reply in ["$13\r\nanother reply\r\n", "+OK\r\n", ":7\r\n"] {
+        let listener = listen();
+        let port = listener.local_addr().expect("an address").port();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&connections);
+        serve(listener, move |command| match command[0].as_str() {
+            "SCRIPT" => {
+                // The last command before a connection is in use.
+                counted.fetch_add(1, Ordering::SeqCst);
+                "+OK\r\n".to_owned()
+            }
+            "PING" => reply.to_owned(),
+            _ => "+OK\r\n".to_owned(),
+        });
+        let _store = super::connected(&format!("redis://127.0.0.1:{port}"), "").await;
+        let begun = Instant::now();
+        while connections.load(Ordering::SeqCst) < 2 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is kept");
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        "PING" => "$13\r\nanother reply\r\n".to_owned(),
-        _ => "+OK\r\n".to_owned(),
-    });
-    let _store = super::connected(&format!("redis://127.0.0.1:{port}"), "").await;
-    let begun = Instant::now();
-    while connections.load(Ordering::SeqCst) < 2 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it is kept");
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -75,6 +75,7 @@ fn serve(mut client: &TcpStream, port: u16, counters: &[Arc<AtomicUsize>; 2], sc
                 asked.fetch_add(1, Ordering::SeqCst);
                 Some(format!("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$0\r\n\r\n:{port}\r\n$1\r\nx\r\n"))
             }
+            Some("PING") => Some("+PONG\r\n".to_owned()),
             _ => Some("+OK\r\n".to_owned()),
         };
         let Some(answer) = answer else { return };

@@ -45,8 +45,8 @@ impl Address {
         Self::from_node(host, port.parse().ok()?, queried)
     }
 
-    /// The address of a node that announces `host`; `?` stands for a host unknown to the node itself. `None` too
-    /// for a text that cannot be the name of a host.
+    /// The address of a node that announces `host`; `?` stands for a host unknown to the node itself. A text that cannot be
+    /// the name of a host counts as unknown too.
     pub(super) fn from_node(host: &str, port: u16, queried: &Self) -> Option<Self> {
         match host {
             // Not announced yet.
