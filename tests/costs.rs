@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, stream};
 use redis::aio::MultiplexedConnection;
 use smallvec::SmallVec;
 use tollgate::{
-    RecordId, SyncMode,
+    PathStep, RecordId, SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy},
     descriptor::{Entry, Hits},
     lease::LeaseId,
@@ -375,5 +375,53 @@ async fn processor() {
             costs.push(together.cost(&redis, &store, first_client).await);
         }
         println!("{:42} {:>6.1}   {costs:.1?}", together.what, median(costs.clone()));
+    }
+}
+
+/// A request of one tag for the counters of these rules, as a tree has them.
+fn of_many_rules(rules: impl Iterator<Item = usize>, policy: Policy) -> TagRequest {
+    let key = CellKey::open("edge", [Entry { key: "api_key", value: "many" }].into_iter());
+    let check = |(descriptor, rule): (usize, usize)| Check {
+        descriptor,
+        record: RecordId::of([PathStep::Closed(&format!("path=/{rule}"))], policy.algorithm()),
+        policy,
+        hits: Hits::ONE,
+        veto: Veto::Alone,
+        sync: SyncMode::Strict,
+    };
+    let cell = Cell { key, checks: rules.enumerate().map(check).collect() };
+    TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent }
+}
+
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn processor_for_a_tag_with_many_counters() {
+    const CALLS: usize = 2_000;
+    let policy = hourly(Algorithm::FixedWindow, UNREACHED_LIMIT);
+    println!("counters in use; microseconds of Redis' processor to charge one, and 64; bytes for each");
+    for counters in [1, 64, 128, 1_024, 8_192, 60_000] {
+        let redis = Redis::start();
+        let store = redis.store();
+        for first in (0..counters).step_by(64) {
+            let filling = of_many_rules(first..counters.min(first + 64), policy);
+            store.decide(&filling).await.expect("the store decides");
+        }
+        let mut costs = Vec::new();
+        for checks in [1, counters.min(64)] {
+            let calls = (0..CALLS).map(|call| {
+                let rules = (0..checks).map(move |check| (call * 7_919 + check * 31) % counters);
+                of_many_rules(rules, policy)
+            });
+            let calls: Vec<_> = calls.collect();
+            let before = processor_time(&redis);
+            for call in calls {
+                store.decide(&call).await.expect("the store decides");
+            }
+            costs.push((processor_time(&redis) - before) / CALLS as f64 * 1e6);
+        }
+        let mut usage = redis::cmd("MEMORY");
+        let usage = usage.arg("USAGE").arg("{edge|api_key=many}").arg("SAMPLES").arg(0);
+        let bytes: usize = usage.query(&mut redis.connect()).expect("a number");
+        println!("{counters:>6} {costs:>7.1?} {:>5.1}", bytes as f64 / counters as f64);
     }
 }

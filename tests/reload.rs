@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Write as _,
     path::Path,
     sync::{
         Arc,
@@ -15,7 +16,10 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep},
 };
 
-use crate::support::tollgate::{Client, Tollgate, request};
+use crate::support::{
+    http,
+    tollgate::{Client, Tollgate, request, rules},
+};
 
 const DOMAINS: usize = 50;
 const RULES_PER_DOMAIN: usize = 20;
@@ -94,6 +98,73 @@ async fn replace_under_flow(per_millisecond: u64, versions: u32) -> (Duration, V
 async fn a_thousand_rules_are_replaced_without_an_error_while_requests_flow() {
     let (_, latencies) = replace_under_flow(1, 3).await;
     assert!(latencies.len() > 500);
+}
+
+/// A hundred rules of one domain, in one file.
+fn hundred_rules(limit: u32) -> String {
+    let rule =
+        |rule| format!("- key: key-{rule}\n  rate_limit:\n    unit: year\n    requests_per_unit: {limit}\n");
+    format!("domain: domain-0\ndescriptors:\n{}", (0..100).map(rule).collect::<String>())
+}
+
+/// Waits until a line of `/metrics` begins with `line`; all rules must be active at every look before.
+async fn wait_for(tollgate: &Tollgate, line: &str) {
+    let begun = Instant::now();
+    loop {
+        let page = http::get(&tollgate.url("/metrics")).body;
+        if page.lines().any(|found| found.starts_with(line)) {
+            return;
+        }
+        assert!(page.contains("\ntollgate_rules 100\n"), "rules are missing");
+        assert!(begun.elapsed() < Duration::from_secs(60), "no {line}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The limit of the last of a hundred rules.
+async fn last_limit(client: &mut Client) -> u32 {
+    let answer = client.call(request("domain-0", &[&[("key-99", "x")]])).await.expect("an answer");
+    answer.statuses[0].current_limit.as_ref().expect("a limit").requests_per_unit
+}
+
+#[tokio::test]
+async fn a_file_that_is_open_for_writing_is_reported_and_not_read_before_it_is_closed() {
+    let config = rules(&hundred_rules(1_000));
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let mut client = tollgate.client().await;
+    // The watcher has seen a change, so it will see the next one from its first byte.
+    fs::write(config.path().join(".new"), hundred_rules(2_000)).expect("written");
+    fs::rename(config.path().join(".new"), config.path().join("rules.yaml")).expect("renamed");
+    wait_for(&tollgate, "tollgate_config_loads_total{result=\"success\"} 2").await;
+    let text = hundred_rules(20_000);
+    // The last limit would be read as 20.
+    let (first, last) = text.split_at(text.len() - 4);
+    let mut file = fs::File::create(config.path().join("rules.yaml")).expect("writable");
+    file.write_all(first.as_bytes()).expect("written");
+    wait_for(&tollgate, "tollgate_config_loads_total{result=\"unfinished\"} 1").await;
+    assert_eq!(last_limit(&mut client).await, 2_000);
+    file.write_all(last.as_bytes()).expect("written");
+    drop(file);
+    wait_for(&tollgate, "tollgate_config_loads_total{result=\"success\"} 3").await;
+    assert_eq!(last_limit(&mut client).await, 20_000);
+}
+
+#[tokio::test]
+async fn an_emptied_directory_keeps_its_rules_active_until_a_file_permits_it() {
+    let config = rules(&hundred_rules(1_000));
+    let tollgate = Tollgate::start(config.path(), &[]);
+    let mut client = tollgate.client().await;
+    fs::remove_file(config.path().join("rules.yaml")).expect("removed");
+    wait_for(&tollgate, "tollgate_config_loads_total{result=\"refused\"} 1").await;
+    assert_eq!(last_limit(&mut client).await, 1_000);
+    assert!(page_has(&tollgate, "tollgate_config_last_load_successful 0"));
+    fs::write(config.path().join(".allow-empty"), "").expect("written");
+    wait_for(&tollgate, "tollgate_rules 0").await;
+    assert!(page_has(&tollgate, "tollgate_config_last_load_successful 1"));
+}
+
+fn page_has(tollgate: &Tollgate, line: &str) -> bool {
+    http::get(&tollgate.url("/metrics")).body.lines().any(|found| found == line)
 }
 
 /// Prints figures instead of judging them, as they depend on the machine:

@@ -4,11 +4,8 @@ use std::num::NonZeroU64;
 
 use clap::{Args, Subcommand};
 
-use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
-use crate::settings::{
-    error::Problem,
-    parsers::{DescriptorArgument, descriptor},
-};
+use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags, lists::literal_descriptor};
+use crate::settings::{error::Problem, parsers::DescriptorArgument};
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct CountersFlags {
@@ -51,8 +48,8 @@ struct CounterFlags {
     /// Domain of the rule.
     #[arg(long, value_name = "NAME")]
     domain: String,
-    /// Descriptor, its entries separated by commas.
-    #[arg(value_name = "KEY=VALUE,…", value_parser = descriptor)]
+    /// Descriptor, its entries separated by commas. A value in double quotes, escaped as in JSON, may contain commas.
+    #[arg(value_name = "KEY=VALUE,…", value_parser = literal_descriptor)]
     descriptor: DescriptorArgument,
 }
 

@@ -6,7 +6,10 @@ use clap::{Args, Subcommand};
 use tollgate_control::{List, ListPair};
 
 use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
-use crate::settings::{error::Problem, parsers::positive_duration};
+use crate::settings::{
+    error::Problem,
+    parsers::{DescriptorArgument, positive_duration},
+};
 
 #[derive(Args, Debug)]
 pub(in crate::settings) struct BanFlags {
@@ -111,6 +114,12 @@ fn list_descriptor(text: &str) -> Result<ListDescriptorArgument, String> {
     }
 }
 
+/// Parses pairs whose values are texts, quoted or not.
+pub(super) fn literal_descriptor(text: &str) -> Result<DescriptorArgument, String> {
+    let ListDescriptorArgument(pairs) = list_descriptor(text)?;
+    Ok(DescriptorArgument(pairs.into_iter().map(|pair| (pair.key, pair.value)).collect()))
+}
+
 /// Parses the first pair, and returns what follows it: nothing, or a comma and more.
 fn first_pair(text: &str) -> Result<(ListPair, &str), String> {
     let not_an_entry = || {
@@ -169,6 +178,12 @@ mod tests {
         for text in ["", "k", "=v", "k=v,", "k=v,=w", ",k=v", r#"k=""#, r#"k="a"b"#, r#"k="a" ,l=b"#] {
             assert_eq!(read(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn values_of_a_counter_may_be_quoted() {
+        let read = literal_descriptor(r#"k="a,b=c",l=*"#).map(|DescriptorArgument(pairs)| pairs);
+        assert_eq!(read, Ok(vec![("k".into(), "a,b=c".into()), ("l".into(), "*".into())]));
     }
 
     #[test]

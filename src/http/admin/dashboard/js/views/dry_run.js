@@ -15,7 +15,9 @@ const last = { domain: '', lines: '' };
 
 export function dryRun(parameters) {
   const options = h('datalist', { id: unique('domains') });
-  const domain = h('input', { type: 'text', required: true, list: options.id, autocomplete: 'off',
+  let isEdited = false;
+  const edited = () => (isEdited = true);
+  const domain = h('input', { type: 'text', required: true, list: options.id, autocomplete: 'off', on: { input: edited, change: edited },
     value: parameters.get('domain') ?? last.domain });
   const lines = h('textarea', { rows: 4, required: true, spellcheck: 'false', class: 'mono',
     placeholder: 'api_key=abc\nremote_address=10.1.2.3', value: parameters.get('descriptors') ?? last.lines });
@@ -49,7 +51,8 @@ export function dryRun(parameters) {
 
   function offer(domains) {
     redraw(options, domains.join('\n'), () => domains.map((name) => h('option', { value: name })));
-    if (domain.value === '' && domains.length > 0) domain.value = domains[0];
+    // A field that was just emptied is about to be filled by hand.
+    if (domain.value === '' && !isEdited && domains.length > 0) domain.value = domains[0];
   }
 
   const form = h('form', { class: 'stack', on: { submit: ask } },
