@@ -21,8 +21,6 @@ use crate::{
 
 /// Interval of the polls for requests that still use the previous rules.
 const RELEASE_POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time by which Redis' clock may be ahead of this instance's for changed rules to know all counters of the former ones.
-const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(5);
 /// Number of those polls. Rules in use for longer are kept until the next version is activated.
 const RELEASE_POLLS: usize = 50;
 
@@ -196,7 +194,7 @@ impl Activator {
         }
         let rules = Arc::new(loaded.rules);
         if let Some(former) = self.rules.load() {
-            rules.succeed(&former, Clock::System.now().plus(CLOCK_SKEW_MARGIN));
+            rules.succeed(&former, Clock::System.now());
         }
         let count = rules.rules().count();
         if count == 0 && self.rules.load().is_none() {

@@ -1,6 +1,6 @@
 //! Rules: limits with their path in the tree.
 
-use std::{borrow::Cow, sync::OnceLock};
+use std::{borrow::Cow, sync::OnceLock, time::Duration};
 
 use tollgate_core::{
     PathStep, RecordId, SyncMode,
@@ -11,6 +11,9 @@ use tollgate_core::{
 };
 
 use super::{level::join, on_store_error::OnStoreError, path};
+
+/// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
+const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(5);
 
 /// Limit of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -174,9 +177,11 @@ impl Rule {
 
     /// Sets the policy of a rule that replaces `former` at `now`; both are at the same path. Not for active rules.
     pub(super) fn succeed(&self, former: &Self, now: Timestamp) {
-        if let (Some(policy), Some(former)) = (self.policy(), former.policy()) {
-            let succeeding = policy.succeeding(&former, now);
-            if succeeding != policy {
+        if let (Limit::Quota { quota, policy }, Some(former)) = (&self.limit, former.policy()) {
+            // Until then all usage counts in full, window after window: not for many short ones.
+            let margin = CLOCK_SKEW_MARGIN.min(Duration::from_secs(quota.window.seconds().into()));
+            let succeeding = policy.succeeding(&former, now.plus(margin));
+            if succeeding != *policy {
                 // A rule replaces one other at most.
                 let _ = self.derived.succeeding.set(succeeding);
             }

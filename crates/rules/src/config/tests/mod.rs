@@ -3,6 +3,7 @@
 mod accepted;
 mod algorithm_parameters;
 mod bombs;
+mod changed_windows;
 mod charging;
 mod examples;
 mod extensions;
