@@ -91,13 +91,13 @@ fn history() -> impl Strategy<Value = (Vec<Limit>, Vec<Request>)> {
 }
 
 /// The counters as requests leave them of which only those count that pass.
-struct Model {
+struct ExactModel {
     limits: Vec<Limit>,
     states: HashMap<(usize, u8), CounterState>,
     leases: u64,
 }
 
-impl Model {
+impl ExactModel {
     /// Decides a request, and charges it if it passes. Returns whether it does.
     fn decide(&mut self, now: Timestamp, asks: &[Ask]) -> bool {
         let passes = self.weigh(now, asks);
@@ -150,12 +150,12 @@ fn hits_of(hits: i8) -> Hits {
 }
 
 /// The store under test, at a time that the test sets.
-enum Subject {
+enum TimedStore {
     Memory(MemoryStore, Clock),
     Redis(RedisStore, BackgroundQueue),
 }
 
-impl Subject {
+impl TimedStore {
     fn memory() -> Self {
         let clock = Clock::manual(at(0));
         Self::Memory(MemoryStore::new(1 << 16, clock.clone()), clock)
@@ -187,13 +187,13 @@ impl Subject {
 }
 
 struct Replay<'s> {
-    subject: &'s Subject,
+    subject: &'s TimedStore,
     rules: Arc<ActiveRules>,
     domain: String,
 }
 
 impl<'s> Replay<'s> {
-    fn new(subject: &'s Subject, number: u32, limits: &[Limit]) -> Self {
+    fn new(subject: &'s TimedStore, number: u32, limits: &[Limit]) -> Self {
         let domain = format!("d{number}");
         let mut yaml = format!(
             "domain: {domain}\natomic: true\nhash_tag: [tag]\ndescriptors:\n- key: tag\n  descriptors:\n"
@@ -249,13 +249,13 @@ fn may_be_refunded(limits: &[Limit], asks: &[Ask]) -> bool {
     spans_tags && (!asks.iter().filter(is_bucket).any(has_rival) || asks.iter().any(|ask| ask.2 < 0))
 }
 
-async fn compare(subject: Subject) {
+async fn compare(subject: TimedStore) {
     let mut runner = TestRunner::deterministic();
     let (mut passed, mut denied) = (0, 0);
     for number in 0..HISTORIES {
         let (limits, requests) = history().new_tree(&mut runner).expect("generates").current();
         let replay = Replay::new(&subject, number, &limits);
-        let mut model = Model { limits: limits.clone(), states: HashMap::new(), leases: 0 };
+        let mut model = ExactModel { limits: limits.clone(), states: HashMap::new(), leases: 0 };
         let all: Vec<Ask> =
             (0..TAGS.len()).flat_map(|tag| (0..LIMITS).map(move |limit| (tag, limit, 0))).collect();
         let mut micros = 0;
@@ -283,11 +283,11 @@ async fn compare(subject: Subject) {
 
 #[tokio::test]
 async fn memory_charges_exactly_the_requests_that_pass() {
-    compare(Subject::memory()).await;
+    compare(TimedStore::memory()).await;
 }
 
 #[tokio::test]
 async fn redis_charges_exactly_the_requests_that_pass_and_refunds_nothing_within_a_tag() {
     let redis = Redis::start();
-    compare(Subject::redis(&redis)).await;
+    compare(TimedStore::redis(&redis)).await;
 }

@@ -49,13 +49,13 @@ fn rules(window: &str) -> ActiveRules {
 }
 
 /// A store with a name for its counters.
-struct Subject {
+struct NamedStore {
     name: &'static str,
     store: Store,
     clock: Clock,
 }
 
-impl Subject {
+impl NamedStore {
     fn memory() -> Self {
         let clock = Clock::manual(at(0));
         Self { name: "memory", store: Store::Memory(MemoryStore::new(1 << 16, clock.clone())), clock }
@@ -115,7 +115,7 @@ fn beyond(hits: u64) -> Hits {
 }
 
 /// Charges 60 before and 80 after the response, then looks until the debt is paid. Returns the row of a table.
-async fn pay(subject: &Subject, mode: &'static str, algorithm: &'static str, expected: u64) -> String {
+async fn pay(subject: &NamedStore, mode: &'static str, algorithm: &'static str, expected: u64) -> String {
     let rules = Arc::new(rules("60s"));
     let ask = |now, hits| subject.ask(&rules, Some(now), (mode, algorithm), hits);
     let name = format!("{algorithm}, {mode}, {}", subject.name);
@@ -132,7 +132,7 @@ async fn pay(subject: &Subject, mode: &'static str, algorithm: &'static str, exp
 }
 
 /// Denials that this instance knows, and tokens that it holds, swallow no charge.
-async fn repeat(subject: &Subject, mode: &'static str, algorithm: &'static str) {
+async fn repeat(subject: &NamedStore, mode: &'static str, algorithm: &'static str) {
     let rules = Arc::new(rules("300d"));
     let ask = |hits| subject.ask(&rules, None, (mode, algorithm), hits);
     let name = format!("{algorithm}, {mode}, {}", subject.name);
@@ -153,9 +153,9 @@ async fn charges_beyond_the_limit_count_in_full_in_every_algorithm_mode_and_stor
     for (algorithm, expected) in ALGORITHMS {
         for mode in MODES {
             let subjects = [
-                Subject::memory(),
-                Subject::redis("redis", redis.store()),
-                Subject::redis("cluster", cluster.store("overdraft")),
+                NamedStore::memory(),
+                NamedStore::redis("redis", redis.store()),
+                NamedStore::redis("cluster", cluster.store("overdraft")),
             ];
             for subject in &subjects {
                 println!("{}", pay(subject, mode, algorithm, expected).await);
@@ -169,9 +169,9 @@ async fn known_denials_and_leases_swallow_no_charge_beyond_the_limit() {
     let redis = Redis::start();
     let cluster = crate::support::cluster::shared();
     let subjects = [
-        Subject::memory(),
-        Subject::redis("redis", redis.store()),
-        Subject::redis("cluster", cluster.store("overdraft-repeated")),
+        NamedStore::memory(),
+        NamedStore::redis("redis", redis.store()),
+        NamedStore::redis("cluster", cluster.store("overdraft-repeated")),
     ];
     for subject in &subjects {
         for (algorithm, _) in ALGORITHMS {

@@ -15,9 +15,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::{backoff, panics::CatchUnwindExecutor};
 
-use super::{
-    dispatch::Dispatch, lease_watch::LeaseWatch, stalled_reader::StallDetector, unread_leases::UnreadLeases,
-};
+use super::{dispatch::Dispatch, lease_watch::LeaseWatch, stalled_reader::StallDetector};
 use crate::{
     net::{stall_timeout::StallTimeout, tls::Tls},
     proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
@@ -100,9 +98,9 @@ impl Connections {
         T: RateLimitService,
     {
         let io = StallTimeout::new(io, self.stall_timeout).with_preface_timeout(self.handshake_timeout);
-        let (detector, leases) = (StallDetector::default(), UnreadLeases::default());
-        let io = LeaseWatch::new(io, leases.clone());
-        let services = services.for_connection(detector.clone(), leases);
+        let detector = StallDetector::default();
+        let io = LeaseWatch::new(io, detector.leases().clone());
+        let services = services.for_connection(detector.clone());
         let mut connection = pin!(self.http2.serve_connection(TokioIo::new(io), services));
         let mut stalled = pin!(detector.stalled(self.stall_timeout));
         select! {

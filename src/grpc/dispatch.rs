@@ -20,7 +20,6 @@ use super::{
     response_body::ResponseBody,
     stalled_reader::StallDetector,
     unary,
-    unread_leases::UnreadLeases,
 };
 use crate::{
     proto::{
@@ -41,8 +40,6 @@ pub(crate) struct Dispatch<T> {
     admission: Arc<AdmissionControl>,
     /// One per connection.
     detector: StallDetector,
-    /// Those of the connection.
-    leases: UnreadLeases,
 }
 
 /// Size limit of a message to health or reflection, which names a service or a file.
@@ -70,13 +67,12 @@ impl<T: RateLimitService> Dispatch<T> {
             side_services,
             admission: Arc::default(),
             detector: StallDetector::default(),
-            leases: UnreadLeases::default(),
         }
     }
 
-    /// Returns a handle for one connection, with its own stall detector and leases.
-    pub(super) fn for_connection(&self, detector: StallDetector, leases: UnreadLeases) -> Self {
-        Self { detector, leases, ..self.clone() }
+    /// Returns a handle for one connection, with its own stall detector.
+    pub(super) fn for_connection(&self, detector: StallDetector) -> Self {
+        Self { detector, ..self.clone() }
     }
 }
 
@@ -88,7 +84,6 @@ impl<T> Clone for Dispatch<T> {
             side_services: self.side_services.clone(),
             admission: Arc::clone(&self.admission),
             detector: self.detector.clone(),
-            leases: self.leases.clone(),
         }
     }
 }
@@ -110,11 +105,7 @@ impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatc
             true => {
                 let Ok(permit) = self.admission.admit(request.headers()) else { return ResponseFuture::Shed };
                 let response = unary::respond(Arc::clone(&self.rate_limit), permit, request, self.limits);
-                ResponseFuture::RateLimit(
-                    CatchUnwind::new(Box::pin(response)),
-                    self.detector.clone(),
-                    self.leases.clone(),
-                )
+                ResponseFuture::RateLimit(CatchUnwind::new(Box::pin(response)), self.detector.clone())
             }
             false => {
                 let response = self
@@ -134,7 +125,7 @@ pub(crate) enum ResponseFuture {
     NotGrpc(NotGrpc),
     /// Rejected by admission control.
     Shed,
-    RateLimit(CatchUnwind<BoxedFuture<Response<ResponseBody>>>, StallDetector, UnreadLeases),
+    RateLimit(CatchUnwind<BoxedFuture<Response<ResponseBody>>>, StallDetector),
     SideService(CatchUnwind<BoxedFuture<Result<Response<Body>, Infallible>>>),
 }
 
@@ -145,9 +136,9 @@ impl Future for ResponseFuture {
         let response = match &mut *self {
             Self::NotGrpc(reason) => return Poll::Ready(Ok(reason.response())),
             Self::Shed => return Poll::Ready(Ok(shed_response())),
-            Self::RateLimit(future, detector, leases) => {
+            Self::RateLimit(future, detector) => {
                 let response = ready!(Pin::new(future).poll(cx));
-                response.map(|response| response.map(|body| body.tracked(detector, leases)))
+                response.map(|response| response.map(|body| body.tracked(detector)))
             }
             Self::SideService(future) => {
                 ready!(Pin::new(future).poll(cx)).map(|Ok(response)| ResponseBody::wrap(response))

@@ -55,6 +55,13 @@ impl FrameScanner {
                 bytes = rest;
                 continue;
             }
+            if self.header_bytes == 0
+                && let Some((header, rest)) = bytes.split_first_chunk()
+            {
+                self.begin(*header, &mut visit);
+                bytes = rest;
+                continue;
+            }
             let missing = HEADER_BYTES.saturating_sub(self.header_bytes);
             let (part, rest) = bytes.split_at(missing.min(bytes.len()));
             let end = self.header_bytes.saturating_add(part.len());
@@ -64,11 +71,17 @@ impl FrameScanner {
             self.header_bytes = end;
             bytes = rest;
             if end == HEADER_BYTES {
-                let header = FrameHeader::parse(self.header);
-                (self.header_bytes, self.payload_bytes) = (0, header.length);
-                visit(Piece::Header(header));
+                self.header_bytes = 0;
+                self.begin(self.header, &mut visit);
             }
         }
+    }
+
+    /// Begins the frame of a header.
+    fn begin(&mut self, header: [u8; HEADER_BYTES], visit: &mut impl FnMut(Piece<'_>)) {
+        let header = FrameHeader::parse(header);
+        self.payload_bytes = header.length;
+        visit(Piece::Header(header));
     }
 }
 

@@ -13,22 +13,17 @@ use hyper::{
 use tollgate_limiter::HeldPermits;
 use tonic::{Status, body::Body};
 
-use super::{
-    stalled_reader::{PendingResponse, StallDetector},
-    unread_leases::UnreadLeases,
-};
+use super::stalled_reader::{PendingResponse, StallDetector};
 
 /// Body of a response. If it names a lease, it holds the lease's permits until its last frame is taken for writing: a
 /// caller that has reset the call by then drops the body unread, which releases them. For a caller that resets it later,
-/// without having read it, see [`UnreadLeases`].
+/// without having read it, see [`super::unread_leases`].
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     payload: Payload,
     permits: Option<UnwrittenPermits>,
-    /// Those of the connection, if there are permits.
-    leases: Option<UnreadLeases>,
     /// Dropped once the body is written.
-    _pending: Option<PendingResponse>,
+    pending: Option<PendingResponse>,
 }
 
 /// Permits of a response that is not yet written; released on drop.
@@ -56,24 +51,18 @@ enum Payload {
 impl ResponseBody {
     /// Wraps the response of a side service, or an error.
     pub(super) fn wrap(response: Response<Body>) -> Response<Self> {
-        response.map(|body| Self {
-            payload: Payload::Other(body),
-            permits: None,
-            leases: None,
-            _pending: None,
-        })
+        response.map(|body| Self { payload: Payload::Other(body), permits: None, pending: None })
     }
 
     /// A framed message, with the permits of the lease that it names.
     pub(super) fn message(message: Bytes, permits: Option<HeldPermits>) -> Self {
         let permits = permits.map(UnwrittenPermits);
-        Self { payload: Payload::Message(message), permits, leases: None, _pending: None }
+        Self { payload: Payload::Message(message), permits, pending: None }
     }
 
-    /// Counts the response as pending until the client has read it, and its lease as unread.
-    pub(super) fn tracked(self, detector: &StallDetector, leases: &UnreadLeases) -> Self {
-        let leases = self.permits.is_some().then(|| leases.clone());
-        Self { leases, _pending: Some(detector.track()), ..self }
+    /// Counts the response as pending until the client has read it.
+    pub(super) fn tracked(self, detector: &StallDetector) -> Self {
+        Self { pending: Some(detector.track()), ..self }
     }
 
     /// Notes that a frame is taken for writing.
@@ -81,8 +70,8 @@ impl ResponseBody {
         let Some(UnwrittenPermits(permits)) = &self.permits else { return };
         match frame {
             Some(Ok(frame)) => {
-                if let (Some(message), Some(leases)) = (frame.data_ref(), &self.leases) {
-                    leases.add(message, permits);
+                if let (Some(message), Some(pending)) = (frame.data_ref(), &self.pending) {
+                    pending.leases().add(message, permits);
                 }
                 if frame.is_trailers() {
                     permits.hand_over();

@@ -1,4 +1,4 @@
-//! Detection of clients that stop reading their responses.
+//! Responses of a connection that its client has not read, and detection of clients that stop reading.
 
 use std::{
     sync::{
@@ -9,6 +9,8 @@ use std::{
 };
 
 use tokio::{select, sync::Notify, time::sleep};
+
+use super::unread_leases::UnreadLeases;
 
 /// Pending responses above which a connection slows others down: each new call on it is compared with all of them.
 const MANY_PENDING: usize = 128;
@@ -27,6 +29,7 @@ struct Counts {
     written: AtomicUsize,
     /// Notified when many responses become pending.
     many_pending: Notify,
+    leases: UnreadLeases,
 }
 
 /// A response waiting to be written; dropped once it is.
@@ -40,6 +43,11 @@ impl StallDetector {
             self.0.many_pending.notify_one();
         }
         PendingResponse(Arc::clone(&self.0))
+    }
+
+    /// Leases of the connection's recent responses.
+    pub(super) fn leases(&self) -> &UnreadLeases {
+        &self.0.leases
     }
 
     /// Completes once responses have been pending for `stall_timeout` to twice that without one being written, or for a
@@ -59,6 +67,13 @@ impl StallDetector {
                 return;
             }
         }
+    }
+}
+
+impl PendingResponse {
+    /// Leases of the connection's recent responses.
+    pub(super) fn leases(&self) -> &UnreadLeases {
+        &self.0.leases
     }
 }
 

@@ -32,7 +32,7 @@ const DISCARDED_AFTER: Duration = Duration::from_secs(1);
 
 /// Leases of a connection's recent responses. Clones are handles on the same leases.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UnreadLeases(Arc<Shared>);
+pub(super) struct UnreadLeases(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
