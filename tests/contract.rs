@@ -61,6 +61,7 @@ promises!(
     a_limit_that_changes_keeps_the_usage,
     a_window_that_changes_keeps_the_usage_until_its_next_edge,
     a_clock_that_steps_back_grants_nothing_twice,
+    a_clock_that_is_put_right_grants_nothing_twice,
     amounts_beyond_any_limit_are_exact_enough,
     a_sliding_window_weights_the_previous_window,
     a_count_that_grows_large_leaves_its_neighbours_alone,
@@ -81,6 +82,10 @@ promises!(
     a_window_that_is_made_longer_grants_nothing_anew,
     another_algorithm_has_a_counter_of_its_own,
     a_peek_with_a_smaller_burst_fills_no_bucket,
+    a_changed_bucket_denies_no_longer_than_it_takes_to_fill,
+    a_bucket_of_a_rule_is_not_filled_for_a_larger_limit_override,
+    a_longer_sliding_window_counts_the_usage_of_the_shorter_one,
+    a_longer_lifetime_applies_to_idle_counters,
     an_undone_bucket_gets_no_more_than_is_still_owed,
     charges_of_one_counter_add_up_where_all_or_none_are_charged,
     a_release_is_never_denied,
@@ -268,6 +273,32 @@ async fn a_clock_that_steps_back_grants_nothing_twice(store: &Subject) {
         store.decide_one(at(7200 * SECOND), "b", policy, Hits::charge(3)).await;
         assert!(!store.decide_one(at(0), "b", policy, Hits::ONE).await.admitted);
         assert!(store.decide_one(at(121 * SECOND), "b", policy, Hits::ONE).await.admitted);
+    }
+}
+
+async fn a_clock_that_is_put_right_grants_nothing_twice(store: &Subject) {
+    const DAY: u64 = 86_400 * SECOND;
+    let quota = Quota { limit: 10, window: Window::from_seconds(86_400).expect("in range") };
+    let parameters = Parameters { lease_ttl: Duration::from_secs(86_400), ..Parameters::default() };
+    for algorithm in Algorithm::ALL {
+        let (name, policy) = (algorithm.name(), Policy::new(algorithm, quota, &parameters).expect("valid"));
+        let right = 30 * DAY;
+        let decide = async |micros, hits| store.decide_one(at(micros), name, policy, hits).await;
+        assert!(decide(right, Hits::charge(8)).await.admitted, "{name}");
+        // What passes meanwhile counts too; a bucket that is full later than it may be admits nothing.
+        let meanwhile = if algorithm == Algorithm::TokenBucket { right } else { right - 3 * DAY };
+        assert!(decide(meanwhile, Hits::charge(2)).await.admitted, "{name}");
+        for (micros, hits) in [
+            (right - 3 * DAY, Hits::ONE),
+            (right - 3 * DAY + SECOND, Hits::Peek),
+            (right + SECOND, Hits::ONE),
+            (right - 2 * DAY, Hits::ONE),
+            (right + 2 * SECOND, Hits::ONE),
+        ] {
+            let verdict = decide(micros, hits).await;
+            assert!(hits == Hits::Peek || !verdict.admitted, "{name} at {micros}: {verdict:?}");
+            assert_eq!(verdict.remaining, 0, "{name} at {micros}");
+        }
     }
 }
 
@@ -584,6 +615,94 @@ async fn a_peek_with_a_smaller_burst_fills_no_bucket(store: &Subject) {
         assert_eq!(verdict.remaining, 0);
     }
     assert_eq!(store.decide_one(at(0), "a", large, Hits::Peek).await.remaining, 101);
+}
+
+/// A bucket of a rule: `limit` per `seconds`, and a burst.
+fn bucket(limit: u32, seconds: u32, burst: u32) -> Policy {
+    let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
+    let parameters = Parameters { burst: Some(burst), ..Parameters::default() };
+    Policy::new(Algorithm::TokenBucket, quota, &parameters).expect("valid")
+}
+
+async fn a_changed_bucket_denies_no_longer_than_it_takes_to_fill(store: &Subject) {
+    for (name, before, after, fills_in) in [
+        ("rate", bucket(100, 86_400, 100), bucket(1_000, 1, 1_000), 1),
+        ("burst", bucket(60, 60, 3_600), bucket(60, 60, 5), 5),
+        // Within one size.
+        ("slightly", bucket(60, 60, 60), bucket(60, 60, 50), 50),
+    ] {
+        let burst = before.burst().expect("a bucket");
+        assert!(store.decide_one(at(0), name, before, Hits::charge(burst)).await.admitted, "{name}");
+        let denied = store.decide_one(at(0), name, after, Hits::ONE).await;
+        assert!(
+            !denied.admitted && denied.retry_after <= Duration::from_secs(fills_in),
+            "{name}: {denied:?}"
+        );
+        assert_eq!(denied.reset_after, Duration::from_secs(fills_in), "{name}");
+        let full = store.decide_one(at(fills_in * SECOND), name, after, Hits::Peek).await;
+        assert_eq!(u64::from(full.remaining), after.burst().expect("a bucket"), "{name}");
+    }
+}
+
+async fn a_bucket_of_a_rule_is_not_filled_for_a_larger_limit_override(store: &Subject) {
+    let small = bucket(60, 60, 5);
+    let quota = Quota { limit: 60, window: Window::from_seconds(60).expect("in range") };
+    let large = small.with_quota(quota);
+    assert!(store.decide_one(at(0), "a", large, Hits::charge(60)).await.admitted);
+    for hits in [Hits::Peek, Hits::ONE, Hits::charge(5)] {
+        assert_eq!(store.decide_one(at(0), "a", small, hits).await.remaining, 0);
+    }
+    assert_eq!(store.decide_one(at(10 * SECOND), "a", large, Hits::Peek).await.remaining, 10);
+    assert!(store.decide_one(at(60 * SECOND), "a", small, Hits::charge(5)).await.admitted, "paid");
+}
+
+async fn a_longer_sliding_window_counts_the_usage_of_the_shorter_one(store: &Subject) {
+    // Windows of both lengths end at the same time, or usage of the former window counts in part.
+    const START: u64 = 1_200;
+    for (from, to, charged_at, changed_at) in [
+        (10, 60, 45, 46),
+        (10, 60, 45, 51),
+        (20, 40, 19, 21),
+        (20, 40, 39, 45),
+        (40, 60, 115, 116),
+        (1, 60, 59, 59),
+    ] {
+        let [charged_at, changed_at] = [charged_at, changed_at].map(|second| START + second);
+        let (short, stated) =
+            (policy(Algorithm::SlidingWindow, 100, from), policy(Algorithm::SlidingWindow, 100, to));
+        let long = stated.succeeding(&short, at(changed_at * SECOND));
+        let name = format!("{from} to {to} at {changed_at}");
+        for (micros, hits) in [(charged_at * SECOND - u64::from(from) * SECOND, 1), (charged_at * SECOND, 90)]
+        {
+            assert!(store.decide_one(at(micros), &name, short, Hits::charge(hits)).await.admitted, "{name}");
+        }
+        let mut passed = 90;
+        let end = changed_at - changed_at % u64::from(to) + u64::from(to);
+        for second in changed_at..end {
+            while store.decide_one(at(second * SECOND), &name, long, Hits::ONE).await.admitted {
+                passed += 1;
+            }
+        }
+        // Those of a window of the longer length before this one may count in part.
+        let most = if charged_at < end - u64::from(to) { 190 } else { 100 };
+        assert!(passed <= most, "{name}: {passed}");
+    }
+}
+
+async fn a_longer_lifetime_applies_to_idle_counters(store: &Subject) {
+    let lease_ttl = |seconds| {
+        let quota = Quota { limit: 3, window: Window::from_seconds(1).expect("in range") };
+        let parameters = Parameters { lease_ttl: Duration::from_secs(seconds), ..Parameters::default() };
+        Policy::new(Algorithm::Concurrency, quota, &parameters).expect("valid")
+    };
+    let log = |seconds| policy(Algorithm::SlidingWindowLog, 3, seconds);
+    for (name, short, long) in [("log", log(10), log(60)), ("leases", lease_ttl(10), lease_ttl(60))] {
+        assert!(store.decide_one(at(0), name, short, Hits::charge(3)).await.admitted, "{name}");
+        for second in [11, 59] {
+            assert!(!store.decide_one(at(second * SECOND), name, long, Hits::ONE).await.admitted, "{name}");
+        }
+        assert!(store.decide_one(at(60 * SECOND), name, long, Hits::ONE).await.admitted, "{name}");
+    }
 }
 
 async fn an_undone_bucket_gets_no_more_than_is_still_owed(store: &Subject) {

@@ -38,6 +38,7 @@ mod generated_docs;
 mod http;
 mod instances;
 mod leases;
+mod live_changes;
 mod load;
 mod local_cache;
 mod metrics;

@@ -1,18 +1,22 @@
 //! Charges after the response, beyond the limit: each counts in full, in every algorithm, mode and store.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use tollgate::{
     algorithm::Verdict,
     clock::{Clock, Timestamp},
     config::{self, Options},
     descriptor::{Descriptor, Entry, Hits},
-    limiter::{ActiveRules, Deadline, Limiter, Modes},
-    store::{MemoryStore, RedisStore, Store, redis::ScriptClock},
+    limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
+    rules::OnStoreError,
+    store::{BackgroundQueue, MemoryStore, RedisStore, Store, redis::ScriptClock},
     verdict::{Code, Status},
 };
 
-use crate::support::{redis::Redis, stores::at};
+use crate::support::{
+    redis::{Redis, settings},
+    stores::at,
+};
 
 /// Algorithms, with the debt's time after 60 and 80 hits of 100 a minute, in whole seconds: a window until its end, of a
 /// sliding one until 100 of 140 count, and a bucket until 40 tokens are refilled.
@@ -45,13 +49,13 @@ fn rules(window: &str) -> ActiveRules {
 }
 
 /// A store with a name for its counters.
-struct Subject {
+struct NamedStore {
     name: &'static str,
     store: Store,
     clock: Clock,
 }
 
-impl Subject {
+impl NamedStore {
     fn memory() -> Self {
         let clock = Clock::manual(at(0));
         Self { name: "memory", store: Store::Memory(MemoryStore::new(1 << 16, clock.clone())), clock }
@@ -111,7 +115,7 @@ fn beyond(hits: u64) -> Hits {
 }
 
 /// Charges 60 before and 80 after the response, then looks until the debt is paid. Returns the row of a table.
-async fn pay(subject: &Subject, mode: &'static str, algorithm: &'static str, expected: u64) -> String {
+async fn pay(subject: &NamedStore, mode: &'static str, algorithm: &'static str, expected: u64) -> String {
     let rules = Arc::new(rules("60s"));
     let ask = |now, hits| subject.ask(&rules, Some(now), (mode, algorithm), hits);
     let name = format!("{algorithm}, {mode}, {}", subject.name);
@@ -128,7 +132,7 @@ async fn pay(subject: &Subject, mode: &'static str, algorithm: &'static str, exp
 }
 
 /// Denials that this instance knows, and tokens that it holds, swallow no charge.
-async fn repeat(subject: &Subject, mode: &'static str, algorithm: &'static str) {
+async fn repeat(subject: &NamedStore, mode: &'static str, algorithm: &'static str) {
     let rules = Arc::new(rules("300d"));
     let ask = |hits| subject.ask(&rules, None, (mode, algorithm), hits);
     let name = format!("{algorithm}, {mode}, {}", subject.name);
@@ -149,9 +153,9 @@ async fn charges_beyond_the_limit_count_in_full_in_every_algorithm_mode_and_stor
     for (algorithm, expected) in ALGORITHMS {
         for mode in MODES {
             let subjects = [
-                Subject::memory(),
-                Subject::redis("redis", redis.store()),
-                Subject::redis("cluster", cluster.store("overdraft")),
+                NamedStore::memory(),
+                NamedStore::redis("redis", redis.store()),
+                NamedStore::redis("cluster", cluster.store("overdraft")),
             ];
             for subject in &subjects {
                 println!("{}", pay(subject, mode, algorithm, expected).await);
@@ -165,9 +169,9 @@ async fn known_denials_and_leases_swallow_no_charge_beyond_the_limit() {
     let redis = Redis::start();
     let cluster = crate::support::cluster::shared();
     let subjects = [
-        Subject::memory(),
-        Subject::redis("redis", redis.store()),
-        Subject::redis("cluster", cluster.store("overdraft-repeated")),
+        NamedStore::memory(),
+        NamedStore::redis("redis", redis.store()),
+        NamedStore::redis("cluster", cluster.store("overdraft-repeated")),
     ];
     for subject in &subjects {
         for (algorithm, _) in ALGORITHMS {
@@ -175,5 +179,32 @@ async fn known_denials_and_leases_swallow_no_charge_beyond_the_limit() {
                 repeat(subject, mode, algorithm).await;
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_charge_beyond_the_limit_that_was_not_sent_in_time_is_sent_later() {
+    let (redis, background) = (Redis::start(), BackgroundQueue::default());
+    let store = RedisStore::open_with(&settings(&redis.url()), background.clone()).expect("valid settings");
+    assert!(store.connected().await);
+    let rules = Arc::new(rules("300d"));
+    let local = MemoryStore::new(1 << 10, Clock::System);
+    let fallback = Fallback::new(OnStoreError::Local, local, Replicas::new(NonZeroU32::MIN));
+    let limiter = Limiter::new(Arc::clone(&rules), Store::Redis(store.clone()), Modes::default())
+        .with_fallback(fallback);
+    for (algorithm, _) in ALGORITHMS {
+        let descriptor = Descriptor {
+            entries: [Entry { key: algorithm, value: "" }].into_iter().collect(),
+            limit: None,
+            hits: Hits::charge(80),
+        };
+        let guard = limiter.rules();
+        let active = guard.get().expect("rules");
+        let decided = limiter.decide(active, "strict", &[descriptor], Deadline::Exceeded).await;
+        assert!(decided.expect("a decision").0.degraded.is_some(), "{algorithm}");
+        background.drained().await;
+        let subject = NamedStore::redis("redis", store.clone());
+        let (_, look) = subject.ask(&rules, None, ("strict", algorithm), Hits::Peek).await;
+        assert_eq!(look.used, 80, "{algorithm}");
     }
 }

@@ -12,10 +12,11 @@ MAKE_QUEUE[3] = function()
     return name .. struct.pack('>I2', 65535 - number)
   end
 
-  -- The time of the permit at an index of the set, which exists.
+  -- The time of the permit at an index of the set; 0 if there is none.
   local function score_at(held, index)
     index = integer(index)
-    return tonumber(redis.call('ZRANGE', held.key, index, index, 'WITHSCORES')[2])
+    local found = redis.call('ZRANGE', held.key, index, index, 'WITHSCORES')
+    return tonumber(found[2] or 0)
   end
 
   -- The members of a lease, from the first number to before the last, limited to the arguments of one command.
@@ -48,13 +49,18 @@ MAKE_QUEUE[3] = function()
   end
 
   return {
+    -- Permits that are released leave no key, so few keys live this long.
+    retention = 600000,
+
     open = function(held)
       local now = held.now.micros
       held.used, held.ended = redis.call('ZCARD', held.key), 0
       if held.used == 0 then
         return
       end
-      if score_at(held, -1) > now then
+      local newest = score_at(held, -1)
+      held.is_ahead = newest > now
+      if newest > held.latest then
         now = integer(now)
         local moved = {}
         for _, member in ipairs(redis.call('ZRANGEBYSCORE', held.key, '(' .. now, '+inf')) do
@@ -80,7 +86,10 @@ MAKE_QUEUE[3] = function()
     end,
 
     push = function(held, hits, extra)
-      local now = held.now.micros
+      local now, at = held.now.micros, held.now.micros
+      if held.is_ahead then
+        at = math.max(at, score_at(held, -1))
+      end
       if extra == NOTHING then
         extra = struct.pack('>I4I4', math.floor(now / 4294967296), now % 4294967296)
       end
@@ -89,7 +98,7 @@ MAKE_QUEUE[3] = function()
       while number < last do
         local some = {}
         for _ = 1, math.min(last - number, MAX_ARGUMENTS / 2) do
-          some[#some + 1] = integer(now)
+          some[#some + 1] = integer(at)
           some[#some + 1] = member(extra, number)
           number = number + 1
         end
@@ -100,6 +109,7 @@ MAKE_QUEUE[3] = function()
         -- Some of the expired permits may have been of this lease.
         held.ended = count_ended(held)
       end
+      return at
     end,
 
     refund = function(held, hits, extra)

@@ -28,8 +28,9 @@
 --                requested hits would pass, -1 for never, and until the last hit expires (doubles). For a repeated call:
 --                only the state's words before it. For a check with a reservation, then the number of reserved tokens
 --                (4 bytes), which the words exclude.
--- Each key expires, to the millisecond, when the last of its content does. Under a given time it lives for an hour
--- instead: such a time does not determine when the server's own clock reaches the end.
+-- Each key of packed records expires, to the millisecond, when the last of its content does; one of a queue a lifetime
+-- later, so that a lengthened lifetime applies to it. Under a given time it lives for an hour instead: such a time does
+-- not determine when the server's own clock reaches the end.
 
 -- The time of all decisions.
 local now

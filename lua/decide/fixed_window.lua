@@ -9,7 +9,7 @@ MAKE[0] = function()
     if a <= now.s then
       return ends, 0
     elseif a > ends then
-      ends = math.min(a, ends + window)
+      ends = a <= ends + 4 * window and a or ends + window
     end
     return ends, b
   end

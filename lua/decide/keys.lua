@@ -4,8 +4,8 @@
 -- string; and the content written since, false for none, a table for a hash. Calls may share a key.
 local read, written
 
--- The current packed cell at key i; nil or false if there is none; or a table, the error of a key of another type, such as
--- a segmented cell, or the table in `written`.
+-- The current packed cell at key i; nil or false for a missing one; or a table, the error of a key of another type, such
+-- as a segmented cell, or the table in `written`.
 local function read_cell(i)
   local raw = written and written[KEYS[i]]
   if raw == nil then

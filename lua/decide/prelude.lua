@@ -31,14 +31,16 @@
 -- time up to which hits have expired, now, used = hits in it, last = the time of the newest, if known}. Once its key may
 -- have become empty, it is not read again: while a slot migrates to another node of a cluster, a missing key is taken
 -- for one that has migrated.
---   open(queue)                        fills it in, and moves hits with a time in the future to now
+--   open(queue)                        fills it in, and moves hits with a time in the future to now if one of them is
+--                                      more than four lifetimes ahead
 --   admits(queue, hits, limit, extra)  whether a charge passes
---   push(queue, hits, extra)           charges
+--   push(queue, hits, extra)           charges; returns the time of the newest hit, if known
 --   refund(queue, hits, extra)         refunds hits
 --   newest(queue)                      the time of the newest hit, if any
 --   time_of(queue, index)              the time of the hit at an index; the oldest is at 0
 --   spacing_delay(queue, hits, extra)  microseconds for which nothing passes, even below the limit
 --   close(queue)                       removes expired hits
+--   retention                          the least time in milliseconds for which the key outlives its hits
 -- Sized for the common kinds: growing a table has a cost.
 local MAKE, ALGORITHMS = { [0] = false, [1] = false, [8] = false }, {}
 

@@ -17,6 +17,8 @@ local function make_queues()
   -- The queue under a key. All checks of it have the same lifetime.
   local function open(key, ask)
     local queue = { key = key, lifetime = ask.p2, horizon = now.micros - ask.p2, now = now }
+    -- A hit that is later was logged while the clock was ahead.
+    queue.latest = now.micros + 4 * ask.p2
     queue_algorithm(ask.kind).open(queue)
     return queue
   end
@@ -54,8 +56,8 @@ local function make_queues()
     if hits > 0 then
       admitted = algorithm.admits(queue, hits, ask.p1, ask.extra)
       if admitted or ask.overdraws then
-        algorithm.push(queue, math.min(hits, ask.bound or hits), ask.extra)
-        queue.was_charged, queue.last = true, queue.now.micros
+        queue.last = algorithm.push(queue, math.min(hits, ask.bound or hits), ask.extra)
+        queue.was_charged = true
         -- Of a log, the only queue with a bound, the newest hits are kept.
         local excess = queue.used - (ask.bound or queue.used)
         if excess > 0 then
@@ -78,16 +80,18 @@ local function make_queues()
     return struct.pack('<BI4dd', admitted and 1 or 0, queue.used, wait, queue.left)
   end
 
-  -- Sets the key's expiry to that of its newest hit. A window that was lengthened since needs a later one than the
-  -- last charge set.
+  -- Sets the key's expiry, a lifetime or more after that of its newest hit: until then, a lifetime that was lengthened
+  -- meanwhile applies to the hits of an idle key too. It needs a later expiry than the last charge set.
   local function close(queue, kind)
+    local algorithm = queue_algorithm(kind)
     if queue.used > 0 then
-      local millis = queue.now.given and 3600000 or math.ceil(queue.left / 1000)
+      local millis = math.ceil(queue.left / 1000)
       if queue.was_charged or redis.call('PTTL', queue.key) < millis then
-        redis.call('PEXPIRE', queue.key, integer(millis))
+        millis = millis + math.max(math.ceil(queue.lifetime / 1000), algorithm.retention)
+        redis.call('PEXPIRE', queue.key, integer(queue.now.given and 3600000 or millis))
       end
     end
-    queue_algorithm(kind).close(queue)
+    algorithm.close(queue)
   end
 
   return { open = open, passes = passes, decide = decide, close = close }

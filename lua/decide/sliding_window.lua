@@ -1,21 +1,34 @@
 -- Sliding window of two counters, the previous one weighted; twin of crates/core/src/algorithm/sliding_window.rs, which
 -- explains the algorithm.
 --   p1     limit, in hits
---   p2     window, in seconds
+--   p2     window, in seconds: the lower 26 bits; above, unless 0, the second since which the rule has it, of 27 bits
 --   state  a: when the current hits stop counting, in seconds since the epoch; b: hits of the current window;
 --          c: hits of the previous window
 MAKE[8] = function()
   local STEPS = 2097152
+  local SINCE_UNIT = 67108864
+
+  -- The window of a parameter that says since when it has its length, and whether that is since the current window.
+  local function changed_window(window, now)
+    local length = window % SINCE_UNIT
+    local age = (now.s - (window - length) / SINCE_UNIT) % 134217728
+    -- The instance's clock may be ahead of this one.
+    return length, age < now.s % length or age > 100663296
+  end
 
   -- The end of the current window, its hits, the hits of the previous window, and the weighted share of the latter.
-  local function counts(a, b, c, window, now)
+  local function counts(a, b, c, window, now, is_changed)
     local ends = now.s - now.s % window + window
     if a <= now.s then
       return ends, 0, 0, 0
-    elseif a == ends then
+    elseif a == ends and not is_changed then
       b, c = 0, b
-    elseif a > ends + window then
-      ends = ends + window
+    elseif a ~= ends + window or is_changed then
+      if a <= ends + window then
+        b, c = math.min(b + c, 4294967295), 0
+      else
+        ends = a <= ends + 5 * window and a - window or ends + window
+      end
     end
     if c == 0 then
       return ends, b, 0, 0
@@ -28,7 +41,10 @@ MAKE[8] = function()
 
   return {
     apply = function(a, b, c, hits, limit, window, charged_at, now, times, only_passing, bound, overdraws)
-      local charged_window
+      local charged_window, is_changed
+      if window >= SINCE_UNIT then
+        window, is_changed = changed_window(window, now)
+      end
       if charged_at then
         local second = math.floor(charged_at / 1000000)
         charged_window = second - second % window + window
@@ -37,7 +53,7 @@ MAKE[8] = function()
         end
       end
       local ends, share
-      ends, b, c, share = counts(a, b, c, window, now)
+      ends, b, c, share = counts(a, b, c, window, now, is_changed)
       local admitted = true
       if hits > 0 then
         local passing = math.max(math.min(math.floor((limit - share - b) / hits), times), 0)
@@ -62,7 +78,11 @@ MAKE[8] = function()
     end,
 
     remaining = function(a, b, c, limit, window, hold, now)
-      local _, count, _, share = counts(a, b, c, window, now)
+      local is_changed
+      if window >= SINCE_UNIT then
+        window, is_changed = changed_window(window, now)
+      end
+      local _, count, _, share = counts(a, b, c, window, now, is_changed)
       return limit - share - count, a, b, c
     end,
 

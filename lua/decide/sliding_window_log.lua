@@ -49,12 +49,12 @@ MAKE_QUEUE[2] = function()
     return until_then
   end
 
-  local function append(log, hits)
-    local now = pack_time(log.now.micros)
+  local function append(log, hits, at)
+    local time = pack_time(at)
     while hits > 0 do
       local some = {}
       for i = 1, math.min(hits, MAX_ARGUMENTS) do
-        some[i] = now
+        some[i] = time
       end
       redis.call('RPUSH', log.key, unpack(some))
       hits = hits - #some
@@ -63,13 +63,14 @@ MAKE_QUEUE[2] = function()
 
   -- Moves hits with a time in the future to now.
   local function clamp_to_now(log)
-    local kept = count_until(log, log.now.micros)
+    local now = log.now.micros
+    local kept = count_until(log, now)
     local ahead = log.used - kept
     if kept > 0 then
       redis.call('LTRIM', log.key, 0, integer(kept - 1))
-      append(log, ahead)
+      append(log, ahead, now)
     else
-      append(log, ahead)
+      append(log, ahead, now)
       redis.call('LTRIM', log.key, integer(ahead), -1)
     end
   end
@@ -83,14 +84,19 @@ MAKE_QUEUE[2] = function()
   end
 
   return {
+    retention = 0,
+
     open = function(log)
       log.used = redis.call('LLEN', log.key)
       log.ended, log.refunded = 0, 0
       if log.used == 0 then
         return
       end
-      if element_time(log, log.used - 1) > log.now.micros then
+      local newest = element_time(log, log.used - 1)
+      if newest > log.latest then
         clamp_to_now(log)
+      elseif newest > log.now.micros then
+        log.is_ahead = true
       end
       log.ended = count_until(log, log.horizon)
       log.used = log.used - log.ended
@@ -101,13 +107,18 @@ MAKE_QUEUE[2] = function()
     end,
 
     push = function(log, hits)
-      local now, left = pack_time(log.now.micros), hits
+      local at, left = log.now.micros, hits
+      if log.is_ahead and log.used > 0 then
+        at = math.max(at, newest_of(log))
+      end
+      local time = log.refunded > 0 and pack_time(at)
       while left > 0 and log.refunded > 0 do
-        redis.call('LSET', log.key, integer(log.ended + log.used + hits - left), now)
+        redis.call('LSET', log.key, integer(log.ended + log.used + hits - left), time)
         left, log.refunded = left - 1, log.refunded - 1
       end
-      append(log, left)
+      append(log, left, at)
       log.used = log.used + hits
+      return at
     end,
 
     refund = function(log, hits, extra)

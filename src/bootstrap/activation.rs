@@ -21,6 +21,8 @@ use crate::{
 
 /// Interval of the polls for requests that still use the previous rules.
 const RELEASE_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time by which Redis' clock may be ahead of this instance's for changed rules to know all counters of the former ones.
+const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(5);
 /// Number of those polls. Rules in use for longer are kept until the next version is activated.
 const RELEASE_POLLS: usize = 50;
 
@@ -193,6 +195,9 @@ impl Activator {
             tracing::warn!(%origin, warnings = %loaded.warnings, "suspicious rules");
         }
         let rules = Arc::new(loaded.rules);
+        if let Some(former) = self.rules.load() {
+            rules.succeed(&former, Clock::System.now().plus(CLOCK_SKEW_MARGIN));
+        }
         let count = rules.rules().count();
         if count == 0 && self.rules.load().is_none() {
             tracing::warn!(%origin, "no rules: every request passes");
@@ -217,6 +222,7 @@ mod tests {
 
     use super::*;
     use tollgate_control::RulesSource;
+    use tollgate_rules::Limit;
 
     fn settings(directory: &Path) -> RulesSettings {
         RulesSettings {
@@ -311,5 +317,39 @@ mod tests {
         activator.activate_changed(config::load(directory.path(), &settings.options));
         assert!(Arc::ptr_eq(&activator.rules.load().expect("active"), &good));
         assert_eq!(activator.readiness.phase(), Phase::Ready);
+    }
+
+    #[test]
+    fn a_changed_sliding_window_is_decided_by_the_time_of_the_change() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = config::Options::default();
+        let settings = RulesSettings {
+            source: RulesSource::Directory,
+            directory: directory.path().into(),
+            file: None,
+            xds: None,
+            options,
+            start_without_rules: false,
+        };
+        let activator = Activator::new(Readiness::new(), &settings);
+        let changes = |algorithm: &str, unit: &str| {
+            let limit = format!("{{unit: {unit}, requests_per_unit: 1, algorithm: {algorithm}}}");
+            let yaml = format!("domain: web\ndescriptors:\n- key: k\n  rate_limit: {limit}\n");
+            std::fs::write(directory.path().join("rules.yaml"), yaml).expect("written");
+            activator.activate_changed(config::load(directory.path(), &settings.options));
+            let rules = activator.rules.load().expect("active");
+            let rule = Arc::clone(rules.rules().next().expect("a rule"));
+            let Limit::Quota { policy, .. } = &rule.limit else { panic!("a quota") };
+            rule.policy() != Some(*policy)
+        };
+        assert!(!changes("sliding_window", "minute"), "the first rules change nothing");
+        assert!(!changes("sliding_window", "minute"));
+        assert!(changes("sliding_window", "hour"));
+        assert!(changes("sliding_window", "hour"), "the time of the change stays known");
+        assert!(!changes("fixed_window", "minute"));
+        assert!(
+            changes("sliding_window", "minute"),
+            "after another algorithm, the window may be another one"
+        );
     }
 }

@@ -39,7 +39,13 @@ fn policy() -> impl Strategy<Value = Policy> {
     let overdraft = (proptest::option::weighted(0.2, 1..=50_u32), any::<bool>());
     let parameters =
         (proptest::option::of(1..=8_u32), prop_oneof![Just(0), 0..=900_000_u64], 1..=90_u64, overdraft);
-    (limit, seconds, algorithm, parameters).prop_map(|(limit, seconds, algorithm, parameters)| {
+    let origin = prop_oneof![
+        3 => Just(Origin::Rule),
+        1 => Just(Origin::Override),
+        1 => (0..14_400_000_000_u64).prop_map(Origin::ChangedRule),
+    ];
+    let stated = (limit, seconds, algorithm, parameters, origin);
+    stated.prop_map(|(limit, seconds, algorithm, parameters, origin)| {
         let (burst, interval, ttl, (max_debt, carry)) = parameters;
         let quota = Quota { limit, window: Window::from_seconds(seconds).expect("in range") };
         let parameters = Parameters {
@@ -50,12 +56,30 @@ fn policy() -> impl Strategy<Value = Policy> {
             max_debt: max_debt.filter(|_| seconds <= 3_600),
             carry,
         };
-        Policy::new(algorithm, quota, &parameters).unwrap_or(Policy::nearest(
+        let policy = Policy::new(algorithm, quota, &parameters).unwrap_or(Policy::nearest(
             algorithm,
             quota,
             &Parameters::default(),
-        ))
+        ));
+        match origin {
+            Origin::Rule => policy,
+            Origin::Override => policy.with_quota(quota),
+            Origin::ChangedRule(micros) => {
+                let former = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+                policy.succeeding(&former, at(micros))
+            }
+        }
     })
+}
+
+/// Origin of a policy.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    Rule,
+    /// A limit override on the rule's counter.
+    Override,
+    /// A rule that replaced another one at this time.
+    ChangedRule(u64),
 }
 
 fn lease() -> impl Strategy<Value = LeaseId> {

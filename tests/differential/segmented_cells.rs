@@ -1,4 +1,4 @@
-//! Tags with so many counters that their cell is a hash of segments, against the Rust twins.
+//! Tags whose cell is a hash of segments because they have many counters, against the Rust twins.
 
 use std::collections::BTreeMap;
 

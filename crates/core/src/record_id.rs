@@ -53,6 +53,12 @@ impl RecordId {
         Self([a, b, c, d, e, (f & 0xf0) | algorithm.kind()])
     }
 
+    /// The identifier without the algorithm's kind, which rules at the same path share.
+    pub const fn path(&self) -> [u8; Self::LENGTH] {
+        let [a, b, c, d, e, f] = self.0;
+        [a, b, c, d, e, f & 0xf0]
+    }
+
     /// The stored form; the low 4 bits of the last byte are the algorithm's kind.
     pub const fn as_bytes(&self) -> &[u8; Self::LENGTH] {
         &self.0

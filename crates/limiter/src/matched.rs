@@ -159,11 +159,9 @@ fn match_descriptor<'r>(domain: &'r Domain, switched: &Switched, descriptor: &De
         return Match::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
     }
     if let Some(quota) = descriptor.limit {
-        let policy = match rule.map(|rule| &rule.limit) {
-            Some(Limit::Quota { policy, .. }) => policy.with_quota(quota),
-            Some(Limit::Unlimited) | None => {
-                Policy::nearest(domain.default_algorithm.without_rule(), quota, &Parameters::default())
-            }
+        let policy = match rule.and_then(|rule| rule.policy()) {
+            Some(policy) => policy.with_quota(quota),
+            None => Policy::nearest(domain.default_algorithm.without_rule(), quota, &Parameters::default()),
         };
         return Match::Override { rule, counter: CounterMatch { quota, policy, hits } };
     }
@@ -171,7 +169,8 @@ fn match_descriptor<'r>(domain: &'r Domain, switched: &Switched, descriptor: &De
         None => Match::None,
         Some((rule, Limit::Unlimited)) => Match::Unlimited(rule),
         Some((rule, Limit::Quota { quota, policy })) => {
-            let counter = CounterMatch { quota: *quota, policy: *policy, hits };
+            let policy = rule.policy().unwrap_or(*policy);
+            let counter = CounterMatch { quota: *quota, policy, hits };
             Match::Rule { rule, counter, depth: entries.len(), is_shadow: rule.shadow_mode || mode.is_some() }
         }
     }

@@ -29,6 +29,7 @@ use foldhash::quality::RandomState;
 use tollgate_core::{
     SyncMode,
     algorithm::{Algorithm, Charging},
+    clock::Timestamp,
 };
 
 pub use self::{
@@ -107,6 +108,26 @@ impl Rules {
             rule_count = rule_count.saturating_add(1);
         }
         Self { domains, rule_count }
+    }
+
+    /// Informs the rules, which are not active yet, that they replace `former` at `now`: a sliding window decides counters
+    /// whose window was changed by the time of the change.
+    pub fn succeed(&self, former: &Self, now: Timestamp) {
+        for domain in self.domains.values() {
+            let Some(former) = former.domain(&domain.name) else { continue };
+            let slides = |rule: &&Arc<Rule>| rule.algorithm() == Some(Algorithm::SlidingWindow);
+            let mut sliding = domain.root.rules().filter(slides).peekable();
+            if sliding.peek().is_none() {
+                continue;
+            }
+            let by_path: HashMap<_, _, RandomState> =
+                former.root.rules().map(|rule| (rule.record_id().path(), rule)).collect();
+            for rule in sliding {
+                if let Some(former) = by_path.get(&rule.record_id().path()) {
+                    rule.succeed(former, now);
+                }
+            }
+        }
     }
 
     /// The rules of the domain `name`.

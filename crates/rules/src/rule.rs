@@ -5,6 +5,7 @@ use std::{borrow::Cow, sync::OnceLock};
 use tollgate_core::{
     PathStep, RecordId, SyncMode,
     algorithm::{Algorithm, Policy},
+    clock::Timestamp,
     descriptor::Entry,
     quota::Quota,
 };
@@ -87,6 +88,8 @@ pub struct Rule {
 pub struct Derived {
     record_id: OnceLock<RecordId>,
     index: OnceLock<RuleIndex>,
+    /// The policy, if it differs from the limit's because of the one that it replaced.
+    succeeding: OnceLock<Policy>,
 }
 
 /// Index of a rule among all rules of one version, dense from zero, so that tables by rule are plain vectors.
@@ -158,6 +161,25 @@ impl Rule {
         match &self.limit {
             Limit::Unlimited => None,
             Limit::Quota { policy, .. } => Some(policy.algorithm()),
+        }
+    }
+
+    /// The policy that decides, given the one that the limit's policy replaced; `None` for an unlimited rule.
+    pub fn policy(&self) -> Option<Policy> {
+        match &self.limit {
+            Limit::Unlimited => None,
+            Limit::Quota { policy, .. } => Some(self.derived.succeeding.get().copied().unwrap_or(*policy)),
+        }
+    }
+
+    /// Sets the policy of a rule that replaces `former` at `now`; both are at the same path. Not for active rules.
+    pub(super) fn succeed(&self, former: &Self, now: Timestamp) {
+        if let (Some(policy), Some(former)) = (self.policy(), former.policy()) {
+            let succeeding = policy.succeeding(&former, now);
+            if succeeding != policy {
+                // A rule replaces one other at most.
+                let _ = self.derived.succeeding.set(succeeding);
+            }
         }
     }
 

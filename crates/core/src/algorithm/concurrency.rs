@@ -63,8 +63,9 @@ impl Concurrency {
         };
         let admitted = held.used().saturating_add(amount) <= u64::from(self.limit);
         if admitted {
+            let at = held.next_time(now);
             let known = held.remove_tagged(lease);
-            held.push(now, amount.saturating_add(known), lease);
+            held.push(at, amount.saturating_add(known), lease);
         }
         admitted
     }

@@ -5,9 +5,10 @@
 //! twice the limit can pass in an interval of one window's length that spans an edge.
 //!
 //! The state is `[end of the window in seconds since the epoch, hits]`. While that end lies ahead, the hits count,
-//! whatever window the rule has by now: after a window was made longer or shorter, the usage counts in the window of
-//! `now`, and at most in the next one. A clock that steps back has the same effect: no hit is granted twice, and usage
-//! counts for at most two windows.
+//! whatever window the rule has by now: after a window was made longer, the usage counts to the end of that window. An end
+//! up to four windows after that of the present one stays, so that a clock that stepped back and is put right grants
+//! nothing twice; and so usage of a longer window counts to the end of that. An end beyond that is replaced by that of the
+//! next window.
 //!
 //! With a *carry*, hits beyond the limit count in the next windows too, up to a bound. The state is then the end of the
 //! last of these windows, and the hits that are left for it; each window before it is full. Such a state of another limit
@@ -15,7 +16,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Charging, Prefetch, Verdict};
+use super::{Charging, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -54,8 +55,8 @@ impl FixedWindow {
     }
 
     /// Limit in hits and window in seconds.
-    pub(super) fn script_parameters(&self) -> [u64; 2] {
-        [u64::from(self.limit), u64::from(self.window.get())]
+    pub(super) fn script_parameters(&self) -> [i64; 2] {
+        [i64::from(self.limit), i64::from(self.window.get())]
     }
 
     /// End of the window that contains `now`, in seconds since the epoch.
@@ -67,8 +68,10 @@ impl FixedWindow {
     /// End of the window in which the hits count, and their number.
     fn counts(&self, [ends, count]: [u32; 2], now: Timestamp) -> (u32, u64) {
         let end = self.window_end(now);
-        match ends > now.seconds() {
-            true if ends > end
+        let last_end = end.saturating_add(self.window.get().saturating_mul(MAX_STEP_BACK_WINDOWS));
+        match ends {
+            _ if ends <= now.seconds() => (end, 0),
+            _ if ends > end
                 && let Some(max_used) = self.max_used() =>
             {
                 let windows = ends.saturating_sub(end).div_ceil(self.window.get());
@@ -76,8 +79,8 @@ impl FixedWindow {
                     u64::from(windows).saturating_mul(u64::from(self.limit)).saturating_add(count.into());
                 (end, used.min(max_used))
             }
-            true => (ends.clamp(end, end.saturating_add(self.window.get())), u64::from(count)),
-            false => (end, 0),
+            _ if ends <= last_end => (ends.max(end), u64::from(count)),
+            _ => (end.saturating_add(self.window.get()), u64::from(count)),
         }
     }
 

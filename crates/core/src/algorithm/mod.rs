@@ -30,6 +30,11 @@ pub use self::{
 };
 use crate::clock::Timestamp;
 
+/// Maximum step back of the clock in windows, or lifetimes of queued hits, after which the state is kept as it is, so
+/// that nothing is granted twice once the clock is right again. A state that is further ahead was written while the clock
+/// was ahead: its usage is moved to the present, so that it does not deny for as long as that.
+const MAX_STEP_BACK_WINDOWS: u32 = 4;
+
 /// Algorithm of a rule, the value of its `algorithm` key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Algorithm {

@@ -142,7 +142,30 @@ impl Policy {
             }
             Self::SlidingWindow(_) => defaults,
         };
-        Self::nearest(self.algorithm(), quota, &parameters)
+        match (Self::nearest(self.algorithm(), quota, &parameters), self) {
+            (Self::TokenBucket(bucket), _) => Self::TokenBucket(bucket.for_override()),
+            (Self::SlidingWindow(window), Self::SlidingWindow(of_rule)) => {
+                Self::SlidingWindow(window.beside(*of_rule))
+            }
+            (policy, _) => policy,
+        }
+    }
+
+    /// Returns this policy for the counters that `former` decided until `now`. Only a sliding window differs: it must know
+    /// since when it has its length.
+    #[must_use]
+    pub fn succeeding(self, former: &Self, now: Timestamp) -> Self {
+        let Self::SlidingWindow(policy) = self else { return self };
+        Self::SlidingWindow(policy.succeeding(
+            match former {
+                Self::SlidingWindow(former) => Some(*former),
+                Self::FixedWindow(_)
+                | Self::SlidingWindowLog(_)
+                | Self::TokenBucket(_)
+                | Self::Concurrency(_) => None,
+            },
+            now,
+        ))
     }
 
     /// The algorithm without its parameters.
@@ -157,14 +180,14 @@ impl Policy {
     }
 
     /// Parameters of the algorithm's script, in the order documented in the script.
-    pub fn script_parameters(&self) -> [u64; 2] {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    pub fn script_parameters(&self) -> [i64; 2] {
+        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         match self {
             Self::FixedWindow(policy) => policy.script_parameters(),
             Self::SlidingWindow(policy) => policy.script_parameters(),
-            Self::SlidingWindowLog(policy) => [u64::from(policy.limit()), micros(policy.window())],
+            Self::SlidingWindowLog(policy) => [i64::from(policy.limit()), micros(policy.window())],
             Self::TokenBucket(policy) => policy.script_parameters(),
-            Self::Concurrency(policy) => [u64::from(policy.limit()), micros(policy.lease_ttl())],
+            Self::Concurrency(policy) => [i64::from(policy.limit()), micros(policy.lease_ttl())],
         }
     }
 
@@ -301,14 +324,19 @@ impl Policy {
         }
     }
 
-    /// Time from which `state` equals an unused one and may be dropped, in seconds since the epoch, rounded up.
+    /// Time from which `state` equals an unused one and may be dropped, in seconds since the epoch, rounded up. A queue of
+    /// hits is kept for a lifetime more, in case that the lifetime is lengthened meanwhile.
     pub fn expires_at(&self, state: &CounterState) -> u32 {
         match (self, state) {
             (Self::FixedWindow(_), state) => fixed_window::expires_at(state.pair()),
             (Self::SlidingWindow(_), state) => sliding_window::expires_at(state.words()),
             (Self::TokenBucket(_), state) => token_bucket::expires_at(state.pair()),
-            (Self::SlidingWindowLog(policy), CounterState::Log(log)) => log.expires_at(policy.window()),
-            (Self::Concurrency(policy), CounterState::Leases(held)) => held.expires_at(policy.lease_ttl()),
+            (Self::SlidingWindowLog(policy), CounterState::Log(log)) => {
+                log.expires_at(policy.window().saturating_mul(2))
+            }
+            (Self::Concurrency(policy), CounterState::Leases(held)) => {
+                held.expires_at(policy.lease_ttl().saturating_mul(2))
+            }
             (Self::SlidingWindowLog(_) | Self::Concurrency(_), _) => 0,
         }
     }

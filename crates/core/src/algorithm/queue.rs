@@ -1,11 +1,12 @@
 //! Queue of hits in the order of their times, for exact logs and held leases.
 //!
-//! Each hit counts for the same *lifetime* after its time. No hit lies ahead of the clock: after the clock stepped back,
-//! later hits are moved to its time, so that they still count, and for no longer than a lifetime.
+//! Each hit counts for the same *lifetime* after its time. After the clock stepped back by up to four lifetimes, later hits
+//! stay, so that nothing is granted twice once the clock is right. If a hit is further ahead, the clock was ahead: hits in
+//! the future are moved to its time, so that they still count, and for no longer than a lifetime.
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{QueueSummary, Verdict};
+use super::{MAX_STEP_BACK_WINDOWS, QueueSummary, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits};
 
 /// Maximum number of hits in a queue. In Redis a hit takes 8 to 12 bytes of a log, and 40 to 110 under a lease.
@@ -42,10 +43,12 @@ impl<T: Copy + Ord> Queue<T> {
         self.entries.len()
     }
 
-    /// Drops hits that expired by `now`, and moves later ones to `now`.
+    /// Drops hits that expired by `now`, and moves later ones to `now` if the clock was ahead.
     pub(super) fn advance(&mut self, now: Timestamp, lifetime: Duration) {
-        let ahead = self.entries.iter_mut().rev().take_while(|entry| entry.at > now);
-        if ahead.map(|entry| entry.at = now).count() > 0 {
+        let last_kept = now.plus(lifetime.saturating_mul(MAX_STEP_BACK_WINDOWS));
+        if self.newest().is_some_and(|newest| newest > last_kept) {
+            let ahead = self.entries.iter_mut().rev().take_while(|entry| entry.at > now);
+            ahead.for_each(|entry| entry.at = now);
             self.entries.make_contiguous().sort_unstable_by_key(|entry| (entry.at, entry.tag));
         }
         while let Some(first) = self.entries.front().filter(|first| first.at.plus(lifetime) <= now) {
@@ -63,18 +66,24 @@ impl<T: Copy + Ord> Queue<T> {
         }
     }
 
-    /// Adds hits at `now`, which is no earlier than any other hit.
-    pub(super) fn push(&mut self, now: Timestamp, hits: u64, tag: T) {
-        let is_later = |entry: &&Entry<T>| (entry.at, entry.tag) > (now, tag);
+    /// Adds hits of time `at`.
+    pub(super) fn push(&mut self, at: Timestamp, hits: u64, tag: T) {
+        let is_later = |entry: &&Entry<T>| (entry.at, entry.tag) > (at, tag);
         let later = self.entries.iter().rev().take_while(is_later).count();
         let index = self.entries.len().saturating_sub(later);
-        self.entries.insert(index, Entry { at: now, hits, tag });
+        self.entries.insert(index, Entry { at, hits, tag });
         self.used = self.used.saturating_add(hits);
     }
 
     /// Time of the newest hit.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         self.entries.back().map(|entry| entry.at)
+    }
+
+    /// Time of hits that are added at `now`: that of the newest hit if the clock stepped back, so that they still count once
+    /// it is right.
+    pub(super) fn next_time(&self, now: Timestamp) -> Timestamp {
+        self.newest().map_or(now, |newest| newest.max(now))
     }
 
     /// Removes up to `hits` of the newest hits.

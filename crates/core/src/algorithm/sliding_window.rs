@@ -9,15 +9,21 @@
 //!
 //! The state is `[end, count, previous]`: the hits of the current and of the previous window, and the time at which the
 //! current ones expire, one window's length after the end of their window, in seconds since the epoch. Their window
-//! follows from that time and the window's length. After the length was changed, or the clock stepped back, the usage
-//! counts in the window of `now` or in the next one (if the length was doubled, it may count as that of the previous one).
+//! follows from that time and the window's length.
+//!
+//! After the length was changed, the hits of both windows count in full until the end of the window of `now`, so that not
+//! more than the larger of the two limits passes in that window; then they are those of the previous one. A state of
+//! another length shows by its end, unless that is also the end of a window of the new length. So the policy holds the
+//! second since which it has its length: in the window of that second, every state may be of another length. After the
+//! clock stepped back by up to four windows the state stays, so that nothing is granted twice once the clock is right; a
+//! state further ahead counts as one of the next window.
 //!
 //! The share is computed in steps of 2^-21 of a window, but at least a microsecond, rounded up: all products are exact in
 //! the 53 bits of a Lua number.
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Prefetch, Verdict, Words};
+use super::{MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -27,12 +33,19 @@ use crate::{
 /// Maximum number of steps of a window.
 const MAX_STEPS: u64 = 1 << 21;
 
+/// Bits of a window's length in the script's parameter; all lengths fit. The second since which the policy has it takes
+/// the others, modulo 4 years.
+const WINDOW_BITS: u32 = 26;
+const SINCE_BITS: u32 = 27;
+
 /// At most `limit` hits in a sliding window, by estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     limit: u32,
     /// Length in seconds.
     window: NonZeroU32,
+    /// Second since the epoch since which the counter has this length; 0 if it is not known to have had another one.
+    since: u32,
 }
 
 /// State as of a given time.
@@ -46,16 +59,32 @@ struct Counts {
 
 impl SlidingWindow {
     pub(super) const fn new(quota: Quota) -> Self {
-        Self { limit: quota.limit, window: quota.window.length() }
+        Self { limit: quota.limit, window: quota.window.length(), since: 0 }
+    }
+
+    /// Returns this policy for the counters that `former` decided until `now`, if there was such a policy.
+    pub(super) const fn succeeding(self, former: Option<Self>, now: Timestamp) -> Self {
+        match former {
+            Some(former) if former.window.get() == self.window.get() => Self { since: former.since, ..self },
+            // Zero stands for no change, also in the script's parameter.
+            _ if now.seconds().trailing_zeros() >= SINCE_BITS => Self { since: now.seconds() | 1, ..self },
+            _ => Self { since: now.seconds(), ..self },
+        }
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         Self { limit: share_of(self.limit, instances), ..self }
     }
 
-    /// Limit in hits and window in seconds.
-    pub(super) fn script_parameters(&self) -> [u64; 2] {
-        [u64::from(self.limit), u64::from(self.window.get())]
+    /// Returns this policy for a limit override, which shares the counter of `rule` if the window is the same.
+    pub(super) const fn beside(self, rule: Self) -> Self {
+        if rule.window.get() == self.window.get() { Self { since: rule.since, ..self } } else { self }
+    }
+
+    /// Limit in hits; window in seconds, with the second since which it has that length above.
+    pub(super) fn script_parameters(&self) -> [i64; 2] {
+        let since = i64::from(self.since) & ((1 << SINCE_BITS) - 1);
+        [i64::from(self.limit), i64::from(self.window.get()) | since << WINDOW_BITS]
     }
 
     /// Length of one step in microseconds.
@@ -83,12 +112,17 @@ impl SlidingWindow {
         let window = self.window.get();
         let end = self.window_end(now);
         let next_end = end.saturating_add(window);
+        let last_end = next_end.saturating_add(window.saturating_mul(MAX_STEP_BACK_WINDOWS));
+        let is_changed = self.since > end.saturating_sub(window);
+        let all = count.saturating_add(previous).into();
         let (count, previous) = (u64::from(count), u64::from(previous));
         match ends {
             _ if ends <= now.seconds() => Counts { end, count: 0, previous: 0 },
-            _ if ends == end => Counts { end, count: 0, previous: count },
+            _ if ends == next_end && !is_changed => Counts { end, count, previous },
+            _ if ends == end && !is_changed => Counts { end, count: 0, previous: count },
             // Hits counted with another length count in full, and until an edge of this length.
-            _ if ends <= next_end => Counts { end, count, previous },
+            _ if ends <= next_end => Counts { end, count: all, previous: 0 },
+            _ if ends <= last_end => Counts { end: ends.saturating_sub(window), count, previous },
             _ => Counts { end: next_end, count, previous },
         }
     }

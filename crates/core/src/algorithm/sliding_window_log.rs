@@ -90,13 +90,13 @@ impl SlidingWindowLog {
             Hits::Charge(amount) | Hits::Acquire { amount, .. } => {
                 let admitted = self.has_room(log, now, amount.get());
                 if admitted {
-                    log.push(now, amount.get(), ());
+                    log.push(log.next_time(now), amount.get(), ());
                 }
                 return admitted;
             }
             Hits::Overdraw(amount) => {
                 let is_within = log.used().saturating_add(amount.get()) <= u64::from(self.limit);
-                log.push(now, amount.get().min(self.max_logged()), ());
+                log.push(log.next_time(now), amount.get().min(self.max_logged()), ());
                 log.remove_oldest(log.used().saturating_sub(self.max_logged()));
                 return is_within;
             }

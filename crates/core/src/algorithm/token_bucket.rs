@@ -12,11 +12,19 @@
 //! Hits charged as an overdraft raise the debt beyond the capacity, up to a bound; nothing passes until it is within the
 //! capacity again, a look included.
 //!
-//! A debt above the capacity counts as an empty bucket. A raised or lowered rate keeps the debt in time, that is, the
-//! fraction of the bucket that is used. Only charges and refunds change a debt: a read with a smaller capacity, which a
-//! limit override may have, must not refill the bucket for a request with a larger one. But after a clock stepped back, a
-//! debt may exceed any capacity. So the upper 5 bits of the second word hold the *size* of the largest bucket that was
-//! used while there was a debt, and a debt is bounded by the capacity of that size.
+//! A raised or lowered rate keeps the debt in time, that is, the fraction of the bucket that is used, up to the capacity (in
+//! what follows, with an overdraft: its bound). A debt can exceed that for three reasons, which the upper 5 bits of the
+//! second word distinguish. Four of them are the *size* of a bucket: the exponent of the least power of four times a
+//! constant that is not below its capacity; the constant is chosen so that the size of a day is exact.
+//!
+//! - The rule's bucket was larger. The debt is within that size, and is reduced to the capacity: no request waits for
+//!   longer than the bucket takes to fill.
+//! - Limit overrides use the same counter with buckets of their own. The size is then that of the largest one, the state
+//!   is marked as theirs by the fifth bit until the debt is paid, and the debt within that size stays: a request with a
+//!   smaller bucket does not refill it for one with a larger bucket.
+//! - The clock stepped back, so that the debt exceeds the size. It stays as it is, so that nothing is granted twice once
+//!   the clock is right again, up to eight times the size. Beyond that, the clock must have been ahead when the state was
+//!   written, and the debt is reduced to the capacity.
 //!
 //! Reserved tokens are charged ahead of their use. If the bucket were full again before they are spent, as many would
 //! pass a second time: it refills no further, while a bucket that is charged when they are spent would refill only then.
@@ -40,11 +48,14 @@ const TICKS_PER_SECOND: u64 = 1_000 * TICKS_PER_MILLI;
 /// Maximum time to fill a bucket, about 2.8 years: it keeps each sum below 2^53 ticks.
 const MAX_FILL_TICKS: u64 = (1 << 53) - (1 << 48);
 
-/// Capacity of size 0, a 16th of a second; each further size doubles it.
-const MIN_SIZE_TICKS: u64 = TICKS_PER_SECOND / 16;
+/// Capacity of size 0, about 82 ms; each further size has four times as much, and size 10 a day.
+const MIN_SIZE_TICKS: u64 = 8_239_747;
 
-/// Size of the maximum time to fill, which fits 5 bits.
-const MAX_SIZE: u32 = 31;
+/// Size of the maximum time to fill, which fits 4 bits.
+const MAX_SIZE: u32 = 15;
+
+/// Debt above which a clock that was ahead wrote the state, as a multiple of the size.
+const MAX_STEP_BACK_SIZES: u64 = 8;
 
 const SIZE_SHIFT: u32 = 27;
 const TICKS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
@@ -54,8 +65,15 @@ const TICKS_MASK: u32 = (1 << SIZE_SHIFT) - 1;
 struct Bucket {
     /// Theoretical arrival time, in ticks since the epoch.
     full_at: u64,
-    /// Size of the largest bucket used since the bucket was last full.
-    size: u32,
+    size: BucketSize,
+}
+
+/// Size of the rule's bucket or of the largest one used by limit overrides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct BucketSize {
+    exponent: u32,
+    /// Whether the bucket is that of a limit override.
+    of_override: bool,
 }
 
 /// Bucket with a capacity, refilled at the quota's rate.
@@ -65,6 +83,8 @@ pub struct TokenBucket {
     emission: Option<NonZeroU64>,
     /// Debt of an empty bucket in ticks.
     capacity: u64,
+    /// Whether a limit override uses it on the rule's counter.
+    is_override: bool,
     /// Maximum debt in ticks that hits charged as an overdraft leave.
     max_debt: u64,
 }
@@ -99,7 +119,13 @@ impl TokenBucket {
             emission: emission.and_then(NonZeroU64::new),
             capacity: ticks(burst.into()),
             max_debt: ticks(max_debt),
+            is_override: false,
         }
+    }
+
+    /// Returns this bucket for a limit override that shares the counter of a rule.
+    pub(super) const fn for_override(self) -> Self {
+        Self { is_override: true, ..self }
     }
 
     /// Returns a bucket with the same capacity in time, and so a share of rate and tokens, but at least one token.
@@ -108,7 +134,7 @@ impl TokenBucket {
         let emission = self.emission.map(|interval| interval.saturating_mul(instances.into()).min(longest));
         let least = emission.map_or(0, NonZeroU64::get);
         let capacity = if self.capacity == 0 { 0 } else { self.capacity.max(least) };
-        Self { emission, capacity, max_debt: self.max_debt.max(capacity) }
+        Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
     }
 
     /// Capacity in tokens.
@@ -131,9 +157,13 @@ impl TokenBucket {
         self.emission.map_or(0, |interval| self.max_debt.saturating_sub(self.capacity) / interval)
     }
 
-    /// Emission interval and capacity, both in ticks of 10 ns; an interval of 0 is a bucket that never refills.
-    pub(super) fn script_parameters(&self) -> [u64; 2] {
-        [self.emission.map_or(0, NonZeroU64::get), self.capacity]
+    /// Emission interval and capacity, both in ticks of 10 ns; an interval of 0 is a bucket that never refills. The capacity
+    /// of a limit override is negative, and -1 if it is 0.
+    pub(super) fn script_parameters(&self) -> [i64; 2] {
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let capacity = signed(self.capacity);
+        let signed_capacity = if self.is_override { capacity.max(1).saturating_neg() } else { capacity };
+        [signed(self.emission.map_or(0, NonZeroU64::get)), signed_capacity]
     }
 
     /// Debt of `amount` tokens.
@@ -162,7 +192,7 @@ impl TokenBucket {
                 (true, owed.saturating_sub(self.cost(amount.get()).saturating_sub(refilled)))
             }
         };
-        *state = Bucket::full_at(now, after, size).write();
+        *state = self.bucket(now, after, size).write();
         admitted
     }
 
@@ -173,17 +203,40 @@ impl TokenBucket {
         let tokens = prefetch.granted(remaining);
         if tokens > 0 {
             let after = held.saturating_add(self.cost(u64::from(tokens)));
-            *state = Bucket::full_at(now, after, size).write();
+            *state = self.bucket(now, after, size).write();
         }
         tokens
     }
 
-    /// Debt in ticks, and the size of the largest bucket used since the bucket was last full, including this one.
-    fn debt(&self, state: [u32; 2], now: Timestamp) -> (u64, u32) {
+    /// Debt in ticks, and the size of the state.
+    fn debt(&self, state: [u32; 2], now: Timestamp) -> (u64, BucketSize) {
         let bucket = Bucket::read(state);
-        let owed = bucket.owed(now).min(bucket.bound().max(self.max_debt));
-        let size = if owed == 0 { 0 } else { bucket.size };
-        (owed, size.max(size_of(self.max_debt)))
+        let owed = bucket.owed(now);
+        let known = if owed == 0 { BucketSize::default() } else { bucket.size };
+        (self.bounded(owed, known), known)
+    }
+
+    /// The part of a debt that counts.
+    fn bounded(&self, owed: u64, size: BucketSize) -> u64 {
+        let room = size.room();
+        let most = if self.is_override || size.of_override { room.max(self.max_debt) } else { self.max_debt };
+        let is_step_back =
+            owed > room.max(most) && owed <= room.max(most).saturating_mul(MAX_STEP_BACK_SIZES);
+        if owed <= most || is_step_back { owed } else { most }
+    }
+
+    /// The bucket that is full `owed` ticks after `now`, after a use of this one on a state of that size. A size that a
+    /// debt exceeds because the clock stepped back is not reduced.
+    fn bucket(&self, now: Timestamp, owed: u64, known: BucketSize) -> Bucket {
+        if owed == 0 {
+            return Bucket { full_at: 0, size: BucketSize::default() };
+        }
+        let exponent = size_of(self.max_debt);
+        let of_override = known.of_override || (self.is_override && exponent >= known.exponent);
+        let keeps = self.is_override || known.of_override || owed > self.max_debt;
+        let size =
+            BucketSize { exponent: if keeps { exponent.max(known.exponent) } else { exponent }, of_override };
+        Bucket { full_at: now_in_ticks(now).saturating_add(owed), size }
     }
 
     pub(super) fn verdict(&self, state: [u32; 2], now: Timestamp, hits: Hits, admitted: bool) -> Verdict {
@@ -216,18 +269,27 @@ impl TokenBucket {
     }
 }
 
+impl BucketSize {
+    /// Upper bound of the debt of buckets of this size, less than four times the largest possible debt.
+    const fn room(self) -> u64 {
+        MIN_SIZE_TICKS << (self.exponent << 1)
+    }
+
+    /// The 5 bits of a state.
+    const fn from_bits(bits: u32) -> Self {
+        Self { exponent: bits / 2, of_override: bits % 2 == 1 }
+    }
+
+    const fn bits(self) -> u32 {
+        self.exponent << 1 | self.of_override as u32
+    }
+}
+
 impl Bucket {
     fn read([seconds, word]: [u32; 2]) -> Self {
         let ticks = u64::from(seconds).saturating_mul(TICKS_PER_SECOND);
-        Self { full_at: ticks.saturating_add(u64::from(word & TICKS_MASK)), size: word >> SIZE_SHIFT }
-    }
-
-    /// Returns the bucket that is full `owed` ticks after `now`.
-    fn full_at(now: Timestamp, owed: u64, size: u32) -> Self {
-        match owed {
-            0 => Self { full_at: 0, size: 0 },
-            _ => Self { full_at: now_in_ticks(now).saturating_add(owed), size },
-        }
+        let full_at = ticks.saturating_add(u64::from(word & TICKS_MASK));
+        Self { full_at, size: BucketSize::from_bits(word >> SIZE_SHIFT) }
     }
 
     /// Ticks from `now` until the bucket is full.
@@ -235,22 +297,17 @@ impl Bucket {
         self.full_at.saturating_sub(now_in_ticks(now))
     }
 
-    /// Upper bound of the debt of buckets of this size, at most twice the largest possible debt.
-    const fn bound(self) -> u64 {
-        MIN_SIZE_TICKS << self.size
-    }
-
     fn write(self) -> [u32; 2] {
         let seconds = u32::try_from(self.full_at / TICKS_PER_SECOND).unwrap_or(u32::MAX);
         // The remainder is below 100,000,000, so it fits.
-        [seconds, (self.full_at % TICKS_PER_SECOND) as u32 | self.size << SIZE_SHIFT]
+        [seconds, (self.full_at % TICKS_PER_SECOND) as u32 | self.size.bits() << SIZE_SHIFT]
     }
 }
 
-/// Size of a capacity: the exponent of the least power of two that is not below it.
+/// Exponent of the size of a capacity.
 fn size_of(capacity: u64) -> u32 {
     let steps = capacity.div_ceil(MIN_SIZE_TICKS).max(1);
-    steps.next_power_of_two().trailing_zeros().min(MAX_SIZE)
+    steps.next_power_of_two().trailing_zeros().div_ceil(2).min(MAX_SIZE)
 }
 
 /// TAT in seconds since the epoch, rounded up: an unused bucket is full.

@@ -37,9 +37,9 @@ pub(super) fn push(bytes: &mut Vec<u8>, from: usize, entries: &[Entry<'_>]) {
         if at > 0 {
             bytes.push(b',');
         }
-        push_escaped(bytes, end, entry.key, b",=\\");
+        push_escaped(bytes, end, entry.key, |byte| matches!(byte, b',' | b'=' | ESCAPE));
         bytes.push(b'=');
-        push_escaped(bytes, end, entry.value, b",\\");
+        push_escaped(bytes, end, entry.value, |byte| matches!(byte, b',' | ESCAPE));
         if bytes.len() > end {
             return truncate(bytes, from);
         }
@@ -47,14 +47,18 @@ pub(super) fn push(bytes: &mut Vec<u8>, from: usize, entries: &[Entry<'_>]) {
 }
 
 /// Appends a text, or as much of it as shows that it does not fit.
-fn push_escaped(bytes: &mut Vec<u8>, end: usize, text: &str, special: &[u8]) {
+fn push_escaped(bytes: &mut Vec<u8>, end: usize, text: &str, is_special: impl Fn(u8) -> bool) {
     let room = end.saturating_sub(bytes.len()).saturating_add(1);
-    for byte in text.bytes().take(room) {
-        if special.contains(&byte) {
-            bytes.push(ESCAPE);
-        }
-        bytes.push(byte);
+    let mut rest = text.as_bytes().get(..room).unwrap_or(text.as_bytes());
+    while let Some(at) = rest.iter().position(|byte| is_special(*byte)) {
+        let (before, special) = rest.split_at(at);
+        let (special, behind) = special.split_at(1);
+        bytes.extend_from_slice(before);
+        bytes.push(ESCAPE);
+        bytes.extend_from_slice(special);
+        rest = behind;
     }
+    bytes.extend_from_slice(rest);
 }
 
 /// Truncates the text at a character boundary, and marks it.

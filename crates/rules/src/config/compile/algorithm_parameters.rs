@@ -9,7 +9,7 @@ use tollgate_core::{
 };
 
 use super::{
-    overdraft::{Overdraft, OverdraftDefaults},
+    overdraft::{self, Overdraft, OverdraftDefaults},
     parameters::Reporter,
 };
 use crate::config::{
@@ -44,7 +44,7 @@ impl Reporter<'_> {
             burst: raw.burst.stated().and_then(|burst| self.burst(burst, path)),
             min_interval: raw.min_interval.stated().and_then(|text| self.min_interval(text, path)),
             lease_ttl: raw.lease_ttl.stated().and_then(|text| self.lease_ttl(text, path)),
-            overdraft: self.default_overdraft(raw, path),
+            overdraft: overdraft::read_defaults(self, raw, path),
         }
     }
 
@@ -61,7 +61,7 @@ impl Reporter<'_> {
         let min_interval =
             self.parameter(MIN_INTERVAL, chosen, &raw.min_interval, min_interval, path, Self::min_interval);
         let lease_ttl = self.parameter(LEASE_TTL, chosen, &raw.lease_ttl, lease_ttl, path, Self::lease_ttl);
-        let overdraft = self.overdraft(chosen, raw, &defaults.overdraft, path);
+        let overdraft = overdraft::read(self, chosen, raw, &defaults.overdraft, path);
         // All parameters are checked before the first invalid one ends the compilation.
         let (burst, min_interval, lease_ttl) = (burst?, min_interval?, lease_ttl?);
         let Overdraft { is_stated, max_debt, carry } = overdraft?;

@@ -13,6 +13,7 @@ use super::{
     domain::DomainBuilder,
     limit::Defaults,
     metadata::metadata_of,
+    overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
     tree_level::LevelBuilder,
@@ -176,7 +177,7 @@ impl Compiler<'_> {
         let (stated, overdraft) = self.limit(limit, &limit_path).unzip();
         let overdraft = overdraft.unwrap_or_default();
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
-        let sync = self.sync_beside(overdraft, &limit.value, sync, &limit_path);
+        let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
         let on_store_error = self.on_store_error(&limit.value, &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
@@ -193,7 +194,7 @@ impl Compiler<'_> {
             origin: ((**self.file).into(), raw.at.line()),
             derived: Derived::default(),
         });
-        self.warn_of_lost_charges(&rule, &limit.value, raw.at, &limit_path);
+        overdraft::warn_of_lost_charges(self, &rule, &limit.value, raw.at, &limit_path);
         if let Err(known) = self.domain.add_counter(&rule) {
             let message = format!(
                 "its counters have the same identifier as those of {known}; rename a key or value of either"

@@ -32,133 +32,133 @@ pub(super) struct OverdraftDefaults {
     carry: bool,
 }
 
-impl Reporter<'_> {
-    /// Reads the keys in `defaults`.
-    pub(super) fn default_overdraft(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> OverdraftDefaults {
-        OverdraftDefaults {
-            overdraft: raw.overdraft.or_default(),
-            max_debt: raw.max_debt.stated().and_then(|debt| self.max_debt(debt, path)),
-            carry: raw.carry.or_default(),
-        }
-    }
-
-    /// Reads the overdraft of a limit: its own keys, else the defaults. `None` if one is invalid.
-    pub(super) fn overdraft(
-        &mut self,
-        chosen: Algorithm,
-        raw: &RawRateLimit,
-        defaults: &OverdraftDefaults,
-        path: &Path<'_>,
-    ) -> Option<Overdraft> {
-        let is_possible = !chosen.holds_permits();
-        let is_stated = match &raw.overdraft {
-            Field::Invalid => return None,
-            Field::Stated(Stated { at, value: true }) if !is_possible => {
-                let message = "a concurrency limit has no overdraft, since a permit is free again after its request; \
-                               expected false";
-                self.error(*at, &path.key("overdraft"), message);
-                return None;
-            }
-            Field::Stated(stated) => stated.value,
-            Field::Absent => defaults.overdraft && is_possible,
-        };
-        if is_stated && let Some(interval) = raw.min_interval.stated() {
-            let message = "has no effect beside `overdraft: true`, with which every charge counts";
-            self.warning(interval.at, &path.key("min_interval"), message);
-        }
-        let carry = self.carry(chosen, raw, is_stated, path)?;
-        let carry = carry.unwrap_or(defaults.carry && is_stated && chosen == Algorithm::FixedWindow);
-        let has_debt = is_stated && (carry || chosen == Algorithm::TokenBucket);
-        let max_debt = match &raw.max_debt {
-            Field::Invalid => return None,
-            Field::Absent => defaults.max_debt.filter(|_| has_debt),
-            Field::Stated(stated) if has_debt => Some(self.max_debt(stated, path)?),
-            Field::Stated(stated) => {
-                let message = "has no effect here; expected `overdraft: true` with `algorithm: token_bucket`, or with \
-                               `carry: true`";
-                self.error(stated.at, &path.key("max_debt"), message);
-                return None;
-            }
-        };
-        Some(Overdraft { is_stated, max_debt: max_debt.map(|debt| debt.value), carry })
-    }
-
-    /// Reads `carry`: the stated value; `None` if it is invalid.
-    fn carry(
-        &mut self,
-        chosen: Algorithm,
-        raw: &RawRateLimit,
-        is_overdraft: bool,
-        path: &Path<'_>,
-    ) -> Option<Option<bool>> {
-        let (at, message) = match &raw.carry {
-            Field::Invalid => return None,
-            Field::Absent => return Some(None),
-            Field::Stated(Stated { value: false, .. }) => return Some(Some(false)),
-            Field::Stated(Stated { at, .. }) if chosen != Algorithm::FixedWindow => {
-                let name = chosen.name();
-                (at, format!("is not a key of {name}; expected `algorithm: fixed_window`"))
-            }
-            Field::Stated(Stated { at, .. }) if !is_overdraft => {
-                (at, "has no effect without an overdraft; expected `overdraft: true`".to_owned())
-            }
-            Field::Stated(_) => return Some(Some(true)),
-        };
-        self.error(*at, &path.key("carry"), message);
-        None
-    }
-
-    fn max_debt(&mut self, stated: &Stated<u32>, path: &Path<'_>) -> Option<Stated<u32>> {
-        if stated.value == 0 {
-            let message = "is 0, so no charge counts beyond the limit; expected at least 1";
-            self.error(stated.at, &path.key("max_debt"), message);
-        }
-        Some(*stated).filter(|debt| debt.value > 0)
+/// Reads the keys in `defaults`.
+pub(super) fn read_defaults(
+    reporter: &mut Reporter<'_>,
+    raw: &RawRateLimit,
+    path: &Path<'_>,
+) -> OverdraftDefaults {
+    OverdraftDefaults {
+        overdraft: raw.overdraft.or_default(),
+        max_debt: raw.max_debt.stated().and_then(|debt| read_max_debt(reporter, debt, path)),
+        carry: raw.carry.or_default(),
     }
 }
 
-impl Compiler<'_> {
-    /// Synchronization of a limit that may have an overdraft, each charge of which is sent to the store.
-    pub(super) fn sync_beside(
-        &mut self,
-        is_overdraft: bool,
-        raw: &RawRateLimit,
-        sync: Option<SyncMode>,
-        path: &Path<'_>,
-    ) -> Option<SyncMode> {
-        if !is_overdraft {
-            return sync;
+/// Reads the overdraft of a limit: its own keys, else the defaults. `None` if one is invalid.
+pub(super) fn read(
+    reporter: &mut Reporter<'_>,
+    chosen: Algorithm,
+    raw: &RawRateLimit,
+    defaults: &OverdraftDefaults,
+    path: &Path<'_>,
+) -> Option<Overdraft> {
+    let is_possible = !chosen.holds_permits();
+    let is_stated = match &raw.overdraft {
+        Field::Invalid => return None,
+        Field::Stated(Stated { at, value: true }) if !is_possible => {
+            let message = "a concurrency limit has no overdraft, since a permit is free again after its request; \
+                           expected false";
+            reporter.error(*at, &path.key("overdraft"), message);
+            return None;
         }
-        if let (Some(SyncMode::Leased), Some(stated)) = (sync, raw.sync.stated()) {
-            let message = "has no effect beside `overdraft: true`, with which the store counts every charge";
-            self.warning(stated.at, &path.key("sync"), message);
-        }
-        sync.map(|_| SyncMode::Strict)
+        Field::Stated(stated) => stated.value,
+        Field::Absent => defaults.overdraft && is_possible,
+    };
+    if is_stated && let Some(interval) = raw.min_interval.stated() {
+        let message = "has no effect beside `overdraft: true`, with which every charge counts";
+        reporter.warning(interval.at, &path.key("min_interval"), message);
     }
+    let carry = read_carry(reporter, chosen, raw, is_stated, path)?;
+    let carry = carry.unwrap_or(defaults.carry && is_stated && chosen == Algorithm::FixedWindow);
+    let has_debt = is_stated && (carry || chosen == Algorithm::TokenBucket);
+    let max_debt = match &raw.max_debt {
+        Field::Invalid => return None,
+        Field::Absent => defaults.max_debt.filter(|_| has_debt),
+        Field::Stated(stated) if has_debt => Some(read_max_debt(reporter, stated, path)?),
+        Field::Stated(stated) => {
+            let message = "has no effect here; expected `overdraft: true` with `algorithm: token_bucket`, or with \
+                           `carry: true`";
+            reporter.error(stated.at, &path.key("max_debt"), message);
+            return None;
+        }
+    };
+    Some(Overdraft { is_stated, max_debt: max_debt.map(|debt| debt.value), carry })
+}
 
-    /// Warns of a limit that is likely charged after the response, and has no overdraft.
-    pub(super) fn warn_of_lost_charges(
-        &mut self,
-        rule: &Rule,
-        raw: &RawRateLimit,
-        at: Position,
-        path: &Path<'_>,
-    ) {
-        let has_choice = raw.overdraft.is_present() || self.defaults.states_overdraft;
-        let holds_permits = rule.algorithm().is_none_or(Algorithm::holds_permits);
-        if has_choice || holds_permits || rule.limit == Limit::Unlimited {
-            return;
+/// Reads `carry`: the stated value; `None` if it is invalid.
+fn read_carry(
+    reporter: &mut Reporter<'_>,
+    chosen: Algorithm,
+    raw: &RawRateLimit,
+    is_overdraft: bool,
+    path: &Path<'_>,
+) -> Option<Option<bool>> {
+    let (at, message) = match &raw.carry {
+        Field::Invalid => return None,
+        Field::Absent => return Some(None),
+        Field::Stated(Stated { value: false, .. }) => return Some(Some(false)),
+        Field::Stated(Stated { at, .. }) if chosen != Algorithm::FixedWindow => {
+            let name = chosen.name();
+            (at, format!("is not a key of {name}; expected `algorithm: fixed_window`"))
         }
-        let own = rule.segments.last().map(|segment| &*segment.stated);
-        let words =
-            own.into_iter().chain([&*rule.name]).flat_map(|text| text.split(|c: char| !c.is_alphanumeric()));
-        let known = |word: &str| POST_PAID_WORDS.into_iter().find(|known| known.eq_ignore_ascii_case(word));
-        if let Some(word) = words.filter_map(known).next() {
-            let message = format!(
-                "counts `{word}`, which may be charged after the response: such a charge is dropped where it exceeds \
-                 the rest of the limit; state `overdraft: true`, or false if requests are charged beforehand"
-            );
-            self.warning(at, path, message);
+        Field::Stated(Stated { at, .. }) if !is_overdraft => {
+            (at, "has no effect without an overdraft; expected `overdraft: true`".to_owned())
         }
+        Field::Stated(_) => return Some(Some(true)),
+    };
+    reporter.error(*at, &path.key("carry"), message);
+    None
+}
+
+fn read_max_debt(reporter: &mut Reporter<'_>, stated: &Stated<u32>, path: &Path<'_>) -> Option<Stated<u32>> {
+    if stated.value == 0 {
+        let message = "is 0, so no charge counts beyond the limit; expected at least 1";
+        reporter.error(stated.at, &path.key("max_debt"), message);
+    }
+    Some(*stated).filter(|debt| debt.value > 0)
+}
+
+/// Synchronization of a limit that may have an overdraft, each charge of which is sent to the store.
+pub(super) fn sync_beside(
+    compiler: &mut Compiler<'_>,
+    is_overdraft: bool,
+    raw: &RawRateLimit,
+    sync: Option<SyncMode>,
+    path: &Path<'_>,
+) -> Option<SyncMode> {
+    if !is_overdraft {
+        return sync;
+    }
+    if let (Some(SyncMode::Leased), Some(stated)) = (sync, raw.sync.stated()) {
+        let message = "has no effect beside `overdraft: true`, with which the store counts every charge";
+        compiler.warning(stated.at, &path.key("sync"), message);
+    }
+    sync.map(|_| SyncMode::Strict)
+}
+
+/// Warns of a limit that is likely charged after the response, and has no overdraft.
+pub(super) fn warn_of_lost_charges(
+    compiler: &mut Compiler<'_>,
+    rule: &Rule,
+    raw: &RawRateLimit,
+    at: Position,
+    path: &Path<'_>,
+) {
+    let has_choice = raw.overdraft.is_present() || compiler.defaults.states_overdraft;
+    let holds_permits = rule.algorithm().is_none_or(Algorithm::holds_permits);
+    if has_choice || holds_permits || rule.limit == Limit::Unlimited {
+        return;
+    }
+    let own = rule.segments.last().map(|segment| &*segment.stated);
+    let words =
+        own.into_iter().chain([&*rule.name]).flat_map(|text| text.split(|c: char| !c.is_alphanumeric()));
+    let known = |word: &str| POST_PAID_WORDS.into_iter().find(|known| known.eq_ignore_ascii_case(word));
+    if let Some(word) = words.filter_map(known).next() {
+        let message = format!(
+            "counts `{word}`, which may be charged after the response: such a charge is dropped where it exceeds \
+             the rest of the limit; state `overdraft: true`, or false if requests are charged beforehand"
+        );
+        compiler.warning(at, path, message);
     }
 }

@@ -92,7 +92,7 @@ fn pack_cell<'a>(
         });
         packed.extend_from_slice(&f64::to_le_bytes(signed_hits(check)));
         for parameter in check.policy.script_parameters() {
-            packed.extend_from_slice(&pack_number(parameter));
+            packed.extend_from_slice(&pack_parameter(parameter));
         }
         let prefetch = prefetches.next().and_then(|prefetch| effective_prefetch(check, *prefetch));
         packed.extend_from_slice(&prefetch.map_or_else(|| pack_extra(check), pack_prefetch));
@@ -150,6 +150,11 @@ fn pack_prefetch(prefetch: Prefetch) -> [u8; 8] {
     let [a, b, c, d] = prefetch.max_tokens.to_le_bytes();
     let ([e, f], [g, h]) = (prefetch.share.to_le_bytes(), prefetch.hold_millis.to_le_bytes());
     [a, b, c, d, e, f, g, h]
+}
+
+/// Every parameter is below 2^53, so a double is exact.
+const fn pack_parameter(number: i64) -> [u8; 8] {
+    f64::to_le_bytes(number as f64)
 }
 
 /// Every number here is below 2^53, so a double is exact.
