@@ -74,14 +74,12 @@ impl Reconnector {
             match self.target.connect().await {
                 Ok(connection) => {
                     let started = Instant::now();
-                    if self.serve(connection).await.is_err() {
-                        return;
-                    }
+                    let Ok(reason) = self.serve(connection).await else { return };
                     self.report.send_replace(ConnectionState::Down("connection closed".into()));
                     if self.outage.failed()
                         && let Some(suppressed) = self.failure_lines.take()
                     {
-                        tracing::warn!(server = %self.target, suppressed, "Redis connection lost");
+                        tracing::warn!(server = %self.target, reason, suppressed, "Redis connection lost");
                     }
                     // A connection that breaks at once, as to a server that takes no writes, does not reset the
                     // backoff.
@@ -108,11 +106,14 @@ impl Reconnector {
         }
     }
 
-    /// Publishes the connection, and those that replace it, until one breaks.
+    /// Publishes the connection, and those that replace it, until one breaks. Returns the reason.
     ///
     /// # Errors
     /// The last handle was dropped.
-    async fn serve(&mut self, mut connection: MultiplexedConnection) -> Result<(), watch::error::RecvError> {
+    async fn serve(
+        &mut self,
+        mut connection: MultiplexedConnection,
+    ) -> Result<&'static str, watch::error::RecvError> {
         loop {
             let server = self.target.to_string();
             self.gauge.set(LinkState::Up);
@@ -127,8 +128,10 @@ impl Reconnector {
                 pending::<Infallible>().await
             };
             tokio::select! {
-                disconnected = breaks.wait_for(|broken| broken >= generation) => return disconnected.map(drop),
-                () = probe_until_broken(connection.clone()) => return Ok(()),
+                disconnected = breaks.wait_for(|broken| broken >= generation) => {
+                    return disconnected.map(|_| "broken");
+                }
+                reason = probe_until_broken(connection.clone()) => return Ok(reason),
                 other = target.wait_for_failover() => connection = other,
                 never = recovery => match never {},
             }
@@ -137,18 +140,20 @@ impl Reconnector {
 }
 
 /// Probes the connection until a response is overdue, or is that to another command: every later reply would then be too.
-async fn probe_until_broken(mut connection: MultiplexedConnection) {
-    for number in 0_u64.. {
+/// Returns the reason, for logs.
+async fn probe_until_broken(mut connection: MultiplexedConnection) -> &'static str {
+    let mut number = 0_u64;
+    loop {
         sleep(PROBE_INTERVAL).await;
+        number = number.wrapping_add(1);
         let text = number.to_string();
         let mut ping = cmd("PING");
         ping.arg(&text);
-        let Ok(Ok(reply)) = timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await else {
-            return;
-        };
-        if is_reply_of_another(&reply, &text) {
-            tracing::warn!("Redis replies out of order; reconnecting");
-            return;
+        match timeout(PROBE_TIMEOUT, connection.send_packed_command(&ping)).await {
+            Ok(Ok(reply)) if is_reply_of_another(&reply, &text) => return "replies out of order",
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return "broken",
+            Err(_) => return "no response to a probe",
         }
     }
 }
