@@ -1,18 +1,22 @@
 //! Charges after the response, beyond the limit: each counts in full, in every algorithm, mode and store.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use tollgate::{
     algorithm::Verdict,
     clock::{Clock, Timestamp},
     config::{self, Options},
     descriptor::{Descriptor, Entry, Hits},
-    limiter::{ActiveRules, Deadline, Limiter, Modes},
-    store::{MemoryStore, RedisStore, Store, redis::ScriptClock},
+    limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
+    rules::OnStoreError,
+    store::{BackgroundQueue, MemoryStore, RedisStore, Store, redis::ScriptClock},
     verdict::{Code, Status},
 };
 
-use crate::support::{redis::Redis, stores::at};
+use crate::support::{
+    redis::{Redis, settings},
+    stores::at,
+};
 
 /// Algorithms, with the debt's time after 60 and 80 hits of 100 a minute, in whole seconds: a window until its end, of a
 /// sliding one until 100 of 140 count, and a bucket until 40 tokens are refilled.
@@ -175,5 +179,32 @@ async fn known_denials_and_leases_swallow_no_charge_beyond_the_limit() {
                 repeat(subject, mode, algorithm).await;
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_charge_beyond_the_limit_that_was_not_sent_in_time_is_sent_later() {
+    let (redis, background) = (Redis::start(), BackgroundQueue::default());
+    let store = RedisStore::open_with(&settings(&redis.url()), background.clone()).expect("valid settings");
+    assert!(store.connected().await);
+    let rules = Arc::new(rules("300d"));
+    let local = MemoryStore::new(1 << 10, Clock::System);
+    let fallback = Fallback::new(OnStoreError::Local, local, Replicas::new(NonZeroU32::MIN));
+    let limiter = Limiter::new(Arc::clone(&rules), Store::Redis(store.clone()), Modes::default())
+        .with_fallback(fallback);
+    for (algorithm, _) in ALGORITHMS {
+        let descriptor = Descriptor {
+            entries: [Entry { key: algorithm, value: "" }].into_iter().collect(),
+            limit: None,
+            hits: Hits::charge(80),
+        };
+        let guard = limiter.rules();
+        let active = guard.get().expect("rules");
+        let decided = limiter.decide(active, "strict", &[descriptor], Deadline::Exceeded).await;
+        assert!(decided.expect("a decision").0.degraded.is_some(), "{algorithm}");
+        background.drained().await;
+        let subject = NamedStore::redis("redis", store.clone());
+        let (_, look) = subject.ask(&rules, None, ("strict", algorithm), Hits::Peek).await;
+        assert_eq!(look.used, 80, "{algorithm}");
     }
 }

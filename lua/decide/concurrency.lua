@@ -12,7 +12,7 @@ MAKE_QUEUE[3] = function()
     return name .. struct.pack('>I2', 65535 - number)
   end
 
-  -- The time of the permit at an index of the set; 0 if there is none.
+  -- The time of the permit at an index of the set, or 0.
   local function score_at(held, index)
     index = integer(index)
     local found = redis.call('ZRANGE', held.key, index, index, 'WITHSCORES')
@@ -50,7 +50,7 @@ MAKE_QUEUE[3] = function()
 
   return {
     -- Permits that are released leave no key, so few keys live this long.
-    retention = 600000,
+    retention = 600000000,
 
     open = function(held)
       local now = held.now.micros
@@ -60,7 +60,7 @@ MAKE_QUEUE[3] = function()
       end
       local newest = score_at(held, -1)
       held.is_ahead = newest > now
-      if newest > held.latest then
+      if newest > now + 4 * held.lifetime then
         now = integer(now)
         local moved = {}
         for _, member in ipairs(redis.call('ZRANGEBYSCORE', held.key, '(' .. now, '+inf')) do

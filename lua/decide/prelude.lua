@@ -40,7 +40,7 @@
 --   time_of(queue, index)              the time of the hit at an index; the oldest is at 0
 --   spacing_delay(queue, hits, extra)  microseconds for which nothing passes, even below the limit
 --   close(queue)                       removes expired hits
---   retention                          the least time in milliseconds for which the key outlives its hits
+--   retention                          the least time in microseconds for which the key outlives its hits
 -- Sized for the common kinds: growing a table has a cost.
 local MAKE, ALGORITHMS = { [0] = false, [1] = false, [8] = false }, {}
 

@@ -17,8 +17,6 @@ local function make_queues()
   -- The queue under a key. All checks of it have the same lifetime.
   local function open(key, ask)
     local queue = { key = key, lifetime = ask.p2, horizon = now.micros - ask.p2, now = now }
-    -- A hit that is later was logged while the clock was ahead.
-    queue.latest = now.micros + 4 * ask.p2
     queue_algorithm(ask.kind).open(queue)
     return queue
   end
@@ -85,10 +83,9 @@ local function make_queues()
   local function close(queue, kind)
     local algorithm = queue_algorithm(kind)
     if queue.used > 0 then
-      local millis = math.ceil(queue.left / 1000)
-      if queue.was_charged or redis.call('PTTL', queue.key) < millis then
-        millis = millis + math.max(math.ceil(queue.lifetime / 1000), algorithm.retention)
-        redis.call('PEXPIRE', queue.key, integer(queue.now.given and 3600000 or millis))
+      if queue.was_charged or redis.call('PTTL', queue.key) < queue.left / 1000 then
+        local micros = queue.left + math.max(queue.lifetime, algorithm.retention)
+        redis.call('PEXPIRE', queue.key, integer(queue.now.given and 3600000 or math.ceil(micros / 1000)))
       end
     end
     algorithm.close(queue)

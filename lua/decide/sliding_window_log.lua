@@ -93,10 +93,12 @@ MAKE_QUEUE[2] = function()
         return
       end
       local newest = element_time(log, log.used - 1)
-      if newest > log.latest then
-        clamp_to_now(log)
-      elseif newest > log.now.micros then
-        log.is_ahead = true
+      if newest > log.now.micros then
+        if newest > log.now.micros + 4 * log.lifetime then
+          clamp_to_now(log)
+        else
+          log.is_ahead = true
+        end
       end
       log.ended = count_until(log, log.horizon)
       log.used = log.used - log.ended

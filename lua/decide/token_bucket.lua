@@ -11,17 +11,6 @@ MAKE[1] = function()
   local SMALLEST = 8239747
   local SIZE_UNIT = 134217728
 
-  -- The part that counts of a debt above the capacity.
-  local function bounded(owed, size, capacity, is_override)
-    local most, room = capacity, SMALLEST * 4 ^ math.floor(size / 2)
-    if is_override or size % 2 == 1 then
-      most = math.max(most, room)
-    end
-    local top = math.max(most, room)
-    -- Beyond eight times the size, the clock was ahead; up to then, it stepped back.
-    return (owed <= most or owed > top and owed <= top * 8) and owed or most
-  end
-
   -- The ticks that are owed, and the size of the state.
   local function debt(a, b, capacity, now, is_override)
     local ticks = b % SIZE_UNIT
@@ -31,22 +20,15 @@ MAKE[1] = function()
     end
     local size = (b - ticks) / SIZE_UNIT
     if owed > capacity then
-      owed = bounded(owed, size, capacity, is_override)
+      local room = SMALLEST * 4 ^ math.floor(size / 2)
+      local top = math.max(capacity, room)
+      local most = (is_override or size % 2 == 1) and top or capacity
+      -- Beyond eight times the size, the clock was ahead; up to then, it stepped back.
+      if owed > most and (owed <= top or owed > top * 8) then
+        owed = most
+      end
     end
     return owed, size
-  end
-
-  -- The size to store after a use of a bucket on a state of a known size.
-  local function size_after(known, capacity, is_override)
-    local exponent, room = 0, SMALLEST
-    while room < capacity do
-      exponent, room = exponent + 2, room * 4
-    end
-    if is_override or known % 2 == 1 then
-      local marked = known % 2 == 1 or exponent >= known
-      return math.max(exponent, known - known % 2) + (marked and 1 or 0)
-    end
-    return exponent
   end
 
   -- The words of a state that owes this many ticks.
@@ -56,7 +38,15 @@ MAKE[1] = function()
     end
     local room = SMALLEST * 2 ^ size
     if is_override or size % 2 == 1 or room < capacity or room >= capacity * 4 and size > 0 and owed <= capacity then
-      size = size_after(size, capacity, is_override)
+      local known = size
+      size, room = 0, SMALLEST
+      while room < capacity do
+        size, room = size + 2, room * 4
+      end
+      if is_override or known % 2 == 1 then
+        local is_marked = known % 2 == 1 or size >= known
+        size = math.max(size, known - known % 2) + (is_marked and 1 or 0)
+      end
     end
     local full = now.us * 100 + owed
     local seconds = math.floor(full / TICKS_PER_SECOND)

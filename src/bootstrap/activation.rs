@@ -274,6 +274,28 @@ mod tests {
     }
 
     #[test]
+    fn a_few_rules_may_be_renamed_but_not_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("rules.yaml");
+        let settings = settings(directory.path());
+        let activator = Activator::new(Readiness::new(), &settings);
+        let change = |text: &str| {
+            std::fs::write(&file, text).expect("written");
+            activator.activate_changed(config::load(directory.path(), &settings.options));
+            activator.status.now().problem.is_none()
+        };
+        for (count, kept, lost) in [(1, 1, 0), (3, 2, 1), (9, 5, 4)] {
+            assert!(change(&rules(count)), "{count} rules");
+            let fewer = if lost == 0 { "domain: web\n".to_owned() } else { rules(lost) };
+            assert!(!change(&fewer), "{lost} of {count} rules");
+            assert!(change(&rules(count).replace("key: k", "key: renamed")), "{count} rules");
+            assert!(change(&rules(kept)), "{kept} others for {count} rules");
+        }
+        assert!(change(&rules(10)));
+        assert!(!change(&rules(10).replace("key: k", "key: renamed")));
+    }
+
+    #[test]
     fn invalid_rules_leave_the_valid_ones_active() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("rules.yaml");

@@ -2,6 +2,9 @@
 
 use tollgate_rules::{Rules, config::Loaded};
 
+/// Number of active rules below which other rules may replace them all: to rename a few is a usual change.
+const FEW_RULES: usize = 10;
+
 /// A change that would leave fewer than half of the active rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -20,6 +23,9 @@ impl Removal {
             return None;
         }
         let (missing, active) = (active.missing_in(&loaded.rules), active.rule_count());
-        (missing > active.saturating_sub(missing)).then_some(Self { missing, active })
+        let lacks_most = |missing: usize| missing > active.saturating_sub(missing);
+        let are_replaced =
+            active < FEW_RULES && !lacks_most(active.saturating_sub(loaded.rules.rule_count()));
+        (lacks_most(missing) && !are_replaced).then_some(Self { missing, active })
     }
 }

@@ -115,14 +115,15 @@ impl Rules {
     pub fn succeed(&self, former: &Self, now: Timestamp) {
         for domain in self.domains.values() {
             let Some(former) = former.domain(&domain.name) else { continue };
-            let slides = |rule: &&Arc<Rule>| rule.algorithm() == Some(Algorithm::SlidingWindow);
-            let mut sliding = domain.root.rules().filter(slides).peekable();
-            if sliding.peek().is_none() {
+            let may_differ =
+                |rule: &&Arc<Rule>| rule.policy().is_some_and(|policy| policy.depends_on_former());
+            let mut succeeding = domain.root.rules().filter(may_differ).peekable();
+            if succeeding.peek().is_none() {
                 continue;
             }
             let by_path: HashMap<_, _, RandomState> =
                 former.root.rules().map(|rule| (rule.record_id().path(), rule)).collect();
-            for rule in sliding {
+            for rule in succeeding {
                 if let Some(former) = by_path.get(&rule.record_id().path()) {
                     rule.succeed(former, now);
                 }

@@ -151,6 +151,11 @@ impl Policy {
         }
     }
 
+    /// Whether [`Policy::succeeding`] may differ.
+    pub const fn depends_on_former(&self) -> bool {
+        matches!(self, Self::SlidingWindow(_))
+    }
+
     /// Returns this policy for the counters that `former` decided until `now`. Only a sliding window differs: it must know
     /// since when it has its length.
     #[must_use]

@@ -17,6 +17,8 @@ const LEASE: LeaseId = LeaseId::new(NonZeroU64::MIN);
 
 const ACQUIRE: Hits = Hits::Acquire { amount: NonZeroU64::MIN, lease: LEASE };
 
+const OVERDRAW: Hits = Hits::Overdraw(NonZeroU64::MIN);
+
 /// A call to one counter, and its verdict.
 fn call(charging: Charging, hits: Hits, admitted: bool) -> (TagRequest, Verdicts) {
     let quota = Quota { limit: 10, window: Window::of(Unit::Hour) };
@@ -71,6 +73,9 @@ fn unsent_charges_are_not_refunded_and_unknown_ones_only_if_that_is_idempotent()
         (Charging::Independent, release, Ok(true), [none(), none(), none(), none()]),
         (Charging::Independent, release, unsent(), [none(), vec![release], vec![release], none()]),
         (Charging::Independent, release, unknown(), [none(), vec![release], vec![release], none()]),
+        (Charging::AllOrNone, OVERDRAW, Ok(true), [none(), none(), none(), none()]),
+        (Charging::AllOrNone, OVERDRAW, unsent(), [none(), none(), vec![OVERDRAW], none()]),
+        (Charging::Independent, OVERDRAW, unknown(), [none(), none(), none(), none()]),
         (Charging::Independent, Hits::refund(1), unsent(), [none(), none(), vec![Hits::refund(1)], none()]),
         (Charging::Independent, Hits::refund(1), unknown(), [none(), none(), none(), none()]),
     ] {

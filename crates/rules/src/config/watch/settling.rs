@@ -3,6 +3,10 @@
 //! Where the system reports closes, a changed file is complete once its writer has closed it, or once a rename has
 //! published it. On other systems, and at startup, a file is complete once its size and time have not changed for
 //! [`SETTLE_TIME`]: a writer may pause for two seconds.
+//!
+//! No wait is endless. Some changes have no close, such as those that a virtual machine's host makes to a shared directory,
+//! and some programs keep a file open: [`CLOSE_TIMEOUT`]. A file that is not loaded may change all the time, such as a
+//! heartbeat: [`MAX_OTHERS_DELAY`].
 
 use std::{
     collections::BTreeMap,
@@ -18,6 +22,12 @@ use crate::config::files::{DirectoryListing, FileStamp};
 /// Time without a change after which a file is complete whose writer is unknown.
 pub(super) const SETTLE_TIME: Duration = Duration::from_secs(3);
 
+/// Time without a change after which a file is complete although no close was reported.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Maximum time from the last change of a loaded file in which changes of files that are not loaded delay a removal.
+const MAX_OTHERS_DELAY: Duration = Duration::from_secs(60);
+
 /// Changes of a directory's files over time.
 #[derive(Debug, Default)]
 pub(super) struct Settling {
@@ -25,13 +35,17 @@ pub(super) struct Settling {
     root: Option<PathBuf>,
     files: BTreeMap<String, Observed>,
     others: BTreeMap<PathBuf, (u64, Option<SystemTime>)>,
-    /// Time at which the last change of any file was found, other than the swap of a whole version.
+    /// Time at which the last change of a loaded file was found, other than the swap of a whole version.
     changed: Option<Instant>,
+    /// Time at which the last change of a file that is not loaded was found.
+    others_changed: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Observed {
     stamp: FileStamp,
+    /// Time at which the last change was found.
+    changed: Instant,
     /// Time of the last change, while it is unknown whether the file is complete.
     unsettled: Option<Instant>,
 }
@@ -56,6 +70,10 @@ impl Settling {
             let is_published = is_swapped || is_versioned(&stamp.location);
             let is_old = is_first && is_settled(stamp, wall_clock);
             let is_finished = self.writers.is_finished(stamp);
+            let changed = before.as_ref().filter(|_| !is_changed).map_or(now, |before| before.changed);
+            if now.saturating_duration_since(changed) >= CLOSE_TIMEOUT {
+                self.writers.forget_writer(stamp);
+            }
             let unsettled = match before {
                 _ if is_published || is_old || is_finished => None,
                 _ if is_changed => Some(now),
@@ -67,12 +85,13 @@ impl Settling {
             if unsettled.is_some() || self.writers.is_writing(stamp) {
                 unfinished.push(name.to_owned());
             }
-            files.insert(name.to_owned(), Observed { stamp: stamp.clone(), unsettled });
+            files.insert(name.to_owned(), Observed { stamp: stamp.clone(), changed, unsettled });
         }
         // What is left was deleted.
         let is_deleted = self.files.values().any(|file| !is_versioned(&file.stamp.location));
-        if !is_swapped && !is_first && (is_deleted || self.others != listing.others) {
-            self.changed = Some(now);
+        if !is_swapped && !is_first {
+            self.changed = if is_deleted { Some(now) } else { self.changed };
+            self.others_changed = if self.others != listing.others { Some(now) } else { self.others_changed };
         }
         self.files = files;
         self.others.clone_from(&listing.others);
@@ -80,9 +99,11 @@ impl Settling {
         unfinished
     }
 
-    /// Time at which the directory has not changed for [`SETTLE_TIME`]; `None` if it only changed by swaps.
+    /// Time at which the directory has not changed for [`SETTLE_TIME`]; `None` if its loaded files only changed by swaps.
     pub(super) fn quiet_at(&self) -> Option<Instant> {
-        self.changed?.checked_add(SETTLE_TIME)
+        let latest = self.changed.max(self.others_changed);
+        let at_the_latest = self.changed?.checked_add(MAX_OTHERS_DELAY)?;
+        Some(latest?.checked_add(SETTLE_TIME)?.min(at_the_latest))
     }
 
     /// Handles the loss of any events.

@@ -18,7 +18,8 @@ const REPORTS_CLOSES: bool = cfg!(target_os = "linux");
 
 /// Files with an open writer, and files that are complete, by their paths with all links resolved.
 ///
-/// A file is written from its first change until a close of a descriptor for writing. With two concurrent writers, the
+/// A file is written from its first change until a close of a descriptor for writing, or until it has not changed for
+/// long. With two concurrent writers, the
 /// first close counts, until the next change.
 #[derive(Debug, Default)]
 pub(super) struct Writers {
@@ -62,6 +63,11 @@ impl Writers {
     /// Whether a writer has a file open.
     pub(super) fn is_writing(&self, file: &FileStamp) -> bool {
         self.writing.contains(&file.location)
+    }
+
+    /// Forgets the writer of a file.
+    pub(super) fn forget_writer(&mut self, file: &FileStamp) {
+        self.writing.remove(&file.location);
     }
 
     /// Whether a writer has closed a file, or a rename has published it.

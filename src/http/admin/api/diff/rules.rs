@@ -101,9 +101,10 @@ mod tests {
             rule("plan", &format!("{bucket}5"))
         );
         let after = format!(
-            "domain: d\ndescriptors:\n{same}{}{}",
+            "domain: d\ndescriptors:\n{same}{}{}{}",
             rule("new", "unit: hour, requests_per_unit: 2"),
-            rule("plan", &format!("{bucket}9"))
+            rule("plan", &format!("{bucket}9")),
+            rule("window", "unit: hour, requests_per_unit: 2, overdraft: true, carry: true")
         );
         let found: Vec<_> = changes(&loaded(&before), &loaded(&after))
             .into_iter()
@@ -117,6 +118,12 @@ mod tests {
                 ("deleted".to_owned(), Change::Removed, text("unlimited"), None),
                 ("new".to_owned(), Change::Added, None, text("2 per hour, fixed_window")),
                 ("plan".to_owned(), Change::Changed, text(bucket), text(&format!("{bucket}, burst 9"))),
+                (
+                    "window".to_owned(),
+                    Change::Added,
+                    None,
+                    text("2 per hour, fixed_window, overdraft, carry, max_debt 2")
+                ),
             ]
         );
     }
