@@ -56,14 +56,14 @@ def hostile(browser, instance):
         assert browser.field("Match").get_attribute("value") == "exact"
         browser.press("Ban")
         browser.sees("is on the deny list of api", "#messages")
-        browser.until(f"{value!r} is denied", lambda: not passes(value))
+        browser.until(f"{value!r} is denied", lambda value=value: not passes(value))
         others = [other for other in values + ["honest", "a", "line", "10.1.2.3"] if other != value]
         assert all(passes(other) for other in others), value
         added = instance.get("lists")["entries"]
         assert [entry["descriptor"] for entry in added] == [[{"key": "api_key", "value": value, "match": "exact"}]], added
         for entry in added:
             instance.call("DELETE", f"lists/{entry['id']}")
-        browser.until(f"{value!r} passes", lambda: passes(value))
+        browser.until(f"{value!r} passes", lambda value=value: passes(value))
     assert passes("x" * 300)
     browser.open("talkers")
     browser.press("Ban…", within=browser.row("x" * 100))
