@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join;
 use smallvec::SmallVec;
 use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
 use tollgate_rules::Overrides;
@@ -114,14 +115,17 @@ impl Limiter {
         let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
         let decisions = match deadline {
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
-            Deadline::At(wait) => precheck::decide(&self.store, &mut calls, self.store.deadline(wait)).await,
+            Deadline::At(wait) => self.decide_in_store(&mut calls, wait).await,
         };
         let is_complete = decisions.iter().all(Result::is_ok);
         let degraded = match &self.fallback {
             Some(fallback) => {
                 fallback.release(&calls, &decisions);
                 let decide =
-                    || fallback.decide(active.companion, rules, self.modes, &matches, &calls, &decisions);
+                    || {
+                        let Self { store, modes, .. } = self;
+                        fallback.decide(store, active.companion, rules, *modes, &matches, &calls, &decisions)
+                    };
                 (!is_complete).then(decide)
             }
             None => None,
@@ -131,6 +135,21 @@ impl Limiter {
         metrics::record(active.companion, rules, descriptors, &matches, &statuses, self.modes);
         let decision = self.conclude(statuses, listed, &calls, &decisions, degraded.as_ref());
         self.settle_permits(decision, permits, &calls, &decisions, degraded.as_ref())
+    }
+
+    /// Decides in the store, after the deferred charges of the same counters.
+    async fn decide_in_store(&self, calls: &mut Requests, wait: Option<Duration>) -> Decisions {
+        let deadline = self.store.deadline(wait);
+        // Boxed, as there are usually none, and every request would move the future.
+        let charges = self.fallback.as_ref().and_then(|fallback| {
+            fallback.deferred_for(calls).map(|taken| Box::pin(fallback.charge(&self.store, taken)))
+        });
+        let decide = precheck::decide(&self.store, calls, deadline);
+        match charges {
+            None => decide.await,
+            // Polled, and so sent, in this order.
+            Some(charges) => join(charges, decide).await.1,
+        }
     }
 
     /// Returns the permits that the request holds, if it passes, and otherwise releases them.
@@ -245,6 +264,11 @@ impl Limiter {
                 failure.is_none() && degraded.is_some_and(|degraded| !is_made(degraded))
             };
             self.store.refund_in_background(refund::missed(calls, decisions, is_due));
+            if let (Some(fallback), Some(degraded)) = (&self.fallback, degraded) {
+                let is_refunded = failure.is_some() || code == Code::OverLimit;
+                fallback.defer(degraded, calls, decisions, is_refunded);
+                fallback.send_deferred(&self.store, || true);
+            }
         }
         match failure {
             Some(error) => Err(error.clone()),

@@ -16,9 +16,17 @@ use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use self::request::{TagRequest, Verdicts};
+use tollgate_core::{RecordId, algorithm::LastVerdict, clock::Timestamp};
+
+use self::{
+    key::CellKey,
+    request::{TagRequest, Verdicts},
+};
 pub use self::{
-    background_refund::BackgroundQueue, error::StoreError, memory::MemoryStore, redis::RedisStore,
+    background_refund::BackgroundQueue,
+    error::StoreError,
+    memory::MemoryStore,
+    redis::{LastVerdicts, RedisStore},
 };
 
 /// A store of counters, as used by one worker. Clones are handles on the same counters.
@@ -56,6 +64,15 @@ impl Store {
                         .into(),
                 }
             }
+        }
+    }
+
+    /// Takes the last verdict of a counter that was in use, and the time at which a counter was decided last. A store in
+    /// memory needs none.
+    pub fn take_last_verdict(&self, cell: &CellKey, record: RecordId) -> Option<(LastVerdict, Timestamp)> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(store) => store.take_last_verdict(cell, record),
         }
     }
 

@@ -226,6 +226,17 @@ impl Policy {
         }
     }
 
+    /// Maximum number of hits that count at the same time, without an overdraft.
+    pub fn limit(&self) -> u64 {
+        match self {
+            Self::FixedWindow(policy) => policy.limit().into(),
+            Self::SlidingWindow(policy) => policy.limit().into(),
+            Self::SlidingWindowLog(policy) => policy.limit().into(),
+            Self::TokenBucket(policy) => policy.burst(),
+            Self::Concurrency(policy) => policy.limit().into(),
+        }
+    }
+
     /// Capacity of a bucket in hits; `None` for other algorithms.
     pub fn burst(&self) -> Option<u64> {
         match self {

@@ -38,7 +38,7 @@ use std::{
     time::Duration,
 };
 
-use super::{PolicyError, Prefetch, Verdict};
+use super::{LastVerdict, PolicyError, Prefetch, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 const TICKS_PER_MICRO: u64 = 100;
@@ -164,6 +164,24 @@ impl TokenBucket {
         let capacity = signed(self.capacity);
         let signed_capacity = if self.is_override { capacity.max(1).saturating_neg() } else { capacity };
         [signed(self.emission.map_or(0, NonZeroU64::get)), signed_capacity]
+    }
+
+    /// State of this share of a bucket after the last verdict: a share has the capacity of the whole in time.
+    pub(super) fn after(&self, last: &LastVerdict) -> [u32; 2] {
+        let owed = last.reset_at.since(last.decided_at).as_micros();
+        let owed = u64::try_from(owed).unwrap_or(u64::MAX).saturating_mul(TICKS_PER_MICRO);
+        self.bucket(last.decided_at, owed.min(self.max_debt), BucketSize::default()).write()
+    }
+
+    /// Time in which `amount` tokens refill, at most.
+    pub(super) fn time_of(&self, amount: u64) -> Duration {
+        duration(self.cost(amount).min(MAX_FILL_TICKS))
+    }
+
+    /// Tokens that refill in a time.
+    pub(super) fn refill(&self, time: Duration) -> u64 {
+        let ticks = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).saturating_mul(TICKS_PER_MICRO);
+        self.emission.map_or(0, |interval| ticks / interval)
     }
 
     /// Debt of `amount` tokens.
