@@ -12,7 +12,7 @@ use tollgate::{
     config::{self, Options},
     descriptor::{Descriptor, Entry, Hits},
     limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
-    rules::OnStoreError,
+    rules::{OnStoreError, Overrides, SwitchMode},
     store::{MemoryStore, RedisStore, Store, redis::RedisSettings},
     verdict::{Code, Decision, Status},
 };
@@ -44,8 +44,13 @@ fn rules() -> Arc<ActiveRules> {
             )
         })
         .collect();
+    let window = format!("window: 300d, requests_per_unit: {LIMIT}");
+    let others = format!(
+        "- {{key: lower, rate_limit: {{{window}, degraded_limit: 30}}}}\n\
+         - {{key: open, rate_limit: {{{window}, on_store_error: allow}}}}\n"
+    );
     let files = [
-        ("strict.yaml", format!("domain: strict\ndescriptors:\n{limits}")),
+        ("strict.yaml", format!("domain: strict\ndescriptors:\n{limits}{others}")),
         ("leased.yaml", format!("domain: leased\ndefaults: {{sync: leased}}\ndescriptors:\n{limits}")),
         ("atomic.yaml", format!("domain: atomic\natomic: true\ndescriptors:\n{limits}")),
     ];
@@ -63,6 +68,7 @@ fn durable() -> Redis {
 
 /// Instances that share a Redis, each with its own connections and local counters.
 struct Fleet {
+    rules: Arc<ActiveRules>,
     instances: Vec<(Limiter, RedisStore)>,
 }
 
@@ -79,12 +85,11 @@ impl Fleet {
             assert!(store.connected().await);
             let local = MemoryStore::new(1 << 16, Clock::System);
             let fallback = Fallback::new(OnStoreError::Local, local, Replicas::new(replicas));
-            let limiter =
-                Limiter::new(Arc::clone(&rules), Store::Redis(store.clone()), Modes::default())
-                    .with_fallback(fallback);
+            let limiter = Limiter::new(Arc::clone(&rules), Store::Redis(store.clone()), Modes::default())
+                .with_fallback(fallback);
             instances.push((limiter, store));
         }
-        Self { instances }
+        Self { rules, instances }
     }
 
     /// Asks one instance for hits. Returns whether they pass, and whether Redis decided.
@@ -170,7 +175,7 @@ async fn counters_in_use_admit_no_more_than_their_limit_through_an_outage() {
         }
         before
     };
-    drop_connections(&mut redis);
+    redis.signal("KILL");
     fleet.until_redis_decides(false).await;
     let mut during = Vec::new();
     for counter in counters() {
@@ -188,11 +193,6 @@ async fn counters_in_use_admit_no_more_than_their_limit_through_an_outage() {
     }
 }
 
-/// Ends the server without another to take its place yet.
-fn drop_connections(redis: &mut Redis) {
-    redis.signal("KILL");
-}
-
 #[tokio::test]
 async fn a_denial_stands_while_redis_is_away_and_an_unused_counter_starts_from_its_share() {
     let mut redis = durable();
@@ -201,7 +201,7 @@ async fn a_denial_stands_while_redis_is_away_and_an_unused_counter_starts_from_i
         let exhausted = ("strict", algorithm, "exhausted");
         assert_eq!(fleet.round_robin(exhausted, 330).await, LIMIT, "{algorithm}");
     }
-    drop_connections(&mut redis);
+    redis.signal("KILL");
     fleet.until_redis_decides(false).await;
     for algorithm in ALGORITHMS {
         assert_eq!(fleet.round_robin(("strict", algorithm, "exhausted"), 30).await, 0, "{algorithm}");
@@ -214,7 +214,7 @@ async fn charges_of_an_outage_reach_redis_once() {
     let mut redis = durable();
     let fleet = Fleet::start(&settings(&redis.url())).await;
     let counters = || DOMAINS.iter().flat_map(|domain| ALGORITHMS.map(|name| (*domain, name, "charged")));
-    drop_connections(&mut redis);
+    redis.signal("KILL");
     fleet.until_redis_decides(false).await;
     for counter in counters() {
         assert_eq!(fleet.round_robin(counter, 120).await, 120, "{counter:?}");
@@ -240,7 +240,7 @@ async fn a_call_comes_after_the_deferred_charges_of_its_counter() {
     let mut redis = durable();
     let fleet = Fleet::start(&settings(&redis.url())).await;
     let counter = ("strict", "fixed_window", "ordered");
-    drop_connections(&mut redis);
+    redis.signal("KILL");
     fleet.until_redis_decides(false).await;
     assert_eq!(fleet.round_robin(counter, 900).await, LIMIT);
     redis.restart_after(Duration::ZERO);
@@ -271,4 +271,38 @@ async fn a_call_without_a_reply_is_not_charged_again() {
     proxy.set(Direction::ToClient, Way::Open);
     fleet.until_redis_decides(true).await;
     until_counted(&redis, counter, passed).await;
+}
+
+#[tokio::test]
+async fn a_degraded_limit_decides_while_redis_is_away() {
+    let redis = durable();
+    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let [unused, used] = ["unused", "used"].map(|value| ("strict", "lower", value));
+    assert_eq!(fleet.round_robin(used, 60).await, 60);
+    redis.signal("KILL");
+    fleet.until_redis_decides(false).await;
+    assert_eq!(fleet.round_robin(unused, 300).await, 30);
+    assert_eq!(fleet.round_robin(used, 30).await, 0, "60 are more than the degraded limit");
+}
+
+#[tokio::test]
+async fn an_emergency_is_decided_locally_and_charged_afterwards() {
+    let redis = Redis::start();
+    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let switch = |switches: Vec<(Box<str>, Box<str>, SwitchMode)>| {
+        fleet.rules.override_with(Arc::new(Overrides::new(1, [], switches)));
+    };
+    let [counter, open] = ["fixed_window", "open"].map(|key| ("strict", key, "emergency"));
+    assert_eq!(fleet.round_robin(counter, 90).await, 90);
+    switch(vec![("atomic".into(), "*".into(), SwitchMode::Emergency)]);
+    assert!(fleet.ask(0, counter, Hits::ONE).await.1, "another domain");
+    switch(vec![("*".into(), "*".into(), SwitchMode::Emergency)]);
+    assert!(!fleet.ask(0, counter, Hits::Peek).await.1);
+    let passed = fleet.round_robin(counter, 600).await;
+    assert!((203..=209).contains(&passed), "{passed} of the 209 that remained");
+    assert_eq!(fleet.round_robin(open, 900).await, LIMIT, "every limit is enforced");
+    assert_eq!(counted(&redis, counter).await, 91, "Redis is not called");
+    switch(vec![]);
+    until_counted(&redis, counter, 91 + passed).await;
+    until_counted(&redis, open, LIMIT).await;
 }

@@ -10,7 +10,9 @@ use std::{
 
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, Replicas};
-use tollgate_store::{BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings};
+use tollgate_store::{
+    BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings,
+};
 
 use super::metrics;
 use super::start::StartError;

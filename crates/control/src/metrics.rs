@@ -89,8 +89,8 @@ static LIST_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
 static RULE_SWITCHES: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_rule_switches",
     &["mode"],
-    "Active switches of rules.",
-    &[[SwitchMode::Off.name()], [SwitchMode::Shadow.name()]],
+    "Active switches of rules; an emergency is one of all rules of a domain.",
+    &[[SwitchMode::Off.name()], [SwitchMode::Shadow.name()], [SwitchMode::Emergency.name()]],
 );
 
 static LOADS_SUCCEEDED: AtomicU64 = AtomicU64::new(0);

@@ -114,6 +114,9 @@ impl Limiter {
         let mut calls = requests::requests(rules, descriptors, &matches, lease, self.modes);
         let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
         let decisions = match deadline {
+            _ if self.fallback.is_some() && active.overrides.is_emergency(domain) => {
+                calls.iter().map(|_| Err(StoreError::Emergency)).collect()
+            }
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
             Deadline::At(wait) => self.decide_in_store(&mut calls, wait).await,
         };
@@ -121,11 +124,10 @@ impl Limiter {
         let degraded = match &self.fallback {
             Some(fallback) => {
                 fallback.release(&calls, &decisions);
-                let decide =
-                    || {
-                        let Self { store, modes, .. } = self;
-                        fallback.decide(store, active.companion, rules, *modes, &matches, &calls, &decisions)
-                    };
+                let decide = || {
+                    let Self { store, modes, .. } = self;
+                    fallback.decide(store, active.companion, rules, *modes, &matches, &calls, &decisions)
+                };
                 (!is_complete).then(decide)
             }
             None => None,
@@ -267,7 +269,8 @@ impl Limiter {
             if let (Some(fallback), Some(degraded)) = (&self.fallback, degraded) {
                 let is_refunded = failure.is_some() || code == Code::OverLimit;
                 fallback.defer(degraded, calls, decisions, is_refunded);
-                fallback.send_deferred(&self.store, || true);
+                let rules = Arc::clone(&self.rules);
+                fallback.send_deferred(&self.store, move || rules.overrides().emergencies().is_empty());
             }
         }
         match failure {

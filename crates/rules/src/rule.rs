@@ -66,6 +66,8 @@ pub struct Rule {
     pub overdraft: bool,
     /// Policy while the store fails, if the configuration states one.
     pub on_store_error: Option<OnStoreError>,
+    /// The limit in hits per window while the store does not decide, if it is another one.
+    pub degraded_limit: Option<u32>,
     /// Name of the limit; empty if it has none.
     pub name: Box<str>,
     /// Names of the limits that this one replaces if both match a request.

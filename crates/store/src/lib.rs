@@ -18,15 +18,15 @@ use tokio::time::Instant;
 
 use tollgate_core::{RecordId, algorithm::LastVerdict, clock::Timestamp};
 
-use self::{
-    key::CellKey,
-    request::{TagRequest, Verdicts},
-};
 pub use self::{
     background_refund::BackgroundQueue,
     error::StoreError,
     memory::MemoryStore,
     redis::{LastVerdicts, RedisStore},
+};
+use self::{
+    key::CellKey,
+    request::{TagRequest, Verdicts},
 };
 
 /// A store of counters, as used by one worker. Clones are handles on the same counters.

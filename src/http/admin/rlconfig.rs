@@ -73,6 +73,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if let Some(policy) = rule.on_store_error {
             let _ = write!(line, ", on_store_error: {}", policy.name());
         }
+        if let Some(limit) = rule.degraded_limit {
+            let _ = write!(line, ", degraded_limit: {limit}");
+        }
         if domain.charging == Charging::AllOrNone {
             line.push_str(", atomic: true");
         }
@@ -109,6 +112,7 @@ mod tests {
             sync,
             overdraft: false,
             on_store_error: None,
+            degraded_limit: None,
             name: "".into(),
             replaces: Box::default(),
             shadow_mode,

@@ -16,9 +16,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{
-    Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, last_verdict::used_of_share,
-};
+use super::{Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, last_verdict::used_of_share};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -38,6 +36,10 @@ impl FixedWindow {
     /// Returns the policy that enforces `quota` and carries at most `max_carried` hits to the next windows.
     pub const fn new(quota: Quota, max_carried: u32) -> Self {
         Self { limit: quota.limit, window: quota.window.length(), max_carried }
+    }
+
+    pub(super) const fn with_limit(self, limit: u32) -> Self {
+        Self { limit, ..self }
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {

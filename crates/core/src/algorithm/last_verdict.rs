@@ -1,4 +1,4 @@
-//! Start of an instance's share of a counter from the counter's last verdict.
+//! Shares of a limit, and their start from the last verdict of the whole counter.
 //!
 //! Instances that cannot count together enforce a share of each limit. Of a counter that was in use before, they divide
 //! what remained: the state of the share is one after which it admits the remaining hits, divided by the number of
@@ -10,8 +10,12 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Charging, CounterState, Policy, Verdict};
-use crate::{clock::Timestamp, descriptor::Hits};
+use super::{Charging, CounterState, Policy, Verdict, queue::MAX_QUEUED};
+use crate::{
+    clock::Timestamp,
+    descriptor::Hits,
+    quota::{Quota, Window},
+};
 
 /// What is known of a counter since its last verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,43 @@ pub(super) fn used_of_share(limit: u64, used: u64, share: u64, instances: NonZer
 }
 
 impl Policy {
+    /// Maximum number of hits that count at the same time, without an overdraft.
+    pub fn limit(&self) -> u64 {
+        match self {
+            Self::FixedWindow(policy) => policy.limit().into(),
+            Self::SlidingWindow(policy) => policy.limit().into(),
+            Self::SlidingWindowLog(policy) => policy.limit().into(),
+            Self::TokenBucket(policy) => policy.burst(),
+            Self::Concurrency(policy) => policy.limit().into(),
+        }
+    }
+
+    /// Returns this policy with another limit, in the same window. A bucket keeps its capacity in time.
+    #[must_use]
+    pub fn with_limit(self, limit: u32, window: Window) -> Self {
+        let quota = Quota { limit, window };
+        let bounded = limit.min(MAX_QUEUED);
+        match self {
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(limit)),
+            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(limit)),
+            Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.with_limit(bounded)),
+            Self::TokenBucket(policy) => Self::TokenBucket(policy.with_rate(quota)),
+            Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(bounded)),
+        }
+    }
+
+    /// Returns the policy of one of `instances` equal shares, each with its own counter.
+    #[must_use]
+    pub fn shared_by(self, instances: NonZeroU32) -> Self {
+        match self {
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.shared_by(instances)),
+            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.shared_by(instances)),
+            Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.shared_by(instances)),
+            Self::TokenBucket(policy) => Self::TokenBucket(policy.shared_by(instances)),
+            Self::Concurrency(policy) => Self::Concurrency(policy.shared_by(instances)),
+        }
+    }
+
     /// Returns what a verdict of this policy leaves to know, given that `reserved` tokens were charged after it.
     pub fn last_verdict(&self, verdict: &Verdict, reserved: u32) -> LastVerdict {
         let used = u32::try_from(verdict.used).unwrap_or(u32::MAX).saturating_add(reserved);
@@ -84,8 +125,7 @@ impl Policy {
                 CounterState::Words([seconds, ticks, 0])
             }
             (Self::SlidingWindowLog(policy), Self::SlidingWindowLog(share)) => {
-                let used =
-                    used_of_share(policy.limit().into(), whole, share.limit().into(), instances);
+                let used = used_of_share(policy.limit().into(), whole, share.limit().into(), instances);
                 let mut state = CounterState::default();
                 state.on_log(|log| share.fill(log, used, last, whole >= policy.limit().into()));
                 state

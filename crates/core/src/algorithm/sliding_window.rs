@@ -23,9 +23,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{
-    LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words, last_verdict::used_of_share,
-};
+use super::{LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words, last_verdict::used_of_share};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -74,6 +72,10 @@ impl SlidingWindow {
         }
     }
 
+    pub(super) const fn with_limit(self, limit: u32) -> Self {
+        Self { limit, ..self }
+    }
+
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         Self { limit: share_of(self.limit, instances), ..self }
     }
@@ -108,9 +110,8 @@ impl SlidingWindow {
     /// Hits of the window of the last verdict itself, which follow from the time at which they all will have expired: the
     /// last of `count` hits expires a part of `1 / count` before the end of the next window.
     fn count_after(&self, last: &LastVerdict) -> u64 {
-        let end = Timestamp::from_micros(
-            u64::from(self.window_end(last.decided_at)).saturating_mul(1_000_000),
-        );
+        let end =
+            Timestamp::from_micros(u64::from(self.window_end(last.decided_at)).saturating_mul(1_000_000));
         let next_end = end.plus(self.length());
         match next_end.since(last.reset_at).as_micros() {
             _ if last.reset_at <= end => 0,

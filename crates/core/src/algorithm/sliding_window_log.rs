@@ -39,6 +39,10 @@ impl SlidingWindowLog {
         Self { limit: quota.limit, window, min_interval }
     }
 
+    pub(super) const fn with_limit(self, limit: u32) -> Self {
+        Self { limit, ..self }
+    }
+
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         let min_interval = self.min_interval.saturating_mul(instances.get()).min(self.window);
         Self { limit: share_of(self.limit, instances), min_interval, ..self }

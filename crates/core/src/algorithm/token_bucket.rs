@@ -128,6 +128,16 @@ impl TokenBucket {
         Self { is_override: true, ..self }
     }
 
+    /// Returns a bucket with the rate of `quota` and the same capacity in time, but at least one token.
+    pub(super) fn with_rate(self, quota: Quota) -> Self {
+        let Self { emission, .. } = Self::rounded(quota, quota.limit, 0);
+        let capacity = match emission {
+            Some(least) if self.capacity > 0 => self.capacity.max(least.get()),
+            Some(_) | None => 0,
+        };
+        Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
+    }
+
     /// Returns a bucket with the same capacity in time, and so a share of rate and tokens, but at least one token.
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         let longest = NonZeroU64::new(MAX_FILL_TICKS).unwrap_or(NonZeroU64::MAX);

@@ -116,9 +116,8 @@ impl DeferredCharges {
         }
         let mut counters = self.0.counters.lock();
         let names = calls.iter().flat_map(TagRequest::checks_with_cells);
-        let taken = names
-            .filter_map(|(cell, check)| take(&mut counters, (cell.key.clone(), check.record)))
-            .collect();
+        let taken =
+            names.filter_map(|(cell, check)| take(&mut counters, (cell.key.clone(), check.record))).collect();
         self.0.length.store(counters.len(), Ordering::Relaxed);
         taken
     }

@@ -16,7 +16,10 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tokio::{runtime::Handle, time::{Instant, sleep}};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep},
+};
 use tollgate_core::{
     SyncMode,
     algorithm::{Charging, Policy, Verdict},
@@ -103,6 +106,8 @@ impl Fallback {
                 let policy = matched.and_then(|matched| matched.on_store_error(domain));
                 let is_shadow = modes.shadow || matched.is_some_and(Match::is_shadow_when_degraded);
                 let policy = match policy.unwrap_or(self.on_store_error) {
+                    // An operator decided so for all limits.
+                    _ if *error == StoreError::Emergency => OnStoreError::Local,
                     // A limit that denies nothing must not make requests fail.
                     OnStoreError::Error if is_shadow => OnStoreError::Allow,
                     policy => policy,
@@ -118,8 +123,9 @@ impl Fallback {
                     OnStoreError::Allow => {}
                     OnStoreError::Deny => substituted.verdicts.push(Verdicts::from_iter([denied(check)])),
                     OnStoreError::Local => {
-                        let policy = check.policy.shared_by(replicas);
-                        self.start(store, cell, check, policy, replicas);
+                        let whole = matched.and_then(Match::degraded_policy).unwrap_or(check.policy);
+                        let policy = whole.shared_by(replicas);
+                        self.start(store, cell, check, [whole, policy], replicas);
                         let check = Check { policy, sync: SyncMode::Strict, ..*check };
                         push_check(&mut substituted.local_requests, call.charging, cell.key.clone(), check);
                     }
@@ -131,9 +137,16 @@ impl Fallback {
     }
 
     /// Starts the local counter of a check from the last verdict of `store`, if there is one since the last start.
-    fn start(&self, store: &Store, cell: &Cell, check: &Check, share: Policy, replicas: NonZeroU32) {
+    fn start(
+        &self,
+        store: &Store,
+        cell: &Cell,
+        check: &Check,
+        [whole, share]: [Policy; 2],
+        replicas: NonZeroU32,
+    ) {
         let last = store.take_last_verdict(&cell.key, check.record);
-        let state = last.and_then(|(last, heard_at)| check.policy.share_after(&last, heard_at, replicas));
+        let state = last.and_then(|(last, heard_at)| whole.share_after(&last, heard_at, replicas));
         if let Some(state) = state {
             self.local.raise(&cell.key, check.record, &share, state);
             metrics::local_start(LocalStart::LastVerdict);
@@ -148,7 +161,10 @@ impl Fallback {
             let is_first = |(check, (_, verdict)): &(&Check, &(usize, Verdict))| {
                 check.hits.charged() > 0 && verdict.used <= check.hits.charged()
             };
-            call.checks().zip(&verdicts).filter(is_first).for_each(|_| metrics::local_start(LocalStart::Share));
+            call.checks()
+                .zip(&verdicts)
+                .filter(is_first)
+                .for_each(|_| metrics::local_start(LocalStart::Share));
             // Scaled from the share to the whole limit.
             verdicts.iter_mut().for_each(|(_, verdict)| {
                 verdict.used = verdict.used.saturating_mul(u64::from(replicas.get()));
@@ -220,11 +236,7 @@ impl Fallback {
     }
 
     /// Sends all deferred charges in a task of its own, once the store decides again, while `is_allowed`.
-    pub(super) fn send_deferred(
-        &self,
-        store: &Store,
-        is_allowed: impl Fn() -> bool + Send + Sync + 'static,
-    ) {
+    pub(super) fn send_deferred(&self, store: &Store, is_allowed: impl Fn() -> bool + Send + Sync + 'static) {
         if self.deferred.is_empty() || !self.deferred.become_sender() {
             return;
         }

@@ -176,3 +176,123 @@ fn is_minor(verdict: &Verdict, reserved: u32) -> bool {
     let limit = verdict.used.saturating_add(verdict.remaining.into());
     used.saturating_mul(MINOR_PART) <= limit
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{num::NonZeroU32, time::Duration};
+
+    use smallvec::SmallVec;
+    use tollgate_core::{
+        SyncMode,
+        algorithm::{Algorithm, Charging, Parameters, Policy},
+        descriptor::{Entry, Hits},
+        quota::{Quota, Unit, Window},
+    };
+
+    use super::*;
+    use crate::request::{Check, Veto};
+
+    const LIMIT: u32 = 100;
+
+    fn cell(number: usize) -> CellKey {
+        CellKey::open("d", [Entry { key: "k", value: &number.to_string() }].into_iter())
+    }
+
+    fn policy(algorithm: Algorithm) -> Policy {
+        let quota = Quota { limit: LIMIT, window: Window::of(Unit::Hour) };
+        Policy::nearest(algorithm, quota, &Parameters::default())
+    }
+
+    /// Records a verdict of so many used hits.
+    fn record(verdicts: &LastVerdicts, number: usize, algorithm: Algorithm, used: u32, at: u64, hits: Hits) {
+        let record = RecordId::alone(algorithm);
+        let check = Check {
+            descriptor: 0,
+            record,
+            policy: policy(algorithm),
+            hits,
+            veto: Veto::Alone,
+            sync: SyncMode::Strict,
+        };
+        let verdict = Verdict {
+            admitted: true,
+            remaining: LIMIT - used,
+            reset_after: Duration::from_secs(60),
+            retry_after: Duration::ZERO,
+            used: used.into(),
+            over: 0,
+            decided_at: Timestamp::from_micros(at),
+        };
+        let outcome = RunOutcome {
+            verdicts: SmallVec::from_iter([SmallVec::from_iter([(0, verdict)])]),
+            reserved: SmallVec::new(),
+        };
+        verdicts.record(&TagRequest::new(Charging::Independent, cell(number), check), &outcome);
+    }
+
+    /// What remains of the counter for one instance, as far as it is known.
+    fn remaining(verdicts: &LastVerdicts, number: usize, algorithm: Algorithm) -> Option<u64> {
+        let (last, heard_at) = verdicts.take(&cell(number), RecordId::alone(algorithm))?;
+        let mut state = policy(algorithm).share_after(&last, heard_at, NonZeroU32::MIN)?;
+        Some(policy(algorithm).unused(&mut state, last.decided_at))
+    }
+
+    #[test]
+    fn the_latest_verdict_of_a_counter_is_kept_and_taken_once() {
+        let verdicts = LastVerdicts::default();
+        let fixed = Algorithm::FixedWindow;
+        for (used, at) in [(20, 1_000_000), (40, 3_000_000), (30, 2_000_000)] {
+            record(&verdicts, 1, fixed, used, at, Hits::ONE);
+        }
+        assert_eq!(remaining(&verdicts, 2, fixed), None);
+        assert_eq!(remaining(&verdicts, 1, fixed), Some(60));
+        assert_eq!(remaining(&verdicts, 1, fixed), None, "the local counter has it");
+    }
+
+    #[test]
+    fn little_used_counters_and_permits_are_not_kept_but_refunds_are_followed() {
+        let verdicts = LastVerdicts::default();
+        let fixed = Algorithm::FixedWindow;
+        record(&verdicts, 1, fixed, LIMIT / 16, 1_000_000, Hits::ONE);
+        record(&verdicts, 2, Algorithm::Concurrency, 50, 1_000_000, Hits::ONE);
+        record(&verdicts, 3, fixed, 50, 1_000_000, Hits::ONE);
+        record(&verdicts, 3, fixed, 0, 2_000_000, Hits::reset());
+        assert_eq!(remaining(&verdicts, 1, fixed), None);
+        assert_eq!(remaining(&verdicts, 2, Algorithm::Concurrency), None);
+        assert_eq!(remaining(&verdicts, 3, fixed), Some(100));
+    }
+
+    #[test]
+    fn a_verdict_that_no_longer_counts_is_not_returned() {
+        let verdicts = LastVerdicts::default();
+        record(&verdicts, 1, Algorithm::FixedWindow, 50, 1_000_000, Hits::ONE);
+        record(&verdicts, 2, Algorithm::FixedWindow, 50, 61_000_000, Hits::ONE);
+        assert_eq!(remaining(&verdicts, 1, Algorithm::FixedWindow), None);
+        assert_eq!(remaining(&verdicts, 2, Algorithm::FixedWindow), Some(50));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_counters_in_use_stay() {
+        let verdicts = LastVerdicts::default();
+        let fixed = Algorithm::FixedWindow;
+        for number in 0..400_000 {
+            record(&verdicts, number, fixed, 50, 1_000_000, Hits::ONE);
+            if number % 10_000 == 0 {
+                record(&verdicts, 0, fixed, 70, 2_000_000, Hits::ONE);
+            }
+        }
+        let bytes: usize = verdicts
+            .0
+            .shards
+            .iter()
+            .map(|shard| {
+                let shard = shard.0.lock();
+                shard.newer.allocation_size() + shard.older.allocation_size()
+            })
+            .sum();
+        assert!(bytes <= 11 << 20, "{bytes}");
+        assert_eq!(remaining(&verdicts, 0, fixed), Some(30));
+        assert_eq!(remaining(&verdicts, 1, fixed), None);
+        assert_eq!(remaining(&verdicts, 399_999, fixed), Some(50));
+    }
+}

@@ -182,7 +182,11 @@ impl RedisStore {
     }
 
     /// Takes the last verdict of a counter that was in use, and the time at which a counter was decided last.
-    pub(super) fn take_last_verdict(&self, cell: &CellKey, record: RecordId) -> Option<(LastVerdict, Timestamp)> {
+    pub(super) fn take_last_verdict(
+        &self,
+        cell: &CellKey,
+        record: RecordId,
+    ) -> Option<(LastVerdict, Timestamp)> {
         self.shared.options.last_verdicts.take(cell, record)
     }
 

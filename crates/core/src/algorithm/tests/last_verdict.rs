@@ -145,7 +145,8 @@ fn tokens_charged_ahead_count_as_used() {
         let verdict = whole.charge(0, Hits::charge(30));
         let last = whole.policy.last_verdict(&verdict, 30);
         let state = whole.policy.share_after(&last, verdict.decided_at, instances(3));
-        let mut share = Counter { policy: whole.policy.shared_by(instances(3)), state: state.expect("remembered") };
+        let mut share =
+            Counter { policy: whole.policy.shared_by(instances(3)), state: state.expect("remembered") };
         let is_bucket = algorithm == Algorithm::TokenBucket;
         assert_eq!(share.drain(0), if is_bucket { 9 } else { 10 }, "{algorithm:?}");
     }

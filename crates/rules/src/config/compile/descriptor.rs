@@ -10,6 +10,7 @@ use tollgate_core::{
 use super::{
     Origin, Site,
     budget::Budget,
+    degraded,
     domain::DomainBuilder,
     limit::Defaults,
     metadata::metadata_of,
@@ -19,7 +20,7 @@ use super::{
     tree_level::LevelBuilder,
 };
 use crate::{
-    Derived, Node, OnStoreError, Rule, Segment, Wildcard,
+    Derived, Node, Rule, Segment, Wildcard,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
@@ -178,12 +179,14 @@ impl Compiler<'_> {
         let overdraft = overdraft.unwrap_or_default();
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
         let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
-        let on_store_error = self.on_store_error(&limit.value, &limit_path);
+        let (on_store_error, degraded_limit) =
+            degraded::read(self, &limit.value, stated.as_ref(), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             sync: sync?,
             overdraft,
             on_store_error,
+            degraded_limit,
             name: limit.value.name.text().into(),
             replaces,
             shadow_mode: raw.shadow_mode.or_default(),
@@ -202,12 +205,6 @@ impl Compiler<'_> {
             self.error(raw.at, path, message);
         }
         Some(rule)
-    }
-
-    /// Policy of a limit while the store fails: its own, else the default.
-    fn on_store_error(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> Option<OnStoreError> {
-        let stated = self.reporter().on_store_error(&raw.on_store_error, path);
-        stated.or(self.defaults.on_store_error).map(|stated| stated.value)
     }
 
     /// Checks a limit's name, and returns the names that it replaces.

@@ -4,6 +4,7 @@
 
 mod budget;
 mod charging;
+mod degraded;
 mod descriptor;
 mod domain;
 mod tree_level;
