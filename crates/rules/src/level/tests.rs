@@ -27,6 +27,7 @@ fn rule(name: &str) -> Arc<Rule> {
         sync: SyncMode::Strict,
         overdraft: false,
         on_store_error: None,
+        retry_after_spread: None,
         name: name.into(),
         replaces: Box::default(),
         shadow_mode: false,

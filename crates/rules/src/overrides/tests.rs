@@ -112,6 +112,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             sync: SyncMode::Strict,
             overdraft: false,
             on_store_error: None,
+            retry_after_spread: None,
             name: "".into(),
             replaces: [].into(),
             shadow_mode: false,
