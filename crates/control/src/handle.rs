@@ -52,7 +52,13 @@ impl Control {
     }
 
     fn new(source: RulesSource, backend: Backend) -> Self {
-        Self(Arc::new(Inner { source, backend, instance: instance_id(), changed: Arc::default(), events: EventQueue::default() }))
+        Self(Arc::new(Inner {
+            source,
+            backend,
+            instance: instance_id(),
+            changed: Arc::default(),
+            events: EventQueue::default(),
+        }))
     }
 
     /// Unique id of this instance.

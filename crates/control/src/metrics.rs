@@ -104,13 +104,8 @@ static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
 
 /// Labels of the kinds of events.
 const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
-    let mut names = [[""]; EventKind::ALL.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = [EventKind::ALL[at].name()];
-        at += 1;
-    }
-    names
+    let [a] = EventKind::ALL;
+    [[a.name()]]
 };
 
 static EVENTS_DROPPED: Counter = Counter::new(

@@ -15,6 +15,8 @@ const RETRY_PERIOD: Duration = Duration::from_secs(600);
 
 /// Logs queued events, oldest first; never returns.
 pub async fn log_events(control: Control) -> Infallible {
+    // Exported at zero, so that a first loss is seen as a change.
+    metrics::events_dropped(0);
     loop {
         let queued = control.event_queue().oldest().await;
         let (token, kind) = (queued.token.clone(), queued.event.kind);
@@ -34,7 +36,9 @@ async fn log(control: &Control, queued: QueuedEvent) -> Result<bool, ControlErro
     let begun = Instant::now();
     loop {
         match control.log_event(queued.clone()).await {
-            Err(ControlError::Unavailable(_)) if begun.elapsed() < RETRY_PERIOD => sleep(RETRY_INTERVAL).await,
+            Err(ControlError::Unavailable(_)) if begun.elapsed() < RETRY_PERIOD => {
+                sleep(RETRY_INTERVAL).await
+            }
             result => return result,
         }
     }

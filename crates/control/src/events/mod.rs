@@ -10,7 +10,6 @@
 //! - An event is stored as JSON whose texts are not interpreted, so that instances of other releases list and deliver
 //!   events of kinds that they do not have.
 
-
 mod log;
 mod logging;
 mod queue;
@@ -21,7 +20,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 pub use self::logging::log_events;
-pub(crate) use self::{log::EventLog, queue::{EventQueue, QueuedEvent}};
+pub(crate) use self::{
+    log::EventLog,
+    queue::{EventQueue, QueuedEvent},
+};
 use crate::bounds::truncated;
 
 /// Maximum number of retained events; older ones are dropped.
@@ -208,7 +210,8 @@ mod tests {
         assert_eq!((logged.message.len(), logged.figures.len()), (1_024, 1));
         let text = serde_json::to_string(&logged).expect("JSON");
         assert_eq!(serde_json::from_str::<LoggedEvent>(&text).expect("readable"), logged);
-        let newer = r#"{"at_ms":1,"instance":"i","kind":"new","phase":"began","domain":"","message":"m","more":[]}"#;
+        let newer =
+            r#"{"at_ms":1,"instance":"i","kind":"new","phase":"began","domain":"","message":"m","more":[]}"#;
         assert_eq!(serde_json::from_str::<LoggedEvent>(newer).expect("readable").kind, "new");
     }
 }

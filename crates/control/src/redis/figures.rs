@@ -7,7 +7,8 @@ use tollgate_store::redis::Reply;
 use super::{
     is_stream_id,
     script_client::{
-        ATTEMPT_TIMEOUT, ControlResult, ScriptClient, bytes, list, malformed, number, read_json, text, to_json,
+        ATTEMPT_TIMEOUT, ControlResult, ScriptClient, bytes, list, malformed, number, read_json, text,
+        to_json,
     },
 };
 use crate::{
