@@ -37,7 +37,7 @@ async fn log(control: &Control, queued: QueuedEvent) -> Result<bool, ControlErro
     loop {
         match control.log_event(queued.clone()).await {
             Err(ControlError::Unavailable(_)) if begun.elapsed() < RETRY_PERIOD => {
-                sleep(RETRY_INTERVAL).await
+                sleep(RETRY_INTERVAL).await;
             }
             result => return result,
         }
