@@ -111,6 +111,7 @@ mod tests {
             limit,
             sync,
             overdraft: false,
+            ban: None,
             on_store_error: None,
             retry_after_spread: shadow_mode.then_some(Duration::from_secs(10)),
             name: "".into(),

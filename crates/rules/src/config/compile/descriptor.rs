@@ -184,6 +184,7 @@ impl Compiler<'_> {
             limit: stated?,
             sync: sync?,
             overdraft,
+            ban: None,
             on_store_error,
             retry_after_spread,
             name: limit.value.name.text().into(),
