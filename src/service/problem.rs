@@ -15,6 +15,7 @@ use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 
 /// Problem types of draft-ietf-httpapi-ratelimit-headers-10.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const ABNORMAL_USAGE: &str = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 /// Longest window that is stated in seconds.
@@ -44,7 +45,10 @@ pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>, tim
         let is_unchecked = matches!(decision.degraded, Some(Degraded { policy: OnStoreError::Deny, .. }));
         let (kind, sentence) = match deciding(&violated) {
             _ if is_unchecked => (REDUCED_CAPACITY, "Rate limits cannot be checked at present".to_owned()),
-            Some(limited) => (QUOTA_EXCEEDED, sentence(limited)),
+            Some(limited) if limited.enforced_ban().is_some() => {
+                (ABNORMAL_USAGE, format!("Banned for repeated requests over the {}", limit_text(limited)))
+            }
+            Some(limited) => (QUOTA_EXCEEDED, capitalized(&format!("{} exceeded", limit_text(limited)))),
             None => (QUOTA_EXCEEDED, "Rate limit exceeded".to_owned()),
         };
         set("type", kind.into());
@@ -73,10 +77,10 @@ fn policy(limited: &Limited<'_>) -> Value {
     }
 }
 
-/// Sentence without its full stop that states the limit: "Rate limit of 100 requests per 60 seconds exceeded".
-fn sentence(limited: &Limited<'_>) -> String {
+/// The limit in words: "rate limit of 100 requests per 60 seconds".
+fn limit_text(limited: &Limited<'_>) -> String {
     let (holds_permits, limit) = (limited.algorithm.holds_permits(), limited.quota.limit);
-    let mut text = if holds_permits { "Limit".to_owned() } else { "Rate limit".to_owned() };
+    let mut text = if holds_permits { "limit".to_owned() } else { "rate limit".to_owned() };
     // Writing to a string cannot fail.
     if !limited.name().is_empty() {
         let _ = write!(text, " \"{}\"", limited.name());
@@ -90,15 +94,20 @@ fn sentence(limited: &Limited<'_>) -> String {
     if let Some(policy) = limited.rule.and_then(|rule| rule.policy()) {
         text.push_str(&parameters(&policy, limit));
     }
-    text.push_str(" exceeded");
     text
+}
+
+fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(characters).collect()
 }
 
 /// Parameters beside the quota that a client can exceed too.
 fn parameters(policy: &Policy, limit: u32) -> String {
     match policy.burst() {
         Some(burst) if burst != u64::from(limit) => format!(" with a burst of {burst}"),
-        _ if !policy.min_interval().is_zero() => format!(", {:?} apart,", policy.min_interval()),
+        _ if !policy.min_interval().is_zero() => format!(" with {:?} between them", policy.min_interval()),
         _ => String::new(),
     }
 }
@@ -123,7 +132,49 @@ fn counted(count: u64, noun: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{num::NonZeroU8, time::Duration};
+
+    use tollgate_core::{
+        algorithm::{Algorithm, Verdict},
+        ban::Ban,
+        clock::{Clock, Timestamp},
+        quota::Quota,
+    };
+
     use super::*;
+
+    #[test]
+    fn the_body_of_a_banned_client_states_the_ban_and_its_end() {
+        let now = Timestamp::from_micros(1_700_000_000_500_000);
+        let ban = Ban { until: 1_700_000_600, level: NonZeroU8::MIN, is_new: false, is_enforced: true };
+        let wait = ban.ends_at().since(now);
+        let verdict = Verdict {
+            admitted: false,
+            remaining: 0,
+            reset_after: wait,
+            retry_after: wait,
+            used: 0,
+            over: 1,
+            decided_at: now,
+            ban: Some(ban),
+        };
+        let quota = Quota { limit: 100, window: Window::of(Unit::Minute) };
+        let algorithm = Algorithm::FixedWindow;
+        let limited = Limited { rule: None, quota, algorithm, verdict, is_quota: false, is_shadow: false };
+        let statuses = [Status::Limited(limited)].into_iter().collect();
+        let decision = Decision { code: Code::OverLimit, degraded: None, listed: None, statuses };
+        let clock = Clock::manual(now);
+        let times = ResponseTimes::of(&clock, &decision, "d", &[], Duration::from_secs(3_600));
+        let mut response = RateLimitResponse::default();
+        add(&mut response, &decision, &times);
+        let body: Value = serde_json::from_slice(&response.raw_body).expect("JSON");
+        assert_eq!(body["type"], ABNORMAL_USAGE);
+        assert_eq!(
+            body["detail"],
+            "Banned for repeated requests over the rate limit of 100 requests per 60 seconds; retry in 600 seconds."
+        );
+        assert_eq!((&body["reset_at"], &body["retry_after"]), (&1_700_000_600.into(), &600.into()));
+    }
 
     #[test]
     fn windows_are_stated_in_seconds_up_to_a_minute_and_in_the_longest_unit_beyond() {

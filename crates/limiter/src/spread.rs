@@ -25,9 +25,10 @@ impl Spread<'_, '_> {
     /// Delay of the clients that the limit of the descriptor at `at` denies: whole seconds from zero to the maximum.
     ///
     /// A concurrency limit has none: its permits are released at any moment, so its clients do not wait for the same one.
+    /// Neither has a ban, whose end is that of one client.
     pub(super) fn delay(&self, at: usize, limited: &Limited<'_>) -> Duration {
         let max = limited.rule.and_then(|rule| rule.retry_after_spread).unwrap_or(self.default);
-        if max.as_secs() == 0 || limited.algorithm.holds_permits() {
+        if max.as_secs() == 0 || limited.algorithm.holds_permits() || limited.enforced_ban().is_some() {
             return Duration::ZERO;
         }
         let choices = max.as_secs().saturating_add(1);
@@ -87,9 +88,12 @@ impl Hash {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU8;
+
     use proptest::prelude::*;
     use tollgate_core::{
         algorithm::{Algorithm, Verdict},
+        ban::Ban,
         clock::Timestamp,
         descriptor::Hits,
         quota::Quota,
@@ -141,6 +145,7 @@ descriptors:
             used: 5,
             over: 1,
             decided_at: Timestamp::from_micros(0),
+            ban: None,
         };
         Limited { rule, quota, algorithm, verdict, is_quota: false, is_shadow: false }
     }
@@ -189,7 +194,7 @@ descriptors:
     }
 
     #[test]
-    fn a_rule_without_a_spread_has_the_default_and_zero_disables_it() {
+    fn a_rule_without_a_spread_has_the_default_and_zero_a_ban_and_permits_have_none() {
         let rules = rules();
         let default = Duration::from_secs(1 << 40);
         for (key, is_spread) in [("unstated", true), ("never", false)] {
@@ -197,6 +202,12 @@ descriptors:
             let limited = denied(&rules, &descriptors[0], Duration::from_secs(1));
             let spread = Spread { domain: "d", descriptors: &descriptors, default };
             assert_eq!(!spread.delay(0, &limited).is_zero(), is_spread, "{key}");
+            let ban = Ban { until: 60, level: NonZeroU8::MIN, is_new: false, is_enforced: true };
+            for (is_enforced, is_exact) in [(true, true), (false, !is_spread)] {
+                let ban = Some(Ban { is_enforced, ..ban });
+                let banned = Limited { verdict: Verdict { ban, ..limited.verdict }, ..limited.clone() };
+                assert_eq!(spread.delay(0, &banned).is_zero(), is_exact, "{key}");
+            }
             let permits = Limited { algorithm: Algorithm::Concurrency, ..limited };
             assert_eq!(spread.delay(0, &permits), Duration::ZERO, "permits are released at any moment");
         }

@@ -5,6 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use smallvec::SmallVec;
 use tollgate_core::{
     algorithm::{Algorithm, Verdict},
+    ban::Ban,
     quota::Quota,
 };
 use tollgate_rules::{List, OnStoreError, Rule};
@@ -62,6 +63,11 @@ impl<'r> Limited<'r> {
             true => Code::Ok,
             false => Code::OverLimit,
         }
+    }
+
+    /// The ban that denies, if the counter is banned.
+    pub fn enforced_ban(&self) -> Option<Ban> {
+        self.verdict.ban.filter(|ban| ban.is_enforced && self.code() == Code::OverLimit)
     }
 
     /// The limit's name; empty if it has no name.

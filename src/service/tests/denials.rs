@@ -46,7 +46,12 @@ async fn the_body_states_the_limit_in_a_sentence_and_the_time_of_the_reset() {
             "Rate limit of 100 requests per 60 seconds with a burst of 2 exceeded; retry in 1 second.",
             902,
         ),
-        (2, "log", "Rate limit of 2 requests per hour, 500ms apart, exceeded; retry in 1 second.", 901),
+        (
+            2,
+            "log",
+            "Rate limit of 2 requests per hour with 500ms between them exceeded; retry in 1 second.",
+            901,
+        ),
         (3, "job", "Limit of 2 concurrent requests exceeded; retry in 1 second.", 902),
         (2, "one_job", "Limit \"jobs\" of 1 concurrent request exceeded; retry in 1 second.", 902),
     ] {
