@@ -8,12 +8,14 @@
 //!   compare-and-set, so that two operators cannot overwrite each other's changes.
 //! - The [`Runtime`] holds changes that take effect at once and mostly expire: allow and deny lists, and switches of
 //!   single rules.
+//! - A [`ListedBan`] shows a ban that a counter's store decides on.
 //! - Every change is recorded in an [`AuditEntry`].
 //! - Every instance reports what it enforces in a heartbeat, its [`Instance`] record.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 mod backend;
+mod bans;
 pub mod bounds;
 mod change;
 mod error;
@@ -28,11 +30,12 @@ mod status;
 mod stored;
 
 pub use self::{
+    bans::{BanCounts, ListedBanMode, BanFilter, BanPage, BanPosition, ListedBan},
     error::ControlError,
     handle::Control,
     memory::FileError,
     model::{
-        Action, AuditEntry, Draft, Files, Instance, List, ListEntry, ListPair, Pair, Runtime, Switch,
+        Action, AuditEntry, BanRemoval, Draft, Files, Instance, List, ListEntry, ListPair, Pair, Runtime, Switch,
         SwitchMode, ValueMatch, Version,
     },
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},

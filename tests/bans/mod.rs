@@ -1,0 +1,6 @@
+//! Bans, played by clients against the stores and real servers.
+
+mod client;
+mod populations;
+mod rule;
+mod storm;
