@@ -6,6 +6,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tollgate_rules::config::Fingerprint;
 
 use super::{
     Pair,
@@ -62,6 +63,12 @@ pub struct ListedBan {
 }
 
 impl ListedBan {
+    /// Id of the ban of the counter that a descriptor has by a rule.
+    pub fn id_of(domain: &str, rule: &str, descriptor: &[Pair]) -> String {
+        let pairs = descriptor.iter().map(|pair| (&*pair.key, pair.value.as_bytes()));
+        Fingerprint::of_files([(domain, rule.as_bytes())].into_iter().chain(pairs)).to_string()
+    }
+
     /// The ban with a descriptor of at most [`MAX_BAN_KEY_BYTES`] bytes, and an end that a sorted set has exactly.
     #[must_use]
     pub fn bounded(mut self) -> Self {
