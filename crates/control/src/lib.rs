@@ -11,6 +11,7 @@
 //! - A [`ListedBan`] shows a ban that a counter's store decides on.
 //! - Every change is recorded in an [`AuditEntry`].
 //! - Every instance reports what it enforces in a heartbeat, its [`Instance`] record.
+//! - Instances share figures of their traffic, and log each [`OperatorEvent`] once.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
@@ -19,6 +20,8 @@ mod bans;
 pub mod bounds;
 mod change;
 mod error;
+pub mod events;
+mod fleet;
 mod handle;
 mod memory;
 pub mod metrics;
@@ -32,6 +35,8 @@ mod stored;
 pub use self::{
     bans::{BanCounts, ListedBanMode, BanFilter, BanPage, BanPosition, ListedBan},
     error::ControlError,
+    events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},
+    fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},
     handle::Control,
     memory::FileError,
     model::{

@@ -8,7 +8,7 @@ use std::{
 use tollgate_metrics::{Computed, Counter, CounterFamily, Gauge, GaugeFamily, Metric};
 use tollgate_store::StoreError;
 
-use super::{BanCounts, ListedBanMode, List, Runtime, SwitchMode};
+use super::{BanCounts, EventKind, List, ListedBanMode, Runtime, SwitchMode};
 
 /// Metrics of rules, lists and switches.
 pub static METRICS: &[&dyn Metric] = &[
@@ -26,6 +26,8 @@ pub static METRICS: &[&dyn Metric] = &[
     &RULE_SWITCHES,
     &ACTIVE_BANS,
     &UNLISTED_BANS,
+    &EVENTS,
+    &EVENTS_DROPPED,
 ];
 
 static DOMAINS: Gauge = Gauge::new("tollgate_domains", "Active domains.");
@@ -105,6 +107,24 @@ static ACTIVE_BANS: GaugeFamily<1> = GaugeFamily::new(
 static UNLISTED_BANS: Counter = Counter::new(
     "tollgate_bans_unlisted_total",
     "Bans that are missing in the list, because too many began or the store of the list failed.",
+);
+
+static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
+    "tollgate_operator_events_total",
+    &["kind"],
+    "Events for operators that this instance logged.",
+    &EVENT_KINDS,
+);
+
+/// Labels of the kinds of events.
+const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
+    let [a] = EventKind::ALL;
+    [[a.name()]]
+};
+
+static EVENTS_DROPPED: Counter = Counter::new(
+    "tollgate_operator_events_dropped_total",
+    "Events for operators that this instance could not log.",
 );
 
 static LOADS_SUCCEEDED: AtomicU64 = AtomicU64::new(0);
@@ -227,4 +247,14 @@ pub(super) fn active_bans(BanCounts { enforce, watch }: BanCounts) {
 /// Counts bans that are not listed.
 pub fn unlisted_bans(bans: u64) {
     UNLISTED_BANS.add(bans);
+}
+
+/// Counts an event that was logged.
+pub(super) fn event_logged(kind: EventKind) {
+    EVENTS.increment([kind.name()]);
+}
+
+/// Counts events that could not be logged.
+pub(super) fn events_dropped(count: u64) {
+    EVENTS_DROPPED.add(count);
 }

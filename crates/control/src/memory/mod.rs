@@ -17,6 +17,7 @@ use self::{bans::MemoryBans, disk::Disk, file::RulesFile, state::State};
 use super::{
     AuditEntry, ControlError, Instance, Runtime, Version,
     change::Change,
+    events::EventLog,
     stored::{FilesPresence, StoreHead, StoredVersion},
 };
 
@@ -30,6 +31,7 @@ struct Inner {
     writer: Writer,
     /// The last heartbeat of this instance, which is the only one.
     instance: Mutex<Option<Instance>>,
+    events: EventLog,
     bans: MemoryBans,
 }
 
@@ -53,7 +55,9 @@ impl Memory {
             }
         };
         let state = Arc::new(ArcSwap::new(state));
-        Ok(Self(Arc::new(Inner { state, writer, instance: Mutex::new(None), bans: MemoryBans::default() })))
+        let instance = Mutex::new(None);
+        let (events, bans) = (EventLog::default(), MemoryBans::default());
+        Ok(Self(Arc::new(Inner { state, writer, instance, events, bans })))
     }
 
     pub(super) fn heartbeat(&self, instance: Instance) -> StoreHead {
@@ -103,6 +107,11 @@ impl Memory {
     /// The list of active bans.
     pub(crate) fn bans(&self) -> &MemoryBans {
         &self.0.bans
+    }
+
+    /// Log of events; not persisted.
+    pub(super) fn events(&self) -> &EventLog {
+        &self.0.events
     }
 
     /// Applies `change` to the state, and returns once it is persisted.
