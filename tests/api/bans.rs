@@ -57,8 +57,12 @@ fn bans_are_lifted_and_forgiven(store: &str) {
     let admin = Admin::of(&tollgate).with("tollgate-author", "ada");
     assert_eq!(admin.get("/bans"), json!({ "bans": [], "next": null }));
     let first = banned(&tollgate, &admin, &k("x"));
-    assert_eq!((&first["rule"], &first["mode"], &first["level"]), (&json!("k"), &json!("enforce"), &json!(1)));
-    let length = first["ends_at_ms"].as_u64().expect("a time") - first["began_at_ms"].as_u64().expect("a time");
+    assert_eq!(
+        (&first["rule"], &first["mode"], &first["level"]),
+        (&json!("k"), &json!("enforce"), &json!(1))
+    );
+    let length =
+        first["ends_at_ms"].as_u64().expect("a time") - first["began_at_ms"].as_u64().expect("a time");
     assert!((3_590_000..=3_601_000).contains(&length), "{first}");
     assert_eq!(status(&tollgate, &k("x")), 429);
     assert_eq!(status(&tollgate, &k("honest")), 200);
@@ -121,7 +125,10 @@ fn a_watched_ban_is_listed_and_lifted_by_command_at_another_instance() {
     assert_eq!(code_of_list, Some(0));
     let row = list.lines().nth(1).expect("a row");
     assert!(row.starts_with(id) && row.contains("watched=a\\u{1b}b") && row.contains("watch  1"), "{list}");
-    assert_eq!(run(&["counters", "bans", "--mode", "enforce"]), (Some(0), "there are no active bans\n".into()));
+    assert_eq!(
+        run(&["counters", "bans", "--mode", "enforce"]),
+        (Some(0), "there are no active bans\n".into())
+    );
     let is_shown = |server: &Tollgate, count: &str| {
         let page = http::get(&server.url("/metrics")).body;
         page.lines().any(|line| line == format!("tollgate_bans_active{{mode=\"watch\"}} {count}"))

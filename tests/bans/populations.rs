@@ -133,7 +133,8 @@ async fn fixed_windows_ban_abusive_clients_and_no_others_in_redis() {
 
 /// A rule for passwords: five in a quarter of an hour, and a ban after ten seconds with one too many.
 fn passwords() -> RuleUnderTest {
-    let ban = BanParameters { threshold: 10, interval: 600, mode: BanMode::Enforce, ..BanParameters::default() };
+    let ban =
+        BanParameters { threshold: 10, interval: 600, mode: BanMode::Enforce, ..BanParameters::default() };
     RuleUnderTest { algorithm: Algorithm::FixedWindow, limit: 5, seconds: 900, ban }
 }
 

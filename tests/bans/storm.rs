@@ -20,11 +20,7 @@ const SECOND: u64 = 1_000_000;
 
 /// A rule whose bans last 10, 20, 40 and at most 60 minutes, and of which each day takes a doubling off.
 fn growing() -> RuleUnderTest {
-    let ban = BanParameters {
-        max_duration: Some(3_600),
-        mode: BanMode::Enforce,
-        ..BanParameters::default()
-    };
+    let ban = BanParameters { max_duration: Some(3_600), mode: BanMode::Enforce, ..BanParameters::default() };
     RuleUnderTest { ban, ..RuleUnderTest::per_minute(Algorithm::FixedWindow, 60) }
 }
 
@@ -85,7 +81,8 @@ fn is_banned(response: &RateLimitResponse) -> bool {
 /// Calls that were sent to Redis for decisions.
 fn sent_calls(tollgate: &Tollgate) -> u64 {
     let page = http::get(&tollgate.url("/metrics")).body;
-    let line = page.lines().find_map(|line| line.strip_prefix("tollgate_redis_calls_total{source=\"redis\"} "));
+    let line =
+        page.lines().find_map(|line| line.strip_prefix("tollgate_redis_calls_total{source=\"redis\"} "));
     line.and_then(|count| count.parse().ok()).expect("a count")
 }
 

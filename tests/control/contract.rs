@@ -6,8 +6,7 @@ use tokio::{join, time::sleep};
 use tollgate::{
     control::{
         Action, BanCounts, BanFilter, BanRemoval, Control, ControlError, Draft, Files, List, ListEntry,
-        ListPair, ListedBan, ListedBanMode, Pair, RulesSource, Switch, SwitchMode, bounds,
-        compile_overrides,
+        ListPair, ListedBan, ListedBanMode, Pair, RulesSource, Switch, SwitchMode, bounds, compile_overrides,
     },
     descriptor::Entry,
 };

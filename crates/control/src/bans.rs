@@ -78,7 +78,8 @@ impl ListedBan {
         for Pair { key, value } in &mut self.descriptor {
             for text in [key, value] {
                 is_truncated |= text.len() > room;
-                text.truncate(text.floor_char_boundary(room));
+                let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+                text.truncate(end.unwrap_or_default());
                 room = room.saturating_sub(text.len());
             }
         }

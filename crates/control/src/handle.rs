@@ -204,8 +204,7 @@ impl Control {
     /// # Errors
     /// When the store does not respond.
     pub async fn record_bans(&self, bans: Vec<ListedBan>) -> Result<BanCounts, ControlError> {
-        let bans: Vec<ListedBan> =
-            bans.into_iter().take(MAX_BAN_BATCH).map(|ban| self.listed(ban)).collect();
+        let bans: Vec<ListedBan> = bans.into_iter().take(MAX_BAN_BATCH).map(|ban| self.listed(ban)).collect();
         let counts = self.0.backend.record_bans(&bans).await?;
         metrics::active_bans(counts);
         Ok(counts)

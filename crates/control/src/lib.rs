@@ -33,15 +33,15 @@ mod status;
 mod stored;
 
 pub use self::{
-    bans::{BanCounts, ListedBanMode, BanFilter, BanPage, BanPosition, ListedBan},
+    bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
     error::ControlError,
     events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},
     fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},
     handle::Control,
     memory::FileError,
     model::{
-        Action, AuditEntry, BanRemoval, Draft, Files, Instance, List, ListEntry, ListPair, Pair, Runtime, Switch,
-        SwitchMode, ValueMatch, Version,
+        Action, AuditEntry, BanRemoval, Draft, Files, Instance, List, ListEntry, ListPair, Pair, Runtime,
+        Switch, SwitchMode, ValueMatch, Version,
     },
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
     reconcile::{ActiveDomains, Reconciler, Rules},

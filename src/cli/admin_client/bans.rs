@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use tollgate_control::{ListedBanMode, ListedBan};
+use tollgate_control::{ListedBan, ListedBanMode};
 
 use super::{
     CommandOutput,
@@ -64,5 +64,8 @@ pub(super) fn lift(api: &ApiClient, id: &str, forgive: bool) -> Result<CommandOu
     let query: &[(&str, &str)] = if forgive { &[("forgive", "true")] } else { &[] };
     api.delete(&format!("bans/{id}"), query)?;
     let done = if forgive { "lifted and forgiven" } else { "lifted" };
-    Ok(CommandOutput { text: format!("ban {id} is {done}\n"), json: json!({ "id": id, "forgiven": forgive }) })
+    Ok(CommandOutput {
+        text: format!("ban {id} is {done}\n"),
+        json: json!({ "id": id, "forgiven": forgive }),
+    })
 }

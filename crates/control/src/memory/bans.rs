@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    BanCounts, ListedBanMode, BanFilter, BanPage, BanPosition, ListedBan, bans::PageBuilder, bounds::MAX_BANS,
+    BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode, bans::PageBuilder, bounds::MAX_BANS,
 };
 
 /// The list: bans by their places, the latest end first.
@@ -26,10 +26,12 @@ impl MemoryBans {
         list.extend(active.map(|ban| (Reverse(ban.position()), ban.clone())));
         while list.len() > MAX_BANS {
             let watched = list.iter().rev().find(|(_, ban)| ban.mode == ListedBanMode::Watch);
-            let first_to_end = watched.or_else(|| list.last_key_value()).map(|(position, _)| position.clone());
+            let first_to_end =
+                watched.or_else(|| list.last_key_value()).map(|(position, _)| position.clone());
             first_to_end.and_then(|position| list.remove(&position));
         }
-        let count = |mode| list.values().filter(|ban| ban.mode == mode).fold(0_u64, |sum, _| sum.saturating_add(1));
+        let count =
+            |mode| list.values().filter(|ban| ban.mode == mode).fold(0_u64, |sum, _| sum.saturating_add(1));
         BanCounts { enforce: count(ListedBanMode::Enforce), watch: count(ListedBanMode::Watch) }
     }
 

@@ -4,7 +4,9 @@ use tollgate_store::redis::Reply;
 
 use super::{
     Redis,
-    script_client::{ATTEMPT_TIMEOUT, ControlResult, Operation, bytes, list, malformed, number, read_json, text, to_json},
+    script_client::{
+        ATTEMPT_TIMEOUT, ControlResult, Operation, bytes, list, malformed, number, read_json, text, to_json,
+    },
 };
 use crate::{
     BanCounts, BanFilter, BanPage, BanPosition, ListedBan,
@@ -24,7 +26,8 @@ pub(crate) async fn record(redis: &Redis, bans: &[ListedBan]) -> ControlResult<B
         arguments.extend([ban.id.clone().into_bytes(), end, ban.mode.name().into(), to_json(ban)?]);
     }
     // Repeated by the caller, with what began since.
-    let reply = redis.client.run_once(&operation(redis, "record_bans").with(arguments), ATTEMPT_TIMEOUT).await?;
+    let reply =
+        redis.client.run_once(&operation(redis, "record_bans").with(arguments), ATTEMPT_TIMEOUT).await?;
     let [enforce, watch] = list(reply)?;
     Ok(BanCounts { enforce: count(&enforce)?, watch: count(&watch)? })
 }
@@ -53,8 +56,7 @@ pub(crate) async fn page(
         let is_last = elements.len() < MAX_BAN_PAGE;
         for element in elements {
             let [id, end, record] = list(element)?;
-            let position =
-                BanPosition { ends_at_ms: number(&bytes(end)?)?, id: text(bytes(id)?)? };
+            let position = BanPosition { ends_at_ms: number(&bytes(end)?)?, id: text(bytes(id)?)? };
             // An unreadable record of another release does not hide the others.
             let ban = bytes(record).ok().and_then(|record| read_json(&record).ok());
             if !page.push(position, ban) {
