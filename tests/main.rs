@@ -50,7 +50,6 @@ mod prose;
 mod recipes;
 mod reference;
 mod reload;
-mod bans;
 mod batched_runs;
 mod secrets;
 mod statsd;

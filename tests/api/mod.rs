@@ -1,7 +1,6 @@
 //! The admin API, by real servers.
 
 mod authorization;
-mod bans;
 mod versions;
 mod counters;
 mod openapi;

@@ -1,6 +1,0 @@
-//! Bans, played by clients against the stores and real servers.
-
-mod client;
-mod populations;
-mod rule;
-mod storm;
