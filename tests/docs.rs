@@ -558,7 +558,7 @@ async fn bodies_and_metadata_look_as_shown() {
 
 #[test]
 fn flags_and_variables_are_named_as_they_are() {
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 14] = [
         &[],
         &["check"],
         &["migrate"],
@@ -568,6 +568,8 @@ fn flags_and_variables_are_named_as_they_are() {
         &["rules", "diff"],
         &["rules", "apply"],
         &["counters", "refund"],
+        &["counters", "bans"],
+        &["counters", "lift"],
         &["ban", "list"],
         &["ban", "add"],
         &["switch", "set"],
