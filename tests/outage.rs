@@ -195,7 +195,7 @@ async fn counters_in_use_admit_no_more_than_their_limit_through_an_outage() {
 
 #[tokio::test]
 async fn a_denial_stands_while_redis_is_away_and_an_unused_counter_starts_from_its_share() {
-    let mut redis = durable();
+    let redis = durable();
     let fleet = Fleet::start(&settings(&redis.url())).await;
     for algorithm in ALGORITHMS {
         let exhausted = ("strict", algorithm, "exhausted");

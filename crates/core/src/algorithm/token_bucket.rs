@@ -285,6 +285,7 @@ impl TokenBucket {
                 _ => hits.charged(),
             },
             decided_at: now,
+            ban: None,
         }
     }
 

@@ -193,6 +193,7 @@ impl TakenCharge {
             hits: Hits::Overdraw(NonZeroU64::new(self.counted)?),
             veto: Veto::Never,
             sync: SyncMode::Strict,
+            ban: None,
         };
         let cell = Cell { key: self.cell.clone(), checks: SmallVec::from_iter([check]) };
         Some(TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent })

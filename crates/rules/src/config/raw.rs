@@ -158,6 +158,7 @@ raw_rate_limit! {
     sync: Rc<str>,
     on_store_error: Rc<str>,
     degraded_limit: u32,
+    retry_after_spread: Rc<str>,
     name: Rc<str>,
 }
 

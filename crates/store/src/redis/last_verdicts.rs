@@ -203,7 +203,7 @@ mod tests {
         Policy::nearest(algorithm, quota, &Parameters::default())
     }
 
-    /// Records a verdict of so many used hits.
+    /// Records a verdict on a counter with `used` hits.
     fn record(verdicts: &LastVerdicts, number: usize, algorithm: Algorithm, used: u32, at: u64, hits: Hits) {
         let record = RecordId::alone(algorithm);
         let check = Check {
@@ -213,6 +213,7 @@ mod tests {
             hits,
             veto: Veto::Alone,
             sync: SyncMode::Strict,
+            ban: None,
         };
         let verdict = Verdict {
             admitted: true,
@@ -222,6 +223,7 @@ mod tests {
             used: used.into(),
             over: 0,
             decided_at: Timestamp::from_micros(at),
+            ban: None,
         };
         let outcome = RunOutcome {
             verdicts: SmallVec::from_iter([SmallVec::from_iter([(0, verdict)])]),

@@ -181,12 +181,15 @@ impl Compiler<'_> {
         let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
         let (on_store_error, degraded_limit) =
             degraded::read(self, &limit.value, stated.as_ref(), &limit_path);
+        let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             sync: sync?,
             overdraft,
+            ban: None,
             on_store_error,
             degraded_limit,
+            retry_after_spread,
             name: limit.value.name.text().into(),
             replaces,
             shadow_mode: raw.shadow_mode.or_default(),
