@@ -68,6 +68,13 @@ pub struct BanCheck {
     pub effect: BanEffect,
 }
 
+impl BanCheck {
+    /// Returns a counter's active ban with its effect.
+    pub fn report(&self, ban: Option<Ban>) -> Option<Ban> {
+        ban.map(|ban| Ban { is_enforced: self.effect == BanEffect::Enforce, ..ban })
+    }
+}
+
 impl Verdict {
     /// Returns the verdict on `hits` under a ban: a denial until its end if the ban is enforced. A refund is never denied.
     #[must_use]
