@@ -21,6 +21,7 @@ use super::{
     workers::WorkerLost,
 };
 use crate::{
+    fleet::FleetTasks,
     readiness::Readiness,
     settings::{GrpcListen, ProcessSettings},
     tracing::TraceExporter,
@@ -49,8 +50,12 @@ pub struct Running {
     pub(super) admin: Option<ServedPort>,
     pub(super) credentials: CredentialReloads,
     pub(super) process: ProcessSettings,
+    /// Tasks of figures and events of the fleet; aborted on drop.
+    pub(super) fleet: FleetTasks,
     /// Task that reports the size of the memory store; aborted on drop.
     pub(super) memory_gauge: Option<AbortOnDropHandle<Infallible>>,
+    /// Task that adds bans to the list that operators see; aborted on drop.
+    pub(super) ban_list: Option<AbortOnDropHandle<Infallible>>,
     /// Exporter of traces, if enabled.
     pub(super) tracing: Option<TraceExporter>,
 }
@@ -125,7 +130,7 @@ impl Running {
     pub async fn stop(mut self) {
         let begun = Instant::now();
         self.readiness.stop();
-        drop((self.memory_gauge, self.stop_accepting));
+        drop((self.memory_gauge, self.ban_list, self.fleet, self.stop_accepting));
         let rule_sources = self.rule_sources;
         let sources_stopped = spawn_blocking(move || rule_sources.stop());
         if !self.acceptor.is_finished() {

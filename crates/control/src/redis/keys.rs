@@ -12,19 +12,31 @@ pub(super) struct Keys {
     start: String,
     /// Keys of every operation.
     fixed: [Vec<u8>; 6],
+    bans: [Vec<u8>; 3],
     channel: Vec<u8>,
 }
 
 impl Keys {
     pub(super) fn new(prefix: &str) -> Self {
         let start = format!("{prefix}{{{TAG}}}:");
-        let named = |name: &str| format!("{start}{name}").into_bytes();
+        let named = |name: &str| named(&start, name);
         let fixed = ["head", "audit", "entries", "switches", "instances", "seen"].map(named);
-        Self { fixed, channel: named("changes"), start }
+        let bans = ["bans", "ban-records", "watched-bans"].map(named);
+        Self { fixed, bans, channel: named("changes"), start }
+    }
+
+    /// A key of this name.
+    pub(super) fn named(&self, name: &str) -> Vec<u8> {
+        named(&self.start, name)
     }
 
     pub(super) const fn fixed(&self) -> &[Vec<u8>; 6] {
         &self.fixed
+    }
+
+    /// Keys of the list of active bans, as the script's operations on it take them.
+    pub(super) const fn bans(&self) -> &[Vec<u8>; 3] {
+        &self.bans
     }
 
     pub(super) fn channel(&self) -> &[u8] {
@@ -32,11 +44,15 @@ impl Keys {
     }
 
     pub(super) fn version(&self, number: u64) -> Vec<u8> {
-        format!("{}version:{number}", self.start).into_bytes()
+        self.named(&format!("version:{number}"))
     }
 
     /// Slot of all keys in a cluster.
     pub(super) const fn slot() -> u16 {
         slot_of(TAG.as_bytes())
     }
+}
+
+fn named(start: &str, name: &str) -> Vec<u8> {
+    format!("{start}{name}").into_bytes()
 }

@@ -19,7 +19,10 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             };
             let overdraft = if rule.overdraft { overdraft_text(&policy) } else { String::new() };
             let ban = rule.ban.as_ref().map(ban_text).unwrap_or_default();
-            format!("{}{sync}{overdraft}{ban}{}", quota_text(quota, &policy), modes(rule))
+            let spread =
+                rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
+            let spread = spread.unwrap_or_default();
+            format!("{}{sync}{overdraft}{ban}{spread}{}", quota_text(quota, &policy), modes(rule))
         }
     }
 }

@@ -158,6 +158,7 @@ raw_rate_limit! {
     sync: Rc<str>,
     on_store_error: Rc<str>,
     ban: RawBan,
+    retry_after_spread: Rc<str>,
     name: Rc<str>,
 }
 

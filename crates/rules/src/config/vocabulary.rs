@@ -55,7 +55,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 39] = [
+const KEYS: [Key; 40] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -95,6 +95,7 @@ const KEYS: [Key; 39] = [
     key("max_duration", Extension, &[Ban]),
     key("forgive", Extension, &[Ban]),
     key("mode", Extension, &[Ban]),
+    key("retry_after_spread", Extension, &[RateLimit, Defaults]),
 ];
 
 /// Maximum length in bytes of a word that is compared with others: the comparison takes time for the product of the

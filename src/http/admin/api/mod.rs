@@ -8,12 +8,14 @@
 //! - Each other file serves one resource.
 
 mod audit;
+mod bans;
 mod counters;
 mod diff;
 mod draft;
 mod dry_run;
 mod dry_run_view;
 mod error;
+mod events;
 mod extract;
 mod files;
 mod guardrails;

@@ -182,12 +182,14 @@ impl Compiler<'_> {
         let on_store_error = self.on_store_error(&limit.value, &limit_path);
         let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
         let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
+        let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             sync: sync?,
             overdraft,
             ban: ban?,
             on_store_error,
+            retry_after_spread,
             name: limit.value.name.text().into(),
             replaces,
             shadow_mode: raw.shadow_mode.or_default(),

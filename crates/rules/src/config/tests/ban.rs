@@ -79,8 +79,7 @@ fn a_limit_that_cannot_ban_is_rejected() {
         ("", "overdraft: true", "contradicts `overdraft: true`"),
         ("value: a*\n    share_threshold: true", "", "bans all values that share the counter"),
     ] {
-        let text =
-            errors(&with(descriptor, &format!("{limit}, ban: {{}}").trim_start_matches(", ").to_owned()));
+        let text = errors(&with(descriptor, format!("{limit}, ban: {{}}").trim_start_matches(", ")));
         assert_says(&text, &["rate_limit.ban: ", message]);
     }
     let concurrency = "  - {key: k, rate_limit: {algorithm: concurrency, requests_per_unit: 1, ban: {}}}\n";
