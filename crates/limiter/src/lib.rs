@@ -7,10 +7,12 @@
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
+//! - [`abuse`]: what the adaptive deny list observes and detects.
 //! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
+pub mod abuse;
 mod counters;
 mod decide;
 pub mod explain;

@@ -17,7 +17,7 @@
 
 mod active;
 mod collector;
-mod key;
+pub(crate) mod key;
 pub mod metrics;
 mod sampler;
 mod samples;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::descriptor::Entry;
 
 use self::index::Index;
+pub(crate) use self::pattern::Pattern;
 pub use self::listing::{Listing, ListingError, StatedPair};
 use crate::{Rule, Rules};
 
