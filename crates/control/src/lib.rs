@@ -13,6 +13,7 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
+mod abuse;
 mod backend;
 pub mod bounds;
 mod change;
@@ -28,6 +29,7 @@ mod status;
 mod stored;
 
 pub use self::{
+    abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
     error::ControlError,
     handle::Control,
     memory::FileError,

@@ -12,6 +12,8 @@ pub(super) struct Keys {
     start: String,
     /// Keys of every operation.
     fixed: [Vec<u8>; 6],
+    /// Keys of every operation on automatic entries.
+    abuse: [Vec<u8>; 6],
     channel: Vec<u8>,
 }
 
@@ -20,11 +22,16 @@ impl Keys {
         let start = format!("{prefix}{{{TAG}}}:");
         let named = |name: &str| format!("{start}{name}").into_bytes();
         let fixed = ["head", "audit", "entries", "switches", "instances", "seen"].map(named);
-        Self { fixed, channel: named("changes"), start }
+        let abuse = ["head", "audit", "abuse", "abuse-entries", "abuse-audit", "abuse-reports"].map(named);
+        Self { fixed, abuse, channel: named("changes"), start }
     }
 
     pub(super) const fn fixed(&self) -> &[Vec<u8>; 6] {
         &self.fixed
+    }
+
+    pub(super) const fn abuse(&self) -> &[Vec<u8>; 6] {
+        &self.abuse
     }
 
     pub(super) fn channel(&self) -> &[u8] {

@@ -18,7 +18,7 @@ const REPORTED_PARTS: u64 = 10;
 /// What one instance observed in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbuseReport {
-    version: u32,
+    pub(super) version: u32,
     /// Counted up with each report of the instance.
     pub(super) sequence: u64,
     /// Length of the interval in milliseconds.
