@@ -185,6 +185,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "json",
         "json problem",
         "json metadata",
+        "python",
     ];
     for page in pages() {
         for Block { info, text } in page.blocks() {
@@ -480,7 +481,11 @@ fn without_times(mut value: Value) -> Value {
         Value::Object(fields) => {
             for (name, field) in fields.iter_mut() {
                 *field = match name.as_str() {
-                    "durationUntilReset" | "retry_after" | "detail" => Value::Null,
+                    "durationUntilReset" | "retry_after" | "reset_at" => Value::Null,
+                    "detail" => {
+                        let sentence = field.as_str().and_then(|text| text.split_once("; retry in "));
+                        sentence.expect("a sentence and a time").0.into()
+                    }
                     _ => without_times(field.take()),
                 };
             }

@@ -4,6 +4,7 @@
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
 pub(super) mod abuse;
+mod figures;
 mod keys;
 mod script_client;
 mod values;
@@ -22,6 +23,7 @@ use tollgate_store::{
     redis::{RedisSettings, Reply},
 };
 
+pub(super) use self::figures::SharedFigures;
 use self::script_client::{
     ControlResult, HEARTBEAT_TIMEOUT, Operation, ScriptClient, bytes, list, malformed, number, read_json,
     text, to_json,
@@ -49,6 +51,11 @@ impl Redis {
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let client = ScriptClient::open(settings)?;
         Ok(Self { client, settings: settings.clone(), has_overrides: AtomicBool::new(false) })
+    }
+
+    /// Figures of the fleet.
+    pub(super) const fn figures(&self) -> SharedFigures<'_> {
+        SharedFigures(&self.client)
     }
 
     /// Notifies `changed` of changes by other instances.
@@ -174,7 +181,7 @@ impl Redis {
     pub(super) async fn audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
         let start = match before {
             None => "+".to_owned(),
-            Some(id) if stream_id(id).is_some() => format!("({id}"),
+            Some(id) if is_stream_id(id) => format!("({id}"),
             Some(_) => return Ok(Vec::new()),
         };
         let (start, most) = (start.into_bytes(), limit.to_string().into_bytes());
@@ -213,6 +220,11 @@ impl Redis {
         instances.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(instances)
     }
+}
+
+/// Whether a text is the id of a stream entry.
+fn is_stream_id(text: &str) -> bool {
+    stream_id(text).is_some()
 }
 
 /// The time and the sequence number of a stream entry's id.

@@ -14,6 +14,7 @@ use crate::{ControlError, metrics};
 
 const SOURCE: &str = include_str!("../../../../lua/control.lua");
 const ABUSE_SOURCE: &str = include_str!("../../../../lua/abuse.lua");
+const FLEET_SOURCE: &str = include_str!("../../../../lua/fleet.lua");
 
 /// Timeout of one attempt.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -67,13 +68,16 @@ pub(crate) struct ScriptClient {
     pub(super) keys: Keys,
     script: Script,
     abuse_script: Script,
+    /// Operations on figures of the fleet.
+    fleet_script: Script,
 }
 
 impl ScriptClient {
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let store = RedisStore::open(settings)?;
-        let (script, abuse_script) = (Script::new(SOURCE), Script::new(ABUSE_SOURCE));
-        Ok(Self { store, keys: Keys::new(&settings.key_prefix), script, abuse_script })
+        let keys = Keys::new(&settings.key_prefix);
+        let [script, abuse_script, fleet_script] = [SOURCE, ABUSE_SOURCE, FLEET_SOURCE].map(Script::new);
+        Ok(Self { store, keys, script, abuse_script, fleet_script })
     }
 
     /// Calls `changed` after each change by another instance.
@@ -114,6 +118,20 @@ impl ScriptClient {
     /// Runs an operation without retries, because it is repeated soon anyway.
     pub(super) async fn run_once(&self, operation: &Operation, timeout: Duration) -> ControlResult<Reply> {
         self.attempt(operation, b"first", timeout).await.map_err(|error| control_error(&error))
+    }
+
+    /// Runs an operation on figures of the fleet, without retries.
+    pub(super) async fn run_shared(
+        &self,
+        operation: &str,
+        keys: &[Vec<u8>],
+        arguments: &[Vec<u8>],
+        timeout: Duration,
+    ) -> ControlResult<Reply> {
+        let named = [operation.as_bytes()];
+        let arguments: Vec<&[u8]> = named.into_iter().chain(arguments.iter().map(Vec::as_slice)).collect();
+        let reply = self.store.run(&self.fleet_script, Keys::slot(), keys, &arguments, timeout).await;
+        reply.inspect_err(|error| metrics::store_error(error.label())).map_err(|error| control_error(&error))
     }
 
     /// Reads fields of a hash.

@@ -55,7 +55,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 43] = [
+const KEYS: [Key; 44] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -88,6 +88,7 @@ const KEYS: [Key; 43] = [
     key("unit_multiplier", Extension, &[RateLimit, Defaults]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
+    key("retry_after_spread", Extension, &[RateLimit, Defaults]),
     key("abuse", Extension, &[File]),
     key("client_keys", Extension, &[Abuse]),
     key("denied_per_second", Extension, &[Abuse]),
