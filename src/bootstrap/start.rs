@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_control::FileError;
-use tollgate_limiter::ActiveRules;
+use tollgate_limiter::{ActiveRules, abuse::AbuseCollector};
 use tollgate_metrics::Exporter;
 use tollgate_rules::config::LoadError;
 use tollgate_runtime::panics::{self, CancelOnPanic};
@@ -20,6 +20,7 @@ use super::{
     workers::{WorkerLost, start_workers, worker_config},
 };
 use crate::{
+    abuse,
     fleet::FleetTasks,
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
@@ -102,15 +103,20 @@ impl Server {
             Some(_) => Some(AdminStore::open(&stores, &settings)?),
             None => None,
         };
+        let collector = AbuseCollector::default();
+        let observers = collector.clone();
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
+            let limiter = limiter.with_observer(observers.observer());
             Ok(RateLimitAdapter {
                 service: Service::new(limiter, response_options.clone(), bounds),
                 tracer: tracer.clone(),
             })
         };
         let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;
-        Ok(Running { memory_gauge: Some(memory_gauge), tracing, ..running })
+        let detection = abuse::run(running.control.clone(), Arc::clone(&running.rules), collector);
+        let abuse = Some(AbortOnDropHandle::new(tokio::spawn(detection)));
+        Ok(Running { memory_gauge: Some(memory_gauge), abuse, tracing, ..running })
     }
 }
 
@@ -196,6 +202,7 @@ where
         process: settings.process,
         fleet,
         memory_gauge: None,
+        abuse: None,
         tracing: None,
     })
 }
