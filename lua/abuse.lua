@@ -158,7 +158,7 @@ local OPERATIONS = {
   end,
 
   -- Removes an active entry with its offences, or replaces it by an exemption. ARGV: the token, the id, the audit log
-  -- entry, and the end and the payload of the exemption, or '0' and ''. Replies 'made', or 'none' without an entry.
+  -- entry, and the end, the beginning and the payload of the exemption, or '0', '0' and ''. Replies 'made', or 'none' without an entry.
   lift = function()
     local now, id, ends = now_ms(), ARGV[5], tonumber(ARGV[7])
     if parse(redis.call('HGET', records, id)) <= now then
@@ -166,7 +166,7 @@ local OPERATIONS = {
     end
     local _, _, last = sweep(now)
     if ends > now then
-      put(id, ends, 'x', 0, ends, now, ARGV[8])
+      put(id, ends, 'x', 0, ends, tonumber(ARGV[8]), ARGV[9])
     else
       remove(id)
     end

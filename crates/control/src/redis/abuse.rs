@@ -84,15 +84,16 @@ pub(crate) async fn lift(
     exemption: Option<AutomaticEntry>,
     audit: AuditEntry,
 ) -> ControlResult<bool> {
-    let (ends, payload) = match &exemption {
-        Some(entry) => (entry.expires_at_ms, to_json(entry)?),
-        None => (0, Vec::new()),
+    let (ends, created, payload) = match &exemption {
+        Some(entry) => (entry.expires_at_ms, entry.created_at_ms, to_json(entry)?),
+        None => (0, 0, Vec::new()),
     };
     let operation = Operation::of_abuse("lift").with([
         token().into_bytes(),
         id.as_bytes().to_vec(),
         to_json(&audit)?,
         ends.to_string().into_bytes(),
+        created.to_string().into_bytes(),
         payload,
     ]);
     match bytes(client.run(&operation).await?)?.as_slice() {

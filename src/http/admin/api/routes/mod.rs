@@ -48,7 +48,7 @@ fn viewer_routes() -> [(&'static str, Route); 16] {
 }
 
 /// Routes that change something.
-fn operator_routes() -> [(&'static str, Route); 7] {
+fn operator_routes() -> [(&'static str, Route); 8] {
     [
         ("/versions", post(versions::apply)),
         ("/versions/{number}/rollback", post(versions::rollback)),
@@ -56,6 +56,7 @@ fn operator_routes() -> [(&'static str, Route); 7] {
         ("/counters/refund", post(counters::refund)),
         ("/lists", post(lists::add)),
         ("/lists/{id}", delete(lists::remove)),
+        ("/lists/{id}/exempt", post(lists::exempt)),
         ("/switches", put(switches::set).delete(switches::remove)),
     ]
 }
