@@ -72,7 +72,8 @@ impl AbuseTask {
             ticks.tick().await;
             let passed = before.elapsed();
             before = Instant::now();
-            let rules = self.rules.load().filter(|rules| rules.domains().any(|domain| !domain.abuse.is_empty()));
+            let rules =
+                self.rules.load().filter(|rules| rules.domains().any(|domain| !domain.abuse.is_empty()));
             match rules {
                 Some(rules) => self.round(rules, millis(passed)).await,
                 None => self.watched = None,

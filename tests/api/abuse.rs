@@ -100,8 +100,7 @@ impl Fleet {
 
     /// Whether a limit decides requests of the key, and no list.
     fn is_limited(&self, number: usize, value: &str) -> bool {
-        let request =
-            json!({"domain": "web", "descriptors": [{"entries": [{"key": "k", "value": value}]}]});
+        let request = json!({"domain": "web", "descriptors": [{"entries": [{"key": "k", "value": value}]}]});
         let answer = http::post(&self.instances[number].url("/json"), &request.to_string());
         let body: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         body["statuses"][0]["currentLimit"].is_object()
@@ -148,7 +147,10 @@ async fn all_are_listed_once(abusive: usize, honest: usize, duration: &str) -> (
             *audited.entry(entry["subject"].as_str().expect("a text").to_owned()).or_default() += 1;
         }
         is_last = entries.len() < 500;
-        before = entries.last().map(|last| format!("&before={}", last["id"].as_str().expect("an id"))).unwrap_or_default();
+        before = entries
+            .last()
+            .map(|last| format!("&before={}", last["id"].as_str().expect("an id")))
+            .unwrap_or_default();
     }
     assert_eq!(audited.len(), expected.len());
     assert!(audited.values().all(|count| *count == 1), "{audited:?}");
@@ -160,13 +162,17 @@ async fn all_are_listed_once(abusive: usize, honest: usize, duration: &str) -> (
 async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exemption() {
     let (fleet, _) = all_are_listed_once(60, 2_000, "1h").await;
     let entry = &fleet.automatic(0)["abusive-7"];
-    assert_eq!((&entry["mode"], &entry["rule"], &entry["offences"]), (&json!("enforce"), &json!("scrapers"), &json!(1)));
+    assert_eq!(
+        (&entry["mode"], &entry["rule"], &entry["offences"]),
+        (&json!("enforce"), &json!("scrapers"), &json!(1))
+    );
     for number in 0..3 {
         until("every instance denies it", 20, || !fleet.is_limited(number, "abusive-7")).await;
     }
-    let path = format!("/lists/{}", entry["id"].as_str().expect("an id"));
+    let id = entry["id"].as_str().expect("an id");
+    let path = format!("/lists/{id}");
     let reason = json!({"reason": "our own crawler", "expires_in_s": 600});
-    let exempt = fleet.admin(1).done("POST", &format!("{path}/exempt"), &reason, 200);
+    let exempt = fleet.admin(1).done("POST", &format!("/automatic/{id}/exempt"), &reason, 200);
     assert_eq!((&exempt["mode"], &exempt["reason"]), (&json!("exempt"), &json!("our own crawler")));
     for number in 0..3 {
         until("every instance applies its limit", 20, || fleet.is_limited(number, "abusive-7")).await;
@@ -178,7 +184,7 @@ async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exem
     assert_eq!(latest["comment"], "lifted and exempt: our own crawler");
     assert_eq!(fleet.admin(0).ask("DELETE", &path, None).0, 204);
     assert_eq!(fleet.admin(0).ask("DELETE", &path, None).0, 404);
-    let unknown = fleet.admin(0).post("/lists/unknown/exempt", &reason);
+    let unknown = fleet.admin(0).post("/automatic/unknown/exempt", &reason);
     assert_eq!(code(&unknown), (404, "not_found"));
 }
 

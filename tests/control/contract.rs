@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::{join, time::sleep};
 use tollgate::{
     control::{
-        Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, Control, ControlError, Draft, Files, List, ListEntry,
-        ListPair, NewEntry, RulesSource, Switch, SwitchMode, bounds, compile_overrides,
+        Action, Added, AuditEntry, AutomaticEntry, AutomaticMode, Control, ControlError, Draft, Files, List,
+        ListEntry, ListPair, NewEntry, RulesSource, Switch, SwitchMode, bounds, compile_overrides,
     },
     descriptor::Entry,
 };
@@ -369,9 +369,13 @@ async fn an_automatic_entry_is_added_once_and_lasts_longer_each_time(control: &C
     let runtime = control.runtime().await.expect("a reply");
     assert_eq!((runtime.entries, runtime.generation), (before.entries, before.generation));
     let audit = control.audit(None, 100).await.expect("a reply");
-    let reported: Vec<_> = audit.iter().map(|entry| (&*entry.author, &*entry.subject, &*entry.comment)).collect();
+    let reported: Vec<_> =
+        audit.iter().map(|entry| (&*entry.author, &*entry.subject, &*entry.comment)).collect();
     let automatic = ("tollgate", "deny edge api_key=\"abc\"", "abuse rule scrapers: 60 denied/s for 30s");
-    assert_eq!(reported, [automatic, automatic, automatic, automatic, ("ada", "deny edge api_key=\"abc\"", "abuse")]);
+    assert_eq!(
+        reported,
+        [automatic, automatic, automatic, automatic, ("ada", "deny edge api_key=\"abc\"", "abuse")]
+    );
     let mut page = control.audit(None, 2).await.expect("a reply");
     let mut all = page.clone();
     while let Some(last) = page.last() {
@@ -382,7 +386,11 @@ async fn an_automatic_entry_is_added_once_and_lasts_longer_each_time(control: &C
 }
 
 async fn automatic_entries_are_lifted_and_exempt(control: &Control) {
-    let durable = |mode| NewEntry { duration: Duration::from_secs(60), max_duration: Duration::from_secs(60), ..automatic(mode, "abc") };
+    let durable = |mode| NewEntry {
+        duration: Duration::from_secs(60),
+        max_duration: Duration::from_secs(60),
+        ..automatic(mode, "abc")
+    };
     let put = async |mode| control.add_automatic(vec![durable(mode)]).await.expect("a reply")[0];
     assert_eq!(put(AutomaticMode::DryRun).await, Added::Listed);
     assert_eq!(put(AutomaticMode::DryRun).await, Added::Known);
@@ -402,9 +410,13 @@ async fn automatic_entries_are_lifted_and_exempt(control: &Control) {
     assert_eq!(put(AutomaticMode::Enforce).await, Added::Listed);
     assert_eq!(active(control, "abc").await.expect("there").offences, 1, "a lift forgets");
     let end = now_ms() + 60_000;
-    let exempt = control.exempt_automatic(&id, "ada", "a partner", end).await.expect("a reply").expect("there");
+    let exempt =
+        control.exempt_automatic(&id, "ada", "a partner", end).await.expect("a reply").expect("there");
     assert_eq!((exempt.mode, exempt.expires_at_ms), (AutomaticMode::Exempt, end));
-    assert_eq!(active(control, "abc").await.map(|entry| (entry.mode, entry.author)), Some((AutomaticMode::Exempt, "ada".to_owned())));
+    assert_eq!(
+        active(control, "abc").await.map(|entry| (entry.mode, entry.author)),
+        Some((AutomaticMode::Exempt, "ada".to_owned()))
+    );
     assert_eq!(put(AutomaticMode::Enforce).await, Added::Known);
     // Entries of one millisecond may be in any order.
     let audit = control.audit(None, 2).await.expect("a reply");
@@ -418,14 +430,20 @@ async fn automatic_entries_are_lifted_and_exempt(control: &Control) {
 
 async fn automatic_entries_have_room_of_their_own(control: &Control) {
     let many = |mode: AutomaticMode, name: &str, count: usize| -> Vec<NewEntry> {
-        let one = |at| NewEntry { duration: Duration::from_secs(600), max_duration: Duration::from_secs(600), ..automatic(mode, &format!("{name}{at}")) };
+        let one = |at| NewEntry {
+            duration: Duration::from_secs(600),
+            max_duration: Duration::from_secs(600),
+            ..automatic(mode, &format!("{name}{at}"))
+        };
         (0..count).map(one).collect()
     };
     let listed = |results: Vec<Added>| results.into_iter().filter(|result| *result == Added::Listed).count();
-    let dry = control.add_automatic(many(AutomaticMode::DryRun, "dry", bounds::MAX_DRY_RUN_ENTRIES + 5)).await;
+    let dry =
+        control.add_automatic(many(AutomaticMode::DryRun, "dry", bounds::MAX_DRY_RUN_ENTRIES + 5)).await;
     assert_eq!(listed(dry.expect("a reply")), bounds::MAX_DRY_RUN_ENTRIES);
     let room = bounds::MAX_AUTOMATIC_ENTRIES - bounds::MAX_DRY_RUN_ENTRIES;
-    let results = control.add_automatic(many(AutomaticMode::Enforce, "own", room + 5)).await.expect("a reply");
+    let results =
+        control.add_automatic(many(AutomaticMode::Enforce, "own", room + 5)).await.expect("a reply");
     assert_eq!(results.iter().rev().take(5).collect::<Vec<_>>(), [&Added::Full; 5]);
     assert_eq!(listed(results), room);
     control.put_entry(entry("abc", None)).await.expect("an operator's entry has room");

@@ -93,11 +93,7 @@ static ABUSE_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_abuse_entries",
     &["mode"],
     "Active automatic entries of the adaptive deny list.",
-    &[
-        [AutomaticMode::DryRun.name()],
-        [AutomaticMode::Enforce.name()],
-        [AutomaticMode::Exempt.name()],
-    ],
+    &[[AutomaticMode::DryRun.name()], [AutomaticMode::Enforce.name()], [AutomaticMode::Exempt.name()]],
 );
 
 static RULE_SWITCHES: GaugeFamily<1> = GaugeFamily::new(

@@ -67,7 +67,15 @@ type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 impl Limiter {
     /// Enforces the active version of `rules` and counts in `store`.
     pub fn new(rules: Arc<ActiveRules>, store: Store, modes: Modes) -> Self {
-        Self { rules, store, modes, fallback: None, observer: None, begun_bans: BegunBans::default(), clock: Clock::System }
+        Self {
+            rules,
+            store,
+            modes,
+            fallback: None,
+            observer: None,
+            begun_bans: BegunBans::default(),
+            clock: Clock::System,
+        }
     }
 
     /// Records the bans that begin in `begun_bans`.

@@ -133,7 +133,8 @@ impl AbuseRule {
     pub fn is_of_range(&self, entries: &[Entry<'_>]) -> bool {
         let is_range = |entry: &Entry<'_>| {
             let is_client = self.client_keys.iter().any(|key| **key == *entry.key);
-            is_client && cidr::parse(entry.value).is_some_and(|value| value.prefix_len() < value.max_prefix_len())
+            is_client
+                && cidr::parse(entry.value).is_some_and(|value| value.prefix_len() < value.max_prefix_len())
         };
         entries.iter().any(is_range)
     }
@@ -148,7 +149,9 @@ impl Exemption {
         if let Some(range) = cidr::parse(text) {
             return match range == range.trunc() {
                 true => Ok(Self::Range(range)),
-                false => Err(format!("`{text}` means all of {}; write that, or a longer prefix", range.trunc())),
+                false => {
+                    Err(format!("`{text}` means all of {}; write that, or a longer prefix", range.trunc()))
+                }
             };
         }
         match text.split_once('=') {

@@ -42,7 +42,7 @@ pub(super) fn run(api: &ApiClient, command: &ListCommand) -> Result<CommandOutpu
         ListCommand::Exempt { id, reason, lifetime } => {
             let mut body = json!({ "reason": reason });
             set_expiry(&mut body, *lifetime);
-            let json = api.post(&format!("lists/{id}/exempt"), &body)?;
+            let json = api.post(&format!("automatic/{id}/exempt"), &body)?;
             let entry: AutomaticEntry = api.read(&json)?;
             let (until, descriptor) = (utc(entry.expires_at_ms), descriptor_text(&entry.descriptor));
             let domain = escape_line(&entry.domain);

@@ -74,8 +74,7 @@ impl AbuseBook {
         let offences = offences.saturating_add(1);
         let expires_at_ms = now_ms.saturating_add(duration);
         let forgotten_at_ms = expires_at_ms.saturating_add(millis(new.forgive).saturating_mul(offences));
-        let entry =
-            AutomaticEntry { created_at_ms: now_ms, expires_at_ms, offences, ..new.entry.clone() };
+        let entry = AutomaticEntry { created_at_ms: now_ms, expires_at_ms, offences, ..new.entry.clone() };
         self.records.insert(entry.id.clone(), Record { entry, forgotten_at_ms });
         self.changes = self.changes.saturating_add(1);
         Added::Listed
@@ -174,11 +173,8 @@ mod tests {
         assert!(book.lift(&id, None, 11 * MINUTE) && !book.lift(&id, None, 11 * MINUTE));
         assert_eq!(book.add(&enforced("a"), 12 * MINUTE), Added::Listed);
         assert_eq!(found(&book, "a", 12 * MINUTE), Some((22 * MINUTE, 1)));
-        let exemption = AutomaticEntry {
-            mode: AutomaticMode::Exempt,
-            expires_at_ms: 90 * MINUTE,
-            ..enforced("a").entry
-        };
+        let exemption =
+            AutomaticEntry { mode: AutomaticMode::Exempt, expires_at_ms: 90 * MINUTE, ..enforced("a").entry };
         assert!(book.lift(&id, Some(exemption), 13 * MINUTE));
         assert_eq!(book.add(&enforced("a"), 89 * MINUTE), Added::Known);
         assert_eq!(book.add(&enforced("a"), 90 * MINUTE), Added::Listed);

@@ -119,7 +119,8 @@ impl State {
         let latest = |log: &VecDeque<Arc<AuditEntry>>| {
             log.iter().rev().filter(earlier).take(limit).map(|entry| AuditEntry::clone(entry)).collect()
         };
-        let (mut all, automatic): (Vec<AuditEntry>, Vec<_>) = (latest(&self.audit), latest(&self.abuse_audit));
+        let (mut all, automatic): (Vec<AuditEntry>, Vec<_>) =
+            (latest(&self.audit), latest(&self.abuse_audit));
         if !automatic.is_empty() {
             all.extend(automatic);
             all.sort_by_key(|entry| Reverse(entry.id.parse::<u64>().unwrap_or_default()));

@@ -55,10 +55,15 @@ impl AbuseCollector {
 
     /// Takes what was observed since the last call, `interval_ms` ago, as the report number `sequence` of one of `instances`.
     /// Returns the number of keys that were observed and are not counted, too.
-    pub fn report(&self, rules: &Rules, sequence: u64, interval_ms: u64, instances: u32) -> (AbuseReport, u64) {
+    pub fn report(
+        &self,
+        rules: &Rules,
+        sequence: u64,
+        interval_ms: u64,
+        instances: u32,
+    ) -> (AbuseReport, u64) {
         let (keys, mut dropped) = self.take();
-        let (report, left_out) =
-            AbuseReport::of(keys.into_values(), rules, sequence, interval_ms, instances);
+        let (report, left_out) = AbuseReport::of(keys.into_values(), rules, sequence, interval_ms, instances);
         dropped = dropped.saturating_add(left_out);
         (report, dropped)
     }

@@ -121,7 +121,9 @@ impl AbuseDetector {
         }
         let mut detected = Detected::default();
         for (name, counts) in counts {
-            let Some(domain) = rules.domain(&name.0).filter(|domain| !domain.abuse.is_empty()) else { continue };
+            let Some(domain) = rules.domain(&name.0).filter(|domain| !domain.abuse.is_empty()) else {
+                continue;
+            };
             self.evaluate_key(domain, &name, counts, (now_ms, wall_ms), overrides, &mut detected);
         }
         self.forget(now_ms);

@@ -28,13 +28,7 @@ pub struct AbuseReport {
 
 /// Domain and text of a key, denied requests, hits, and whether a request was admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReportedKey(
-    pub(super) String,
-    pub(super) String,
-    pub(super) u64,
-    pub(super) u64,
-    pub(super) bool,
-);
+pub struct ReportedKey(pub(super) String, pub(super) String, pub(super) u64, pub(super) u64, pub(super) bool);
 
 /// Report of a present instance.
 #[derive(Clone, Debug, PartialEq, Eq)]

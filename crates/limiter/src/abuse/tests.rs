@@ -38,7 +38,12 @@ fn report(keys: &[(&str, u64, u64, bool)], sequence: u64) -> AbuseReport {
         ReportedKey("d".to_owned(), format!("ip={value}"), *denied, *hits, *is_admitted)
     };
     let keys = keys.iter().map(key).collect();
-    AbuseReport { sequence, interval_ms: INTERVAL_MS, keys, ..AbuseReport::of([].into_iter(), &Rules::default(), 0, 0, 1).0 }
+    AbuseReport {
+        sequence,
+        interval_ms: INTERVAL_MS,
+        keys,
+        ..AbuseReport::of([].into_iter(), &Rules::default(), 0, 0, 1).0
+    }
 }
 
 /// A fleet of instances with one rule.
@@ -98,7 +103,8 @@ async fn denied_requests_of_single_clients_are_counted_and_no_others() {
     };
     let first = limiter(Modes::default());
     for _ in 0..5 {
-        for (key, value) in [("ip", "192.0.2.1"), ("ip", "10.0.0.1"), ("path", "/login"), ("ip", "192.0.2.9")] {
+        for (key, value) in [("ip", "192.0.2.1"), ("ip", "10.0.0.1"), ("path", "/login"), ("ip", "192.0.2.9")]
+        {
             send(&first, &[(key, value)], 1).await;
         }
         send(&first, &[("shadow", ""), ("ip", "192.0.2.2")], 1).await;
@@ -126,8 +132,11 @@ async fn denied_requests_of_single_clients_are_counted_and_no_others() {
 fn a_key_that_is_below_the_rate_everywhere_and_above_it_in_sum_is_found() {
     let mut fleet = Fleet::new("denied_per_second: 50, for: 10s");
     for _ in 0..5 {
-        let detected =
-            fleet.round(&[&[("a", 34, 0, true), ("b", 33, 0, true)], &[("a", 33, 0, true)], &[("a", 33, 0, true)]]);
+        let detected = fleet.round(&[
+            &[("a", 34, 0, true), ("b", 33, 0, true)],
+            &[("a", 33, 0, true)],
+            &[("a", 33, 0, true)],
+        ]);
         assert_eq!(detected, Detected::default());
     }
     let detected = fleet.round(&[&[("a", 40, 0, true)], &[("a", 30, 0, true)], &[("a", 30, 0, true)]]);
@@ -226,7 +235,8 @@ fn a_report_has_the_heaviest_keys_and_leaves_out_what_cannot_matter() {
     let rules = rules("denied_per_second: 100, for: 10s");
     let mut table = Table::default();
     let long = "x".repeat(300);
-    let values = (0..6_000).map(|at| (at.to_string(), 100 + at)).chain([("light".to_owned(), 5), (long, 9_999)]);
+    let values =
+        (0..6_000).map(|at| (at.to_string(), 100 + at)).chain([("light".to_owned(), 5), (long, 9_999)]);
     for (hash, (value, denied)) in (0..).zip(values) {
         let entries = [Entry { key: "ip", value: &value }];
         table.add(hash, "d", &entries, Counts { denied, ..Counts::default() });

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::descriptor::Entry;
 
 use self::index::Index;
-pub(crate) use self::pattern::Pattern;
 pub use self::listing::{Listing, ListingError, StatedPair};
+pub(crate) use self::pattern::Pattern;
 use crate::{Rule, Rules};
 
 /// List of an entry, and so its effect on the requests that it matches.

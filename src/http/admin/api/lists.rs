@@ -43,7 +43,9 @@ pub(super) struct ExemptRequest {
 /// Returns the entries of both lists, and the automatic entries.
 pub(super) async fn list(State(api): State<Arc<Api>>) -> ApiResult {
     let runtime = timeouts::read(api.parts.control.runtime()).await?;
-    response::json(&json!({ "generation": runtime.generation, "entries": runtime.entries, "automatic": runtime.automatic }))
+    response::json(
+        &json!({ "generation": runtime.generation, "entries": runtime.entries, "automatic": runtime.automatic }),
+    )
 }
 
 /// Adds an entry.

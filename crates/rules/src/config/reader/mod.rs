@@ -78,20 +78,21 @@ impl Reader<'_> {
     fn abuse(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawAbuse> {
         self.each_item(list, path, |reader, index, node, path| {
             let mut abuse = RawAbuse::new(node.at, index);
-            let was_read = reader.each_key(node, path, Section::Abuse, |reader, key, value, path| match key {
-                "name" => abuse.name = reader.text(value, path),
-                "client_keys" => abuse.client_keys = reader.texts(value, path),
-                "denied_per_second" => abuse.denied_per_second = reader.number(value, path),
-                "denied_in_a_row" => abuse.denied_in_a_row = reader.number(value, path),
-                "hits_per_second" => abuse.hits_per_second = reader.number(value, path),
-                "for" => abuse.period = reader.text(value, path),
-                "duration" => abuse.duration = reader.text(value, path),
-                "max_duration" => abuse.max_duration = reader.text(value, path),
-                "forgive" => abuse.forgive = reader.text(value, path),
-                "mode" => abuse.mode = reader.text(value, path),
-                "exempt" => abuse.exempt = reader.texts(value, path),
-                _ => {}
-            });
+            let was_read =
+                reader.each_key(node, path, Section::Abuse, |reader, key, value, path| match key {
+                    "name" => abuse.name = reader.text(value, path),
+                    "client_keys" => abuse.client_keys = reader.texts(value, path),
+                    "denied_per_second" => abuse.denied_per_second = reader.number(value, path),
+                    "denied_in_a_row" => abuse.denied_in_a_row = reader.number(value, path),
+                    "hits_per_second" => abuse.hits_per_second = reader.number(value, path),
+                    "for" => abuse.period = reader.text(value, path),
+                    "duration" => abuse.duration = reader.text(value, path),
+                    "max_duration" => abuse.max_duration = reader.text(value, path),
+                    "forgive" => abuse.forgive = reader.text(value, path),
+                    "mode" => abuse.mode = reader.text(value, path),
+                    "exempt" => abuse.exempt = reader.texts(value, path),
+                    _ => {}
+                });
             was_read.then_some(abuse)
         })
     }

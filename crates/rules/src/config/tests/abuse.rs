@@ -88,7 +88,8 @@ fn exemptions_are_ranges_and_values_of_keys() {
     let rule = only(&format!(
         "{{{PLAIN}, denied_per_second: 5, exempt: [10.0.0.0/8, '2001:db8::1', 'tenant=partner-*', 'ip=::/0']}}"
     ));
-    let exempts = |key: &str, value: &str| rule.exempts(&[Entry { key: "x", value: "y" }, Entry { key, value }]);
+    let exempts =
+        |key: &str, value: &str| rule.exempts(&[Entry { key: "x", value: "y" }, Entry { key, value }]);
     assert!(exempts("ip", "10.1.2.3") && exempts("ip", "::ffff:10.1.2.3") && exempts("net", "10.1.0.0/16"));
     assert!(!exempts("ip", "11.1.2.3") && !exempts("ip", "8.0.0.0/5"));
     assert!(exempts("net", "2001:db8::1") && !exempts("net", "2001:db8::2") && exempts("ip", "2001:db8::2"));
@@ -100,6 +101,8 @@ fn a_range_of_addresses_is_of_many_clients() {
     let rule = only(&format!("{{{PLAIN}, denied_per_second: 5}}"));
     let is_of_range = |key: &str, value: &str| rule.is_of_range(&[Entry { key, value }]);
     assert!(is_of_range("net", "10.1.2.0/24") && is_of_range("ip", "2001:db8::/64"));
-    assert!(!is_of_range("net", "10.1.2.3") && !is_of_range("net", "10.1.2.3/32") && !is_of_range("ip", "a/8"));
+    assert!(
+        !is_of_range("net", "10.1.2.3") && !is_of_range("net", "10.1.2.3/32") && !is_of_range("ip", "a/8")
+    );
     assert!(!is_of_range("other", "10.1.2.0/24"), "no client key");
 }

@@ -56,7 +56,7 @@ fn operator_routes() -> [(&'static str, Route); 8] {
         ("/counters/refund", post(counters::refund)),
         ("/lists", post(lists::add)),
         ("/lists/{id}", delete(lists::remove)),
-        ("/lists/{id}/exempt", post(lists::exempt)),
+        ("/automatic/{id}/exempt", post(lists::exempt)),
         ("/switches", put(switches::set).delete(switches::remove)),
     ]
 }

@@ -38,10 +38,10 @@ function tools(entry) {
 }
 
 async function change(method, entry, done) {
-  const path = `lists/${encodeURIComponent(entry.id)}`;
+  const id = encodeURIComponent(entry.id);
   try {
-    if (method === 'DELETE') await call('DELETE', path);
-    else await call('POST', `${path}/exempt`, { reason: 'lifted and exempt on the dashboard' });
+    if (method === 'DELETE') await call('DELETE', `lists/${id}`);
+    else await call('POST', `automatic/${id}/exempt`, { reason: 'lifted and exempt on the dashboard' });
     say(done);
   } catch (error) {
     say(error.message, 'bad');
