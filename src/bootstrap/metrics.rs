@@ -8,7 +8,12 @@ use tollgate_limiter::{self as limiter, talkers};
 use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, MetricKind, series};
 use tollgate_store as store;
 
-use crate::{fleet, http::history, legacy_stats, net, service, settings::MetricNames, tracing, xds};
+use crate::{
+    fleet::{self, history},
+    legacy_stats, net, service,
+    settings::MetricNames,
+    tracing, xds,
+};
 
 /// Metrics of each module.
 const OWN_METRICS: [&[&dyn Metric]; 11] = [

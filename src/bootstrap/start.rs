@@ -20,7 +20,7 @@ use super::{
     workers::{WorkerLost, start_workers, worker_config},
 };
 use crate::{
-    fleet::FleetTasks,
+    fleet::{FleetTasks, FleetView},
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
@@ -140,6 +140,8 @@ where
     let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
 
     let ports = Ports::open(&settings).await?;
+    let view = FleetView::new(control.clone(), settings.top_talkers);
+    let fleet = FleetTasks::start(&settings.fleet, &control, &view, settings.top_talkers);
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::public_router(http::PublicParts {
         // A background queue of its own: HTTP outlives the workers, so its pending refunds must not delay them.
@@ -161,13 +163,13 @@ where
             directory: settings.rules.directory.clone(),
             readiness: readiness.clone(),
             counters,
+            fleet: view,
             store: facts,
         };
         let requires_client_certificate =
             settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
         (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
-    let fleet = FleetTasks::start(&settings.fleet, &control);
     let config = worker_config(&settings, ports.grpc_tls, &readiness, background)?;
     let (workers, failures) = start_workers(settings.process.workers, config, &rules, open).await?;
     let rule_sources = first_rules

@@ -1,6 +1,6 @@
 //! Counts of the heaviest keys of an instance, to be sent to others and merged with theirs.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter::successors};
 
 use serde::{Deserialize, Serialize};
 
@@ -86,8 +86,9 @@ impl KeyCounts {
     fn merged<'c>(parts: impl Iterator<Item = &'c Self>) -> Self {
         let mut merge = Merge::default();
         for part in parts {
-            let estimate =
-                |(key, weight, error): &'c (String, u64, u64)| (&**key, Estimate { weight: *weight, error: *error });
+            let estimate = |(key, weight, error): &'c (String, u64, u64)| {
+                (&**key, Estimate { weight: *weight, error: *error })
+            };
             merge.add(part.floor, part.keys.iter().map(estimate));
         }
         let (floor, keys) = merge.sorted();
@@ -154,7 +155,8 @@ pub(super) fn fit(domains: &mut [DomainCounts], max_bytes: usize) {
         all.fold(names, |sum, counts| sum.saturating_add(counts.bytes(limit)))
     };
     let [most, _] = MAX_KEYS;
-    let limit = (0..=most).rev().find(|limit| bytes(*limit) <= max_bytes).unwrap_or(0);
+    let fewer = |limit: &usize| (*limit > 0).then(|| limit.saturating_mul(3).saturating_div(4));
+    let limit = successors(Some(most), fewer).find(|limit| bytes(*limit) <= max_bytes).unwrap_or(0);
     domains.iter_mut().flat_map(DomainCounts::all_mut).for_each(|counts| counts.truncate(limit));
 }
 

@@ -159,7 +159,8 @@ fn recent_counts_are_those_of_the_last_complete_window() {
     }
     let hits = |sketches: &Sketches| {
         let counts = sketches.counts("edge").expect("a sketch");
-        [counts.minute, counts.recent].map(|span| span.heaviest.top(1).first().map_or(0, |talker| talker.hits))
+        [counts.minute, counts.recent]
+            .map(|span| span.heaviest.top(1).first().map_or(0, |talker| talker.hits))
     };
     assert_eq!(hits(&sketches), [70, 20]);
     sketches.advance(3);
