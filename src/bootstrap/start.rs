@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_control::FileError;
-use tollgate_limiter::ActiveRules;
+use tollgate_limiter::{ActiveRules, BegunBans};
 use tollgate_metrics::Exporter;
 use tollgate_rules::config::LoadError;
 use tollgate_runtime::panics::{self, CancelOnPanic};
@@ -12,6 +12,7 @@ use tollgate_store::{BackgroundQueue, StoreError};
 
 use super::{
     activation::Activator,
+    ban_list::BanLister,
     drain::Running,
     memory_gauge,
     ports::{Ports, ServedPort},
@@ -102,15 +103,20 @@ impl Server {
             Some(_) => Some(AdminStore::open(&stores, &settings)?),
             None => None,
         };
+        let begun_bans = BegunBans::default();
+        let bans = begun_bans.clone();
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
+            let limiter = limiter.with_begun_bans(bans.clone());
             Ok(RateLimitAdapter {
                 service: Service::new(limiter, response_options.clone(), bounds),
                 tracer: tracer.clone(),
             })
         };
         let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;
-        Ok(Running { memory_gauge: Some(memory_gauge), tracing, ..running })
+        let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
+        let ban_list = AbortOnDropHandle::new(tokio::spawn(lister.run()));
+        Ok(Running { memory_gauge: Some(memory_gauge), ban_list: Some(ban_list), tracing, ..running })
     }
 }
 
@@ -198,6 +204,7 @@ where
         process: settings.process,
         fleet,
         memory_gauge: None,
+        ban_list: None,
         tracing: None,
     })
 }
