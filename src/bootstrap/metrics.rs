@@ -8,7 +8,13 @@ use tollgate_limiter::{self as limiter, talkers};
 use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, MetricKind, series};
 use tollgate_store as store;
 
-use crate::{abuse, fleet, http::history, legacy_stats, net, service, settings::MetricNames, tracing, xds};
+use crate::{
+    abuse,
+    fleet::{self, history},
+    legacy_stats, net, service,
+    settings::MetricNames,
+    tracing, xds,
+};
 
 /// Metrics of each module.
 const OWN_METRICS: [&[&dyn Metric]; 12] = [

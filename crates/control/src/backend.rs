@@ -5,11 +5,12 @@ use std::{convert::Infallible, future::pending, sync::Arc};
 use tokio::sync::Notify;
 
 use super::{
-    Added, AuditEntry, AutomaticEntry, ControlError, Exchange, Instance, NewEntry, Version,
+    Added, AuditEntry, AutomaticEntry, BanCounts, BanFilter, BanPage, BanPosition, ControlError, Exchange,
+    Instance, ListedBan, NewEntry, Version,
     change::Change,
     memory::Memory,
-    redis::{Redis, abuse},
-    stored::{ActiveState, Connectivity, Restore, StoreHead, StoredRuntime, StoredVersion},
+    redis::{self, Redis, abuse},
+    stored::{ActiveState, Connectivity, Restore, StoreHead, StoredRuntime, StoredVersion, now_ms},
 };
 
 /// Backend of the control store.
@@ -175,6 +176,41 @@ impl Backend {
         match self {
             Self::Memory(memory) => Ok(memory.audit(before, limit)),
             Self::Redis(redis) => redis.audit(before, limit).await,
+        }
+    }
+
+    /// Adds bans to the list of active bans.
+    pub(super) async fn record_bans(&self, bans: &[ListedBan]) -> ControlResult<BanCounts> {
+        match self {
+            Self::Memory(memory) => Ok(memory.bans().record(bans, now_ms())),
+            Self::Redis(redis) => redis::bans::record(redis, bans).await,
+        }
+    }
+
+    pub(super) async fn bans(
+        &self,
+        filter: BanFilter<'_>,
+        after: Option<BanPosition>,
+        limit: usize,
+    ) -> ControlResult<BanPage> {
+        match self {
+            Self::Memory(memory) => Ok(memory.bans().page(filter, after, limit, now_ms())),
+            Self::Redis(redis) => redis::bans::page(redis, filter, after, limit).await,
+        }
+    }
+
+    pub(super) async fn ban(&self, id: &str) -> ControlResult<Option<ListedBan>> {
+        match self {
+            Self::Memory(memory) => Ok(memory.bans().get(id, now_ms())),
+            Self::Redis(redis) => redis::bans::get(redis, id).await,
+        }
+    }
+
+    /// Removes a ban from the list; whether it existed.
+    pub(super) async fn remove_ban(&self, id: &str) -> ControlResult<bool> {
+        match self {
+            Self::Memory(memory) => Ok(memory.bans().remove(id)),
+            Self::Redis(redis) => redis::bans::remove(redis, id).await,
         }
     }
 

@@ -14,6 +14,7 @@ pub(super) struct Keys {
     fixed: [Vec<u8>; 6],
     /// Keys of every operation on automatic entries.
     abuse: [Vec<u8>; 6],
+    bans: [Vec<u8>; 3],
     channel: Vec<u8>,
 }
 
@@ -23,7 +24,8 @@ impl Keys {
         let named = |name: &str| named(&start, name);
         let fixed = ["head", "audit", "entries", "switches", "instances", "seen"].map(named);
         let abuse = ["head", "audit", "abuse", "abuse-entries", "abuse-audit", "abuse-reports"].map(named);
-        Self { fixed, abuse, channel: named("changes"), start }
+        let bans = ["bans", "ban-records", "watched-bans"].map(named);
+        Self { fixed, abuse, bans, channel: named("changes"), start }
     }
 
     /// A key of this name.
@@ -37,6 +39,11 @@ impl Keys {
 
     pub(super) const fn abuse(&self) -> &[Vec<u8>; 6] {
         &self.abuse
+    }
+
+    /// Keys of the list of active bans, as the script's operations on it take them.
+    pub(super) const fn bans(&self) -> &[Vec<u8>; 3] {
+        &self.bans
     }
 
     pub(super) fn channel(&self) -> &[u8] {

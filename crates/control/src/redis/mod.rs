@@ -4,6 +4,7 @@
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
 pub(super) mod abuse;
+pub(super) mod bans;
 mod figures;
 mod keys;
 mod script_client;

@@ -175,6 +175,7 @@ impl AbuseDetector {
         if counts.denied > 0 {
             state.denied_ms = now_ms;
         }
+        let mut found: Option<Abuser> = None;
         for (at, abuse) in domain.abuse.iter().enumerate() {
             if is_listed || !abuse.is_of_one_client(rule, &entries) {
                 continue;
@@ -184,7 +185,13 @@ impl AbuseDetector {
                 detected.refused.push(refusal);
                 continue;
             }
-            detected.abusers.push(Abuser {
+            if found
+                .as_ref()
+                .is_some_and(|found| found.mode == AbuseMode::Enforce || found.mode == abuse.mode)
+            {
+                continue;
+            }
+            found = Some(Abuser {
                 domain: domain.name.to_string(),
                 descriptor: descriptor.clone(),
                 rule: abuse.name.to_string(),
@@ -193,6 +200,7 @@ impl AbuseDetector {
                 evidence,
             });
         }
+        detected.abusers.extend(found);
     }
 
     /// Drops the state of keys that are no longer suspect.
