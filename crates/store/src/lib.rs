@@ -15,8 +15,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::Instant;
-
-use tollgate_core::{RecordId, algorithm::LastVerdict, clock::Timestamp};
+use tollgate_core::{
+    RecordId,
+    algorithm::{LastVerdict, Verdict},
+    clock::Timestamp,
+};
 
 pub use self::{
     background_refund::BackgroundQueue,
@@ -26,7 +29,7 @@ pub use self::{
 };
 use self::{
     key::CellKey,
-    request::{TagRequest, Verdicts},
+    request::{Cell, Check, TagRequest, Verdicts},
 };
 
 /// A store of counters, as used by one worker. Clones are handles on the same counters.
@@ -73,6 +76,14 @@ impl Store {
         match self {
             Self::Memory(_) => None,
             Self::Redis(store) => store.take_last_verdict(cell, record),
+        }
+    }
+
+    /// The denial of a check that the store did not decide, if its counter is known to be banned.
+    pub fn known_ban(&self, cell: &Cell, check: &Check) -> Option<Verdict> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(store) => store.known_ban(cell, check),
         }
     }
 

@@ -85,16 +85,14 @@ impl Fallback {
         Self { on_store_error, local, replicas, was_used, deferred }
     }
 
-    /// Decides those of `calls` that `store` did not decide.
+    /// Decides those of `calls` that failed in `store`.
     pub(super) fn decide(
         &self,
-        store: &Store,
         counters: &RuleCounters,
         domain: &Domain,
         modes: Modes,
         matches: &Matches<'_>,
-        calls: &Requests,
-        decisions: &Decisions,
+        (store, calls, decisions): (&Store, &Requests, &Decisions),
     ) -> FallbackVerdicts {
         let mut substituted = FallbackVerdicts::default();
         let replicas = self.replicas.known();
@@ -116,6 +114,11 @@ impl Fallback {
                 counters.degraded(domain, matched.and_then(Match::rule), check.hits);
                 let reason = error.label();
                 substituted.degraded = substituted.degraded.or(Some(Degraded { policy, reason }));
+                // A ban does not end with the store.
+                if let Some(verdict) = store.known_ban(cell, check) {
+                    substituted.verdicts.push(Verdicts::from_iter([(check.descriptor, verdict)]));
+                    continue;
+                }
                 match policy {
                     OnStoreError::Error => {
                         substituted.failure = substituted.failure.take().or_else(|| Some(error.clone()));

@@ -94,6 +94,10 @@ impl LastVerdicts {
         let Some(verdicts) = outcome.verdicts.last() else { return };
         for (at, ((cell, check), (_, verdict))) in request.checks_with_cells().zip(verdicts).enumerate() {
             let reserved = outcome.reserved.get(at).copied().unwrap_or_default();
+            // The times of a verdict under a ban are those of the ban.
+            if verdict.ban.is_some_and(|ban| ban.is_enforced) {
+                continue;
+            }
             // A refund leaves less than the verdict that is kept.
             if (is_minor(verdict, reserved) && !check.hits.is_refund())
                 || check.policy.algorithm().holds_permits()

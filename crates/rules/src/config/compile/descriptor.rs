@@ -9,6 +9,7 @@ use tollgate_core::{
 
 use super::{
     Origin, Site,
+    ban::{self, Banned},
     budget::Budget,
     degraded,
     domain::DomainBuilder,
@@ -181,12 +182,14 @@ impl Compiler<'_> {
         let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
         let (on_store_error, degraded_limit) =
             degraded::read(self, &limit.value, stated.as_ref(), &limit_path);
+        let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
+        let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             sync: sync?,
             overdraft,
-            ban: None,
+            ban: ban?,
             on_store_error,
             degraded_limit,
             retry_after_spread,
