@@ -44,6 +44,7 @@ pub mod tracing;
 pub mod service;
 pub mod legacy_stats;
 pub mod statsd;
+pub mod fleet;
 pub mod settings;
 pub mod net;
 mod xds;

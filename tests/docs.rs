@@ -185,6 +185,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "json",
         "json problem",
         "json metadata",
+        "python",
     ];
     for page in pages() {
         for Block { info, text } in page.blocks() {

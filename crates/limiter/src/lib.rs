@@ -11,6 +11,7 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
+mod bans;
 mod counters;
 mod decide;
 pub mod explain;
@@ -30,6 +31,7 @@ use tollgate_rules as rules;
 use tollgate_store::request::Requests;
 
 pub use self::{
+    bans::{BegunBan, BegunBans},
     counters::{CounterInspector, CounterReading, CounterRequests},
     decide::{Deadline, Limiter, Modes},
     fallback::Fallback,

@@ -5,6 +5,7 @@ use std::{borrow::Cow, sync::OnceLock, time::Duration};
 use tollgate_core::{
     PathStep, RecordId, SyncMode,
     algorithm::{Algorithm, Policy},
+    ban::BanPolicy,
     clock::Timestamp,
     descriptor::Entry,
     quota::Quota,
@@ -64,6 +65,8 @@ pub struct Rule {
     pub sync: SyncMode,
     /// Whether each charge counts in full, beyond the limit too.
     pub overdraft: bool,
+    /// Bans of the counters, if the configuration states them.
+    pub ban: Option<BanPolicy>,
     /// Policy while the store fails, if the configuration states one.
     pub on_store_error: Option<OnStoreError>,
     /// Name of the limit; empty if it has none.

@@ -108,6 +108,7 @@ mod tests {
             limit,
             sync,
             overdraft: false,
+            ban: None,
             on_store_error: None,
             name: "".into(),
             replaces: Box::default(),

@@ -26,6 +26,7 @@ fn rule(name: &str) -> Arc<Rule> {
         limit: Limit::Unlimited,
         sync: SyncMode::Strict,
         overdraft: false,
+        ban: None,
         on_store_error: None,
         name: name.into(),
         replaces: Box::default(),

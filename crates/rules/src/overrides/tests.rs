@@ -111,6 +111,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             limit: Limit::Unlimited,
             sync: SyncMode::Strict,
             overdraft: false,
+            ban: None,
             on_store_error: None,
             name: "".into(),
             replaces: [].into(),

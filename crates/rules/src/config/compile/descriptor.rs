@@ -183,6 +183,7 @@ impl Compiler<'_> {
             limit: stated?,
             sync: sync?,
             overdraft,
+            ban: None,
             on_store_error,
             name: limit.value.name.text().into(),
             replaces,
