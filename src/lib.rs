@@ -45,6 +45,7 @@ pub mod service;
 pub mod legacy_stats;
 pub mod statsd;
 pub mod fleet;
+pub mod anomalies;
 pub mod settings;
 pub mod net;
 mod xds;

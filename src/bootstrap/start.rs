@@ -20,6 +20,7 @@ use super::{
     workers::{WorkerLost, start_workers, worker_config},
 };
 use crate::{
+    anomalies::{AnomalyStatus, AnomalyWatch},
     fleet::FleetTasks,
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
@@ -139,6 +140,7 @@ where
     let first_rules = rule_sources::load_first(&settings.rules, &activator, &control).await?;
     let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
 
+    let anomalies = AnomalyStatus::default();
     let ports = Ports::open(&settings).await?;
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::public_router(http::PublicParts {
@@ -160,6 +162,7 @@ where
             options: settings.rules.options,
             directory: settings.rules.directory.clone(),
             readiness: readiness.clone(),
+            anomalies: (settings.anomalies, anomalies.clone()),
             counters,
             store: facts,
         };
@@ -168,6 +171,8 @@ where
         (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
     let fleet = FleetTasks::start(&settings.fleet, &control);
+    let anomaly_watch =
+        settings.anomalies.map(|sensitivity| AnomalyWatch::start(sensitivity, &control, &rules, &anomalies));
     let config = worker_config(&settings, ports.grpc_tls, &readiness, background)?;
     let (workers, failures) = start_workers(settings.process.workers, config, &rules, open).await?;
     let rule_sources = first_rules
@@ -195,6 +200,7 @@ where
         credentials: ports.credentials,
         process: settings.process,
         fleet,
+        anomaly_watch,
         memory_gauge: None,
         tracing: None,
     })

@@ -104,8 +104,8 @@ static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
 
 /// Labels of the kinds of events.
 const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
-    let [a] = EventKind::ALL;
-    [[a.name()]]
+    let [a, b, c, d, e] = EventKind::ALL;
+    [[a.name()], [b.name()], [c.name()], [d.name()], [e.name()]]
 };
 
 static EVENTS_DROPPED: Counter = Counter::new(

@@ -8,7 +8,10 @@ use tollgate_rules::config::Options;
 use tollgate_store::MemoryStore;
 
 use super::{error::ApiError, limits::ApiLimits};
-use crate::readiness::Readiness;
+use crate::{
+    anomalies::{AnomalyStatus, Sensitivity},
+    readiness::Readiness,
+};
 
 /// Dependencies of the API.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub struct ApiParts {
     pub directory: PathBuf,
     /// Phase of the process.
     pub readiness: Readiness,
+    /// Sensitivity of the detection of unusual traffic, unless it is off, and what this instance found.
+    pub anomalies: (Option<Sensitivity>, AnomalyStatus),
     /// Counters, on the runtime that serves the API.
     pub counters: CounterInspector,
     /// Description of the counters' store.

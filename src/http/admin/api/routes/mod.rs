@@ -12,7 +12,7 @@ use axum::{
 };
 
 use super::{
-    audit, counters, diff, dry_run,
+    anomalies, audit, counters, diff, dry_run,
     error::ApiError,
     events,
     extract::{WriteRequest, now_ms},
@@ -26,7 +26,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 16] {
+fn viewer_routes() -> [(&'static str, Route); 17] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -44,6 +44,7 @@ fn viewer_routes() -> [(&'static str, Route); 16] {
         ("/switches", get(switches::list)),
         ("/audit", get(audit::list)),
         ("/events", get(events::list)),
+        ("/anomalies", get(anomalies::list)),
     ]
 }
 
