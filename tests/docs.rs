@@ -16,6 +16,7 @@ use tollgate::{
     algorithm::Algorithm,
     clock::Clock,
     config::{self, Options},
+    control::{EventKind, LoggedEvent},
     proto::envoy::service::ratelimit::v3::rate_limit_response::Code,
     settings,
 };
@@ -185,6 +186,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "json",
         "json problem",
         "json metadata",
+        "json event",
         "python",
     ];
     for page in pages() {
@@ -205,6 +207,14 @@ fn every_yaml_loads_without_a_warning() {
         assert!(loaded.warnings.is_empty(), "{}\n{text}", loaded.warnings);
         assert!(loaded.rules.rules().count() > 0, "no rules:\n{text}");
     }
+}
+
+#[test]
+fn the_shown_event_has_the_fields_of_events() {
+    let shown: Value = serde_json::from_str(&block("json event")).expect("JSON");
+    let event: LoggedEvent = serde_json::from_value(shown.clone()).expect("an event");
+    assert_eq!(serde_json::to_value(&event).expect("JSON"), shown);
+    assert!(EventKind::ALL.iter().any(|kind| kind.name() == event.kind), "{}", event.kind);
 }
 
 #[test]
@@ -481,7 +491,11 @@ fn without_times(mut value: Value) -> Value {
         Value::Object(fields) => {
             for (name, field) in fields.iter_mut() {
                 *field = match name.as_str() {
-                    "durationUntilReset" | "retry_after" | "detail" => Value::Null,
+                    "durationUntilReset" | "retry_after" | "reset_at" => Value::Null,
+                    "detail" => {
+                        let sentence = field.as_str().and_then(|text| text.split_once("; retry in "));
+                        sentence.expect("a sentence and a time").0.into()
+                    }
                     _ => without_times(field.take()),
                 };
             }
@@ -544,7 +558,7 @@ async fn bodies_and_metadata_look_as_shown() {
 
 #[test]
 fn flags_and_variables_are_named_as_they_are() {
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 14] = [
         &[],
         &["check"],
         &["migrate"],
@@ -554,6 +568,8 @@ fn flags_and_variables_are_named_as_they_are() {
         &["rules", "diff"],
         &["rules", "apply"],
         &["counters", "refund"],
+        &["counters", "bans"],
+        &["counters", "lift"],
         &["ban", "list"],
         &["ban", "add"],
         &["switch", "set"],

@@ -9,7 +9,11 @@ use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, Metr
 use tollgate_store as store;
 
 use crate::{
-    anomalies, fleet, http::history, legacy_stats, net, service, settings::MetricNames, tracing, xds,
+    anomalies,
+    fleet::{self, history},
+    legacy_stats, net, service,
+    settings::MetricNames,
+    tracing, xds,
 };
 
 /// Metrics of each module.

@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_control::FileError;
-use tollgate_limiter::ActiveRules;
+use tollgate_limiter::{ActiveRules, BegunBans};
 use tollgate_metrics::Exporter;
 use tollgate_rules::config::LoadError;
 use tollgate_runtime::panics::{self, CancelOnPanic};
@@ -12,6 +12,7 @@ use tollgate_store::{BackgroundQueue, StoreError};
 
 use super::{
     activation::Activator,
+    ban_list::BanLister,
     drain::Running,
     memory_gauge,
     ports::{Ports, ServedPort},
@@ -21,7 +22,7 @@ use super::{
 };
 use crate::{
     anomalies::{AnomalyStatus, AnomalyWatch},
-    fleet::FleetTasks,
+    fleet::{FleetTasks, FleetView},
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
@@ -103,15 +104,20 @@ impl Server {
             Some(_) => Some(AdminStore::open(&stores, &settings)?),
             None => None,
         };
+        let begun_bans = BegunBans::default();
+        let bans = begun_bans.clone();
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
+            let limiter = limiter.with_begun_bans(bans.clone());
             Ok(RateLimitAdapter {
                 service: Service::new(limiter, response_options.clone(), bounds),
                 tracer: tracer.clone(),
             })
         };
         let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;
-        Ok(Running { memory_gauge: Some(memory_gauge), tracing, ..running })
+        let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
+        let ban_list = AbortOnDropHandle::new(tokio::spawn(lister.run()));
+        Ok(Running { memory_gauge: Some(memory_gauge), ban_list: Some(ban_list), tracing, ..running })
     }
 }
 
@@ -142,6 +148,8 @@ where
 
     let anomalies = AnomalyStatus::default();
     let ports = Ports::open(&settings).await?;
+    let view = FleetView::new(control.clone(), settings.top_talkers);
+    let fleet = FleetTasks::start(&settings.fleet, &control, &view, settings.top_talkers);
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::public_router(http::PublicParts {
         // A background queue of its own: HTTP outlives the workers, so its pending refunds must not delay them.
@@ -164,13 +172,13 @@ where
             readiness: readiness.clone(),
             anomalies: (settings.anomalies, anomalies.clone()),
             counters,
+            fleet: view,
             store: facts,
         };
         let requires_client_certificate =
             settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
         (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
-    let fleet = FleetTasks::start(&settings.fleet, &control);
     let anomaly_watch =
         settings.anomalies.map(|sensitivity| AnomalyWatch::start(sensitivity, &control, &rules, &anomalies));
     let config = worker_config(&settings, ports.grpc_tls, &readiness, background)?;
@@ -202,6 +210,7 @@ where
         fleet,
         anomaly_watch,
         memory_gauge: None,
+        ban_list: None,
         tracing: None,
     })
 }

@@ -104,7 +104,7 @@ pub struct Settings {
     pub admin: Option<AdminSettings>,
     /// Whether top talkers are sampled.
     pub top_talkers: bool,
-    /// What instances share about their traffic, and events.
+    /// Figures that instances share about their traffic, and events.
     pub fleet: FleetSettings,
     /// Sensitivity of the detection of unusual traffic, unless it is off.
     pub anomalies: Option<Sensitivity>,

@@ -5,11 +5,11 @@ use std::{convert::Infallible, future::pending, sync::Arc};
 use tokio::sync::Notify;
 
 use super::{
-    AuditEntry, ControlError, Instance, Version,
+    AuditEntry, BanCounts, BanFilter, BanPage, BanPosition, ControlError, Instance, ListedBan, Version,
     change::Change,
     memory::Memory,
-    redis::Redis,
-    stored::{ActiveState, Connectivity, Restore, StoreHead, StoredRuntime, StoredVersion},
+    redis::{self, Redis},
+    stored::{ActiveState, Connectivity, Restore, StoreHead, StoredRuntime, StoredVersion, now_ms},
 };
 
 /// Backend of the control store.
@@ -123,6 +123,41 @@ impl Backend {
         match self {
             Self::Memory(memory) => Ok(memory.audit(before, limit)),
             Self::Redis(redis) => redis.audit(before, limit).await,
+        }
+    }
+
+    /// Adds bans to the list of active bans.
+    pub(super) async fn record_bans(&self, bans: &[ListedBan]) -> ControlResult<BanCounts> {
+        match self {
+            Self::Memory(memory) => Ok(memory.bans().record(bans, now_ms())),
+            Self::Redis(redis) => redis::bans::record(redis, bans).await,
+        }
+    }
+
+    pub(super) async fn bans(
+        &self,
+        filter: BanFilter<'_>,
+        after: Option<BanPosition>,
+        limit: usize,
+    ) -> ControlResult<BanPage> {
+        match self {
+            Self::Memory(memory) => Ok(memory.bans().page(filter, after, limit, now_ms())),
+            Self::Redis(redis) => redis::bans::page(redis, filter, after, limit).await,
+        }
+    }
+
+    pub(super) async fn ban(&self, id: &str) -> ControlResult<Option<ListedBan>> {
+        match self {
+            Self::Memory(memory) => Ok(memory.bans().get(id, now_ms())),
+            Self::Redis(redis) => redis::bans::get(redis, id).await,
+        }
+    }
+
+    /// Removes a ban from the list; whether it existed.
+    pub(super) async fn remove_ban(&self, id: &str) -> ControlResult<bool> {
+        match self {
+            Self::Memory(memory) => Ok(memory.bans().remove(id)),
+            Self::Redis(redis) => redis::bans::remove(redis, id).await,
         }
     }
 

@@ -25,6 +25,15 @@ pub const MAX_VALUE_BYTES: usize = Listing::MAX_TEXT_BYTES;
 /// Maximum number of pairs of a list entry.
 pub const MAX_PAIRS: usize = Listing::MAX_PAIRS;
 
+/// Maximum number of listed bans; of more, watched ones and then those that end first are dropped.
+pub const MAX_BANS: usize = 10_000;
+/// Maximum number of bans that an instance adds to the list at once.
+pub const MAX_BAN_BATCH: usize = 100;
+/// Maximum number of listed bans in one response.
+pub const MAX_BAN_PAGE: usize = 500;
+/// Maximum length of the keys and values of a listed ban's descriptor; a longer one is truncated.
+pub const MAX_BAN_KEY_BYTES: usize = 1_024;
+
 /// The first [`MAX_TEXT_BYTES`] bytes of a text, or a little less so that no character is split.
 pub fn truncated(mut text: String) -> String {
     let end = (0..=MAX_TEXT_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));

@@ -79,7 +79,7 @@ impl AuditEntry {
     /// An entry without an id yet.
     pub(super) fn new(author: &str, action: Action, subject: String, comment: String) -> Self {
         let [author, subject, comment] = [author.to_owned(), subject, comment].map(truncated);
-        Self { id: String::new(), at_ms: now_ms(), author, action, subject, comment }
+        Self { id: String::new(), at_ms: now_ms(), author, action, subject, comment, ban: None }
     }
 
     /// An entry for state that the store had lost and an instance restored.

@@ -8,7 +8,7 @@ use std::{
 use tollgate_metrics::{Computed, Counter, CounterFamily, Gauge, GaugeFamily, Metric};
 use tollgate_store::StoreError;
 
-use super::{EventKind, List, Runtime, SwitchMode};
+use super::{BanCounts, EventKind, List, ListedBanMode, Runtime, SwitchMode};
 
 /// Metrics of rules, lists and switches.
 pub static METRICS: &[&dyn Metric] = &[
@@ -24,6 +24,8 @@ pub static METRICS: &[&dyn Metric] = &[
     &OVERRIDES_GENERATION,
     &LIST_ENTRIES,
     &RULE_SWITCHES,
+    &ACTIVE_BANS,
+    &UNLISTED_BANS,
     &EVENTS,
     &EVENTS_DROPPED,
 ];
@@ -93,6 +95,18 @@ static RULE_SWITCHES: GaugeFamily<1> = GaugeFamily::new(
     &["mode"],
     "Active switches of rules.",
     &[[SwitchMode::Off.name()], [SwitchMode::Shadow.name()]],
+);
+
+static ACTIVE_BANS: GaugeFamily<1> = GaugeFamily::new(
+    "tollgate_bans_active",
+    &["mode"],
+    "Active bans in the list, which the instances share.",
+    &[[ListedBanMode::Watch.name()], [ListedBanMode::Enforce.name()]],
+);
+
+static UNLISTED_BANS: Counter = Counter::new(
+    "tollgate_bans_unlisted_total",
+    "Bans that are missing in the list, because too many began or the store of the list failed.",
 );
 
 static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
@@ -222,6 +236,17 @@ pub(super) fn overrides(runtime: &Runtime, now_ms: u64) {
         let switches = switches.filter(|switch| switch.mode == mode && is_active(switch.expires_at_ms));
         RULE_SWITCHES.set([mode.name()], switches.count() as f64);
     }
+}
+
+/// Records the number of active bans.
+pub(super) fn active_bans(BanCounts { enforce, watch }: BanCounts) {
+    ACTIVE_BANS.set([ListedBanMode::Enforce.name()], enforce as f64);
+    ACTIVE_BANS.set([ListedBanMode::Watch.name()], watch as f64);
+}
+
+/// Counts bans that are not listed.
+pub fn unlisted_bans(bans: u64) {
+    UNLISTED_BANS.add(bans);
 }
 
 /// Counts an event that was logged.

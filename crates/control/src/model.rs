@@ -164,6 +164,20 @@ pub struct AuditEntry {
     pub subject: String,
     /// The operator's reason, which may be empty.
     pub comment: String,
+    /// Effect on the counter's ban, if only that was removed. Beside the action [`Action::ResetCounter`], because
+    /// releases without bans reject a log with another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ban: Option<BanRemoval>,
+}
+
+/// Removal of a ban by an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BanRemoval {
+    /// The ban ends; the next one is longer.
+    Lift,
+    /// The ban and all earlier ones are removed.
+    Forgive,
 }
 
 /// Heartbeat record of an instance, sent every second.

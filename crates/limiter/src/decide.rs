@@ -80,7 +80,7 @@ impl Limiter {
         Self { fallback: Some(fallback), ..self }
     }
 
-    /// Uses `clock` for the expiry of list entries.
+    /// Uses `clock` for the expiry of list entries, and for the points in time in responses.
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
@@ -89,6 +89,11 @@ impl Limiter {
     /// Returns the rules, lists and switches that are active now.
     pub fn rules(&self) -> SnapshotGuard {
         self.rules.active()
+    }
+
+    /// Clock of the points in time in responses.
+    pub const fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Whether decisions are made without waiting.

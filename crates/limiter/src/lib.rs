@@ -7,6 +7,7 @@
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
+//! - [`spread`]: delays that spread the times at which denied clients return.
 //! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
@@ -24,6 +25,7 @@ mod precheck;
 mod refund;
 mod replicas;
 mod requests;
+mod spread;
 pub mod talkers;
 pub mod verdict;
 
@@ -38,6 +40,7 @@ pub use self::{
     held_permits::HeldPermits,
     replicas::Replicas,
     requests::cell_of,
+    spread::Spread,
 };
 use self::{
     matched::{Match, Matches},

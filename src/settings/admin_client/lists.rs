@@ -54,7 +54,7 @@ enum BanSubcommand {
     /// Remove an entry of either list.
     Remove {
         /// Id of the entry, from `list`.
-        #[arg(value_name = "ID", value_parser = id)]
+        #[arg(value_name = "ID", value_parser = path_id)]
         id: String,
     },
 }
@@ -145,12 +145,12 @@ fn first_pair(text: &str) -> Result<(ListPair, &str), String> {
     }
 }
 
-/// Parses the id of an entry, which becomes part of a path.
-fn id(text: &str) -> Result<String, String> {
+/// Parses the id of an entry or a ban, which becomes part of a path.
+pub(super) fn path_id(text: &str) -> Result<String, String> {
     let is_printable = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     match !text.is_empty() && text.bytes().all(is_printable) {
         true => Ok(text.to_owned()),
-        false => Err("expected an id from `tollgate ban list`".to_owned()),
+        false => Err("expected an id, as the list shows it".to_owned()),
     }
 }
 

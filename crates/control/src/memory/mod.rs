@@ -1,5 +1,6 @@
 //! Versions, lists and switches in this process, persisted on disk if a file is set.
 
+mod bans;
 mod disk;
 mod file;
 mod state;
@@ -12,7 +13,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 pub use self::file::FileError;
-use self::{disk::Disk, file::RulesFile, state::State};
+use self::{bans::MemoryBans, disk::Disk, file::RulesFile, state::State};
 use super::{
     AuditEntry, ControlError, Instance, Runtime, Version,
     change::Change,
@@ -31,6 +32,7 @@ struct Inner {
     /// The last heartbeat of this instance, which is the only one.
     instance: Mutex<Option<Instance>>,
     events: EventLog,
+    bans: MemoryBans,
 }
 
 /// Serializes changes of the state.
@@ -53,7 +55,9 @@ impl Memory {
             }
         };
         let state = Arc::new(ArcSwap::new(state));
-        Ok(Self(Arc::new(Inner { state, writer, instance: Mutex::new(None), events: EventLog::default() })))
+        let instance = Mutex::new(None);
+        let (events, bans) = (EventLog::default(), MemoryBans::default());
+        Ok(Self(Arc::new(Inner { state, writer, instance, events, bans })))
     }
 
     pub(super) fn heartbeat(&self, instance: Instance) -> StoreHead {
@@ -98,6 +102,11 @@ impl Memory {
 
     pub(super) fn instances(&self) -> Vec<Instance> {
         self.0.instance.lock().clone().into_iter().collect()
+    }
+
+    /// The list of active bans.
+    pub(crate) fn bans(&self) -> &MemoryBans {
+        &self.0.bans
     }
 
     /// Log of events; not persisted.

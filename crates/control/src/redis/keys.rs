@@ -12,6 +12,7 @@ pub(super) struct Keys {
     start: String,
     /// Keys of every operation.
     fixed: [Vec<u8>; 6],
+    bans: [Vec<u8>; 3],
     channel: Vec<u8>,
 }
 
@@ -20,7 +21,8 @@ impl Keys {
         let start = format!("{prefix}{{{TAG}}}:");
         let named = |name: &str| named(&start, name);
         let fixed = ["head", "audit", "entries", "switches", "instances", "seen"].map(named);
-        Self { fixed, channel: named("changes"), start }
+        let bans = ["bans", "ban-records", "watched-bans"].map(named);
+        Self { fixed, bans, channel: named("changes"), start }
     }
 
     /// A key of this name.
@@ -30,6 +32,11 @@ impl Keys {
 
     pub(super) const fn fixed(&self) -> &[Vec<u8>; 6] {
         &self.fixed
+    }
+
+    /// Keys of the list of active bans, as the script's operations on it take them.
+    pub(super) const fn bans(&self) -> &[Vec<u8>; 3] {
+        &self.bans
     }
 
     pub(super) fn channel(&self) -> &[u8] {

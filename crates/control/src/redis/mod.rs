@@ -3,6 +3,7 @@
 //! Each operation is one run of the script in `lua/control.lua`, on keys of one hash tag. An operation whose result is
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
+pub(super) mod bans;
 mod figures;
 mod keys;
 mod script_client;

@@ -53,7 +53,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 32] = [
+const KEYS: [Key; 33] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -86,6 +86,7 @@ const KEYS: [Key; 32] = [
     key("unit_multiplier", Extension, &[RateLimit, Defaults]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
+    key("retry_after_spread", Extension, &[RateLimit, Defaults]),
 ];
 
 /// Maximum length in bytes of a word that is compared with others: the comparison takes time for the product of the

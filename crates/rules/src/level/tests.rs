@@ -28,6 +28,7 @@ fn rule(name: &str) -> Arc<Rule> {
         overdraft: false,
         ban: None,
         on_store_error: None,
+        retry_after_spread: None,
         name: name.into(),
         replaces: Box::default(),
         shadow_mode: false,

@@ -113,6 +113,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             overdraft: false,
             ban: None,
             on_store_error: None,
+            retry_after_spread: None,
             name: "".into(),
             replaces: [].into(),
             shadow_mode: false,

@@ -9,6 +9,7 @@
 
 mod anomalies;
 mod audit;
+mod bans;
 mod counters;
 mod diff;
 mod draft;

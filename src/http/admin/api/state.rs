@@ -10,6 +10,7 @@ use tollgate_store::MemoryStore;
 use super::{error::ApiError, limits::ApiLimits};
 use crate::{
     anomalies::{AnomalyStatus, Sensitivity},
+    fleet::FleetView,
     readiness::Readiness,
 };
 
@@ -32,6 +33,8 @@ pub struct ApiParts {
     pub anomalies: (Option<Sensitivity>, AnomalyStatus),
     /// Counters, on the runtime that serves the API.
     pub counters: CounterInspector,
+    /// Traffic of all instances.
+    pub(crate) fleet: FleetView,
     /// Description of the counters' store.
     pub store: StoreInfo,
 }
