@@ -15,6 +15,7 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
+mod abuse;
 mod backend;
 mod bans;
 pub mod bounds;
@@ -34,6 +35,7 @@ mod stored;
 mod traffic;
 
 pub use self::{
+    abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
     bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
     error::ControlError,
     events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},

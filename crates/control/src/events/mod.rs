@@ -40,6 +40,8 @@ const MAX_FIGURES: usize = 16;
 pub enum EventKind {
     /// The rate of one key is above the threshold of the settings.
     KeyRate,
+    /// Keys were added to the adaptive deny list.
+    AbuseListed,
     /// A rule or a domain has more hits than usual.
     RateHigh,
     /// A rule or a domain has fewer hits than usual.
@@ -52,13 +54,20 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind.
-    pub const ALL: [Self; 5] =
-        [Self::KeyRate, Self::RateHigh, Self::RateLow, Self::RateDrift, Self::DeniedShareHigh];
+    pub const ALL: [Self; 6] = [
+        Self::KeyRate,
+        Self::AbuseListed,
+        Self::RateHigh,
+        Self::RateLow,
+        Self::RateDrift,
+        Self::DeniedShareHigh,
+    ];
 
     /// Name of the kind in the API, in webhooks and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::KeyRate => "key_rate",
+            Self::AbuseListed => "abuse_listed",
             Self::RateHigh => "rate_high",
             Self::RateLow => "rate_low",
             Self::RateDrift => "rate_drift",
@@ -72,6 +81,7 @@ impl EventKind {
             Self::KeyRate | Self::RateHigh | Self::RateLow | Self::RateDrift | Self::DeniedShareHigh => {
                 Duration::from_secs(300)
             }
+            Self::AbuseListed => Duration::from_secs(60),
         }
     }
 }
