@@ -1,6 +1,7 @@
 //! The admin API, by real servers.
 
 mod authorization;
+mod bans;
 mod versions;
 mod counters;
 mod openapi;
