@@ -16,6 +16,7 @@ use tollgate::{
     algorithm::Algorithm,
     clock::Clock,
     config::{self, Options},
+    control::{EventKind, LoggedEvent},
     proto::envoy::service::ratelimit::v3::rate_limit_response::Code,
     settings,
 };
@@ -185,6 +186,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "json",
         "json problem",
         "json metadata",
+        "json event",
         "python",
     ];
     for page in pages() {
@@ -205,6 +207,14 @@ fn every_yaml_loads_without_a_warning() {
         assert!(loaded.warnings.is_empty(), "{}\n{text}", loaded.warnings);
         assert!(loaded.rules.rules().count() > 0, "no rules:\n{text}");
     }
+}
+
+#[test]
+fn the_shown_event_has_the_fields_of_events() {
+    let shown: Value = serde_json::from_str(&block("json event")).expect("JSON");
+    let event: LoggedEvent = serde_json::from_value(shown.clone()).expect("an event");
+    assert_eq!(serde_json::to_value(&event).expect("JSON"), shown);
+    assert!(EventKind::ALL.iter().any(|kind| kind.name() == event.kind), "{}", event.kind);
 }
 
 #[test]

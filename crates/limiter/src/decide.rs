@@ -132,8 +132,10 @@ impl Limiter {
         let degraded = match &self.fallback {
             Some(fallback) => {
                 fallback.release(&calls, &decisions);
-                let decide =
-                    || fallback.decide(active.companion, rules, self.modes, &matches, &calls, &decisions);
+                let decide = || {
+                    let failed = (&self.store, &calls, &decisions);
+                    fallback.decide(active.companion, rules, self.modes, &matches, failed)
+                };
                 (!is_complete).then(decide)
             }
             None => None,

@@ -64,11 +64,11 @@ impl EventKind {
 /// Phase of the condition that an event reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventPhase {
-    /// It began, and its end is reported too.
+    /// The condition began; its end is reported too.
     Began,
-    /// It ended.
+    /// The condition ended.
     Ended,
-    /// Something happened that has no duration.
+    /// An occurrence without a duration.
     Occurred,
 }
 

@@ -157,8 +157,20 @@ raw_rate_limit! {
     carry: bool,
     sync: Rc<str>,
     on_store_error: Rc<str>,
+    ban: RawBan,
     retry_after_spread: Rc<str>,
     name: Rc<str>,
+}
+
+/// The mapping under `ban`.
+#[derive(Debug, Default)]
+pub struct RawBan {
+    pub threshold: Field<u32>,
+    pub interval: Field<Rc<str>>,
+    pub duration: Field<Rc<str>>,
+    pub max_duration: Field<Rc<str>>,
+    pub forgive: Field<Rc<str>>,
+    pub mode: Field<Rc<str>>,
 }
 
 /// An element of `replaces`.

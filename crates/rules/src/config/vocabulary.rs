@@ -13,6 +13,8 @@ pub(super) enum Section {
     RateLimit,
     /// An element of `replaces`.
     Replaces,
+    /// The mapping under `ban`.
+    Ban,
 }
 
 /// Status of a key in a section.
@@ -38,7 +40,7 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Defaults, Descriptor, File, RateLimit, Replaces};
+use Section::{Ban, Defaults, Descriptor, File, RateLimit, Replaces};
 
 /// Key of the language.
 struct Key {
@@ -53,7 +55,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 33] = [
+const KEYS: [Key; 40] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -86,6 +88,13 @@ const KEYS: [Key; 33] = [
     key("unit_multiplier", Extension, &[RateLimit, Defaults]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
+    key("ban", Extension, &[RateLimit]),
+    key("threshold", Extension, &[Ban]),
+    key("interval", Extension, &[Ban]),
+    key("duration", Extension, &[Ban]),
+    key("max_duration", Extension, &[Ban]),
+    key("forgive", Extension, &[Ban]),
+    key("mode", Extension, &[Ban]),
     key("retry_after_spread", Extension, &[RateLimit, Defaults]),
 ];
 
@@ -95,7 +104,8 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 5] = [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults];
+    const ALL: [Self; 6] =
+        [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults, Self::Ban];
 
     /// Keys of the section.
     pub(super) fn keys(self) -> impl Iterator<Item = &'static str> {
@@ -110,6 +120,7 @@ impl Section {
             Self::Descriptor => "a descriptor",
             Self::RateLimit => "`rate_limit`",
             Self::Replaces => "an element of `replaces`",
+            Self::Ban => "`ban`",
         }
     }
 

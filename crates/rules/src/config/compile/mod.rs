@@ -2,6 +2,7 @@
 //!
 //! An invalid part is reported and omitted, and the rest is compiled nevertheless, so that one run finds all problems.
 
+mod ban;
 mod budget;
 mod charging;
 mod descriptor;

@@ -8,7 +8,7 @@ use self::values::is_null;
 pub(super) use self::values::{ReadValue, describe, excerpt};
 use super::{
     problem::{Path, Problems},
-    raw::{Field, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
+    raw::{Field, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
     yaml::{Content, Node, Position, parse},
@@ -102,6 +102,26 @@ impl Reader<'_> {
         });
         match was_read {
             true => Field::Stated(Stated { at: node.at, value: limit }),
+            false => Field::Invalid,
+        }
+    }
+
+    fn ban(&mut self, node: &Node, path: &Path<'_>) -> Field<RawBan> {
+        if is_null(node) {
+            return Field::Absent;
+        }
+        let mut ban = RawBan::default();
+        let was_read = self.each_key(node, path, Section::Ban, |reader, key, value, path| match key {
+            "threshold" => ban.threshold = reader.number(value, path),
+            "interval" => ban.interval = reader.text(value, path),
+            "duration" => ban.duration = reader.text(value, path),
+            "max_duration" => ban.max_duration = reader.text(value, path),
+            "forgive" => ban.forgive = reader.text(value, path),
+            "mode" => ban.mode = reader.text(value, path),
+            _ => {}
+        });
+        match was_read {
+            true => Field::Stated(Stated { at: node.at, value: ban }),
             false => Field::Invalid,
         }
     }

@@ -2,6 +2,7 @@
 
 mod accepted;
 mod algorithm_parameters;
+mod ban;
 mod bombs;
 mod changed_windows;
 mod charging;
