@@ -53,7 +53,7 @@ fn lift(admin: &Admin, ban: &Value, query: &str) -> u16 {
 
 fn bans_are_lifted_and_forgiven(store: &str) {
     let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &["--store", store]);
+    let tollgate = Tollgate::start(config.path(), &["--store", store, "--store-timeout", "5s"]);
     let admin = Admin::of(&tollgate).with("tollgate-author", "ada");
     assert_eq!(admin.get("/bans"), json!({ "bans": [], "next": null }));
     let first = banned(&tollgate, &admin, &k("x"));
@@ -109,7 +109,8 @@ fn bans_are_lifted_and_forgiven_with_redis() {
 #[test]
 fn a_watched_ban_is_listed_and_lifted_by_command_at_another_instance() {
     let (redis, config) = (Redis::start(), rules(RULES));
-    let [tollgate, other] = [(); 2].map(|()| Tollgate::start(config.path(), &["--store", &redis.url()]));
+    let [tollgate, other] =
+        [(); 2].map(|()| Tollgate::start(config.path(), &["--store", &redis.url(), "--store-timeout", "5s"]));
     let (admin, watched) = (Admin::of(&tollgate), json!([{ "key": "watched", "value": "a\u{1b}b" }]));
     let ban = banned(&tollgate, &admin, &watched);
     assert_eq!((&ban["mode"], &ban["rule"]), (&json!("watch"), &json!("watched")));

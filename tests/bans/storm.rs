@@ -20,7 +20,13 @@ const SECOND: u64 = 1_000_000;
 
 /// A rule whose bans last 10, 20, 40 and at most 60 minutes, and of which each day takes a doubling off.
 fn growing() -> RuleUnderTest {
-    let ban = BanParameters { max_duration: Some(3_600), mode: BanMode::Enforce, ..BanParameters::default() };
+    let ban = BanParameters {
+        threshold: 10,
+        interval: 60,
+        max_duration: Some(3_600),
+        mode: BanMode::Enforce,
+        ..BanParameters::default()
+    };
     RuleUnderTest { ban, ..RuleUnderTest::per_minute(Algorithm::FixedWindow, 60) }
 }
 
@@ -54,7 +60,7 @@ async fn bans_of_a_storm_double_to_the_maximum_and_decay_after_it_stops() {
         let lengths: Vec<u64> = levels.windows(2).map(|pair| (pair[1].1 - pair[0].1) / 600).collect();
         let levels: Vec<u8> = levels.into_iter().map(|(level, _)| level).collect();
         assert_eq!(levels, [1, 2, 3, 4, 4, 4]);
-        // Each has some 200 s of traffic before it.
+        // Each has less than a minute of traffic before it.
         assert_eq!(lengths, [2, 4, 6, 6, 6]);
         let day = 86_400;
         assert_eq!(storm(&subject, "storm", from + 3 * day).await.1, 2, "three of four are forgiven");
@@ -70,7 +76,6 @@ descriptors:
     unit: day
     requests_per_unit: 5
     ban: {threshold: 2, interval: 10m, duration: 1h, mode: enforce}
-- {key: denied, rate_limit: {unit: day, requests_per_unit: 5}}
 ";
 
 fn is_banned(response: &RateLimitResponse) -> bool {
@@ -87,7 +92,7 @@ fn sent_calls(tollgate: &Tollgate) -> u64 {
 }
 
 /// Sends a request until a response is as wanted.
-async fn until(client: &mut Client, key: &str, mut is_right: impl FnMut(&RateLimitResponse) -> bool) {
+async fn until(client: &mut Client, key: &str, is_right: impl Fn(&RateLimitResponse) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let response = client.call(request("d", &[&[(key, "storm")]])).await.expect("a response");
@@ -99,30 +104,30 @@ async fn until(client: &mut Client, key: &str, mut is_right: impl FnMut(&RateLim
 }
 
 #[tokio::test]
-async fn banned_requests_cost_redis_nothing_and_honest_clients_pass() {
+async fn banned_requests_cost_redis_two_calls_a_second_and_honest_clients_pass() {
     let (redis, config) = (Redis::start(), rules(RULES));
-    let arguments = ["--store", &redis.url(), "--store-timeout", "5s", "--workers", "1"];
+    let arguments = ["--store", &redis.url(), "--store-timeout", "1s", "--workers", "1"];
     let tollgate = Tollgate::start(config.path(), &arguments);
     let mut client = tollgate.client().await;
     until(&mut client, "banned", is_banned).await;
-    let before = sent_calls(&tollgate);
+    let (before, begun) = (sent_calls(&tollgate), Instant::now());
     for _ in 0..2_000 {
         let response = client.call(request("d", &[&[("banned", "storm")]])).await.expect("a response");
         assert!(is_banned(&response), "{response:?}");
     }
-    assert_eq!(sent_calls(&tollgate), before, "a ban is believed until its end");
+    let calls = u128::from(sent_calls(&tollgate) - before);
+    // However many requests there are, and however slow the machine is.
+    assert!(calls <= begun.elapsed().as_millis() / 500 + 1, "{calls} calls in {:?}", begun.elapsed());
     for honest in 0..200 {
         let value = format!("honest-{honest}");
         let response = client.call(request("d", &[&[("banned", &value)]])).await.expect("a response");
         assert_eq!((is_banned(&response), response.overall_code()), (false, Code::Ok), "{response:?}");
     }
-    // A plain denial is asked for again when it is half a second old.
-    until(&mut client, "denied", |response| response.overall_code() == Code::OverLimit).await;
-    let denied = sent_calls(&tollgate);
-    let mut responses = 0_u32;
-    until(&mut client, "denied", |_| {
-        responses += 1;
-        responses.is_multiple_of(100) && sent_calls(&tollgate) > denied
-    })
-    .await;
+    // A ban that this worker saw stands while Redis is away.
+    redis.signal("STOP");
+    for _ in 0..10 {
+        let response = client.call(request("d", &[&[("banned", "storm")]])).await.expect("a response");
+        assert!(is_banned(&response), "{response:?}");
+    }
+    redis.signal("CONT");
 }

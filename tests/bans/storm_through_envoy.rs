@@ -151,7 +151,8 @@ fn sent_calls(tollgate: &Tollgate) -> f64 {
 }
 
 fn bans(tollgate: &Tollgate) -> Vec<Value> {
-    let page: Value = serde_json::from_str(&http::get(&tollgate.admin_url("/api/v1/bans")).body).expect("JSON");
+    let page: Value =
+        serde_json::from_str(&http::get(&tollgate.admin_url("/api/v1/bans")).body).expect("JSON");
     page["bans"].as_array().expect("a list").clone()
 }
 
@@ -172,7 +173,9 @@ fn next_ban(tollgate: &Tollgate, after: u64) -> (u64, u64) {
 }
 
 fn paths(name: &str, count: usize) -> Vec<String> {
-    (0..count).map(|number| if count == 1 { format!("/{name}") } else { format!("/{name}-{number}") }).collect()
+    (0..count)
+        .map(|number| if count == 1 { format!("/{name}") } else { format!("/{name}-{number}") })
+        .collect()
 }
 
 /// Takes ten minutes, or the seconds in `STORM_SECONDS`:

@@ -86,8 +86,12 @@ impl Process {
     pub(crate) fn processor_time(&self) -> Duration {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("it runs");
         let fields = text.rsplit_once(')').expect("a name").1;
-        let ticks: u64 =
-            fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
+        let ticks: u64 = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .map(|ticks| ticks.parse::<u64>().expect("a number"))
+            .sum();
         // A tick is 10 ms on Linux, whatever the kernel's own.
         Duration::from_millis(ticks * 10)
     }
