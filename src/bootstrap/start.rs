@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_control::FileError;
-use tollgate_limiter::{ActiveRules, BegunBans};
+use tollgate_limiter::{ActiveRules, BegunBans, abuse::AbuseCollector};
 use tollgate_metrics::Exporter;
 use tollgate_rules::config::LoadError;
 use tollgate_runtime::panics::{self, CancelOnPanic};
@@ -21,7 +21,8 @@ use super::{
     workers::{WorkerLost, start_workers, worker_config},
 };
 use crate::{
-    fleet::FleetTasks,
+    abuse,
+    fleet::{FleetTasks, FleetView},
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
@@ -103,20 +104,24 @@ impl Server {
             Some(_) => Some(AdminStore::open(&stores, &settings)?),
             None => None,
         };
+        let collector = AbuseCollector::default();
         let begun_bans = BegunBans::default();
-        let bans = begun_bans.clone();
+        let (observers, bans) = (collector.clone(), begun_bans.clone());
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
-            let limiter = limiter.with_begun_bans(bans.clone());
+            let limiter = limiter.with_begun_bans(bans.clone()).with_observer(observers.observer());
             Ok(RateLimitAdapter {
                 service: Service::new(limiter, response_options.clone(), bounds),
                 tracer: tracer.clone(),
             })
         };
         let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;
+        let detection = abuse::run(running.control.clone(), Arc::clone(&running.rules), collector);
+        let abuse = Some(AbortOnDropHandle::new(tokio::spawn(detection)));
         let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
         let ban_list = AbortOnDropHandle::new(tokio::spawn(lister.run()));
-        Ok(Running { memory_gauge: Some(memory_gauge), ban_list: Some(ban_list), tracing, ..running })
+        let (memory_gauge, ban_list) = (Some(memory_gauge), Some(ban_list));
+        Ok(Running { memory_gauge, ban_list, abuse, tracing, ..running })
     }
 }
 
@@ -146,6 +151,8 @@ where
     let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
 
     let ports = Ports::open(&settings).await?;
+    let view = FleetView::new(control.clone(), settings.top_talkers);
+    let fleet = FleetTasks::start(&settings.fleet, &control, &view, settings.top_talkers);
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::public_router(http::PublicParts {
         // A background queue of its own: HTTP outlives the workers, so its pending refunds must not delay them.
@@ -167,13 +174,13 @@ where
             directory: settings.rules.directory.clone(),
             readiness: readiness.clone(),
             counters,
+            fleet: view,
             store: facts,
         };
         let requires_client_certificate =
             settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
         (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
-    let fleet = FleetTasks::start(&settings.fleet, &control);
     let config = worker_config(&settings, ports.grpc_tls, &readiness, background)?;
     let (workers, failures) = start_workers(settings.process.workers, config, &rules, open).await?;
     let rule_sources = first_rules
@@ -202,6 +209,7 @@ where
         process: settings.process,
         fleet,
         memory_gauge: None,
+        abuse: None,
         ban_list: None,
         tracing: None,
     })

@@ -15,6 +15,8 @@ pub(super) enum Section {
     Replaces,
     /// The mapping under `ban`.
     Ban,
+    /// An element of `abuse`.
+    Abuse,
 }
 
 /// Status of a key in a section.
@@ -40,7 +42,7 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Ban, Defaults, Descriptor, File, RateLimit, Replaces};
+use Section::{Abuse, Ban, Defaults, Descriptor, File, RateLimit, Replaces};
 
 /// Key of the language.
 struct Key {
@@ -55,7 +57,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 40] = [
+const KEYS: [Key; 47] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -75,7 +77,7 @@ const KEYS: [Key; 40] = [
     key("unit", Reference, &[RateLimit, Defaults]),
     key("requests_per_unit", Reference, &[RateLimit, Defaults]),
     key("unlimited", Reference, &[RateLimit]),
-    key("name", Reference, &[RateLimit, Replaces]),
+    key("name", Reference, &[RateLimit, Replaces, Abuse]),
     key("replaces", Reference, &[RateLimit]),
     key("algorithm", Extension, &[RateLimit, Defaults]),
     key("burst", Extension, &[RateLimit, Defaults]),
@@ -91,11 +93,18 @@ const KEYS: [Key; 40] = [
     key("ban", Extension, &[RateLimit]),
     key("threshold", Extension, &[Ban]),
     key("interval", Extension, &[Ban]),
-    key("duration", Extension, &[Ban]),
-    key("max_duration", Extension, &[Ban]),
-    key("forgive", Extension, &[Ban]),
-    key("mode", Extension, &[Ban]),
+    key("duration", Extension, &[Ban, Abuse]),
+    key("max_duration", Extension, &[Ban, Abuse]),
+    key("forgive", Extension, &[Ban, Abuse]),
+    key("mode", Extension, &[Ban, Abuse]),
     key("retry_after_spread", Extension, &[RateLimit, Defaults]),
+    key("abuse", Extension, &[File]),
+    key("client_keys", Extension, &[Abuse]),
+    key("denied_per_second", Extension, &[Abuse]),
+    key("denied_in_a_row", Extension, &[Abuse]),
+    key("hits_per_second", Extension, &[Abuse]),
+    key("for", Extension, &[Abuse]),
+    key("exempt", Extension, &[Abuse]),
 ];
 
 /// Maximum length in bytes of a word that is compared with others: the comparison takes time for the product of the
@@ -104,8 +113,15 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 6] =
-        [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults, Self::Ban];
+    const ALL: [Self; 7] = [
+        Self::Descriptor,
+        Self::RateLimit,
+        Self::File,
+        Self::Replaces,
+        Self::Defaults,
+        Self::Ban,
+        Self::Abuse,
+    ];
 
     /// Keys of the section.
     pub(super) fn keys(self) -> impl Iterator<Item = &'static str> {
@@ -121,6 +137,7 @@ impl Section {
             Self::RateLimit => "`rate_limit`",
             Self::Replaces => "an element of `replaces`",
             Self::Ban => "`ban`",
+            Self::Abuse => "an element of `abuse`",
         }
     }
 
