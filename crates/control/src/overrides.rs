@@ -119,7 +119,7 @@ mod tests {
             ..switch(rule, Some(11))
         };
         assert_eq!(check_switch(&emergency("d", "k")), Err(SwitchError::SingleRule));
-        let runtime = |switches| Runtime { generation: 1, entries: vec![], switches };
+        let runtime = |switches| Runtime { generation: 1, entries: vec![], switches, ..Runtime::default() };
         let (overrides, problems) = compile(&runtime(vec![emergency("d", EVERY)]), 10);
         assert_eq!((overrides.is_emergency("d"), overrides.is_emergency("e")), (true, false));
         assert_eq!(overrides.mode_of("d", "k"), None);

@@ -116,8 +116,9 @@ impl DeferredCharges {
         }
         let mut counters = self.0.counters.lock();
         let names = calls.iter().flat_map(TagRequest::checks_with_cells);
-        let taken =
-            names.filter_map(|(cell, check)| take(&mut counters, (cell.key.clone(), check.record))).collect();
+        let taken = names
+            .filter_map(|(cell, check)| take(&mut counters, &(cell.key.clone(), check.record)))
+            .collect();
         self.0.length.store(counters.len(), Ordering::Relaxed);
         taken
     }
@@ -126,7 +127,7 @@ impl DeferredCharges {
     pub(super) fn take_some(&self, max_counters: usize) -> Taken {
         let mut counters = self.0.counters.lock();
         let names: Vec<_> = counters.keys().take(max_counters).cloned().collect();
-        let taken = names.into_iter().filter_map(|name| take(&mut counters, name)).collect();
+        let taken = names.iter().filter_map(|name| take(&mut counters, name)).collect();
         self.0.length.store(counters.len(), Ordering::Relaxed);
         taken
     }
@@ -178,8 +179,8 @@ impl DeferredCharges {
     }
 }
 
-fn take(counters: &mut Counters, name: (CellKey, RecordId)) -> Option<TakenCharge> {
-    let ((cell, record), deferred) = counters.remove_entry(&name)?;
+fn take(counters: &mut Counters, name: &(CellKey, RecordId)) -> Option<TakenCharge> {
+    let ((cell, record), deferred) = counters.remove_entry(name)?;
     Some(TakenCharge { cell, record, deferred, counted: 0 })
 }
 
