@@ -136,6 +136,7 @@ mod tests {
             default_on_store_error: None,
             charging,
             hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
+            abuse: Box::default(),
             index: DomainIndex::default(),
         }
     }

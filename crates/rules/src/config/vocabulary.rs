@@ -13,6 +13,8 @@ pub(super) enum Section {
     RateLimit,
     /// An element of `replaces`.
     Replaces,
+    /// An element of `abuse`.
+    Abuse,
 }
 
 /// Status of a key in a section.
@@ -38,7 +40,7 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Defaults, Descriptor, File, RateLimit, Replaces};
+use Section::{Abuse, Defaults, Descriptor, File, RateLimit, Replaces};
 
 /// Key of the language.
 struct Key {
@@ -53,7 +55,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 33] = [
+const KEYS: [Key; 44] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -73,7 +75,7 @@ const KEYS: [Key; 33] = [
     key("unit", Reference, &[RateLimit, Defaults]),
     key("requests_per_unit", Reference, &[RateLimit, Defaults]),
     key("unlimited", Reference, &[RateLimit]),
-    key("name", Reference, &[RateLimit, Replaces]),
+    key("name", Reference, &[RateLimit, Replaces, Abuse]),
     key("replaces", Reference, &[RateLimit]),
     key("algorithm", Extension, &[RateLimit, Defaults]),
     key("burst", Extension, &[RateLimit, Defaults]),
@@ -87,6 +89,17 @@ const KEYS: [Key; 33] = [
     key("sync", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
     key("retry_after_spread", Extension, &[RateLimit, Defaults]),
+    key("abuse", Extension, &[File]),
+    key("client_keys", Extension, &[Abuse]),
+    key("denied_per_second", Extension, &[Abuse]),
+    key("denied_in_a_row", Extension, &[Abuse]),
+    key("hits_per_second", Extension, &[Abuse]),
+    key("for", Extension, &[Abuse]),
+    key("duration", Extension, &[Abuse]),
+    key("max_duration", Extension, &[Abuse]),
+    key("forgive", Extension, &[Abuse]),
+    key("mode", Extension, &[Abuse]),
+    key("exempt", Extension, &[Abuse]),
 ];
 
 /// Maximum length in bytes of a word that is compared with others: the comparison takes time for the product of the
@@ -95,7 +108,8 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 5] = [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults];
+    const ALL: [Self; 6] =
+        [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults, Self::Abuse];
 
     /// Keys of the section.
     pub(super) fn keys(self) -> impl Iterator<Item = &'static str> {
@@ -110,6 +124,7 @@ impl Section {
             Self::Descriptor => "a descriptor",
             Self::RateLimit => "`rate_limit`",
             Self::Replaces => "an element of `replaces`",
+            Self::Abuse => "an element of `abuse`",
         }
     }
 

@@ -85,7 +85,7 @@ impl Reporter<'_> {
     }
 
     /// Reads one of the named values; `None` if it is absent or invalid.
-    fn one_of<T: Copy>(
+    pub(super) fn one_of<T: Copy>(
         &mut self,
         field: &Field<Rc<str>>,
         named: &[(&'static str, T)],

@@ -1,5 +1,6 @@
 //! Loading of configurations: files in a directory to rules and problems.
 
+mod abuse;
 mod accepted;
 mod algorithm_parameters;
 mod bombs;
