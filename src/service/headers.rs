@@ -8,7 +8,11 @@ use crate::proto::envoy::{config::core::v3::HeaderValue, service::ratelimit::v3:
 /// Mark of a response decided without the store.
 const DEGRADED_HEADER: (&str, &str) = ("x-ratelimit-policy", "degraded");
 
-/// Adds the headers of the configured style, `Retry-After` on a denial, and the mark of a degraded response.
+/// Mark of a denial because of a service's utilization.
+const SHED_HEADER: (&str, &str) = ("x-ratelimit-policy", "shed");
+
+/// Adds the headers of the configured style, `Retry-After` on a denial, and the mark of a degraded response or of one
+/// that sheds.
 pub(super) fn add(response: &mut RateLimitResponse, options: &ResponseOptions, decision: &Decision<'_>) {
     let headers = &mut response.response_headers_to_add;
     match &options.headers {
@@ -19,8 +23,9 @@ pub(super) fn add(response: &mut RateLimitResponse, options: &ResponseOptions, d
     if let Some(retry_after) = decision.retry_after() {
         headers.push(header("Retry-After", whole_seconds(retry_after).max(1).to_string()));
     }
-    if options.degraded_header && decision.degraded.is_some() {
-        let (name, value) = DEGRADED_HEADER;
+    let is_shed = decision.shed.is_some();
+    if options.degraded_header && (is_shed || decision.degraded.is_some()) {
+        let (name, value) = if is_shed { SHED_HEADER } else { DEGRADED_HEADER };
         headers.push(header(name, value.into()));
     }
 }

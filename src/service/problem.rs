@@ -27,24 +27,25 @@ pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>) {
             }
         })
         .collect();
-    let body = match decision.listed {
-        // Denied by a list: no quota was exceeded.
-        Some(_) => json!({
-            "type": "about:blank",
-            "title": "Too many requests",
-            "status": 429,
-            "detail": format!("Denied for now; retry in {retry_after} s."),
-            "retry_after": retry_after,
-        }),
-        None => json!({
-            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
-            "title": "Too many requests",
-            "status": 429,
-            "detail": format!("Over the limit; retry in {retry_after} s."),
-            "retry_after": retry_after,
-            "violated-policies": policies,
-        }),
-    };
+    let body =
+        match decision.listed.map(|_| "Denied for now").or(decision.shed.map(|_| "The service is busy")) {
+            // Denied by a list, or shed: no quota was exceeded.
+            Some(reason) => json!({
+                "type": "about:blank",
+                "title": "Too many requests",
+                "status": 429,
+                "detail": format!("{reason}; retry in {retry_after} s."),
+                "retry_after": retry_after,
+            }),
+            None => json!({
+                "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+                "title": "Too many requests",
+                "status": 429,
+                "detail": format!("Over the limit; retry in {retry_after} s."),
+                "retry_after": retry_after,
+                "violated-policies": policies,
+            }),
+        };
     response.response_headers_to_add.push(header("Content-Type", "application/problem+json".into()));
     response.raw_body = body.to_string().into_bytes();
 }

@@ -1,8 +1,14 @@
 //! The part of a rule that requests use.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use super::{PassRates, Priority, SheddingController, SheddingReading, Utilization};
+use super::{PassRates, Priority, Utilization};
 
 /// Snapshot of a rule's pass rates, and the counts since its start. Requests never wait here.
 #[derive(Debug)]
@@ -12,9 +18,7 @@ pub struct SheddingGate {
     reports: AtomicU64,
     requested: [AtomicU64; Priority::COUNT],
     shed: [AtomicU64; Priority::COUNT],
-    /// Utilization, part that passes, and seconds since the last report as of the last computation, for people: the bits
-    /// of numbers.
-    shown: [AtomicU64; 3],
+    state: Mutex<SheddingState>,
 }
 
 /// Hits of each priority since the start.
@@ -31,12 +35,20 @@ pub struct GateCounts {
 pub struct SheddingState {
     /// Smoothed utilization; `None` if it is unknown.
     pub utilization: Option<f64>,
-    /// Seconds since the last report; `None` if there was none.
-    pub report_age_s: Option<f64>,
+    /// Time since the last report; `None` if there was none.
+    pub report_age: Option<Duration>,
     /// Part of all requests that passes.
     pub passed: f64,
     /// Pass rates of the priorities.
     pub rates: PassRates,
+    /// Whether all instances' reports count, and not only this one's.
+    pub is_shared: bool,
+}
+
+impl Default for SheddingState {
+    fn default() -> Self {
+        Self { utilization: None, report_age: None, passed: 1.0, rates: PassRates::OPEN, is_shared: false }
+    }
 }
 
 /// Bits of the sum in the count of reports: enough for all reports that the rest can count.
@@ -49,7 +61,7 @@ impl Default for SheddingGate {
             reports: AtomicU64::new(0),
             requested: Default::default(),
             shed: Default::default(),
-            shown: [f64::NAN, 1.0, f64::NAN].map(|number| AtomicU64::new(number.to_bits())),
+            state: Mutex::default(),
         }
     }
 }
@@ -96,26 +108,20 @@ impl SheddingGate {
         PassRates::from_word(self.rates.load(Ordering::Relaxed))
     }
 
-    /// Applies rates to all later requests, and shows the state from which they follow.
-    pub fn set(&self, rates: PassRates, reading: &SheddingReading, controller: &SheddingController) {
-        let [utilization, passed, age] = &self.shown;
-        let seconds = reading.report_age.map_or(f64::NAN, |age| age.as_secs_f64());
-        age.store(seconds.to_bits(), Ordering::Relaxed);
-        utilization.store(reading.sums.smoothed().unwrap_or(f64::NAN).to_bits(), Ordering::Relaxed);
-        passed.store(controller.passed().to_bits(), Ordering::Relaxed);
-        self.rates.store(rates.to_word(), Ordering::Relaxed);
+    /// Whether there are reports that were not taken yet.
+    pub fn has_reports(&self) -> bool {
+        self.reports.load(Ordering::Relaxed) > 0
     }
 
-    /// The state as computed last.
+    /// Applies the rates of a state to all later requests.
+    pub fn set(&self, state: SheddingState) {
+        self.rates.store(state.rates.to_word(), Ordering::Relaxed);
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// The state as computed last. Not for requests.
     pub fn state(&self) -> SheddingState {
-        let [utilization, passed, age] =
-            self.shown.each_ref().map(|bits| f64::from_bits(bits.load(Ordering::Relaxed)));
-        SheddingState {
-            utilization: Some(utilization).filter(|utilization| !utilization.is_nan()),
-            report_age_s: Some(age).filter(|age| !age.is_nan()),
-            passed,
-            rates: self.rates(),
-        }
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

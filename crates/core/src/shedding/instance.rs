@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    GateCounts, SharedSums, SheddingController, SheddingGate, SheddingPolicy, SheddingReading,
+    GateCounts, SharedSums, SheddingController, SheddingGate, SheddingPolicy, SheddingReading, SheddingState,
     UtilizationSums,
 };
 use crate::clock::Timestamp;
@@ -68,7 +68,14 @@ impl SheddingInstance {
     ) {
         let reading = shared.unwrap_or(self.reading);
         let rates = self.controller.update(policy, &reading, now);
-        gate.set(rates, &reading, &self.controller);
+        let SheddingReading { sums, report_age } = reading;
+        gate.set(SheddingState {
+            utilization: sums.smoothed(),
+            report_age,
+            passed: self.controller.passed(),
+            rates,
+            is_shared: shared.is_some(),
+        });
     }
 
     /// Whether the rule is not in use: it is open, and nothing was requested or reported for a long time. If so, forgets
@@ -78,6 +85,7 @@ impl SheddingInstance {
         let is_unused = self.controller.passed() >= 1.0
             && weight < UNUSED_WEIGHT
             && requested.iter().all(|hits| *hits < UNUSED_WEIGHT)
+            && !gate.has_reports()
             && gate.counts() == self.counted;
         if is_unused {
             *self = Self { counted: self.counted, ..Self::default() };

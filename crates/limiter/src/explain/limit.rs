@@ -5,10 +5,13 @@ use tollgate_core::{
     algorithm::{Algorithm, Policy},
     quota::Quota,
 };
-use tollgate_rules::{Domain, Limit, Rule};
+use tollgate_rules::{Domain, Limit, Rule, Shedding};
 
 /// Text form of a rule's limit: quota, algorithm with its parameters, and modes.
 pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
+    if let Some(shedding) = &rule.shedding {
+        return format!("{}{}", shedding_text(shedding), modes(rule));
+    }
     match rule.limit {
         Limit::Unlimited => "unlimited".to_owned(),
         Limit::Quota { quota, policy } => {
@@ -20,6 +23,18 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             format!("{}{sync}{overdraft}{}", quota_text(quota, &policy), modes(rule))
         }
     }
+}
+
+#[allow(clippy::float_arithmetic)] // Shown to people.
+fn shedding_text(Shedding { policy, priority_key, .. }: &Shedding) -> String {
+    let percent = |part: f64| (part * 10_000.0).round() / 100.0;
+    format!(
+        "load shedding, target {}%, half_life {:?}, floor {}%, stale_after {:?}, priority_key {priority_key}",
+        percent(policy.target),
+        policy.half_life,
+        percent(policy.floor),
+        policy.stale_after,
+    )
 }
 
 fn quota_text(quota: Quota, policy: &Policy) -> String {

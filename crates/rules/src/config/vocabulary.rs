@@ -13,6 +13,8 @@ pub(super) enum Section {
     RateLimit,
     /// An element of `replaces`.
     Replaces,
+    /// The mapping under `load_shedding`.
+    LoadShedding,
 }
 
 /// Status of a key in a section.
@@ -38,7 +40,7 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Defaults, Descriptor, File, RateLimit, Replaces};
+use Section::{Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces};
 
 /// Key of the language.
 struct Key {
@@ -53,7 +55,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 32] = [
+const KEYS: [Key; 38] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -86,6 +88,12 @@ const KEYS: [Key; 32] = [
     key("unit_multiplier", Extension, &[RateLimit, Defaults]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
+    key("load_shedding", Extension, &[Descriptor]),
+    key("target", Extension, &[LoadShedding]),
+    key("half_life", Extension, &[LoadShedding]),
+    key("floor", Extension, &[LoadShedding]),
+    key("priority_key", Extension, &[LoadShedding]),
+    key("stale_after", Extension, &[LoadShedding]),
 ];
 
 /// Maximum length in bytes of a word that is compared with others: the comparison takes time for the product of the
@@ -94,7 +102,8 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 5] = [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults];
+    const ALL: [Self; 6] =
+        [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults, Self::LoadShedding];
 
     /// Keys of the section.
     pub(super) fn keys(self) -> impl Iterator<Item = &'static str> {
@@ -109,6 +118,7 @@ impl Section {
             Self::Descriptor => "a descriptor",
             Self::RateLimit => "`rate_limit`",
             Self::Replaces => "an element of `replaces`",
+            Self::LoadShedding => "`load_shedding`",
         }
     }
 

@@ -149,6 +149,7 @@ impl DomainBuilder {
             },
             hash_tag: hash_tag.map(|(key, _)| (*key).into()).collect(),
             index: DomainIndex::default(),
+            sheds: false,
         }
     }
 }

@@ -13,6 +13,7 @@ mod overdraft;
 mod parameters;
 mod algorithm_parameters;
 mod pattern;
+mod shedding;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 
