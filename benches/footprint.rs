@@ -47,8 +47,15 @@ fn hit(store: &MemoryStore, client: u64, extra_bytes: usize, window: u32) {
     let quota = Quota { limit: 100, window: Window::from_seconds(window).unwrap() };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).unwrap();
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let check =
-        Check { descriptor: 0, record, policy, hits: Hits::ONE, veto: Veto::Alone, sync: SyncMode::Strict };
+    let check = Check {
+        descriptor: 0,
+        record,
+        policy,
+        hits: Hits::ONE,
+        veto: Veto::Alone,
+        sync: SyncMode::Strict,
+        ban: None,
+    };
     store.decide(&TagRequest::new(Charging::Independent, key, check));
 }
 

@@ -18,8 +18,15 @@ fn calls(count: usize) -> Vec<TagRequest> {
     let quota = Quota { limit: u32::MAX, window: Window::of(Unit::Hour) };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let check =
-        Check { descriptor: 0, record, policy, hits: Hits::ONE, veto: Veto::Alone, sync: SyncMode::Strict };
+    let check = Check {
+        descriptor: 0,
+        record,
+        policy,
+        hits: Hits::ONE,
+        veto: Veto::Alone,
+        sync: SyncMode::Strict,
+        ban: None,
+    };
     let call = |at: usize| {
         let value = format!("client-{at}");
         let key = CellKey::open("edge", [Entry { key: "api_key", value: &value }].into_iter());

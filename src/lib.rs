@@ -30,7 +30,9 @@
 
 // The crates below, under the names that tests, benchmarks and documentation use.
 pub use tollgate_control as control;
-pub use tollgate_core::{PathStep, RecordId, SyncMode, algorithm, clock, descriptor, duration, lease, quota};
+pub use tollgate_core::{
+    PathStep, RecordId, SyncMode, algorithm, clock, descriptor, duration, lease, quota, shedding,
+};
 pub use tollgate_limiter::{self as limiter, talkers, verdict};
 pub use tollgate_metrics as metrics;
 pub use tollgate_rules::{self as rules, config};
@@ -44,6 +46,7 @@ pub mod tracing;
 pub mod service;
 pub mod legacy_stats;
 pub mod statsd;
+pub mod fleet;
 pub mod settings;
 pub mod net;
 mod xds;

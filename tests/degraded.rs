@@ -64,6 +64,12 @@ fn mark(answer: &RateLimitResponse) -> Option<(String, String)> {
     }
 }
 
+/// The remaining hits in the headers of a response.
+fn remaining(answer: &RateLimitResponse) -> Option<&str> {
+    let header = answer.response_headers_to_add.iter().find(|header| header.key == "X-RateLimit-Remaining");
+    header.map(|header| &*header.value)
+}
+
 /// The lease in the headers of a response.
 fn lease(answer: &RateLimitResponse) -> String {
     match &answer.dynamic_metadata.as_ref().expect("metadata").fields["lease"].kind {
@@ -84,6 +90,8 @@ async fn each_limit_follows_its_on_store_error_policy_while_redis_is_down() {
         "local",
         "--replicas-hint",
         "2",
+        "--response-headers=x-ratelimit",
+        "--problem-body",
     ];
     let tollgate = Tollgate::start(config.path(), &arguments);
     let mut client = tollgate.client().await;
@@ -103,6 +111,10 @@ async fn each_limit_follows_its_on_store_error_policy_while_redis_is_down() {
     assert!(denied.statuses[0].duration_until_reset.expect("a time").seconds > 1);
     let waits = ask(&mut client, &["waits"]).await.expect("an answer");
     assert_eq!(waits.response_headers_to_add.iter().filter(|header| header.key == "Retry-After").count(), 1);
+    assert_eq!(remaining(&waits), Some("0"), "that of the share");
+    let body: serde_json::Value = serde_json::from_slice(&waits.raw_body).expect("JSON");
+    assert!(body["type"].as_str().expect("a text").ends_with("#temporary-reduced-capacity"), "{body}");
+    assert_eq!(body["detail"], "Rate limits cannot be checked at present; retry in 1 second.");
 
     let error = ask(&mut client, &["passes", "fails"]).await.expect_err("one of them fails");
     assert_eq!(error.code(), tonic::Code::Unavailable);
@@ -186,8 +198,17 @@ async fn instances_count_each_other_while_redis_works() {
 async fn without_redis_at_the_start_the_policy_applies_and_readiness_follows_its_setting() {
     let config = rules(RULES);
     let url = format!("redis://127.0.0.1:{}", free_port());
-    let arguments = ["--store", &url, "--on-store-error", "local", "--ready-without-store"];
+    let headers = ["--response-headers=x-ratelimit", "--degraded-remaining=minus-one"];
+    let [headers, degraded] = headers;
+    let arguments =
+        ["--store", &url, "--on-store-error", "local", "--ready-without-store", headers, degraded];
     let tollgate = Tollgate::start(config.path(), &arguments);
+    let mut client = tollgate.client().await;
+    for key in ["bucket", "waits"] {
+        let answer = ask(&mut client, &[key]).await.expect("an answer");
+        assert_eq!((remaining(&answer), mark(&answer).is_some()), (Some("-1"), true), "{key}");
+    }
+    assert_eq!(remaining(&ask(&mut client, &["passes"]).await.expect("an answer")), None, "not counted");
     assert_eq!(passing(&mut tollgate.client().await, "plain").await, 10, "alone, as far as it knows");
 }
 

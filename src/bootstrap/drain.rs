@@ -21,6 +21,7 @@ use super::{
     workers::WorkerLost,
 };
 use crate::{
+    fleet::FleetTasks,
     readiness::Readiness,
     settings::{GrpcListen, ProcessSettings},
     tracing::TraceExporter,
@@ -49,6 +50,8 @@ pub struct Running {
     pub(super) admin: Option<ServedPort>,
     pub(super) credentials: CredentialReloads,
     pub(super) process: ProcessSettings,
+    /// Tasks of figures and events of the fleet; aborted on drop.
+    pub(super) fleet: FleetTasks,
     /// Task that reports the size of the memory store; aborted on drop.
     pub(super) memory_gauge: Option<AbortOnDropHandle<Infallible>>,
     /// Exporter of traces, if enabled.
@@ -125,7 +128,7 @@ impl Running {
     pub async fn stop(mut self) {
         let begun = Instant::now();
         self.readiness.stop();
-        drop((self.memory_gauge, self.stop_accepting));
+        drop((self.memory_gauge, self.fleet, self.stop_accepting));
         let rule_sources = self.rule_sources;
         let sources_stopped = spawn_blocking(move || rule_sources.stop());
         if !self.acceptor.is_finished() {

@@ -8,10 +8,10 @@ use tollgate_limiter::{self as limiter, talkers};
 use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, MetricKind, series};
 use tollgate_store as store;
 
-use crate::{http::history, legacy_stats, net, service, settings::MetricNames, tracing, xds};
+use crate::{fleet, http::history, legacy_stats, net, service, settings::MetricNames, tracing, xds};
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 10] = [
+const OWN_METRICS: [&[&dyn Metric]; 11] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -20,6 +20,7 @@ const OWN_METRICS: [&[&dyn Metric]; 10] = [
     xds::metrics::METRICS,
     net::metrics::METRICS,
     talkers::metrics::METRICS,
+    fleet::metrics::METRICS,
     tracing::metrics::METRICS,
     METRICS,
 ];

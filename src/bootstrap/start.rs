@@ -26,6 +26,7 @@ use super::{
     workers::{WorkerLost, start_workers, worker_config},
 };
 use crate::{
+    fleet::FleetTasks,
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
@@ -177,6 +178,7 @@ where
             settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
         (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
+    let fleet = FleetTasks::start(&settings.fleet, &control);
     let config = worker_config(&settings, ports.grpc_tls, &readiness, background)?;
     let (workers, failures) = start_workers(settings.process.workers, config, &rules, open).await?;
     let rule_sources = first_rules
@@ -203,6 +205,7 @@ where
         admin: admin.map(serve).transpose()?,
         credentials: ports.credentials,
         process: settings.process,
+        fleet,
         memory_gauge: None,
         tracing: None,
     })

@@ -1,6 +1,9 @@
 //! Fuzz target: any bytes as a request, in protobuf or in JSON.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use futures_util::FutureExt as _;
 use prost::Message as _;
@@ -15,7 +18,9 @@ use tollgate_store::{MemoryStore, Store};
 use super::public::json::JsonCodec;
 use crate::{
     proto::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
-    service::{HeaderStyle, RequestBounds, RequestError, ResponseOptions, Service},
+    service::{
+        DegradedRemaining, HeaderStyle, RequestBounds, RequestError, ResetFormat, ResponseOptions, Service,
+    },
     tracing::Span,
 };
 
@@ -30,6 +35,10 @@ static PARTS: LazyLock<Option<(Service, JsonCodec)>> = LazyLock::new(|| {
     let store = MemoryStore::new(1_000, Clock::manual(Timestamp::from_micros(1_700_000_900_500_000)));
     let response_options = ResponseOptions {
         headers: HeaderStyle::Ietf,
+        reset_format: ResetFormat::UnixTime,
+        reset_at_header: Some("RateLimit-Reset-At".to_owned()),
+        degraded_remaining: DegradedRemaining::MinusOne,
+        retry_after_spread: Duration::from_secs(10),
         problem_body: true,
         degraded_header: true,
         dynamic_metadata: true,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tollgate_core::quota::{Quota, Unit};
 use tollgate_limiter::verdict::{Code, Decision, Limited, Status};
 
+use super::times::whole_seconds;
 use crate::proto::envoy::service::ratelimit::v3::{
     RateLimitResponse,
     rate_limit_response::{self as wire, DescriptorStatus, rate_limit::Unit as WireUnit},
@@ -63,11 +64,6 @@ fn current_limit(limited: &Limited<'_>) -> wire::RateLimit {
 fn seconds(duration: Duration) -> prost_types::Duration {
     let seconds = whole_seconds(duration);
     prost_types::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
-}
-
-/// Returns `duration` in seconds, rounded up.
-pub(super) fn whole_seconds(duration: Duration) -> u64 {
-    duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
 }
 
 const fn code(code: Code) -> wire::Code {

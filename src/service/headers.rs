@@ -2,7 +2,10 @@
 
 use tollgate_limiter::verdict::{Code, Decision, Limited, Status};
 
-use super::{HeaderNames, HeaderStyle, ResponseOptions, encode::whole_seconds};
+use super::{
+    DegradedRemaining, HeaderNames, HeaderStyle, ResetFormat, ResponseOptions,
+    times::{ResponseTimes, whole_seconds},
+};
 use crate::proto::envoy::{config::core::v3::HeaderValue, service::ratelimit::v3::RateLimitResponse};
 
 /// Mark of a response decided without the store.
@@ -13,15 +16,33 @@ const SHED_HEADER: (&str, &str) = ("x-ratelimit-policy", "shed");
 
 /// Adds the headers of the configured style, `Retry-After` on a denial, and the mark of a degraded response or of one
 /// that sheds.
-pub(super) fn add(response: &mut RateLimitResponse, options: &ResponseOptions, decision: &Decision<'_>) {
+pub(super) fn add(
+    response: &mut RateLimitResponse,
+    options: &ResponseOptions,
+    decision: &Decision<'_>,
+    times: &ResponseTimes<'_>,
+) {
     let headers = &mut response.response_headers_to_add;
-    match &options.headers {
-        HeaderStyle::Off => {}
-        HeaderStyle::Triple(names) => add_triple(headers, names, decision),
-        HeaderStyle::Ietf => add_ietf(headers, decision),
+    if options.headers != HeaderStyle::Off
+        && let Some(governing) = governing(decision)
+    {
+        // Whether the governing limit is the degraded one does not matter: the request's state is uncertain.
+        let is_unknown =
+            decision.degraded.is_some() && options.degraded_remaining == DegradedRemaining::MinusOne;
+        let remaining = (!is_unknown).then_some(governing.verdict.remaining);
+        match &options.headers {
+            HeaderStyle::Off => {}
+            HeaderStyle::Triple(names) => {
+                add_triple(headers, names, options.reset_format, governing, remaining, times);
+            }
+            HeaderStyle::Ietf => add_ietf(headers, decision, governing, remaining),
+        }
+        if let Some(name) = &options.reset_at_header {
+            headers.push(header(name, times.unix_seconds(governing.until_reset()).to_string()));
+        }
     }
-    if let Some(retry_after) = decision.retry_after() {
-        headers.push(header("Retry-After", whole_seconds(retry_after).max(1).to_string()));
+    if let Some(seconds) = times.retry_after() {
+        headers.push(header("Retry-After", seconds.to_string()));
     }
     let is_shed = decision.shed.is_some();
     if options.degraded_header && (is_shed || decision.degraded.is_some()) {
@@ -48,16 +69,32 @@ fn governing<'a>(decision: &'a Decision<'_>) -> Option<&'a Limited<'a>> {
     denying.or_else(least)
 }
 
-fn add_triple(headers: &mut Vec<HeaderValue>, names: &HeaderNames, decision: &Decision<'_>) {
-    let Some(limited) = governing(decision) else { return };
-    headers.push(header(&names.limit, limited.quota.limit.to_string()));
-    headers.push(header(&names.remaining, limited.verdict.remaining.to_string()));
-    headers.push(header(&names.reset, whole_seconds(limited.until_reset()).to_string()));
+/// Adds limit, remaining hits and reset. Remaining hits that are unknown are -1.
+fn add_triple(
+    headers: &mut Vec<HeaderValue>,
+    names: &HeaderNames,
+    format: ResetFormat,
+    governing: &Limited<'_>,
+    remaining: Option<u32>,
+    times: &ResponseTimes<'_>,
+) {
+    let reset = match format {
+        ResetFormat::Seconds => whole_seconds(governing.until_reset()),
+        ResetFormat::UnixTime => times.unix_seconds(governing.until_reset()),
+    };
+    headers.push(header(&names.limit, governing.quota.limit.to_string()));
+    headers.push(header(&names.remaining, remaining.map_or_else(|| "-1".into(), |hits| hits.to_string())));
+    headers.push(header(&names.reset, reset.to_string()));
 }
 
-/// Adds `RateLimit-Policy` with every limit of the request, and `RateLimit` with the state of the governing one.
-fn add_ietf(headers: &mut Vec<HeaderValue>, decision: &Decision<'_>) {
-    let Some(governing) = governing(decision) else { return };
+/// Adds `RateLimit-Policy` with every limit of the request, and `RateLimit` with the state of the governing one, whose
+/// remaining hits must be stated and cannot be negative: without them, there is no state.
+fn add_ietf(
+    headers: &mut Vec<HeaderValue>,
+    decision: &Decision<'_>,
+    governing: &Limited<'_>,
+    remaining: Option<u32>,
+) {
     let policy = |limited: &Limited<'_>| {
         let (name, quota) = (policy_name(limited), limited.quota);
         if limited.algorithm.holds_permits() {
@@ -74,9 +111,10 @@ fn add_ietf(headers: &mut Vec<HeaderValue>, decision: &Decision<'_>) {
         }
     }
     headers.push(header("RateLimit-Policy", policies.join(", ")));
-    let until = whole_seconds(governing.until_reset());
-    let remaining = governing.verdict.remaining;
-    headers.push(header("RateLimit", format!("{};r={remaining};t={until}", policy_name(governing))));
+    if let Some(remaining) = remaining {
+        let until = whole_seconds(governing.until_reset());
+        headers.push(header("RateLimit", format!("{};r={remaining};t={until}", policy_name(governing))));
+    }
 }
 
 /// Label of the limit as a structured-field string (RFC 9651).

@@ -9,6 +9,7 @@ mod problem;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod times;
 
 use futures_util::FutureExt as _;
 use tollgate_limiter::{
@@ -17,7 +18,10 @@ use tollgate_limiter::{
 };
 use tollgate_store::StoreError;
 
-pub use self::settings::{HeaderNames, HeaderStyle, RequestBounds, ResponseOptions};
+pub use self::settings::{
+    DegradedRemaining, HeaderNames, HeaderStyle, RequestBounds, ResetFormat, ResponseOptions,
+};
+use self::times::ResponseTimes;
 use crate::{
     proto::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_response as wire,
@@ -128,9 +132,11 @@ impl Service {
         span.decided(decided.as_ref().ok().and_then(|(decision, _)| decision.degraded));
         let (decision, permits) = decided?;
         let mut message = encode::response(&decision);
-        headers::add(&mut message, &self.options, &decision);
+        let (clock, spread) = (self.limiter.clock(), self.options.retry_after_spread);
+        let times = ResponseTimes::of(clock, &decision, &request.domain, &descriptors, spread);
+        headers::add(&mut message, &self.options, &decision, &times);
         if self.options.problem_body && decision.code == Code::OverLimit {
-            problem::add(&mut message, &decision);
+            problem::add(&mut message, &decision, &times);
         }
         if self.options.dynamic_metadata {
             message.dynamic_metadata = Some(metadata::of(request, &decision));

@@ -1,10 +1,20 @@
 //! Configurable parts of responses, and bounds of requests.
 
+use std::time::Duration;
+
 /// Optional parts of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseOptions {
     /// Headers that inform clients about their limits.
     pub headers: HeaderStyle,
+    /// Format of the reset header of [`HeaderStyle::Triple`].
+    pub reset_format: ResetFormat,
+    /// Name of an additional header with the reset as Unix time, unless the style is [`HeaderStyle::Off`].
+    pub reset_at_header: Option<String>,
+    /// Remaining hits that the headers of degraded responses report.
+    pub degraded_remaining: DegradedRemaining,
+    /// Maximum time by which a denied client returns later, for limits whose rule states none; in whole seconds.
+    pub retry_after_spread: Duration,
     /// Whether a denial carries an `application/problem+json` body.
     pub problem_body: bool,
     /// Whether a header marks degraded responses.
@@ -22,6 +32,24 @@ pub enum HeaderStyle {
     Triple(HeaderNames),
     /// `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10.
     Ietf,
+}
+
+/// Format of the reset header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetFormat {
+    /// Seconds until reset.
+    Seconds,
+    /// Seconds since the Unix epoch.
+    UnixTime,
+}
+
+/// Remaining hits in the headers of a response that was decided without the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DegradedRemaining {
+    /// Remaining hits of the instance's share, or 0 if it does not count.
+    Share,
+    /// -1, which no counter ever has.
+    MinusOne,
 }
 
 /// Names of the headers of [`HeaderStyle::Triple`].

@@ -13,6 +13,7 @@ mod admin;
 mod environment;
 mod error;
 mod flags;
+mod fleet;
 mod grpc;
 mod load;
 mod metrics_port;
@@ -57,6 +58,7 @@ pub use self::{
     xds::{BackoffSettings, XdsSettings, XdsTlsSettings},
 };
 use crate::{
+    fleet::FleetSettings,
     service::{RequestBounds, ResponseOptions},
     statsd::StatsdSettings,
     tracing::TraceSettings,
@@ -100,6 +102,8 @@ pub struct Settings {
     pub admin: Option<AdminSettings>,
     /// Whether top talkers are sampled.
     pub top_talkers: bool,
+    /// What instances share about their traffic, and events.
+    pub fleet: FleetSettings,
     /// Threads, shutdown, log and metric names.
     pub process: ProcessSettings,
     /// Content of responses.

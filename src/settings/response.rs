@@ -1,10 +1,15 @@
 //! Settings of responses, request bounds and global modes.
 
+use std::time::Duration;
+
 use clap::{ArgAction, Args, ValueEnum};
 use tollgate_limiter::Modes;
+use tollgate_rules::MAX_RETRY_AFTER_SPREAD;
 
-use super::parsers::{boolean, count, header_name, ratio};
-use crate::service::{HeaderNames, HeaderStyle, RequestBounds, ResponseOptions};
+use super::parsers::{boolean, count, duration, header_name, ratio};
+use crate::service::{
+    DegradedRemaining, HeaderNames, HeaderStyle, RequestBounds, ResetFormat, ResponseOptions,
+};
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Responses")]
@@ -19,9 +24,19 @@ pub(super) struct ResponseFlags {
     /// Name of the header with the remaining hits. Default: by --response-headers.
     #[arg(long, value_name = "NAME", value_parser = header_name)]
     remaining_header: Option<String>,
-    /// Name of the header with the seconds until reset. Default: by --response-headers.
+    /// Name of the header with the reset. Default: by --response-headers.
     #[arg(long, value_name = "NAME", value_parser = header_name)]
     reset_header: Option<String>,
+    /// Format of the header with the reset: seconds until then, or Unix time in seconds. The IETF draft has only the former.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Reset::Seconds)]
+    reset_format: Reset,
+    /// Name of an additional header with the reset as Unix time in seconds, for every --response-headers but off.
+    #[arg(long, value_name = "NAME", value_parser = header_name)]
+    reset_at_header: Option<String>,
+    /// Maximum time by which denied clients return later, for limits without `retry_after_spread`: each key adds whole
+    /// seconds up to it to `Retry-After`, always the same number, so that clients do not return in the same second.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = spread)]
+    retry_after_spread: Duration,
     /// application/problem+json body of denials, with the exceeded limit.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
@@ -30,6 +45,10 @@ pub(super) struct ResponseFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
     degraded_header: bool,
+    /// Remaining hits in headers of responses that were decided without the store: of the instance's share, or -1. With the
+    /// IETF draft, -1 omits `RateLimit`.
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = Remaining::Share)]
+    degraded_remaining: Remaining,
     /// Dynamic metadata of responses: the decoded request, and the metadata of its rules.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false")]
     #[arg(default_missing_value = "true", action = ArgAction::Set, value_parser = boolean)]
@@ -69,6 +88,18 @@ enum Style {
     Ietf,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Reset {
+    Seconds,
+    UnixTime,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Remaining {
+    Share,
+    MinusOne,
+}
+
 impl ResponseFlags {
     pub(super) const fn modes(&self) -> Modes {
         Modes { shadow: self.shadow_mode, quota: self.quota_mode, near_limit_ratio: self.near_limit_ratio }
@@ -87,6 +118,16 @@ impl ResponseFlags {
                 Style::XRatelimit => HeaderStyle::Triple(renamed(HeaderNames::x_ratelimit())),
                 Style::Ietf => HeaderStyle::Ietf,
             },
+            reset_format: match self.reset_format {
+                Reset::Seconds => ResetFormat::Seconds,
+                Reset::UnixTime => ResetFormat::UnixTime,
+            },
+            reset_at_header: self.reset_at_header,
+            degraded_remaining: match self.degraded_remaining {
+                Remaining::Share => DegradedRemaining::Share,
+                Remaining::MinusOne => DegradedRemaining::MinusOne,
+            },
+            retry_after_spread: self.retry_after_spread,
             problem_body: self.problem_body,
             degraded_header: self.degraded_header,
             dynamic_metadata: self.dynamic_metadata,
@@ -101,6 +142,14 @@ impl BoundFlags {
             max_entries: self.max_entries,
             max_text_bytes: self.max_text_bytes,
         }
+    }
+}
+
+/// Parses a spread: whole seconds, as in rules, at most a day.
+fn spread(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        spread if spread.subsec_nanos() == 0 && spread <= MAX_RETRY_AFTER_SPREAD => Ok(spread),
+        _ => Err("expected whole seconds up to 24 hours".to_owned()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod batched_runs;
 mod segmented_cells;
+mod utilization;
 
 use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 

@@ -1,6 +1,7 @@
 //! tollgate behind a real Envoy.
 
 mod concurrency;
+mod load_shedding;
 
 use std::{
     fs,
@@ -80,13 +81,15 @@ fn envoy_passes_until_the_limit_then_answers_429_before_and_after_an_edit() {
 
 #[test]
 fn a_denial_has_the_configured_headers_and_body() {
-    let config = rules(&per_path(1));
+    let config = rules(&per_path(1).replace("name:", "retry_after_spread: 1h, name:"));
+    let at = "X-RateLimit-Reset-At";
     for (style, names) in [
         ("ratelimit", ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"]),
-        ("x-ratelimit", ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]),
+        ("x-ratelimit", ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset-at"]),
         ("ietf", ["ratelimit-policy", "ratelimit", "retry-after"]),
     ] {
-        let tollgate = Tollgate::start(config.path(), &["--response-headers", style, "--problem-body"]);
+        let arguments = ["--response-headers", style, "--problem-body", "--reset-at-header", at];
+        let tollgate = Tollgate::start(config.path(), &arguments);
         let envoy = Envoy::edge(tollgate.grpc_port);
         let (_, denied) = until_denied(&envoy, "/a");
         for name in names {
@@ -103,6 +106,22 @@ fn a_denial_has_the_configured_headers_and_body() {
         assert_eq!(body["violated-policies"][0]["limit"], 1);
         assert_eq!(body["violated-policies"][0]["window"], 31_536_000);
         assert_eq!(body["retry_after"].to_string(), denied.header("retry-after").expect("is set"));
+        let sentence = "Rate limit \"per-path\" of 1 request per 365 days exceeded; retry in ";
+        assert!(body["detail"].as_str().expect("a text").starts_with(sentence), "{body}");
+        // The year's end, from the Unix epoch in years of 365 days.
+        let reset_at = body["reset_at"].as_u64().expect("a time");
+        assert_eq!(reset_at % 31_536_000, 0);
+        assert_eq!(denied.header(&at.to_ascii_lowercase()), Some(&*reset_at.to_string()));
+        let [retry_after, reset] = ["retry-after", "ratelimit-reset"]
+            .map(|name| denied.header(name).and_then(|seconds| seconds.parse::<u64>().ok()));
+        if let Some((retry_after, reset)) = retry_after.zip(reset) {
+            // One key has one delay.
+            let again = envoy.get("/a");
+            let [retry_again, reset_again] = ["retry-after", "ratelimit-reset"]
+                .map(|name| again.header(name).expect("is set").parse::<u64>().expect("a number"));
+            assert!((reset..=reset + 3_600).contains(&retry_after), "{retry_after} {reset}");
+            assert_eq!(retry_again - reset_again, retry_after - reset);
+        }
     }
 }
 

@@ -86,8 +86,15 @@ pub(crate) fn charging_with(charging: Charging, name: &str, checks: &[(Asked, Ve
             true => shared.clone().dedicated(record),
             false => shared.clone(),
         };
-        let ask =
-            Check { descriptor, record, policy: *policy, hits: *hits, veto: *veto, sync: SyncMode::Strict };
+        let ask = Check {
+            descriptor,
+            record,
+            policy: *policy,
+            hits: *hits,
+            veto: *veto,
+            sync: SyncMode::Strict,
+            ban: None,
+        };
         push_check(&mut calls, charging, key, ask);
     }
     calls.remove(0)

@@ -31,7 +31,15 @@ fn two(name: &str) -> TagRequest {
     let record = RecordId::alone(Algorithm::FixedWindow);
     call.push(
         key,
-        Check { descriptor: 1, record, policy, hits: Hits::ONE, veto: Veto::Alone, sync: SyncMode::Strict },
+        Check {
+            descriptor: 1,
+            record,
+            policy,
+            hits: Hits::ONE,
+            veto: Veto::Alone,
+            sync: SyncMode::Strict,
+            ban: None,
+        },
     );
     call
 }

@@ -11,6 +11,7 @@ use super::{
     backend::Backend,
     bounds::truncated,
     change::Change,
+    events::EventQueue,
     memory::Memory,
     redis::Redis,
     stored::{ActiveState, StoreHead, StoredVersion},
@@ -28,6 +29,8 @@ struct Inner {
     instance: String,
     /// Notifies the reconciler that something may have changed.
     changed: Arc<Notify>,
+    /// Events that are not logged yet.
+    events: EventQueue,
 }
 
 impl Control {
@@ -49,7 +52,13 @@ impl Control {
     }
 
     fn new(source: RulesSource, backend: Backend) -> Self {
-        Self(Arc::new(Inner { source, backend, instance: instance_id(), changed: Arc::default() }))
+        Self(Arc::new(Inner {
+            source,
+            backend,
+            instance: instance_id(),
+            changed: Arc::default(),
+            events: EventQueue::default(),
+        }))
     }
 
     /// Unique id of this instance.
@@ -221,6 +230,11 @@ impl Control {
     /// The backend, for the reconciler.
     pub(super) fn backend(&self) -> &Backend {
         &self.0.backend
+    }
+
+    /// Events that are not logged yet.
+    pub(super) fn event_queue(&self) -> &EventQueue {
+        &self.0.events
     }
 
     /// Notified when something may have changed.

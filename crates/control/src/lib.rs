@@ -10,6 +10,7 @@
 //!   single rules.
 //! - Every change is recorded in an [`AuditEntry`].
 //! - Every instance reports what it enforces in a heartbeat, its [`Instance`] record.
+//! - Instances share figures of their traffic, and log each [`OperatorEvent`] once.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
@@ -17,6 +18,8 @@ mod backend;
 pub mod bounds;
 mod change;
 mod error;
+pub mod events;
+mod fleet;
 mod handle;
 mod memory;
 pub mod metrics;
@@ -29,6 +32,8 @@ mod stored;
 
 pub use self::{
     error::ControlError,
+    events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},
+    fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},
     handle::Control,
     memory::FileError,
     model::{

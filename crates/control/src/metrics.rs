@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use tollgate_metrics::{Computed, CounterFamily, Gauge, GaugeFamily, Metric};
+use tollgate_metrics::{Computed, Counter, CounterFamily, Gauge, GaugeFamily, Metric};
 use tollgate_store::StoreError;
 
-use super::{List, Runtime, SwitchMode};
+use super::{EventKind, List, Runtime, SwitchMode};
 
 /// Metrics of rules, lists and switches.
 pub static METRICS: &[&dyn Metric] = &[
@@ -24,6 +24,8 @@ pub static METRICS: &[&dyn Metric] = &[
     &OVERRIDES_GENERATION,
     &LIST_ENTRIES,
     &RULE_SWITCHES,
+    &EVENTS,
+    &EVENTS_DROPPED,
 ];
 
 static DOMAINS: Gauge = Gauge::new("tollgate_domains", "Active domains.");
@@ -91,6 +93,24 @@ static RULE_SWITCHES: GaugeFamily<1> = GaugeFamily::new(
     &["mode"],
     "Active switches of rules.",
     &[[SwitchMode::Off.name()], [SwitchMode::Shadow.name()]],
+);
+
+static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
+    "tollgate_operator_events_total",
+    &["kind"],
+    "Events for operators that this instance logged.",
+    &EVENT_KINDS,
+);
+
+/// Labels of the kinds of events.
+const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
+    let [a] = EventKind::ALL;
+    [[a.name()]]
+};
+
+static EVENTS_DROPPED: Counter = Counter::new(
+    "tollgate_operator_events_dropped_total",
+    "Events for operators that this instance could not log.",
 );
 
 static LOADS_SUCCEEDED: AtomicU64 = AtomicU64::new(0);
@@ -202,4 +222,14 @@ pub(super) fn overrides(runtime: &Runtime, now_ms: u64) {
         let switches = switches.filter(|switch| switch.mode == mode && is_active(switch.expires_at_ms));
         RULE_SWITCHES.set([mode.name()], switches.count() as f64);
     }
+}
+
+/// Counts an event that was logged.
+pub(super) fn event_logged(kind: EventKind) {
+    EVENTS.increment([kind.name()]);
+}
+
+/// Counts events that could not be logged.
+pub(super) fn events_dropped(count: u64) {
+    EVENTS_DROPPED.add(count);
 }

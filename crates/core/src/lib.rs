@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 pub mod algorithm;
+pub mod ban;
 pub mod clock;
 pub mod descriptor;
 pub mod duration;

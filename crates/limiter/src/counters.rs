@@ -3,9 +3,16 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate_core::{algorithm::Verdict, descriptor::Descriptor};
+use tollgate_core::{
+    algorithm::Verdict,
+    ban::{BanCheck, BanEffect},
+    descriptor::{Descriptor, Hits},
+};
 use tollgate_rules::{Domain, Switched};
-use tollgate_store::{Store, StoreError, request::Requests};
+use tollgate_store::{
+    Store, StoreError,
+    request::{Check, Requests},
+};
 
 use super::{Match, Modes, matched, requests};
 
@@ -47,8 +54,22 @@ impl CounterInspector {
     pub fn requests(&self, domain: &Domain, descriptors: &[Descriptor<'_>]) -> CounterRequests {
         let mut matches = matched::matches(domain, &Switched::default(), descriptors);
         matches.iter_mut().for_each(Match::peek_instead_of_release);
-        let calls = requests::requests(domain, descriptors, &matches, None, self.modes);
+        let mut calls = requests::requests(domain, descriptors, &matches, None, self.modes);
+        // A counter that equals an unused one is not banned either.
+        end_bans(&mut calls, BanEffect::Forgive, |check| check.hits == Hits::reset());
         CounterRequests { calls, descriptors: descriptors.len() }
+    }
+
+    /// Returns requests that end the bans of the counters that the descriptors match in `domain`; `forgive` also makes a
+    /// later ban a first one. A reading has the ban that was ended. Charges nothing.
+    pub fn lifts(&self, domain: &Domain, descriptors: &[Descriptor<'_>], forgive: bool) -> CounterRequests {
+        let mut requests = self.requests(domain, descriptors);
+        let effect = if forgive { BanEffect::Forgive } else { BanEffect::Lift };
+        end_bans(&mut requests.calls, effect, |check| {
+            check.hits = Hits::Peek;
+            true
+        });
+        requests
     }
 
     /// Sends the requests and returns the readings, in the order of the descriptors.
@@ -70,6 +91,16 @@ impl CounterInspector {
             }
         }
         readings
+    }
+}
+
+/// Makes the checks for which `ends` returns true end the bans of their counters.
+fn end_bans(calls: &mut Requests, effect: BanEffect, mut ends: impl FnMut(&mut Check) -> bool) {
+    let cells = calls.iter_mut().flat_map(|call| &mut call.cells);
+    for check in cells.flat_map(|cell| &mut cell.checks).filter(|check| check.ban.is_some()) {
+        if ends(check) {
+            check.ban = check.ban.map(|ban| BanCheck { effect, ..ban });
+        }
     }
 }
 

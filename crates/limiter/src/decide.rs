@@ -11,7 +11,7 @@ use tollgate_store::{
 };
 
 use crate::{
-    ActiveRules, ActiveSet, Match, Matches, Requests, SnapshotGuard,
+    ActiveRules, ActiveSet, BegunBans, Match, Matches, Requests, SnapshotGuard,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
     lists, matched, metrics, precheck, refund, requests, shedding,
@@ -56,6 +56,7 @@ pub struct Limiter {
     store: Store,
     modes: Modes,
     fallback: Option<Fallback>,
+    begun_bans: BegunBans,
     clock: Clock,
 }
 
@@ -63,8 +64,14 @@ type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 
 impl Limiter {
     /// Enforces the active version of `rules` and counts in `store`.
-    pub const fn new(rules: Arc<ActiveRules>, store: Store, modes: Modes) -> Self {
-        Self { rules, store, modes, fallback: None, clock: Clock::System }
+    pub fn new(rules: Arc<ActiveRules>, store: Store, modes: Modes) -> Self {
+        Self { rules, store, modes, fallback: None, begun_bans: BegunBans::default(), clock: Clock::System }
+    }
+
+    /// Records the bans that begin in `begun_bans`.
+    #[must_use]
+    pub fn with_begun_bans(self, begun_bans: BegunBans) -> Self {
+        Self { begun_bans, ..self }
     }
 
     /// Applies `fallback` to counters that the store does not decide. Without one, their requests fail.
@@ -73,7 +80,7 @@ impl Limiter {
         Self { fallback: Some(fallback), ..self }
     }
 
-    /// Uses `clock` for the expiry of list entries.
+    /// Uses `clock` for the expiry of list entries, and for the points in time in responses.
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
@@ -89,6 +96,11 @@ impl Limiter {
     /// Returns the rules, lists and switches that are active now.
     pub fn rules(&self) -> SnapshotGuard {
         self.rules.active()
+    }
+
+    /// Clock of the points in time in responses.
+    pub const fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Whether decisions are made without waiting.
@@ -137,6 +149,7 @@ impl Limiter {
         let statuses = self.statuses(&matches, &decisions, degraded.as_ref());
         // Charges are recorded even if another call failed.
         metrics::record(active.companion, rules, descriptors, &matches, &statuses, self.modes);
+        self.begun_bans.record(rules, descriptors, &matches, &statuses);
         let decision = self.conclude(statuses, (listed, shed), &calls, &decisions, degraded.as_ref());
         self.settle_permits(decision, permits, &calls, &decisions, degraded.as_ref())
     }

@@ -171,6 +171,7 @@ fn denied(check: &Check) -> (usize, Verdict) {
         used: 0,
         over: if admitted { 0 } else { check.hits.charged() },
         decided_at: Timestamp::from_micros(0),
+        ban: None,
     };
     (check.descriptor, verdict)
 }

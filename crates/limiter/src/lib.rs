@@ -8,10 +8,12 @@
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
+//! - [`spread`]: delays that spread the times at which denied clients return.
 //! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
+mod bans;
 mod counters;
 mod decide;
 pub mod explain;
@@ -25,6 +27,7 @@ mod refund;
 mod replicas;
 mod requests;
 mod shedding;
+mod spread;
 pub mod talkers;
 pub mod verdict;
 
@@ -32,12 +35,14 @@ use tollgate_rules as rules;
 use tollgate_store::request::Requests;
 
 pub use self::{
+    bans::{BegunBan, BegunBans},
     counters::{CounterInspector, CounterReading, CounterRequests},
     decide::{Deadline, Limiter, Modes},
     fallback::Fallback,
     held_permits::HeldPermits,
     replicas::Replicas,
     requests::cell_of,
+    spread::Spread,
 };
 use self::{
     matched::{Match, Matches},

@@ -113,8 +113,15 @@ fn presence(lease: LeaseId) -> TagRequest {
     let parameters = Parameters { lease_ttl: PRESENCE_TTL, ..Parameters::default() };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &parameters);
     let record = RecordId::alone(Algorithm::Concurrency);
-    let check =
-        |hits| Check { descriptor: 0, record, policy, hits, veto: Veto::Never, sync: SyncMode::Strict };
+    let check = |hits| Check {
+        descriptor: 0,
+        record,
+        policy,
+        hits,
+        veto: Veto::Never,
+        sync: SyncMode::Strict,
+        ban: None,
+    };
     let hits = [Hits::Release(lease), Hits::Acquire { amount: NonZeroU64::MIN, lease }];
     let cell =
         Cell { key: CellKey::global(NO_DOMAIN, record), checks: hits.map(check).into_iter().collect() };

@@ -5,10 +5,13 @@ use std::{borrow::Cow, time::Duration};
 use smallvec::SmallVec;
 use tollgate_core::{
     algorithm::{Algorithm, Verdict},
+    ban::Ban,
     quota::Quota,
     shedding::Priority,
 };
 use tollgate_rules::{List, OnStoreError, Rule};
+
+use crate::Spread;
 
 /// Whether a request or a descriptor passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +86,11 @@ impl<'r> Limited<'r> {
             true => Code::Ok,
             false => Code::OverLimit,
         }
+    }
+
+    /// The ban that denies, if the counter is banned.
+    pub fn enforced_ban(&self) -> Option<Ban> {
+        self.verdict.ban.filter(|ban| ban.is_enforced && self.code() == Code::OverLimit)
     }
 
     /// The limit's name; empty if it has no name.
@@ -195,16 +203,31 @@ impl Decision<'_> {
     /// Time until a denied request may be retried: when the last limit that denies it would let it pass, and, if every
     /// quota is exhausted, the first quota too; or when the list entry expires. `None` for a request that passes.
     pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after_by(|_, limited| limited.until_reset())
+    }
+
+    /// [`Self::retry_after`] with each limit's delay, which is at most its spread. The end of a list entry has none.
+    pub fn spread_retry_after(&self, spread: &Spread<'_, '_>) -> Option<Duration> {
+        self.retry_after_by(|at, limited| limited.until_reset().saturating_add(spread.delay(at, limited)))
+    }
+
+    /// Time until a denied request may be retried, where `time` is that of one limit.
+    fn retry_after_by(&self, time: impl Fn(usize, &Limited<'_>) -> Duration) -> Option<Duration> {
         if self.code == Code::Ok {
             return None;
         }
-        let limited = || self.statuses.iter().filter_map(Status::limited);
-        let over = |limited: &&Limited<'_>| limited.code() == Code::OverLimit;
-        let enforced =
-            limited().filter(over).filter(|limited| !limited.is_quota).map(Limited::until_reset).max();
-        let has_quota_left = limited().any(|limited| limited.is_quota && limited.code() == Code::Ok);
-        let quotas =
-            limited().filter(over).filter(|limited| limited.is_quota).map(Limited::until_reset).min();
+        let limited = || {
+            let statuses = self.statuses.iter().enumerate();
+            statuses.filter_map(|(at, status)| Some((at, status.limited()?)))
+        };
+        let over = |is_quota: bool| {
+            let over = limited().filter(move |(_, limited)| {
+                limited.is_quota == is_quota && limited.code() == Code::OverLimit
+            });
+            over.map(|(at, limited)| time(at, limited))
+        };
+        let (enforced, quotas) = (over(false).max(), over(true).min());
+        let has_quota_left = limited().any(|(_, limited)| limited.is_quota && limited.code() == Code::Ok);
         let denied = self.listed.and_then(|listed| match listed {
             Listed::Allowed => None,
             Listed::Denied { retry_after } => Some(retry_after),

@@ -40,7 +40,7 @@ pub use self::{
     overrides::{List, Listing, ListingError, Overrides, StatedPair, SwitchMode, Switched, ValueMatch},
     path::unescaped as unescaped_path,
     regex::{Regex, RegexError},
-    rule::{Derived, Limit, Rule, RuleIndex, Segment, Value},
+    rule::{Derived, Limit, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},
     shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     wildcard::Wildcard,

@@ -5,6 +5,7 @@ use std::{borrow::Cow, sync::OnceLock, time::Duration};
 use tollgate_core::{
     PathStep, RecordId, SyncMode,
     algorithm::{Algorithm, Policy},
+    ban::BanPolicy,
     clock::Timestamp,
     descriptor::Entry,
     quota::Quota,
@@ -14,6 +15,9 @@ use super::{level::join, on_store_error::OnStoreError, path, shedding::Shedding}
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(5);
+
+/// Maximum spread of the times at which denied clients return: longer waits serve no client.
+pub const MAX_RETRY_AFTER_SPREAD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Limit of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,8 +70,13 @@ pub struct Rule {
     pub sync: SyncMode,
     /// Whether each charge counts in full, beyond the limit too.
     pub overdraft: bool,
+    /// Bans of the counters, if the configuration states them.
+    pub ban: Option<BanPolicy>,
     /// Policy while the store fails, if the configuration states one.
     pub on_store_error: Option<OnStoreError>,
+    /// Maximum time by which a denied client returns later than its limit admits it, in whole seconds, if the configuration
+    /// states one.
+    pub retry_after_spread: Option<Duration>,
     /// Name of the limit; empty if it has none.
     pub name: Box<str>,
     /// Names of the limits that this one replaces if both match a request.

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Charging, Policy, Verdict},
+    ban::BanCheck,
     descriptor::Hits,
 };
 
@@ -57,6 +58,8 @@ pub struct Check {
     pub veto: Veto,
     /// Whether the store may decide it from the cache of an instance.
     pub sync: SyncMode,
+    /// Ban of the counter, for a rule with one. Only for algorithms with records of a few words.
+    pub ban: Option<BanCheck>,
 }
 
 impl Check {

@@ -76,6 +76,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if let Some(policy) = rule.on_store_error {
             let _ = write!(line, ", on_store_error: {}", policy.name());
         }
+        if let Some(spread) = rule.retry_after_spread {
+            let _ = write!(line, ", retry_after_spread: {}s", spread.as_secs());
+        }
         if domain.charging == Charging::AllOrNone {
             line.push_str(", atomic: true");
         }
@@ -112,7 +115,9 @@ mod tests {
             shedding: None,
             sync,
             overdraft: false,
+            ban: None,
             on_store_error: None,
+            retry_after_spread: shadow_mode.then_some(Duration::from_secs(10)),
             name: "".into(),
             replaces: Box::default(),
             shadow_mode,
@@ -174,7 +179,7 @@ api.slot: unit=UNKNOWN requests_per_unit=5, shadow_mode: false, quota_mode: fals
 api.user: unit=MINUTE requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: sliding_window_log, window: 120s, min_interval: 50ms, atomic: true, hash_tag: [user, slot]
 web.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false
 web.path: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, algorithm: token_bucket, window: 30s, sync: leased
-web.user: unit=MINUTE requests_per_unit=20, shadow_mode: true, quota_mode: false, sync: leased
+web.user: unit=MINUTE requests_per_unit=20, shadow_mode: true, quota_mode: false, sync: leased, retry_after_spread: 10s
 ";
         assert_eq!(page.get().await.expect("a page"), expected);
     }

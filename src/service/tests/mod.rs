@@ -1,10 +1,11 @@
 //! Responses to whole requests, compatible with envoyproxy/ratelimit.
 
 mod examples;
+mod denials;
 mod leases;
 mod overrides;
 
-use std::{fs, sync::Arc};
+use std::{fs, sync::Arc, time::Duration};
 
 use tollgate_core::clock::{Clock, Timestamp};
 use tollgate_limiter::{ActiveRules, Modes};
@@ -93,7 +94,16 @@ impl TestService {
 }
 
 const fn options(headers: HeaderStyle) -> ResponseOptions {
-    ResponseOptions { headers, problem_body: false, degraded_header: true, dynamic_metadata: true }
+    ResponseOptions {
+        headers,
+        reset_format: ResetFormat::Seconds,
+        reset_at_header: None,
+        degraded_remaining: DegradedRemaining::Share,
+        retry_after_spread: Duration::ZERO,
+        problem_body: false,
+        degraded_header: true,
+        dynamic_metadata: true,
+    }
 }
 
 fn descriptor(key: &str, value: &str) -> RateLimitDescriptor {

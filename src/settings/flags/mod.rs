@@ -12,6 +12,7 @@ use super::{
     admin_client::{BanFlags, CountersFlags, RulesFlags as VersionFlags, SwitchFlags},
     environment::{self, Environment, EnvironmentFlags},
     error::Problem,
+    fleet::FleetFlags,
     grpc::GrpcFlags,
     load::LoadFlags,
     metrics_port::MetricsFlags,
@@ -91,6 +92,8 @@ struct ServeFlags {
     metrics: MetricsFlags,
     #[command(flatten)]
     admin: AdminFlags,
+    #[command(flatten)]
+    fleet: FleetFlags,
     #[command(flatten)]
     traces: TraceFlags,
     #[command(flatten)]
@@ -260,6 +263,7 @@ impl ServeFlags {
             statsd: self.statsd.resolve()?,
             top_talkers: self.admin.top_talkers,
             admin: self.admin.resolve()?,
+            fleet: self.fleet.resolve()?,
             notices,
         })))
     }

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 use tollgate_store::redis::RedisUrl;
 
 use super::verdict::{self, VariableReport};
+use crate::fleet::WebhookUrl;
 use crate::settings::{
     Settings,
     environment::{self, Environment, EnvironmentFlags},
@@ -159,6 +160,7 @@ fn without_values(headers: &str) -> String {
 fn shown(flag: &str, value: &str) -> String {
     let masked = match flag {
         "store" => value.parse::<RedisUrl>().ok().map(|servers| servers.to_string()),
+        "webhook-url" => value.parse::<WebhookUrl>().ok().map(|url| url.to_string()),
         flag if flag.ends_with("headers") && value.contains('=') => Some(without_values(value)),
         _ if value.contains(char::is_control) => Some(MASK.to_owned()),
         _ => None,

@@ -16,6 +16,7 @@ use self::{disk::Disk, file::RulesFile, state::State};
 use super::{
     AuditEntry, ControlError, Instance, Runtime, Version,
     change::Change,
+    events::EventLog,
     stored::{FilesPresence, StoreHead, StoredVersion},
 };
 
@@ -29,6 +30,7 @@ struct Inner {
     writer: Writer,
     /// The last heartbeat of this instance, which is the only one.
     instance: Mutex<Option<Instance>>,
+    events: EventLog,
 }
 
 /// Serializes changes of the state.
@@ -51,7 +53,7 @@ impl Memory {
             }
         };
         let state = Arc::new(ArcSwap::new(state));
-        Ok(Self(Arc::new(Inner { state, writer, instance: Mutex::new(None) })))
+        Ok(Self(Arc::new(Inner { state, writer, instance: Mutex::new(None), events: EventLog::default() })))
     }
 
     pub(super) fn heartbeat(&self, instance: Instance) -> StoreHead {
@@ -96,6 +98,11 @@ impl Memory {
 
     pub(super) fn instances(&self) -> Vec<Instance> {
         self.0.instance.lock().clone().into_iter().collect()
+    }
+
+    /// Log of events; not persisted.
+    pub(super) fn events(&self) -> &EventLog {
+        &self.0.events
     }
 
     /// Applies `change` to the state, and returns once it is persisted.

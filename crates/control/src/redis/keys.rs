@@ -18,9 +18,14 @@ pub(super) struct Keys {
 impl Keys {
     pub(super) fn new(prefix: &str) -> Self {
         let start = format!("{prefix}{{{TAG}}}:");
-        let named = |name: &str| format!("{start}{name}").into_bytes();
+        let named = |name: &str| named(&start, name);
         let fixed = ["head", "audit", "entries", "switches", "instances", "seen"].map(named);
         Self { fixed, channel: named("changes"), start }
+    }
+
+    /// A key of this name.
+    pub(super) fn named(&self, name: &str) -> Vec<u8> {
+        named(&self.start, name)
     }
 
     pub(super) const fn fixed(&self) -> &[Vec<u8>; 6] {
@@ -32,11 +37,15 @@ impl Keys {
     }
 
     pub(super) fn version(&self, number: u64) -> Vec<u8> {
-        format!("{}version:{number}", self.start).into_bytes()
+        self.named(&format!("version:{number}"))
     }
 
     /// Slot of all keys in a cluster.
     pub(super) const fn slot() -> u16 {
         slot_of(TAG.as_bytes())
     }
+}
+
+fn named(start: &str, name: &str) -> Vec<u8> {
+    format!("{start}{name}").into_bytes()
 }

@@ -3,6 +3,7 @@
 //! Each operation is one run of the script in `lua/control.lua`, on keys of one hash tag. An operation whose result is
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
+mod figures;
 mod keys;
 mod script_client;
 mod values;
@@ -20,6 +21,7 @@ use tollgate_store::{
     redis::{RedisSettings, Reply},
 };
 
+pub(super) use self::figures::SharedFigures;
 use self::script_client::{
     ControlResult, HEARTBEAT_TIMEOUT, Operation, ScriptClient, bytes, list, malformed, number, read_json,
     text, to_json,
@@ -47,6 +49,11 @@ impl Redis {
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let client = ScriptClient::open(settings)?;
         Ok(Self { client, settings: settings.clone(), has_overrides: AtomicBool::new(false) })
+    }
+
+    /// Figures of the fleet.
+    pub(super) const fn figures(&self) -> SharedFigures<'_> {
+        SharedFigures(&self.client)
     }
 
     /// Notifies `changed` of changes by other instances.

@@ -13,6 +13,7 @@ use super::keys::Keys;
 use crate::{ControlError, metrics};
 
 const SOURCE: &str = include_str!("../../../../lua/control.lua");
+const FLEET_SOURCE: &str = include_str!("../../../../lua/fleet.lua");
 
 /// Timeout of one attempt.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -58,12 +59,15 @@ pub(super) struct ScriptClient {
     store: RedisStore,
     pub(super) keys: Keys,
     script: Script,
+    /// Operations on figures of the fleet.
+    fleet_script: Script,
 }
 
 impl ScriptClient {
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let store = RedisStore::open(settings)?;
-        Ok(Self { store, keys: Keys::new(&settings.key_prefix), script: Script::new(SOURCE) })
+        let keys = Keys::new(&settings.key_prefix);
+        Ok(Self { store, keys, script: Script::new(SOURCE), fleet_script: Script::new(FLEET_SOURCE) })
     }
 
     /// Calls `changed` after each change by another instance.
@@ -104,6 +108,20 @@ impl ScriptClient {
     /// Runs an operation without retries, because it is repeated soon anyway.
     pub(super) async fn run_once(&self, operation: &Operation, timeout: Duration) -> ControlResult<Reply> {
         self.attempt(operation, b"first", timeout).await.map_err(|error| control_error(&error))
+    }
+
+    /// Runs an operation on figures of the fleet, without retries.
+    pub(super) async fn run_shared(
+        &self,
+        operation: &str,
+        keys: &[Vec<u8>],
+        arguments: &[Vec<u8>],
+        timeout: Duration,
+    ) -> ControlResult<Reply> {
+        let named = [operation.as_bytes()];
+        let arguments: Vec<&[u8]> = named.into_iter().chain(arguments.iter().map(Vec::as_slice)).collect();
+        let reply = self.store.run(&self.fleet_script, Keys::slot(), keys, &arguments, timeout).await;
+        reply.inspect_err(|error| metrics::store_error(error.label())).map_err(|error| control_error(&error))
     }
 
     /// Reads fields of a hash.

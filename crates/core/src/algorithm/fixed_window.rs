@@ -171,6 +171,7 @@ impl FixedWindow {
             used,
             over: counted.saturating_sub(limit).min(hits.charged()),
             decided_at: now,
+            ban: None,
         }
     }
 }

@@ -28,7 +28,7 @@ pub use self::{
     state::{Charging, CounterState, QueueSummary, StateSummary, Words},
     token_bucket::TokenBucket,
 };
-use crate::clock::Timestamp;
+use crate::{ban::Ban, clock::Timestamp};
 
 /// Maximum step back of the clock in windows, or lifetimes of queued hits, after which the state is kept as it is, so
 /// that nothing is granted twice once the clock is right again. A state that is further ahead was written while the clock
@@ -136,6 +136,8 @@ pub struct Verdict {
     pub over: u64,
     /// Time of the decision.
     pub decided_at: Timestamp,
+    /// The active ban of the counter, if any.
+    pub ban: Option<Ban>,
 }
 
 impl Verdict {

@@ -175,6 +175,7 @@ impl QueueSummary {
             // A request before the minimum interval fits the limit, and is counted as over it all the same.
             over: if admitted { 0 } else { over.max(u64::from(hits.charged() > 0)) },
             decided_at: now,
+            ban: None,
         }
     }
 }

@@ -225,6 +225,7 @@ impl SlidingWindow {
             used,
             over: if admitted { 0 } else { over },
             decided_at: now,
+            ban: None,
         }
     }
 

@@ -257,6 +257,7 @@ impl TokenBucket {
                 _ => hits.charged(),
             },
             decided_at: now,
+            ban: None,
         }
     }
 

@@ -18,7 +18,7 @@ const REMAINDER_PER_SECOND: f64 = 0.1;
 /// Factor by which the passing part falls at most in one second.
 const MAX_FALL_PER_SECOND: f64 = 0.5;
 
-/// The same where only critical requests are left to shed, so that they outlast a queue that drains.
+/// Likewise where only critical requests are left to shed, so that they outlast a queue that drains.
 const MAX_CRITICAL_FALL_PER_SECOND: f64 = 0.95;
 
 /// The passing part grows in one second by at most this part of itself, and by [`MAX_RISE_PER_SECOND`].

@@ -67,7 +67,7 @@ impl Default for SheddingGate {
 }
 
 impl SheddingGate {
-    /// Decides a request of so many hits, and counts it. `random` is called if the request may be shed.
+    /// Decides a request of this number of hits, and counts it. `random` is called if the request may be shed.
     pub fn admit(&self, priority: Priority, hits: u64, random: impl FnOnce() -> u16) -> bool {
         add(&self.requested, priority, hits);
         let rates = self.rates();

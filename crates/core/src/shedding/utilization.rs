@@ -32,12 +32,12 @@ impl Utilization {
         }
     }
 
-    /// Returns a utilization of so many hundredths.
+    /// Returns a utilization in hundredths, at most [`Self::MAX`].
     pub fn of_percent(percent: u64) -> Self {
         Self::of_units(percent.saturating_mul(100))
     }
 
-    /// Returns a utilization of so many thousandths.
+    /// Returns a utilization in thousandths, at most [`Self::MAX`].
     pub fn of_per_mille(per_mille: u64) -> Self {
         Self::of_units(per_mille.saturating_mul(10))
     }

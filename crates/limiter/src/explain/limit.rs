@@ -20,7 +20,10 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
                 SyncMode::Leased => ", leased",
             };
             let overdraft = if rule.overdraft { overdraft_text(&policy) } else { String::new() };
-            format!("{}{sync}{overdraft}{}", quota_text(quota, &policy), modes(rule))
+            let spread =
+                rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
+            let spread = spread.unwrap_or_default();
+            format!("{}{sync}{overdraft}{spread}{}", quota_text(quota, &policy), modes(rule))
         }
     }
 }

@@ -24,7 +24,8 @@ fn call(charging: Charging, hits: Hits, admitted: bool) -> (TagRequest, Verdicts
     let quota = Quota { limit: 10, window: Window::of(Unit::Hour) };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &Parameters::default());
     let record = RecordId::alone(Algorithm::Concurrency);
-    let check = Check { descriptor: 0, record, policy, hits, veto: Veto::Alone, sync: SyncMode::Strict };
+    let check =
+        Check { descriptor: 0, record, policy, hits, veto: Veto::Alone, sync: SyncMode::Strict, ban: None };
     let verdict = Verdict {
         admitted,
         remaining: 0,
@@ -33,6 +34,7 @@ fn call(charging: Charging, hits: Hits, admitted: bool) -> (TagRequest, Verdicts
         used: 1,
         over: 0,
         decided_at: Timestamp::from_micros(1),
+        ban: None,
     };
     (TagRequest::new(charging, CellKey::global("d", record), check), Verdicts::from_iter([(0, verdict)]))
 }

@@ -15,7 +15,7 @@ use tollgate_store::{
     request::{Check, Requests, Veto, push_check},
 };
 
-use super::{Match, Matches, Modes, matched::CounterMatch};
+use super::{Match, Matches, Modes, bans, matched::CounterMatch};
 
 /// Maximum number of permits that one request acquires: Redis takes about 2 µs for each.
 const MAX_REQUEST_PERMITS: u64 = 1_000;
@@ -53,11 +53,13 @@ pub(super) fn requests(
         has_quotas |= veto == Veto::WithQuotas;
         // The rule's sync mode does not apply to a limit override.
         let sync = rule.map_or(SyncMode::Strict, |rule| domain.sync_of(rule));
+        // Neither do its bans.
+        let ban = rule.and_then(|rule| bans::check_of(rule, matched.is_shadow(), modes));
         push_check(
             &mut calls,
             domain.charging,
             key,
-            Check { descriptor: at, record, policy, hits, veto, sync },
+            Check { descriptor: at, record, policy, hits, veto, sync, ban },
         );
     }
     if has_quotas {

@@ -159,6 +159,7 @@ raw_rate_limit! {
     carry: bool,
     sync: Rc<str>,
     on_store_error: Rc<str>,
+    retry_after_spread: Rc<str>,
     name: Rc<str>,
 }
 

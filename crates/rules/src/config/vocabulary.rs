@@ -55,7 +55,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 38] = [
+const KEYS: [Key; 39] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -88,6 +88,7 @@ const KEYS: [Key; 38] = [
     key("unit_multiplier", Extension, &[RateLimit, Defaults]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
+    key("retry_after_spread", Extension, &[RateLimit, Defaults]),
     key("load_shedding", Extension, &[Descriptor]),
     key("target", Extension, &[LoadShedding]),
     key("half_life", Extension, &[LoadShedding]),

@@ -15,8 +15,15 @@ fn request(value: &str, limit: u32, unit: Unit) -> TagRequest {
     let quota = Quota { limit, window: Window::of(unit) };
     let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
     let record = RecordId::alone(Algorithm::FixedWindow);
-    let check =
-        Check { descriptor: 0, record, policy, hits: Hits::ONE, veto: Veto::Alone, sync: SyncMode::Strict };
+    let check = Check {
+        descriptor: 0,
+        record,
+        policy,
+        hits: Hits::ONE,
+        veto: Veto::Alone,
+        sync: SyncMode::Strict,
+        ban: None,
+    };
     TagRequest::new(Charging::Independent, key, check)
 }
 
@@ -63,8 +70,15 @@ fn a_log_weighs_as_much_as_its_hits() {
     let policy = Policy::new(Algorithm::SlidingWindowLog, Quota { limit: 1_000, window }, &parameters);
     let policy = policy.expect("valid");
     let record = RecordId::alone(Algorithm::SlidingWindowLog);
-    let check =
-        Check { descriptor: 0, record, policy, hits: Hits::ONE, veto: Veto::Alone, sync: SyncMode::Strict };
+    let check = Check {
+        descriptor: 0,
+        record,
+        policy,
+        hits: Hits::ONE,
+        veto: Veto::Alone,
+        sync: SyncMode::Strict,
+        ban: None,
+    };
     let request = |value: &str| {
         let key = CellKey::open("d", [Entry { key: "k", value }].into_iter());
         TagRequest::new(Charging::Independent, key, check)

@@ -14,6 +14,7 @@ mod draft;
 mod dry_run;
 mod dry_run_view;
 mod error;
+mod events;
 mod extract;
 mod files;
 mod guardrails;

@@ -172,12 +172,15 @@ impl Compiler<'_> {
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
         let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
         let on_store_error = self.on_store_error(&limit.value, &limit_path);
+        let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             shedding: None,
             sync: sync?,
             overdraft,
+            ban: None,
             on_store_error,
+            retry_after_spread,
             name: limit.value.name.text().into(),
             replaces,
             shadow_mode: raw.shadow_mode.or_default(),

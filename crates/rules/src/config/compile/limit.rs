@@ -1,5 +1,7 @@
 //! Compilation of `rate_limit` and `defaults`.
 
+use std::time::Duration;
+
 use tollgate_core::{
     SyncMode,
     algorithm::{Policy, PolicyError},
@@ -35,6 +37,7 @@ pub(super) struct Defaults {
     window: Option<Window>,
     pub(super) sync: Option<Stated<SyncMode>>,
     pub(super) on_store_error: Option<Stated<OnStoreError>>,
+    retry_after_spread: Option<Stated<Duration>>,
 }
 
 impl Defaults {
@@ -53,6 +56,7 @@ impl Defaults {
             window: window.stated().map(|stated| stated.value),
             sync: reporter.sync(&raw.sync, &path),
             on_store_error: reporter.on_store_error(&raw.on_store_error, &path),
+            retry_after_spread: reporter.retry_after_spread(&raw.retry_after_spread, &path),
         }
     }
 }
@@ -165,6 +169,32 @@ impl Compiler<'_> {
                 let line = default.map_or(whole.line(), |at| at.line());
                 let message = format!("`{key}` of `defaults` at {}:{line}: {problem}; {error}", self.file);
                 self.error(*whole, path, message);
+            }
+        }
+    }
+
+    /// Spread of the times at which a limit's clients return: its own, else the default. A concurrency limit has none: a
+    /// permit may be released at any moment.
+    pub(super) fn retry_after_spread(
+        &mut self,
+        raw: &RawRateLimit,
+        limit: Option<&Limit>,
+        path: &Path<'_>,
+    ) -> Option<Duration> {
+        let stated = self.reporter().retry_after_spread(&raw.retry_after_spread, path);
+        match (limit, stated) {
+            // Beside `unlimited`, the key was reported.
+            (None | Some(Limit::Unlimited), _) => None,
+            (Some(Limit::Quota { policy, .. }), stated) if policy.algorithm().holds_permits() => {
+                if let Some(Stated { at, .. }) = stated {
+                    let message = "is not a key of concurrency, which denies for a second at a time; expected a \
+                                   limit with a window";
+                    self.error(at, &path.key("retry_after_spread"), message);
+                }
+                None
+            }
+            (Some(Limit::Quota { .. }), stated) => {
+                stated.or(self.defaults.retry_after_spread).map(|stated| stated.value)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Parameters of limits, common to `rate_limit` and `defaults`.
 
-use std::{fmt, rc::Rc};
+use std::{fmt, rc::Rc, time::Duration};
 
 use tollgate_core::{
     SyncMode,
@@ -10,7 +10,7 @@ use tollgate_core::{
 };
 
 use crate::{
-    OnStoreError,
+    MAX_RETRY_AFTER_SPREAD, OnStoreError,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawRateLimit, Stated},
@@ -65,6 +65,23 @@ impl Reporter<'_> {
     ) -> Option<Stated<OnStoreError>> {
         let named = OnStoreError::ALL.map(|policy| (policy.name(), policy));
         self.one_of(field, &named, "an on_store_error policy", &path.key("on_store_error"))
+    }
+
+    /// Reads `retry_after_spread`, in whole seconds; `None` if it is absent or invalid.
+    pub(super) fn retry_after_spread(
+        &mut self,
+        field: &Field<Rc<str>>,
+        path: &Path<'_>,
+    ) -> Option<Stated<Duration>> {
+        let stated = field.stated()?;
+        let seconds = parse_seconds(&stated.value).map(|seconds| Duration::from_secs(seconds.into()));
+        let message = match seconds {
+            Ok(value) if value <= MAX_RETRY_AFTER_SPREAD => return Some(Stated { at: stated.at, value }),
+            Ok(_) => format!("`{}` is out of range; expected 0 seconds to 24 hours", stated.value),
+            Err(expected) => format!("`{}` is not a duration; {expected}", excerpt(&stated.value)),
+        };
+        self.problems.error(self.file, stated.at, path.key("retry_after_spread"), message);
+        None
     }
 
     /// Reads one of the named values; `None` if it is absent or invalid.

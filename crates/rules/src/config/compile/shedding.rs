@@ -69,6 +69,8 @@ pub(super) fn rule(
         sync: SyncMode::Strict,
         overdraft: false,
         on_store_error: None,
+        ban: None,
+        retry_after_spread: None,
         name: Box::default(),
         replaces: Box::default(),
         shadow_mode: raw.shadow_mode.or_default(),

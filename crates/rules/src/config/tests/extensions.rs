@@ -100,6 +100,7 @@ fn an_unlimited_rule_takes_nothing_else() {
         "sync: leased",
         "sync: strict",
         "on_store_error: deny",
+        "retry_after_spread: 10s",
     ] {
         let text = limit_errors(&format!("{{unlimited: true, {key}}}"));
         assert_says(&text, &["contradicts `unlimited: true`"]);
@@ -138,6 +139,40 @@ fn an_unknown_policy_and_a_misplaced_one_are_errors() {
     );
     let text = errors("domain: d\non_store_error: deny\n");
     assert_says(&text, &["a.yaml:2: on_store_error: does not belong to the root of a file"]);
+}
+
+#[test]
+fn a_limit_states_the_spread_of_its_clients_or_the_defaults_do() {
+    let of = |defaults: &str, limit: &str| {
+        let text = format!(
+            "domain: d\ndefaults: {{{defaults}}}\ndescriptors:\n- key: k\n  rate_limit: {{{limit}}}\n"
+        );
+        let spread = rule(&clean(&text), &[("k", "x")]).unwrap().retry_after_spread;
+        spread.map(|spread| spread.as_secs())
+    };
+    let limit = "unit: day, requests_per_unit: 1";
+    let stated = |spread: &str| of("", &format!("{limit}, retry_after_spread: {spread}"));
+    assert_eq!((of("", limit), stated("1m30s"), stated("24h")), (None, Some(90), Some(86_400)));
+    let default = "retry_after_spread: 10s";
+    assert_eq!(of(default, limit), Some(10));
+    assert_eq!(of(default, &format!("{limit}, retry_after_spread: 0s")), Some(0), "none in spite of it");
+    assert_eq!(of(default, "algorithm: concurrency, requests_per_unit: 1"), None);
+    assert_eq!(of(default, "unlimited: true"), None);
+}
+
+#[test]
+fn a_spread_out_of_range_or_of_a_concurrency_limit_is_an_error() {
+    let limit = "unit: day, requests_per_unit: 1";
+    for (limit, message) in [
+        (limit, "`24h1s` is out of range; expected 0 seconds to 24 hours"),
+        (limit, "`500ms` is not a duration; expected whole seconds"),
+        ("algorithm: concurrency, requests_per_unit: 1", "`1s` is not a key of concurrency"),
+    ] {
+        let spread = message.split('`').nth(1).expect("it is quoted");
+        let message = message.trim_start_matches("`1s` ");
+        let text = limit_errors(&format!("{{{limit}, retry_after_spread: {spread}}}"));
+        assert_says(&text, &[&format!("rate_limit.retry_after_spread: {message}")]);
+    }
 }
 
 #[test]

@@ -102,7 +102,7 @@ mod tests {
         );
         let after = format!(
             "domain: d\ndescriptors:\n{same}{}{}{}",
-            rule("new", "unit: hour, requests_per_unit: 2"),
+            rule("new", "unit: hour, requests_per_unit: 2, retry_after_spread: 1m"),
             rule("plan", &format!("{bucket}9")),
             rule("window", "unit: hour, requests_per_unit: 2, overdraft: true, carry: true")
         );
@@ -116,7 +116,12 @@ mod tests {
             found,
             [
                 ("deleted".to_owned(), Change::Removed, text("unlimited"), None),
-                ("new".to_owned(), Change::Added, None, text("2 per hour, fixed_window")),
+                (
+                    "new".to_owned(),
+                    Change::Added,
+                    None,
+                    text("2 per hour, fixed_window, retry_after_spread 60s")
+                ),
                 ("plan".to_owned(), Change::Changed, text(bucket), text(&format!("{bucket}, burst 9"))),
                 (
                     "window".to_owned(),

@@ -14,6 +14,7 @@ use axum::{
 use super::{
     audit, counters, diff, dry_run,
     error::ApiError,
+    events,
     extract::{WriteRequest, now_ms},
     limits::ApiLimits,
     lists, me, origin_check, rules,
@@ -25,7 +26,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 15] {
+fn viewer_routes() -> [(&'static str, Route); 16] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -42,6 +43,7 @@ fn viewer_routes() -> [(&'static str, Route); 15] {
         ("/lists", get(lists::list)),
         ("/switches", get(switches::list)),
         ("/audit", get(audit::list)),
+        ("/events", get(events::list)),
     ]
 }
 

@@ -1,0 +1,172 @@
+//! Figures of the fleet, events and leases in Redis. `lua/fleet.lua` has the operations.
+
+use std::{ops::Range, time::Duration};
+
+use tollgate_store::redis::Reply;
+
+use super::{
+    is_stream_id,
+    script_client::{
+        ATTEMPT_TIMEOUT, ControlResult, ScriptClient, bytes, list, malformed, number, read_json, text,
+        to_json,
+    },
+};
+use crate::{
+    InstanceReport, LoggedEvent, Totals,
+    events::{EVENT_LIFETIME, MAX_EVENTS},
+    fleet::{MAX_REPORTS, REPORT_LIFETIME},
+};
+
+/// Lifetime of the position of the delivery.
+const POSITION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// Age of the oldest event that is delivered when no event ever was.
+const FIRST_DELIVERY_AGE: Duration = Duration::from_secs(60);
+
+/// Figures of the fleet.
+pub(crate) struct SharedFigures<'c>(pub(super) &'c ScriptClient);
+
+impl SharedFigures<'_> {
+    async fn run(&self, operation: &str, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> ControlResult<Reply> {
+        self.0.run_shared(operation, keys, arguments, ATTEMPT_TIMEOUT).await
+    }
+
+    fn report_key(&self, instance: &str) -> Vec<u8> {
+        self.0.keys.named(&format!("report:{instance}"))
+    }
+
+    fn totals_key(&self, interval: u64) -> Vec<u8> {
+        self.0.keys.named(&format!("totals:{interval}"))
+    }
+
+    fn events_key(&self) -> Vec<u8> {
+        self.0.keys.named("events")
+    }
+
+    fn position_key(&self) -> Vec<u8> {
+        self.0.keys.named("delivered")
+    }
+
+    pub(crate) async fn store_report(&self, instance: &str, report: String) -> ControlResult<u64> {
+        let arguments = [report.into_bytes(), millis(REPORT_LIFETIME)];
+        number(&bytes(self.run("report", &[self.report_key(instance)], &arguments).await?)?)
+    }
+
+    pub(crate) async fn reports(&self, mut instances: Vec<String>) -> ControlResult<Vec<InstanceReport>> {
+        instances.truncate(MAX_REPORTS);
+        let keys: Vec<_> = instances.iter().map(|instance| self.report_key(instance)).collect();
+        let [now, reports] = list(self.run("reports", &keys, &[]).await?)?;
+        let (now, Reply::List(reports)) = (number(&bytes(now)?)?, reports) else {
+            return Err(malformed("no reports"));
+        };
+        let read = |reply| -> ControlResult<Option<(u64, String)>> {
+            let Reply::Bytes(stored) = reply else { return Ok(None) };
+            let stored = text(stored)?;
+            let (at, report) = stored.split_once('\n').ok_or_else(|| malformed("no time of a report"))?;
+            Ok(Some((now.saturating_sub(number(at.as_bytes())?), report.to_owned())))
+        };
+        let pairs = instances.into_iter().zip(reports);
+        pairs.map(|(instance, reply)| Ok(InstanceReport { instance, report: read(reply)? })).collect()
+    }
+
+    pub(crate) async fn add_totals(
+        &self,
+        interval: u64,
+        totals: &Totals,
+        lifetime: Duration,
+    ) -> ControlResult<()> {
+        let mut arguments = vec![millis(lifetime)];
+        for (name, amount) in totals {
+            arguments.extend([name.clone().into_bytes(), amount.to_string().into_bytes()]);
+        }
+        // Not repeated: an attempt whose outcome is unknown may have added.
+        self.run("add_totals", &[self.totals_key(interval)], &arguments).await.map(drop)
+    }
+
+    pub(crate) async fn totals(&self, intervals: Range<u64>) -> ControlResult<Vec<Totals>> {
+        let keys: Vec<_> = intervals.map(|interval| self.totals_key(interval)).collect();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Reply::List(hashes) = self.run("totals", &keys, &[]).await? else {
+            return Err(malformed("no totals"));
+        };
+        hashes.into_iter().map(read_totals).collect()
+    }
+
+    pub(crate) async fn hold_lease(
+        &self,
+        name: &str,
+        holder: &str,
+        lifetime: Duration,
+    ) -> ControlResult<bool> {
+        let key = self.0.keys.named(&format!("lease:{name}"));
+        let arguments = [holder.as_bytes().to_vec(), millis(lifetime)];
+        Ok(self.run("lease", &[key], &arguments).await? == Reply::Integer(1))
+    }
+
+    pub(crate) async fn log(
+        &self,
+        event: &LoggedEvent,
+        digest: &str,
+        token: &str,
+        interval: Duration,
+    ) -> ControlResult<bool> {
+        let keys = [self.events_key(), self.0.keys.named(&format!("event:{digest}"))];
+        let arguments = [
+            token.as_bytes().to_vec(),
+            to_json(event)?,
+            MAX_EVENTS.to_string().into_bytes(),
+            millis(EVENT_LIFETIME),
+            millis(interval),
+        ];
+        Ok(self.run("log", &keys, &arguments).await? == Reply::Integer(1))
+    }
+
+    pub(crate) async fn events(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
+        let start = match before {
+            None => "+".to_owned(),
+            Some(id) if is_stream_id(id) => format!("({id}"),
+            Some(_) => return Ok(Vec::new()),
+        };
+        let arguments = [start.into_bytes(), limit.to_string().into_bytes()];
+        read_events(self.run("events", &[self.events_key()], &arguments).await?)
+    }
+
+    pub(crate) async fn undelivered(&self, limit: usize) -> ControlResult<Vec<LoggedEvent>> {
+        let arguments =
+            [limit.to_string().into_bytes(), millis(POSITION_LIFETIME), millis(FIRST_DELIVERY_AGE)];
+        let keys = [self.events_key(), self.position_key()];
+        read_events(self.run("undelivered", &keys, &arguments).await?)
+    }
+
+    pub(crate) async fn delivered(&self, id: &str) -> ControlResult<()> {
+        let arguments = [id.as_bytes().to_vec(), millis(POSITION_LIFETIME)];
+        self.run("delivered", &[self.position_key()], &arguments).await.map(drop)
+    }
+}
+
+/// Whole milliseconds, at least one, as an expiry has to be.
+fn millis(time: Duration) -> Vec<u8> {
+    time.as_millis().max(1).to_string().into_bytes()
+}
+
+fn read_totals(reply: Reply) -> ControlResult<Totals> {
+    let Reply::List(parts) = reply else { return Err(malformed("no totals")) };
+    let mut parts = parts.into_iter();
+    let mut totals = Totals::new();
+    while let (Some(name), Some(amount)) = (parts.next(), parts.next()) {
+        totals.insert(text(bytes(name)?)?, number(&bytes(amount)?)?);
+    }
+    Ok(totals)
+}
+
+/// Reads events. An unreadable one of another release does not hide the others.
+fn read_events(reply: Reply) -> ControlResult<Vec<LoggedEvent>> {
+    let Reply::List(items) = reply else { return Err(malformed("no events")) };
+    let read = |item| -> ControlResult<LoggedEvent> {
+        let [id, event] = list(item)?;
+        Ok(LoggedEvent { id: text(bytes(id)?)?, ..read_json(&bytes(event)?)? })
+    };
+    Ok(items.into_iter().filter_map(|item| read(item).ok()).collect())
+}

@@ -1,0 +1,181 @@
+//! Parameters of a rule's bans.
+
+use crate::quota::Quota;
+
+/// Whether bans deny.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum BanMode {
+    /// Bans are counted and reported, and deny nothing.
+    #[default]
+    Watch,
+    /// A banned counter denies.
+    Enforce,
+}
+
+impl BanMode {
+    /// Every mode.
+    pub const ALL: [Self; 2] = [Self::Watch, Self::Enforce];
+
+    /// Value of the `mode` key.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Watch => "watch",
+            Self::Enforce => "enforce",
+        }
+    }
+}
+
+/// Parameters of bans, as stated. Times are in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BanParameters {
+    /// Bad seconds within an interval that lead to a ban.
+    pub threshold: u32,
+    /// The interval, from the first denial on.
+    pub interval: u32,
+    /// Length of a first ban.
+    pub duration: u32,
+    /// Maximum length of a ban; the length of the first if absent, so that bans do not grow.
+    pub max_duration: Option<u32>,
+    /// Time without a ban that takes one doubling off.
+    pub forgive: u32,
+    /// Whether bans deny.
+    pub mode: BanMode,
+}
+
+impl Default for BanParameters {
+    fn default() -> Self {
+        Self {
+            threshold: 180,
+            interval: 300,
+            duration: 600,
+            max_duration: None,
+            forgive: 86_400,
+            mode: BanMode::Watch,
+        }
+    }
+}
+
+/// Error of parameters that are out of range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BanPolicyError {
+    /// The interval.
+    #[error("expected an interval of 1 second to 1 hour")]
+    Interval,
+    /// The threshold.
+    #[error("expected a threshold from 1 to the seconds of the interval")]
+    Threshold,
+    /// The duration.
+    #[error("expected a duration of 1 second to 30 days")]
+    Duration,
+    /// The maximum duration.
+    #[error("expected a max_duration from the duration to 365 days")]
+    MaxDuration,
+    /// The time until a ban is forgiven.
+    #[error("expected 1 second to 365 days to forgive a ban")]
+    Forgive,
+}
+
+/// Admitted or denied hits of a second that the record distinguishes, for a client at its limit.
+const COUNTED_UNITS: u32 = 256;
+
+/// Parameters of a rule's bans. Times are in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BanPolicy {
+    threshold: u16,
+    interval: u16,
+    duration: u32,
+    max_duration: u32,
+    forgive: u32,
+    /// Hits counted as one, so that the hits of a second fit the record.
+    grain: u32,
+    mode: BanMode,
+}
+
+impl BanPolicy {
+    /// Maximum interval in seconds.
+    pub const MAX_INTERVAL: u32 = 3_600;
+    /// Maximum length of a first ban in seconds.
+    pub const MAX_FIRST: u32 = 30 * 86_400;
+    /// Maximum length of a ban, and of the time until it is forgiven, in seconds.
+    pub const MAX_LENGTH: u32 = 365 * 86_400;
+    /// Maximum level: five bits of a record.
+    pub const MAX_LEVEL: u8 = 31;
+
+    /// Returns the policy of the counters of a limit with this quota.
+    ///
+    /// # Errors
+    /// [`BanPolicyError`] for the first parameter that is out of range.
+    pub fn new(parameters: &BanParameters, quota: Quota) -> Result<Self, BanPolicyError> {
+        let BanParameters { threshold, interval, duration, max_duration, forgive, mode } = *parameters;
+        let max_duration = max_duration.unwrap_or(duration);
+        let small = |number: u32, range: std::ops::RangeInclusive<u32>| {
+            u16::try_from(number).ok().filter(|_| range.contains(&number))
+        };
+        let interval = small(interval, 1..=Self::MAX_INTERVAL).ok_or(BanPolicyError::Interval)?;
+        let threshold = small(threshold, 1..=u32::from(interval)).ok_or(BanPolicyError::Threshold)?;
+        if !(1..=Self::MAX_FIRST).contains(&duration) {
+            return Err(BanPolicyError::Duration);
+        }
+        if !(duration..=Self::MAX_LENGTH).contains(&max_duration) {
+            return Err(BanPolicyError::MaxDuration);
+        }
+        if !(1..=Self::MAX_LENGTH).contains(&forgive) {
+            return Err(BanPolicyError::Forgive);
+        }
+        let per_second = quota.limit.div_ceil(quota.window.length().get());
+        let grain = per_second.div_ceil(COUNTED_UNITS).max(1);
+        Ok(Self { threshold, interval, duration, max_duration, forgive, grain, mode })
+    }
+
+    /// Bad seconds within an interval that lead to a ban.
+    pub const fn threshold(&self) -> u16 {
+        self.threshold
+    }
+
+    /// The interval in seconds.
+    pub const fn interval(&self) -> u16 {
+        self.interval
+    }
+
+    /// Length of a first ban in seconds.
+    pub const fn duration(&self) -> u32 {
+        self.duration
+    }
+
+    /// Maximum length of a ban in seconds.
+    pub const fn max_duration(&self) -> u32 {
+        self.max_duration
+    }
+
+    /// Time without a ban that takes one doubling off, in seconds.
+    pub const fn forgive(&self) -> u32 {
+        self.forgive
+    }
+
+    /// Hits that the record counts as one.
+    pub const fn grain(&self) -> u32 {
+        self.grain
+    }
+
+    /// Whether bans deny.
+    pub const fn mode(&self) -> BanMode {
+        self.mode
+    }
+
+    /// Whether bans grow.
+    pub const fn grows(&self) -> bool {
+        self.max_duration > self.duration
+    }
+
+    /// The lowest level at which bans have their maximum length: higher ones would only take longer to forgive.
+    pub fn max_level(&self) -> u8 {
+        (1..Self::MAX_LEVEL).find(|level| self.length(*level) >= self.max_duration).unwrap_or(Self::MAX_LEVEL)
+    }
+
+    /// Length in seconds of a ban of a level, which is at least 1.
+    pub fn length(&self, level: u8) -> u32 {
+        let doublings = u32::from(level.saturating_sub(1));
+        let length = u64::from(self.duration).checked_shl(doublings).unwrap_or(u64::MAX);
+        u32::try_from(length).unwrap_or(u32::MAX).min(self.max_duration)
+    }
+}

@@ -1,0 +1,242 @@
+//! Delays that spread the times at which denied clients return.
+//!
+//! All clients of a fixed window may be admitted in the same second. A delay that depends on the counter's key alone makes
+//! them return one after another, and is the same on every instance and for every denial of the key.
+
+use std::time::Duration;
+
+use tollgate_core::descriptor::{Descriptor, Entry};
+use tollgate_rules::Rule;
+
+use crate::verdict::Limited;
+
+/// Source of the delays of one request's limits.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread<'a, 'e> {
+    /// The request's domain.
+    pub domain: &'a str,
+    /// The request's descriptors.
+    pub descriptors: &'a [Descriptor<'e>],
+    /// Maximum delay by limits whose rule states none, in whole seconds. Zero disables it.
+    pub default: Duration,
+}
+
+impl Spread<'_, '_> {
+    /// Delay of the clients that the limit of the descriptor at `at` denies: whole seconds from zero to the maximum.
+    ///
+    /// A concurrency limit has none: its permits are released at any moment, so its clients do not wait for the same one.
+    /// Neither has a ban, whose end is that of one client.
+    pub(super) fn delay(&self, at: usize, limited: &Limited<'_>) -> Duration {
+        let max = limited.rule.and_then(|rule| rule.retry_after_spread).unwrap_or(self.default);
+        if max.as_secs() == 0 || limited.algorithm.holds_permits() || limited.enforced_ban().is_some() {
+            return Duration::ZERO;
+        }
+        let choices = max.as_secs().saturating_add(1);
+        Duration::from_secs(self.hash(at, limited.rule).checked_rem(choices).unwrap_or_default())
+    }
+
+    /// Hash of the counter's key. All values of the request stand for a counter that its clients share, because their
+    /// delays would be equal otherwise.
+    fn hash(&self, at: usize, rule: Option<&Rule>) -> u64 {
+        let mut hash = Hash::new();
+        hash.write(self.domain.as_bytes());
+        let entries = self.descriptors.get(at).map_or(&[][..], |descriptor| &descriptor.entries);
+        let Some(rule) = rule else {
+            hash.write_entries(entries.iter().copied());
+            return hash.finish();
+        };
+        hash.write(&rule.record_id().path());
+        let mut open = rule.open(entries).map(|(_, entry)| entry).peekable();
+        match open.peek() {
+            Some(_) => hash.write_entries(open),
+            None => hash.write_entries(self.descriptors.iter().flat_map(|each| each.entries.iter().copied())),
+        }
+        hash.finish()
+    }
+}
+
+/// FNV-1a with a final mix. Its values are part of the fleet's behaviour: instances of two versions must agree.
+struct Hash(u64);
+
+impl Hash {
+    const fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // The length separates adjacent texts: `ab`, `c` differs from `a`, `bc`.
+        let length = (bytes.len() as u64).to_le_bytes();
+        for byte in length.iter().chain(bytes) {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn write_entries<'a>(&mut self, entries: impl Iterator<Item = Entry<'a>>) {
+        for entry in entries {
+            self.write(entry.key.as_bytes());
+            self.write(entry.value.as_bytes());
+        }
+    }
+
+    /// Mixes the bits as MurmurHash3 does, so that similar keys differ in the low bits too.
+    const fn finish(self) -> u64 {
+        let mixed = (self.0 ^ (self.0 >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        let mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        mixed ^ (mixed >> 33)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU8;
+
+    use proptest::prelude::*;
+    use tollgate_core::{
+        algorithm::{Algorithm, Verdict},
+        ban::Ban,
+        clock::Timestamp,
+        descriptor::Hits,
+        quota::Quota,
+    };
+    use tollgate_rules::{Limit, Rules, config};
+
+    use super::*;
+    use crate::verdict::{Code, Decision, Listed, Status};
+
+    /// Delays of `client=ann` and three others.
+    const DELAYS: [u64; 4] = [9, 3, 2, 10];
+
+    const RULES: &str = "
+domain: d
+defaults: {unit: minute, requests_per_unit: 5}
+descriptors:
+- key: client
+  rate_limit: {retry_after_spread: 10s}
+  descriptors:
+  - {key: path, value: '/a*', share_threshold: true, rate_limit: {retry_after_spread: 10s}}
+- {key: all, value: x, rate_limit: {retry_after_spread: 10s}}
+- {key: never, rate_limit: {retry_after_spread: 0s}}
+- {key: unstated, rate_limit: {}}
+";
+
+    fn rules() -> Rules {
+        let file = ("rules.yaml".to_owned(), RULES.as_bytes().to_vec());
+        config::load_files([file], config::Options::default()).expect("valid").rules
+    }
+
+    fn descriptor<'a>(entries: &[(&'a str, &'a str)]) -> Descriptor<'a> {
+        let entries = entries.iter().map(|(key, value)| Entry { key, value }).collect();
+        Descriptor { entries, limit: None, hits: Hits::ONE }
+    }
+
+    /// Denial of the rule of a descriptor until `wait` has passed.
+    fn denied<'r>(rules: &'r Rules, descriptor: &Descriptor<'_>, wait: Duration) -> Limited<'r> {
+        let rule = rules.domain("d").expect("is there").root.rule(&descriptor.entries).expect("matches");
+        let Limit::Quota { quota, policy } = &rule.limit else { panic!("it is unlimited") };
+        limited(Some(rule), *quota, policy.algorithm(), wait)
+    }
+
+    fn limited(rule: Option<&Rule>, quota: Quota, algorithm: Algorithm, wait: Duration) -> Limited<'_> {
+        let verdict = Verdict {
+            admitted: false,
+            remaining: 0,
+            reset_after: wait,
+            retry_after: wait,
+            used: 5,
+            over: 1,
+            decided_at: Timestamp::from_micros(0),
+            ban: None,
+        };
+        Limited { rule, quota, algorithm, verdict, is_quota: false, is_shadow: false }
+    }
+
+    /// Delay of the request's first descriptor, in seconds.
+    fn delay(descriptors: &[Descriptor<'_>]) -> u64 {
+        let rules = rules();
+        let limited = denied(&rules, &descriptors[0], Duration::from_secs(1));
+        Spread { domain: "d", descriptors, default: Duration::ZERO }.delay(0, &limited).as_secs()
+    }
+
+    #[test]
+    fn the_delay_depends_on_the_counter_alone_and_is_the_same_in_every_version() {
+        let delays = ["ann", "bob", "cem", "dan"].map(|client| delay(&[descriptor(&[("client", client)])]));
+        assert_eq!(delays, DELAYS);
+        let path = |client, path| [("client", client), ("path", path)];
+        let [a, b] = ["/a1", "/a2"].map(|name| delay(&[descriptor(&path("ann", name))]));
+        assert_eq!(a, b, "their values share a counter");
+        let other = [descriptor(&[("client", "ann")]), descriptor(&[("all", "x")])];
+        assert_eq!(delay(&other), DELAYS[0], "the other descriptors have no effect");
+    }
+
+    #[test]
+    fn clients_that_share_a_counter_are_spread_by_their_other_descriptors() {
+        let of = |client| delay(&[descriptor(&[("all", "x")]), descriptor(&[("client", client)])]);
+        let clients: Vec<String> = (0..100).map(|client| client.to_string()).collect();
+        let mut delays: Vec<u64> = clients.iter().map(|client| of(client)).collect();
+        delays.sort_unstable();
+        delays.dedup();
+        assert_eq!(delays, (0..=10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn clients_of_one_window_return_evenly_over_the_whole_spread() {
+        let rules = rules();
+        let mut returning = [0_u32; 11];
+        for client in 0..1_000 {
+            let client = format!("client-{client}");
+            let descriptors = [descriptor(&[("client", &client)])];
+            let limited = denied(&rules, &descriptors[0], Duration::from_secs(30));
+            let spread = Spread { domain: "d", descriptors: &descriptors, default: Duration::ZERO };
+            returning[usize::try_from(spread.delay(0, &limited).as_secs()).expect("small")] += 1;
+        }
+        // 91 on average, with a standard deviation of 9; without a spread, 1,000 return in one second.
+        assert!(returning.iter().all(|clients| (55..=127).contains(clients)), "{returning:?}");
+    }
+
+    #[test]
+    fn a_rule_without_a_spread_has_the_default_and_zero_a_ban_and_permits_have_none() {
+        let rules = rules();
+        let default = Duration::from_secs(1 << 40);
+        for (key, is_spread) in [("unstated", true), ("never", false)] {
+            let descriptors = [descriptor(&[(key, "x")])];
+            let limited = denied(&rules, &descriptors[0], Duration::from_secs(1));
+            let spread = Spread { domain: "d", descriptors: &descriptors, default };
+            assert_eq!(!spread.delay(0, &limited).is_zero(), is_spread, "{key}");
+            let ban = Ban { until: 60, level: NonZeroU8::MIN, is_new: false, is_enforced: true };
+            for (is_enforced, is_exact) in [(true, true), (false, !is_spread)] {
+                let ban = Some(Ban { is_enforced, ..ban });
+                let banned = Limited { verdict: Verdict { ban, ..limited.verdict }, ..limited.clone() };
+                assert_eq!(spread.delay(0, &banned).is_zero(), is_exact, "{key}");
+            }
+            let permits = Limited { algorithm: Algorithm::Concurrency, ..limited };
+            assert_eq!(spread.delay(0, &permits), Duration::ZERO, "permits are released at any moment");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_denial_is_never_shorter_and_at_most_the_spread_longer(
+            waits in prop::collection::vec((1_u64..200_000_000, any::<bool>(), "[a-z]{0,3}"), 1..4),
+            seconds in 0_u64..100,
+            listed in prop::option::of(0_u64..100_000),
+        ) {
+            let (rules, default) = (rules(), Duration::from_secs(seconds));
+            let descriptors: Vec<_> =
+                waits.iter().map(|(_, _, value)| descriptor(&[("unstated", value)])).collect();
+            let statuses = waits.iter().zip(&descriptors).map(|((wait, is_quota, _), descriptor)| {
+                let limited = denied(&rules, descriptor, Duration::from_micros(*wait));
+                Status::Limited(Limited { is_quota: *is_quota, ..limited })
+            });
+            let listed = listed.map(|wait| Listed::Denied { retry_after: Duration::from_millis(wait) });
+            let decision =
+                Decision { code: Code::OverLimit, degraded: None, listed, shed: None, statuses: statuses.collect() };
+            let spread = Spread { domain: "d", descriptors: &descriptors, default };
+            let exact = decision.retry_after().expect("denied");
+            let delayed = decision.spread_retry_after(&spread).expect("denied");
+            prop_assert!(exact <= delayed && delayed <= exact + default, "{exact:?} {delayed:?}");
+            prop_assert_eq!(decision.spread_retry_after(&spread), Some(delayed));
+            let passing = Decision { code: Code::Ok, ..decision };
+            prop_assert_eq!(passing.spread_retry_after(&spread), None);
+        }
+    }
+}

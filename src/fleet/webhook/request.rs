@@ -1,0 +1,173 @@
+//! One request to the receiver, and its signature.
+
+use std::{fmt::Write as _, fs, path::Path, sync::Arc, time::Duration};
+
+use ring::hmac;
+use tollgate_control::LoggedEvent;
+use tollgate_runtime::redact;
+use ureq::{
+    Agent,
+    tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem},
+};
+
+use super::WebhookSettings;
+
+/// Time limit of a request.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Minimum length of a secret in bytes.
+const MIN_SECRET_BYTES: usize = 16;
+
+/// Statuses below 500 after which another attempt may succeed: timeout, too early and too many requests.
+const TEMPORARY_STATUSES: [u16; 3] = [408, 425, 429];
+
+/// Result of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// The receiver accepted the event.
+    Delivered,
+    /// The receiver refuses this event for good.
+    Refused(String),
+    /// Another attempt may succeed.
+    Failed(String),
+}
+
+/// Client of the receiver. Blocks.
+#[derive(Clone, Debug)]
+pub(super) struct Receiver(Arc<WebhookSettings>);
+
+impl Receiver {
+    pub(super) fn new(settings: WebhookSettings) -> Self {
+        Self(Arc::new(settings))
+    }
+
+    /// The receiver for people, without secrets.
+    pub(super) fn address(&self) -> String {
+        self.0.url.to_string()
+    }
+
+    /// Sends an event at this time, in seconds since 1970.
+    pub(super) fn send(&self, event: &LoggedEvent, now_s: u64) -> Attempt {
+        match self.try_send(event, now_s) {
+            Ok(status) if (200..300).contains(&status) => Attempt::Delivered,
+            Ok(status) if status >= 500 || TEMPORARY_STATUSES.contains(&status) => {
+                Attempt::Failed(format!("status {status}"))
+            }
+            Ok(status) => Attempt::Refused(format!("status {status}")),
+            Err(reason) => Attempt::Failed(reason),
+        }
+    }
+
+    fn try_send(&self, event: &LoggedEvent, now_s: u64) -> Result<u16, String> {
+        let settings = &*self.0;
+        let body = serde_json::to_vec(event).map_err(|error| error.to_string())?;
+        let mut request = self
+            .agent()?
+            .post(settings.url.secret())
+            .header("content-type", "application/json")
+            .header("user-agent", concat!("tollgate/", env!("CARGO_PKG_VERSION")))
+            .header("tollgate-event-id", &event.id)
+            .header("tollgate-timestamp", now_s.to_string());
+        if let Some(file) = &settings.secret_file {
+            request = request.header("tollgate-signature", signature(&secret(file)?, now_s, &body));
+        }
+        request.send(&body).map(|response| response.status().as_u16()).map_err(|error| reason(&error))
+    }
+
+    /// An agent for one request: events are rare, and files may have changed.
+    fn agent(&self) -> Result<Agent, String> {
+        let roots = match &self.0.ca_certificate {
+            Some(file) => RootCerts::new_with_certs(&certificates(file)?),
+            None => RootCerts::WebPki,
+        };
+        let tls = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .root_certs(roots);
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(TIMEOUT))
+            .proxy(None)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .tls_config(tls.build());
+        Ok(agent.build().into())
+    }
+}
+
+/// `sha256=` and the HMAC of the time, a dot and the body, in hexadecimal.
+fn signature(secret: &[u8], now_s: u64, body: &[u8]) -> String {
+    let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
+    context.update(now_s.to_string().as_bytes());
+    context.update(b".");
+    context.update(body);
+    context.sign().as_ref().iter().fold("sha256=".to_owned(), |mut text, byte| {
+        // Writing to a string never fails.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Reads the secret, without the white space around it.
+fn secret(file: &Path) -> Result<Vec<u8>, String> {
+    let text = fs::read(file).map_err(|error| format!("secret file {}: {error}", redact::path(file)))?;
+    let secret = text.trim_ascii();
+    match secret.len() >= MIN_SECRET_BYTES {
+        true => Ok(secret.to_vec()),
+        false => Err(format!("the secret is too short; expected {MIN_SECRET_BYTES} bytes or more")),
+    }
+}
+
+fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
+    let shown = redact::path(file);
+    let text = fs::read(file).map_err(|error| format!("CA file {shown}: {error}"))?;
+    let certificates: Vec<_> = parse_pem(&text)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    match certificates.is_empty() {
+        true => Err(format!("CA file {shown} has no certificate; expected PEM")),
+        false => Ok(certificates),
+    }
+}
+
+/// Reason of a failure, without the URL.
+fn reason(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Timeout(_) => "timeout".to_owned(),
+        ureq::Error::HostNotFound => "host not found".to_owned(),
+        ureq::Error::ConnectionFailed => "connection failed".to_owned(),
+        ureq::Error::Io(error) => error.to_string(),
+        ureq::Error::Rustls(error) => error.to_string(),
+        _ => "request failed".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_the_hmac_of_the_time_and_the_body() {
+        // As `hmac.new(b"0123456789abcdef", b"1700000000.{}", "sha256").hexdigest()` in Python.
+        assert_eq!(
+            signature(b"0123456789abcdef", 1_700_000_000, b"{}"),
+            "sha256=e4f8e2ecae2295b2ddb2f0b5584c8275e226c0ebe9b3b819e70156bb67122e3e"
+        );
+    }
+
+    #[test]
+    fn a_secret_has_16_bytes_or_more_and_no_space_around_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("secret");
+        for (text, expected) in
+            [(" 0123456789abcdef\n", Ok(b"0123456789abcdef".to_vec())), ("short\n", Err(()))]
+        {
+            fs::write(&file, text).expect("written");
+            assert_eq!(secret(&file).map_err(drop), expected);
+        }
+        let error = secret(Path::new("open-sesame-20-bytes")).expect_err("no file");
+        assert!(!error.contains("open-sesame"), "{error}");
+    }
+}
