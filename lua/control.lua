@@ -9,7 +9,8 @@
 --   KEYS[5]   the heartbeat records of instances, a hash by instance id; KEYS[6] the time of the last heartbeat of each,
 --             by the server's clock in milliseconds since 1970
 --   KEYS[7…]  versions, depending on the operation: hashes with `meta`, `token`, `trail`, `files` and `size`, the bytes of
---             the files
+--             the files. In operations on bans, KEYS[7] is the list of active bans, a sorted set of ids by their ends in
+--             milliseconds since 1970; KEYS[8] their records, a hash by id; and KEYS[9] the watched ones of the list
 --   ARGV[1]   the operation; each operation documents the arguments after ARGV[3]
 --   ARGV[2]   the channel on which changes are published
 --   ARGV[3]   'first', or 'again' if an earlier attempt may have run
@@ -78,6 +79,15 @@ local function sweep(key, now)
   end
 end
 
+-- Removes bans from the list.
+local function drop_bans(ids)
+  for _, id in ipairs(ids) do
+    redis.call('ZREM', KEYS[7], id)
+    redis.call('HDEL', KEYS[8], id)
+    redis.call('ZREM', KEYS[9], id)
+  end
+end
+
 -- Creates KEYS[7] and makes it the current version. If its bytes are already counted, `is_counted` must be set.
 local function make_current(number, token, meta, trail, files, is_counted)
   local size = string.len(files)
@@ -100,7 +110,7 @@ local OPERATIONS = {
   -- Records a heartbeat. ARGV: the instance's id, its record, the number and the token of the version that it
   -- enforces, which is KEYS[7], or '' for none, and the token of its lists and switches. Replies the current
   -- version's number and token, or nothing; whether its files exist, or nothing if it is not KEYS[7]; the generation
-  -- and its token; and the size of the current version.
+  -- and its token; the size of the current version; and the token of the automatic entries (see abuse.lua).
   beat = function()
     local now = now_ms()
     redis.call('HSET', instances, ARGV[4], ARGV[5])
@@ -115,7 +125,7 @@ local OPERATIONS = {
     end
     redis.call('PEXPIRE', instances, 2 * PRESENCE_MS)
     redis.call('PEXPIRE', seen, 2 * PRESENCE_MS)
-    local state = redis.call('HMGET', head, 'current', 'token', 'generation', 'runtime_token', 'size')
+    local state = redis.call('HMGET', head, 'current', 'token', 'generation', 'runtime_token', 'size', 'abuse_token')
     local is_whole = false
     if state[1] and state[1] == ARGV[6] and state[2] == ARGV[7] then
       redis.call('HSET', head, 'confirmed', now)
@@ -124,7 +134,7 @@ local OPERATIONS = {
     if state[4] and state[4] == ARGV[8] then
       redis.call('HSET', head, 'runtime_confirmed', now)
     end
-    return { state[1], state[2], is_whole, state[3] or '0', state[4] or '', state[5] or '0' }
+    return { state[1], state[2], is_whole, state[3] or '0', state[4] or '', state[5] or '0', state[6] or '' }
   end,
 
   -- Replies the number of the current version, if any.
@@ -275,6 +285,79 @@ local OPERATIONS = {
       items[i] = { item[1], item[2][4] }
     end
     return items
+  end,
+
+  -- Adds bans to the list. ARGV: the maximum number of bans, and for each ban its id, its end, 'watch' or 'enforce', and
+  -- its record. Of too many, the watched ones that end first are dropped, then the others that end first.
+  -- Replies the numbers of enforced and watched bans.
+  record_bans = function()
+    local bans, watched, max = KEYS[7], KEYS[9], tonumber(ARGV[4])
+    local now = now_ms()
+    -- The others end with a later call, or with the keys.
+    drop_bans(redis.call('ZRANGEBYSCORE', bans, '-inf', now, 'LIMIT', 0, 1000))
+    for i = 5, #ARGV, 4 do
+      local id, ends = ARGV[i], ARGV[i + 1]
+      if tonumber(ends) > now then
+        redis.call('ZADD', bans, ends, id)
+        redis.call('HSET', KEYS[8], id, ARGV[i + 3])
+        if ARGV[i + 2] == 'watch' then
+          redis.call('ZADD', watched, ends, id)
+        else
+          redis.call('ZREM', watched, id)
+        end
+      end
+    end
+    for _, key in ipairs({ watched, bans }) do
+      local excess = redis.call('ZCARD', bans) - max
+      if excess > 0 then
+        drop_bans(redis.call('ZRANGE', key, 0, excess - 1))
+      end
+    end
+    local last = redis.call('ZRANGE', bans, -1, -1, 'WITHSCORES')
+    if last[2] then
+      for i = 7, 9 do
+        redis.call('PEXPIRE', KEYS[i], math.max(1, tonumber(last[2]) - now))
+      end
+    end
+    local watching = redis.call('ZCOUNT', watched, '(' .. now, '+inf')
+    return { redis.call('ZCOUNT', bans, '(' .. now, '+inf') - watching, watching }
+  end,
+
+  -- Replies active bans, the latest end first: each one's id, end and record. ARGV: the end and the id of the ban after
+  -- which they follow, and the maximum number.
+  bans = function()
+    local bans, now = KEYS[7], now_ms()
+    local skipped = redis.call('ZCOUNT', bans, '(' .. ARGV[4], '+inf')
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', bans, ARGV[4], ARGV[4])) do
+      skipped = skipped + (id >= ARGV[5] and 1 or 0)
+    end
+    local last = redis.call('ZCARD', bans) - 1 - skipped
+    if last < 0 then
+      return {}
+    end
+    local found = redis.call('ZRANGE', bans, math.max(0, last - tonumber(ARGV[6]) + 1), last, 'WITHSCORES')
+    local page = {}
+    for i = #found - 1, 1, -2 do
+      local id, ends = found[i], found[i + 1]
+      if tonumber(ends) <= now then
+        break
+      end
+      page[#page + 1] = { id, ends, redis.call('HGET', KEYS[8], id) }
+    end
+    return page
+  end,
+
+  -- Replies the record of an active ban, if it is listed. ARGV: its id.
+  ban = function()
+    local ends = redis.call('ZMSCORE', KEYS[7], ARGV[4])[1]
+    return ends and tonumber(ends) > now_ms() and redis.call('HGET', KEYS[8], ARGV[4])
+  end,
+
+  -- Removes a ban from the list. ARGV: its id. Replies the number of removed ones.
+  remove_ban = function()
+    local removed = redis.call('HDEL', KEYS[8], ARGV[4])
+    drop_bans({ ARGV[4] })
+    return removed
   end,
 
   -- Replies for each present instance the time of its last heartbeat and its record.

@@ -16,6 +16,7 @@ use tollgate::{
     algorithm::Algorithm,
     clock::Clock,
     config::{self, Options},
+    control::{EventKind, LoggedEvent},
     proto::envoy::service::ratelimit::v3::rate_limit_response::Code,
     settings,
 };
@@ -186,6 +187,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "json",
         "json problem",
         "json metadata",
+        "json event",
         "python",
     ];
     for page in pages() {
@@ -206,6 +208,14 @@ fn every_yaml_loads_without_a_warning() {
         assert!(loaded.warnings.is_empty(), "{}\n{text}", loaded.warnings);
         assert!(loaded.rules.rules().count() > 0, "no rules:\n{text}");
     }
+}
+
+#[test]
+fn the_shown_event_has_the_fields_of_events() {
+    let shown: Value = serde_json::from_str(&block("json event")).expect("JSON");
+    let event: LoggedEvent = serde_json::from_value(shown.clone()).expect("an event");
+    assert_eq!(serde_json::to_value(&event).expect("JSON"), shown);
+    assert!(EventKind::ALL.iter().any(|kind| kind.name() == event.kind), "{}", event.kind);
 }
 
 #[test]
@@ -553,7 +563,7 @@ async fn bodies_and_metadata_look_as_shown() {
 
 #[test]
 fn flags_and_variables_are_named_as_they_are() {
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 14] = [
         &[],
         &["check"],
         &["migrate"],
@@ -563,6 +573,8 @@ fn flags_and_variables_are_named_as_they_are() {
         &["rules", "diff"],
         &["rules", "apply"],
         &["counters", "refund"],
+        &["counters", "bans"],
+        &["counters", "lift"],
         &["ban", "list"],
         &["ban", "add"],
         &["switch", "set"],

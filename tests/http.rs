@@ -32,7 +32,8 @@ fn ask(tollgate: &Tollgate, json: &str) -> http::Answer {
 #[test]
 fn the_json_endpoint_answers_with_matching_status_codes() {
     let config = rules(RULES);
-    let tollgate = Tollgate::start(config.path(), &[]);
+    let options = ["--response-headers=x-ratelimit", "--reset-format=unix-time", "--retry-after-spread=24h"];
+    let tollgate = Tollgate::start(config.path(), &options);
     let request = r#"{"domain": "d", "descriptors": [{"entries": [{"key": "k", "value": "v"}]}]}"#;
     let first = ask(&tollgate, request);
     assert_eq!((first.status, first.header("content-type")), (200, Some("application/json")));
@@ -48,7 +49,17 @@ fn the_json_endpoint_answers_with_matching_status_codes() {
     assert_eq!(second.status, 429);
     let body: serde_json::Value = serde_json::from_str(&second.body).expect("JSON");
     assert_eq!(body["overallCode"], "OVER_LIMIT");
-    assert_eq!(body["responseHeadersToAdd"][0]["key"], "Retry-After");
+    let header = |name: &str| -> u64 {
+        let headers = body["responseHeadersToAdd"].as_array().expect("a list");
+        let header = headers.iter().find(|header| header["key"] == name).expect("is set");
+        header["value"].as_str().expect("a text").parse().expect("a number")
+    };
+    // The year ends, in years of 365 days; the key's delay is a part of a day.
+    assert_eq!(header("X-RateLimit-Reset") % 31_536_000, 0);
+    let reset = body["statuses"][0]["durationUntilReset"].as_str().and_then(|text| text.strip_suffix('s'));
+    let reset: u64 = reset.expect("a duration").parse().expect("whole seconds");
+    let delay = header("Retry-After") - reset;
+    assert!((1..=86_400).contains(&delay), "{delay}");
 
     let snake = r#"{"domain": "d", "hits_addend": 3, "descriptors": [{"entries": [{"key": "open"}]}]}"#;
     assert_eq!(ask(&tollgate, snake).status, 200);

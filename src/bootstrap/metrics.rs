@@ -8,10 +8,16 @@ use tollgate_limiter::{self as limiter, talkers};
 use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, MetricKind, series};
 use tollgate_store as store;
 
-use crate::{fleet, http::history, legacy_stats, net, service, settings::MetricNames, tracing, xds};
+use crate::{
+    abuse,
+    fleet::{self, history},
+    legacy_stats, net, service,
+    settings::MetricNames,
+    tracing, xds,
+};
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 11] = [
+const OWN_METRICS: [&[&dyn Metric]; 12] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -21,6 +27,7 @@ const OWN_METRICS: [&[&dyn Metric]; 11] = [
     net::metrics::METRICS,
     talkers::metrics::METRICS,
     fleet::metrics::METRICS,
+    abuse::metrics::METRICS,
     tracing::metrics::METRICS,
     METRICS,
 ];

@@ -10,6 +10,7 @@
 //! crosses threads.
 
 mod activation;
+mod ban_list;
 mod balance;
 mod drain;
 mod io;

@@ -16,7 +16,7 @@ use super::{
     start::{Server, StartError},
 };
 use crate::{
-    http::history,
+    fleet::history,
     settings::{Settings, StoreSettings},
     statsd::StatsdExporter,
 };

@@ -10,7 +10,7 @@ use std::{
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_control::FileError;
-use tollgate_limiter::ActiveRules;
+use tollgate_limiter::{ActiveRules, BegunBans, abuse::AbuseCollector};
 use tollgate_metrics::Exporter;
 use tollgate_rules::config::LoadError;
 use tollgate_runtime::panics::{self, CancelOnPanic};
@@ -18,6 +18,7 @@ use tollgate_store::{BackgroundQueue, StoreError};
 
 use super::{
     activation::Activator,
+    ban_list::BanLister,
     drain::Running,
     memory_gauge,
     ports::{Ports, ServedPort},
@@ -26,7 +27,8 @@ use super::{
     workers::{WorkerLost, start_workers, worker_config},
 };
 use crate::{
-    fleet::FleetTasks,
+    abuse,
+    fleet::{FleetTasks, FleetView},
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
     net::tls::TlsError,
@@ -110,8 +112,12 @@ impl Server {
         };
         // By the first limiter, that of the HTTP port, which outlives the workers.
         let is_shared = Arc::new(AtomicBool::new(false));
+        let collector = AbuseCollector::default();
+        let begun_bans = BegunBans::default();
+        let (observers, bans) = (collector.clone(), begun_bans.clone());
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
+            let limiter = limiter.with_begun_bans(bans.clone()).with_observer(observers.observer());
             if !is_shared.swap(true, Ordering::Relaxed) {
                 tokio::spawn(limiter.share_utilization());
             }
@@ -121,7 +127,12 @@ impl Server {
             })
         };
         let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;
-        Ok(Running { memory_gauge: Some(memory_gauge), tracing, ..running })
+        let detection = abuse::run(running.control.clone(), Arc::clone(&running.rules), collector);
+        let abuse = Some(AbortOnDropHandle::new(tokio::spawn(detection)));
+        let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
+        let ban_list = AbortOnDropHandle::new(tokio::spawn(lister.run()));
+        let (memory_gauge, ban_list) = (Some(memory_gauge), Some(ban_list));
+        Ok(Running { memory_gauge, ban_list, abuse, tracing, ..running })
     }
 }
 
@@ -151,6 +162,8 @@ where
     let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
 
     let ports = Ports::open(&settings).await?;
+    let view = FleetView::new(control.clone(), settings.top_talkers);
+    let fleet = FleetTasks::start(&settings.fleet, &control, &view, settings.top_talkers);
     let grpc_address = ports.grpc.address().map_err(StartError::System)?;
     let router = http::public_router(http::PublicParts {
         // A background queue of its own: HTTP outlives the workers, so its pending refunds must not delay them.
@@ -172,13 +185,13 @@ where
             directory: settings.rules.directory.clone(),
             readiness: readiness.clone(),
             counters,
+            fleet: view,
             store: facts,
         };
         let requires_client_certificate =
             settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
         (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
-    let fleet = FleetTasks::start(&settings.fleet, &control);
     let config = worker_config(&settings, ports.grpc_tls, &readiness, background)?;
     let (workers, failures) = start_workers(settings.process.workers, config, &rules, open).await?;
     let rule_sources = first_rules
@@ -207,6 +220,8 @@ where
         process: settings.process,
         fleet,
         memory_gauge: None,
+        abuse: None,
+        ban_list: None,
         tracing: None,
     })
 }

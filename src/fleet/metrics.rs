@@ -1,9 +1,63 @@
 //! Metrics of the fleet.
 
-use tollgate_metrics::{CounterFamily, Metric};
+use parking_lot::Mutex;
+use tollgate_limiter::talkers;
+use tollgate_metrics::{Computed, CounterFamily, Declared, Metric, MetricKind};
+
+use super::view::{FleetReports, ReportStatus};
 
 /// Metrics of the fleet.
-pub static METRICS: &[&dyn Metric] = &[&DELIVERIES];
+pub static METRICS: &[&dyn Metric] = &[&RATES, &DELIVERIES];
+
+/// Maximum number of domains with rates; those with the lightest keys are left out.
+const MAX_DOMAINS: usize = 100;
+
+const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Declared {
+    Declared { name, kind: MetricKind::Gauge, labels, help }
+}
+
+static RATES: Computed<3> = Computed::group(
+    [
+        gauge(
+            "tollgate_heaviest_key_hits_per_second",
+            &["domain"],
+            "Hits per second of the domain's key that has most, in all instances; from one instance of the fleet.",
+        ),
+        gauge(
+            "tollgate_most_denied_key_hits_per_second",
+            &["domain"],
+            "Denied hits per second of the domain's key that has most, in all instances; from one instance.",
+        ),
+        gauge(
+            "tollgate_fleet_instances",
+            &["report"],
+            "Instances by whether their report is included in sums over all; from one instance of the fleet.",
+        ),
+    ],
+    |[heaviest, denied, instances], page| {
+        let Some(FleetRates { mut domains, statuses }) = LATEST.lock().clone() else { return };
+        // A domain is exported from its first request on.
+        for active in talkers::active_domains() {
+            if domains.len() < MAX_DOMAINS && domains.iter().all(|rates| rates.domain != active) {
+                domains.push(DomainRates { domain: active, heaviest: 0, denied: 0 });
+            }
+        }
+        domains.truncate(MAX_DOMAINS);
+        domains.sort_by(|a, b| a.domain.cmp(&b.domain));
+        for (declared, rate) in
+            [(heaviest, DomainRates::heaviest as fn(&DomainRates) -> u64), (denied, DomainRates::denied)]
+        {
+            page.begin(declared);
+            for rates in &domains {
+                page.sample(declared, &[&rates.domain], rate(rates));
+            }
+        }
+        page.begin(instances);
+        for (status, count) in statuses {
+            page.sample(instances, &[status], count);
+        }
+    },
+);
 
 static DELIVERIES: CounterFamily<1> = CounterFamily::starting_with(
     "tollgate_webhook_attempts_total",
@@ -11,6 +65,54 @@ static DELIVERIES: CounterFamily<1> = CounterFamily::starting_with(
     "Attempts of this instance to deliver an event to the webhook.",
     &[["delivered"], ["failed"], ["refused"], ["expired"]],
 );
+
+/// Rates of the heaviest and the most denied key of a domain, in hits per second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DomainRates {
+    pub(super) domain: String,
+    pub(super) heaviest: u64,
+    pub(super) denied: u64,
+}
+
+impl DomainRates {
+    const fn heaviest(&self) -> u64 {
+        self.heaviest
+    }
+
+    const fn denied(&self) -> u64 {
+        self.denied
+    }
+}
+
+/// Rates and instances of the last round.
+#[derive(Clone, Debug)]
+struct FleetRates {
+    /// Those with the heaviest keys first.
+    domains: Vec<DomainRates>,
+    statuses: [(&'static str, usize); 4],
+}
+
+/// The last round, if this instance evaluates.
+static LATEST: Mutex<Option<FleetRates>> = Mutex::new(None);
+
+/// Records the rates of a round.
+pub(super) fn set_rates(mut domains: Vec<DomainRates>, reports: &FleetReports) {
+    domains.sort_by_key(|rates| std::cmp::Reverse(rates.heaviest));
+    domains.truncate(MAX_DOMAINS);
+    let statuses = [
+        ("included", ReportStatus::Included),
+        ("stale", ReportStatus::Stale),
+        ("missing", ReportStatus::Missing),
+        ("not_sampling", ReportStatus::NotSampling),
+    ];
+    let statuses = statuses.map(|(name, status)| (name, reports.count(status)));
+    *LATEST.lock() = Some(FleetRates { domains, statuses });
+}
+
+/// Exports no rates any more: another instance evaluates.
+pub(super) fn clear_rates() {
+    *LATEST.lock() = None;
+}
 
 /// Counts an attempt by its result.
 pub(super) fn webhook_attempt(result: &'static str) {

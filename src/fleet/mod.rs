@@ -1,8 +1,22 @@
-//! Traffic of all instances: events that operators are notified of.
+//! Traffic of all instances: top talkers, history, and the events that operators are notified of.
 //!
+//! ```text
+//! talkers, history ──> publisher ──> control store ──> view ──> API, dashboard
+//!                                                       └──> rounds (one instance) ──> gauges, events ──> webhook
+//! ```
+//!
+//! - `publisher` stores a report of this instance every two seconds, and adds to the totals of each interval.
+//! - `view` reads the reports and totals of all instances.
+//! - `rounds` evaluates them in one instance: rates of single keys, by `watch`.
 //! - `webhook` delivers each event once, from one instance of the fleet.
 
+pub mod history;
 pub mod metrics;
+mod publisher;
+mod report;
+mod rounds;
+mod view;
+mod watch;
 mod webhook;
 
 use std::convert::Infallible;
@@ -10,12 +24,15 @@ use std::convert::Infallible;
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::{Control, log_events};
 
-use self::webhook::Delivery;
+pub(crate) use self::view::{FleetReports, FleetView, InstanceStatus};
 pub use self::webhook::{WebhookSettings, WebhookUrl};
+use self::{publisher::Publisher, rounds::Rounds, webhook::Delivery};
 
 /// Settings of what instances share about their traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetSettings {
+    /// Hits per second of one key above which an event is raised; 0 for none.
+    pub key_rate_threshold: u64,
     /// Receiver of events, if there is one.
     pub webhook: Option<WebhookSettings>,
 }
@@ -27,14 +44,25 @@ pub(crate) struct FleetTasks {
 }
 
 impl FleetTasks {
-    /// Starts the tasks on the current runtime.
-    pub(crate) fn start(settings: &FleetSettings, control: &Control) -> Self {
-        let spawn = |task| AbortOnDropHandle::new(tokio::spawn(task));
-        let mut tasks = vec![spawn(log_events(control.clone()))];
+    /// Starts the tasks on the current runtime. Without sampling, there are no top talkers.
+    pub(crate) fn start(
+        settings: &FleetSettings,
+        control: &Control,
+        view: &FleetView,
+        is_sampling: bool,
+    ) -> Self {
+        let rounds = Rounds::new(control.clone(), view.clone(), settings.key_rate_threshold);
+        let mut tasks = vec![spawn(log_events(control.clone())), spawn(rounds.run())];
+        if control.is_shared() {
+            tasks.push(spawn(Publisher::new(control.clone(), view.clone(), is_sampling).run()));
+        }
         if let Some(webhook) = settings.webhook.clone() {
-            let delivery = Delivery::new(control.clone(), webhook);
-            tasks.push(AbortOnDropHandle::new(tokio::spawn(delivery.run())));
+            tasks.push(spawn(Delivery::new(control.clone(), webhook).run()));
         }
         Self { _tasks: tasks }
     }
+}
+
+fn spawn(task: impl Future<Output = Infallible> + Send + 'static) -> AbortOnDropHandle<Infallible> {
+    AbortOnDropHandle::new(tokio::spawn(task))
 }

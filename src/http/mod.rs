@@ -3,13 +3,11 @@
 //! - `public` serves the rate-limit call as JSON, health and metrics.
 //! - `admin` serves operators: the API, the dashboard, metrics and listings.
 //! - `port` serves a router on a listening socket, with limits on connections and requests.
-//! - `history` samples the decisions of the last minutes, for the dashboard.
 
 mod admin;
 mod cached_page;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
-pub mod history;
 mod origin;
 mod port;
 mod public;

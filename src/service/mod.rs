@@ -147,6 +147,9 @@ impl Service {
         if let Some(shed) = decision.statuses.iter().find_map(Status::denying_shed) {
             metadata::add_shed(message.dynamic_metadata.get_or_insert_default(), shed);
         }
+        if let Some(ban) = &decision.ban() {
+            metadata::add_ban(message.dynamic_metadata.get_or_insert_default(), ban);
+        }
         if let Some(permits) = &permits {
             metadata::add_lease(message.dynamic_metadata.get_or_insert_default(), permits.lease());
         }

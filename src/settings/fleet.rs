@@ -10,6 +10,9 @@ use crate::fleet::{FleetSettings, WebhookSettings, WebhookUrl};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Events")]
 pub(super) struct FleetFlags {
+    /// Hits per second of one key, in all instances, at which an event is raised. 0: none.
+    #[arg(long, value_name = "COUNT", default_value = "10000")]
+    key_rate_threshold: u64,
     /// Receiver of events, to which each is sent once as JSON: http://HOST:PORT/PATH, or https:// for TLS. Its path and
     /// query are treated as a secret.
     #[arg(long, value_name = "URL")]
@@ -38,6 +41,6 @@ impl FleetFlags {
             }
             None => None,
         };
-        Ok(FleetSettings { webhook })
+        Ok(FleetSettings { key_rate_threshold: self.key_rate_threshold, webhook })
     }
 }

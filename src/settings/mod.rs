@@ -102,7 +102,7 @@ pub struct Settings {
     pub admin: Option<AdminSettings>,
     /// Whether top talkers are sampled.
     pub top_talkers: bool,
-    /// What instances share about their traffic, and events.
+    /// Figures that instances share about their traffic, and events.
     pub fleet: FleetSettings,
     /// Threads, shutdown, log and metric names.
     pub process: ProcessSettings,

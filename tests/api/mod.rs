@@ -1,5 +1,6 @@
 //! The admin API, by real servers.
 
+mod abuse;
 mod authorization;
 mod versions;
 mod counters;

@@ -34,7 +34,7 @@ fn responses_match_the_openapi_document() {
         .expect("it runs");
     let report = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(report.contains("Tested: 23"), "{report}");
+    assert!(report.contains("Tested: 26"), "{report}");
 }
 
 #[test]

@@ -5,11 +5,12 @@ use std::{convert::Infallible, future::pending, sync::Arc};
 use tokio::sync::Notify;
 
 use super::{
-    AuditEntry, ControlError, Instance, Version,
+    Added, AuditEntry, AutomaticEntry, BanCounts, BanFilter, BanPage, BanPosition, ControlError, Exchange,
+    Instance, ListedBan, NewEntry, Version,
     change::Change,
     memory::Memory,
-    redis::Redis,
-    stored::{ActiveState, Connectivity, Restore, StoreHead, StoredRuntime, StoredVersion},
+    redis::{self, Redis, abuse},
+    stored::{ActiveState, Connectivity, Restore, StoreHead, StoredRuntime, StoredVersion, now_ms},
 };
 
 /// Backend of the control store.
@@ -105,7 +106,8 @@ impl Backend {
     pub(super) async fn runtime(&self) -> ControlResult<StoredRuntime> {
         match self {
             Self::Memory(memory) => {
-                Ok(StoredRuntime { runtime: memory.runtime(), ..StoredRuntime::default() })
+                let (runtime, abuse_token) = memory.runtime();
+                Ok(StoredRuntime { runtime, abuse_token, ..StoredRuntime::default() })
             }
             Self::Redis(redis) => redis.runtime().await,
         }
@@ -119,10 +121,96 @@ impl Backend {
         }
     }
 
+    /// Shares a report; see [`Exchange`].
+    pub(super) async fn exchange_abuse(
+        &self,
+        instance: &str,
+        report: Vec<u8>,
+        watch: Option<Vec<u8>>,
+    ) -> ControlResult<Exchange> {
+        match self {
+            // There are no other instances.
+            Self::Memory(_) => Ok(Exchange {
+                instances: 1,
+                watch: watch.unwrap_or_default(),
+                reports: Some(vec![(instance.to_owned(), report)]),
+            }),
+            Self::Redis(redis) => abuse::exchange(redis.client(), instance, report, watch).await,
+        }
+    }
+
+    pub(super) async fn add_automatic(&self, new: Vec<(NewEntry, AuditEntry)>) -> ControlResult<Vec<Added>> {
+        match self {
+            Self::Memory(memory) => memory.add_automatic(new).await,
+            Self::Redis(redis) => abuse::add(redis.client(), new).await,
+        }
+    }
+
+    /// Removes an automatic entry, or replaces it by an exemption; whether there was one.
+    pub(super) async fn lift_automatic(
+        &self,
+        id: &str,
+        exemption: Option<AutomaticEntry>,
+        audit: AuditEntry,
+    ) -> ControlResult<bool> {
+        match self {
+            Self::Memory(memory) => memory.lift_automatic(id, exemption, audit).await,
+            Self::Redis(redis) => abuse::lift(redis.client(), id, exemption, audit).await,
+        }
+    }
+
+    /// Restores automatic entries that the store lost.
+    pub(super) async fn restore_automatic(
+        &self,
+        token: &str,
+        entries: &[AutomaticEntry],
+    ) -> ControlResult<()> {
+        match self {
+            // Memory loses nothing.
+            Self::Memory(_) => Ok(()),
+            Self::Redis(redis) => abuse::restore(redis.client(), token, entries).await,
+        }
+    }
+
     pub(super) async fn audit(&self, before: Option<&str>, limit: usize) -> ControlResult<Vec<AuditEntry>> {
         match self {
             Self::Memory(memory) => Ok(memory.audit(before, limit)),
             Self::Redis(redis) => redis.audit(before, limit).await,
+        }
+    }
+
+    /// Adds bans to the list of active bans.
+    pub(super) async fn record_bans(&self, bans: &[ListedBan]) -> ControlResult<BanCounts> {
+        match self {
+            Self::Memory(memory) => Ok(memory.bans().record(bans, now_ms())),
+            Self::Redis(redis) => redis::bans::record(redis, bans).await,
+        }
+    }
+
+    pub(super) async fn bans(
+        &self,
+        filter: BanFilter<'_>,
+        after: Option<BanPosition>,
+        limit: usize,
+    ) -> ControlResult<BanPage> {
+        match self {
+            Self::Memory(memory) => Ok(memory.bans().page(filter, after, limit, now_ms())),
+            Self::Redis(redis) => redis::bans::page(redis, filter, after, limit).await,
+        }
+    }
+
+    pub(super) async fn ban(&self, id: &str) -> ControlResult<Option<ListedBan>> {
+        match self {
+            Self::Memory(memory) => Ok(memory.bans().get(id, now_ms())),
+            Self::Redis(redis) => redis::bans::get(redis, id).await,
+        }
+    }
+
+    /// Removes a ban from the list; whether it existed.
+    pub(super) async fn remove_ban(&self, id: &str) -> ControlResult<bool> {
+        match self {
+            Self::Memory(memory) => Ok(memory.bans().remove(id)),
+            Self::Redis(redis) => redis::bans::remove(redis, id).await,
         }
     }
 

@@ -12,6 +12,12 @@ pub const MAX_VERSION_BYTES: usize = 2 << 20;
 pub const MAX_STORED_BYTES: usize = 64 << 20;
 /// Maximum number of entries of both lists together.
 pub const MAX_ENTRIES: usize = 1_000;
+/// Maximum number of active automatic entries, exemptions included.
+pub const MAX_AUTOMATIC_ENTRIES: usize = 5_000;
+/// Number of active automatic entries above which no dry run is added.
+pub const MAX_DRY_RUN_ENTRIES: usize = 2_500;
+/// Maximum number of automatic entries and of keys whose offences are remembered.
+pub const MAX_ABUSE_RECORDS: usize = 10_000;
 /// Maximum number of switches.
 pub const MAX_SWITCHES: usize = 1_000;
 /// Maximum number of retained audit log entries; older ones are dropped.
@@ -24,6 +30,15 @@ pub const MAX_NAME_BYTES: usize = 4_096;
 pub const MAX_VALUE_BYTES: usize = Listing::MAX_TEXT_BYTES;
 /// Maximum number of pairs of a list entry.
 pub const MAX_PAIRS: usize = Listing::MAX_PAIRS;
+
+/// Maximum number of listed bans; of more, watched ones and then those that end first are dropped.
+pub const MAX_BANS: usize = 10_000;
+/// Maximum number of bans that an instance adds to the list at once.
+pub const MAX_BAN_BATCH: usize = 100;
+/// Maximum number of listed bans in one response.
+pub const MAX_BAN_PAGE: usize = 500;
+/// Maximum length of the keys and values of a listed ban's descriptor; a longer one is truncated.
+pub const MAX_BAN_KEY_BYTES: usize = 1_024;
 
 /// The first [`MAX_TEXT_BYTES`] bytes of a text, or a little less so that no character is split.
 pub fn truncated(mut text: String) -> String {

@@ -79,7 +79,7 @@ impl AuditEntry {
     /// An entry without an id yet.
     pub(super) fn new(author: &str, action: Action, subject: String, comment: String) -> Self {
         let [author, subject, comment] = [author.to_owned(), subject, comment].map(truncated);
-        Self { id: String::new(), at_ms: now_ms(), author, action, subject, comment }
+        Self { id: String::new(), at_ms: now_ms(), author, action, subject, comment, ban: None }
     }
 
     /// An entry for state that the store had lost and an instance restored.
@@ -134,6 +134,7 @@ impl Runtime {
     pub(super) fn next_expiry(&self, now_ms: u64) -> Option<u64> {
         let entries = self.entries.iter().filter_map(|entry| entry.expires_at_ms);
         let switches = self.switches.iter().filter_map(|switch| switch.expires_at_ms);
-        entries.chain(switches).filter(|end| *end > now_ms).min()
+        let automatic = self.automatic.iter().map(|entry| entry.expires_at_ms);
+        entries.chain(switches).chain(automatic).filter(|end| *end > now_ms).min()
     }
 }

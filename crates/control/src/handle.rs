@@ -6,13 +6,14 @@ use tokio::{sync::Notify, task::spawn_blocking};
 use tollgate_store::{StoreError, redis::RedisSettings};
 
 use super::{
-    Action, AuditEntry, ControlError, Draft, FileError, Files, Instance, ListEntry, RulesSource, Runtime,
-    Switch, Version,
+    Action, AuditEntry, BanCounts, BanFilter, BanPage, BanPosition, BanRemoval, ControlError, Draft,
+    FileError, Files, Instance, ListEntry, ListedBan, RulesSource, Runtime, Switch, Version,
     backend::Backend,
-    bounds::truncated,
+    bounds::{MAX_BAN_BATCH, truncated},
     change::Change,
     events::EventQueue,
     memory::Memory,
+    metrics,
     redis::Redis,
     stored::{ActiveState, StoreHead, StoredVersion},
 };
@@ -195,6 +196,68 @@ impl Control {
     ) -> Result<(), ControlError> {
         let audit = AuditEntry::new(author, action, subject.to_owned(), comment.to_owned());
         self.change(Change::AuditOnly, audit).await.map(drop)
+    }
+
+    /// Adds bans that began to the list of active bans, and returns the number of those. Each replaces an earlier ban of
+    /// its counter. At most [`MAX_BAN_BATCH`](super::bounds::MAX_BAN_BATCH) are added.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn record_bans(&self, bans: Vec<ListedBan>) -> Result<BanCounts, ControlError> {
+        let bans: Vec<ListedBan> = bans.into_iter().take(MAX_BAN_BATCH).map(|ban| self.listed(ban)).collect();
+        let counts = self.0.backend.record_bans(&bans).await?;
+        metrics::active_bans(counts);
+        Ok(counts)
+    }
+
+    /// The ban as this instance lists it.
+    fn listed(&self, ban: ListedBan) -> ListedBan {
+        ListedBan { instance: self.0.instance.clone(), ..ban.bounded() }
+    }
+
+    /// Returns at most `limit` active bans that pass the filter, from behind a position.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn bans(
+        &self,
+        filter: BanFilter<'_>,
+        after: Option<BanPosition>,
+        limit: usize,
+    ) -> Result<BanPage, ControlError> {
+        self.0.backend.bans(filter, after, limit).await
+    }
+
+    /// Returns the active ban with this id, if it is listed.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn ban(&self, id: &str) -> Result<Option<ListedBan>, ControlError> {
+        self.0.backend.ban(id).await
+    }
+
+    /// Removes a ban from the list; whether it was listed. The counter's store is the caller's task.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn remove_ban(&self, id: &str) -> Result<bool, ControlError> {
+        self.0.backend.remove_ban(id).await
+    }
+
+    /// Records in the audit log that an operator removes a ban.
+    ///
+    /// # Errors
+    /// When the store does not respond.
+    pub async fn record_ban_removal(
+        &self,
+        author: &str,
+        ban: &ListedBan,
+        removal: BanRemoval,
+        comment: &str,
+    ) -> Result<(), ControlError> {
+        let subject = format!("ban {} {} {}", ban.domain, ban.rule, ban.key_text());
+        let audit = AuditEntry::new(author, Action::ResetCounter, subject, comment.to_owned());
+        self.change(Change::AuditOnly, AuditEntry { ban: Some(removal), ..audit }).await.map(drop)
     }
 
     /// Returns the latest audit log entries before the entry `before`, or of all, newest first.

@@ -8,13 +8,16 @@
 //!   compare-and-set, so that two operators cannot overwrite each other's changes.
 //! - The [`Runtime`] holds changes that take effect at once and mostly expire: allow and deny lists, and switches of
 //!   single rules.
+//! - A [`ListedBan`] shows a ban that a counter's store decides on.
 //! - Every change is recorded in an [`AuditEntry`].
 //! - Every instance reports what it enforces in a heartbeat, its [`Instance`] record.
 //! - Instances share figures of their traffic, and log each [`OperatorEvent`] once.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
+mod abuse;
 mod backend;
+mod bans;
 pub mod bounds;
 mod change;
 mod error;
@@ -31,14 +34,16 @@ mod status;
 mod stored;
 
 pub use self::{
+    abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
+    bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
     error::ControlError,
     events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},
     fleet::{InstanceReport, MAX_REPORT_BYTES, Totals},
     handle::Control,
     memory::FileError,
     model::{
-        Action, AuditEntry, Draft, Files, Instance, List, ListEntry, ListPair, Pair, Runtime, Switch,
-        SwitchMode, ValueMatch, Version,
+        Action, AuditEntry, BanRemoval, Draft, Files, Instance, List, ListEntry, ListPair, Pair, Runtime,
+        Switch, SwitchMode, ValueMatch, Version,
     },
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
     reconcile::{ActiveDomains, Reconciler, Rules},

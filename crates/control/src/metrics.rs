@@ -8,7 +8,7 @@ use std::{
 use tollgate_metrics::{Computed, Counter, CounterFamily, Gauge, GaugeFamily, Metric};
 use tollgate_store::StoreError;
 
-use super::{EventKind, List, Runtime, SwitchMode};
+use super::{AutomaticMode, BanCounts, EventKind, List, ListedBanMode, Runtime, SwitchMode};
 
 /// Metrics of rules, lists and switches.
 pub static METRICS: &[&dyn Metric] = &[
@@ -23,7 +23,10 @@ pub static METRICS: &[&dyn Metric] = &[
     &STORE_ERRORS,
     &OVERRIDES_GENERATION,
     &LIST_ENTRIES,
+    &ABUSE_ENTRIES,
     &RULE_SWITCHES,
+    &ACTIVE_BANS,
+    &UNLISTED_BANS,
     &EVENTS,
     &EVENTS_DROPPED,
 ];
@@ -88,11 +91,30 @@ static LIST_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
     &[[List::Allow.name()], [List::Deny.name()]],
 );
 
+static ABUSE_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
+    "tollgate_abuse_entries",
+    &["mode"],
+    "Active automatic entries of the adaptive deny list.",
+    &[[AutomaticMode::DryRun.name()], [AutomaticMode::Enforce.name()], [AutomaticMode::Exempt.name()]],
+);
+
 static RULE_SWITCHES: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_rule_switches",
     &["mode"],
     "Active switches of rules.",
     &[[SwitchMode::Off.name()], [SwitchMode::Shadow.name()]],
+);
+
+static ACTIVE_BANS: GaugeFamily<1> = GaugeFamily::new(
+    "tollgate_bans_active",
+    &["mode"],
+    "Active bans in the list, which the instances share.",
+    &[[ListedBanMode::Watch.name()], [ListedBanMode::Enforce.name()]],
+);
+
+static UNLISTED_BANS: Counter = Counter::new(
+    "tollgate_bans_unlisted_total",
+    "Bans that are missing in the list, because too many began or the store of the list failed.",
 );
 
 static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
@@ -104,8 +126,8 @@ static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
 
 /// Labels of the kinds of events.
 const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
-    let [a] = EventKind::ALL;
-    [[a.name()]]
+    let [a, b] = EventKind::ALL;
+    [[a.name()], [b.name()]]
 };
 
 static EVENTS_DROPPED: Counter = Counter::new(
@@ -217,11 +239,27 @@ pub(super) fn overrides(runtime: &Runtime, now_ms: u64) {
         let entries = entries.filter(|entry| entry.list == list && is_active(entry.expires_at_ms));
         LIST_ENTRIES.set([list.name()], entries.count() as f64);
     }
+    for mode in AutomaticMode::ALL {
+        let entries = runtime.automatic.iter();
+        let entries = entries.filter(|entry| entry.mode == mode && entry.expires_at_ms > now_ms);
+        ABUSE_ENTRIES.set([mode.name()], entries.count() as f64);
+    }
     for mode in SwitchMode::ALL {
         let switches = runtime.switches.iter();
         let switches = switches.filter(|switch| switch.mode == mode && is_active(switch.expires_at_ms));
         RULE_SWITCHES.set([mode.name()], switches.count() as f64);
     }
+}
+
+/// Records the number of active bans.
+pub(super) fn active_bans(BanCounts { enforce, watch }: BanCounts) {
+    ACTIVE_BANS.set([ListedBanMode::Enforce.name()], enforce as f64);
+    ACTIVE_BANS.set([ListedBanMode::Watch.name()], watch as f64);
+}
+
+/// Counts bans that are not listed.
+pub fn unlisted_bans(bans: u64) {
+    UNLISTED_BANS.add(bans);
 }
 
 /// Counts an event that was logged.

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 pub use tollgate_rules::{List, SwitchMode, ValueMatch};
 
+use crate::abuse::AutomaticEntry;
+
 /// Rule files by name, relative to the directory of rules: `edge.yaml`, `teams/search.yaml`.
 pub type Files = BTreeMap<String, String>;
 
@@ -126,6 +128,9 @@ pub struct Runtime {
     pub generation: u64,
     /// The entries of both lists.
     pub entries: Vec<ListEntry>,
+    /// Entries of the adaptive deny list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub automatic: Vec<AutomaticEntry>,
     pub switches: Vec<Switch>,
 }
 
@@ -164,6 +169,20 @@ pub struct AuditEntry {
     pub subject: String,
     /// The operator's reason, which may be empty.
     pub comment: String,
+    /// Effect on the counter's ban, if only that was removed. Beside the action [`Action::ResetCounter`], because
+    /// releases without bans reject a log with another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ban: Option<BanRemoval>,
+}
+
+/// Removal of a ban by an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BanRemoval {
+    /// The ban ends; the next one is longer.
+    Lift,
+    /// The ban and all earlier ones are removed.
+    Forgive,
 }
 
 /// Heartbeat record of an instance, sent every second.

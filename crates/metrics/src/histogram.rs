@@ -138,6 +138,16 @@ impl<const N: usize> fmt::Debug for Histogram<N> {
 }
 
 impl<const N: usize> Observed<N> {
+    /// Observations with these counts: each bucket's, and those above the last bound. Their sum is not kept.
+    pub const fn of(bounds: [u64; N], buckets: [u64; N], above: u64) -> Self {
+        Self { bounds, buckets, above, sum: 0 }
+    }
+
+    /// The largest value and the number of observations of each bucket; `None` above the last bound.
+    pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
+        self.bounds.into_iter().map(Some).zip(self.buckets).chain([(None, self.above)])
+    }
+
     /// Number of observations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().copied().fold(self.above, u64::saturating_add)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{CommandOutput, api::ApiClient, error::ClientError, lists::descriptor, text::escape_line};
+use super::{CommandOutput, api::ApiClient, bans, error::ClientError, lists::descriptor, text::escape_line};
 use crate::settings::{CounterCommand, CounterSelector};
 
 /// State of a counter.
@@ -29,6 +29,8 @@ pub(super) fn run(api: &ApiClient, command: &CounterCommand) -> Result<CommandOu
         CounterCommand::Refund(counter, hits, reason) => {
             api.post("counters/refund", &body(counter, Some(hits.get()), reason.as_deref()))?
         }
+        CounterCommand::Bans(domain, effect) => return bans::list(api, domain.as_deref(), *effect),
+        CounterCommand::Lift { id, forgive } => return bans::lift(api, id, *forgive),
     };
     Ok(CommandOutput { text: api.read::<Counter>(&json)?.to_text(), json })
 }

@@ -4,6 +4,7 @@
 //! errors, and `text` formats text.
 
 mod api;
+mod bans;
 mod difference;
 mod counters;
 mod error;

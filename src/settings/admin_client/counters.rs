@@ -2,9 +2,14 @@
 
 use std::num::NonZeroU64;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use tollgate_control::ListedBanMode;
 
-use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags, lists::literal_descriptor};
+use super::{
+    AdminClientSettings, AdminCommand,
+    connection::ConnectionFlags,
+    lists::{literal_descriptor, path_id},
+};
 use crate::settings::{error::Problem, parsers::DescriptorArgument};
 
 #[derive(Args, Debug)]
@@ -41,6 +46,33 @@ enum CountersSubcommand {
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
+    /// List active bans, which rules with `ban` impose.
+    Bans {
+        /// Domain of the rules. Default: all domains.
+        #[arg(long, value_name = "NAME")]
+        domain: Option<String>,
+        /// Effect of the bans. Default: both.
+        #[arg(long, value_enum)]
+        mode: Option<BanModeArgument>,
+    },
+    /// Lift a ban: requests are limited by the rule again.
+    Lift {
+        /// Id of the ban, from `bans`.
+        #[arg(value_name = "ID", value_parser = path_id)]
+        id: String,
+        /// Also takes back the level: the next ban has the first duration.
+        #[arg(long)]
+        forgive: bool,
+    },
+}
+
+/// Effect of bans on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum BanModeArgument {
+    /// Bans that deny nothing.
+    Watch,
+    /// Bans that deny.
+    Enforce,
 }
 
 #[derive(Args, Debug)]
@@ -71,6 +103,15 @@ pub enum CounterCommand {
     Reset(CounterSelector, Option<String>),
     /// Refund hits, with a reason.
     Refund(CounterSelector, NonZeroU64, Option<String>),
+    /// List the active bans of a domain, or of all, with an effect, or with any.
+    Bans(Option<String>, Option<ListedBanMode>),
+    /// Lift the ban with this id.
+    Lift {
+        /// Id of the ban.
+        id: String,
+        /// Whether the level is taken back.
+        forgive: bool,
+    },
 }
 
 impl CountersFlags {
@@ -82,6 +123,14 @@ impl CountersFlags {
             CountersSubcommand::Refund { counter, hits, reason } => {
                 CounterCommand::Refund(words(counter), hits, reason)
             }
+            CountersSubcommand::Bans { domain, mode } => {
+                let effect = mode.map(|mode| match mode {
+                    BanModeArgument::Watch => ListedBanMode::Watch,
+                    BanModeArgument::Enforce => ListedBanMode::Enforce,
+                });
+                CounterCommand::Bans(domain, effect)
+            }
+            CountersSubcommand::Lift { id, forgive } => CounterCommand::Lift { id, forgive },
         };
         self.connection.resolve(AdminCommand::Counter(command))
     }

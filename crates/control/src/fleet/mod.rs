@@ -6,19 +6,13 @@
 
 mod handle;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 /// Maximum size of a report.
 pub const MAX_REPORT_BYTES: usize = 64 << 10;
 
-/// Lifetime of a report after it was stored.
-pub(crate) const REPORT_LIFETIME: Duration = Duration::from_secs(30);
-
 /// Maximum number of totals of an interval that are written at once.
 pub(crate) const MAX_TOTALS: usize = 64;
-
-/// Maximum number of instances whose reports are read.
-pub(crate) const MAX_REPORTS: usize = 500;
 
 /// Sums by name.
 pub type Totals = BTreeMap<String, u64>;

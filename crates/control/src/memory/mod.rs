@@ -1,5 +1,6 @@
 //! Versions, lists and switches in this process, persisted on disk if a file is set.
 
+mod bans;
 mod disk;
 mod file;
 mod state;
@@ -12,12 +13,12 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 pub use self::file::FileError;
-use self::{disk::Disk, file::RulesFile, state::State};
+use self::{bans::MemoryBans, disk::Disk, file::RulesFile, state::State};
 use super::{
-    AuditEntry, ControlError, Instance, Runtime, Version,
+    Added, AuditEntry, AutomaticEntry, ControlError, Instance, NewEntry, Runtime, Version,
     change::Change,
     events::EventLog,
-    stored::{FilesPresence, StoreHead, StoredVersion},
+    stored::{FilesPresence, StoreHead, StoredVersion, now_ms},
 };
 
 /// Handle on the store; clones share it.
@@ -31,6 +32,7 @@ struct Inner {
     /// The last heartbeat of this instance, which is the only one.
     instance: Mutex<Option<Instance>>,
     events: EventLog,
+    bans: MemoryBans,
 }
 
 /// Serializes changes of the state.
@@ -53,15 +55,17 @@ impl Memory {
             }
         };
         let state = Arc::new(ArcSwap::new(state));
-        Ok(Self(Arc::new(Inner { state, writer, instance: Mutex::new(None), events: EventLog::default() })))
+        let instance = Mutex::new(None);
+        let (events, bans) = (EventLog::default(), MemoryBans::default());
+        Ok(Self(Arc::new(Inner { state, writer, instance, events, bans })))
     }
 
     pub(super) fn heartbeat(&self, instance: Instance) -> StoreHead {
         *self.0.instance.lock() = Some(instance);
         let state = self.0.state.load();
         let current = state.current().map(|stored| stored.id());
-        let generation = state.runtime.generation;
-        StoreHead { current, files: FilesPresence::Present, generation, ..StoreHead::default() }
+        let (generation, abuse_token) = (state.runtime.generation, state.abuse.token());
+        StoreHead { current, files: FilesPresence::Present, generation, abuse_token, ..StoreHead::default() }
     }
 
     pub(super) fn current(&self) -> Option<u64> {
@@ -84,8 +88,28 @@ impl Memory {
         self.update(move |state| state.apply(stored, audit)).await
     }
 
-    pub(super) fn runtime(&self) -> Runtime {
-        self.0.state.load().runtime.clone()
+    /// The lists and switches, and the token of the automatic entries.
+    pub(super) fn runtime(&self) -> (Runtime, String) {
+        let state = self.0.state.load();
+        let automatic = state.abuse.active(now_ms());
+        (Runtime { automatic, ..state.runtime.clone() }, state.abuse.token())
+    }
+
+    pub(super) async fn add_automatic(
+        &self,
+        new: Vec<(NewEntry, AuditEntry)>,
+    ) -> Result<Vec<Added>, ControlError> {
+        self.update(move |state| Ok(state.add_automatic(new))).await
+    }
+
+    pub(super) async fn lift_automatic(
+        &self,
+        id: &str,
+        exemption: Option<AutomaticEntry>,
+        audit: AuditEntry,
+    ) -> Result<bool, ControlError> {
+        let id = id.to_owned();
+        self.update(move |state| Ok(state.lift_automatic(&id, exemption, audit))).await
     }
 
     pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> Result<bool, ControlError> {
@@ -98,6 +122,11 @@ impl Memory {
 
     pub(super) fn instances(&self) -> Vec<Instance> {
         self.0.instance.lock().clone().into_iter().collect()
+    }
+
+    /// The list of active bans.
+    pub(crate) fn bans(&self) -> &MemoryBans {
+        &self.0.bans
     }
 
     /// Log of events; not persisted.

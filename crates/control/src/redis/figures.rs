@@ -14,8 +14,13 @@ use super::{
 use crate::{
     InstanceReport, LoggedEvent, Totals,
     events::{EVENT_LIFETIME, MAX_EVENTS},
-    fleet::{MAX_REPORTS, REPORT_LIFETIME},
 };
+
+/// Lifetime of a report after it was stored.
+const REPORT_LIFETIME: Duration = Duration::from_secs(30);
+
+/// Maximum number of instances whose reports are read.
+const MAX_REPORTS: usize = 500;
 
 /// Lifetime of the position of the delivery.
 const POSITION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);

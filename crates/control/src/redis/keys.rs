@@ -12,6 +12,9 @@ pub(super) struct Keys {
     start: String,
     /// Keys of every operation.
     fixed: [Vec<u8>; 6],
+    /// Keys of every operation on automatic entries.
+    abuse: [Vec<u8>; 6],
+    bans: [Vec<u8>; 3],
     channel: Vec<u8>,
 }
 
@@ -20,7 +23,9 @@ impl Keys {
         let start = format!("{prefix}{{{TAG}}}:");
         let named = |name: &str| named(&start, name);
         let fixed = ["head", "audit", "entries", "switches", "instances", "seen"].map(named);
-        Self { fixed, channel: named("changes"), start }
+        let abuse = ["head", "audit", "abuse", "abuse-entries", "abuse-audit", "abuse-reports"].map(named);
+        let bans = ["bans", "ban-records", "watched-bans"].map(named);
+        Self { fixed, abuse, bans, channel: named("changes"), start }
     }
 
     /// A key of this name.
@@ -30,6 +35,15 @@ impl Keys {
 
     pub(super) const fn fixed(&self) -> &[Vec<u8>; 6] {
         &self.fixed
+    }
+
+    pub(super) const fn abuse(&self) -> &[Vec<u8>; 6] {
+        &self.abuse
+    }
+
+    /// Keys of the list of active bans, as the script's operations on it take them.
+    pub(super) const fn bans(&self) -> &[Vec<u8>; 3] {
+        &self.bans
     }
 
     pub(super) fn channel(&self) -> &[u8] {

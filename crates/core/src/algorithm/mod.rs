@@ -28,7 +28,7 @@ pub use self::{
     state::{Charging, CounterState, QueueSummary, StateSummary, Words},
     token_bucket::TokenBucket,
 };
-use crate::{ban::Ban, clock::Timestamp};
+use crate::{ban::Ban, clock::Timestamp, descriptor::Hits};
 
 /// Maximum step back of the clock in windows, or lifetimes of queued hits, after which the state is kept as it is, so
 /// that nothing is granted twice once the clock is right again. A state that is further ahead was written while the clock
@@ -141,6 +141,24 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// Returns the verdict on `hits` under a ban: a denial until its end if the ban is enforced. A refund is never denied.
+    #[must_use]
+    pub fn under(self, ban: Ban, hits: Hits) -> Self {
+        if !ban.is_enforced || hits.is_refund() {
+            return Self { ban: Some(ban), ..self };
+        }
+        let left = ban.ends_at().since(self.decided_at);
+        Self {
+            admitted: false,
+            remaining: 0,
+            reset_after: left,
+            retry_after: left,
+            over: hits.charged(),
+            ban: Some(ban),
+            ..self
+        }
+    }
+
     /// Returns the verdict as of `elapsed` later, given that the counter is not used in between.
     #[must_use]
     pub fn later(self, elapsed: Duration) -> Self {

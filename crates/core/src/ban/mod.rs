@@ -18,7 +18,7 @@ pub use self::{
     policy::{BanMode, BanParameters, BanPolicy, BanPolicyError},
     record::BanRecord,
 };
-use crate::{algorithm::Verdict, clock::Timestamp, descriptor::Hits};
+use crate::clock::Timestamp;
 
 /// An active ban, as a verdict reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,22 +68,9 @@ pub struct BanCheck {
     pub effect: BanEffect,
 }
 
-impl Verdict {
-    /// Returns the verdict on `hits` under a ban: a denial until its end if the ban is enforced. A refund is never denied.
-    #[must_use]
-    pub fn under(self, ban: Ban, hits: Hits) -> Self {
-        if !ban.is_enforced || hits.is_refund() {
-            return Self { ban: Some(ban), ..self };
-        }
-        let left = ban.ends_at().since(self.decided_at);
-        Self {
-            admitted: false,
-            remaining: 0,
-            reset_after: left,
-            retry_after: left,
-            over: hits.charged(),
-            ban: Some(ban),
-            ..self
-        }
+impl BanCheck {
+    /// Returns a counter's active ban with its effect.
+    pub fn report(&self, ban: Option<Ban>) -> Option<Ban> {
+        ban.map(|ban| Ban { is_enforced: self.effect == BanEffect::Enforce, ..ban })
     }
 }

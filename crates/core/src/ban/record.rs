@@ -3,7 +3,7 @@
 use std::num::NonZeroU8;
 
 use super::{Ban, BanPolicy};
-use crate::{algorithm::Words, clock::Timestamp};
+use crate::clock::Timestamp;
 
 /// Number of bad seconds that marks a record as that of a ban.
 const BANNED: u32 = 4_095;
@@ -51,12 +51,12 @@ impl Default for Phase {
 }
 
 impl BanRecord {
-    /// Number that marks the records in a store, beside those of [`Algorithm::kind`](crate::algorithm::Algorithm::kind).
+    /// Number that marks the records in a store, beside the kinds of algorithms.
     /// An odd one above 8, so that the words have 32 bits.
     pub const KIND: u8 = 11;
 
     /// Unpacks a stored record; zeros are that of a counter that was never denied.
-    pub const fn from_words([forgiven_at, ends_at, packed]: Words) -> Self {
+    pub const fn from_words([forgiven_at, ends_at, packed]: [u32; 3]) -> Self {
         let (bad, level) = (packed >> 20, (packed >> 15 & 31) as u8);
         let phase = match bad {
             BANNED => Phase::Banned,
@@ -70,7 +70,7 @@ impl BanRecord {
     }
 
     /// The stored form.
-    pub const fn words(&self) -> Words {
+    pub const fn words(&self) -> [u32; 3] {
         let packed = match self.phase {
             Phase::Banned => BANNED << 20,
             Phase::Counting { bad, second, balance } => {

@@ -1,5 +1,6 @@
 //! Metrics of decisions: rules, lists, and decisions without the store.
 
+mod bans;
 mod lists;
 mod rules;
 mod shedding;
@@ -32,6 +33,7 @@ use crate::{
 pub static METRICS: &[&dyn Metric] = &[
     &rules::RULE_METRICS,
     &rules::SERIES_DROPPED,
+    &bans::BANS,
     &lists::LIST_REQUESTS,
     &DEGRADED,
     &UNKNOWN_DOMAIN,
@@ -89,6 +91,9 @@ pub(super) fn record(
         match (status, matched.hits()) {
             (Status::Limited(limited), Some(hits)) => {
                 counters.hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
+                if let (Some(ban), Some(rule)) = (&limited.verdict.ban, limited.rule) {
+                    counters.bans.count(rule, ban, hits.charged());
+                }
             }
             (Status::Shedding(shed), _) => counters.shedding(domain, shed, descriptor.hits.charged()),
             _ => {}

@@ -18,8 +18,9 @@ use tollgate_runtime::panics::{self, CancelOnPanic};
 
 use super::metrics;
 use super::{
-    DomainTop, TrafficShare,
+    DomainCounts, DomainTop, TrafficShare,
     active::Active,
+    counts,
     sampler::{Queue, Sampler},
     samples::Samples,
     sketches::Sketches,
@@ -87,6 +88,14 @@ pub(super) fn report(domain: Option<&str>, limit: usize) -> Vec<DomainTop> {
     };
     // One lock for each, so that the collector does not wait for all of them.
     domains.iter().filter_map(|domain| COLLECTOR.sketches.lock().top(domain, limit)).collect()
+}
+
+pub(super) fn counts_within(max_bytes: usize) -> Vec<DomainCounts> {
+    let domains = COLLECTOR.sketches.lock().domains();
+    let counts = |domain: &String| COLLECTOR.sketches.lock().counts(domain);
+    let mut counts: Vec<_> = domains.iter().filter_map(counts).collect();
+    counts::fit(&mut counts, max_bytes);
+    counts
 }
 
 pub(super) fn shares_of(listing: &Listing) -> Vec<TrafficShare> {

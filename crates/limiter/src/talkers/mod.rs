@@ -17,7 +17,9 @@
 
 mod active;
 mod collector;
-mod key;
+mod counts;
+pub(crate) mod key;
+mod merge;
 pub mod metrics;
 mod sampler;
 mod samples;
@@ -35,10 +37,17 @@ use serde::Serialize;
 use tollgate_core::descriptor::Entry;
 use tollgate_rules::Listing;
 
-pub use self::{key::OwnedEntry, share::TrafficShare};
+pub use self::{
+    counts::{DomainCounts, KeyCounts, Span, SpanCounts, merge},
+    key::OwnedEntry,
+    share::TrafficShare,
+};
 
 /// Maximum length of a key or of a domain's name.
 const MAX_TEXT_BYTES: usize = 256;
+
+/// Length of the window that [`Span::Recent`] covers, in seconds.
+pub const RECENT_SECONDS: u64 = window::WINDOW_SECONDS;
 
 /// A key with many hits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -84,6 +93,12 @@ pub fn record(domain: &str, entries: &[Entry<'_>], hits: u64, is_denied: bool) {
 /// domain.
 pub fn report(domain: Option<&str>, limit: usize) -> Vec<DomainTop> {
     collector::report(domain, limit)
+}
+
+/// Returns counts of the heaviest keys of every domain, of about `max_bytes` in JSON at most; for [`merge`]. Takes up to a
+/// millisecond for each domain.
+pub fn counts(max_bytes: usize) -> Vec<DomainCounts> {
+    collector::counts_within(max_bytes)
 }
 
 /// Returns the share of the last minute's requests that an entry of a list matches, for each of its domains that has any,

@@ -4,7 +4,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 
 use super::{
-    DomainTop,
+    DomainCounts, DomainTop,
     samples::Sample,
     summary::Memory,
     window::{LastMinute, Ranking},
@@ -57,6 +57,12 @@ impl Sketches {
         let top = |ranking| minute.top(ranking, limit);
         let domain = domain.to_owned();
         Some(DomainTop { domain, heaviest: top(Ranking::Heaviest), denied: top(Ranking::Denied) })
+    }
+
+    /// Returns counts of the heaviest keys of a domain, if it has a sketch.
+    pub(super) fn counts(&self, domain: &str) -> Option<DomainCounts> {
+        let [minute, recent] = self.domains.get(domain)?.span_counts(self.now);
+        Some(DomainCounts { domain: domain.to_owned(), minute, recent })
     }
 
     /// Returns the keys of a domain with estimates of their hits, if it has a sketch.

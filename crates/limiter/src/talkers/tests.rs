@@ -93,6 +93,82 @@ proptest! {
     }
 }
 
+fn counted(parts: &[Vec<(u32, u64, Memory)>], max_bytes: usize) -> (Vec<Vec<DomainCounts>>, Exact, Exact) {
+    let (mut exact, mut denied) = (Exact::new(), Exact::new());
+    let counts = |stream: &Vec<(u32, u64, Memory)>| {
+        let mut sketches = Sketches::default();
+        for (key, hits, _) in stream {
+            let (key, over) = (format!("k={key}"), if key % 3 == 0 { *hits } else { 0 });
+            sketches.add(&sample(&key, *hits, over));
+            *denied.entry(key.clone()).or_default() += over;
+            *exact.entry(key).or_default() += hits;
+        }
+        sketches.advance(1);
+        let mut counts: Vec<_> = sketches.counts("edge").into_iter().collect();
+        counts::fit(&mut counts, max_bytes);
+        let text = serde_json::to_string(&counts).expect("JSON");
+        assert!(text.len() < max_bytes + 400, "{} bytes", text.len());
+        serde_json::from_str(&text).expect("readable")
+    };
+    (parts.iter().map(counts).collect(), exact, denied)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn merged_counts_of_instances_bound_the_exact_hits(
+        parts in prop::collection::vec(stream(), 1..5),
+        max_bytes in prop_oneof![0_usize..2_000, 2_000_usize..20_000],
+    ) {
+        let (instances, exact, denied) = counted(&parts, max_bytes);
+        for span in [Span::Minute, Span::Recent] {
+            let merged = merge(instances.iter().map(Vec::as_slice), span);
+            for (counts, exact) in [(&merged["edge"].heaviest, &exact), (&merged["edge"].denied, &denied)] {
+                let top = counts.top(usize::MAX);
+                prop_assert!(top.is_sorted_by(|a, b| a.hits >= b.hits));
+                let estimates: HashMap<_, _> =
+                    top.into_iter().map(|talker| (talker.key, (talker.hits, talker.error))).collect();
+                check(|key| estimates.get(key).copied(), counts.floor(), exact)?;
+            }
+        }
+    }
+}
+
+#[test]
+fn merged_counts_of_few_keys_are_exact() {
+    let part = |hits| vec![(1, hits, Memory::Ample), (3, 2 * hits, Memory::Ample)];
+    let (mut instances, ..) = counted(&[part(5), part(7), vec![(2, 1, Memory::Ample)]], 20_000);
+    // Without traffic there.
+    instances.push(Vec::new());
+    let merged = merge(instances.iter().map(Vec::as_slice), Span::Minute);
+    let top = merged["edge"].top("edge", 2);
+    let keys = |talkers: &[Talker]| -> Vec<_> {
+        talkers.iter().map(|talker| (talker.key.clone(), talker.hits, talker.error)).collect()
+    };
+    assert_eq!(keys(&top.heaviest), [("k=3".to_owned(), 24, 0), ("k=1".to_owned(), 12, 0)]);
+    assert_eq!(keys(&top.denied), [("k=3".to_owned(), 24, 0)]);
+}
+
+#[test]
+fn recent_counts_are_those_of_the_last_complete_window() {
+    let mut sketches = Sketches::default();
+    for (window, hits) in [(0, 10), (1, 20), (2, 40)] {
+        sketches.advance(window);
+        sketches.add(&sample("k=v", hits, 0));
+    }
+    let hits = |sketches: &Sketches| {
+        let counts = sketches.counts("edge").expect("a sketch");
+        [counts.minute, counts.recent]
+            .map(|span| span.heaviest.top(1).first().map_or(0, |talker| talker.hits))
+    };
+    assert_eq!(hits(&sketches), [70, 20]);
+    sketches.advance(3);
+    assert_eq!(hits(&sketches), [70, 40]);
+    sketches.advance(4);
+    assert_eq!(hits(&sketches), [70, 0]);
+}
+
 #[test]
 fn a_minute_drops_older_windows_and_returns_the_heaviest_first() {
     let mut minute = LastMinute::default();

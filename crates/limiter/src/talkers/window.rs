@@ -7,9 +7,10 @@ use hashbrown::HashMap;
 
 use super::{
     Talker,
-    key::KeyEntries,
+    counts::{DomainCounts, KeyCounts, SpanCounts},
+    merge::Merge,
     samples::Sample,
-    summary::{Estimate, Memory, Summary},
+    summary::{Memory, Summary},
 };
 
 /// Windows of a minute. The last one is incomplete, so that together they cover 50 to 60 seconds.
@@ -73,34 +74,28 @@ impl LastMinute {
     }
 
     /// Returns the heaviest keys, at most `limit`.
-    ///
-    /// A key without a counter in a window may have had as many hits as the window's floor. Thus the errors add up over
-    /// the windows, to no more than one summary of all hits could have.
     pub(super) fn top(&self, ranking: Ranking, limit: usize) -> Vec<Talker> {
-        let mut keys: HashMap<&str, Estimate, RandomState> = HashMap::default();
-        let summaries = || self.windows.iter().map(|window| window.of(ranking));
-        let floors = summaries().fold(0_u64, |sum, summary| sum.saturating_add(summary.floor()));
-        for summary in summaries() {
-            for (key, here) in summary.iter() {
-                let known = keys.entry(key).or_insert(Estimate { weight: floors, error: floors });
-                let add = |sum: u64, part: u64| sum.saturating_sub(summary.floor()).saturating_add(part);
-                known.weight = add(known.weight, here.weight);
-                known.error = add(known.error, here.error);
-            }
-        }
-        let mut talkers: Vec<_> = keys.into_iter().collect();
-        talkers.sort_unstable_by(|(a, more), (b, less)| less.weight.cmp(&more.weight).then(a.cmp(b)));
-        talkers.truncate(limit);
-        let talker = |(key, known): (&str, Estimate)| {
-            let entries = KeyEntries::read(key);
-            Talker {
-                key: entries.to_text(),
-                descriptor: entries.whole(),
-                hits: known.weight,
-                error: known.error,
-            }
+        self.counts(ranking, limit, |_| true).top(limit)
+    }
+
+    /// Returns counts of the heaviest keys at window number `now`: of the last minute, and of the last complete window.
+    pub(super) fn span_counts(&self, now: u64) -> [SpanCounts; 2] {
+        let [of_minute, of_window] = DomainCounts::limits();
+        let counts = |limit, is_included: &dyn Fn(u64) -> bool| SpanCounts {
+            heaviest: self.counts(Ranking::Heaviest, limit, is_included),
+            denied: self.counts(Ranking::Denied, limit, is_included),
         };
-        talkers.into_iter().map(talker).collect()
+        [counts(of_minute, &|_| true), counts(of_window, &|number| number.saturating_add(1) == now)]
+    }
+
+    fn counts(&self, ranking: Ranking, limit: usize, is_included: impl Fn(u64) -> bool) -> KeyCounts {
+        let mut merge = Merge::default();
+        for window in self.windows.iter().filter(|window| is_included(window.number)) {
+            let summary = window.of(ranking);
+            merge.add(summary.floor(), summary.iter());
+        }
+        let (floor, keys) = merge.sorted();
+        KeyCounts::new(floor, &keys, limit)
     }
 
     /// Returns the keys with estimates of their requested hits, whose sum is about that of all hits.

@@ -136,6 +136,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         charging: tollgate_core::algorithm::Charging::Independent,
         hash_tag: [].into(),
         sheds: false,
+        abuse: [].into(),
         index: DomainIndex::default(),
     }])
 }

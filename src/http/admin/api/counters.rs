@@ -12,6 +12,7 @@ use tollgate_limiter::{
 };
 
 use super::{
+    bans,
     error::ApiError,
     extract::{ApiDescriptor, Integer, JsonBody, Reason},
     limits::Lane,
@@ -84,6 +85,8 @@ struct CounterTarget {
     rule: String,
     limit: String,
     has_min_interval: bool,
+    /// Whether the rule bans.
+    has_ban: bool,
     /// Whether the descriptor names a lease of a concurrency limit, whose permits it would release.
     releases_lease: bool,
     requests: CounterRequests,
@@ -107,9 +110,15 @@ pub(super) async fn reset(
     JsonBody(request, _permit): JsonBody<ResetRequest>,
 ) -> ApiResult {
     let subject = format!("{} {}", request.domain, request.descriptor.to_text());
+    let (domain, descriptor) = (request.domain.clone(), request.descriptor.clone());
     let target = find(&api, Lane::Write, request.domain, request.descriptor, Hits::reset()).await?;
     audit(&api, &caller, &target, Action::ResetCounter, subject, request.reason).await?;
-    send(&api, target).await
+    let banned = target.has_ban.then(|| target.rule.clone());
+    let response = send(&api, target).await?;
+    if let Some(rule) = banned {
+        bans::forget(&api, &domain, &rule, descriptor.pairs()).await;
+    }
+    Ok(response)
 }
 
 /// Refunds hits to a counter.
@@ -154,6 +163,7 @@ async fn find(
             rule: rule.path(),
             limit: limit_text(domain, rule),
             has_min_interval: has_min_interval(rule),
+            has_ban: rule.ban.is_some(),
             releases_lease: by_lease.is_some(),
             requests: shared.parts.counters.requests(domain, &[descriptor]),
         })
@@ -181,7 +191,7 @@ async fn audit(
 
 async fn send(
     api: &Api,
-    CounterTarget { rule, limit, has_min_interval, releases_lease, requests }: CounterTarget,
+    CounterTarget { rule, limit, has_min_interval, has_ban: _, releases_lease, requests }: CounterTarget,
 ) -> ApiResult {
     let mut reading = api.parts.counters.send(&requests).await;
     let verdict = reading.pop().flatten().ok_or_else(counter_not_found)??;

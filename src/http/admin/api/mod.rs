@@ -8,6 +8,7 @@
 //! - Each other file serves one resource.
 
 mod audit;
+mod bans;
 mod counters;
 mod diff;
 mod draft;

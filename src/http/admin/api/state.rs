@@ -8,7 +8,7 @@ use tollgate_rules::config::Options;
 use tollgate_store::MemoryStore;
 
 use super::{error::ApiError, limits::ApiLimits};
-use crate::readiness::Readiness;
+use crate::{fleet::FleetView, readiness::Readiness};
 
 /// Dependencies of the API.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct ApiParts {
     pub readiness: Readiness,
     /// Counters, on the runtime that serves the API.
     pub counters: CounterInspector,
+    /// Traffic of all instances.
+    pub(crate) fleet: FleetView,
     /// Description of the counters' store.
     pub store: StoreInfo,
 }

@@ -1,16 +1,20 @@
-//! `GET /history` and `GET /top`: decisions and top talkers of the last minutes on this instance.
+//! `GET /history` and `GET /top`: decisions and top talkers of the last minutes, of all instances or of this one.
 
+use std::sync::Arc;
+
+use axum::extract::State;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::task::spawn_blocking;
-use tollgate_limiter::talkers;
 
 use super::{
     error::ApiError,
     extract::{QueryParams, page_size},
     response::{self, ApiResult},
+    state::Api,
+    timeouts,
 };
-use crate::http::history;
+use crate::fleet::{FleetReports, InstanceStatus, history};
 
 const DEFAULT_KEYS: usize = 10;
 /// Maximum keys of each domain in a response.
@@ -19,23 +23,108 @@ const MAX_KEYS: usize = 100;
 /// Length of the sampling window, in seconds.
 const WINDOW_S: u64 = 60;
 
+/// Instances whose traffic a response has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Scope {
+    /// All; this one if the control store does not respond.
+    #[default]
+    Fleet,
+    /// This one.
+    Instance,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TalkersQuery {
     domain: Option<String>,
     limit: Option<usize>,
+    #[serde(default)]
+    scope: Scope,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HistoryQuery {
+    #[serde(default)]
+    scope: Scope,
+}
+
+/// Traffic with its origin.
+struct Traffic<T> {
+    scope: &'static str,
+    value: T,
+    /// Reason why it is not that of all instances, if that was requested.
+    problem: Option<String>,
 }
 
 /// Returns the decisions of the last 15 minutes.
-pub(super) async fn history() -> ApiResult {
-    response::json(&history::history())
+pub(super) async fn history(
+    State(api): State<Arc<Api>>,
+    QueryParams(query): QueryParams<HistoryQuery>,
+) -> ApiResult {
+    let fleet = &api.parts.fleet;
+    let of_fleet = match query.scope {
+        Scope::Fleet => Some(
+            timeouts::read(async { Ok((fleet.history().await?, fleet.reports().await?.instances.clone())) })
+                .await,
+        ),
+        Scope::Instance => None,
+    };
+    let Traffic { scope, value: (history, instances), problem } =
+        or_own(of_fleet, async || Ok((history::history(), own_instances(&api).await?))).await?;
+    response::json(&json!({
+        "interval_s": history.interval_s,
+        "samples": history.samples,
+        "scope": scope,
+        "instances": instances,
+        "problem": problem,
+    }))
 }
 
 /// Returns the keys with the most hits and the most denied hits.
-pub(super) async fn top(QueryParams(query): QueryParams<TalkersQuery>) -> ApiResult {
+pub(super) async fn top(
+    State(api): State<Arc<Api>>,
+    QueryParams(query): QueryParams<TalkersQuery>,
+) -> ApiResult {
     let limit = page_size(query.limit, DEFAULT_KEYS, MAX_KEYS)?;
-    // The report takes up to a millisecond for each domain.
-    let domains = spawn_blocking(move || talkers::report(query.domain.as_deref(), limit)).await;
-    let domains = domains.map_err(|_| ApiError::Internal)?;
-    response::json(&json!({ "window_s": WINDOW_S, "domains": domains }))
+    let fleet = &api.parts.fleet;
+    let of_fleet = match query.scope {
+        Scope::Fleet => Some(timeouts::read(fleet.reports()).await),
+        Scope::Instance => None,
+    };
+    let Traffic { scope, value: reports, problem } =
+        or_own(of_fleet, async || own_reports(&api).await.map(Arc::new)).await?;
+    let instances = reports.instances.clone();
+    // The sum over many instances takes some milliseconds.
+    let domains = spawn_blocking(move || reports.top(query.domain.as_deref(), limit)).await;
+    response::json(&json!({
+        "window_s": WINDOW_S,
+        "domains": domains.map_err(|_| ApiError::Internal)?,
+        "scope": scope,
+        "instances": instances,
+        "problem": problem,
+    }))
+}
+
+/// The traffic of all instances, or that of this one if it is not requested or not available.
+async fn or_own<T>(
+    of_fleet: Option<Result<T, tollgate_control::ControlError>>,
+    own: impl AsyncFnOnce() -> Result<T, ApiError>,
+) -> Result<Traffic<T>, ApiError> {
+    Ok(match of_fleet {
+        Some(Ok(value)) => Traffic { scope: "fleet", value, problem: None },
+        Some(Err(error)) => {
+            Traffic { scope: "instance", value: own().await?, problem: Some(error.to_string()) }
+        }
+        None => Traffic { scope: "instance", value: own().await?, problem: None },
+    })
+}
+
+async fn own_reports(api: &Api) -> Result<FleetReports, ApiError> {
+    api.parts.fleet.own_reports().await.map_err(|_| ApiError::Internal)
+}
+
+async fn own_instances(api: &Api) -> Result<Vec<InstanceStatus>, ApiError> {
+    own_reports(api).await.map(|reports| reports.instances)
 }

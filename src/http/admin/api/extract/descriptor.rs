@@ -36,6 +36,11 @@ impl ApiDescriptor {
         Descriptor { entries: entries.collect(), limit: None, hits }
     }
 
+    /// The entries.
+    pub(in crate::http::admin::api) fn pairs(&self) -> &[Pair] {
+        &self.0
+    }
+
     /// Formats the descriptor as `key=value` pairs, joined by commas.
     pub(in crate::http::admin::api) fn to_text(&self) -> String {
         let pairs: Vec<String> = self.0.iter().map(|pair| format!("{}={}", pair.key, pair.value)).collect();

@@ -12,7 +12,7 @@ use axum::{
 };
 
 use super::{
-    audit, counters, diff, dry_run,
+    audit, bans, counters, diff, dry_run,
     error::ApiError,
     events,
     extract::{WriteRequest, now_ms},
@@ -26,7 +26,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 16] {
+fn viewer_routes() -> [(&'static str, Route); 17] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -41,6 +41,7 @@ fn viewer_routes() -> [(&'static str, Route); 16] {
         ("/try", post(dry_run::run)),
         ("/counters/read", post(counters::read)),
         ("/lists", get(lists::list)),
+        ("/bans", get(bans::list)),
         ("/switches", get(switches::list)),
         ("/audit", get(audit::list)),
         ("/events", get(events::list)),
@@ -48,7 +49,7 @@ fn viewer_routes() -> [(&'static str, Route); 16] {
 }
 
 /// Routes that change something.
-fn operator_routes() -> [(&'static str, Route); 7] {
+fn operator_routes() -> [(&'static str, Route); 9] {
     [
         ("/versions", post(versions::apply)),
         ("/versions/{number}/rollback", post(versions::rollback)),
@@ -56,6 +57,8 @@ fn operator_routes() -> [(&'static str, Route); 7] {
         ("/counters/refund", post(counters::refund)),
         ("/lists", post(lists::add)),
         ("/lists/{id}", delete(lists::remove)),
+        ("/automatic/{id}/exempt", post(lists::exempt)),
+        ("/bans/{id}", delete(bans::remove)),
         ("/switches", put(switches::set).delete(switches::remove)),
     ]
 }

@@ -9,14 +9,16 @@ use tollgate_store::{MemoryStore, Store};
 use tonic::codegen::Service as _;
 
 use super::*;
-use crate::{http::StoreInfo, readiness::Readiness};
+use crate::{fleet::FleetView, http::StoreInfo, readiness::Readiness};
 
 const METHODS: [&str; 5] = ["get", "post", "put", "delete", "patch"];
 
 fn router() -> Router {
     let memory = MemoryStore::new(16, Clock::System);
+    let control = Control::memory(RulesSource::Memory, None).expect("usable");
     let parts = ApiParts {
-        control: Control::memory(RulesSource::Memory, None).expect("usable"),
+        fleet: FleetView::new(control.clone(), true),
+        control,
         status: RulesStatus::default(),
         rules: Arc::default(),
         options: tollgate_rules::config::Options::default(),

@@ -14,6 +14,7 @@ const RESOURCES = {
   rules: { name: 'The rules', path: 'rules?limit=1000', every: 3000 },
   top: { name: 'Top talkers', path: 'top?limit=20', every: 4000 },
   lists: { name: 'The lists', path: 'lists', every: 4000 },
+  bans: { name: 'The bans', path: 'bans?limit=200', every: 4000 },
   versions: { name: 'The versions', path: 'versions?limit=50', every: 4000 },
   audit: { name: 'The audit log', path: 'audit?limit=100', every: 5000 },
 };

@@ -10,6 +10,7 @@ import { say } from '../messages.js';
 import { data, watch } from '../poll.js';
 import { table } from '../table.js';
 
+const BANS = { lift: 'lifted a ban', forgive: 'forgave a client' };
 const ACTIONS = {
   apply: 'applied rules', rollback: 'rolled back', add_entry: 'added to a list', remove_entry: 'removed from a list',
   set_switch: 'switched a rule', remove_switch: 'removed a switch', reset_counter: 'reset a counter',
@@ -26,7 +27,7 @@ export function audit() {
     columns: [
       { id: 'at', label: 'When', kind: 'tight', text: (entry) => date(entry.at_ms) },
       { id: 'who', label: 'Author', text: (entry) => entry.author },
-      { id: 'what', label: 'Action', text: (entry) => ACTIONS[entry.action] ?? entry.action },
+      { id: 'what', label: 'Action', text: (entry) => BANS[entry.ban] ?? ACTIONS[entry.action] ?? entry.action },
       { id: 'subject', label: 'Object', isHead: true, node: (get) => h('code', {}, get().subject) },
       { id: 'why', label: 'Reason', text: (entry) => entry.comment || '–' },
     ],

@@ -1,4 +1,7 @@
-//! History of the last minutes of the whole process, for the dashboard.
+//! History of the last minutes, of this process and of all instances, for the dashboard.
+
+mod intervals;
+mod totals;
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -9,13 +12,20 @@ use tollgate_limiter as limiter;
 use tollgate_metrics::publish;
 use tollgate_store as store;
 
+pub(super) use self::{
+    intervals::Intervals,
+    totals::{IntervalTotals, sample_of},
+};
 use crate::service::metrics::{REQUEST_DURATION, ResponseCounts, Times};
 
 /// Seconds between two samples.
 pub const INTERVAL_S: u64 = 5;
 
 /// Number of samples that are kept: 15 minutes.
-const MAX_SAMPLES: usize = 180;
+pub(super) const MAX_SAMPLES: usize = 180;
+
+/// Maximum number of intervals that wait to be published; older ones are dropped.
+const MAX_UNPUBLISHED: usize = 4;
 
 /// Totals of one interval. Requests, not descriptors; amounts, not rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -24,6 +34,8 @@ pub struct Sample {
     pub at_ms: u64,
     /// Its length in milliseconds: more than [`INTERVAL_S`] if the process was busy.
     pub elapsed_ms: u64,
+    /// Number of instances whose totals these are.
+    pub instances: u64,
     /// ResponseCounts requests, errors included.
     pub decisions: u64,
     /// Requests over a limit.
@@ -72,13 +84,21 @@ struct Totals {
 struct Ring {
     latest: Option<Totals>,
     samples: VecDeque<Sample>,
+    /// Intervals to be published to other instances, oldest first.
+    unpublished: VecDeque<IntervalTotals>,
 }
 
-static RING: Mutex<Ring> = Mutex::new(Ring { latest: None, samples: VecDeque::new() });
+static RING: Mutex<Ring> =
+    Mutex::new(Ring { latest: None, samples: VecDeque::new(), unpublished: VecDeque::new() });
 
 /// The last 15 minutes.
 pub fn history() -> History {
     History { interval_s: INTERVAL_S, samples: RING.lock().samples.iter().copied().collect() }
+}
+
+/// The intervals that ended since the last call, oldest first.
+pub(super) fn take_unpublished() -> VecDeque<IntervalTotals> {
+    std::mem::take(&mut RING.lock().unpublished)
 }
 
 /// Ends an interval; to be called every [`INTERVAL_S`].
@@ -104,7 +124,13 @@ impl Ring {
         if self.samples.len() >= MAX_SAMPLES {
             self.samples.pop_front();
         }
-        self.samples.push_back(now.since(&before));
+        let sample = now.since(&before);
+        if self.unpublished.len() >= MAX_UNPUBLISHED {
+            self.unpublished.pop_front();
+        }
+        let (calls, store) = (now.calls.since(&before.calls), now.store.since(&before.store));
+        self.unpublished.push_back(IntervalTotals::of(&sample, &calls, &store));
+        self.samples.push_back(sample);
     }
 }
 
@@ -115,24 +141,28 @@ impl Totals {
         let [allowed, denied] = self.listed;
         let [allowed_before, denied_before] = before.listed;
         let (calls, store) = (self.calls.since(&before.calls), self.store.since(&before.store));
-        let micros =
-            |times: &Times, percent| times.percentile(percent).map(|nanoseconds| nanoseconds / 1_000);
         Sample {
             at_ms: self.at_ms,
             elapsed_ms: u64::try_from(self.at.saturating_duration_since(before.at).as_millis())
                 .unwrap_or(u64::MAX),
+            instances: 1,
             decisions: requests(|responses| responses.all),
             over_limit: requests(|responses| responses.over_limit),
             errors: requests(|responses| responses.store_errors.saturating_add(responses.other_errors)),
             degraded: requests(|responses| responses.degraded),
             list_denied: denied.saturating_sub(denied_before),
             list_allowed: allowed.saturating_sub(allowed_before),
-            call_p50_us: micros(&calls, 50),
-            call_p99_us: micros(&calls, 99),
-            store_p50_us: micros(&store, 50),
-            store_p99_us: micros(&store, 99),
+            call_p50_us: percentile_us(&calls, 50),
+            call_p99_us: percentile_us(&calls, 99),
+            store_p50_us: percentile_us(&store, 50),
+            store_p99_us: percentile_us(&store, 99),
         }
     }
+}
+
+/// A percentile in microseconds.
+fn percentile_us(times: &Times, percent: u64) -> Option<u64> {
+    times.percentile(percent).map(|nanoseconds| nanoseconds / 1_000)
 }
 
 #[cfg(test)]
@@ -165,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_sample_has_the_increase_since_the_one_before() {
-        let mut ring = Ring { latest: None, samples: VecDeque::new() };
+        let mut ring = Ring { latest: None, samples: VecDeque::new(), unpublished: VecDeque::new() };
         ring.record(totals(5_000, 100, [1, 2]));
         assert!(ring.samples.is_empty(), "of the time before it nothing is known");
         (0..100).for_each(|_| store::metrics::DURATION.observe_time(Duration::from_micros(75)));
@@ -184,9 +214,9 @@ mod tests {
 
     #[test]
     fn only_the_last_minutes_are_kept() {
-        let mut ring = Ring { latest: None, samples: VecDeque::new() };
+        let mut ring = Ring { latest: None, samples: VecDeque::new(), unpublished: VecDeque::new() };
         (0..1_000).for_each(|round| ring.record(totals(round * 5_000, round, [0, 0])));
-        assert_eq!(ring.samples.len(), MAX_SAMPLES);
+        assert_eq!((ring.samples.len(), ring.unpublished.len()), (MAX_SAMPLES, MAX_UNPUBLISHED));
         assert_eq!(ring.samples.front().expect("the oldest").at_ms, 820 * 5_000);
         assert!(ring.samples.iter().all(|sample| sample.decisions == 1));
     }

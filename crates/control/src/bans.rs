@@ -1,0 +1,235 @@
+//! Active bans of counters, for showing.
+//!
+//! The record in the counter's cell decides; the list shows. A ban is missing in the list when very many begin at once, or
+//! while the control store is unavailable.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use tollgate_rules::config::Fingerprint;
+
+use super::{
+    Pair,
+    bounds::{MAX_BAN_KEY_BYTES, MAX_BAN_PAGE},
+};
+
+/// Effect of a ban.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ListedBanMode {
+    /// Counted and shown; denies nothing.
+    Watch,
+    /// Denies the client.
+    Enforce,
+}
+
+impl ListedBanMode {
+    /// Every effect.
+    pub const ALL: [Self; 2] = [Self::Watch, Self::Enforce];
+
+    /// The effect as a label and in the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Watch => "watch",
+            Self::Enforce => "enforce",
+        }
+    }
+}
+
+/// A ban of one counter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedBan {
+    /// Id of the counter: a later ban of it replaces the former one.
+    pub id: String,
+    /// The rule's domain.
+    pub domain: String,
+    /// The rule's path, as in metrics and `/rlconfig`.
+    pub rule: String,
+    /// The descriptor of a request that the counter limits.
+    pub descriptor: Vec<Pair>,
+    /// Whether the descriptor was longer than [`MAX_BAN_KEY_BYTES`] and is only its beginning.
+    #[serde(default)]
+    pub is_truncated: bool,
+    /// Number of the ban in a row, from 1: each doubles the time.
+    pub level: u8,
+    /// Whether it denies.
+    pub mode: ListedBanMode,
+    /// Begin in milliseconds since 1970.
+    pub began_at_ms: u64,
+    /// End in milliseconds since 1970.
+    pub ends_at_ms: u64,
+    /// The instance that recorded it.
+    pub instance: String,
+}
+
+impl ListedBan {
+    /// Id of the ban of the counter that a descriptor has by a rule.
+    pub fn id_of(domain: &str, rule: &str, descriptor: &[Pair]) -> String {
+        let pairs = descriptor.iter().map(|pair| (&*pair.key, pair.value.as_bytes()));
+        Fingerprint::of_files([(domain, rule.as_bytes())].into_iter().chain(pairs)).to_string()
+    }
+
+    /// The ban with a descriptor of at most [`MAX_BAN_KEY_BYTES`] bytes, and an end that a sorted set has exactly.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        self.ends_at_ms = self.ends_at_ms.min(1 << 53);
+        let mut room = MAX_BAN_KEY_BYTES;
+        let mut is_truncated = false;
+        for Pair { key, value } in &mut self.descriptor {
+            for text in [key, value] {
+                is_truncated |= text.len() > room;
+                let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+                text.truncate(end.unwrap_or_default());
+                room = room.saturating_sub(text.len());
+            }
+        }
+        self.is_truncated |= is_truncated;
+        self
+    }
+
+    /// The descriptor as text: `key=value` pairs, joined by commas.
+    pub fn key_text(&self) -> String {
+        let pairs: Vec<String> =
+            self.descriptor.iter().map(|pair| format!("{}={}", pair.key, pair.value)).collect();
+        pairs.join(",") + if self.is_truncated { "…" } else { "" }
+    }
+
+    /// Its place in the list.
+    pub fn position(&self) -> BanPosition {
+        BanPosition { ends_at_ms: self.ends_at_ms, id: self.id.clone() }
+    }
+}
+
+/// A place in the list, which is ordered by the ends, the latest first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BanPosition {
+    /// End in milliseconds since 1970.
+    pub ends_at_ms: u64,
+    /// Id of the counter.
+    pub id: String,
+}
+
+impl BanPosition {
+    /// Reads a position as it is written by `Display`.
+    pub fn read(text: &str) -> Option<Self> {
+        let (end, id) = text.split_once('-')?;
+        Some(Self { ends_at_ms: end.parse().ok()?, id: id.to_owned() })
+    }
+}
+
+impl fmt::Display for BanPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.ends_at_ms, self.id)
+    }
+}
+
+/// Number of active bans in the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BanCounts {
+    /// Bans that deny.
+    pub enforce: u64,
+    /// Bans that are only counted.
+    pub watch: u64,
+}
+
+/// Part of the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BanPage {
+    /// Active bans, the latest end first.
+    pub bans: Vec<ListedBan>,
+    /// The position behind the page, unless the list ends there.
+    pub next: Option<BanPosition>,
+}
+
+/// Filter of a list of bans.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BanFilter<'a> {
+    /// Bans of one domain only.
+    pub domain: Option<&'a str>,
+    /// Bans with this effect only.
+    pub mode: Option<ListedBanMode>,
+}
+
+impl BanFilter<'_> {
+    pub(super) fn passes(&self, ban: &ListedBan) -> bool {
+        self.domain.is_none_or(|domain| ban.domain == domain) && self.mode.is_none_or(|mode| ban.mode == mode)
+    }
+}
+
+/// A page being filled from the list.
+#[derive(Debug)]
+pub(super) struct PageBuilder<'a> {
+    filter: BanFilter<'a>,
+    limit: usize,
+    page: BanPage,
+}
+
+impl<'a> PageBuilder<'a> {
+    /// An empty page behind a position.
+    pub(super) fn new(filter: BanFilter<'a>, after: Option<BanPosition>, limit: usize) -> Self {
+        Self { filter, limit: limit.min(MAX_BAN_PAGE), page: BanPage { bans: Vec::new(), next: after } }
+    }
+
+    /// Adds the next element of the list, unless the filter or an unreadable record excludes it. Whether there is room
+    /// for more.
+    pub(super) fn push(&mut self, position: BanPosition, ban: Option<ListedBan>) -> bool {
+        self.page.bans.extend(ban.filter(|ban| self.filter.passes(ban)));
+        self.page.next = Some(position);
+        self.page.bans.len() < self.limit
+    }
+
+    /// The position to continue from.
+    pub(super) const fn position(&self) -> Option<&BanPosition> {
+        self.page.next.as_ref()
+    }
+
+    /// The page, if the list may have more.
+    pub(super) fn part(self) -> BanPage {
+        self.page
+    }
+
+    /// The page, if the list has ended.
+    pub(super) fn last(self) -> BanPage {
+        BanPage { next: None, ..self.page }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ban(pairs: &[(&str, &str)]) -> ListedBan {
+        let pair = |(key, value): &(&str, &str)| Pair { key: (*key).to_owned(), value: (*value).to_owned() };
+        ListedBan {
+            id: "1".into(),
+            domain: "d".into(),
+            rule: "k".into(),
+            descriptor: pairs.iter().map(pair).collect(),
+            is_truncated: false,
+            level: 1,
+            mode: ListedBanMode::Watch,
+            began_at_ms: 1,
+            ends_at_ms: 2,
+            instance: "i".into(),
+        }
+    }
+
+    #[test]
+    fn a_long_descriptor_is_shown_by_its_beginning() {
+        let whole = ban(&[("k", &"v".repeat(MAX_BAN_KEY_BYTES - 1))]).bounded();
+        assert!(!whole.is_truncated && !whole.key_text().ends_with('…'));
+        let long = ban(&[("key", &"é".repeat(MAX_BAN_KEY_BYTES)), ("more", "x")]).bounded();
+        assert!(long.is_truncated && long.key_text().ends_with('…'));
+        let bytes: usize = long.descriptor.iter().map(|pair| pair.key.len() + pair.value.len()).sum();
+        assert!((MAX_BAN_KEY_BYTES - 1..=MAX_BAN_KEY_BYTES).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn a_position_is_read_as_it_is_written() {
+        let position = ban(&[]).position();
+        assert_eq!(BanPosition::read(&position.to_string()), Some(position));
+        for text in ["", "1", "-1", "x-1", "18446744073709551616-1"] {
+            assert_eq!(BanPosition::read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Traffic of all instances, as an instance sees it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use serde::Serialize;
+use tokio::{sync::Mutex, task::spawn_blocking, time::Instant};
+use tollgate_control::{Control, ControlError, InstanceReport, Totals};
+use tollgate_core::clock::Clock;
+use tollgate_limiter::talkers::{self, DomainCounts, DomainTop, Span, SpanCounts};
+
+use super::{
+    history::{self, History, Intervals, MAX_SAMPLES},
+    report::Report,
+};
+
+/// Time for which reports are not read again, however many ask.
+const CACHE_LIFETIME: Duration = Duration::from_secs(1);
+
+/// Age above which a report is not part of a sum, in milliseconds: several report intervals.
+const MAX_AGE_MS: u64 = 10_000;
+
+/// Latest intervals that may still change, because instances publish a little later.
+const OPEN_INTERVALS: u64 = 2;
+
+/// Intervals whose totals are read at once, which bounds the time that one read takes in Redis.
+const READ_INTERVALS: u64 = 20;
+
+/// Whether an instance is part of a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ReportStatus {
+    /// It is.
+    Included,
+    /// Its last report is too old.
+    Stale,
+    /// It has not reported, like an older release.
+    Missing,
+    /// It does not sample top talkers.
+    NotSampling,
+}
+
+/// An instance with a recent heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct InstanceStatus {
+    pub(crate) id: String,
+    pub(crate) status: ReportStatus,
+    /// Age of its last report, in milliseconds.
+    pub(crate) age_ms: Option<u64>,
+}
+
+/// Reports of all instances.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FleetReports {
+    /// Every instance with a recent heartbeat.
+    pub(crate) instances: Vec<InstanceStatus>,
+    /// Counts of the included instances.
+    counts: Vec<Vec<DomainCounts>>,
+}
+
+/// Reads the traffic of all instances; clones share a cache.
+#[derive(Clone, Debug)]
+pub(crate) struct FleetView(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    control: Control,
+    is_sampling: bool,
+    reports: Mutex<Option<(Instant, Arc<FleetReports>)>>,
+    /// Totals of intervals that no longer change.
+    totals: Mutex<BTreeMap<u64, Totals>>,
+    /// How far the clock of the control store is ahead of this process' clock, in milliseconds.
+    clock_ahead_ms: AtomicI64,
+}
+
+impl FleetView {
+    pub(crate) fn new(control: Control, is_sampling: bool) -> Self {
+        let (reports, totals, clock_ahead_ms) = Default::default();
+        Self(Arc::new(Inner { control, is_sampling, reports, totals, clock_ahead_ms }))
+    }
+
+    /// Whether there may be other instances.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.0.control.is_shared()
+    }
+
+    /// Records the time of the control store, in milliseconds since 1970.
+    pub(super) fn set_store_time(&self, store_ms: u64) {
+        let ahead = i128::from(store_ms).saturating_sub(i128::from(now_ms()));
+        self.0.clock_ahead_ms.store(i64::try_from(ahead).unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// Converts a time of this process to the clock of the control store.
+    pub(super) fn store_time(&self, own_ms: u64) -> u64 {
+        own_ms.saturating_add_signed(self.0.clock_ahead_ms.load(Ordering::Relaxed))
+    }
+
+    /// Returns the reports of all instances; without a shared store, of this one.
+    pub(crate) async fn reports(&self) -> Result<Arc<FleetReports>, ControlError> {
+        let mut cached = self.0.reports.lock().await;
+        if let Some((at, reports)) = &*cached
+            && at.elapsed() < CACHE_LIFETIME
+        {
+            return Ok(Arc::clone(reports));
+        }
+        let reports = if self.is_shared() { self.0.control.reports().await? } else { Vec::new() };
+        let own = (!self.is_shared()).then(|| self.0.control.instance().to_owned());
+        let is_sampling = self.0.is_sampling;
+        let read = spawn_blocking(move || match own {
+            Some(id) => FleetReports::of_one(id, Report::of_this_instance(is_sampling)),
+            None => FleetReports::read(reports),
+        });
+        let reports = Arc::new(read.await.map_err(|error| ControlError::Unavailable(error.to_string()))?);
+        *cached = Some((Instant::now(), Arc::clone(&reports)));
+        Ok(reports)
+    }
+
+    /// Returns the reports of this instance alone.
+    pub(crate) async fn own_reports(&self) -> Result<FleetReports, ControlError> {
+        let (id, is_sampling) = (self.0.control.instance().to_owned(), self.0.is_sampling);
+        let read = move || FleetReports::of_one(id, Report::of_this_instance(is_sampling));
+        spawn_blocking(read).await.map_err(|error| ControlError::Unavailable(error.to_string()))
+    }
+
+    /// Returns the samples of all instances; without a shared store, of this one.
+    pub(crate) async fn history(&self) -> Result<History, ControlError> {
+        if !self.is_shared() {
+            return Ok(history::history());
+        }
+        let now = Intervals::at(self.store_time(now_ms()));
+        let first = now.saturating_sub(MAX_SAMPLES as u64).saturating_sub(OPEN_INTERVALS);
+        let mut totals = self.0.totals.lock().await;
+        totals.retain(|interval, _| (first..now).contains(interval));
+        let mut unread = totals.last_key_value().map_or(first, |(last, _)| last.saturating_add(1));
+        while unread < now {
+            let end = unread.saturating_add(READ_INTERVALS).min(now);
+            let read = self.0.control.totals(unread..end).await?;
+            totals.extend((unread..end).zip(read));
+            unread = end;
+        }
+        // The latest interval is incomplete, and is not shown.
+        let closed = now.saturating_sub(OPEN_INTERVALS);
+        let samples = totals.range(first..closed.saturating_add(1));
+        let samples =
+            samples.filter_map(|(interval, totals)| history::sample_of(*interval, totals)).collect();
+        totals.split_off(&closed);
+        Ok(History { interval_s: history::INTERVAL_S, samples })
+    }
+}
+
+impl FleetReports {
+    fn of_one(id: String, report: Report) -> Self {
+        let mut reports = Self::default();
+        reports.add(id, 0, report);
+        reports
+    }
+
+    /// Reads the reports of several instances. An unreadable one of another release counts as missing.
+    fn read(stored: Vec<InstanceReport>) -> Self {
+        let mut reports = Self::default();
+        for InstanceReport { instance: id, report } in stored {
+            let read = report.and_then(|(age_ms, text)| Some((age_ms, serde_json::from_str(&text).ok()?)));
+            match read {
+                Some((age_ms, report)) => reports.add(id, age_ms, report),
+                None => {
+                    let status = ReportStatus::Missing;
+                    reports.instances.push(InstanceStatus { id, status, age_ms: None });
+                }
+            }
+        }
+        reports
+    }
+
+    fn add(&mut self, id: String, age_ms: u64, report: Report) {
+        let status = match report.top {
+            _ if age_ms > MAX_AGE_MS => ReportStatus::Stale,
+            None => ReportStatus::NotSampling,
+            Some(counts) => {
+                self.counts.push(counts);
+                ReportStatus::Included
+            }
+        };
+        self.instances.push(InstanceStatus { id, status, age_ms: Some(age_ms) });
+    }
+
+    /// Counts by domain, summed over the included instances.
+    pub(crate) fn merged(&self, span: Span) -> BTreeMap<&str, SpanCounts> {
+        talkers::merge(self.counts.iter().map(Vec::as_slice), span)
+    }
+
+    /// Returns the heaviest keys of every domain, or of one, over the last minute.
+    pub(crate) fn top(&self, domain: Option<&str>, limit: usize) -> Vec<DomainTop> {
+        let merged = self.merged(Span::Minute).into_iter();
+        let wanted = merged.filter(|(name, _)| domain.is_none_or(|wanted| wanted == *name));
+        wanted.map(|(name, counts)| counts.top(name, limit)).collect()
+    }
+
+    /// Number of instances with this status.
+    pub(crate) fn count(&self, status: ReportStatus) -> usize {
+        self.instances.iter().filter(|instance| instance.status == status).count()
+    }
+}
+
+/// Time of this process, in milliseconds since 1970.
+fn now_ms() -> u64 {
+    Clock::System.now().as_micros() / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(age_ms: u64, text: &str) -> Option<(u64, String)> {
+        Some((age_ms, text.to_owned()))
+    }
+
+    #[test]
+    fn instances_that_are_not_part_of_the_sum_are_named() {
+        let counts = |hits: u64| {
+            let keys = format!(r#"{{"f":0,"k":[["k=v",{hits},0]]}}"#);
+            let none = r#"{"f":0,"k":[]}"#;
+            let span = format!(r#"{{"h":{keys},"d":{none}}}"#);
+            format!(r#"{{"top":[{{"n":"edge","m":{span},"r":{span}}}],"of a newer release":1}}"#)
+        };
+        let stored = [
+            ("a", report(100, &counts(5))),
+            ("b", report(MAX_AGE_MS, &counts(7))),
+            ("late", report(MAX_AGE_MS + 1, &counts(100))),
+            ("older", None),
+            ("off", report(0, "{}")),
+            ("broken", report(0, "[")),
+        ];
+        let stored = stored.map(|(id, report)| InstanceReport { instance: id.to_owned(), report });
+        let reports = FleetReports::read(stored.into());
+        let statuses: Vec<_> =
+            reports.instances.iter().map(|instance| (&*instance.id, instance.status)).collect();
+        let expected = [
+            ("a", ReportStatus::Included),
+            ("b", ReportStatus::Included),
+            ("late", ReportStatus::Stale),
+            ("older", ReportStatus::Missing),
+            ("off", ReportStatus::NotSampling),
+            ("broken", ReportStatus::Missing),
+        ];
+        assert_eq!(statuses, expected);
+        let top = reports.top(None, 10);
+        assert_eq!((top.len(), top[0].heaviest[0].hits), (1, 12));
+        assert!(reports.top(Some("other"), 10).is_empty());
+    }
+
+    #[tokio::test]
+    async fn without_a_shared_store_the_fleet_is_this_instance() {
+        let control = Control::memory(tollgate_control::RulesSource::Directory, None).expect("usable");
+        let view = FleetView::new(control.clone(), true);
+        let reports = view.reports().await.expect("reports");
+        assert_eq!(reports.instances.len(), 1);
+        assert_eq!(reports.instances[0].id, control.instance());
+        assert_eq!(reports.count(ReportStatus::Included), 1);
+    }
+}

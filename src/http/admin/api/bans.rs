@@ -1,0 +1,101 @@
+//! `/bans`: active bans of counters, which rules with `ban` impose.
+
+use std::sync::Arc;
+
+use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse as _};
+use serde::Deserialize;
+use serde_json::json;
+use tollgate_control::{
+    BanFilter, BanPage, BanPosition, BanRemoval, ListedBan, ListedBanMode, Pair, bounds::MAX_BAN_PAGE,
+};
+use tollgate_core::descriptor::{Descriptor, Entry, Hits};
+use tollgate_limiter::CounterRequests;
+
+use super::{
+    error::ApiError,
+    extract::{PathParam, QueryParams, page_size},
+    limits::Lane,
+    response::{self, ApiResult},
+    state::Api,
+    timeouts,
+};
+use crate::http::admin::auth::Caller;
+
+const DEFAULT_BANS: usize = 100;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BansQuery {
+    domain: Option<String>,
+    mode: Option<ListedBanMode>,
+    before: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RemovalQuery {
+    #[serde(default)]
+    forgive: bool,
+}
+
+/// Lists active bans, the latest end first.
+pub(super) async fn list(
+    State(api): State<Arc<Api>>,
+    QueryParams(query): QueryParams<BansQuery>,
+) -> ApiResult {
+    let limit = page_size(query.limit, DEFAULT_BANS, MAX_BAN_PAGE)?;
+    let after = query.before.map(|text| BanPosition::read(&text));
+    let filter = BanFilter { domain: query.domain.as_deref(), mode: query.mode };
+    let page = match after {
+        // Nothing follows an unknown position, as in the audit log.
+        Some(None) => BanPage::default(),
+        after => timeouts::read(api.parts.control.bans(filter, after.flatten(), limit)).await?,
+    };
+    response::json(&json!({ "bans": page.bans, "next": page.next.map(|next| next.to_string()) }))
+}
+
+/// Lifts a ban: the client is limited by the rule again.
+pub(super) async fn remove(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    PathParam(id): PathParam<String>,
+    QueryParams(RemovalQuery { forgive }): QueryParams<RemovalQuery>,
+) -> ApiResult {
+    let control = &api.parts.control;
+    let unknown = || ApiError::NotFound("no active ban has this id".to_owned());
+    let ban = timeouts::read(control.ban(&id)).await?.ok_or_else(unknown)?;
+    if ban.is_truncated {
+        let message = "the descriptor of this ban is known only in part; reset its counter instead";
+        return Err(ApiError::BadRequest(message.to_owned()));
+    }
+    let requests = lifts(&api, &ban, forgive).await?;
+    // Before the change: no change without a record.
+    let removal = if forgive { BanRemoval::Forgive } else { BanRemoval::Lift };
+    timeouts::write(control.record_ban_removal(&caller.name, &ban, removal, "")).await?;
+    if let Some(requests) = requests {
+        api.parts.counters.send(&requests).await.pop().flatten().transpose()?;
+    }
+    timeouts::write(control.remove_ban(&id)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Returns the request that lifts the ban; `None` if its rule is not active any more, so that the ban denies nothing.
+async fn lifts(api: &Arc<Api>, ban: &ListedBan, forgive: bool) -> Result<Option<CounterRequests>, ApiError> {
+    let (shared, ban) = (Arc::clone(api), ban.clone());
+    let requests = api.limits.scan(Lane::Write, move || {
+        let active = shared.parts.rules.load()?;
+        let domain = active.domain(&ban.domain)?;
+        let entries = ban.descriptor.iter().map(|pair| Entry { key: &pair.key, value: &pair.value });
+        let descriptor = Descriptor { entries: entries.collect(), limit: None, hits: Hits::Peek };
+        domain.root.rule(&descriptor.entries).filter(|rule| rule.path() == ban.rule)?;
+        Some(shared.parts.counters.lifts(domain, &[descriptor], forgive))
+    });
+    requests.await
+}
+
+/// Removes the ban of a counter that was reset from the list. The list only shows: a failure changes nothing else.
+pub(super) async fn forget(api: &Api, domain: &str, rule: &str, descriptor: &[Pair]) {
+    let id = ListedBan::id_of(domain, rule, descriptor);
+    let _ = timeouts::write(api.parts.control.remove_ban(&id)).await;
+}
