@@ -48,6 +48,7 @@ pub mod legacy_stats;
 pub mod statsd;
 pub mod fleet;
 pub mod abuse;
+pub mod anomalies;
 pub mod settings;
 pub mod net;
 mod xds;

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     abuse,
+    anomalies::{AnomalyStatus, AnomalyWatch},
     fleet::{FleetTasks, FleetView},
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
@@ -161,6 +162,7 @@ where
     let first_rules = rule_sources::load_first(&settings.rules, &activator, &control).await?;
     let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
 
+    let anomalies = AnomalyStatus::default();
     let ports = Ports::open(&settings).await?;
     let view = FleetView::new(control.clone(), settings.top_talkers);
     let fleet = FleetTasks::start(&settings.fleet, &control, &view, settings.top_talkers);
@@ -184,6 +186,7 @@ where
             options: settings.rules.options,
             directory: settings.rules.directory.clone(),
             readiness: readiness.clone(),
+            anomalies: (settings.anomalies, anomalies.clone()),
             counters,
             fleet: view,
             store: facts,
@@ -192,6 +195,8 @@ where
             settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
         (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
+    let anomaly_watch =
+        settings.anomalies.map(|sensitivity| AnomalyWatch::start(sensitivity, &control, &rules, &anomalies));
     let config = worker_config(&settings, ports.grpc_tls, &readiness, background)?;
     let (workers, failures) = start_workers(settings.process.workers, config, &rules, open).await?;
     let rule_sources = first_rules
@@ -219,6 +224,7 @@ where
         credentials: ports.credentials,
         process: settings.process,
         fleet,
+        anomaly_watch,
         memory_gauge: None,
         abuse: None,
         ban_list: None,
