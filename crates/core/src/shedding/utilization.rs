@@ -58,6 +58,7 @@ impl Utilization {
     ///
     /// # Errors
     /// [`ReportError`] for any other text.
+    #[allow(clippy::float_arithmetic)]
     pub fn parse(value: &str, hits: u64) -> Result<Self, ReportError> {
         let value = value.trim();
         match value {
