@@ -47,6 +47,7 @@ pub mod service;
 pub mod legacy_stats;
 pub mod statsd;
 pub mod fleet;
+pub mod abuse;
 pub mod settings;
 pub mod net;
 mod xds;

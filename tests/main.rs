@@ -51,6 +51,7 @@ mod prose;
 mod recipes;
 mod reference;
 mod reload;
+mod bans;
 mod batched_runs;
 mod secrets;
 mod statsd;

@@ -54,6 +54,8 @@ pub struct Running {
     pub(super) fleet: FleetTasks,
     /// Task that reports the size of the memory store; aborted on drop.
     pub(super) memory_gauge: Option<AbortOnDropHandle<Infallible>>,
+    /// Task that detects abuse; aborted on drop.
+    pub(super) abuse: Option<AbortOnDropHandle<Infallible>>,
     /// Task that adds bans to the list that operators see; aborted on drop.
     pub(super) ban_list: Option<AbortOnDropHandle<Infallible>>,
     /// Exporter of traces, if enabled.
@@ -130,7 +132,7 @@ impl Running {
     pub async fn stop(mut self) {
         let begun = Instant::now();
         self.readiness.stop();
-        drop((self.memory_gauge, self.ban_list, self.fleet, self.stop_accepting));
+        drop((self.memory_gauge, self.abuse, self.ban_list, self.fleet, self.stop_accepting));
         let rule_sources = self.rule_sources;
         let sources_stopped = spawn_blocking(move || rule_sources.stop());
         if !self.acceptor.is_finished() {

@@ -9,6 +9,7 @@ use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, Metr
 use tollgate_store as store;
 
 use crate::{
+    abuse,
     fleet::{self, history},
     legacy_stats, net, service,
     settings::MetricNames,
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 11] = [
+const OWN_METRICS: [&[&dyn Metric]; 12] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -26,6 +27,7 @@ const OWN_METRICS: [&[&dyn Metric]; 11] = [
     net::metrics::METRICS,
     talkers::metrics::METRICS,
     fleet::metrics::METRICS,
+    abuse::metrics::METRICS,
     tracing::metrics::METRICS,
     METRICS,
 ];

@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_control::FileError;
-use tollgate_limiter::{ActiveRules, BegunBans};
+use tollgate_limiter::{ActiveRules, BegunBans, abuse::AbuseCollector};
 use tollgate_metrics::Exporter;
 use tollgate_rules::config::LoadError;
 use tollgate_runtime::panics::{self, CancelOnPanic};
@@ -21,6 +21,7 @@ use super::{
     workers::{WorkerLost, start_workers, worker_config},
 };
 use crate::{
+    abuse,
     fleet::{FleetTasks, FleetView},
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
@@ -103,20 +104,24 @@ impl Server {
             Some(_) => Some(AdminStore::open(&stores, &settings)?),
             None => None,
         };
+        let collector = AbuseCollector::default();
         let begun_bans = BegunBans::default();
-        let bans = begun_bans.clone();
+        let (observers, bans) = (collector.clone(), begun_bans.clone());
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
-            let limiter = limiter.with_begun_bans(bans.clone());
+            let limiter = limiter.with_begun_bans(bans.clone()).with_observer(observers.observer());
             Ok(RateLimitAdapter {
                 service: Service::new(limiter, response_options.clone(), bounds),
                 tracer: tracer.clone(),
             })
         };
         let running = start_with(settings, exporter, readiness, background, admin_store, open).await?;
+        let detection = abuse::run(running.control.clone(), Arc::clone(&running.rules), collector);
+        let abuse = Some(AbortOnDropHandle::new(tokio::spawn(detection)));
         let lister = BanLister::new(begun_bans, running.control.clone(), Arc::clone(&running.rules));
         let ban_list = AbortOnDropHandle::new(tokio::spawn(lister.run()));
-        Ok(Running { memory_gauge: Some(memory_gauge), ban_list: Some(ban_list), tracing, ..running })
+        let (memory_gauge, ban_list) = (Some(memory_gauge), Some(ban_list));
+        Ok(Running { memory_gauge, ban_list, abuse, tracing, ..running })
     }
 }
 
@@ -204,6 +209,7 @@ where
         process: settings.process,
         fleet,
         memory_gauge: None,
+        abuse: None,
         ban_list: None,
         tracing: None,
     })

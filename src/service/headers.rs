@@ -11,7 +11,10 @@ use crate::proto::envoy::{config::core::v3::HeaderValue, service::ratelimit::v3:
 /// Mark of a response decided without the store.
 const DEGRADED_HEADER: (&str, &str) = ("x-ratelimit-policy", "degraded");
 
-/// Adds the headers of the configured style, `Retry-After` on a denial, and the mark of a degraded response.
+/// Mark of a response to a banned client.
+const BANNED_HEADER: (&str, &str) = ("x-ratelimit-policy", "banned");
+
+/// Adds the headers of the configured style, `Retry-After` on a denial, and the marks of a degraded response and of a ban.
 pub(super) fn add(
     response: &mut RateLimitResponse,
     options: &ResponseOptions,
@@ -42,6 +45,10 @@ pub(super) fn add(
     }
     if options.degraded_header && decision.degraded.is_some() {
         let (name, value) = DEGRADED_HEADER;
+        headers.push(header(name, value.into()));
+    }
+    if decision.ban().is_some_and(|ban| ban.is_enforced) {
+        let (name, value) = BANNED_HEADER;
         headers.push(header(name, value.into()));
     }
 }

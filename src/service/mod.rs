@@ -141,6 +141,9 @@ impl Service {
         if let Some(degraded) = decision.degraded {
             metadata::add_degraded(message.dynamic_metadata.get_or_insert_default(), degraded);
         }
+        if let Some(ban) = &decision.ban() {
+            metadata::add_ban(message.dynamic_metadata.get_or_insert_default(), ban);
+        }
         if let Some(permits) = &permits {
             metadata::add_lease(message.dynamic_metadata.get_or_insert_default(), permits.lease());
         }

@@ -1,6 +1,8 @@
 //! The admin API, by real servers.
 
+mod abuse;
 mod authorization;
+mod bans;
 mod versions;
 mod counters;
 mod openapi;

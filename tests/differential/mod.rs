@@ -1,5 +1,6 @@
 //! The scripts against their Rust twins: random operations at given times, every verdict the same.
 
+mod bans;
 mod batched_runs;
 mod segmented_cells;
 

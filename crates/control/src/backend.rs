@@ -5,10 +5,11 @@ use std::{convert::Infallible, future::pending, sync::Arc};
 use tokio::sync::Notify;
 
 use super::{
-    AuditEntry, BanCounts, BanFilter, BanPage, BanPosition, ControlError, Instance, ListedBan, Version,
+    Added, AuditEntry, AutomaticEntry, BanCounts, BanFilter, BanPage, BanPosition, ControlError, Exchange,
+    Instance, ListedBan, NewEntry, Version,
     change::Change,
     memory::Memory,
-    redis::{self, Redis},
+    redis::{self, Redis, abuse},
     stored::{ActiveState, Connectivity, Restore, StoreHead, StoredRuntime, StoredVersion, now_ms},
 };
 
@@ -105,7 +106,8 @@ impl Backend {
     pub(super) async fn runtime(&self) -> ControlResult<StoredRuntime> {
         match self {
             Self::Memory(memory) => {
-                Ok(StoredRuntime { runtime: memory.runtime(), ..StoredRuntime::default() })
+                let (runtime, abuse_token) = memory.runtime();
+                Ok(StoredRuntime { runtime, abuse_token, ..StoredRuntime::default() })
             }
             Self::Redis(redis) => redis.runtime().await,
         }
@@ -116,6 +118,57 @@ impl Backend {
         match self {
             Self::Memory(memory) => memory.change(change, audit).await,
             Self::Redis(redis) => redis.change(change, audit).await,
+        }
+    }
+
+    /// Shares a report; see [`Exchange`].
+    pub(super) async fn exchange_abuse(
+        &self,
+        instance: &str,
+        report: Vec<u8>,
+        watch: Option<Vec<u8>>,
+    ) -> ControlResult<Exchange> {
+        match self {
+            // There are no other instances.
+            Self::Memory(_) => Ok(Exchange {
+                instances: 1,
+                watch: watch.unwrap_or_default(),
+                reports: Some(vec![(instance.to_owned(), report)]),
+            }),
+            Self::Redis(redis) => abuse::exchange(redis.client(), instance, report, watch).await,
+        }
+    }
+
+    pub(super) async fn add_automatic(&self, new: Vec<(NewEntry, AuditEntry)>) -> ControlResult<Vec<Added>> {
+        match self {
+            Self::Memory(memory) => memory.add_automatic(new).await,
+            Self::Redis(redis) => abuse::add(redis.client(), new).await,
+        }
+    }
+
+    /// Removes an automatic entry, or replaces it by an exemption; whether there was one.
+    pub(super) async fn lift_automatic(
+        &self,
+        id: &str,
+        exemption: Option<AutomaticEntry>,
+        audit: AuditEntry,
+    ) -> ControlResult<bool> {
+        match self {
+            Self::Memory(memory) => memory.lift_automatic(id, exemption, audit).await,
+            Self::Redis(redis) => abuse::lift(redis.client(), id, exemption, audit).await,
+        }
+    }
+
+    /// Restores automatic entries that the store lost.
+    pub(super) async fn restore_automatic(
+        &self,
+        token: &str,
+        entries: &[AutomaticEntry],
+    ) -> ControlResult<()> {
+        match self {
+            // Memory loses nothing.
+            Self::Memory(_) => Ok(()),
+            Self::Redis(redis) => abuse::restore(redis.client(), token, entries).await,
         }
     }
 

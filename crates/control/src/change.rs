@@ -134,6 +134,7 @@ impl Runtime {
     pub(super) fn next_expiry(&self, now_ms: u64) -> Option<u64> {
         let entries = self.entries.iter().filter_map(|entry| entry.expires_at_ms);
         let switches = self.switches.iter().filter_map(|switch| switch.expires_at_ms);
-        entries.chain(switches).filter(|end| *end > now_ms).min()
+        let automatic = self.automatic.iter().map(|entry| entry.expires_at_ms);
+        entries.chain(switches).chain(automatic).filter(|end| *end > now_ms).min()
     }
 }

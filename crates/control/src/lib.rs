@@ -15,6 +15,7 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
+mod abuse;
 mod backend;
 mod bans;
 pub mod bounds;
@@ -33,6 +34,7 @@ mod status;
 mod stored;
 
 pub use self::{
+    abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
     bans::{BanCounts, BanFilter, BanPage, BanPosition, ListedBan, ListedBanMode},
     error::ControlError,
     events::{EventKind, EventPhase, LoggedEvent, OperatorEvent, log_events},

@@ -8,7 +8,7 @@ use std::{
 use tollgate_metrics::{Computed, Counter, CounterFamily, Gauge, GaugeFamily, Metric};
 use tollgate_store::StoreError;
 
-use super::{BanCounts, EventKind, List, ListedBanMode, Runtime, SwitchMode};
+use super::{AutomaticMode, BanCounts, EventKind, List, ListedBanMode, Runtime, SwitchMode};
 
 /// Metrics of rules, lists and switches.
 pub static METRICS: &[&dyn Metric] = &[
@@ -23,6 +23,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &STORE_ERRORS,
     &OVERRIDES_GENERATION,
     &LIST_ENTRIES,
+    &ABUSE_ENTRIES,
     &RULE_SWITCHES,
     &ACTIVE_BANS,
     &UNLISTED_BANS,
@@ -90,6 +91,13 @@ static LIST_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
     &[[List::Allow.name()], [List::Deny.name()]],
 );
 
+static ABUSE_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
+    "tollgate_abuse_entries",
+    &["mode"],
+    "Active automatic entries of the adaptive deny list.",
+    &[[AutomaticMode::DryRun.name()], [AutomaticMode::Enforce.name()], [AutomaticMode::Exempt.name()]],
+);
+
 static RULE_SWITCHES: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_rule_switches",
     &["mode"],
@@ -118,8 +126,8 @@ static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
 
 /// Labels of the kinds of events.
 const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
-    let [a] = EventKind::ALL;
-    [[a.name()]]
+    let [a, b] = EventKind::ALL;
+    [[a.name()], [b.name()]]
 };
 
 static EVENTS_DROPPED: Counter = Counter::new(
@@ -230,6 +238,11 @@ pub(super) fn overrides(runtime: &Runtime, now_ms: u64) {
         let entries = runtime.entries.iter();
         let entries = entries.filter(|entry| entry.list == list && is_active(entry.expires_at_ms));
         LIST_ENTRIES.set([list.name()], entries.count() as f64);
+    }
+    for mode in AutomaticMode::ALL {
+        let entries = runtime.automatic.iter();
+        let entries = entries.filter(|entry| entry.mode == mode && entry.expires_at_ms > now_ms);
+        ABUSE_ENTRIES.set([mode.name()], entries.count() as f64);
     }
     for mode in SwitchMode::ALL {
         let switches = runtime.switches.iter();

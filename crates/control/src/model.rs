@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 pub use tollgate_rules::{List, SwitchMode, ValueMatch};
 
+use crate::abuse::AutomaticEntry;
+
 /// Rule files by name, relative to the directory of rules: `edge.yaml`, `teams/search.yaml`.
 pub type Files = BTreeMap<String, String>;
 
@@ -126,6 +128,9 @@ pub struct Runtime {
     pub generation: u64,
     /// The entries of both lists.
     pub entries: Vec<ListEntry>,
+    /// Entries of the adaptive deny list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub automatic: Vec<AutomaticEntry>,
     pub switches: Vec<Switch>,
 }
 

@@ -2,7 +2,7 @@
 
 use tollgate_rules::{Listing, ListingError, Overrides};
 
-use super::{ListEntry, Runtime, Switch};
+use super::{AutomaticEntry, AutomaticMode, List, ListEntry, Runtime, Switch};
 
 /// Error of an invalid switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +47,13 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Overrides, Vec<String>) {
             }
         }
     }
+    let enforced = runtime.automatic.iter().filter(|entry| entry.mode == AutomaticMode::Enforce);
+    for entry in enforced.filter(|entry| is_active(Some(entry.expires_at_ms))) {
+        match automatic_listing(entry) {
+            Ok(listing) => listings.push(listing),
+            Err(error) => problems.push(format!("automatic entry {}: {error}", entry.id)),
+        }
+    }
     let mut switches = Vec::new();
     for switch in runtime.switches.iter().filter(|switch| is_active(switch.expires_at_ms)) {
         match check_switch(switch) {
@@ -62,6 +69,11 @@ pub fn compile(runtime: &Runtime, now_ms: u64) -> (Overrides, Vec<String>) {
 fn listing(entry: &ListEntry) -> Result<Listing, ListingError> {
     let pairs = entry.descriptor.iter().map(|pair| (&*pair.key, &*pair.value, pair.value_match));
     Listing::new(&entry.id, entry.list, &entry.domain, pairs, entry.expires_at_ms)
+}
+
+fn automatic_listing(entry: &AutomaticEntry) -> Result<Listing, ListingError> {
+    let pairs = entry.descriptor.iter().map(|pair| (&*pair.key, &*pair.value, pair.value_match));
+    Listing::new(&entry.id, List::Deny, &entry.domain, pairs, Some(entry.expires_at_ms))
 }
 
 #[cfg(test)]
@@ -99,6 +111,7 @@ mod tests {
     #[test]
     fn expired_ones_are_omitted_and_invalid_ones_are_reported() {
         let runtime = Runtime {
+            automatic: Vec::new(),
             generation: 7,
             entries: vec![entry("a", "ended", Some(10)), entry("b", "", None), entry("c", "holds", Some(11))],
             switches: vec![switch("ended", Some(10)), switch("", None), switch("holds", Some(11))],

@@ -35,6 +35,8 @@ pub(super) struct StoredRuntime {
     pub(super) token: String,
     /// The tokens of the preceding changes, if the backend stores them.
     pub(super) trail: String,
+    /// Distinguishes the last change of automatic entries; empty before the first.
+    pub(super) abuse_token: String,
     /// Entries and switches that could not be read and are omitted, with the reasons.
     pub(super) problems: Vec<String>,
 }
@@ -66,6 +68,8 @@ pub(super) struct StoreHead {
     pub(super) generation: u64,
     /// Token of the lists and switches, see [`StoredRuntime`].
     pub(super) runtime_token: String,
+    /// Token of the automatic entries, see [`StoredRuntime`].
+    pub(super) abuse_token: String,
 }
 
 /// Presence of the files of the current version.
@@ -95,6 +99,13 @@ pub(super) enum Restore {
     Present,
     /// An operator continued from the remaining state, which stands.
     Superseded,
+}
+
+impl StoredRuntime {
+    /// Whether an automatic entry is active at this time, in milliseconds since 1970.
+    pub(super) fn has_automatic_at(&self, now_ms: u64) -> bool {
+        self.runtime.automatic.iter().any(|entry| entry.expires_at_ms > now_ms)
+    }
 }
 
 impl StoredVersion {

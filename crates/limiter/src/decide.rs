@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
-use tollgate_rules::Overrides;
+use tollgate_rules::{Domain, Overrides};
 use tollgate_store::{
     Decisions, Store, StoreError,
     request::{Check, Verdicts},
@@ -12,6 +12,7 @@ use tollgate_store::{
 
 use crate::{
     ActiveRules, ActiveSet, BegunBans, Match, Matches, Requests, SnapshotGuard,
+    abuse::AbuseObserver,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
     lists, matched, metrics, precheck, refund, requests,
@@ -56,6 +57,7 @@ pub struct Limiter {
     store: Store,
     modes: Modes,
     fallback: Option<Fallback>,
+    observer: Option<AbuseObserver>,
     begun_bans: BegunBans,
     clock: Clock,
 }
@@ -65,7 +67,15 @@ type Statuses<'r> = SmallVec<[Status<'r>; 2]>;
 impl Limiter {
     /// Enforces the active version of `rules` and counts in `store`.
     pub fn new(rules: Arc<ActiveRules>, store: Store, modes: Modes) -> Self {
-        Self { rules, store, modes, fallback: None, begun_bans: BegunBans::default(), clock: Clock::System }
+        Self {
+            rules,
+            store,
+            modes,
+            fallback: None,
+            observer: None,
+            begun_bans: BegunBans::default(),
+            clock: Clock::System,
+        }
     }
 
     /// Records the bans that begin in `begun_bans`.
@@ -78,6 +88,12 @@ impl Limiter {
     #[must_use]
     pub fn with_fallback(self, fallback: Fallback) -> Self {
         Self { fallback: Some(fallback), ..self }
+    }
+
+    /// Reports what clients do to `observer`, for the adaptive deny list.
+    #[must_use]
+    pub fn with_observer(self, observer: AbuseObserver) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     /// Uses `clock` for the expiry of list entries, and for the points in time in responses.
@@ -132,8 +148,10 @@ impl Limiter {
         let degraded = match &self.fallback {
             Some(fallback) => {
                 fallback.release(&calls, &decisions);
-                let decide =
-                    || fallback.decide(active.companion, rules, self.modes, &matches, &calls, &decisions);
+                let decide = || {
+                    let failed = (&self.store, &calls, &decisions);
+                    fallback.decide(active.companion, rules, self.modes, &matches, failed)
+                };
                 (!is_complete).then(decide)
             }
             None => None,
@@ -141,9 +159,20 @@ impl Limiter {
         let statuses = self.statuses(&matches, &decisions, degraded.as_ref());
         // Charges are recorded even if another call failed.
         metrics::record(active.companion, rules, descriptors, &matches, &statuses, self.modes);
+        if !rules.abuse.is_empty() && degraded.is_none() {
+            self.observe(rules, descriptors, &statuses);
+        }
         self.begun_bans.record(rules, descriptors, &matches, &statuses);
         let decision = self.conclude(statuses, listed, &calls, &decisions, degraded.as_ref());
         self.settle_permits(decision, permits, &calls, &decisions, degraded.as_ref())
+    }
+
+    /// Reports a decision for the adaptive deny list. In the process's shadow mode no request is denied.
+    #[cold]
+    fn observe(&self, rules: &Domain, descriptors: &[Descriptor<'_>], statuses: &Statuses<'_>) {
+        if let (Some(observer), false) = (&self.observer, self.modes.shadow) {
+            observer.record(rules, descriptors, statuses);
+        }
     }
 
     /// Returns the permits that the request holds, if it passes, and otherwise releases them.

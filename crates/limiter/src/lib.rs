@@ -7,11 +7,13 @@
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
 //! - [`refund`]: refunds of charges that do not count, [`held_permits`]: permits of a request that passed.
+//! - [`abuse`]: what the adaptive deny list observes and detects.
 //! - [`spread`]: delays that spread the times at which denied clients return.
 //! - [`fallback`]: decisions while the store fails, shared out by the number of [`replicas`].
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
+pub mod abuse;
 mod bans;
 mod counters;
 mod decide;

@@ -165,6 +165,12 @@ pub struct Decision<'r> {
 }
 
 impl Decision<'_> {
+    /// The active ban among the limits of the request: of those that deny, the last to end; otherwise one that is watched.
+    pub fn ban(&self) -> Option<Ban> {
+        let bans = self.statuses.iter().filter_map(|status| status.limited()?.verdict.ban);
+        bans.max_by_key(|ban| (ban.is_enforced, ban.until))
+    }
+
     /// Time until a denied request may be retried: when the last limit that denies it would let it pass, and, if every
     /// quota is exhausted, the first quota too; or when the list entry expires. `None` for a request that passes.
     pub fn retry_after(&self) -> Option<Duration> {

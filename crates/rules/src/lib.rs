@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
+mod abuse;
 mod cidr;
 pub mod config;
 mod level;
@@ -33,6 +34,7 @@ use tollgate_core::{
 };
 
 pub use self::{
+    abuse::{AbuseMode, AbuseRule, AbuseTrigger, ExemptValue, Exemption},
     cidr::CidrTable,
     level::{Branch, Duplicate, Level, Matcher, Node, join},
     on_store_error::OnStoreError,
@@ -68,6 +70,8 @@ pub struct Domain {
     /// The keys whose values form the hash tag of requests that have any of these keys. If empty, the values that a rule
     /// leaves open form it.
     pub hash_tag: Box<[Box<str>]>,
+    /// Rules of the adaptive deny list.
+    pub abuse: Box<[AbuseRule]>,
     /// Index among all domains of one version, set by [`Rules::new`].
     pub index: DomainIndex,
 }

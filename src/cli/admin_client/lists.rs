@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tollgate_control::{List, ListEntry, ListPair};
+use tollgate_control::{AutomaticEntry, AutomaticMode, List, ListEntry, ListPair};
 
 use super::{
     CommandOutput,
@@ -17,6 +17,9 @@ use crate::settings::{DescriptorArgument, ListCommand};
 #[derive(Debug, Deserialize)]
 struct Lists {
     entries: Vec<ListEntry>,
+    /// Absent in responses of older releases.
+    #[serde(default)]
+    automatic: Vec<AutomaticEntry>,
 }
 
 pub(super) fn run(api: &ApiClient, command: &ListCommand) -> Result<CommandOutput, ClientError> {
@@ -36,6 +39,15 @@ pub(super) fn run(api: &ApiClient, command: &ListCommand) -> Result<CommandOutpu
             let json = api.post("lists", &body)?;
             Ok(CommandOutput { text: added(&api.read(&json)?), json })
         }
+        ListCommand::Exempt { id, reason, lifetime } => {
+            let mut body = json!({ "reason": reason });
+            set_expiry(&mut body, *lifetime);
+            let json = api.post(&format!("automatic/{id}/exempt"), &body)?;
+            let entry: AutomaticEntry = api.read(&json)?;
+            let (until, descriptor) = (utc(entry.expires_at_ms), descriptor_text(&entry.descriptor));
+            let domain = escape_line(&entry.domain);
+            Ok(CommandOutput { text: format!("{descriptor} in {domain} is exempt until {until}\n"), json })
+        }
         ListCommand::Remove(id) => {
             api.delete(&format!("lists/{id}"), &[])?;
             Ok(CommandOutput { text: format!("entry {id} is removed\n"), json: json!({ "id": id }) })
@@ -45,10 +57,11 @@ pub(super) fn run(api: &ApiClient, command: &ListCommand) -> Result<CommandOutpu
 
 fn show(api: &ApiClient, list: List) -> Result<CommandOutput, ClientError> {
     let json = api.get("lists", &[])?;
-    let mut entries = api.read::<Lists>(&json)?.entries;
+    let Lists { mut entries, mut automatic } = api.read(&json)?;
     entries.retain(|entry| entry.list == list);
-    let json = json!({ "entries": entries });
-    if entries.is_empty() {
+    automatic.retain(|_| list == List::Deny);
+    let json = json!({ "entries": entries, "automatic": automatic });
+    if entries.is_empty() && automatic.is_empty() {
         return Ok(CommandOutput { text: format!("the {} list is empty\n", list.name()), json });
     }
     let rows = entries.iter().map(|entry| {
@@ -61,8 +74,30 @@ fn show(api: &ApiClient, list: List) -> Result<CommandOutput, ClientError> {
             escape_line(&entry.reason),
         ]
     });
+    let automatic = automatic.iter().map(|entry| {
+        [
+            escape_line(&entry.id),
+            escape_line(&entry.domain),
+            descriptor_text(&entry.descriptor),
+            utc(entry.expires_at_ms),
+            escape_line(&entry.author),
+            automatic_reason(entry),
+        ]
+    });
+    let rows = rows.chain(automatic);
     let head = ["ID", "DOMAIN", "DESCRIPTOR", "EXPIRES", "AUTHOR", "REASON"];
     Ok(CommandOutput { text: table(head, &rows.collect::<Vec<_>>()), json })
+}
+
+fn automatic_reason(entry: &AutomaticEntry) -> String {
+    let reason = escape_line(&entry.reason);
+    match entry.mode {
+        AutomaticMode::Exempt => format!("exempt from abuse rules: {reason}"),
+        AutomaticMode::DryRun => format!("dry run of {}: {reason}", escape_line(&entry.rule)),
+        AutomaticMode::Enforce => {
+            format!("{}: {reason}, offence {}", escape_line(&entry.rule), entry.offences)
+        }
+    }
 }
 
 fn added(entry: &ListEntry) -> String {

@@ -42,7 +42,7 @@ fn switch(rule: &str, mode: SwitchMode) -> Switch {
 
 impl TestService {
     fn set_overrides(&self, entries: Vec<ListEntry>, switches: Vec<Switch>) {
-        let runtime = Runtime { generation: 1, entries, switches };
+        let runtime = Runtime { generation: 1, entries, switches, ..Runtime::default() };
         let (overrides, problems) = compile_overrides(&runtime, NOW.as_micros() / 1_000);
         assert_eq!(problems, Vec::<String>::new());
         self.rules.override_with(Arc::new(overrides));

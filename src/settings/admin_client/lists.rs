@@ -51,7 +51,19 @@ enum BanSubcommand {
         #[arg(long)]
         force: bool,
     },
-    /// Remove an entry of either list.
+    /// Lift an automatic entry, and exempt its key from abuse rules for some time.
+    Exempt {
+        /// Id of the entry, from `list`.
+        #[arg(value_name = "ID", value_parser = path_id)]
+        id: String,
+        /// Reason, for the audit log.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// Lifetime of the exemption. Default: 7 days.
+        #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
+        lifetime: Option<Duration>,
+    },
+    /// Remove an entry of either list, or lift an automatic one.
     Remove {
         /// Id of the entry, from `list`.
         #[arg(value_name = "ID", value_parser = path_id)]
@@ -79,6 +91,15 @@ pub enum ListCommand {
         /// Whether guardrails are overridden.
         force: bool,
     },
+    /// Replace an automatic entry by an exemption.
+    Exempt {
+        /// Its id.
+        id: String,
+        /// Reason.
+        reason: String,
+        /// Lifetime of the exemption. `None`: the server's default.
+        lifetime: Option<Duration>,
+    },
     /// Remove the entry with this id.
     Remove(String),
 }
@@ -91,6 +112,7 @@ impl BanFlags {
             BanSubcommand::Add { domain, descriptor, reason, lifetime, allow, force } => {
                 ListCommand::Add { list: list(allow), domain, descriptor, reason, lifetime, force }
             }
+            BanSubcommand::Exempt { id, reason, lifetime } => ListCommand::Exempt { id, reason, lifetime },
             BanSubcommand::Remove { id } => ListCommand::Remove(id),
         };
         self.connection.resolve(AdminCommand::List(command))

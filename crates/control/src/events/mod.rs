@@ -40,16 +40,19 @@ const MAX_FIGURES: usize = 16;
 pub enum EventKind {
     /// The rate of one key is above the threshold of the settings.
     KeyRate,
+    /// Keys were added to the adaptive deny list.
+    AbuseListed,
 }
 
 impl EventKind {
     /// Every kind.
-    pub const ALL: [Self; 1] = [Self::KeyRate];
+    pub const ALL: [Self; 2] = [Self::KeyRate, Self::AbuseListed];
 
     /// Name of the kind in the API, in webhooks and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::KeyRate => "key_rate",
+            Self::AbuseListed => "abuse_listed",
         }
     }
 
@@ -57,6 +60,7 @@ impl EventKind {
     pub const fn repeat_interval(self) -> Duration {
         match self {
             Self::KeyRate => Duration::from_secs(300),
+            Self::AbuseListed => Duration::from_secs(60),
         }
     }
 }

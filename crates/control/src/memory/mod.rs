@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 pub use self::file::FileError;
 use self::{bans::MemoryBans, disk::Disk, file::RulesFile, state::State};
 use super::{
-    AuditEntry, ControlError, Instance, Runtime, Version,
+    Added, AuditEntry, AutomaticEntry, ControlError, Instance, NewEntry, Runtime, Version,
     change::Change,
     events::EventLog,
-    stored::{FilesPresence, StoreHead, StoredVersion},
+    stored::{FilesPresence, StoreHead, StoredVersion, now_ms},
 };
 
 /// Handle on the store; clones share it.
@@ -64,8 +64,8 @@ impl Memory {
         *self.0.instance.lock() = Some(instance);
         let state = self.0.state.load();
         let current = state.current().map(|stored| stored.id());
-        let generation = state.runtime.generation;
-        StoreHead { current, files: FilesPresence::Present, generation, ..StoreHead::default() }
+        let (generation, abuse_token) = (state.runtime.generation, state.abuse.token());
+        StoreHead { current, files: FilesPresence::Present, generation, abuse_token, ..StoreHead::default() }
     }
 
     pub(super) fn current(&self) -> Option<u64> {
@@ -88,8 +88,28 @@ impl Memory {
         self.update(move |state| state.apply(stored, audit)).await
     }
 
-    pub(super) fn runtime(&self) -> Runtime {
-        self.0.state.load().runtime.clone()
+    /// The lists and switches, and the token of the automatic entries.
+    pub(super) fn runtime(&self) -> (Runtime, String) {
+        let state = self.0.state.load();
+        let automatic = state.abuse.active(now_ms());
+        (Runtime { automatic, ..state.runtime.clone() }, state.abuse.token())
+    }
+
+    pub(super) async fn add_automatic(
+        &self,
+        new: Vec<(NewEntry, AuditEntry)>,
+    ) -> Result<Vec<Added>, ControlError> {
+        self.update(move |state| Ok(state.add_automatic(new))).await
+    }
+
+    pub(super) async fn lift_automatic(
+        &self,
+        id: &str,
+        exemption: Option<AutomaticEntry>,
+        audit: AuditEntry,
+    ) -> Result<bool, ControlError> {
+        let id = id.to_owned();
+        self.update(move |state| Ok(state.lift_automatic(&id, exemption, audit))).await
     }
 
     pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> Result<bool, ControlError> {

@@ -1,6 +1,7 @@
 //! Immutable state of the store.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
@@ -8,7 +9,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AuditEntry, ControlError, Runtime, Version,
+    Added, AuditEntry, AutomaticEntry, ControlError, NewEntry, Runtime, Version,
+    abuse::book::AbuseBook,
     bounds::{MAX_AUDIT_ENTRIES, MAX_STORED_BYTES, MAX_VERSIONS, size},
     change::Change,
     stored::{StoredVersion, now_ms},
@@ -22,6 +24,11 @@ pub(super) struct State {
     pub(super) runtime: Runtime,
     /// Newest last.
     audit: VecDeque<Arc<AuditEntry>>,
+    /// Entries of the adaptive deny list, and their audit log, which leaves operators' entries their room.
+    #[serde(default)]
+    pub(super) abuse: AbuseBook,
+    #[serde(default)]
+    abuse_audit: VecDeque<Arc<AuditEntry>>,
     /// Number of audit log entries so far.
     audited: u64,
 }
@@ -78,17 +85,64 @@ impl State {
         Ok(is_changed)
     }
 
+    /// Adds automatic entries, each unless its key has one.
+    pub(super) fn add_automatic(&mut self, new: Vec<(NewEntry, AuditEntry)>) -> Vec<Added> {
+        let now_ms = now_ms();
+        let mut results = Vec::new();
+        for (new, audit) in new {
+            let added = self.abuse.add(&new, now_ms);
+            if added == Added::Listed {
+                let audit = self.numbered(audit);
+                append(&mut self.abuse_audit, audit);
+            }
+            results.push(added);
+        }
+        results
+    }
+
+    pub(super) fn lift_automatic(
+        &mut self,
+        id: &str,
+        exemption: Option<AutomaticEntry>,
+        audit: AuditEntry,
+    ) -> bool {
+        let is_lifted = self.abuse.lift(id, exemption, now_ms());
+        if is_lifted {
+            self.append_audit(audit);
+        }
+        is_lifted
+    }
+
     pub(super) fn audit(&self, before: Option<&str>, limit: usize) -> Vec<AuditEntry> {
         let before = before.map_or(u64::MAX, |id| id.parse().unwrap_or(0));
         let earlier = |entry: &&Arc<AuditEntry>| entry.id.parse::<u64>().is_ok_and(|id| id < before);
-        self.audit.iter().rev().filter(earlier).take(limit).map(|entry| AuditEntry::clone(entry)).collect()
+        let latest = |log: &VecDeque<Arc<AuditEntry>>| {
+            log.iter().rev().filter(earlier).take(limit).map(|entry| AuditEntry::clone(entry)).collect()
+        };
+        let (mut all, automatic): (Vec<AuditEntry>, Vec<_>) =
+            (latest(&self.audit), latest(&self.abuse_audit));
+        if !automatic.is_empty() {
+            all.extend(automatic);
+            all.sort_by_key(|entry| Reverse(entry.id.parse::<u64>().unwrap_or_default()));
+            all.truncate(limit);
+        }
+        all
     }
 
     fn append_audit(&mut self, entry: AuditEntry) {
+        let entry = self.numbered(entry);
+        append(&mut self.audit, entry);
+    }
+
+    fn numbered(&mut self, entry: AuditEntry) -> AuditEntry {
         self.audited = self.audited.saturating_add(1);
-        self.audit.push_back(Arc::new(AuditEntry { id: self.audited.to_string(), ..entry }));
-        while self.audit.len() > MAX_AUDIT_ENTRIES {
-            self.audit.pop_front();
-        }
+        AuditEntry { id: self.audited.to_string(), ..entry }
+    }
+}
+
+fn append(log: &mut VecDeque<Arc<AuditEntry>>, entry: AuditEntry) {
+    log.push_back(Arc::new(entry));
+    while log.len() > MAX_AUDIT_ENTRIES {
+        log.pop_front();
     }
 }

@@ -69,7 +69,9 @@ impl ListsReconciler {
     /// Fetches lists and switches that differ from the active ones, and restores those that the store has lost.
     pub(super) fn reconcile(&mut self, head: &StoreHead, connectivity: Connectivity) {
         let active = &self.active.runtime;
-        let is_active = head.generation == active.generation && head.runtime_token == self.active.token;
+        let is_active = head.generation == active.generation
+            && head.runtime_token == self.active.token
+            && head.abuse_token == self.active.abuse_token;
         if !self.task.is_idle() {
             return;
         }
@@ -80,6 +82,8 @@ impl ListsReconciler {
         }
         let (control, status, snapshot) = (self.control.clone(), self.status.clone(), self.snapshot.clone());
         let lost = (head.generation < active.generation).then(|| Arc::clone(&self.active));
+        let lost_automatic = head.abuse_token.is_empty() && self.active.has_automatic_at(now_ms());
+        let lost_automatic = lost_automatic.then(|| Arc::clone(&self.active));
         let now = Instant::now();
         let begin = self.fetched.and_then(|at| at.checked_add(FETCH_INTERVAL)).map_or(now, |at| at.max(now));
         self.fetched = Some(begin);
@@ -87,6 +91,9 @@ impl ListsReconciler {
             sleep_until(begin).await;
             if let Some(lost) = lost {
                 restore(&control, &lost, connectivity).await?;
+            }
+            if let Some(lost) = lost_automatic {
+                restore_automatic(&control, &lost).await?;
             }
             let stored = Arc::new(control.backend().runtime().await?);
             activate(stored, status, snapshot).await
@@ -110,6 +117,7 @@ impl ListsReconciler {
         match activated {
             Ok(activated) => {
                 let is_changed = activated.stored.token != self.active.token
+                    || activated.stored.abuse_token != self.active.abuse_token
                     || activated.stored.runtime.generation != self.active.runtime.generation;
                 (self.active, self.compiled_at_ms) = (activated.stored, activated.at_ms);
                 self.next_expiry = self.next_expiry_after(Duration::ZERO);
@@ -177,6 +185,17 @@ async fn restore(
             tracing::error!("control store was reset; adopting its lists");
         }
     }
+    Ok(())
+}
+
+/// Restores automatic entries that the store has lost, unless another instance did.
+async fn restore_automatic(control: &Control, lost: &StoredRuntime) -> Result<(), ControlError> {
+    metrics::store_error("lost");
+    let now_ms = now_ms();
+    let entries = lost.runtime.automatic.iter().filter(|entry| entry.expires_at_ms > now_ms);
+    let entries: Vec<_> = entries.cloned().collect();
+    control.backend().restore_automatic(&lost.abuse_token, &entries).await?;
+    tracing::error!(entries = entries.len(), "restored automatic entries that the store lost");
     Ok(())
 }
 

@@ -12,6 +12,8 @@ pub(super) struct Keys {
     start: String,
     /// Keys of every operation.
     fixed: [Vec<u8>; 6],
+    /// Keys of every operation on automatic entries.
+    abuse: [Vec<u8>; 6],
     bans: [Vec<u8>; 3],
     channel: Vec<u8>,
 }
@@ -21,8 +23,9 @@ impl Keys {
         let start = format!("{prefix}{{{TAG}}}:");
         let named = |name: &str| named(&start, name);
         let fixed = ["head", "audit", "entries", "switches", "instances", "seen"].map(named);
+        let abuse = ["head", "audit", "abuse", "abuse-entries", "abuse-audit", "abuse-reports"].map(named);
         let bans = ["bans", "ban-records", "watched-bans"].map(named);
-        Self { fixed, bans, channel: named("changes"), start }
+        Self { fixed, abuse, bans, channel: named("changes"), start }
     }
 
     /// A key of this name.
@@ -32,6 +35,10 @@ impl Keys {
 
     pub(super) const fn fixed(&self) -> &[Vec<u8>; 6] {
         &self.fixed
+    }
+
+    pub(super) const fn abuse(&self) -> &[Vec<u8>; 6] {
+        &self.abuse
     }
 
     /// Keys of the list of active bans, as the script's operations on it take them.

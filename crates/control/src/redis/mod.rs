@@ -3,6 +3,7 @@
 //! Each operation is one run of the script in `lua/control.lua`, on keys of one hash tag. An operation whose result is
 //! unknown after an outage or a failover is repeated: the script recognizes by its token what it has already done.
 
+pub(super) mod abuse;
 pub(super) mod bans;
 mod figures;
 mod keys;
@@ -11,6 +12,7 @@ mod values;
 mod versions;
 
 use std::{
+    cmp::Reverse,
     convert::Infallible,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
@@ -87,7 +89,7 @@ impl Redis {
             active.runtime_token.into_bytes(),
         ]);
         let reply = self.client.run_once(&operation, HEARTBEAT_TIMEOUT).await?;
-        let [current, token, has_files, generation, runtime_token, size] = list(reply)?;
+        let [current, token, has_files, generation, runtime_token, size, abuse_token] = list(reply)?;
         let current = match (current, token) {
             (Reply::Bytes(current), Reply::Bytes(token)) => {
                 Some(VersionId { number: number(&current)?, token: text(token)? })
@@ -100,7 +102,8 @@ impl Redis {
             _ => FilesPresence::Unknown,
         };
         let (generation, size) = (number(&bytes(generation)?)?, number(&bytes(size)?)?);
-        Ok(StoreHead { current, files, size, generation, runtime_token: text(bytes(runtime_token)?)? })
+        let [runtime_token, abuse_token] = [text(bytes(runtime_token)?)?, text(bytes(abuse_token)?)?];
+        Ok(StoreHead { current, files, size, generation, runtime_token, abuse_token })
     }
 
     pub(super) async fn current(&self) -> ControlResult<Option<u64>> {
@@ -119,8 +122,10 @@ impl Redis {
         // Hashes in Redis are unordered.
         entries.sort_by(|a, b| (a.created_at_ms, &a.id).cmp(&(b.created_at_ms, &b.id)));
         switches.sort_by(|a, b| (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule)));
-        let runtime = Runtime { generation: number(&bytes(generation)?)?, entries, switches };
-        Ok(StoredRuntime { runtime, token: text(bytes(token)?)?, trail: text(bytes(trail)?)?, problems })
+        let (abuse_token, automatic) = abuse::active(&self.client, &mut problems).await?;
+        let runtime = Runtime { generation: number(&bytes(generation)?)?, entries, automatic, switches };
+        let (token, trail) = (text(bytes(token)?)?, text(bytes(trail)?)?);
+        Ok(StoredRuntime { runtime, token, trail, abuse_token, problems })
     }
 
     pub(super) async fn change(&self, change: Change, audit: AuditEntry) -> ControlResult<bool> {
@@ -157,7 +162,7 @@ impl Redis {
         audit: AuditEntry,
         connectivity: Connectivity,
     ) -> ControlResult<Restore> {
-        let StoredRuntime { runtime, token, trail, problems: _ } = stored;
+        let StoredRuntime { runtime, token, trail, .. } = stored;
         let mut arguments = vec![
             token.clone().into_bytes(),
             runtime.generation.to_string().into_bytes(),
@@ -180,8 +185,23 @@ impl Redis {
             Some(id) if is_stream_id(id) => format!("({id}"),
             Some(_) => return Ok(Vec::new()),
         };
-        let operation = Operation::new("audit").with([start.into_bytes(), limit.to_string().into_bytes()]);
-        let Reply::List(items) = self.client.run(&operation).await? else { return Err(malformed("no list")) };
+        let (start, most) = (start.into_bytes(), limit.to_string().into_bytes());
+        let automatic = abuse::audit(start.clone(), limit);
+        let mut all = self.audit_of(&Operation::new("audit").with([start, most])).await?;
+        all.extend(self.audit_of(&automatic).await?);
+        all.sort_by_key(|entry| Reverse(stream_id(&entry.id)));
+        all.truncate(limit);
+        Ok(all)
+    }
+
+    /// Client of the scripts.
+    pub(super) const fn client(&self) -> &ScriptClient {
+        &self.client
+    }
+
+    /// Reads one of the audit logs.
+    async fn audit_of(&self, operation: &Operation) -> ControlResult<Vec<AuditEntry>> {
+        let Reply::List(items) = self.client.run(operation).await? else { return Err(malformed("no list")) };
         let read = |item| {
             let [id, entry] = list(item)?;
             Ok(AuditEntry { id: text(bytes(id)?)?, ..read_json(&bytes(entry)?)? })
@@ -205,8 +225,13 @@ impl Redis {
 
 /// Whether a text is the id of a stream entry.
 fn is_stream_id(text: &str) -> bool {
-    let is_number = |part: &str| part.parse::<u64>().is_ok();
-    text.split_once('-').is_some_and(|(time, sequence)| is_number(time) && is_number(sequence))
+    stream_id(text).is_some()
+}
+
+/// The time and the sequence number of a stream entry's id.
+fn stream_id(text: &str) -> Option<(u64, u64)> {
+    let (time, sequence) = text.split_once('-')?;
+    Some((time.parse().ok()?, sequence.parse().ok()?))
 }
 
 /// Name of the connectivity in the script.

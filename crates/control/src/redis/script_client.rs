@@ -13,6 +13,7 @@ use super::keys::Keys;
 use crate::{ControlError, metrics};
 
 const SOURCE: &str = include_str!("../../../../lua/control.lua");
+const ABUSE_SOURCE: &str = include_str!("../../../../lua/abuse.lua");
 const FLEET_SOURCE: &str = include_str!("../../../../lua/fleet.lua");
 
 /// Timeout of one attempt.
@@ -29,15 +30,22 @@ pub(super) const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(800);
 pub(super) type ControlResult<T> = Result<T, ControlError>;
 
 /// One operation of the script.
-pub(super) struct Operation {
+pub(crate) struct Operation {
     name: &'static str,
+    /// Whether it is one of the script of automatic entries.
+    is_abuse: bool,
     versions: Vec<Vec<u8>>,
     arguments: Vec<Vec<u8>>,
 }
 
 impl Operation {
     pub(super) const fn new(name: &'static str) -> Self {
-        Self { name, versions: Vec::new(), arguments: Vec::new() }
+        Self { name, is_abuse: false, versions: Vec::new(), arguments: Vec::new() }
+    }
+
+    /// An operation on automatic entries.
+    pub(super) const fn of_abuse(name: &'static str) -> Self {
+        Self { name, is_abuse: true, versions: Vec::new(), arguments: Vec::new() }
     }
 
     /// Adds keys of versions.
@@ -55,10 +63,11 @@ impl Operation {
 
 /// Client of the script.
 #[derive(Debug)]
-pub(super) struct ScriptClient {
+pub(crate) struct ScriptClient {
     store: RedisStore,
     pub(super) keys: Keys,
     script: Script,
+    abuse_script: Script,
     /// Operations on figures of the fleet.
     fleet_script: Script,
 }
@@ -67,7 +76,8 @@ impl ScriptClient {
     pub(super) fn open(settings: &RedisSettings) -> Result<Self, StoreError> {
         let store = RedisStore::open(settings)?;
         let keys = Keys::new(&settings.key_prefix);
-        Ok(Self { store, keys, script: Script::new(SOURCE), fleet_script: Script::new(FLEET_SOURCE) })
+        let [script, abuse_script, fleet_script] = [SOURCE, ABUSE_SOURCE, FLEET_SOURCE].map(Script::new);
+        Ok(Self { store, keys, script, abuse_script, fleet_script })
     }
 
     /// Calls `changed` after each change by another instance.
@@ -146,11 +156,15 @@ impl ScriptClient {
         attempt: &[u8],
         timeout: Duration,
     ) -> Result<Reply, StoreError> {
-        let keys: Vec<Vec<u8>> = self.keys.fixed().iter().chain(&operation.versions).cloned().collect();
+        let (script, keys) = match operation.is_abuse {
+            true => (&self.abuse_script, self.keys.abuse()),
+            false => (&self.script, self.keys.fixed()),
+        };
+        let keys: Vec<Vec<u8>> = keys.iter().chain(&operation.versions).cloned().collect();
         let start = [operation.name.as_bytes(), self.keys.channel(), attempt];
         let arguments: Vec<&[u8]> =
             start.into_iter().chain(operation.arguments.iter().map(Vec::as_slice)).collect();
-        let reply = self.store.run(&self.script, Keys::slot(), &keys, &arguments, timeout).await;
+        let reply = self.store.run(script, Keys::slot(), &keys, &arguments, timeout).await;
         reply.inspect_err(|error| metrics::store_error(error.label()))
     }
 }

@@ -3,6 +3,7 @@
 use tollgate_core::{
     SyncMode,
     algorithm::{Algorithm, Policy},
+    ban::BanPolicy,
     quota::Quota,
 };
 use tollgate_rules::{Domain, Limit, Rule};
@@ -17,10 +18,11 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
                 SyncMode::Leased => ", leased",
             };
             let overdraft = if rule.overdraft { overdraft_text(&policy) } else { String::new() };
+            let ban = rule.ban.as_ref().map(ban_text).unwrap_or_default();
             let spread =
                 rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
             let spread = spread.unwrap_or_default();
-            format!("{}{sync}{overdraft}{spread}{}", quota_text(quota, &policy), modes(rule))
+            format!("{}{sync}{overdraft}{ban}{spread}{}", quota_text(quota, &policy), modes(rule))
         }
     }
 }
@@ -41,6 +43,33 @@ fn overdraft_text(policy: &Policy) -> String {
     let carry = if is_window && policy.has_bound() { ", carry" } else { "" };
     let max_debt = policy.max_debt().map(|debt| format!(", max_debt {debt}"));
     format!(", overdraft{carry}{}", max_debt.unwrap_or_default())
+}
+
+/// Bans, such as `ban 10m up to 1d after 180 bad seconds in 5m, forgiven after 1d (watch)`.
+fn ban_text(ban: &BanPolicy) -> String {
+    let growth = match ban.grows() {
+        true => format!(" up to {}", seconds_text(ban.max_duration())),
+        false => String::new(),
+    };
+    let forgiven = match ban.grows() {
+        true => format!(", one doubling less after {}", seconds_text(ban.forgive())),
+        false => String::new(),
+    };
+    format!(
+        ", ban {}{growth} after {} bad seconds in {}{forgiven} ({})",
+        seconds_text(ban.duration()),
+        ban.threshold(),
+        seconds_text(ban.interval().into()),
+        ban.mode().name()
+    )
+}
+
+/// Seconds in the longest unit that divides them.
+fn seconds_text(seconds: u32) -> String {
+    let units = [("d", 86_400), ("h", 3_600), ("m", 60)];
+    let longest = units.into_iter().find(|(_, length)| seconds.is_multiple_of(*length));
+    let (unit, length) = longest.unwrap_or(("s", 1));
+    format!("{}{unit}", seconds.checked_div(length).unwrap_or_default())
 }
 
 fn modes(rule: &Rule) -> &'static str {

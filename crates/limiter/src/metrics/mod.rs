@@ -1,5 +1,6 @@
 //! Metrics of decisions: rules, lists, and decisions without the store.
 
+mod bans;
 mod lists;
 mod rules;
 
@@ -30,6 +31,7 @@ use crate::{
 pub static METRICS: &[&dyn Metric] = &[
     &rules::RULE_METRICS,
     &rules::SERIES_DROPPED,
+    &bans::BANS,
     &lists::LIST_REQUESTS,
     &DEGRADED,
     &UNKNOWN_DOMAIN,
@@ -85,6 +87,9 @@ pub(super) fn record(
         talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
         if let (Status::Limited(limited), Some(hits)) = (status, matched.hits()) {
             counters.hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
+            if let (Some(ban), Some(rule)) = (&limited.verdict.ban, limited.rule) {
+                counters.bans.count(rule, ban, hits.charged());
+            }
         }
     }
 }

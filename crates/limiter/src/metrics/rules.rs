@@ -21,7 +21,7 @@ use tollgate_metrics::{
 };
 use tollgate_rules::{Companion, Domain, List, Rule, Rules};
 
-use super::lists::ListCounters;
+use super::{bans::BanCounters, lists::ListCounters};
 use crate::verdict::Limited;
 
 /// Path of the limit overrides of requests.
@@ -78,6 +78,7 @@ fn write(declared: &[Declared; KINDS], page: &mut tollgate_metrics::Page, all: &
 pub struct RuleCounters {
     rules: Vec<OfRule>,
     domains: Vec<OfDomain>,
+    pub(super) bans: BanCounters,
 }
 
 #[derive(Debug, Default)]
@@ -105,6 +106,7 @@ impl Companion for RuleCounters {
         Self {
             rules: (0..rules.rule_count()).map(|_| OfRule::default()).collect(),
             domains: (0..domains).map(|_| OfDomain::default()).collect(),
+            bans: BanCounters::for_rules(rules),
         }
     }
 }

@@ -18,7 +18,7 @@
 mod active;
 mod collector;
 mod counts;
-mod key;
+pub(crate) mod key;
 mod merge;
 pub mod metrics;
 mod sampler;

@@ -13,6 +13,10 @@ pub(super) enum Section {
     RateLimit,
     /// An element of `replaces`.
     Replaces,
+    /// The mapping under `ban`.
+    Ban,
+    /// An element of `abuse`.
+    Abuse,
 }
 
 /// Status of a key in a section.
@@ -38,7 +42,7 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Defaults, Descriptor, File, RateLimit, Replaces};
+use Section::{Abuse, Ban, Defaults, Descriptor, File, RateLimit, Replaces};
 
 /// Key of the language.
 struct Key {
@@ -53,7 +57,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 33] = [
+const KEYS: [Key; 47] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -73,7 +77,7 @@ const KEYS: [Key; 33] = [
     key("unit", Reference, &[RateLimit, Defaults]),
     key("requests_per_unit", Reference, &[RateLimit, Defaults]),
     key("unlimited", Reference, &[RateLimit]),
-    key("name", Reference, &[RateLimit, Replaces]),
+    key("name", Reference, &[RateLimit, Replaces, Abuse]),
     key("replaces", Reference, &[RateLimit]),
     key("algorithm", Extension, &[RateLimit, Defaults]),
     key("burst", Extension, &[RateLimit, Defaults]),
@@ -86,7 +90,21 @@ const KEYS: [Key; 33] = [
     key("unit_multiplier", Extension, &[RateLimit, Defaults]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
+    key("ban", Extension, &[RateLimit]),
+    key("threshold", Extension, &[Ban]),
+    key("interval", Extension, &[Ban]),
+    key("duration", Extension, &[Ban, Abuse]),
+    key("max_duration", Extension, &[Ban, Abuse]),
+    key("forgive", Extension, &[Ban, Abuse]),
+    key("mode", Extension, &[Ban, Abuse]),
     key("retry_after_spread", Extension, &[RateLimit, Defaults]),
+    key("abuse", Extension, &[File]),
+    key("client_keys", Extension, &[Abuse]),
+    key("denied_per_second", Extension, &[Abuse]),
+    key("denied_in_a_row", Extension, &[Abuse]),
+    key("hits_per_second", Extension, &[Abuse]),
+    key("for", Extension, &[Abuse]),
+    key("exempt", Extension, &[Abuse]),
 ];
 
 /// Maximum length in bytes of a word that is compared with others: the comparison takes time for the product of the
@@ -95,7 +113,15 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 5] = [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults];
+    const ALL: [Self; 7] = [
+        Self::Descriptor,
+        Self::RateLimit,
+        Self::File,
+        Self::Replaces,
+        Self::Defaults,
+        Self::Ban,
+        Self::Abuse,
+    ];
 
     /// Keys of the section.
     pub(super) fn keys(self) -> impl Iterator<Item = &'static str> {
@@ -110,6 +136,8 @@ impl Section {
             Self::Descriptor => "a descriptor",
             Self::RateLimit => "`rate_limit`",
             Self::Replaces => "an element of `replaces`",
+            Self::Ban => "`ban`",
+            Self::Abuse => "an element of `abuse`",
         }
     }
 

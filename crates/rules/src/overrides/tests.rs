@@ -134,6 +134,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         default_on_store_error: None,
         charging: tollgate_core::algorithm::Charging::Independent,
         hash_tag: [].into(),
+        abuse: [].into(),
         index: DomainIndex::default(),
     }])
 }

@@ -30,10 +30,22 @@ pub(super) struct AddEntryRequest {
     force: Force,
 }
 
-/// Returns the entries of both lists.
+/// Lifetime of an exemption that states none: 7 days.
+const EXEMPTION_S: u64 = 7 * 86_400;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExemptRequest {
+    reason: Reason,
+    expires_in_s: Option<Integer>,
+}
+
+/// Returns the entries of both lists, and the automatic entries.
 pub(super) async fn list(State(api): State<Arc<Api>>) -> ApiResult {
     let runtime = timeouts::read(api.parts.control.runtime()).await?;
-    response::json(&json!({ "generation": runtime.generation, "entries": runtime.entries }))
+    response::json(
+        &json!({ "generation": runtime.generation, "entries": runtime.entries, "automatic": runtime.automatic }),
+    )
 }
 
 /// Adds an entry.
@@ -64,14 +76,34 @@ pub(super) async fn add(
     response::created(&entry)
 }
 
-/// Removes an entry.
+/// Removes an entry, automatic or not.
 pub(super) async fn remove(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Caller>,
     PathParam(id): PathParam<String>,
 ) -> ApiResult {
-    match timeouts::write(api.parts.control.remove_entry(&id, &caller.name)).await? {
+    let control = &api.parts.control;
+    let is_removed = timeouts::write(control.remove_entry(&id, &caller.name)).await?
+        || timeouts::write(control.lift_automatic(&id, &caller.name)).await?;
+    match is_removed {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => Err(ApiError::NotFound("no list entry has this id".to_owned())),
+    }
+}
+
+/// Removes an automatic entry, and exempts its key from another one for some time.
+pub(super) async fn exempt(
+    State(api): State<Arc<Api>>,
+    Extension(caller): Extension<Caller>,
+    PathParam(id): PathParam<String>,
+    JsonBody(request, _permit): JsonBody<ExemptRequest>,
+) -> ApiResult {
+    let lifetime = request.expires_in_s.or(Some(Integer(EXEMPTION_S)));
+    let end = expires_at(now_ms(), lifetime)?.unwrap_or_default();
+    let control = &api.parts.control;
+    let exempted = control.exempt_automatic(&id, &caller.name, &request.reason.0, end);
+    match timeouts::write(exempted).await? {
+        Some(exemption) => response::json(&exemption),
+        None => Err(ApiError::NotFound("no automatic entry has this id".to_owned())),
     }
 }

@@ -38,7 +38,7 @@ macro_rules! assets {
 pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
 
 /// Every other file.
-pub(super) static ASSETS: [Asset; 71] = assets![
+pub(super) static ASSETS: [Asset; 72] = assets![
     "icon.svg",
     "css/base.css",
     "css/chart.css",
@@ -83,6 +83,7 @@ pub(super) static ASSETS: [Asset; 71] = assets![
     "js/views/apply_bar.js",
     "js/views/apply_dialog.js",
     "js/views/audit.js",
+    "js/views/automatic.js",
     "js/views/bans.js",
     "js/views/dry_run.js",
     "js/views/dry_run_result.js",

@@ -87,7 +87,7 @@ impl DomainBuilder {
     }
 
     /// Whether a descriptor has the key, or a pattern that matches it.
-    fn has_key(&self, key: &str) -> bool {
+    pub(super) fn has_key(&self, key: &str) -> bool {
         let patterns = || self.keys.iter().filter_map(|key| Wildcard::parse(key));
         // Patterns are matched against `key_value`.
         let with_value = format!("{key}_");

@@ -9,6 +9,7 @@ use tollgate_core::{
 
 use super::{
     Origin, Site,
+    ban::{self, Banned},
     budget::Budget,
     domain::DomainBuilder,
     limit::Defaults,
@@ -179,12 +180,14 @@ impl Compiler<'_> {
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
         let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
         let on_store_error = self.on_store_error(&limit.value, &limit_path);
+        let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
+        let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
             sync: sync?,
             overdraft,
-            ban: None,
+            ban: ban?,
             on_store_error,
             retry_after_spread,
             name: limit.value.name.text().into(),

@@ -15,7 +15,7 @@ use super::{
     Origin, Site, budget::Budget, charging::TagKeys, parameters::ChosenAlgorithm, tree_level::LevelBuilder,
 };
 use crate::{
-    Domain, DomainIndex, Limit, OnStoreError, Rule, Value,
+    AbuseRule, Domain, DomainIndex, Limit, OnStoreError, Rule, Value,
     config::{
         problem::{Path, Problems},
         raw::{RawFile, Stated},
@@ -38,6 +38,8 @@ pub(super) struct DomainBuilder {
     pub(super) hash_tag: Option<(TagKeys, Origin)>,
     /// Positions of `sync: leased` in limits and defaults.
     pub(super) leased: Vec<Site>,
+    /// Rules of the adaptive deny list.
+    pub(super) abuse: Vec<(AbuseRule, Site)>,
     /// Keys of all descriptors.
     pub(super) keys: HashSet<Rc<str>>,
     /// Names of all limits.
@@ -58,6 +60,7 @@ impl DomainBuilder {
             atomic: None,
             hash_tag: None,
             leased: Vec::new(),
+            abuse: Vec::new(),
             keys: HashSet::new(),
             names: HashSet::new(),
             replaced: Vec::new(),
@@ -135,6 +138,12 @@ impl DomainBuilder {
                 site.warn(problems, message);
             }
         }
+        for (rule, site) in &self.abuse {
+            if let Some(key) = rule.client_keys.iter().find(|key| !self.has_key(key)) {
+                let message = format!("no descriptor of the domain `{}` has the key `{key}`", self.name);
+                site.warn(problems, message);
+            }
+        }
         self.warn_of_unknown_tag_keys(problems);
         self.warn_of_leases_without_effect(problems);
         let hash_tag = self.hash_tag.into_iter().flat_map(|(keys, _)| keys);
@@ -148,6 +157,7 @@ impl DomainBuilder {
                 Some((false, _)) | None => Charging::Independent,
             },
             hash_tag: hash_tag.map(|(key, _)| (*key).into()).collect(),
+            abuse: self.abuse.into_iter().map(|(rule, _)| rule).collect(),
             index: DomainIndex::default(),
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! An invalid part is reported and omitted, and the rest is compiled nevertheless, so that one run finds all problems.
 
+mod ban;
 mod budget;
 mod charging;
 mod descriptor;
@@ -11,6 +12,7 @@ mod limit;
 mod metadata;
 mod overdraft;
 mod parameters;
+mod abuse;
 mod algorithm_parameters;
 mod pattern;
 
@@ -47,6 +49,8 @@ pub(super) fn compile(files: &[RawFile], options: Options, problems: &mut Proble
         domain.set_charging(file, problems);
         domain.set_default_sync(&file.name, defaults.sync);
         domain.set_default_on_store_error(defaults.on_store_error);
+        let abuse = abuse::rules(file, &domain.abuse, problems);
+        domain.abuse.extend(abuse);
         Compiler { file: &file.name, defaults, domain, problems, budget: &mut budget }
             .descriptors(&file.descriptors);
     }

@@ -8,7 +8,7 @@ use self::values::is_null;
 pub(super) use self::values::{ReadValue, describe, excerpt};
 use super::{
     problem::{Path, Problems},
-    raw::{Field, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
+    raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
     yaml::{Content, Node, Position, parse},
@@ -33,6 +33,7 @@ pub(super) fn read(name: &str, bytes: &[u8], problems: &mut Problems) -> Option<
         atomic: Field::Absent,
         defaults: RawRateLimit::default(),
         descriptors: Vec::new(),
+        abuse: Vec::new(),
     };
     if let Some(root) = document.root {
         Reader { file: name, problems }.file(&root, &mut file);
@@ -54,6 +55,7 @@ impl Reader<'_> {
             "hash_tag" => file.hash_tag = reader.texts(value, path),
             "atomic" => file.atomic = reader.flag(value, path),
             "descriptors" => file.descriptors = reader.descriptors(value, path),
+            "abuse" => file.abuse = reader.abuse(value, path),
             "defaults" => {
                 if let Field::Stated(defaults) = reader.rate_limit(value, path, Section::Defaults) {
                     file.defaults = defaults.value;
@@ -70,6 +72,28 @@ impl Reader<'_> {
                 reader.descriptor_key(&mut descriptor, key, value, path);
             });
             was_read.then_some(descriptor)
+        })
+    }
+
+    fn abuse(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawAbuse> {
+        self.each_item(list, path, |reader, index, node, path| {
+            let mut abuse = RawAbuse::new(node.at, index);
+            let was_read =
+                reader.each_key(node, path, Section::Abuse, |reader, key, value, path| match key {
+                    "name" => abuse.name = reader.text(value, path),
+                    "client_keys" => abuse.client_keys = reader.texts(value, path),
+                    "denied_per_second" => abuse.denied_per_second = reader.number(value, path),
+                    "denied_in_a_row" => abuse.denied_in_a_row = reader.number(value, path),
+                    "hits_per_second" => abuse.hits_per_second = reader.number(value, path),
+                    "for" => abuse.period = reader.text(value, path),
+                    "duration" => abuse.duration = reader.text(value, path),
+                    "max_duration" => abuse.max_duration = reader.text(value, path),
+                    "forgive" => abuse.forgive = reader.text(value, path),
+                    "mode" => abuse.mode = reader.text(value, path),
+                    "exempt" => abuse.exempt = reader.texts(value, path),
+                    _ => {}
+                });
+            was_read.then_some(abuse)
         })
     }
 
@@ -102,6 +126,26 @@ impl Reader<'_> {
         });
         match was_read {
             true => Field::Stated(Stated { at: node.at, value: limit }),
+            false => Field::Invalid,
+        }
+    }
+
+    fn ban(&mut self, node: &Node, path: &Path<'_>) -> Field<RawBan> {
+        if is_null(node) {
+            return Field::Absent;
+        }
+        let mut ban = RawBan::default();
+        let was_read = self.each_key(node, path, Section::Ban, |reader, key, value, path| match key {
+            "threshold" => ban.threshold = reader.number(value, path),
+            "interval" => ban.interval = reader.text(value, path),
+            "duration" => ban.duration = reader.text(value, path),
+            "max_duration" => ban.max_duration = reader.text(value, path),
+            "forgive" => ban.forgive = reader.text(value, path),
+            "mode" => ban.mode = reader.text(value, path),
+            _ => {}
+        });
+        match was_read {
+            true => Field::Stated(Stated { at: node.at, value: ban }),
             false => Field::Invalid,
         }
     }

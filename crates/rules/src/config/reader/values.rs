@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::Reader;
 use crate::config::{
     problem::Path,
-    raw::{Field, Stated},
+    raw::{Field, RawBan, Stated},
     scalar::Meaning,
     yaml::{Content, Node, Position, Scalar},
 };
@@ -125,6 +125,12 @@ impl ReadValue for u32 {
 impl ReadValue for bool {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
         reader.flag(node, path)
+    }
+}
+
+impl ReadValue for RawBan {
+    fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
+        reader.ban(node, path)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Loading of configurations: files in a directory to rules and problems.
 
+mod abuse;
 mod accepted;
 mod algorithm_parameters;
+mod ban;
 mod bombs;
 mod changed_windows;
 mod charging;

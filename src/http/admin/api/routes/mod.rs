@@ -49,7 +49,7 @@ fn viewer_routes() -> [(&'static str, Route); 17] {
 }
 
 /// Routes that change something.
-fn operator_routes() -> [(&'static str, Route); 8] {
+fn operator_routes() -> [(&'static str, Route); 9] {
     [
         ("/versions", post(versions::apply)),
         ("/versions/{number}/rollback", post(versions::rollback)),
@@ -57,6 +57,7 @@ fn operator_routes() -> [(&'static str, Route); 8] {
         ("/counters/refund", post(counters::refund)),
         ("/lists", post(lists::add)),
         ("/lists/{id}", delete(lists::remove)),
+        ("/automatic/{id}/exempt", post(lists::exempt)),
         ("/bans/{id}", delete(bans::remove)),
         ("/switches", put(switches::set).delete(switches::remove)),
     ]

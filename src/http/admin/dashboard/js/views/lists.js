@@ -10,6 +10,7 @@ import { date, until } from '../format.js';
 import { say } from '../messages.js';
 import { data, refresh, watch } from '../poll.js';
 import { table } from '../table.js';
+import { automaticTable } from './automatic.js';
 import { listDialog } from './list_dialog.js';
 
 export function lists() {
@@ -33,14 +34,20 @@ export function lists() {
     ],
     order: { id: 'who', isDescending: true },
   });
+  const automatic = automaticTable();
   const viewer = viewerNotice();
   const trouble = troubles('lists');
   const stop = all(viewer.stop, trouble.stop, watch('lists', 'rules'),
-    data.lists.subscribe((answer) => answer && list.update(answer.entries)));
+    data.lists.subscribe((answer) => {
+      if (!answer) return;
+      list.update(answer.entries);
+      automatic.update(answer.automatic ?? []);
+    }));
   const node = h('div', { class: 'view' },
     head('Lists', 'Requests on the deny list are over the limit; requests on the allow list pass. Allow takes precedence.',
       writeButton('Add to a list…', () => listDialog(), 'primary')),
-    viewer.node, trouble.node, panel('Entries', '', list.node));
+    viewer.node, trouble.node, panel('Entries', '', list.node),
+    panel('Adaptive deny list', 'Keys that abuse rules list, each with an end. They never replace an entry above.', automatic.node));
   return { title: 'Lists', node, stop };
 }
 

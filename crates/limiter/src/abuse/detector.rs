@@ -1,0 +1,306 @@
+//! Detector: adds the reports of all instances, and finds the keys that meet a rule.
+
+use std::time::Duration;
+
+use foldhash::quality::RandomState;
+use hashbrown::HashMap;
+use tollgate_core::descriptor::Entry;
+use tollgate_rules::{AbuseMode, AbuseRule, AbuseTrigger, Domain, Overrides, Rules};
+
+use super::report::{InstanceReport, ReportedKey};
+use crate::talkers::{OwnedEntry, key::KeyEntries};
+
+/// Maximum number of keys that are watched for admitted requests.
+const MAX_WATCHED: usize = 1_024;
+/// Maximum number of keys that are remembered without a report.
+const MAX_REMEMBERED: usize = 16_384;
+/// Time for which denials in a row are remembered without another one.
+const RUN_MEMORY_MS: u64 = 600_000;
+/// Denials in a row after which a key is watched, at most.
+const MAX_UNWATCHED: u64 = 100;
+/// Rounds until all instances watch a key: the next report publishes it, and theirs return it.
+const WATCH_ROUNDS: u64 = 3;
+
+/// A domain and the text of a key.
+type KeyName = (Box<str>, Box<str>);
+
+/// State of the keys that were reported. Time is an argument, in milliseconds since any moment.
+#[derive(Debug, Default)]
+pub struct AbuseDetector {
+    keys: HashMap<KeyName, KeyState, RandomState>,
+    /// Last report of each instance.
+    sequences: HashMap<String, u64, RandomState>,
+    round: u64,
+    evaluated_ms: Option<u64>,
+}
+
+/// State of one key.
+#[derive(Debug, Default)]
+struct KeyState {
+    /// For each rule of the domain, since when the key exceeds its rate.
+    since_ms: Vec<Option<u64>>,
+    /// Denied requests since the last admitted one.
+    run: u64,
+    /// Round in which the key began to be watched.
+    watched: Option<u64>,
+    /// When the key was last reported with a denied request.
+    denied_ms: u64,
+}
+
+/// Requests of one key on all instances.
+#[derive(Clone, Copy, Debug, Default)]
+struct FleetCounts {
+    /// Denied requests in a thousand seconds.
+    denied_rate: u64,
+    /// Hits in a thousand seconds.
+    hit_rate: u64,
+    /// Denied requests in reports that were not seen before.
+    denied: u64,
+    is_admitted: bool,
+}
+
+/// A key that meets an abuse rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Abuser {
+    /// The domain.
+    pub domain: String,
+    /// The whole descriptor.
+    pub descriptor: Vec<OwnedEntry>,
+    /// Name of the rule.
+    pub rule: String,
+    /// Effect of the entry.
+    pub mode: AbuseMode,
+    /// Time for which a key is listed at first, at most, and after which one offence is forgiven.
+    pub durations: [Duration; 3],
+    /// The abuse, for people.
+    pub evidence: String,
+}
+
+/// Reason why a key that meets a rule is not listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The allow list or the rule exempts it.
+    Exempt,
+    /// Its value is a range of addresses.
+    Range,
+}
+
+/// Result of a round.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Detected {
+    /// The keys to list, one for each domain and descriptor.
+    pub abusers: Vec<Abuser>,
+    /// Domains and texts of the keys whose admitted requests all instances are to report.
+    pub watched: Vec<(String, String)>,
+    /// Keys that are not listed.
+    pub refused: Vec<Refusal>,
+}
+
+impl AbuseDetector {
+    /// Evaluates the latest reports at `now_ms`, and the lists at `wall_ms`, in milliseconds since 1970. After a gap of more
+    /// than `max_gap_ms` since the last round, rates begin anew.
+    pub fn evaluate(
+        &mut self,
+        now_ms: u64,
+        wall_ms: u64,
+        max_gap_ms: u64,
+        reports: &[InstanceReport],
+        (rules, overrides): (&Rules, &Overrides),
+    ) -> Detected {
+        self.round = self.round.saturating_add(1);
+        let gap = self.evaluated_ms.replace(now_ms).map_or(0, |before| now_ms.saturating_sub(before));
+        if gap > max_gap_ms {
+            self.keys.clear();
+        }
+        let counts = self.add_up(reports);
+        // Rates must be exceeded in every round.
+        for (name, state) in &mut self.keys {
+            if !counts.contains_key(name) {
+                state.since_ms.clear();
+            }
+        }
+        let mut detected = Detected::default();
+        for (name, counts) in counts {
+            let Some(domain) = rules.domain(&name.0).filter(|domain| !domain.abuse.is_empty()) else {
+                continue;
+            };
+            self.evaluate_key(domain, &name, counts, (now_ms, wall_ms), overrides, &mut detected);
+        }
+        self.forget(now_ms);
+        detected.abusers.sort_unstable_by(|a, b| a.domain.cmp(&b.domain).then_with(|| a.rule.cmp(&b.rule)));
+        detected.watched = self.watched();
+        detected
+    }
+
+    /// Adds the reports up by key.
+    fn add_up(&mut self, reports: &[InstanceReport]) -> HashMap<KeyName, FleetCounts, RandomState> {
+        let mut counts: HashMap<KeyName, FleetCounts, RandomState> = HashMap::default();
+        for InstanceReport { instance, report } in reports.iter().filter(|one| one.report.is_readable()) {
+            let before = self.sequences.insert(instance.clone(), report.sequence);
+            let is_new = before != Some(report.sequence);
+            let rate = |count: u64| {
+                count.saturating_mul(1_000_000).checked_div(report.interval_ms.max(1)).unwrap_or_default()
+            };
+            for ReportedKey(domain, text, denied, hits, is_admitted) in &report.keys {
+                let sum = counts.entry((domain.as_str().into(), text.as_str().into())).or_default();
+                sum.denied_rate = sum.denied_rate.saturating_add(rate(*denied));
+                sum.hit_rate = sum.hit_rate.saturating_add(rate(*hits));
+                if is_new {
+                    sum.denied = sum.denied.saturating_add(*denied);
+                    sum.is_admitted |= is_admitted;
+                }
+            }
+        }
+        self.sequences.retain(|instance, _| reports.iter().any(|one| one.instance == *instance));
+        counts
+    }
+
+    fn evaluate_key(
+        &mut self,
+        domain: &Domain,
+        name: &KeyName,
+        counts: FleetCounts,
+        (now_ms, wall_ms): (u64, u64),
+        overrides: &Overrides,
+        detected: &mut Detected,
+    ) {
+        let Some(descriptor) = KeyEntries::read(&name.1).whole() else { return };
+        let entries: Vec<Entry<'_>> =
+            descriptor.iter().map(|entry| Entry { key: &entry.key, value: &entry.value }).collect();
+        let Some(rule) = domain.root.rule(&entries) else { return };
+        let is_listed = overrides.denying(&domain.name, &entries, wall_ms).is_some();
+        let round = self.round;
+        let state = self.keys.entry(name.clone()).or_default();
+        state.since_ms.resize(domain.abuse.len(), None);
+        if counts.denied > 0 {
+            state.denied_ms = now_ms;
+        }
+        let mut found: Option<Abuser> = None;
+        for (at, abuse) in domain.abuse.iter().enumerate() {
+            if is_listed || !abuse.is_of_one_client(rule, &entries) {
+                continue;
+            }
+            let Some(evidence) = state.meets(at, abuse.trigger, counts, now_ms, round) else { continue };
+            if let Some(refusal) = refusal(abuse, overrides, &domain.name, &entries, wall_ms) {
+                detected.refused.push(refusal);
+                continue;
+            }
+            if found
+                .as_ref()
+                .is_some_and(|found| found.mode == AbuseMode::Enforce || found.mode == abuse.mode)
+            {
+                continue;
+            }
+            found = Some(Abuser {
+                domain: domain.name.to_string(),
+                descriptor: descriptor.clone(),
+                rule: abuse.name.to_string(),
+                mode: abuse.mode,
+                durations: [abuse.duration, abuse.max_duration, abuse.forgive],
+                evidence,
+            });
+        }
+        detected.abusers.extend(found);
+    }
+
+    /// Drops the state of keys that are no longer suspect.
+    fn forget(&mut self, now_ms: u64) {
+        self.keys.retain(|_, state| {
+            let is_rate = state.since_ms.iter().any(Option::is_some);
+            let is_run = state.run > 0 || state.watched.is_some();
+            is_rate || is_run && now_ms.saturating_sub(state.denied_ms) <= RUN_MEMORY_MS
+        });
+        if self.keys.len() > MAX_REMEMBERED {
+            let mut times: Vec<u64> = self.keys.values().map(|state| state.denied_ms).collect();
+            let excess = self.keys.len().saturating_sub(MAX_REMEMBERED);
+            let oldest = *times.select_nth_unstable(excess).1;
+            self.keys.retain(|_, state| state.denied_ms >= oldest);
+        }
+    }
+
+    fn watched(&self) -> Vec<(String, String)> {
+        let watched = self.keys.iter().filter(|(_, state)| state.watched.is_some());
+        let mut watched: Vec<_> = watched.map(|((domain, text), state)| (state.run, domain, text)).collect();
+        watched.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.2.cmp(b.2)));
+        watched.truncate(MAX_WATCHED);
+        watched.into_iter().map(|(_, domain, text)| (domain.to_string(), text.to_string())).collect()
+    }
+}
+
+impl KeyState {
+    /// The abuse for people, if the key meets the trigger of rule number `at`, which then begins anew.
+    fn meets(
+        &mut self,
+        at: usize,
+        trigger: AbuseTrigger,
+        counts: FleetCounts,
+        now_ms: u64,
+        round: u64,
+    ) -> Option<String> {
+        let (is_over, period, what, rate) = match trigger {
+            AbuseTrigger::DeniedPerSecond { rate, period } => {
+                (exceeds(counts.denied_rate, rate), period, "denied", counts.denied_rate)
+            }
+            AbuseTrigger::HitsPerSecond { rate, period } => {
+                (exceeds(counts.hit_rate, rate), period, "hits", counts.hit_rate)
+            }
+            AbuseTrigger::DeniedInARow { count } => return self.meets_run(u64::from(count), counts, round),
+        };
+        let since = self.since_ms.get_mut(at)?;
+        if !is_over {
+            *since = None;
+            return None;
+        }
+        let began = *since.get_or_insert(now_ms);
+        let lasted = now_ms.saturating_sub(began);
+        if u128::from(lasted) < period.as_millis() {
+            return None;
+        }
+        *since = Some(now_ms);
+        Some(format!("{} {what}/s for {}s", rate / 1_000, lasted / 1_000))
+    }
+
+    fn meets_run(&mut self, count: u64, counts: FleetCounts, round: u64) -> Option<String> {
+        if counts.is_admitted {
+            (self.run, self.watched) = (0, None);
+            return None;
+        }
+        self.run = self.run.saturating_add(counts.denied);
+        match self.watched {
+            None => {
+                // Other instances may admit the key unseen until they watch it; denials count from then on.
+                if self.run >= (count / 4).clamp(1, MAX_UNWATCHED) {
+                    (self.run, self.watched) = (0, Some(round));
+                }
+                None
+            }
+            Some(begun) if round.saturating_sub(begun) < WATCH_ROUNDS => {
+                self.run = 0;
+                None
+            }
+            Some(_) if self.run >= count => {
+                let run = std::mem::take(&mut self.run);
+                Some(format!("{run} denied in a row"))
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+/// Whether a rate in a thousand seconds reaches one in a second.
+fn exceeds(rate: u64, threshold: u32) -> bool {
+    rate >= u64::from(threshold).saturating_mul(1_000)
+}
+
+fn refusal(
+    abuse: &AbuseRule,
+    overrides: &Overrides,
+    domain: &str,
+    entries: &[Entry<'_>],
+    wall_ms: u64,
+) -> Option<Refusal> {
+    if abuse.exempts(entries) || overrides.allowing(domain, entries, wall_ms).is_some() {
+        return Some(Refusal::Exempt);
+    }
+    abuse.is_of_range(entries).then_some(Refusal::Range)
+}

@@ -1,0 +1,200 @@
+//! The adaptive deny list, by three instances on one Redis.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tokio::{task::JoinSet, time::sleep};
+
+use super::{Admin, code};
+use crate::support::{
+    http,
+    redis::Redis,
+    tollgate::{Tollgate, request, rules},
+};
+
+/// Keys of honest clients in one request.
+const BATCH: usize = 16;
+
+/// Pause of a sender after it sent a request for each abusive key.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Two denied requests in a second, for a second, list a key for so long.
+fn config(duration: &str) -> String {
+    format!(
+        "domain: web\nabuse:\n\
+         - {{name: scrapers, client_keys: [k], denied_per_second: 1, for: 1s, duration: {duration}, mode: enforce}}\n\
+         - {{name: trial, client_keys: [t], denied_per_second: 1, for: 1s}}\n\
+         descriptors:\n\
+         - {{key: k, rate_limit: {{unit: year, requests_per_unit: 1}}}}\n\
+         - {{key: t, rate_limit: {{unit: year, requests_per_unit: 1}}}}\n"
+    )
+}
+
+struct Fleet {
+    instances: Arc<Vec<Tollgate>>,
+    _redis: Redis,
+    _config: tempfile::TempDir,
+}
+
+impl Fleet {
+    fn start(duration: &str) -> Self {
+        let (redis, config) = (Redis::start(), rules(&config(duration)));
+        let arguments = ["--store", &redis.url(), "--store-timeout", "5s", "--workers", "1"];
+        let spawned: Vec<_> = (0..3).map(|_| Tollgate::spawn(config.path(), &arguments)).collect();
+        spawned.iter().for_each(Tollgate::wait_until_ready);
+        Self { instances: Arc::new(spawned), _redis: redis, _config: config }
+    }
+
+    fn admin(&self, number: usize) -> Admin {
+        Admin::of(&self.instances[number])
+    }
+
+    /// The automatic entries as an instance lists them, by the value of their key.
+    fn automatic(&self, number: usize) -> BTreeMap<String, Value> {
+        let lists = self.admin(number).get("/lists");
+        let entries = lists["automatic"].as_array().expect("a list").clone();
+        let count = entries.len();
+        let value = |entry: &Value| entry["descriptor"][0]["value"].as_str().expect("a value").to_owned();
+        let by_value: BTreeMap<_, _> = entries.into_iter().map(|entry| (value(&entry), entry)).collect();
+        assert_eq!(by_value.len(), count, "one entry for each key");
+        by_value
+    }
+
+    /// Sends requests for the keys to all instances in turn until `ended`.
+    fn abuse(&self, key: &'static str, values: &[String], ended: &Arc<AtomicBool>) -> JoinSet<()> {
+        let mut senders = JoinSet::new();
+        for number in 0..self.instances.len() {
+            let (instances, values, ended) = (self.instances.clone(), values.to_vec(), ended.clone());
+            senders.spawn(async move {
+                let mut client = instances[number].client().await;
+                while !ended.load(Ordering::Relaxed) {
+                    for value in &values {
+                        // A busy machine may keep the store from deciding in time.
+                        let _ = client.call(request("web", &[&[(key, value)]])).await;
+                    }
+                    sleep(PAUSE).await;
+                }
+            });
+        }
+        senders
+    }
+
+    /// Sends two requests for each of the keys, of which one is denied.
+    async fn be_honest(&self, values: &[String]) {
+        for (number, some) in values.chunks(BATCH).enumerate() {
+            let mut client = self.instances[number % 3].client().await;
+            let entries: Vec<_> = some.iter().map(|value| [("k", &**value)]).collect();
+            let descriptors: Vec<&[(&str, &str)]> = entries.iter().map(|entries| &entries[..]).collect();
+            for _ in 0..2 {
+                client.call(request("web", &descriptors)).await.expect("decided");
+            }
+        }
+    }
+
+    /// Whether a limit decides requests of the key, and no list.
+    fn is_limited(&self, number: usize, value: &str) -> bool {
+        let request = json!({"domain": "web", "descriptors": [{"entries": [{"key": "k", "value": value}]}]});
+        let answer = http::post(&self.instances[number].url("/json"), &request.to_string());
+        let body: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        body["statuses"][0]["currentLimit"].is_object()
+    }
+}
+
+async fn until(what: &str, seconds: u64, is_so: impl Fn() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(seconds), "in vain: {what}");
+        sleep(Duration::from_millis(100)).await;
+    }
+    begun.elapsed()
+}
+
+fn values(name: &str, count: usize) -> Vec<String> {
+    (0..count).map(|at| format!("{name}-{at}")).collect()
+}
+
+/// Lists all abusive keys and no honest one, once each. Returns the fleet and the time until all were listed.
+async fn all_are_listed_once(abusive: usize, honest: usize, duration: &str) -> (Fleet, Duration) {
+    let fleet = Fleet::start(duration);
+    let (abusers, honest) = (values("abusive", abusive), values("honest", honest));
+    let own = json!({"list": "deny", "domain": "web", "reason": "by hand",
+        "descriptor": [{"key": "k", "value": "banned", "match": "exact"}]});
+    let own = fleet.admin(0).done("POST", "/lists", &own, 201);
+    fleet.be_honest(&honest).await;
+    let ended = Arc::new(AtomicBool::new(false));
+    let mut trial = fleet.abuse("t", &values("trial", 1), &ended);
+    let mut senders = fleet.abuse("k", &abusers, &ended);
+    let expected: BTreeSet<_> = abusers.iter().cloned().chain(["trial-0".to_owned()]).collect();
+    let listed = || fleet.automatic(1).into_keys().collect::<BTreeSet<_>>();
+    let took = until("all abusive keys are listed", 60, || listed() == expected).await;
+    ended.store(true, Ordering::Relaxed);
+    while senders.join_next().await.is_some() || trial.join_next().await.is_some() {}
+    assert_eq!(listed(), expected, "no honest key");
+    assert_eq!(fleet.admin(2).get("/lists")["entries"], json!([own]), "an operator's entry stays as it is");
+    let mut audited: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut before, mut is_last) = (String::new(), false);
+    while !is_last {
+        let page = fleet.admin(0).get(&format!("/audit?limit=500{before}"));
+        let entries = page["entries"].as_array().expect("a page");
+        for entry in entries.iter().filter(|entry| entry["author"] == "tollgate") {
+            *audited.entry(entry["subject"].as_str().expect("a text").to_owned()).or_default() += 1;
+        }
+        is_last = entries.len() < 500;
+        before = entries
+            .last()
+            .map(|last| format!("&before={}", last["id"].as_str().expect("an id")))
+            .unwrap_or_default();
+    }
+    assert_eq!(audited.len(), expected.len());
+    assert!(audited.values().all(|count| *count == 1), "{audited:?}");
+    assert_eq!(audited.get("deny web t=\"trial-0\" (dry run)"), Some(&1));
+    (fleet, took)
+}
+
+#[tokio::test]
+async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exemption() {
+    let (fleet, _) = all_are_listed_once(60, 2_000, "1h").await;
+    let entry = &fleet.automatic(0)["abusive-7"];
+    assert_eq!(
+        (&entry["mode"], &entry["rule"], &entry["offences"]),
+        (&json!("enforce"), &json!("scrapers"), &json!(1))
+    );
+    for number in 0..3 {
+        until("every instance denies it", 20, || !fleet.is_limited(number, "abusive-7")).await;
+    }
+    let id = entry["id"].as_str().expect("an id");
+    let path = format!("/lists/{id}");
+    let reason = json!({"reason": "our own crawler", "expires_in_s": 600});
+    let exempt = fleet.admin(1).done("POST", &format!("/automatic/{id}/exempt"), &reason, 200);
+    assert_eq!((&exempt["mode"], &exempt["reason"]), (&json!("exempt"), &json!("our own crawler")));
+    for number in 0..3 {
+        until("every instance applies its limit", 20, || fleet.is_limited(number, "abusive-7")).await;
+        assert!(!fleet.is_limited(number, "abusive-8"));
+    }
+    assert_eq!(fleet.automatic(2)["abusive-7"], exempt);
+    let latest = &fleet.admin(2).get("/audit?limit=1")["entries"][0];
+    assert_eq!(latest["subject"], "deny web k=\"abusive-7\"");
+    assert_eq!(latest["comment"], "lifted and exempt: our own crawler");
+    assert_eq!(fleet.admin(0).ask("DELETE", &path, None).0, 204);
+    assert_eq!(fleet.admin(0).ask("DELETE", &path, None).0, 404);
+    let unknown = fleet.admin(0).post("/automatic/unknown/exempt", &reason);
+    assert_eq!(code(&unknown), (404, "not_found"));
+}
+
+/// `cargo test --test integration -- --ignored --nocapture api::abuse`
+#[tokio::test]
+#[ignore = "takes minutes"]
+async fn a_thousand_abusive_keys_among_a_hundred_thousand_are_listed_and_all_entries_end() {
+    let (fleet, took) = all_are_listed_once(1_000, 99_000, "30s").await;
+    println!("1,000 of 100,000 keys listed in {took:?}");
+    let gone = until("all entries end", 60, || fleet.automatic(0).keys().eq(["trial-0"].iter())).await;
+    println!("all ended {gone:?} later");
+    until("limits decide again", 20, || (0..3).all(|number| fleet.is_limited(number, "abusive-7"))).await;
+}
