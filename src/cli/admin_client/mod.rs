@@ -1,4 +1,4 @@
-//! `tollgate rules`, `counters`, `ban` and `switch`: operate a running tollgate over its admin API.
+//! `tollgate rules`, `counters`, `ban`, `switch`, `top` and `events`: operate a running tollgate over its admin API.
 //!
 //! Each subcommand has a file with its paths and the text form of its responses. `api` makes the calls, `error` has the
 //! errors, and `text` formats text.

@@ -1,4 +1,5 @@
-//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban` and `switch`.
+//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `top` and
+//! `events`.
 
 mod connection;
 mod counters;
