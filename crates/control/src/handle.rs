@@ -68,6 +68,7 @@ impl Control {
             instance: instance_id(),
             changed: Arc::default(),
             events: EventQueue::default(),
+            is_reachable: AtomicBool::new(false),
         }))
     }
 

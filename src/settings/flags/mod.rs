@@ -10,6 +10,7 @@ use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
     admin_client::{BanFlags, CountersFlags, EventsFlags, RulesFlags as VersionFlags, SwitchFlags, TopFlags},
+    anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
     error::Problem,
     fleet::FleetFlags,
@@ -98,6 +99,8 @@ struct ServeFlags {
     admin: AdminFlags,
     #[command(flatten)]
     fleet: FleetFlags,
+    #[command(flatten)]
+    anomalies: AnomalyFlags,
     #[command(flatten)]
     traces: TraceFlags,
     #[command(flatten)]
@@ -270,6 +273,7 @@ impl ServeFlags {
             top_talkers: self.admin.top_talkers,
             admin: self.admin.resolve()?,
             fleet: self.fleet.resolve()?,
+            anomalies: self.anomalies.resolve(),
             notices,
         })))
     }

@@ -26,6 +26,7 @@ mod url;
 mod settings;
 mod target;
 mod topology;
+mod utilization;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -40,6 +41,7 @@ pub use self::{
     script::{Run, RunOutcome},
     settings::RedisSettings,
     url::{Cluster, RedisUrl, Sentinel},
+    utilization::add_utilization,
 };
 use self::{
     batch::{RequestOptions, Submission},
