@@ -37,6 +37,7 @@ use tollgate_runtime::outage::SharedOutageLog;
 pub use self::script::fuzzing::replies;
 pub use self::{
     admin_script::{Reply, Script},
+    local::recheck_bans,
     script::{Run, RunOutcome},
     settings::RedisSettings,
     url::{Cluster, RedisUrl, Sentinel},
