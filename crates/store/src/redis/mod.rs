@@ -26,6 +26,7 @@ mod url;
 mod settings;
 mod target;
 mod topology;
+mod utilization;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -41,6 +42,7 @@ pub use self::{
     script::{Run, RunOutcome},
     settings::RedisSettings,
     url::{Cluster, RedisUrl, Sentinel},
+    utilization::add_utilization,
 };
 use self::{
     batch::{RequestOptions, Submission},

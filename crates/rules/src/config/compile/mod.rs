@@ -15,6 +15,7 @@ mod parameters;
 mod abuse;
 mod algorithm_parameters;
 mod pattern;
+mod shedding;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 
