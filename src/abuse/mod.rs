@@ -65,6 +65,8 @@ pub(crate) async fn run(control: Control, rules: Arc<ActiveRules>, collector: Ab
 
 impl AbuseTask {
     async fn run(mut self) -> Infallible {
+        // Exported from the start, so that a first one is seen as a change.
+        metrics::keys_dropped(0);
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut before = Instant::now();
