@@ -139,7 +139,7 @@ async fn a_changed_end_updates_the_expiry() {
     // What is reserved counts too.
     let wish = Prefetch { max_tokens: 30, share: u16::MAX, hold_millis: 100 };
     let charge = bucket(Hits::ONE);
-    let run = Run { request: &charge, times: 1, prefetches: &[wish] };
+    let run = Run { request: &charge, times: 1, prefetches: &[wish], reported: &[] };
     let outcomes = store.decide_runs(&[run]).await.expect("it is decided");
     assert_eq!(outcomes[0].as_ref().expect("it is decided").reserved[..], [30]);
     assert!((38_000..=42_000).contains(&ttl(&redis, &day)), "{}", ttl(&redis, &day));

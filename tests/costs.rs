@@ -260,8 +260,10 @@ impl Together {
         let calls: Vec<_> =
             (0..CLIENTS).map(|number| request(client(number), self.counters, policy, Hits::ONE)).collect();
         decide(store, calls.iter().cloned(), true).await;
-        let runs: Vec<_> =
-            calls.iter().map(|call| Run { request: call, times: self.times, prefetches: &[] }).collect();
+        let runs: Vec<_> = calls
+            .iter()
+            .map(|call| Run { request: call, times: self.times, prefetches: &[], reported: &[] })
+            .collect();
         let before = processor_time(redis);
         let decisions = runs.chunks(self.runs).map(|runs| store.decide_runs(runs));
         let mut decisions = stream::iter(decisions).buffer_unordered(IN_FLIGHT / self.runs);

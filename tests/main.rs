@@ -50,6 +50,7 @@ mod prose;
 mod recipes;
 mod reference;
 mod reload;
+mod bans;
 mod batched_runs;
 mod secrets;
 mod statsd;

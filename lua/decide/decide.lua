@@ -1,11 +1,22 @@
 -- Decides the deferred calls: any that entry.lua allows.
 local function read_asks(packed)
-  local asks, position = {}, 5
-  while position <= #packed do
+  local asks, position, last = {}, 5, #packed
+  local ban_at
+  if string.byte(packed, 11) % 16 > 7 or string.byte(packed, 11) > 127 then
+    ban_at = last - 1 - struct.unpack('<I2', packed, last - 1) * 24
+    last = ban_at - 1
+  end
+  while position <= last do
     local ask = {}
     ask.id, ask.role, ask.hits, ask.p1, ask.p2, ask.extra, position = struct.unpack('<c6Bdddc8', packed, position)
     ask.kind = string.byte(ask.id, ID) % 16
     ask.charged = math.max(ask.hits, 0)
+    if ask.role > 127 then
+      local ban = { id = string.sub(ask.id, 1, 5) .. string.char(string.byte(ask.id, ID) - ask.kind + 11) }
+      ban.threshold, ban.interval, ban.duration, ban.max_duration, ban.forgive, ban.grain, ban.reported, ban.max_level, ban.effect, ban_at =
+        struct.unpack('<I2I2I4I4I4I4I2BB', packed, ban_at)
+      ask.ban, ask.role, asks.have_bans = ban, ask.role - 128, true
+    end
     if ask.role > 15 then
       if ask.role > 31 then
         ask.bound, ask.extra = struct.unpack('<d', ask.extra), NOTHING
@@ -13,6 +24,7 @@ local function read_asks(packed)
       ask.carries = ask.kind == 0 and ask.role > 63
       ask.overdraws, ask.role = math.floor(ask.role / 32) % 2 == 1, ask.role % 16
     end
+    ask.role = ask.role % 8
     asks[#asks + 1] = ask
   end
   return asks
@@ -41,7 +53,7 @@ local function apply_vetoes(call, states, asks)
   for i = call.first, call.last do
     for _, ask in ipairs(asks[i]) do
       if ask.hits >= 0 then
-        ask.passes = (states[i].key and queues.passes or record_passes)(states[i], ask)
+        ask.passes = not ask.banned and (states[i].key and queues.passes or record_passes)(states[i], ask)
         if ask.role == 4 then
           has_quota_left = has_quota_left or ask.passes
         end
@@ -72,6 +84,16 @@ local function decide_call(call)
   for i = call.first, call.last do
     asks[i] = read_asks(ARGV[1 + i])
     states[i] = open_key(i, asks[i])
+  end
+  for i = call.first, call.last do
+    if asks[i].have_bans then
+      bans = bans or make_bans()
+      for _, ask in ipairs(asks[i]) do
+        if ask.ban then
+          bans.settle(states[i], ask)
+        end
+      end
+    end
   end
   local role = asks[call.first][1].role
   if role ~= 0 and role ~= 3 then

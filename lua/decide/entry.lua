@@ -14,6 +14,12 @@
 --   To a role below 16 are added 32 for a charge that counts in full, whatever is denied; 64 for any check of a window
 --   that carries hits beyond its limit to the next ones, or of a bucket that goes into debt; and 16 for the other checks
 --   of a call with such checks. The extra bytes of the former are the maximum that such a charge leaves (a double).
+--   To the role of a check of a counter with bans are added 128, and 8 to those of the other checks of its key. Where that is
+--   all that is added, none of the bans has anything to report or an effect above 1. For each of the former, in their
+--   order, the checks are followed by its ban: threshold and interval (2 bytes each), duration, maximum duration, the time
+--   until it is forgiven, the hits that count as one (4 bytes each), the hits that were denied without a call since the last
+--   one (2 bytes), the maximum level, and the effect: 0 to watch, 1 to deny, 2 to lift the ban, 3 to forgive it (1 byte
+--   each). Times are in seconds. The number of these bans is in the last 2 bytes.
 --   Only a call with one key, of packed records none of which is checked twice, with roles of 0 or 3 and no negative hits
 --   may be repeated.
 --   A reservation charges more tokens than requested, if these pass, for the caller to spend soon: the maximum number of
@@ -27,7 +33,9 @@
 --                state's words (4 bytes each), or for a queue the hits in it (4 bytes), the microseconds until the
 --                requested hits would pass, -1 for never, and until the last hit expires (doubles). For a repeated call:
 --                only the state's words before it. For a check with a reservation, then the number of reserved tokens
---                (4 bytes), which the words exclude.
+--                (4 bytes), which the words exclude. For a check with a ban, then one byte: 0 without an active ban, else 1
+--                for one, 3 for one that begins, followed by its end in seconds since the epoch (4 bytes) and its level (1).
+--                One that is enforced denies every repetition.
 -- Each key of packed records expires, to the millisecond, when the last of its content does; one of a queue a lifetime
 -- later, so that a lengthened lifetime applies to it. Under a given time it lives for an hour instead: such a time does
 -- not determine when the server's own clock reaches the end.

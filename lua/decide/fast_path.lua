@@ -1,14 +1,15 @@
 -- Fast path: one cell with independent charging, where each checked record exists (or the cell is new), checked
 -- entirely and in order, or in part. Equivalent to the general path, but needs only a fraction of its definitions.
 
--- Decides a check of a record with the words a, b, c. Returns its new words, and its part of the reply. passes: for a
--- withheld check, 1 or 0 for whether it would have passed; otherwise nil.
+-- Decides a check of a record with the words a, b, c. Returns its new words, its part of the reply, 1 or 0 for whether it
+-- was admitted, and the number of reserved tokens. passes: for a withheld check, 1 or 0 for whether it would have passed;
+-- otherwise nil.
 local function decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, only_passing, passes)
   local is_plain, charged_at = extra == '\0\0\0\0\0\0\0\0', nil
   if hits < 0 and not is_plain then
     charged_at = struct.unpack('<d', extra)
   end
-  local asked = passes and 0 or hits
+  local asked, tokens = passes and 0 or hits, 0
   local admitted, a2, b2, c2 = algorithm.apply(a, b, c, asked, p1, p2, charged_at, now, times, only_passing)
   local result
   if times > 1 then
@@ -18,7 +19,6 @@ local function decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, e
   end
   if hits > 0 and not is_plain then
     local max_tokens, share, hold = struct.unpack('<I4I2I2', extra)
-    local tokens = 0
     if admitted == 1 and not passes then
       local remaining, a3, b3, c3 = algorithm.remaining(a2, b2, c2, p1, p2, hold, now)
       tokens = math.min(max_tokens, math.floor(remaining * share / 65536))
@@ -32,14 +32,14 @@ local function decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, e
     end
     result = result .. struct.pack('<I4', tokens)
   end
-  return a2, b2, c2, result
+  return a2, b2, c2, result, passes or admitted, tokens
 end
 
 -- Returns the result of a call that checks counters of key i with the content raw, or nil if the fast path does not
--- apply.
-local function decide_several(i, times, raw)
+-- apply. A part of ban_bytes at the end of the argument describes bans.
+local function decide_several(i, times, raw, ban_bytes)
   local packed = ARGV[1 + i]
-  local count = (#packed - 4) / 39
+  local count = (#packed - 4 - ban_bytes) / 39
   local records, old_ends = count, 0
   if raw then
     local format
@@ -83,7 +83,15 @@ local function decide_several(i, times, raw)
       a, b, c = struct.unpack(layout, raw, states + 1 + place * 8)
       c = is_short and 0 or c
     end
-    local a2, b2, c2, result = decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role == 3)
+    local a2, b2, c2, result, admitted =
+      decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role % 8 == 3)
+    if role > 127 then
+      -- A denial makes a record of bans.
+      if admitted == 0 then
+        return nil
+      end
+      result = result .. '\0'
+    end
     local ends = algorithm.ends_at(a2, b2, c2)
     -- The state may overflow its size, or the record may have been the last to expire.
     if not is_short and math.max(b2, c2) > 65535
@@ -115,9 +123,9 @@ local function decide_several(i, times, raw)
 end
 
 -- Same as decide_several, for a call with one counter.
-local function decide_single(i, times, raw)
+local function decide_single(i, times, raw, ban_bytes)
   if raw and #raw ~= 21 then
-    return decide_several(i, times, raw)
+    return decide_several(i, times, raw, ban_bytes)
   end
   local id, role, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', ARGV[1 + i], 5)
   local kind = string.byte(id, 6) % 16
@@ -132,9 +140,16 @@ local function decide_single(i, times, raw)
     end
     c = is_short and 0 or c
   end
-  local a2, b2, c2, result = decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role == 3)
+  local a2, b2, c2, result, admitted =
+    decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role % 8 == 3)
   if not is_short and math.max(b2, c2) > 65535 then
     return nil
+  end
+  if role > 127 then
+    if admitted == 0 then
+      return nil
+    end
+    result = result .. '\0'
   end
   if a2 ~= a or b2 ~= b or c2 ~= c then
     local ends = algorithm.ends_at(a2, b2, c2)
@@ -148,8 +163,16 @@ end
 -- Returns the result of a call on the single key i, or nil if the fast path does not apply.
 local function decide_fast(i, times)
   local last_byte, role = string.byte(ARGV[1 + i], 10, 11)
-  if role ~= 0 and role ~= 3 or not algorithm_of(last_byte % 16) then
+  local ban_bytes = 0
+  if role ~= 0 and role ~= 3 then
+    if role ~= 128 and role ~= 131 and role ~= 8 and role ~= 11 then
+      return nil
+    end
+    ban_bytes = struct.unpack('<I2', ARGV[1 + i], #ARGV[1 + i] - 1) * 24 + 2
+  end
+  if not algorithm_of(last_byte % 16) then
     return nil
   end
-  return (#ARGV[1 + i] == 43 and decide_single or decide_several)(i, times, read_cell(i))
+  local decide = #ARGV[1 + i] == 43 + ban_bytes and decide_single or decide_several
+  return decide(i, times, read_cell(i), ban_bytes)
 end

@@ -240,21 +240,28 @@ local function record_passes(cell, ask)
   return admitted == 1
 end
 
+-- Bans; make_bans is called on first use.
+local bans, make_bans
+
 local function decide_record(cell, ask, times)
+  local whole = cell
   cell = cell.segment_of and cell.segment_of(ask.id) or cell
   local algorithm = algorithm_of(ask.kind)
   local a, b, c, at, kind = read_record(cell, ask.id, ask.kind)
-  local passes = ask.withheld and (ask.passes and 1 or 0) or nil
+  local passes = ask.banned and 0 or ask.withheld and (ask.passes and 1 or 0) or nil
   local is_short, only_passing = ask.kind < THREE_WORDS, ask.role ~= 0
-  local a2, b2, c2, result
+  local a2, b2, c2, result, admitted
+  local tokens = 0
   if ask.bound then
-    local admitted
     admitted, a2, b2, c2 =
       apply_bounded(ask, a, b, c, passes and 0 or ask.hits, only_passing and not ask.overdraws)
     result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes or admitted, a2, b2, c2)
   else
-    a2, b2, c2, result =
+    a2, b2, c2, result, admitted, tokens =
       decide_words(algorithm, is_short, a, b, c, times, ask.hits, ask.p1, ask.p2, ask.extra, only_passing, passes)
+  end
+  if ask.banned then
+    return result .. ask.report
   end
   local ends = algorithm.ends_at(a2, b2, c2)
   -- Its previous expiry may have been that of the cell.
@@ -263,6 +270,10 @@ local function decide_record(cell, ask, times)
     store_record(cell, ask.id, at, kind, a2, b2, c2)
   end
   cell.ends = math.max(cell.ends, ends)
+  if ask.ban then
+    bans.count(whole, ask, a, b, c, times, admitted == 1, tokens)
+    result = result .. ask.report
+  end
   return result
 end
 

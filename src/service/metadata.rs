@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 
 use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde_json::{Map, Value as Json};
-use tollgate_core::lease::{self, LeaseId};
-use tollgate_limiter::verdict::{Code, Decision, Degraded, Status};
+use tollgate_core::{
+    ban::{Ban, BanMode},
+    lease::{self, LeaseId},
+};
+use tollgate_limiter::verdict::{Code, Decision, Degraded, Shed, Status};
 
 use crate::proto::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
@@ -39,6 +42,24 @@ pub(super) fn add_degraded(metadata: &mut Struct, Degraded { policy, reason }: D
     let fields = [("policy", policy.name()), ("reason", reason)];
     let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), text(value))).collect();
     metadata.fields.insert("degraded".to_owned(), value(Kind::StructValue(Struct { fields })));
+}
+
+/// Adds the rule that sheds the request, and the request's priority.
+pub(super) fn add_shed(metadata: &mut Struct, shed: &Shed<'_>) {
+    let fields = [("rule", shed.rule.path()), ("priority", shed.priority.name().to_owned())];
+    let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), text(&value))).collect();
+    metadata.fields.insert("shed".to_owned(), value(Kind::StructValue(Struct { fields })));
+}
+
+/// Adds the end of a ban, its level, and whether it is only watched.
+pub(super) fn add_ban(metadata: &mut Struct, ban: &Ban) {
+    let mode = if ban.is_enforced { BanMode::Enforce } else { BanMode::Watch };
+    let fields = BTreeMap::from([
+        ("until".to_owned(), number(ban.until.into())),
+        ("level".to_owned(), number(ban.level.get().into())),
+        ("mode".to_owned(), text(mode.name())),
+    ]);
+    metadata.fields.insert("ban".to_owned(), value(Kind::StructValue(Struct { fields })));
 }
 
 /// Adds the id of the lease, which releases its permits when sent back in a `lease` entry.

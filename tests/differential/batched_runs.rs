@@ -147,7 +147,12 @@ async fn replay_commands(store: &RedisStore, number: u64, history: Vec<(i64, Vec
         let runs: Vec<_> = askings
             .iter()
             .zip(&calls)
-            .map(|(asking, (call, prefetches))| Run { request: call, times: asking.times, prefetches })
+            .map(|(asking, (call, prefetches))| Run {
+                request: call,
+                times: asking.times,
+                prefetches,
+                reported: &[],
+            })
             .collect();
         let expected = askings
             .iter()

@@ -1,7 +1,9 @@
 //! The scripts against their Rust twins: random operations at given times, every verdict the same.
 
+mod bans;
 mod batched_runs;
 mod segmented_cells;
+mod utilization;
 
 use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 

@@ -120,11 +120,15 @@ async fn replay_many(redis: &Redis, number: u64, history: Vec<Command>) -> Chang
             let mut call = with_leased(charging_with(*charge, &name, &model.resolve(checks)));
             model.skip_refunds_of_expired(now, &mut call);
             let prefetches = possible(&call, prefetches);
-            expected.push(model.run(now, &Run { request: &call, times: 1, prefetches: &prefetches }));
+            expected.push(
+                model.run(now, &Run { request: &call, times: 1, prefetches: &prefetches, reported: &[] }),
+            );
             decided.push((call, prefetches));
         }
-        let runs: Vec<_> =
-            decided.iter().map(|(call, prefetches)| Run { request: call, times: 1, prefetches }).collect();
+        let runs: Vec<_> = decided
+            .iter()
+            .map(|(call, prefetches)| Run { request: call, times: 1, prefetches, reported: &[] })
+            .collect();
         let store = store.clone().with_clock(ScriptClock::Fixed(now));
         let found = store.decide_runs(&runs).await.expect("the store decides");
         for ((found, expected), run) in found.into_iter().zip(expected).zip(&runs) {

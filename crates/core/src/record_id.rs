@@ -4,7 +4,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use crate::algorithm::Algorithm;
+use crate::{algorithm::Algorithm, ban::BanRecord};
 
 /// Identifier of a counter within its hash tag: 44 bits of a hash of the rule's path in the tree, and 4 bits of the
 /// algorithm's kind. Short because it is stored with every record; the rules compiler rejects a domain in which two rules
@@ -57,6 +57,13 @@ impl RecordId {
     pub const fn path(&self) -> [u8; Self::LENGTH] {
         let [a, b, c, d, e, f] = self.0;
         [a, b, c, d, e, f & 0xf0]
+    }
+
+    /// The identifier of the record of the counter's bans, which does not depend on the algorithm.
+    #[must_use]
+    pub const fn of_ban(&self) -> Self {
+        let [a, b, c, d, e, f] = self.path();
+        Self([a, b, c, d, e, f | BanRecord::KIND])
     }
 
     /// The stored form; the low 4 bits of the last byte are the algorithm's kind.

@@ -15,7 +15,7 @@ use crate::{
     abuse::AbuseObserver,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
-    lists, matched, metrics, precheck, refund, requests,
+    lists, matched, metrics, precheck, refund, requests, shedding,
     verdict::{Code, Decision, Limited, Listed, Status},
 };
 
@@ -102,6 +102,13 @@ impl Limiter {
         Self { clock, ..self }
     }
 
+    /// Shares reports of utilization with other instances, and sets the pass rates of the rules that shed, until the rules
+    /// are dropped. To be run once in a process.
+    pub fn share_utilization(&self) -> impl Future<Output = ()> + Send + use<> {
+        let rules = Arc::downgrade(&self.rules);
+        shedding::share_utilization(rules, self.store.clone(), self.modes, self.clock.clone())
+    }
+
     /// Returns the rules, lists and switches that are active now.
     pub fn rules(&self) -> SnapshotGuard {
         self.rules.active()
@@ -136,6 +143,7 @@ impl Limiter {
         if let Some(listed) = listed {
             active.companion.listed(rules, listed.list());
         }
+        let shed = if rules.sheds { shedding::apply(self.modes, descriptors, &mut matches) } else { None };
         // One lease for all permits of the request.
         let lease = matches.iter().any(Match::acquires_permits).then(LeaseId::random);
         let mut calls = requests::requests(rules, descriptors, &matches, lease, self.modes);
@@ -148,8 +156,10 @@ impl Limiter {
         let degraded = match &self.fallback {
             Some(fallback) => {
                 fallback.release(&calls, &decisions);
-                let decide =
-                    || fallback.decide(active.companion, rules, self.modes, &matches, &calls, &decisions);
+                let decide = || {
+                    let failed = (&self.store, &calls, &decisions);
+                    fallback.decide(active.companion, rules, self.modes, &matches, failed)
+                };
                 (!is_complete).then(decide)
             }
             None => None,
@@ -161,7 +171,7 @@ impl Limiter {
             self.observe(rules, descriptors, &statuses);
         }
         self.begun_bans.record(rules, descriptors, &matches, &statuses);
-        let decision = self.conclude(statuses, listed, &calls, &decisions, degraded.as_ref());
+        let decision = self.conclude(statuses, (listed, shed), &calls, &decisions, degraded.as_ref());
         self.settle_permits(decision, permits, &calls, &decisions, degraded.as_ref())
     }
 
@@ -219,7 +229,7 @@ impl Limiter {
             metrics::listed_without_rules(listed.list());
         }
         let statuses: Statuses<'r> = matches.iter().map(Match::status_without_counter).collect();
-        Decision { code: self.overall(&statuses), degraded: None, listed, statuses }
+        Decision { code: self.overall(&statuses), degraded: None, listed, shed: None, statuses }
     }
 
     /// Returns the status of each descriptor.
@@ -259,7 +269,7 @@ impl Limiter {
     fn conclude<'r>(
         &self,
         statuses: Statuses<'r>,
-        listed: Option<Listed>,
+        (listed, shed): (Option<Listed>, Option<Duration>),
         calls: &Requests,
         decisions: &Decisions,
         degraded: Option<&FallbackVerdicts>,
@@ -290,7 +300,7 @@ impl Limiter {
             Some(error) => Err(error.clone()),
             None => {
                 let degraded = degraded.and_then(|degraded| degraded.degraded);
-                Ok(Decision { code, degraded, listed, statuses })
+                Ok(Decision { code, degraded, listed, shed, statuses })
             }
         }
     }
@@ -330,7 +340,7 @@ impl Limiter {
             Status::NoLimit => self.modes.quota,
             // A rule that is switched off must not make other limits deny: removing it would not either.
             Status::Off { is_quota } => self.modes.quota || *is_quota,
-            Status::Unlimited | Status::Denied => false,
+            Status::Unlimited | Status::Denied | Status::Shedding(_) => false,
         }
     }
 }

@@ -58,15 +58,14 @@ impl Fallback {
         Self { on_store_error, local, replicas, was_used: Arc::default() }
     }
 
-    /// Decides those of `calls` that failed.
+    /// Decides those of `calls` that failed in `store`.
     pub(super) fn decide(
         &self,
         counters: &RuleCounters,
         domain: &Domain,
         modes: Modes,
         matches: &Matches<'_>,
-        calls: &Requests,
-        decisions: &Decisions,
+        (store, calls, decisions): (&Store, &Requests, &Decisions),
     ) -> FallbackVerdicts {
         let mut substituted = FallbackVerdicts::default();
         let replicas = self.replicas.known();
@@ -86,6 +85,11 @@ impl Fallback {
                 counters.degraded(domain, matched.and_then(Match::rule), check.hits);
                 let reason = error.label();
                 substituted.degraded = substituted.degraded.or(Some(Degraded { policy, reason }));
+                // A ban does not end with the store.
+                if let Some(verdict) = store.known_ban(cell, check) {
+                    substituted.verdicts.push(Verdicts::from_iter([(check.descriptor, verdict)]));
+                    continue;
+                }
                 match policy {
                     OnStoreError::Error => {
                         substituted.failure = substituted.failure.take().or_else(|| Some(error.clone()));

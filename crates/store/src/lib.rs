@@ -15,8 +15,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::Instant;
+use tollgate_core::algorithm::Verdict;
 
-use self::request::{TagRequest, Verdicts};
+use self::request::{Cell, Check, TagRequest, Verdicts};
 pub use self::{
     background_refund::BackgroundQueue, error::StoreError, memory::MemoryStore, redis::RedisStore,
 };
@@ -56,6 +57,14 @@ impl Store {
                         .into(),
                 }
             }
+        }
+    }
+
+    /// The denial of a check that the store did not decide, if its counter is known to be banned.
+    pub fn known_ban(&self, cell: &Cell, check: &Check) -> Option<Verdict> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(store) => store.known_ban(cell, check),
         }
     }
 

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use tollgate_core::{
     RecordId, SyncMode,
     algorithm::{Charging, Policy, Verdict},
-    ban::BanCheck,
+    ban::{BanCheck, BanEffect},
     descriptor::Hits,
 };
 
@@ -66,6 +66,12 @@ impl Check {
     /// The effect of its denial: none for a refund.
     pub const fn effective_veto(&self) -> Veto {
         if self.hits.is_refund() { Veto::Never } else { self.veto }
+    }
+
+    /// The ban that the check applies. A refund has no part in it, unless it also ends the ban.
+    pub fn applied_ban(&self) -> Option<BanCheck> {
+        let ends = |ban: &BanCheck| matches!(ban.effect, BanEffect::Lift | BanEffect::Forgive);
+        self.ban.filter(|ban| !self.hits.is_refund() || ends(ban))
     }
 
     /// Whether hits beyond the limit are counted, in a request charged as `charging`. A leased counter counts only
@@ -135,6 +141,10 @@ impl TagRequest {
         let mut trial = self.clone();
         let checks = trial.cells.iter_mut().flat_map(|cell| &mut cell.checks);
         checks.for_each(|check| {
+            // A denial here is one of the request, unless it denies nothing: then the charge follows, and counts.
+            if check.veto == Veto::Never {
+                check.ban = None;
+            }
             check.veto = Veto::Always;
             // A charge beyond the limit is not withheld.
             if let Hits::Overdraw(amount) = check.hits {

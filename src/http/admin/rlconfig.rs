@@ -5,8 +5,9 @@ use std::{fmt::Write as _, sync::Arc};
 use tollgate_core::{
     SyncMode,
     algorithm::{Algorithm, Charging},
+    ban::BanPolicy,
 };
-use tollgate_limiter::ActiveRules;
+use tollgate_limiter::{ActiveRules, explain::limit_text};
 use tollgate_rules::{Domain, Limit, Rule, Rules};
 
 use crate::http::cached_page::CachedPage;
@@ -40,6 +41,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         rule.shadow_mode,
         rule.quota_mode,
     );
+    if rule.shedding.is_some() {
+        let _ = write!(line, ", {}", limit_text(domain, rule));
+    }
     if let Limit::Quota { quota, policy } = &rule.limit {
         // Writing to a string cannot fail.
         if policy.algorithm() != Algorithm::default() {
@@ -66,6 +70,7 @@ fn line(domain: &Domain, rule: &Rule) -> String {
                 let _ = write!(line, ", max_debt: {max_debt}");
             }
         }
+        rule.ban.iter().for_each(|ban| add_ban(&mut line, ban));
         let sync = domain.sync_of(rule);
         if sync != SyncMode::default() {
             let _ = write!(line, ", sync: {}", sync.name());
@@ -85,6 +90,17 @@ fn line(domain: &Domain, rule: &Rule) -> String {
     }
     line.push('\n');
     line
+}
+
+fn add_ban(line: &mut String, ban: &BanPolicy) {
+    let (threshold, interval, mode) = (ban.threshold(), ban.interval(), ban.mode().name());
+    let (duration, max_duration, forgive) = (ban.duration(), ban.max_duration(), ban.forgive());
+    // Writing to a string cannot fail.
+    let _ = write!(
+        line,
+        ", ban: {{threshold: {threshold}, interval: {interval}s, duration: {duration}s, max_duration: \
+         {max_duration}s, forgive: {forgive}s, mode: {mode}}}"
+    );
 }
 
 #[cfg(test)]
@@ -109,6 +125,7 @@ mod tests {
             Segment { key: key.into(), stated: key.into(), value: Value::Open, value_to_metric: false };
         let rule = Rule {
             limit,
+            shedding: None,
             sync,
             overdraft: false,
             ban: None,
@@ -136,6 +153,7 @@ mod tests {
             default_on_store_error: None,
             charging,
             hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
+            sheds: false,
             abuse: Box::default(),
             index: DomainIndex::default(),
         }

@@ -8,6 +8,7 @@ pub(super) mod bans;
 mod figures;
 mod keys;
 mod script_client;
+mod traffic;
 mod values;
 mod versions;
 
@@ -24,11 +25,11 @@ use tollgate_store::{
     redis::{RedisSettings, Reply},
 };
 
-pub(super) use self::figures::SharedFigures;
 use self::script_client::{
     ControlResult, HEARTBEAT_TIMEOUT, Operation, ScriptClient, bytes, list, malformed, number, read_json,
     text, to_json,
 };
+pub(super) use self::{figures::SharedFigures, traffic::SharedTraffic};
 use super::{
     AuditEntry, ControlError, Instance, ListEntry, Runtime, Switch,
     change::Change,
@@ -57,6 +58,11 @@ impl Redis {
     /// Figures of the fleet.
     pub(super) const fn figures(&self) -> SharedFigures<'_> {
         SharedFigures(&self.client)
+    }
+
+    /// Traffic of the fleet by minute.
+    pub(super) const fn traffic(&self) -> SharedTraffic<'_> {
+        SharedTraffic(&self.client)
     }
 
     /// Notifies `changed` of changes by other instances.

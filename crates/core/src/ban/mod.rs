@@ -67,3 +67,10 @@ pub struct BanCheck {
     /// Effect of the decision.
     pub effect: BanEffect,
 }
+
+impl BanCheck {
+    /// Returns a counter's active ban with its effect.
+    pub fn report(&self, ban: Option<Ban>) -> Option<Ban> {
+        ban.map(|ban| Ban { is_enforced: self.effect == BanEffect::Enforce, ..ban })
+    }
+}

@@ -3,12 +3,16 @@
 use tollgate_core::{
     SyncMode,
     algorithm::{Algorithm, Policy},
+    ban::BanPolicy,
     quota::Quota,
 };
-use tollgate_rules::{Domain, Limit, Rule};
+use tollgate_rules::{Domain, Limit, Rule, Shedding};
 
 /// Text form of a rule's limit: quota, algorithm with its parameters, and modes.
 pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
+    if let Some(shedding) = &rule.shedding {
+        return format!("{}{}", shedding_text(shedding), modes(rule));
+    }
     match rule.limit {
         Limit::Unlimited => "unlimited".to_owned(),
         Limit::Quota { quota, policy } => {
@@ -17,12 +21,25 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
                 SyncMode::Leased => ", leased",
             };
             let overdraft = if rule.overdraft { overdraft_text(&policy) } else { String::new() };
+            let ban = rule.ban.as_ref().map(ban_text).unwrap_or_default();
             let spread =
                 rule.retry_after_spread.map(|spread| format!(", retry_after_spread {}s", spread.as_secs()));
             let spread = spread.unwrap_or_default();
-            format!("{}{sync}{overdraft}{spread}{}", quota_text(quota, &policy), modes(rule))
+            format!("{}{sync}{overdraft}{ban}{spread}{}", quota_text(quota, &policy), modes(rule))
         }
     }
+}
+
+#[allow(clippy::float_arithmetic)] // Shown to people.
+fn shedding_text(Shedding { policy, priority_key, .. }: &Shedding) -> String {
+    let percent = |part: f64| (part * 10_000.0).round() / 100.0;
+    format!(
+        "load shedding, target {}%, half_life {:?}, floor {}%, stale_after {:?}, priority_key {priority_key}",
+        percent(policy.target),
+        policy.half_life,
+        percent(policy.floor),
+        policy.stale_after,
+    )
 }
 
 fn quota_text(quota: Quota, policy: &Policy) -> String {
@@ -41,6 +58,33 @@ fn overdraft_text(policy: &Policy) -> String {
     let carry = if is_window && policy.has_bound() { ", carry" } else { "" };
     let max_debt = policy.max_debt().map(|debt| format!(", max_debt {debt}"));
     format!(", overdraft{carry}{}", max_debt.unwrap_or_default())
+}
+
+/// Bans, such as `ban 10m up to 1d after 180 bad seconds in 5m, forgiven after 1d (watch)`.
+fn ban_text(ban: &BanPolicy) -> String {
+    let growth = match ban.grows() {
+        true => format!(" up to {}", seconds_text(ban.max_duration())),
+        false => String::new(),
+    };
+    let forgiven = match ban.grows() {
+        true => format!(", one doubling less after {}", seconds_text(ban.forgive())),
+        false => String::new(),
+    };
+    format!(
+        ", ban {}{growth} after {} bad seconds in {}{forgiven} ({})",
+        seconds_text(ban.duration()),
+        ban.threshold(),
+        seconds_text(ban.interval().into()),
+        ban.mode().name()
+    )
+}
+
+/// Seconds in the longest unit that divides them.
+fn seconds_text(seconds: u32) -> String {
+    let units = [("d", 86_400), ("h", 3_600), ("m", 60)];
+    let longest = units.into_iter().find(|(_, length)| seconds.is_multiple_of(*length));
+    let (unit, length) = longest.unwrap_or(("s", 1));
+    format!("{}{unit}", seconds.checked_div(length).unwrap_or_default())
 }
 
 fn modes(rule: &Rule) -> &'static str {

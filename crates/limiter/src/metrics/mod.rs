@@ -1,7 +1,9 @@
 //! Metrics of decisions: rules, lists, and decisions without the store.
 
+mod bans;
 mod lists;
 mod rules;
+mod shedding;
 
 use std::{
     array,
@@ -20,6 +22,7 @@ pub use self::rules::{RuleCounters, RuleTotal, RuleTotals, rule_totals};
 pub use self::{
     lists::{evict_unused_domains, listed_requests, listed_without_rules},
     rules::RULE_KINDS,
+    shedding::{ShownRule, show_shedding, shown_shedding},
 };
 use crate::{
     Match, Modes, talkers,
@@ -30,11 +33,13 @@ use crate::{
 pub static METRICS: &[&dyn Metric] = &[
     &rules::RULE_METRICS,
     &rules::SERIES_DROPPED,
+    &bans::BANS,
     &lists::LIST_REQUESTS,
     &DEGRADED,
     &UNKNOWN_DOMAIN,
     &SHADOW_MODE_PASSES,
     &REPLICAS,
+    &shedding::SHEDDING,
 ];
 
 const POLICIES: usize = OnStoreError::ALL.len();
@@ -83,8 +88,15 @@ pub(super) fn record(
     for ((descriptor, matched), status) in descriptors.iter().zip(matches).zip(statuses) {
         let is_denied = status.code() == Code::OverLimit;
         talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
-        if let (Status::Limited(limited), Some(hits)) = (status, matched.hits()) {
-            counters.hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
+        match (status, matched.hits()) {
+            (Status::Limited(limited), Some(hits)) => {
+                counters.hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
+                if let (Some(ban), Some(rule)) = (&limited.verdict.ban, limited.rule) {
+                    counters.bans.count(rule, ban, hits.charged());
+                }
+            }
+            (Status::Shedding(shed), _) => counters.shedding(domain, shed, descriptor.hits.charged()),
+            _ => {}
         }
     }
 }

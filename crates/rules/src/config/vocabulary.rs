@@ -13,8 +13,12 @@ pub(super) enum Section {
     RateLimit,
     /// An element of `replaces`.
     Replaces,
+    /// The mapping under `ban`.
+    Ban,
     /// An element of `abuse`.
     Abuse,
+    /// The mapping under `load_shedding`.
+    LoadShedding,
 }
 
 /// Status of a key in a section.
@@ -40,7 +44,7 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Abuse, Defaults, Descriptor, File, RateLimit, Replaces};
+use Section::{Abuse, Ban, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces};
 
 /// Key of the language.
 struct Key {
@@ -55,7 +59,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 44] = [
+const KEYS: [Key; 53] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -88,6 +92,13 @@ const KEYS: [Key; 44] = [
     key("unit_multiplier", Extension, &[RateLimit, Defaults]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
+    key("ban", Extension, &[RateLimit]),
+    key("threshold", Extension, &[Ban]),
+    key("interval", Extension, &[Ban]),
+    key("duration", Extension, &[Ban, Abuse]),
+    key("max_duration", Extension, &[Ban, Abuse]),
+    key("forgive", Extension, &[Ban, Abuse]),
+    key("mode", Extension, &[Ban, Abuse]),
     key("retry_after_spread", Extension, &[RateLimit, Defaults]),
     key("abuse", Extension, &[File]),
     key("client_keys", Extension, &[Abuse]),
@@ -95,11 +106,13 @@ const KEYS: [Key; 44] = [
     key("denied_in_a_row", Extension, &[Abuse]),
     key("hits_per_second", Extension, &[Abuse]),
     key("for", Extension, &[Abuse]),
-    key("duration", Extension, &[Abuse]),
-    key("max_duration", Extension, &[Abuse]),
-    key("forgive", Extension, &[Abuse]),
-    key("mode", Extension, &[Abuse]),
     key("exempt", Extension, &[Abuse]),
+    key("load_shedding", Extension, &[Descriptor]),
+    key("target", Extension, &[LoadShedding]),
+    key("half_life", Extension, &[LoadShedding]),
+    key("floor", Extension, &[LoadShedding]),
+    key("priority_key", Extension, &[LoadShedding]),
+    key("stale_after", Extension, &[LoadShedding]),
 ];
 
 /// Maximum length in bytes of a word that is compared with others: the comparison takes time for the product of the
@@ -108,8 +121,16 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 6] =
-        [Self::Descriptor, Self::RateLimit, Self::File, Self::Replaces, Self::Defaults, Self::Abuse];
+    const ALL: [Self; 8] = [
+        Self::Descriptor,
+        Self::RateLimit,
+        Self::File,
+        Self::Replaces,
+        Self::Defaults,
+        Self::Ban,
+        Self::Abuse,
+        Self::LoadShedding,
+    ];
 
     /// Keys of the section.
     pub(super) fn keys(self) -> impl Iterator<Item = &'static str> {
@@ -124,7 +145,9 @@ impl Section {
             Self::Descriptor => "a descriptor",
             Self::RateLimit => "`rate_limit`",
             Self::Replaces => "an element of `replaces`",
+            Self::Ban => "`ban`",
             Self::Abuse => "an element of `abuse`",
+            Self::LoadShedding => "`load_shedding`",
         }
     }
 

@@ -24,6 +24,7 @@ impl Stated {
 fn rule(name: &str) -> Arc<Rule> {
     Arc::new(Rule {
         limit: Limit::Unlimited,
+        shedding: None,
         sync: SyncMode::Strict,
         overdraft: false,
         ban: None,

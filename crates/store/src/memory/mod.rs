@@ -1,5 +1,6 @@
 //! Memory store: counters in this process, bounded in number.
 
+mod bans;
 mod counter_key;
 mod shard;
 mod slab;
@@ -12,11 +13,12 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tollgate_core::{
     algorithm::{Charging, CounterState, Policy, Verdict},
+    ban::Ban,
     clock::{Clock, Timestamp},
     descriptor::Hits,
 };
 
-use self::{counter_key::CounterKey, eviction::EvictionRank, shard::Shard};
+use self::{bans::ActiveBans, counter_key::CounterKey, eviction::EvictionRank, shard::Shard};
 use super::request::{Cell, Check, TagRequest, Verdicts};
 
 /// A power of two, so that a few bits of a hash select the shard.
@@ -99,19 +101,32 @@ impl MemoryStore {
         let mut shard = shard.0.lock();
         // Read under the lock, so that time is monotonic within a shard.
         let now = shared.clock.now();
+        let bans = self.settle_bans(&mut shard, request, now);
         let vetoed = match request.charging {
             Charging::Independent => None,
-            Charging::AllOrNone => self.precheck(&mut shard, request, now),
+            Charging::AllOrNone => self.precheck(&mut shard, request, now, &bans),
         };
         let mut verdicts = Verdicts::new();
         for (at, (cell, check)) in request.checks_with_cells().enumerate() {
             let passes = vetoed.as_ref().and_then(|passes| passes.get(at).copied());
+            let ban = bans.get(at).copied().flatten();
             let mode = match passes {
+                _ if is_banned(ban.as_ref(), check) => ChargeMode::Withhold { passes: false },
                 Some(passes) if check.hits.may_be_withheld() => ChargeMode::Withhold { passes },
                 Some(_) | None => ChargeMode::Apply,
             };
             let verdict =
                 self.decide_one(&mut shard, cell, check, check.counting(request.charging), now, mode);
+            let verdict = match ban {
+                Some(ban) => verdict.under(ban, check.hits),
+                None => {
+                    // Withheld hits that would have passed were neither admitted nor denied.
+                    if !matches!(mode, ChargeMode::Withhold { passes: true }) {
+                        self.count_for_ban(&mut shard, (cell, check), now, verdict.admitted);
+                    }
+                    verdict
+                }
+            };
             verdicts.push((check.descriptor, verdict));
         }
         verdicts
@@ -119,12 +134,22 @@ impl MemoryStore {
 
     /// Returns which checks would pass, each after the charges before it, if a veto keeps the counters from being
     /// charged; otherwise `None`. Charges nothing. Refunds free nothing for the other checks.
-    fn precheck(&self, shard: &mut Shard, request: &TagRequest, now: Timestamp) -> Option<Passes> {
+    fn precheck(
+        &self,
+        shard: &mut Shard,
+        request: &TagRequest,
+        now: Timestamp,
+        bans: &ActiveBans,
+    ) -> Option<Passes> {
         let mut trials: SmallVec<[(CounterKey<'_>, TrialState); 4]> = SmallVec::new();
         let mut passes = Passes::new();
-        for (cell, check) in request.checks_with_cells() {
+        for (at, (cell, check)) in request.checks_with_cells().enumerate() {
             if check.hits.is_refund() {
                 passes.push(true);
+                continue;
+            }
+            if bans.get(at).is_some_and(|ban| is_banned(ban.as_ref(), check)) {
+                passes.push(false);
                 continue;
             }
             let name = CounterKey::new(&self.shared.hasher, cell.key.as_bytes(), &check.record);
@@ -184,6 +209,11 @@ impl MemoryStore {
             }
         })
     }
+}
+
+/// Whether a ban denies a check.
+fn is_banned(ban: Option<&Ban>, check: &Check) -> bool {
+    ban.is_some_and(|ban| ban.is_enforced) && check.hits.may_be_withheld()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod admin_script;
 mod connection;
 mod reconnect;
 mod subscriber;
+mod known_bans;
 mod local;
 pub mod metrics;
 mod error;
@@ -25,11 +26,12 @@ mod url;
 mod settings;
 mod target;
 mod topology;
+mod utilization;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout};
-use tollgate_core::clock::Timestamp;
+use tollgate_core::{algorithm::Verdict, clock::Timestamp};
 use tollgate_runtime::outage::SharedOutageLog;
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -39,15 +41,17 @@ pub use self::{
     script::{Run, RunOutcome},
     settings::RedisSettings,
     url::{Cluster, RedisUrl, Sentinel},
+    utilization::add_utilization,
 };
 use self::{
     batch::{RequestOptions, Submission},
     connection::SendError,
+    known_bans::KnownBans,
     topology::Topology,
 };
 use super::{
     BackgroundQueue, StoreError,
-    request::{TagRequest, Verdicts},
+    request::{Cell, Check, TagRequest, Verdicts},
 };
 
 /// Counters in a Redis shared by instances. Each worker opens its own store, with its own connections; clones share
@@ -63,6 +67,7 @@ struct SharedStore {
     servers: Topology,
     options: RequestOptions,
     outage: SharedOutageLog,
+    bans: KnownBans,
 }
 
 /// Shortest time between two logged outages: a store that fails intermittently is logged intermittently.
@@ -116,6 +121,7 @@ impl RedisStore {
             servers,
             options,
             outage: SharedOutageLog::new(OUTAGE_LOG_GAP, OUTAGE_SETTLE_TIME),
+            bans: KnownBans::default(),
         });
         Ok(Self { shared, clock: ScriptClock::Server })
     }
@@ -157,7 +163,12 @@ impl RedisStore {
             error::into_store_error(error, waited)
         });
         shared.log_outage(verdicts.as_ref().err());
-        verdicts
+        verdicts.inspect(|verdicts| shared.bans.learn(request, verdicts))
+    }
+
+    /// The denial of a check whose counter was last seen banned, while the server does not decide.
+    pub(super) fn known_ban(&self, cell: &Cell, check: &Check) -> Option<Verdict> {
+        self.shared.bans.verdict(cell, check, Instant::now())
     }
 
     /// Decides a request from the cache of this worker, if that suffices.

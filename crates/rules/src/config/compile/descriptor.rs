@@ -9,6 +9,7 @@ use tollgate_core::{
 
 use super::{
     Origin, Site,
+    ban::{self, Banned},
     budget::Budget,
     domain::DomainBuilder,
     limit::Defaults,
@@ -16,6 +17,7 @@ use super::{
     overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
+    shedding,
     tree_level::LevelBuilder,
 };
 use crate::{
@@ -102,10 +104,11 @@ impl Compiler<'_> {
     }
 
     fn node(&mut self, raw: &RawDescriptor, segments: &mut Vec<Segment>, path: &Path<'_>) -> Node {
-        let rule = match &raw.rate_limit {
-            Field::Stated(limit) => self.rule(raw, limit, segments, path),
-            Field::Invalid => None,
-            Field::Absent => {
+        let rule = match (&raw.rate_limit, &raw.load_shedding) {
+            (_, Field::Stated(stated)) => shedding::rule(self, raw, stated, segments, path),
+            (Field::Stated(limit), _) => self.rule(raw, limit, segments, path),
+            (Field::Invalid, _) | (_, Field::Invalid) => None,
+            (Field::Absent, Field::Absent) => {
                 self.warn_without_effect(raw, path);
                 None
             }
@@ -159,16 +162,7 @@ impl Compiler<'_> {
         segments: &[Segment],
         path: &Path<'_>,
     ) -> Option<Arc<Rule>> {
-        if self.budget.charge_path(segments).is_err() {
-            let message = format!(
-                "the paths of the rules up to this one take more than {} MiB; expected shorter keys and values, or \
-                 fewer rules below long ones",
-                Budget::path_mib()
-            );
-            self.error(raw.at, path, message);
-            self.problems.abort();
-            return None;
-        }
+        self.charge_path(raw, segments, path)?;
         let limit_path = path.key("rate_limit");
         let replaces = self.replaces(&limit.value, &limit_path);
         let metadata = raw.metadata.stated();
@@ -179,12 +173,15 @@ impl Compiler<'_> {
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
         let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
         let on_store_error = self.on_store_error(&limit.value, &limit_path);
+        let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
+        let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
+            shedding: None,
             sync: sync?,
             overdraft,
-            ban: None,
+            ban: ban?,
             on_store_error,
             retry_after_spread,
             name: limit.value.name.text().into(),
@@ -205,6 +202,26 @@ impl Compiler<'_> {
             self.error(raw.at, path, message);
         }
         Some(rule)
+    }
+
+    /// Charges the path of a rule; `None` if the paths of all rules are too long.
+    pub(super) fn charge_path(
+        &mut self,
+        raw: &RawDescriptor,
+        segments: &[Segment],
+        path: &Path<'_>,
+    ) -> Option<()> {
+        if self.budget.charge_path(segments).is_err() {
+            let message = format!(
+                "the paths of the rules up to this one take more than {} MiB; expected shorter keys and values, or \
+                 fewer rules below long ones",
+                Budget::path_mib()
+            );
+            self.error(raw.at, path, message);
+            self.problems.abort();
+            return None;
+        }
+        Some(())
     }
 
     /// Policy of a limit while the store fails: its own, else the default.

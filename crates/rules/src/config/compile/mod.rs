@@ -2,6 +2,7 @@
 //!
 //! An invalid part is reported and omitted, and the rest is compiled nevertheless, so that one run finds all problems.
 
+mod ban;
 mod budget;
 mod charging;
 mod descriptor;
@@ -14,6 +15,7 @@ mod parameters;
 mod abuse;
 mod algorithm_parameters;
 mod pattern;
+mod shedding;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 

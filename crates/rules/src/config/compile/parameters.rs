@@ -5,6 +5,7 @@ use std::{fmt, rc::Rc, time::Duration};
 use tollgate_core::{
     SyncMode,
     algorithm::Algorithm,
+    ban::BanMode,
     duration::parse_seconds,
     quota::{Unit, Window},
 };
@@ -65,6 +66,12 @@ impl Reporter<'_> {
     ) -> Option<Stated<OnStoreError>> {
         let named = OnStoreError::ALL.map(|policy| (policy.name(), policy));
         self.one_of(field, &named, "an on_store_error policy", &path.key("on_store_error"))
+    }
+
+    /// Reads the `mode` of bans; `None` if it is absent or invalid.
+    pub(super) fn ban_mode(&mut self, field: &Field<Rc<str>>, path: &Path<'_>) -> Option<BanMode> {
+        let named = BanMode::ALL.map(|mode| (mode.name(), mode));
+        self.one_of(field, &named, "a mode of bans", &path.key("mode")).map(|mode| mode.value)
     }
 
     /// Reads `retry_after_spread`, in whole seconds; `None` if it is absent or invalid.

@@ -3,6 +3,7 @@
 mod abuse;
 mod accepted;
 mod algorithm_parameters;
+mod ban;
 mod bombs;
 mod changed_windows;
 mod charging;
@@ -10,6 +11,7 @@ mod examples;
 mod extensions;
 mod files;
 mod hostile_files;
+mod load_shedding;
 mod mistakes;
 mod overdraft;
 mod suspicious;

@@ -200,6 +200,7 @@ impl Driver {
         group.waiters.drain(..served);
         if !group.waiters.is_empty() {
             group.prefetches = self.local.prefetches(&group.request, now);
+            group.reported = self.local.take_reported(&group.request);
         }
         !group.waiters.is_empty()
     }
@@ -329,5 +330,6 @@ impl Driver {
 }
 
 pub(super) fn run(group: &Group) -> Run<'_> {
-    Run { request: &group.request, times: group.times(), prefetches: &group.prefetches }
+    let Group { request, prefetches, reported, .. } = group;
+    Run { request, times: group.times(), prefetches, reported }
 }

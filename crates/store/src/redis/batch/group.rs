@@ -5,7 +5,11 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::DecisionResult;
 use crate::{
-    redis::{ScriptClock, connection::SendError, local::Prefetches},
+    redis::{
+        ScriptClock,
+        connection::SendError,
+        local::{Prefetches, Reported},
+    },
     request::TagRequest,
 };
 
@@ -23,6 +27,7 @@ pub(super) struct Group {
     /// Hash of the request, if it can be coalesced.
     pub(super) hash: Option<u64>,
     pub(super) prefetches: Prefetches,
+    pub(super) reported: Reported,
 }
 
 /// A caller that waits for a response.
@@ -35,7 +40,15 @@ pub(super) struct Waiter {
 impl Group {
     pub(super) fn new(request: TagRequest, clock: ScriptClock, first: Waiter, hash: Option<u64>) -> Self {
         let waiters = SmallVec::from_iter([first]);
-        Self { request, clock, waiters, attempts: 0, hash, prefetches: Prefetches::new() }
+        Self {
+            request,
+            clock,
+            waiters,
+            attempts: 0,
+            hash,
+            prefetches: Prefetches::new(),
+            reported: Reported::new(),
+        }
     }
 
     /// Number of repetitions of the request.

@@ -36,12 +36,14 @@ struct CacheEntry {
     /// The policy under which the state was found.
     policy: Policy,
     denial: Option<Denial>,
+    /// Hits that the cached denial denied, to be reported for the counter's ban.
+    unreported: u16,
     reservation: Option<Box<Reservation>>,
 }
 
 impl CacheEntry {
     const fn new(policy: Policy) -> Self {
-        Self { policy, denial: None, reservation: None }
+        Self { policy, denial: None, unreported: 0, reservation: None }
     }
 
     /// Decides a check, if possible.
@@ -103,7 +105,25 @@ impl CounterCache {
             Charging::AllOrNone => (self.decide_all_or_none(request, now)?, Source::DenialCache),
         };
         metrics::decided_locally(source);
+        self.record_denials(request, &verdicts);
         Some(verdicts)
+    }
+
+    /// Takes the hits that were denied without a call.
+    pub(super) fn take_reported(&mut self, (cell, check): (&Cell, &Check)) -> u16 {
+        let entry = check.applied_ban().and_then(|_| self.entries.get(&cell.key, check.record));
+        entry.map(|entry| mem::take(&mut entry.unreported)).unwrap_or_default()
+    }
+
+    /// Records denied hits of counters with bans, except while they are banned.
+    fn record_denials(&mut self, request: &TagRequest, verdicts: &Verdicts) {
+        for ((cell, check), (_, verdict)) in request.checks_with_cells().zip(verdicts) {
+            let is_counted = check.ban.is_some() && !verdict.admitted && verdict.ban.is_none();
+            if let Some(entry) = is_counted.then(|| self.entries.get(&cell.key, check.record)).flatten() {
+                let hits = u16::try_from(check.hits.charged()).unwrap_or(u16::MAX);
+                entry.unreported = entry.unreported.saturating_add(hits);
+            }
+        }
     }
 
     /// The tokens to charge ahead for a counter.

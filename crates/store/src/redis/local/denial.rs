@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate_core::{SyncMode, algorithm::Verdict, descriptor::Hits};
+use tollgate_core::{SyncMode, algorithm::Verdict, ban::Ban, descriptor::Hits};
 
 use crate::request::Check;
 
@@ -29,18 +29,23 @@ impl Denial {
     pub(super) fn new(check: &Check, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
         let Hits::Charge(hits) = check.hits else { return None };
         let max_age = match check.sync {
-            SyncMode::Strict => MAX_DENIAL_AGE,
-            SyncMode::Leased => MAX_LEASED_DENIAL_AGE,
+            // No returned token ends a ban.
+            SyncMode::Leased if !is_banned(verdict) => MAX_LEASED_DENIAL_AGE,
+            SyncMode::Strict | SyncMode::Leased => MAX_DENIAL_AGE,
         };
+        let verdict = Verdict { ban: verdict.ban.map(Ban::known), ..*verdict };
         let age = if verdict.admitted { max_age } else { max_age.min(verdict.retry_after) };
         let until = sent_at.checked_add(age)?;
         let is_lasting = !check.policy.algorithm().holds_permits();
-        is_lasting.then_some(Self { hits: hits.get(), verdict: *verdict, noted_at: sent_at, until })
+        is_lasting.then_some(Self { hits: hits.get(), verdict, noted_at: sent_at, until })
     }
 
     /// The denial of a charge, if it follows from the cached one: of as many hits, or more.
     pub(super) fn covers(&self, hits: Hits, now: Instant) -> Option<Verdict> {
         let Hits::Charge(hits) = hits else { return None };
+        if let Some(verdict) = self.banned(hits.get(), now) {
+            return Some(verdict);
+        }
         let more = hits.get().checked_sub(self.hits)?;
         let verdict = self.at(now).filter(|verdict| !verdict.admitted)?;
         // The cached times do not apply to more hits.
@@ -54,7 +59,13 @@ impl Denial {
     /// The verdict on exactly such a charge, whether or not it would have passed alone.
     pub(super) fn exact(&self, hits: Hits, now: Instant) -> Option<Verdict> {
         let Hits::Charge(hits) = hits else { return None };
-        self.at(now).filter(|_| hits.get() == self.hits)
+        self.banned(hits.get(), now).or_else(|| self.at(now).filter(|_| hits.get() == self.hits))
+    }
+
+    /// The denial of any number of hits under an enforced ban.
+    fn banned(&self, hits: u64, now: Instant) -> Option<Verdict> {
+        let verdict = is_banned(&self.verdict).then(|| self.at(now)).flatten()?;
+        Some(Verdict { over: hits, ..verdict })
     }
 
     /// The verdict as of `now`, while valid.
@@ -62,4 +73,8 @@ impl Denial {
         let Self { verdict, noted_at, until, .. } = self;
         (now < *until).then(|| verdict.later(now.saturating_duration_since(*noted_at)))
     }
+}
+
+fn is_banned(verdict: &Verdict) -> bool {
+    verdict.ban.is_some_and(|ban| ban.is_enforced)
 }

@@ -23,6 +23,7 @@ use tollgate_core::{
 };
 
 use self::cache::CounterCache;
+pub(super) use self::two_generation_map::TwoGenerationMap;
 use super::script::RunOutcome;
 use crate::{
     BackgroundQueue,
@@ -32,6 +33,9 @@ use crate::{
 
 /// Tokens to charge ahead for each check of a request; empty for none.
 pub(super) type Prefetches = SmallVec<[Prefetch; 2]>;
+
+/// For each check of a request, the hits that were denied without a call since the last one; empty for none.
+pub(super) type Reported = SmallVec<[u16; 4]>;
 
 /// Cache of one worker for the counters of one server. The lock is uncontended.
 #[derive(Debug)]
@@ -91,6 +95,18 @@ impl LocalCache {
             true => prefetches,
             false => Prefetches::new(),
         }
+    }
+
+    /// Takes the hits that were denied without a call, to be reported with a request to their counters.
+    pub(super) fn take_reported(&self, request: &TagRequest) -> Reported {
+        if request.checks().all(|check| check.ban.is_none()) {
+            return Reported::new();
+        }
+        let mut state = self.state.lock();
+        if state.cache.is_empty() {
+            return Reported::new();
+        }
+        request.checks_with_cells().map(|counter| state.cache.take_reported(counter)).collect()
     }
 
     /// Updates the cache with the outcome of a request that was sent at `sent_at` or later.

@@ -16,7 +16,7 @@ pub(super) const MAX_GENERATION_ENTRIES: usize = 28_672;
 
 /// Name of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CounterName {
+pub(in crate::redis) struct CounterName {
     pub(super) cell: CellKey,
     pub(super) record: RecordId,
 }
@@ -25,7 +25,7 @@ type Generation<T> = HashTable<(CounterName, T)>;
 
 /// Values by counter.
 #[derive(Debug)]
-pub(super) struct TwoGenerationMap<T> {
+pub(in crate::redis) struct TwoGenerationMap<T> {
     newer: Generation<T>,
     older: Generation<T>,
     /// Entries of the latest evicted generation.
@@ -41,17 +41,17 @@ impl<T> Default for TwoGenerationMap<T> {
 }
 
 impl<T> TwoGenerationMap<T> {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::redis) fn is_empty(&self) -> bool {
         self.newer.is_empty() && self.older.is_empty()
     }
 
     /// The value of a counter, if any.
-    pub(super) fn get(&mut self, cell: &CellKey, record: RecordId) -> Option<&mut T> {
+    pub(in crate::redis) fn get(&mut self, cell: &CellKey, record: RecordId) -> Option<&mut T> {
         self.find(cell, record, || None)
     }
 
     /// The value of a counter, which is set to `new` if absent.
-    pub(super) fn get_or_insert(
+    pub(in crate::redis) fn get_or_insert(
         &mut self,
         cell: &CellKey,
         record: RecordId,
@@ -62,12 +62,12 @@ impl<T> TwoGenerationMap<T> {
 
     /// Bytes of the tables, without those that the entries refer to.
     #[cfg(test)]
-    pub(super) fn allocated_bytes(&self) -> usize {
+    pub(in crate::redis) fn allocated_bytes(&self) -> usize {
         [&self.newer, &self.older, &self.evicted].iter().map(|table| table.allocation_size()).sum()
     }
 
     /// Takes the entries evicted since the last call.
-    pub(super) fn take_evicted(&mut self) -> impl Iterator<Item = (CounterName, T)> + use<T> {
+    pub(in crate::redis) fn take_evicted(&mut self) -> impl Iterator<Item = (CounterName, T)> + use<T> {
         mem::take(&mut self.evicted).into_iter()
     }
 

@@ -57,7 +57,7 @@ fn run<'a>(request: &'a TagRequest, times: u16, prefetches: &'a [Prefetch]) -> R
         && request.charging == Charging::Independent
         && request.checks().all(|check| !check.hits.is_refund() && !check.policy.algorithm().has_own_key());
     let prefetches = if prefetches.len() == request.checks().count() { prefetches } else { &[] };
-    Run { request, times: if is_replayable { times.clamp(1, 500) } else { 1 }, prefetches }
+    Run { request, times: if is_replayable { times.clamp(1, 500) } else { 1 }, prefetches, reported: &[] }
 }
 
 fn request(input: &mut ByteReader<'_>) -> Option<(TagRequest, u16)> {

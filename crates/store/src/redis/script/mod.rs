@@ -2,6 +2,7 @@
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) mod fuzzing;
+mod bans;
 mod pack;
 mod reply;
 
@@ -30,6 +31,7 @@ const SOURCE: &str = concat!(
     include_str!("../../../../../lua/decide/dispatch.lua"),
     include_str!("../../../../../lua/decide/packed_records.lua"),
     include_str!("../../../../../lua/decide/segmented_cells.lua"),
+    include_str!("../../../../../lua/decide/bans.lua"),
     include_str!("../../../../../lua/decide/queue.lua"),
     include_str!("../../../../../lua/decide/sliding_window_log.lua"),
     include_str!("../../../../../lua/decide/concurrency.lua"),
@@ -52,6 +54,9 @@ pub struct Run<'a> {
     /// For each check, cell by cell, the tokens to charge ahead; empty for none. Only for a record that the request
     /// checks once.
     pub prefetches: &'a [Prefetch],
+    /// For each check, cell by cell, the hits that were denied without a call since the last one; empty for none. Only for
+    /// a check with a ban.
+    pub reported: &'a [u16],
 }
 
 /// Outcome of a run.
@@ -83,6 +88,6 @@ pub(super) fn probe() -> Cmd {
 impl<'a> Run<'a> {
     /// The request, once, with no tokens charged ahead.
     pub const fn once(request: &'a TagRequest) -> Self {
-        Self { request, times: 1, prefetches: &[] }
+        Self { request, times: 1, prefetches: &[], reported: &[] }
     }
 }

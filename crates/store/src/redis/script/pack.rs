@@ -6,10 +6,11 @@ use ::redis::{Cmd, cmd};
 use tollgate_core::{
     SyncMode,
     algorithm::{Charging, Prefetch},
+    ban::BanEffect,
     descriptor::Hits,
 };
 
-use super::{DIGEST, Run};
+use super::{DIGEST, Run, bans};
 use crate::{
     redis::ScriptClock,
     request::{Cell, Check, Veto},
@@ -26,6 +27,10 @@ const CHECK_BYTES: usize = 39;
 const HAS_BOUND: u8 = 64;
 const OVERDRAWS: u8 = 32;
 const ORDINARY_BESIDE_SPECIAL: u8 = 16;
+
+/// Parts of the role of a check with a ban, and of the other checks of its cell.
+const HAS_BAN: u8 = 128;
+const BESIDE_BAN: u8 = 8;
 
 /// The command that decides `runs`, in order.
 pub(in crate::redis) fn command<'a>(
@@ -48,8 +53,10 @@ pub(in crate::redis) fn command<'a>(
     };
     let mut packed = Vec::new();
     for run in runs {
-        let is_special = run.request.checks().any(|check| special_role(check) > 0);
+        let is_special = run.request.checks().any(|check| special_role(check) > 0 || ends_ban(check))
+            || run.reported.iter().any(|hits| *hits > 0);
         let mut prefetches = run.prefetches.iter();
+        let mut reported = run.reported.iter();
         let mut keys = u16::try_from(run.request.cells.len()).unwrap_or(u16::MAX);
         for cell in &run.request.cells {
             packed.clear();
@@ -57,6 +64,7 @@ pub(in crate::redis) fn command<'a>(
             packed.extend_from_slice(&keys.to_le_bytes());
             packed.extend_from_slice(&run.times.to_le_bytes());
             pack_cell(&mut packed, cell, run.request.charging, is_special, &mut prefetches);
+            bans::pack(&mut packed, cell, &mut reported);
             command.arg(packed.as_slice());
             // The other cells belong to the same request.
             keys = 0;
@@ -72,6 +80,7 @@ fn pack_cell<'a>(
     is_special: bool,
     prefetches: &mut impl Iterator<Item = &'a Prefetch>,
 ) {
+    let has_bans = bans::has_bans(cell);
     for check in &cell.checks {
         let role = match (charging, check.sync) {
             (Charging::Independent, SyncMode::Strict) => 0,
@@ -82,6 +91,11 @@ fn pack_cell<'a>(
                 Veto::WithQuotas => 4,
                 Veto::Always => 5,
             },
+        };
+        let role = match check.applied_ban() {
+            Some(_) => role | HAS_BAN,
+            None if has_bans => role | BESIDE_BAN,
+            None => role,
         };
         packed.extend_from_slice(check.record.as_bytes());
         let special = special_role(check);
@@ -97,6 +111,11 @@ fn pack_cell<'a>(
         let prefetch = prefetches.next().and_then(|prefetch| effective_prefetch(check, *prefetch));
         packed.extend_from_slice(&prefetch.map_or_else(|| pack_extra(check), pack_prefetch));
     }
+}
+
+/// Whether the check ends a ban, which the fast path of the script does not do.
+fn ends_ban(check: &Check) -> bool {
+    check.applied_ban().is_some_and(|ban| matches!(ban.effect, BanEffect::Lift | BanEffect::Forgive))
 }
 
 /// The part of a check's role that the fast path of the script does not have; 0 for an ordinary check.

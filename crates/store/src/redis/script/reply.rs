@@ -6,10 +6,12 @@ use ::redis::{RedisError, Value};
 use smallvec::SmallVec;
 use tollgate_core::{
     algorithm::{Algorithm, Charging, CounterState, QueueSummary, StateSummary, Verdict},
+    ban::Ban,
     clock::Timestamp,
+    descriptor::Hits,
 };
 
-use super::{Outcomes, Run, RunOutcome, pack::effective_prefetch};
+use super::{Outcomes, Run, RunOutcome, bans, pack::effective_prefetch};
 use crate::request::{Check, Verdicts};
 
 /// Turns an error reply into an error. Errors of single runs stay within the value: [`read_replies`] separates them,
@@ -78,39 +80,56 @@ impl Reader<'_> {
         let mut reserved = SmallVec::new();
         for (at, check) in run.request.checks().enumerate() {
             let charging = check.counting(run.request.charging);
-            match verdicts.as_mut_slice() {
-                [once] => once.push((check.descriptor, self.verdict(check, charging)?)),
-                each => self.replay(check, charging, each)?,
-            }
+            let is_admitted = if run.times == 1 { self.byte()? == 1 } else { false };
+            let summary = self.summary(check.policy.algorithm())?;
             if let Some(prefetch) = run.prefetches.get(at) {
                 reserved.push(match effective_prefetch(check, *prefetch) {
                     Some(_) => self.word()?,
                     None => 0,
                 });
             }
+            let ban = self.ban(check)?;
+            match verdicts.as_mut_slice() {
+                [once] => {
+                    let verdict = check.policy.verdict(summary, self.now, check.hits, is_admitted, charging);
+                    once.push((check.descriptor, under(verdict, ban, check)));
+                }
+                each => self.replay(check, charging, summary, ban, each)?,
+            }
         }
         Some(RunOutcome { verdicts, reserved })
     }
 
-    fn verdict(&mut self, check: &Check, charging: Charging) -> Option<Verdict> {
-        let (admitted, rest) = self.rest.split_first()?;
-        self.rest = rest;
-        let summary = self.summary(check.policy.algorithm())?;
-        Some(check.policy.verdict(summary, self.now, check.hits, *admitted == 1, charging))
-    }
-
     /// The script returns the initial state; the verdicts of the repetitions follow from the definition of the
-    /// algorithm.
-    fn replay(&mut self, check: &Check, charging: Charging, each: &mut [Verdicts]) -> Option<()> {
-        let StateSummary::Words(words) = self.summary(check.policy.algorithm())? else { return None };
+    /// algorithm. A ban that is enforced denies all of them, and charges none.
+    fn replay(
+        &self,
+        check: &Check,
+        charging: Charging,
+        summary: StateSummary,
+        mut ban: Option<Ban>,
+        each: &mut [Verdicts],
+    ) -> Option<()> {
+        let StateSummary::Words(words) = summary else { return None };
         let (policy, mut state) = (check.policy, CounterState::Words(words));
+        let is_banned = ban.is_some_and(|ban| ban.is_enforced);
+        let hits = if is_banned { Hits::Peek } else { check.hits };
         for verdicts in each {
-            let admitted = policy.apply(&mut state, self.now, check.hits, charging);
+            let admitted = policy.apply(&mut state, self.now, hits, charging) && !is_banned;
             let summary = policy.summary(&state, self.now, check.hits);
             let verdict = policy.verdict(summary, self.now, check.hits, admitted, charging);
-            verdicts.push((check.descriptor, verdict));
+            verdicts.push((check.descriptor, under(verdict, ban, check)));
+            ban = ban.map(Ban::known);
         }
         Some(())
+    }
+
+    /// The active ban of a check's counter.
+    fn ban(&mut self, check: &Check) -> Option<Option<Ban>> {
+        let Some(ban) = check.applied_ban() else { return Some(None) };
+        let (active, rest) = bans::read(&ban, self.rest)?;
+        self.rest = rest;
+        Some(active)
     }
 
     /// State summary of a counter.
@@ -128,6 +147,12 @@ impl Reader<'_> {
         Some(StateSummary::Words([first, second, third]))
     }
 
+    fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(*byte)
+    }
+
     fn word(&mut self) -> Option<u32> {
         let (word, rest) = read_word(self.rest)?;
         self.rest = rest;
@@ -139,6 +164,10 @@ impl Reader<'_> {
         self.rest = rest;
         Some(f64::from_le_bytes(*double))
     }
+}
+
+fn under(verdict: Verdict, ban: Option<Ban>, check: &Check) -> Verdict {
+    ban.map_or(verdict, |ban| verdict.under(ban, check.hits))
 }
 
 fn read_time(bytes: &[u8]) -> Option<(Timestamp, &[u8])> {
