@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join;
 use smallvec::SmallVec;
 use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
 use tollgate_rules::{Domain, Overrides};
@@ -149,8 +150,11 @@ impl Limiter {
         let mut calls = requests::requests(rules, descriptors, &matches, lease, self.modes);
         let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
         let decisions = match deadline {
+            _ if self.fallback.is_some() && active.overrides.is_emergency(domain) => {
+                calls.iter().map(|_| Err(StoreError::Emergency)).collect()
+            }
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
-            Deadline::At(wait) => precheck::decide(&self.store, &mut calls, self.store.deadline(wait)).await,
+            Deadline::At(wait) => self.decide_in_store(&mut calls, wait).await,
         };
         let is_complete = decisions.iter().all(Result::is_ok);
         let degraded = match &self.fallback {
@@ -173,6 +177,21 @@ impl Limiter {
         self.begun_bans.record(rules, descriptors, &matches, &statuses);
         let decision = self.conclude(statuses, (listed, shed), &calls, &decisions, degraded.as_ref());
         self.settle_permits(decision, permits, &calls, &decisions, degraded.as_ref())
+    }
+
+    /// Decides in the store, after the deferred charges of the same counters.
+    async fn decide_in_store(&self, calls: &mut Requests, wait: Option<Duration>) -> Decisions {
+        let deadline = self.store.deadline(wait);
+        // Boxed, as there are usually none, and every request would move the future.
+        let charges = self.fallback.as_ref().and_then(|fallback| {
+            fallback.deferred_for(calls).map(|taken| Box::pin(fallback.charge(&self.store, taken)))
+        });
+        let decide = precheck::decide(&self.store, calls, deadline);
+        match charges {
+            None => decide.await,
+            // Polled, and so sent, in this order.
+            Some(charges) => join(charges, decide).await.1,
+        }
     }
 
     /// Reports a decision for the adaptive deny list. In the process's shadow mode no request is denied.
@@ -295,6 +314,12 @@ impl Limiter {
                 failure.is_none() && degraded.is_some_and(|degraded| !is_made(degraded))
             };
             self.store.refund_in_background(refund::missed(calls, decisions, is_due));
+            if let (Some(fallback), Some(degraded)) = (&self.fallback, degraded) {
+                let is_refunded = failure.is_some() || code == Code::OverLimit;
+                fallback.defer(degraded, calls, decisions, is_refunded);
+                let rules = Arc::clone(&self.rules);
+                fallback.send_deferred(&self.store, move || rules.overrides().emergencies().is_empty());
+            }
         }
         match failure {
             Some(error) => Err(error.clone()),

@@ -142,6 +142,16 @@ impl<'r> Match<'r> {
         }
     }
 
+    /// The policy that decides while the store does not.
+    pub(super) fn degraded_policy(&self) -> Option<Policy> {
+        let counter = self.counter()?;
+        let degraded_limit = self.rule().and_then(|rule| rule.degraded_limit);
+        Some(match degraded_limit {
+            Some(limit) => counter.policy.with_limit(limit, counter.quota.window),
+            None => counter.policy,
+        })
+    }
+
     /// Hits on the counter, if there is one.
     pub(super) fn hits(&self) -> Option<Hits> {
         self.counter().map(|counter| counter.hits)

@@ -39,7 +39,9 @@ pub use self::{
     cidr::CidrTable,
     level::{Branch, Duplicate, Level, Matcher, Node, join},
     on_store_error::OnStoreError,
-    overrides::{List, Listing, ListingError, Overrides, StatedPair, SwitchMode, Switched, ValueMatch},
+    overrides::{
+        EVERY, List, Listing, ListingError, Overrides, StatedPair, SwitchMode, Switched, ValueMatch,
+    },
     path::unescaped as unescaped_path,
     regex::{Regex, RegexError},
     rule::{Derived, Limit, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},

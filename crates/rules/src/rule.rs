@@ -74,6 +74,8 @@ pub struct Rule {
     pub ban: Option<BanPolicy>,
     /// Policy while the store fails, if the configuration states one.
     pub on_store_error: Option<OnStoreError>,
+    /// The limit in hits per window while the store does not decide, if it is another one.
+    pub degraded_limit: Option<u32>,
     /// Maximum time by which a denied client returns later than its limit admits it, in whole seconds, if the configuration
     /// states one.
     pub retry_after_spread: Option<Duration>,

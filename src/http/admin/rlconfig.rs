@@ -78,6 +78,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         if let Some(policy) = rule.on_store_error {
             let _ = write!(line, ", on_store_error: {}", policy.name());
         }
+        if let Some(limit) = rule.degraded_limit {
+            let _ = write!(line, ", degraded_limit: {limit}");
+        }
         if let Some(spread) = rule.retry_after_spread {
             let _ = write!(line, ", retry_after_spread: {}s", spread.as_secs());
         }
@@ -130,6 +133,7 @@ mod tests {
             overdraft: false,
             ban: None,
             on_store_error: None,
+            degraded_limit: None,
             retry_after_spread: shadow_mode.then_some(Duration::from_secs(10)),
             name: "".into(),
             replaces: Box::default(),

@@ -201,6 +201,7 @@ raw_rate_limit! {
     carry: bool,
     sync: Rc<str>,
     on_store_error: Rc<str>,
+    degraded_limit: u32,
     ban: RawBan,
     retry_after_spread: Rc<str>,
     name: Rc<str>,

@@ -29,6 +29,7 @@ fn rule(name: &str) -> Arc<Rule> {
         overdraft: false,
         ban: None,
         on_store_error: None,
+        degraded_limit: None,
         retry_after_spread: None,
         name: name.into(),
         replaces: Box::default(),

@@ -114,6 +114,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             overdraft: false,
             ban: None,
             on_store_error: None,
+            degraded_limit: None,
             retry_after_spread: None,
             name: "".into(),
             replaces: [].into(),

@@ -11,6 +11,7 @@ use super::{
     Origin, Site,
     ban::{self, Banned},
     budget::Budget,
+    degraded,
     domain::DomainBuilder,
     limit::Defaults,
     metadata::metadata_of,
@@ -21,7 +22,7 @@ use super::{
     tree_level::LevelBuilder,
 };
 use crate::{
-    Derived, Node, OnStoreError, Rule, Segment, Wildcard,
+    Derived, Node, Rule, Segment, Wildcard,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
@@ -172,7 +173,8 @@ impl Compiler<'_> {
         let overdraft = overdraft.unwrap_or_default();
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
         let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
-        let on_store_error = self.on_store_error(&limit.value, &limit_path);
+        let (on_store_error, degraded_limit) =
+            degraded::read(self, &limit.value, stated.as_ref(), &limit_path);
         let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
         let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
@@ -183,6 +185,7 @@ impl Compiler<'_> {
             overdraft,
             ban: ban?,
             on_store_error,
+            degraded_limit,
             retry_after_spread,
             name: limit.value.name.text().into(),
             replaces,
@@ -222,12 +225,6 @@ impl Compiler<'_> {
             return None;
         }
         Some(())
-    }
-
-    /// Policy of a limit while the store fails: its own, else the default.
-    fn on_store_error(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> Option<OnStoreError> {
-        let stated = self.reporter().on_store_error(&raw.on_store_error, path);
-        stated.or(self.defaults.on_store_error).map(|stated| stated.value)
     }
 
     /// Checks a limit's name, and returns the names that it replaces.

@@ -5,6 +5,7 @@
 mod ban;
 mod budget;
 mod charging;
+mod degraded;
 mod descriptor;
 mod domain;
 mod tree_level;

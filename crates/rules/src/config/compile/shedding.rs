@@ -69,6 +69,7 @@ pub(super) fn rule(
         sync: SyncMode::Strict,
         overdraft: false,
         on_store_error: None,
+        degraded_limit: None,
         ban: None,
         retry_after_spread: None,
         name: Box::default(),
