@@ -41,7 +41,7 @@ struct AbuseTask {
     sequence: u64,
     /// Number of instances, as of the last exchange.
     instances: u32,
-    /// What all instances are to watch, if this instance led in the last round.
+    /// Keys that all instances are to watch, if this instance led in the last round.
     watched: Option<Vec<u8>>,
     log: OutageLog,
     started: Instant,

@@ -18,7 +18,7 @@ const MAX_BYTES: usize = 512 << 10;
 /// out is less than one in this many of the rate.
 const REPORTED_PARTS: u64 = 10;
 
-/// What one instance observed in an interval.
+/// Keys that one instance observed in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbuseReport {
     pub(super) version: u32,
