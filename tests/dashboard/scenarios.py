@@ -33,6 +33,7 @@ SCENARIOS = {
     "entry": operations.entry,
     "switch": operations.switch,
     "bans": operations.bans,
+    "abuse": operations.abuse,
     "trial": operations.trial,
     "away": operations.away,
     "quiet": operations.quiet,
