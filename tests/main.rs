@@ -41,6 +41,7 @@ mod instances;
 mod leases;
 mod live_changes;
 mod load;
+mod load_shedding;
 mod local_cache;
 mod metrics;
 mod outage;
