@@ -32,6 +32,7 @@ SCENARIOS = {
     "entry": operations.entry,
     "switch": operations.switch,
     "bans": operations.bans,
+    "anomalies": operations.anomalies,
     "trial": operations.trial,
     "away": operations.away,
     "quiet": operations.quiet,
