@@ -43,6 +43,7 @@ mod live_changes;
 mod load;
 mod local_cache;
 mod metrics;
+mod outage;
 mod overdraft;
 mod migrate;
 mod algorithm_plot;

@@ -101,8 +101,8 @@ static ABUSE_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
 static RULE_SWITCHES: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_rule_switches",
     &["mode"],
-    "Active switches of rules.",
-    &[[SwitchMode::Off.name()], [SwitchMode::Shadow.name()]],
+    "Active switches of rules; an emergency is one of all rules of a domain.",
+    &[[SwitchMode::Off.name()], [SwitchMode::Shadow.name()], [SwitchMode::Emergency.name()]],
 );
 
 static ACTIVE_BANS: GaugeFamily<1> = GaugeFamily::new(

@@ -22,7 +22,7 @@ use tollgate_metrics::{
 use tollgate_rules::{Companion, Domain, List, Rule, Rules};
 
 use super::{bans::BanCounters, lists::ListCounters};
-use crate::verdict::Limited;
+use crate::verdict::{Limited, Shed};
 
 /// Path of the limit overrides of requests.
 const LIMIT_OVERRIDE: &str = "(request)";
@@ -143,6 +143,14 @@ impl RuleCounters {
                 record(of_values.as_ref().unwrap_or_else(|| counters.own(domain, rule)));
             }
         }
+    }
+
+    /// Counts the decision of a rule that sheds.
+    pub(crate) fn shedding(&self, domain: &Domain, shed: &Shed<'_>, hits: u64) {
+        let Some(counters) = self.rules.get(shed.rule.index().as_usize()) else { return };
+        let over = if shed.is_shed { hits } else { 0 };
+        let (within, shadow) = if shed.denies() { (0, 0) } else { (hits, over) };
+        counters.own(domain, shed.rule).add([hits, within, 0, over, shadow, 0]);
     }
 
     /// Counts the hits of a descriptor that the store did not decide, under the path of its rule, if it has one.

@@ -90,6 +90,7 @@ pub(super) static ASSETS: [Asset; 73] = assets![
     "js/views/dry_run_result.js",
     "js/views/editor.js",
     "js/views/editor_files.js",
+    "js/views/emergency_dialog.js",
     "js/views/force.js",
     "js/views/instances.js",
     "js/views/list_dialog.js",
