@@ -126,8 +126,9 @@ async fn a_fleet_finds_more_traffic_and_continues_without_an_instance() {
     let active = |instance: &Tollgate| anomalies(instance)["active"].as_array().expect("a list").len();
     let took = within(8, "found", || active(&one) == 2 && active(&other) == 2).await;
     println!("found after {took:?}: {}", anomalies(&one));
-    let gauge =
-        |instance: &Tollgate| http::get(&instance.url("/metrics")).body.contains("tollgate_anomaly_active{");
+    let gauge = |instance: &Tollgate| {
+        http::get(&instance.url("/metrics")).body.contains("tollgate_anomaly_active{domain=\"edge\"")
+    };
     assert!(gauge(&one) != gauge(&other), "one instance evaluates");
     let events = http::get(&one.admin_url("/api/v1/events")).body;
     assert_eq!(events.matches("\"rate_high\"").count(), 2, "{events}");

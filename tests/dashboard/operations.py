@@ -257,7 +257,7 @@ def anomalies(browser, instance):
     browser.open()
     browser.sees("Overview", "h1")
     row = browser.row("api_key")
-    for text in ("more hits", "edge", "12,000 /min", "600 /min to 1,500 /min", "lasts"):
+    for text in ("more hits", "edge", "12K /min", "600 /min to 1,500 /min", "lasts"):
         assert text in row.text, f"{text}: {row.text}"
     ended = browser.row("all rules")
     for text in ("more denied", "40 %", "1.2 % to 3 %", "ago"):
