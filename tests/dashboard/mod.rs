@@ -98,7 +98,7 @@ fn keys_are_banned_and_rules_switched_from_the_dashboard() {
 #[test]
 fn bans_are_lifted_and_forgiven_from_the_dashboard() {
     let tollgate = Tollgate::start(&project("tests/dashboard/rules"), &["--store", "memory"]);
-    walk(&tollgate, &["bans"]);
+    walk(&tollgate, &["bans", "abuse"]);
 }
 
 #[test]
