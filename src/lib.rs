@@ -31,7 +31,7 @@
 // The crates below, under the names that tests, benchmarks and documentation use.
 pub use tollgate_control as control;
 pub use tollgate_core::{
-    PathStep, RecordId, SyncMode, algorithm, ban, clock, descriptor, duration, lease, quota,
+    PathStep, RecordId, SyncMode, algorithm, ban, clock, descriptor, duration, lease, quota, shedding,
 };
 pub use tollgate_limiter::{self as limiter, talkers, verdict};
 pub use tollgate_metrics as metrics;
@@ -48,6 +48,7 @@ pub mod legacy_stats;
 pub mod statsd;
 pub mod fleet;
 pub mod abuse;
+pub mod anomalies;
 pub mod settings;
 pub mod net;
 mod xds;

@@ -178,6 +178,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "yaml",
         "yaml envoy",
         "yaml envoy leases",
+        "yaml envoy utilization",
         "yaml envoy tls",
         "yaml envoy beside",
         "yaml limitador",
@@ -220,7 +221,11 @@ fn the_shown_event_has_the_fields_of_events() {
 #[test]
 fn every_shown_part_of_envoy_is_in_its_example() {
     let plain = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
-    for (file, info) in [("edge", "yaml envoy"), ("concurrency", "yaml envoy leases")] {
+    for (file, info) in [
+        ("edge", "yaml envoy"),
+        ("concurrency", "yaml envoy leases"),
+        ("load_shedding", "yaml envoy utilization"),
+    ] {
         let file = read(&format!("deploy/envoy/{file}.yaml"));
         assert!(plain(&file).contains(plain(&block(info)).trim()), "{info}");
     }
@@ -630,9 +635,16 @@ fn every_key_of_the_language_is_in_its_table_and_no_other() {
     };
     let section = page("docs/reference/rules-yaml.md").prose();
     // One table for each place; the keys of `defaults` are in its row.
-    let titles =
-        ["At the root", "In an element of `descriptors`", "In `rate_limit`", "In an element of `replaces`"];
-    for (title, place) in titles.into_iter().zip(["File", "Descriptor", "RateLimit", "Replaces"]) {
+    let titles = [
+        "At the root",
+        "In an element of `descriptors`",
+        "In `rate_limit`",
+        "In an element of `replaces`",
+        "In `load_shedding`",
+    ];
+    for (title, place) in
+        titles.into_iter().zip(["File", "Descriptor", "RateLimit", "Replaces", "LoadShedding"])
+    {
         let expected = keys_of(place);
         let table = section.split_once(title).unwrap_or_else(|| panic!("no {title}")).1;
         let table =

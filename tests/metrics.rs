@@ -29,6 +29,7 @@ domain: edge
 descriptors:
 - {key: user, rate_limit: {unit: year, requests_per_unit: 3}}
 - {key: watched, rate_limit: {unit: year, requests_per_unit: 3}, shadow_mode: true}
+- {key: service, value: shop, load_shedding: {target: 80%}}
 - key: tenant
   descriptors:
   - key: path
@@ -87,7 +88,8 @@ impl Instances {
             let mut client = tollgate.client().await;
             for _ in 0..5 {
                 let deep = [("tenant", "acme"), ("path", "/"), ("method", "GET")];
-                let all: [&[(&str, &str)]; 3] = [&[("user", "me")], &[("watched", "me")], &deep];
+                let report = [("service", "shop"), ("utilization", "0.5")];
+                let all: [&[(&str, &str)]; 4] = [&[("user", "me")], &[("watched", "me")], &deep, &report];
                 let _ = client.call(request("edge", &all)).await.expect("an answer");
             }
             let _ = client.call(request("nobody's", &[&[("user", "me")]])).await.expect("an answer");
@@ -157,7 +159,11 @@ fn alerts() -> BTreeMap<String, String> {
 #[tokio::test]
 async fn grafana_and_the_alerts_use_existing_metrics() {
     let instances = Instances::start();
-    instances.ask().await;
+    // Utilization is known after some intervals of reports.
+    while !page(&instances.redis).contains("tollgate_rule_utilization_ratio{") {
+        instances.ask().await;
+        sleep(Duration::from_millis(100)).await;
+    }
     let pages: String = instances.all().map(page).concat();
     let dashboard = dashboard();
     assert_eq!(unknown(&dashboard, &pages), Vec::<String>::new());

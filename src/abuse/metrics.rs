@@ -26,7 +26,7 @@ static KEYS_DROPPED: Counter = Counter::new(
     "Observed keys that were not reported because there were too many.",
 );
 
-/// Reason of a refusal for want of room.
+/// Reason of a refusal by a full list.
 const FULL: &str = "full";
 
 /// Counts a listed key.

@@ -21,6 +21,7 @@ use super::{
     workers::WorkerLost,
 };
 use crate::{
+    anomalies::AnomalyWatch,
     fleet::FleetTasks,
     readiness::Readiness,
     settings::{GrpcListen, ProcessSettings},
@@ -52,6 +53,8 @@ pub struct Running {
     pub(super) process: ProcessSettings,
     /// Tasks of figures and events of the fleet; aborted on drop.
     pub(super) fleet: FleetTasks,
+    /// Detection of unusual traffic, if enabled; aborted on drop.
+    pub(super) anomaly_watch: Option<AnomalyWatch>,
     /// Task that reports the size of the memory store; aborted on drop.
     pub(super) memory_gauge: Option<AbortOnDropHandle<Infallible>>,
     /// Task that detects abuse; aborted on drop.
@@ -132,7 +135,14 @@ impl Running {
     pub async fn stop(mut self) {
         let begun = Instant::now();
         self.readiness.stop();
-        drop((self.memory_gauge, self.abuse, self.ban_list, self.fleet, self.stop_accepting));
+        drop((
+            self.memory_gauge,
+            self.abuse,
+            self.ban_list,
+            self.fleet,
+            self.anomaly_watch,
+            self.stop_accepting,
+        ));
         let rule_sources = self.rule_sources;
         let sources_stopped = spawn_blocking(move || rule_sources.stop());
         if !self.acceptor.is_finished() {

@@ -9,7 +9,7 @@ use tollgate_metrics::{Computed, CounterFamily, Declared, Exporter, Metric, Metr
 use tollgate_store as store;
 
 use crate::{
-    abuse,
+    abuse, anomalies,
     fleet::{self, history},
     legacy_stats, net, service,
     settings::MetricNames,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Metrics of each module.
-const OWN_METRICS: [&[&dyn Metric]; 12] = [
+const OWN_METRICS: [&[&dyn Metric]; 13] = [
     service::metrics::METRICS,
     limiter::metrics::METRICS,
     store::metrics::METRICS,
@@ -28,6 +28,7 @@ const OWN_METRICS: [&[&dyn Metric]; 12] = [
     talkers::metrics::METRICS,
     fleet::metrics::METRICS,
     abuse::metrics::METRICS,
+    anomalies::metrics::METRICS,
     tracing::metrics::METRICS,
     METRICS,
 ];

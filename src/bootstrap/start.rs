@@ -1,6 +1,12 @@
 //! Construction of a running server from settings.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tollgate_control::FileError;
@@ -22,6 +28,7 @@ use super::{
 };
 use crate::{
     abuse,
+    anomalies::{AnomalyStatus, AnomalyWatch},
     fleet::{FleetTasks, FleetView},
     grpc::{dispatch::ReflectionError, service::RateLimitAdapter},
     http::{self, AdminParts, ApiParts, DescriptorError, TokenError},
@@ -104,12 +111,17 @@ impl Server {
             Some(_) => Some(AdminStore::open(&stores, &settings)?),
             None => None,
         };
+        // By the first limiter, that of the HTTP port, which outlives the workers.
+        let is_shared = Arc::new(AtomicBool::new(false));
         let collector = AbuseCollector::default();
         let begun_bans = BegunBans::default();
         let (observers, bans) = (collector.clone(), begun_bans.clone());
         let open = move |rules: &Arc<ActiveRules>, background| {
             let limiter = stores.limiter(Arc::clone(rules), modes, &store_readiness, background)?;
             let limiter = limiter.with_begun_bans(bans.clone()).with_observer(observers.observer());
+            if !is_shared.swap(true, Ordering::Relaxed) {
+                tokio::spawn(limiter.share_utilization());
+            }
             Ok(RateLimitAdapter {
                 service: Service::new(limiter, response_options.clone(), bounds),
                 tracer: tracer.clone(),
@@ -150,6 +162,7 @@ where
     let first_rules = rule_sources::load_first(&settings.rules, &activator, &control).await?;
     let (rules, status) = (Arc::clone(&activator.rules), activator.status.clone());
 
+    let anomalies = AnomalyStatus::default();
     let ports = Ports::open(&settings).await?;
     let view = FleetView::new(control.clone(), settings.top_talkers);
     let fleet = FleetTasks::start(&settings.fleet, &control, &view, settings.top_talkers);
@@ -173,6 +186,7 @@ where
             options: settings.rules.options,
             directory: settings.rules.directory.clone(),
             readiness: readiness.clone(),
+            anomalies: (settings.anomalies, anomalies.clone()),
             counters,
             fleet: view,
             store: facts,
@@ -181,6 +195,8 @@ where
             settings.admin.as_ref().is_some_and(AdminSettings::requires_client_certificate);
         (port, http::admin_router(AdminParts { api, exporter, tokens, requires_client_certificate }))
     });
+    let anomaly_watch =
+        settings.anomalies.map(|sensitivity| AnomalyWatch::start(sensitivity, &control, &rules, &anomalies));
     let config = worker_config(&settings, ports.grpc_tls, &readiness, background)?;
     let (workers, failures) = start_workers(settings.process.workers, config, &rules, open).await?;
     let rule_sources = first_rules
@@ -208,6 +224,7 @@ where
         credentials: ports.credentials,
         process: settings.process,
         fleet,
+        anomaly_watch,
         memory_gauge: None,
         abuse: None,
         ban_list: None,

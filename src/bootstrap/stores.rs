@@ -10,7 +10,9 @@ use std::{
 
 use tollgate_core::clock::Clock;
 use tollgate_limiter::{ActiveRules, CounterInspector, Fallback, Limiter, Modes, Replicas};
-use tollgate_store::{BackgroundQueue, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings};
+use tollgate_store::{
+    BackgroundQueue, LastVerdicts, MemoryStore, RedisStore, Store, StoreError, redis::RedisSettings,
+};
 
 use super::metrics;
 use super::start::StartError;
@@ -33,6 +35,8 @@ pub(super) enum Stores {
         settings: Box<RedisSettings>,
         /// Counters of this instance while Redis is unavailable.
         local: MemoryStore,
+        /// Verdicts from which they start.
+        last_verdicts: LastVerdicts,
         fallback: Fallback,
         replica_count: ReplicaCount,
         ready_without_store: bool,
@@ -57,11 +61,13 @@ impl Stores {
         };
         metrics::export_redis();
         let on_store_error = settings.on_store_error;
-        let local = MemoryStore::new(max_counters, Clock::System);
+        let last_verdicts = LastVerdicts::default();
+        let local = MemoryStore::new(max_counters, last_verdicts.clock());
         let replicas = on_store_error.replicas.map(Replicas::new).unwrap_or_default();
         Self::Redis {
             settings: Box::new(redis.clone()),
             local: local.clone(),
+            last_verdicts,
             fallback: Fallback::new(on_store_error.policy, local, replicas.clone()),
             replica_count: ReplicaCount {
                 replicas,
@@ -96,11 +102,13 @@ impl Stores {
         readiness: &Readiness,
         background: BackgroundQueue,
     ) -> Result<Limiter, StoreError> {
-        let (settings, fallback, replica_count) = match self {
+        let (settings, last_verdicts, fallback, replica_count) = match self {
             Self::Memory(store) => return Ok(Limiter::new(rules, Store::Memory(store.clone()), modes)),
-            Self::Redis { settings, fallback, replica_count, .. } => (settings, fallback, replica_count),
+            Self::Redis { settings, last_verdicts, fallback, replica_count, .. } => {
+                (settings, last_verdicts, fallback, replica_count)
+            }
         };
-        let store = RedisStore::open_with(settings, background)?;
+        let store = RedisStore::open_sharing(settings, background, last_verdicts.clone())?;
         let (connected, readiness) = (store.connected(), readiness.clone());
         tokio::spawn(async move {
             if connected.await {

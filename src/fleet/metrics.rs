@@ -87,7 +87,7 @@ impl DomainRates {
 /// Rates and instances of the last round.
 #[derive(Clone, Debug)]
 struct FleetRates {
-    /// Those with the heaviest keys first.
+    /// Domains with the heaviest keys first.
     domains: Vec<DomainRates>,
     statuses: [(&'static str, usize); 4],
 }

@@ -1,4 +1,4 @@
-//! What an instance reports about its traffic every few seconds.
+//! Report of an instance about its traffic, every few seconds.
 
 use serde::{Deserialize, Serialize};
 use tollgate_control::MAX_REPORT_BYTES;

@@ -44,12 +44,13 @@ impl Rounds {
     /// Evaluates; never returns.
     pub(super) async fn run(mut self) -> Infallible {
         loop {
+            // There is nothing to evaluate at the start, and the first heartbeat shows whether the store permits it.
+            sleep(ROUND_INTERVAL).await;
             // An error is counted, and the reconciler logs that the store does not respond.
             if self.round().await.is_err() {
                 self.is_holder = false;
                 metrics::clear_rates();
             }
-            sleep(ROUND_INTERVAL).await;
         }
     }
 

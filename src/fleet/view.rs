@@ -36,13 +36,13 @@ const READ_INTERVALS: u64 = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ReportStatus {
-    /// It is.
+    /// Part of the sum.
     Included,
     /// Its last report is too old.
     Stale,
-    /// It has not reported, like an older release.
+    /// No report, as of an older release.
     Missing,
-    /// It does not sample top talkers.
+    /// Does not sample top talkers.
     NotSampling,
 }
 
@@ -75,7 +75,7 @@ struct Inner {
     reports: Mutex<Option<(Instant, Arc<FleetReports>)>>,
     /// Totals of intervals that no longer change.
     totals: Mutex<BTreeMap<u64, Totals>>,
-    /// How far the clock of the control store is ahead of this process' clock, in milliseconds.
+    /// Time by which the clock of the control store is ahead of this process' clock, in milliseconds.
     clock_ahead_ms: AtomicI64,
 }
 

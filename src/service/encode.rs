@@ -1,5 +1,7 @@
 //! Encoding of a decision as a response message.
 
+use std::time::Duration;
+
 use tollgate_core::quota::{Quota, Unit};
 use tollgate_limiter::verdict::{Code, Decision, Limited, Status};
 
@@ -13,15 +15,22 @@ use crate::proto::envoy::service::ratelimit::v3::{
 pub(super) fn response(decision: &Decision<'_>) -> RateLimitResponse {
     RateLimitResponse {
         overall_code: code(decision.code).into(),
-        statuses: decision.statuses.iter().map(status).collect(),
+        statuses: decision.statuses.iter().map(|each| status(each, decision.shed)).collect(),
         ..Default::default()
     }
 }
 
-fn status(status: &Status<'_>) -> DescriptorStatus {
+/// Encodes a status; `retry_after` is the time after which a request that was shed may be retried.
+fn status(status: &Status<'_>, retry_after: Option<Duration>) -> DescriptorStatus {
     let code = code(status.code()).into();
     match status {
         Status::NoLimit | Status::Denied => DescriptorStatus { code, ..Default::default() },
+        Status::Shedding(shed) => DescriptorStatus {
+            code,
+            limit_remaining: if shed.denies() { 0 } else { u32::MAX },
+            duration_until_reset: retry_after.filter(|_| shed.denies()).map(seconds),
+            ..Default::default()
+        },
         Status::Unlimited | Status::Off { .. } => {
             DescriptorStatus { code, limit_remaining: u32::MAX, ..Default::default() }
         }
@@ -29,7 +38,7 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
             code,
             current_limit: Some(current_limit(limited)),
             limit_remaining: limited.verdict.remaining,
-            duration_until_reset: Some(duration_until_reset(limited)),
+            duration_until_reset: Some(seconds(limited.until_reset())),
         },
     }
 }
@@ -50,10 +59,10 @@ fn current_limit(limited: &Limited<'_>) -> wire::RateLimit {
     }
 }
 
-/// Time until reset in whole seconds, as envoyproxy/ratelimit sends it. Rounded up: Envoy truncates fractions, and clients
+/// A time in whole seconds, as envoyproxy/ratelimit sends it. Rounded up: Envoy truncates fractions, and clients
 /// would retry too early.
-fn duration_until_reset(limited: &Limited<'_>) -> prost_types::Duration {
-    let seconds = whole_seconds(limited.until_reset());
+fn seconds(duration: Duration) -> prost_types::Duration {
+    let seconds = whole_seconds(duration);
     prost_types::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }
 }
 

@@ -11,10 +11,14 @@ use crate::proto::envoy::{config::core::v3::HeaderValue, service::ratelimit::v3:
 /// Mark of a response decided without the store.
 const DEGRADED_HEADER: (&str, &str) = ("x-ratelimit-policy", "degraded");
 
+/// Mark of a denial because of a service's utilization.
+const SHED_HEADER: (&str, &str) = ("x-ratelimit-policy", "shed");
+
 /// Mark of a response to a banned client.
 const BANNED_HEADER: (&str, &str) = ("x-ratelimit-policy", "banned");
 
-/// Adds the headers of the configured style, `Retry-After` on a denial, and the marks of a degraded response and of a ban.
+/// Adds the headers of the configured style, `Retry-After` on a denial, and the marks of a degraded response, of a
+/// ban, and of a request that was shed.
 pub(super) fn add(
     response: &mut RateLimitResponse,
     options: &ResponseOptions,
@@ -43,13 +47,15 @@ pub(super) fn add(
     if let Some(seconds) = times.retry_after() {
         headers.push(header("Retry-After", seconds.to_string()));
     }
-    if options.degraded_header && decision.degraded.is_some() {
-        let (name, value) = DEGRADED_HEADER;
-        headers.push(header(name, value.into()));
-    }
-    if decision.ban().is_some_and(|ban| ban.is_enforced) {
-        let (name, value) = BANNED_HEADER;
-        headers.push(header(name, value.into()));
+    let is_banned = decision.ban().is_some_and(|ban| ban.is_enforced);
+    for (is_marked, (name, value)) in [
+        (options.degraded_header && decision.degraded.is_some(), DEGRADED_HEADER),
+        (is_banned, BANNED_HEADER),
+        (decision.shed.is_some(), SHED_HEADER),
+    ] {
+        if is_marked {
+            headers.push(header(name, value.into()));
+        }
     }
 }
 

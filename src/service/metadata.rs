@@ -9,7 +9,7 @@ use tollgate_core::{
     ban::{Ban, BanMode},
     lease::{self, LeaseId},
 };
-use tollgate_limiter::verdict::{Code, Decision, Degraded, Status};
+use tollgate_limiter::verdict::{Code, Decision, Degraded, Shed, Status};
 
 use crate::proto::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
@@ -42,6 +42,13 @@ pub(super) fn add_degraded(metadata: &mut Struct, Degraded { policy, reason }: D
     let fields = [("policy", policy.name()), ("reason", reason)];
     let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), text(value))).collect();
     metadata.fields.insert("degraded".to_owned(), value(Kind::StructValue(Struct { fields })));
+}
+
+/// Adds the rule that sheds the request, and the request's priority.
+pub(super) fn add_shed(metadata: &mut Struct, shed: &Shed<'_>) {
+    let fields = [("rule", shed.rule.path()), ("priority", shed.priority.name().to_owned())];
+    let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), text(&value))).collect();
+    metadata.fields.insert("shed".to_owned(), value(Kind::StructValue(Struct { fields })));
 }
 
 /// Adds the end of a ban, its level, and whether it is only watched.

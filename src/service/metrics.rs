@@ -8,9 +8,9 @@ use tollgate_store::{self as store, StoreError};
 pub static METRICS: &[&dyn Metric] = &[&REQUESTS, &REQUEST_DURATION];
 
 /// Results of a request: the two frequent ones, errors by their label, and requests without an answer.
-const RESULTS: [&str; 16] = {
-    let [a, b, c, d, e, f, g, h, i, j] = StoreError::LABELS;
-    ["ok", "over_limit", "invalid", "no_rules", a, b, c, d, e, f, g, h, i, j, "panic", "cancelled"]
+const RESULTS: [&str; 17] = {
+    let [a, b, c, d, e, f, g, h, i, j, k] = StoreError::LABELS;
+    ["ok", "over_limit", "invalid", "no_rules", a, b, c, d, e, f, g, h, i, j, k, "panic", "cancelled"]
 };
 
 static REQUESTS: StripedFamily<{ RESULTS.len() }, 1> =

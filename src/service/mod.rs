@@ -12,7 +12,10 @@ mod tests;
 mod times;
 
 use futures_util::FutureExt as _;
-use tollgate_limiter::{Deadline, HeldPermits, Limiter, verdict::Code};
+use tollgate_limiter::{
+    Deadline, HeldPermits, Limiter,
+    verdict::{Code, Status},
+};
 use tollgate_store::StoreError;
 
 pub use self::settings::{
@@ -140,6 +143,9 @@ impl Service {
         }
         if let Some(degraded) = decision.degraded {
             metadata::add_degraded(message.dynamic_metadata.get_or_insert_default(), degraded);
+        }
+        if let Some(shed) = decision.statuses.iter().find_map(Status::denying_shed) {
+            metadata::add_shed(message.dynamic_metadata.get_or_insert_default(), shed);
         }
         if let Some(ban) = &decision.ban() {
             metadata::add_ban(message.dynamic_metadata.get_or_insert_default(), ban);

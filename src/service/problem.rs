@@ -35,6 +35,10 @@ pub(super) fn add(response: &mut RateLimitResponse, decision: &Decision<'_>, tim
         // Denied by a list: no quota was exceeded, and the entry may have no end.
         set("type", "about:blank".into());
         set("detail", format!("Denied for now; {retry}").into());
+    } else if decision.shed.is_some() {
+        // The service has too little capacity for all requests.
+        set("type", REDUCED_CAPACITY.into());
+        set("detail", format!("The service is busy; {retry}").into());
     } else {
         let violated: Vec<&Limited<'_>> = decision
             .statuses
@@ -162,7 +166,7 @@ mod tests {
         let algorithm = Algorithm::FixedWindow;
         let limited = Limited { rule: None, quota, algorithm, verdict, is_quota: false, is_shadow: false };
         let statuses = [Status::Limited(limited)].into_iter().collect();
-        let decision = Decision { code: Code::OverLimit, degraded: None, listed: None, statuses };
+        let decision = Decision { code: Code::OverLimit, degraded: None, listed: None, shed: None, statuses };
         let clock = Clock::manual(now);
         let times = ResponseTimes::of(&clock, &decision, "d", &[], Duration::from_secs(3_600));
         let mut response = RateLimitResponse::default();

@@ -10,6 +10,7 @@
 //! source of a value. Each section has one file with its flags, its values and their resolution.
 
 mod admin;
+mod anomalies;
 mod environment;
 mod error;
 mod flags;
@@ -58,6 +59,7 @@ pub use self::{
     xds::{BackoffSettings, XdsSettings, XdsTlsSettings},
 };
 use crate::{
+    anomalies::Sensitivity,
     fleet::FleetSettings,
     service::{RequestBounds, ResponseOptions},
     statsd::StatsdSettings,
@@ -104,6 +106,8 @@ pub struct Settings {
     pub top_talkers: bool,
     /// Figures that instances share about their traffic, and events.
     pub fleet: FleetSettings,
+    /// Sensitivity of the detection of unusual traffic, unless it is off.
+    pub anomalies: Option<Sensitivity>,
     /// Threads, shutdown, log and metric names.
     pub process: ProcessSettings,
     /// Content of responses.

@@ -2,6 +2,7 @@
 
 mod abuse;
 mod authorization;
+mod bans;
 mod versions;
 mod counters;
 mod openapi;

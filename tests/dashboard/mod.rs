@@ -91,6 +91,12 @@ fn keys_are_banned_and_rules_switched_from_the_dashboard() {
 }
 
 #[test]
+fn bans_are_lifted_and_forgiven_from_the_dashboard() {
+    let tollgate = Tollgate::start(&project("tests/dashboard/rules"), &["--store", "memory"]);
+    walk(&tollgate, &["bans"]);
+}
+
+#[test]
 fn a_token_signs_in_and_a_viewer_changes_nothing() {
     let config = config();
     let tokens = tempfile::NamedTempFile::new().expect("a file");

@@ -132,6 +132,33 @@ def switch(browser, instance):
     browser.until("the badge", lambda: "enforced" in browser.row("plan_bronze").text)
 
 
+def bans(browser, instance):
+    """A client that does not wait is banned; its ban is lifted, and the next one forgiven."""
+    ask = lambda times: instance.ask("patience", [("client", HOSTILE)], times)
+    banned = lambda: ask(5) and instance.get("bans")["bans"]
+    browser.until("a ban", banned)
+    browser.open("bans")
+    row = browser.row(HOSTILE)
+    assert not browser.all("main img"), "a key has become an element"
+    assert "enforce" in row.text and "in 59 min" in row.text and "rule client of patience" in row.text, row.text
+    browser.picture("bans")
+    browser.press("Lift…", within=row)
+    browser.sees("this one had level 1", "dialog")
+    browser.press("Lift")
+    browser.sees("No active bans")
+    browser.until("its requests pass", lambda: ask(1) == 0)
+    browser.until("another ban", banned)
+    browser.open("bans")
+    browser.press("Forgive…", within=browser.row(HOSTILE))
+    browser.sees("has the first duration again", "dialog")
+    browser.press("Forgive")
+    browser.sees("No active bans")
+    browser.open("audit", fresh=False)
+    browser.sees("forgave a client", "main")
+    browser.sees("lifted a ban", "main")
+    assert "hacked" not in browser.driver.title
+
+
 def trial(browser, instance):
     """Dry run of a request, with the active rules and with a draft."""
     browser.open("try")

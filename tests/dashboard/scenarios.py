@@ -31,6 +31,7 @@ SCENARIOS = {
     "broad": operations.broad,
     "entry": operations.entry,
     "switch": operations.switch,
+    "bans": operations.bans,
     "trial": operations.trial,
     "away": operations.away,
     "quiet": operations.quiet,

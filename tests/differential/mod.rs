@@ -3,6 +3,7 @@
 mod bans;
 mod batched_runs;
 mod segmented_cells;
+mod utilization;
 
 use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 

@@ -1,6 +1,7 @@
 //! tollgate behind a real Envoy.
 
 mod concurrency;
+mod load_shedding;
 
 use std::{
     fs,

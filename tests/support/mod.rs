@@ -23,6 +23,7 @@ use std::{
         LazyLock,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 /// The ports that tests use: with those of clusters' buses, which are 10,000 above, they end below the range that
@@ -79,6 +80,20 @@ impl Process {
         fs::write(WATCHED.files.join(child.id().to_string()), directory.unwrap_or_default())
             .expect("writable");
         Self(child)
+    }
+
+    /// Processor time that it has used, in user and in kernel mode.
+    pub(crate) fn processor_time(&self) -> Duration {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("it runs");
+        let fields = text.rsplit_once(')').expect("a name").1;
+        let ticks: u64 = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .map(|ticks| ticks.parse::<u64>().expect("a number"))
+            .sum();
+        // A tick is 10 ms on Linux, whatever the kernel's own.
+        Duration::from_millis(ticks * 10)
     }
 
     /// Sends a signal, by its name without `SIG`.

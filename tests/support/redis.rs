@@ -157,6 +157,11 @@ impl Redis {
         self.process.signal(name);
     }
 
+    /// Processor time that it has used.
+    pub(crate) fn processor_time(&self) -> Duration {
+        self.process.processor_time()
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }

@@ -105,6 +105,11 @@ impl Tollgate {
         1024 * kilobytes.and_then(|number| number.parse::<u64>().ok()).expect("a number")
     }
 
+    /// Processor time that it has used.
+    pub(crate) fn processor_time(&self) -> Duration {
+        self.process.processor_time()
+    }
+
     /// Whether the program does something of its own on SIGTERM.
     pub(crate) fn handles_terminate(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).expect("it runs");

@@ -1,7 +1,7 @@
 //! Changes of lists and switches.
 
 use super::{
-    Action, AuditEntry, List, ListEntry, Runtime, Switch, SwitchMode,
+    Action, AuditEntry, List, ListEntry, Runtime, Switch,
     bounds::{MAX_ENTRIES, MAX_NAME_BYTES, MAX_PAIRS, MAX_SWITCHES, MAX_VALUE_BYTES, check_name, truncated},
     error::ControlError,
     stored::{SYSTEM_AUTHOR, now_ms},
@@ -58,11 +58,7 @@ impl Switch {
 
     /// The switch as the subject of an audit log entry.
     pub(super) fn subject(&self) -> String {
-        let mode = match self.mode {
-            SwitchMode::Off => "off",
-            SwitchMode::Shadow => "shadow",
-        };
-        format!("{mode} {} {}", self.domain, self.rule)
+        format!("{} {} {}", self.mode.name(), self.domain, self.rule)
     }
 
     /// The switch with bounded texts, if it may be stored.

@@ -29,7 +29,16 @@ pub enum ControlError {
     Malformed(String),
 }
 
+/// Errors of a server for a missing permission, of the user directly or in a script, also in Redis 7 and before.
+const ACL_ERRORS: [&str; 3] = ["NOPERM", "ACL failure in script", "can't run this command or subcommand"];
+
 impl ControlError {
+    /// Whether the server's ACL denies the operation.
+    pub(crate) fn is_acl_denial(&self) -> bool {
+        let Self::Unavailable(reason) = self else { return false };
+        ACL_ERRORS.iter().any(|denial| reason.contains(denial))
+    }
+
     /// Label of the error in metrics and responses.
     pub const fn label(&self) -> &'static str {
         match self {

@@ -236,12 +236,15 @@ impl Control {
         self.0.backend.ban(id).await
     }
 
-    /// Removes a ban from the list; whether it was listed. The counter's store is the caller's task.
+    /// Removes a ban that was lifted from the list; whether it was listed. All instances ask for the bans of their counters
+    /// again.
     ///
     /// # Errors
     /// When the store does not respond.
     pub async fn remove_ban(&self, id: &str) -> Result<bool, ControlError> {
-        self.0.backend.remove_ban(id).await
+        let removed = self.0.backend.remove_ban(id).await;
+        self.0.changed.notify_one();
+        removed
     }
 
     /// Records in the audit log that an operator removes a ban.

@@ -32,6 +32,7 @@ mod reconcile;
 mod redis;
 mod status;
 mod stored;
+mod traffic;
 
 pub use self::{
     abuse::{Added, AutomaticEntry, AutomaticMode, Exchange, NewEntry},
@@ -48,4 +49,5 @@ pub use self::{
     overrides::{SwitchError, check_entry, check_switch, compile as compile_overrides},
     reconcile::{ActiveDomains, Reconciler, Rules},
     status::{ControlPlane, Link, RulesSource, RulesState, RulesStatus},
+    traffic::{Baselines, MAX_SERIES_NAME_BYTES, MinuteTotals, SeriesCounts},
 };

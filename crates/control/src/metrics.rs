@@ -101,8 +101,8 @@ static ABUSE_ENTRIES: GaugeFamily<1> = GaugeFamily::new(
 static RULE_SWITCHES: GaugeFamily<1> = GaugeFamily::new(
     "tollgate_rule_switches",
     &["mode"],
-    "Active switches of rules.",
-    &[[SwitchMode::Off.name()], [SwitchMode::Shadow.name()]],
+    "Active switches of rules; an emergency is one of all rules of a domain.",
+    &[[SwitchMode::Off.name()], [SwitchMode::Shadow.name()], [SwitchMode::Emergency.name()]],
 );
 
 static ACTIVE_BANS: GaugeFamily<1> = GaugeFamily::new(
@@ -126,8 +126,8 @@ static EVENTS: CounterFamily<1> = CounterFamily::starting_with(
 
 /// Labels of the kinds of events.
 const EVENT_KINDS: [[&str; 1]; EventKind::ALL.len()] = {
-    let [a, b] = EventKind::ALL;
-    [[a.name()], [b.name()]]
+    let [a, b, c, d, e, f] = EventKind::ALL;
+    [[a.name()], [b.name()], [c.name()], [d.name()], [e.name()], [f.name()]]
 };
 
 static EVENTS_DROPPED: Counter = Counter::new(

@@ -1,8 +1,8 @@
 //! Compiles lists and switches for enforcement.
 
-use tollgate_rules::{Listing, ListingError, Overrides};
+use tollgate_rules::{EVERY, Listing, ListingError, Overrides};
 
-use super::{AutomaticEntry, AutomaticMode, List, ListEntry, Runtime, Switch};
+use super::{AutomaticEntry, AutomaticMode, List, ListEntry, Runtime, Switch, SwitchMode};
 
 /// Error of an invalid switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,6 +11,8 @@ pub enum SwitchError {
     NoDomain,
     #[error("the rule is missing")]
     NoRule,
+    #[error("an emergency is one of all rules; expected `*` as the rule")]
+    SingleRule,
 }
 
 /// Validates an entry before it is added, and returns its compiled form.
@@ -25,11 +27,12 @@ pub fn check_entry(entry: &ListEntry) -> Result<Listing, ListingError> {
 ///
 /// # Errors
 /// When it is invalid.
-pub const fn check_switch(switch: &Switch) -> Result<(), SwitchError> {
-    match (switch.domain.is_empty(), switch.rule.is_empty()) {
-        (true, _) => Err(SwitchError::NoDomain),
-        (false, true) => Err(SwitchError::NoRule),
-        (false, false) => Ok(()),
+pub fn check_switch(switch: &Switch) -> Result<(), SwitchError> {
+    match switch {
+        _ if switch.domain.is_empty() => Err(SwitchError::NoDomain),
+        _ if switch.rule.is_empty() => Err(SwitchError::NoRule),
+        Switch { mode: SwitchMode::Emergency, rule, .. } if rule != EVERY => Err(SwitchError::SingleRule),
+        _ => Ok(()),
     }
 }
 
@@ -106,6 +109,25 @@ mod tests {
             created_at_ms: 0,
             expires_at_ms,
         }
+    }
+
+    #[test]
+    fn an_emergency_is_one_of_all_rules_of_a_domain_or_of_all() {
+        let emergency = |domain: &str, rule: &str| Switch {
+            domain: domain.into(),
+            mode: SwitchMode::Emergency,
+            ..switch(rule, Some(11))
+        };
+        assert_eq!(check_switch(&emergency("d", "k")), Err(SwitchError::SingleRule));
+        let runtime = |switches| Runtime { generation: 1, entries: vec![], switches, ..Runtime::default() };
+        let (overrides, problems) = compile(&runtime(vec![emergency("d", EVERY)]), 10);
+        assert_eq!((overrides.is_emergency("d"), overrides.is_emergency("e")), (true, false));
+        assert_eq!(overrides.mode_of("d", "k"), None);
+        assert!(problems.is_empty());
+        let (overrides, _) = compile(&runtime(vec![emergency(EVERY, EVERY)]), 10);
+        assert!(overrides.is_emergency("e"));
+        let (overrides, _) = compile(&runtime(vec![emergency(EVERY, EVERY)]), 11);
+        assert!(!overrides.is_emergency("e"), "it has expired");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -65,6 +65,8 @@ impl From<Timestamp> for SystemTime {
 pub enum Clock {
     /// The system's clock.
     System,
+    /// The system's clock, plus a number of microseconds.
+    Shifted(Arc<AtomicI64>),
     /// A clock that a test sets, in microseconds since the epoch.
     Manual(Arc<AtomicU64>),
 }
@@ -82,6 +84,10 @@ impl Clock {
             Self::System => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
                 Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+            }
+            Self::Shifted(shift) => {
+                let micros = Self::System.now().as_micros();
+                Timestamp::from_micros(micros.saturating_add_signed(shift.load(Ordering::Relaxed)))
             }
             Self::Manual(micros) => Timestamp::from_micros(micros.load(Ordering::Relaxed)),
         }

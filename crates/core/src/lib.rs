@@ -14,6 +14,7 @@ pub mod duration;
 pub mod lease;
 pub mod quota;
 mod record_id;
+pub mod shedding;
 mod sync_mode;
 
 pub use self::{

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join;
 use smallvec::SmallVec;
 use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
 use tollgate_rules::{Domain, Overrides};
@@ -15,7 +16,7 @@ use crate::{
     abuse::AbuseObserver,
     fallback::{Fallback, FallbackVerdicts},
     held_permits::HeldPermits,
-    lists, matched, metrics, precheck, refund, requests,
+    lists, matched, metrics, precheck, refund, requests, shedding,
     verdict::{Code, Decision, Limited, Listed, Status},
 };
 
@@ -102,6 +103,13 @@ impl Limiter {
         Self { clock, ..self }
     }
 
+    /// Shares reports of utilization with other instances, and sets the pass rates of the rules that shed, until the rules
+    /// are dropped. To be run once in a process.
+    pub fn share_utilization(&self) -> impl Future<Output = ()> + Send + use<> {
+        let rules = Arc::downgrade(&self.rules);
+        shedding::share_utilization(rules, self.store.clone(), self.modes, self.clock.clone())
+    }
+
     /// Returns the rules, lists and switches that are active now.
     pub fn rules(&self) -> SnapshotGuard {
         self.rules.active()
@@ -136,13 +144,17 @@ impl Limiter {
         if let Some(listed) = listed {
             active.companion.listed(rules, listed.list());
         }
+        let shed = if rules.sheds { shedding::apply(self.modes, descriptors, &mut matches) } else { None };
         // One lease for all permits of the request.
         let lease = matches.iter().any(Match::acquires_permits).then(LeaseId::random);
         let mut calls = requests::requests(rules, descriptors, &matches, lease, self.modes);
         let permits = lease.map(|lease| HeldPermits::new(self.store.clone(), &calls, lease));
         let decisions = match deadline {
+            _ if self.fallback.is_some() && active.overrides.is_emergency(domain) => {
+                calls.iter().map(|_| Err(StoreError::Emergency)).collect()
+            }
             Deadline::Exceeded => self.store.decide_from_cache(&calls),
-            Deadline::At(wait) => precheck::decide(&self.store, &mut calls, self.store.deadline(wait)).await,
+            Deadline::At(wait) => self.decide_in_store(&mut calls, wait).await,
         };
         let is_complete = decisions.iter().all(Result::is_ok);
         let degraded = match &self.fallback {
@@ -163,8 +175,23 @@ impl Limiter {
             self.observe(rules, descriptors, &statuses);
         }
         self.begun_bans.record(rules, descriptors, &matches, &statuses);
-        let decision = self.conclude(statuses, listed, &calls, &decisions, degraded.as_ref());
+        let decision = self.conclude(statuses, (listed, shed), &calls, &decisions, degraded.as_ref());
         self.settle_permits(decision, permits, &calls, &decisions, degraded.as_ref())
+    }
+
+    /// Decides in the store, after the deferred charges of the same counters.
+    async fn decide_in_store(&self, calls: &mut Requests, wait: Option<Duration>) -> Decisions {
+        let deadline = self.store.deadline(wait);
+        // Boxed, as there are usually none, and every request would move the future.
+        let charges = self.fallback.as_ref().and_then(|fallback| {
+            fallback.deferred_for(calls).map(|taken| Box::pin(fallback.charge(&self.store, taken)))
+        });
+        let decide = precheck::decide(&self.store, calls, deadline);
+        match charges {
+            None => decide.await,
+            // Polled, and so sent, in this order.
+            Some(charges) => join(charges, decide).await.1,
+        }
     }
 
     /// Reports a decision for the adaptive deny list. In the process's shadow mode no request is denied.
@@ -221,7 +248,7 @@ impl Limiter {
             metrics::listed_without_rules(listed.list());
         }
         let statuses: Statuses<'r> = matches.iter().map(Match::status_without_counter).collect();
-        Decision { code: self.overall(&statuses), degraded: None, listed, statuses }
+        Decision { code: self.overall(&statuses), degraded: None, listed, shed: None, statuses }
     }
 
     /// Returns the status of each descriptor.
@@ -261,7 +288,7 @@ impl Limiter {
     fn conclude<'r>(
         &self,
         statuses: Statuses<'r>,
-        listed: Option<Listed>,
+        (listed, shed): (Option<Listed>, Option<Duration>),
         calls: &Requests,
         decisions: &Decisions,
         degraded: Option<&FallbackVerdicts>,
@@ -287,12 +314,18 @@ impl Limiter {
                 failure.is_none() && degraded.is_some_and(|degraded| !is_made(degraded))
             };
             self.store.refund_in_background(refund::missed(calls, decisions, is_due));
+            if let (Some(fallback), Some(degraded)) = (&self.fallback, degraded) {
+                let is_refunded = failure.is_some() || code == Code::OverLimit;
+                fallback.defer(degraded, calls, decisions, is_refunded);
+                let rules = Arc::clone(&self.rules);
+                fallback.send_deferred(&self.store, move || rules.overrides().emergencies().is_empty());
+            }
         }
         match failure {
             Some(error) => Err(error.clone()),
             None => {
                 let degraded = degraded.and_then(|degraded| degraded.degraded);
-                Ok(Decision { code, degraded, listed, statuses })
+                Ok(Decision { code, degraded, listed, shed, statuses })
             }
         }
     }
@@ -332,7 +365,7 @@ impl Limiter {
             Status::NoLimit => self.modes.quota,
             // A rule that is switched off must not make other limits deny: removing it would not either.
             Status::Off { is_quota } => self.modes.quota || *is_quota,
-            Status::Unlimited | Status::Denied => false,
+            Status::Unlimited | Status::Denied | Status::Shedding(_) => false,
         }
     }
 }

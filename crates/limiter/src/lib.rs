@@ -3,6 +3,7 @@
 //!
 //! - [`matched`]: the counter that each descriptor matches.
 //! - [`lists`]: allow and deny lists, which decide before any counter.
+//! - [`shedding`]: rules that shed by the utilization of a service, which decide before any counter too.
 //! - [`requests`]: requests to the store, one for each hash tag.
 //! - [`precheck`]: a read-only check of other hash tags before charging.
 //! - [`decide`]: the limiter, which runs these steps.
@@ -27,6 +28,7 @@ mod precheck;
 mod refund;
 mod replicas;
 mod requests;
+mod shedding;
 mod spread;
 pub mod talkers;
 pub mod verdict;

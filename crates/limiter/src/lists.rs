@@ -15,7 +15,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 /// Applies the allow and deny lists. If one matches, descriptors that charge hits skip their limits.
 ///
 /// Refunds and releases are made regardless of the lists, so that no permit is held longer than needed and no charge
-/// stays by mistake; they are not matched against the lists either.
+/// stays by mistake; they are not matched against the lists either. Nor are reports of a utilization.
 pub(super) fn apply(
     overrides: &Overrides,
     clock: &Clock,
@@ -28,7 +28,7 @@ pub(super) fn apply(
     }
     let now_ms = clock.now().as_micros() / 1_000;
     let is_refund = |descriptor: &Descriptor<'_>, matched: &Match<'_>| {
-        matched.hits().unwrap_or(descriptor.hits).is_refund()
+        matched.is_report() || matched.hits().unwrap_or(descriptor.hits).is_refund()
     };
     let charging = || {
         let pairs = descriptors.iter().zip(&*matches);

@@ -8,10 +8,11 @@ use tollgate_core::{
     descriptor::{Descriptor, Entry, Hits},
     lease::LeaseId,
     quota::Quota,
+    shedding::{Priority, Utilization},
 };
-use tollgate_rules::{Domain, Limit, OnStoreError, Rule, SwitchMode, Switched};
+use tollgate_rules::{Domain, Limit, OnStoreError, Rule, SwitchMode, Switched, UTILIZATION_KEY};
 
-use crate::verdict::Status;
+use crate::verdict::{Shed, Status};
 
 /// Match of one descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +27,19 @@ pub(super) enum Match<'r> {
     Denied,
     /// A rule's counter, and whether the rule is in shadow mode.
     Rule { rule: &'r Arc<Rule>, counter: CounterMatch, depth: usize, is_shadow: bool },
+    /// A rule that sheds by utilization.
+    Shedding { rule: &'r Arc<Rule>, signal: Signal, is_shadow: bool },
     /// A counter for the request's limit override, and the rule that would apply without it.
     Override { rule: Option<&'r Arc<Rule>>, counter: CounterMatch },
+}
+
+/// Entries that match a rule that sheds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Signal {
+    /// A request that may be shed.
+    Request { priority: Priority, is_shed: bool },
+    /// A report of the service's utilization; `None` if it is malformed.
+    Report(Option<Utilization>),
 }
 
 /// Limit and hits of a matched counter.
@@ -58,7 +70,7 @@ impl<'r> Match<'r> {
     pub(super) const fn counter(&self) -> Option<&CounterMatch> {
         match self {
             Self::Rule { counter, .. } | Self::Override { counter, .. } => Some(counter),
-            Self::None | Self::Unlimited(_) | Self::Off { .. } | Self::Denied => None,
+            Self::None | Self::Unlimited(_) | Self::Off { .. } | Self::Denied | Self::Shedding { .. } => None,
         }
     }
 
@@ -91,7 +103,11 @@ impl<'r> Match<'r> {
                 rule.quota_mode && (*is_shadow || counter.hits.is_refund())
             }
             Self::Off { is_quota, .. } => *is_quota,
-            Self::None | Self::Unlimited(_) | Self::Denied | Self::Override { .. } => false,
+            Self::None
+            | Self::Unlimited(_)
+            | Self::Denied
+            | Self::Shedding { .. }
+            | Self::Override { .. } => false,
         }
     }
 
@@ -114,13 +130,26 @@ impl<'r> Match<'r> {
     }
 
     /// The descriptor's status before its counter is decided.
-    pub(super) const fn status_without_counter<'s>(&self) -> Status<'s> {
+    pub(super) fn status_without_counter(&self) -> Status<'r> {
         match self {
             Self::Unlimited(_) => Status::Unlimited,
             Self::Off { is_quota, .. } => Status::Off { is_quota: *is_quota },
             Self::Denied => Status::Denied,
-            Self::None | Self::Rule { .. } | Self::Override { .. } => Status::NoLimit,
+            Self::Shedding { rule, signal: Signal::Request { priority, is_shed }, is_shadow } => {
+                Status::Shedding(Shed { rule, priority: *priority, is_shed: *is_shed, is_shadow: *is_shadow })
+            }
+            Self::None | Self::Shedding { .. } | Self::Rule { .. } | Self::Override { .. } => Status::NoLimit,
         }
+    }
+
+    /// The policy that decides while the store does not.
+    pub(super) fn degraded_policy(&self) -> Option<Policy> {
+        let counter = self.counter()?;
+        let degraded_limit = self.rule().and_then(|rule| rule.degraded_limit);
+        Some(match degraded_limit {
+            Some(limit) => counter.policy.with_limit(limit, counter.quota.window),
+            None => counter.policy,
+        })
     }
 
     /// Hits on the counter, if there is one.
@@ -137,6 +166,11 @@ impl<'r> Match<'r> {
         }
     }
 
+    /// Whether it is a report, which no list withholds.
+    pub(super) const fn is_report(&self) -> bool {
+        matches!(self, Self::Shedding { signal: Signal::Report(_), .. })
+    }
+
     /// Whether it acquires permits, which are held under a lease.
     pub(super) fn acquires_permits(&self) -> bool {
         self.counter()
@@ -149,16 +183,16 @@ fn match_descriptor<'r>(domain: &'r Domain, switched: &Switched, descriptor: &De
     let (hits, entries) = (descriptor.hits, &*descriptor.entries);
     let rule = domain.root.rule(entries);
     if rule.is_none()
-        && let Some(release) = release(domain, entries)
+        && let Some(matched) = release(domain, entries).or_else(|| signal(domain, switched, descriptor))
     {
-        return release;
+        return matched;
     }
     let mode = rule.and_then(|rule| switched.mode_of(rule));
     // Charges made before the rule was switched off are still refunded.
     if let (Some(rule), Some(SwitchMode::Off), false) = (rule, mode, hits.is_refund()) {
         return Match::Off { rule, is_quota: rule.quota_mode && descriptor.limit.is_none() };
     }
-    if let Some(quota) = descriptor.limit {
+    if let (Some(quota), false) = (descriptor.limit, rule.is_some_and(|rule| rule.shedding.is_some())) {
         let policy = match rule.and_then(|rule| rule.policy()) {
             Some(policy) => policy.with_quota(quota),
             None => Policy::nearest(domain.default_algorithm.without_rule(), quota, &Parameters::default()),
@@ -167,6 +201,10 @@ fn match_descriptor<'r>(domain: &'r Domain, switched: &Switched, descriptor: &De
     }
     match rule.map(|rule| (rule, &rule.limit)) {
         None => Match::None,
+        Some((rule, Limit::Unlimited)) if rule.shedding.is_some() => {
+            let signal = Signal::Request { priority: Priority::default(), is_shed: false };
+            Match::Shedding { rule, signal, is_shadow: rule.shadow_mode || mode.is_some() }
+        }
         Some((rule, Limit::Unlimited)) => Match::Unlimited(rule),
         Some((rule, Limit::Quota { quota, policy })) => {
             let policy = rule.policy().unwrap_or(*policy);
@@ -191,13 +229,31 @@ fn release<'r>(domain: &'r Domain, entries: &[Entry<'_>]) -> Option<Match<'r>> {
     }
 }
 
+/// The report or the request with a priority that the entries are to a rule that sheds. Only they count, and no limit
+/// override.
+fn signal<'r>(domain: &'r Domain, switched: &Switched, descriptor: &Descriptor<'_>) -> Option<Match<'r>> {
+    if !domain.sheds {
+        return None;
+    }
+    let (rule, last) = domain.root.rule_of_signal(&descriptor.entries)?;
+    let mode = switched.mode_of(rule);
+    let signal = match last.key {
+        UTILIZATION_KEY => Signal::Report(Utilization::parse(last.value, descriptor.hits.charged()).ok()),
+        _ => Signal::Request { priority: Priority::of(last.value), is_shed: false },
+    };
+    Some(match (mode, signal) {
+        (Some(SwitchMode::Off), Signal::Request { .. }) => Match::Off { rule, is_quota: false },
+        _ => Match::Shedding { rule, signal, is_shadow: rule.shadow_mode || mode.is_some() },
+    })
+}
+
 /// Drops each rule whose name another rule of the request replaces, even if that rule is replaced in turn.
 fn drop_replaced(matches: &mut Matches<'_>) {
     let replaced: SmallVec<[&str; 4]> = matches
         .iter()
         .filter_map(|matched| match matched {
             Match::Unlimited(rule) | Match::Off { rule, .. } | Match::Rule { rule, .. } => Some(*rule),
-            Match::None | Match::Denied | Match::Override { .. } => None,
+            Match::None | Match::Denied | Match::Shedding { .. } | Match::Override { .. } => None,
         })
         .flat_map(|rule| rule.replaces.iter().map(|name| &**name))
         .collect();

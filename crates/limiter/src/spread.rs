@@ -229,7 +229,7 @@ descriptors:
             });
             let listed = listed.map(|wait| Listed::Denied { retry_after: Duration::from_millis(wait) });
             let decision =
-                Decision { code: Code::OverLimit, degraded: None, listed, statuses: statuses.collect() };
+                Decision { code: Code::OverLimit, degraded: None, listed, shed: None, statuses: statuses.collect() };
             let spread = Spread { domain: "d", descriptors: &descriptors, default };
             let exact = decision.retry_after().expect("denied");
             let delayed = decision.spread_retry_after(&spread).expect("denied");

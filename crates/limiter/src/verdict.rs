@@ -7,6 +7,7 @@ use tollgate_core::{
     algorithm::{Algorithm, Verdict},
     ban::Ban,
     quota::Quota,
+    shedding::Priority,
 };
 use tollgate_rules::{List, OnStoreError, Rule};
 
@@ -37,6 +38,28 @@ pub enum Status<'r> {
     Denied,
     /// A counter decided.
     Limited(Limited<'r>),
+    /// A rule that sheds by utilization decided.
+    Shedding(Shed<'r>),
+}
+
+/// Decision of a rule that sheds by utilization.
+#[derive(Clone, Copy, Debug)]
+pub struct Shed<'r> {
+    /// The rule.
+    pub rule: &'r Rule,
+    /// The request's priority.
+    pub priority: Priority,
+    /// Whether the rule sheds the request.
+    pub is_shed: bool,
+    /// Whether the rule is in shadow mode.
+    pub is_shadow: bool,
+}
+
+impl Shed<'_> {
+    /// Whether the request does not pass because of the rule.
+    pub const fn denies(&self) -> bool {
+        self.is_shed && !self.is_shadow
+    }
 }
 
 /// Decision of a counter, and the limit behind it.
@@ -106,7 +129,15 @@ impl<'r> Status<'r> {
     pub const fn limited(&self) -> Option<&Limited<'r>> {
         match self {
             Self::Limited(limited) => Some(limited),
-            Self::NoLimit | Self::Unlimited | Self::Off { .. } | Self::Denied => None,
+            Self::NoLimit | Self::Unlimited | Self::Off { .. } | Self::Denied | Self::Shedding(_) => None,
+        }
+    }
+
+    /// The decision of a rule that sheds the request, if it does.
+    pub fn denying_shed(&self) -> Option<&Shed<'r>> {
+        match self {
+            Self::Shedding(shed) if shed.denies() => Some(shed),
+            _ => None,
         }
     }
 
@@ -115,6 +146,8 @@ impl<'r> Status<'r> {
         match self {
             Self::NoLimit | Self::Unlimited | Self::Off { .. } => Code::Ok,
             Self::Denied => Code::OverLimit,
+            Self::Shedding(shed) if shed.denies() => Code::OverLimit,
+            Self::Shedding(_) => Code::Ok,
             Self::Limited(limited) => limited.code(),
         }
     }
@@ -160,6 +193,8 @@ pub struct Decision<'r> {
     pub degraded: Option<Degraded>,
     /// The decision of a list, if one matched.
     pub listed: Option<Listed>,
+    /// Time after which a request that was shed may be retried.
+    pub shed: Option<Duration>,
     /// The status of each descriptor.
     pub statuses: SmallVec<[Status<'r>; 2]>,
 }
@@ -203,6 +238,6 @@ impl Decision<'_> {
             Listed::Allowed => None,
             Listed::Denied { retry_after } => Some(retry_after),
         });
-        enforced.max(quotas.filter(|_| !has_quota_left)).max(denied)
+        enforced.max(quotas.filter(|_| !has_quota_left)).max(denied).max(self.shed)
     }
 }

@@ -18,6 +18,7 @@ mod overrides;
 mod path;
 mod regex;
 mod rule;
+mod shedding;
 mod snapshot;
 mod wildcard;
 
@@ -38,10 +39,13 @@ pub use self::{
     cidr::CidrTable,
     level::{Branch, Duplicate, Level, Matcher, Node, join},
     on_store_error::OnStoreError,
-    overrides::{List, Listing, ListingError, Overrides, StatedPair, SwitchMode, Switched, ValueMatch},
+    overrides::{
+        EVERY, List, Listing, ListingError, Overrides, StatedPair, SwitchMode, Switched, ValueMatch,
+    },
     path::unescaped as unescaped_path,
     regex::{Regex, RegexError},
     rule::{Derived, Limit, MAX_RETRY_AFTER_SPREAD, Rule, RuleIndex, Segment, Value},
+    shedding::{Shedding, UTILIZATION_KEY},
     snapshot::{ActiveSet, Companion, OverrideTarget, Snapshot, SnapshotGuard},
     wildcard::Wildcard,
 };
@@ -74,6 +78,8 @@ pub struct Domain {
     pub abuse: Box<[AbuseRule]>,
     /// Index among all domains of one version, set by [`Rules::new`].
     pub index: DomainIndex,
+    /// Whether a rule sheds, set by [`Rules::new`].
+    pub sheds: bool,
 }
 
 /// Index of a domain among all domains of one version of the rules, dense from zero.
@@ -105,6 +111,7 @@ impl Rules {
             domains.into_iter().map(|domain| (domain.name.clone(), domain)).collect();
         for (domain, index) in domains.values_mut().zip(0..) {
             domain.index = DomainIndex(index);
+            domain.sheds = domain.root.rules().any(|rule| rule.shedding.is_some());
         }
         let mut rule_count = 0_usize;
         for rule in domains.values().flat_map(|domain| domain.root.rules()) {
@@ -115,10 +122,11 @@ impl Rules {
     }
 
     /// Informs the rules, which are not active yet, that they replace `former` at `now`: a sliding window decides counters
-    /// whose window was changed by the time of the change.
+    /// whose window was changed by the time of the change, and a rule that sheds goes on as before.
     pub fn succeed(&self, former: &Self, now: Timestamp) {
         for domain in self.domains.values() {
             let Some(former) = former.domain(&domain.name) else { continue };
+            domain.succeed_shedding(former);
             let may_differ =
                 |rule: &&Arc<Rule>| rule.policy().is_some_and(|policy| policy.depends_on_former());
             let mut succeeding = domain.root.rules().filter(may_differ).peekable();

@@ -11,7 +11,7 @@ use tollgate_core::{
     quota::Quota,
 };
 
-use super::{level::join, on_store_error::OnStoreError, path};
+use super::{level::join, on_store_error::OnStoreError, path, shedding::Shedding};
 
 /// Time by which the store's clock may be ahead of this process' for changed rules to know all former counters.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ pub const MAX_RETRY_AFTER_SPREAD: Duration = Duration::from_secs(24 * 60 * 60);
 /// Limit of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// All requests pass; there is no counter.
+    /// All requests pass, unless the rule sheds; there is no counter.
     Unlimited,
     /// A quota under an algorithm.
     Quota {
@@ -63,6 +63,8 @@ pub struct Segment {
 pub struct Rule {
     /// The limit.
     pub limit: Limit,
+    /// Shedding by utilization, of a rule without a limit.
+    pub shedding: Option<Box<Shedding>>,
     /// Synchronization of the counter, unless the domain charges all or none; see
     /// [`Domain::sync_of`](super::Domain::sync_of).
     pub sync: SyncMode,
@@ -72,6 +74,8 @@ pub struct Rule {
     pub ban: Option<BanPolicy>,
     /// Policy while the store fails, if the configuration states one.
     pub on_store_error: Option<OnStoreError>,
+    /// The limit in hits per window while the store does not decide, if it is another one.
+    pub degraded_limit: Option<u32>,
     /// Maximum time by which a denied client returns later than its limit admits it, in whole seconds, if the configuration
     /// states one.
     pub retry_after_spread: Option<Duration>,

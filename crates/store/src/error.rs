@@ -17,6 +17,9 @@ pub enum StoreError {
     /// Not sent: the queue of the server is full, or the response would miss its deadline. Nothing was charged.
     #[error("not sent: too many requests queued")]
     Overloaded,
+    /// Not sent: an operator switched the domain to local decisions. Nothing was charged.
+    #[error("not sent: an emergency switch is set")]
+    Emergency,
     /// No connection. Nothing was charged.
     #[error("not connected: {0}")]
     Unreachable(String),
@@ -51,6 +54,7 @@ impl StoreError {
             Self::QueueTimeout(_)
             | Self::BreakerOpen
             | Self::Overloaded
+            | Self::Emergency
             | Self::Unreachable(_)
             | Self::SlotMigrating(_)
             | Self::Declined(_) => true,
@@ -59,11 +63,12 @@ impl StoreError {
     }
 
     /// Labels of all errors in metrics.
-    pub const LABELS: [&'static str; 10] = [
+    pub const LABELS: [&'static str; 11] = [
         "timeout",
         "queue_timeout",
         "breaker_open",
         "overloaded",
+        "emergency",
         "unreachable",
         "disconnected",
         "slot_migrating",
@@ -79,6 +84,7 @@ impl StoreError {
             Self::QueueTimeout(_) => "queue_timeout",
             Self::BreakerOpen => "breaker_open",
             Self::Overloaded => "overloaded",
+            Self::Emergency => "emergency",
             Self::Unreachable(_) => "unreachable",
             Self::Disconnected(_) => "disconnected",
             Self::SlotMigrating(_) => "slot_migrating",

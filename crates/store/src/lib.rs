@@ -15,11 +15,21 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::Instant;
-use tollgate_core::algorithm::Verdict;
+use tollgate_core::{
+    RecordId,
+    algorithm::{LastVerdict, Verdict},
+    clock::Timestamp,
+};
 
-use self::request::{Cell, Check, TagRequest, Verdicts};
 pub use self::{
-    background_refund::BackgroundQueue, error::StoreError, memory::MemoryStore, redis::RedisStore,
+    background_refund::BackgroundQueue,
+    error::StoreError,
+    memory::MemoryStore,
+    redis::{LastVerdicts, RedisStore},
+};
+use self::{
+    key::CellKey,
+    request::{Cell, Check, TagRequest, Verdicts},
 };
 
 /// A store of counters, as used by one worker. Clones are handles on the same counters.
@@ -57,6 +67,15 @@ impl Store {
                         .into(),
                 }
             }
+        }
+    }
+
+    /// Takes the last verdict of a counter that was in use, and the time at which a counter was decided last. A store in
+    /// memory needs none.
+    pub fn take_last_verdict(&self, cell: &CellKey, record: RecordId) -> Option<(LastVerdict, Timestamp)> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(store) => store.take_last_verdict(cell, record),
         }
     }
 

@@ -7,7 +7,7 @@ use tollgate_core::{
     algorithm::{Algorithm, Charging},
     ban::BanPolicy,
 };
-use tollgate_limiter::ActiveRules;
+use tollgate_limiter::{ActiveRules, explain::limit_text};
 use tollgate_rules::{Domain, Limit, Rule, Rules};
 
 use crate::http::cached_page::CachedPage;
@@ -41,6 +41,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         rule.shadow_mode,
         rule.quota_mode,
     );
+    if rule.shedding.is_some() {
+        let _ = write!(line, ", {}", limit_text(domain, rule));
+    }
     if let Limit::Quota { quota, policy } = &rule.limit {
         // Writing to a string cannot fail.
         if policy.algorithm() != Algorithm::default() {
@@ -74,6 +77,9 @@ fn line(domain: &Domain, rule: &Rule) -> String {
         }
         if let Some(policy) = rule.on_store_error {
             let _ = write!(line, ", on_store_error: {}", policy.name());
+        }
+        if let Some(limit) = rule.degraded_limit {
+            let _ = write!(line, ", degraded_limit: {limit}");
         }
         if let Some(spread) = rule.retry_after_spread {
             let _ = write!(line, ", retry_after_spread: {}s", spread.as_secs());
@@ -122,10 +128,12 @@ mod tests {
             Segment { key: key.into(), stated: key.into(), value: Value::Open, value_to_metric: false };
         let rule = Rule {
             limit,
+            shedding: None,
             sync,
             overdraft: false,
             ban: None,
             on_store_error: None,
+            degraded_limit: None,
             retry_after_spread: shadow_mode.then_some(Duration::from_secs(10)),
             name: "".into(),
             replaces: Box::default(),
@@ -149,6 +157,7 @@ mod tests {
             default_on_store_error: None,
             charging,
             hash_tag: hash_tag.iter().map(|key| (*key).into()).collect(),
+            sheds: false,
             abuse: Box::default(),
             index: DomainIndex::default(),
         }

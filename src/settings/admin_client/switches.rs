@@ -22,8 +22,9 @@ enum SwitchSubcommand {
     List,
     /// Set the switch of a rule.
     Set {
-        /// `off`: the rule does not limit. `shadow`: requests over the limit are counted and allowed.
-        #[arg(value_name = "off|shadow", value_parser = mode)]
+        /// `off`: the rule does not limit. `shadow`: requests over the limit are counted and allowed. `emergency`: each
+        /// instance decides all rules of the domain by itself, without Redis.
+        #[arg(value_name = "off|shadow|emergency", value_parser = mode)]
         mode: SwitchMode,
         #[command(flatten)]
         rule: RuleFlags,
@@ -43,10 +44,10 @@ enum SwitchSubcommand {
 
 #[derive(Args, Debug)]
 struct RuleFlags {
-    /// Domain of the rule.
+    /// Domain of the rule. `*`: every domain, for an emergency.
     #[arg(long, value_name = "NAME")]
     domain: String,
-    /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`.
+    /// Path of the rule, as in `/rlconfig` and metrics: `tenant_acme.path`. `*`: all rules, for an emergency.
     #[arg(long, value_name = "PATH")]
     rule: String,
 }
@@ -95,5 +96,5 @@ impl SwitchFlags {
 
 fn mode(text: &str) -> Result<SwitchMode, String> {
     let known = SwitchMode::ALL.into_iter().find(|mode| mode.name() == text);
-    known.ok_or_else(|| "expected off or shadow".to_owned())
+    known.ok_or_else(|| "expected off, shadow or emergency".to_owned())
 }

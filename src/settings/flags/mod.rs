@@ -10,6 +10,7 @@ use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
     admin_client::{BanFlags, CountersFlags, RulesFlags as VersionFlags, SwitchFlags},
+    anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
     error::Problem,
     fleet::FleetFlags,
@@ -94,6 +95,8 @@ struct ServeFlags {
     admin: AdminFlags,
     #[command(flatten)]
     fleet: FleetFlags,
+    #[command(flatten)]
+    anomalies: AnomalyFlags,
     #[command(flatten)]
     traces: TraceFlags,
     #[command(flatten)]
@@ -264,6 +267,7 @@ impl ServeFlags {
             top_talkers: self.admin.top_talkers,
             admin: self.admin.resolve()?,
             fleet: self.fleet.resolve()?,
+            anomalies: self.anomalies.resolve(),
             notices,
         })))
     }

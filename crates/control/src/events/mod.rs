@@ -42,24 +42,45 @@ pub enum EventKind {
     KeyRate,
     /// Keys were added to the adaptive deny list.
     AbuseListed,
+    /// A rule or a domain has more hits than usual.
+    RateHigh,
+    /// A rule or a domain has fewer hits than usual.
+    RateLow,
+    /// The hits of a rule or a domain have changed slowly, over days.
+    RateDrift,
+    /// The share of denied hits of a rule or a domain is larger than usual.
+    DeniedShareHigh,
 }
 
 impl EventKind {
     /// Every kind.
-    pub const ALL: [Self; 2] = [Self::KeyRate, Self::AbuseListed];
+    pub const ALL: [Self; 6] = [
+        Self::KeyRate,
+        Self::AbuseListed,
+        Self::RateHigh,
+        Self::RateLow,
+        Self::RateDrift,
+        Self::DeniedShareHigh,
+    ];
 
     /// Name of the kind in the API, in webhooks and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::KeyRate => "key_rate",
             Self::AbuseListed => "abuse_listed",
+            Self::RateHigh => "rate_high",
+            Self::RateLow => "rate_low",
+            Self::RateDrift => "rate_drift",
+            Self::DeniedShareHigh => "denied_share_high",
         }
     }
 
     /// Time for which an equal event is not logged again: one of the same kind and phase about the same object.
     pub const fn repeat_interval(self) -> Duration {
         match self {
-            Self::KeyRate => Duration::from_secs(300),
+            Self::KeyRate | Self::RateHigh | Self::RateLow | Self::RateDrift | Self::DeniedShareHigh => {
+                Duration::from_secs(300)
+            }
             Self::AbuseListed => Duration::from_secs(60),
         }
     }

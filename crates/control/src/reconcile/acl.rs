@@ -10,9 +10,6 @@ use crate::{ControlError, RulesSource};
 /// Time between two checks whether the user is permitted by now.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Errors of a server for a missing permission, of the user directly or in a script, also in Redis 7 and before.
-const ACL_ERRORS: [&str; 3] = ["NOPERM", "ACL failure in script", "can't run this command or subcommand"];
-
 /// Whether the ACL denies lists and switches. Then there are none, which is logged once: limits do not need them, and a
 /// user that is permitted limits alone is no failure.
 #[derive(Debug, Default)]
@@ -25,8 +22,7 @@ impl AclDenial {
     /// Records an error; whether it is a denial.
     pub(super) fn failed(&mut self, source: RulesSource, error: &ControlError) -> bool {
         let ControlError::Unavailable(reason) = error else { return false };
-        let is_denial = ACL_ERRORS.iter().any(|denial| reason.contains(denial));
-        if source.has_versions() || !is_denial {
+        if source.has_versions() || !error.is_acl_denial() {
             return false;
         }
         if self.log.failed() {

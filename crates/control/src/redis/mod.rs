@@ -8,6 +8,7 @@ pub(super) mod bans;
 mod figures;
 mod keys;
 mod script_client;
+mod traffic;
 mod values;
 mod versions;
 
@@ -24,11 +25,11 @@ use tollgate_store::{
     redis::{RedisSettings, Reply},
 };
 
-pub(super) use self::figures::SharedFigures;
 use self::script_client::{
     ControlResult, HEARTBEAT_TIMEOUT, Operation, ScriptClient, bytes, list, malformed, number, read_json,
     text, to_json,
 };
+pub(super) use self::{figures::SharedFigures, traffic::SharedTraffic};
 use super::{
     AuditEntry, ControlError, Instance, ListEntry, Runtime, Switch,
     change::Change,
@@ -57,6 +58,11 @@ impl Redis {
     /// Figures of the fleet.
     pub(super) const fn figures(&self) -> SharedFigures<'_> {
         SharedFigures(&self.client)
+    }
+
+    /// Traffic of the fleet by minute.
+    pub(super) const fn traffic(&self) -> SharedTraffic<'_> {
+        SharedTraffic(&self.client)
     }
 
     /// Notifies `changed` of changes by other instances.
@@ -134,7 +140,6 @@ impl Redis {
             Change::PutSwitch(_) | Change::RemoveSwitch { .. } | Change::AuditOnly => "switches",
         };
         let (action, key, field, value, most) = values::arguments(change)?;
-        let earlier: &[u8] = if self.has_overrides.load(Ordering::Relaxed) { b"some" } else { b"none" };
         let operation = Operation::new("change").with([
             token().into_bytes(),
             to_json(&audit)?,
@@ -143,7 +148,7 @@ impl Redis {
             field.into_bytes(),
             value,
             most.to_string().into_bytes(),
-            earlier.into(),
+            self.earlier_overrides().into(),
         ]);
         match bytes(self.client.run(&operation).await?)?.as_slice() {
             b"made" => Ok(true),
@@ -154,6 +159,11 @@ impl Redis {
             )),
             _ => Err(malformed("no result")),
         }
+    }
+
+    /// Whether this instance enforces lists or switches, as the script takes it.
+    fn earlier_overrides(&self) -> &'static [u8] {
+        if self.has_overrides.load(Ordering::Relaxed) { b"some" } else { b"none" }
     }
 
     pub(super) async fn restore_runtime(

@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, fmt, time::Duration};
 
+use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::{Instant, sleep};
 use tollgate_store::{
@@ -24,6 +25,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(6);
 const RETRY_PERIOD: Duration = Duration::from_secs(4);
 /// Pause between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Time for which figures are not sent to a server whose ACL denied an operation. A user that is permitted limits alone is
+/// no failure, and the server logs each denial.
+const ACL_PAUSE: Duration = Duration::from_secs(30);
 /// Timeout of a heartbeat.
 pub(super) const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(800);
 
@@ -70,6 +74,8 @@ pub(crate) struct ScriptClient {
     abuse_script: Script,
     /// Operations on figures of the fleet.
     fleet_script: Script,
+    /// Time of the last denial by the ACL.
+    denied_at: Mutex<Option<Instant>>,
 }
 
 impl ScriptClient {
@@ -77,7 +83,7 @@ impl ScriptClient {
         let store = RedisStore::open(settings)?;
         let keys = Keys::new(&settings.key_prefix);
         let [script, abuse_script, fleet_script] = [SOURCE, ABUSE_SOURCE, FLEET_SOURCE].map(Script::new);
-        Ok(Self { store, keys, script, abuse_script, fleet_script })
+        Ok(Self { store, keys, script, abuse_script, fleet_script, denied_at: Mutex::default() })
     }
 
     /// Calls `changed` after each change by another instance.
@@ -128,10 +134,13 @@ impl ScriptClient {
         arguments: &[Vec<u8>],
         timeout: Duration,
     ) -> ControlResult<Reply> {
+        if self.denied_at.lock().is_some_and(|at| at.elapsed() < ACL_PAUSE) {
+            return Err(ControlError::Unavailable("the ACL of Redis denied an operation just now".into()));
+        }
         let named = [operation.as_bytes()];
         let arguments: Vec<&[u8]> = named.into_iter().chain(arguments.iter().map(Vec::as_slice)).collect();
         let reply = self.store.run(&self.fleet_script, Keys::slot(), keys, &arguments, timeout).await;
-        reply.inspect_err(|error| metrics::store_error(error.label())).map_err(|error| control_error(&error))
+        reply.inspect_err(|error| self.failed(error)).map_err(|error| control_error(&error))
     }
 
     /// Reads fields of a hash.
@@ -165,7 +174,14 @@ impl ScriptClient {
         let arguments: Vec<&[u8]> =
             start.into_iter().chain(operation.arguments.iter().map(Vec::as_slice)).collect();
         let reply = self.store.run(script, Keys::slot(), &keys, &arguments, timeout).await;
-        reply.inspect_err(|error| metrics::store_error(error.label()))
+        reply.inspect_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: &StoreError) {
+        metrics::store_error(error.label());
+        if control_error(error).is_acl_denial() {
+            *self.denied_at.lock() = Some(Instant::now());
+        }
     }
 }
 

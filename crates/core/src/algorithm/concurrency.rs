@@ -33,6 +33,10 @@ impl Concurrency {
         Self { limit, lease_ttl }
     }
 
+    pub(super) const fn with_limit(self, limit: u32) -> Self {
+        Self { limit, ..self }
+    }
+
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         Self { limit: share_of(self.limit, instances), ..self }
     }

@@ -16,7 +16,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{Charging, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict};
+use super::{Charging, LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, last_verdict::used_of_share};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -36,6 +36,10 @@ impl FixedWindow {
     /// Returns the policy that enforces `quota` and carries at most `max_carried` hits to the next windows.
     pub const fn new(quota: Quota, max_carried: u32) -> Self {
         Self { limit: quota.limit, window: quota.window.length(), max_carried }
+    }
+
+    pub(super) const fn with_limit(self, limit: u32) -> Self {
+        Self { limit, ..self }
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
@@ -63,6 +67,27 @@ impl FixedWindow {
     pub(super) fn window_end(&self, now: Timestamp) -> u32 {
         let start = now.seconds().saturating_sub(now.seconds() % self.window);
         start.saturating_add(self.window.get())
+    }
+
+    pub(super) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// State of this share of the `whole` limit after its last verdict.
+    pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> [u32; 2] {
+        let used = used_of_share(whole.limit.into(), last.used.into(), self.limit.into(), instances);
+        // The counter may end with a longer window that the rule had before.
+        let end = match self.max_used() {
+            Some(_) => self.window_end(last.decided_at),
+            None => last.reset_at.seconds(),
+        };
+        self.state(end, used)
+    }
+
+    /// Time from the begin of the window that contains `now`.
+    pub(super) fn elapsed(&self, now: Timestamp) -> Duration {
+        let start = self.window_end(now).saturating_sub(self.window.get());
+        now.since(Timestamp::from_micros(u64::from(start).saturating_mul(1_000_000)))
     }
 
     /// End of the window in which the hits count, and their number.

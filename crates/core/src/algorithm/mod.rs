@@ -6,6 +6,7 @@
 
 pub mod concurrency;
 pub mod fixed_window;
+mod last_verdict;
 pub mod policy;
 pub mod prefetch;
 pub mod queue;
@@ -21,6 +22,7 @@ use std::time::Duration;
 pub use self::{
     concurrency::Concurrency,
     fixed_window::FixedWindow,
+    last_verdict::LastVerdict,
     policy::{Parameters, Policy, PolicyError},
     prefetch::Prefetch,
     sliding_window::SlidingWindow,

@@ -1,6 +1,6 @@
 //! Policies: algorithms with their parameters, and their operations on the state of a counter.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::time::Duration;
 
 use super::{
     Algorithm, Charging, Concurrency, CounterState, FixedWindow, Prefetch, QueueSummary, SlidingWindow,
@@ -371,17 +371,5 @@ impl Policy {
             Self::TokenBucket(_) | Self::SlidingWindowLog(_) | Self::Concurrency(_) => return None,
         };
         Some(Timestamp::from_micros(u64::from(end).saturating_mul(1_000_000)))
-    }
-
-    /// Returns the policy of one of `instances` equal shares, each with its own counter.
-    #[must_use]
-    pub fn shared_by(self, instances: NonZeroU32) -> Self {
-        match self {
-            Self::FixedWindow(policy) => Self::FixedWindow(policy.shared_by(instances)),
-            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.shared_by(instances)),
-            Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.shared_by(instances)),
-            Self::TokenBucket(policy) => Self::TokenBucket(policy.shared_by(instances)),
-            Self::Concurrency(policy) => Self::Concurrency(policy.shared_by(instances)),
-        }
     }
 }

@@ -23,7 +23,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words};
+use super::{LastVerdict, MAX_STEP_BACK_WINDOWS, Prefetch, Verdict, Words, last_verdict::used_of_share};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
@@ -72,6 +72,10 @@ impl SlidingWindow {
         }
     }
 
+    pub(super) const fn with_limit(self, limit: u32) -> Self {
+        Self { limit, ..self }
+    }
+
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         Self { limit: share_of(self.limit, instances), ..self }
     }
@@ -85,6 +89,44 @@ impl SlidingWindow {
     pub(super) fn script_parameters(&self) -> [i64; 2] {
         let since = i64::from(self.since) & ((1 << SINCE_BITS) - 1);
         [i64::from(self.limit), i64::from(self.window.get()) | since << WINDOW_BITS]
+    }
+
+    pub(super) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// State of this share of the `whole` limit after its last verdict.
+    pub(super) fn after(&self, whole: &Self, last: &LastVerdict, instances: NonZeroU32) -> Words {
+        let used = used_of_share(whole.limit.into(), last.used.into(), self.limit.into(), instances);
+        let count = whole.count_after(last).div_ceil(u64::from(instances.get()).max(1)).min(used);
+        let counts = Counts { end: self.window_end(last.decided_at), count, previous: 0 };
+        let left = Self::until_end(&counts, last.decided_at).div_ceil(self.step()).max(1);
+        // The most hits whose share, rounded down, is the rest.
+        let bound = used.saturating_sub(count).saturating_add(1).saturating_mul(self.steps());
+        let previous = bound.div_ceil(left).saturating_sub(1);
+        self.words(&Counts { previous, ..counts })
+    }
+
+    /// Hits of the window of the last verdict itself, which follow from the time at which they all will have expired: the
+    /// last of `count` hits expires a part of `1 / count` before the end of the next window.
+    fn count_after(&self, last: &LastVerdict) -> u64 {
+        let end =
+            Timestamp::from_micros(u64::from(self.window_end(last.decided_at)).saturating_mul(1_000_000));
+        let next_end = end.plus(self.length());
+        match next_end.since(last.reset_at).as_micros() {
+            _ if last.reset_at <= end => 0,
+            _ if last.reset_at >= next_end => last.used.into(),
+            left => {
+                let steps = left.div_ceil(self.step().into()).max(1);
+                let count = u128::from(self.steps()).checked_div(steps).unwrap_or(0);
+                u64::try_from(count).unwrap_or(u64::MAX).min(last.used.into())
+            }
+        }
+    }
+
+    /// Length of a window.
+    pub(super) const fn length(&self) -> Duration {
+        Duration::from_secs(self.window.get() as u64)
     }
 
     /// Length of one step in microseconds.

@@ -14,12 +14,15 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use super::{QueueSummary, queue::Queue};
+use super::{LastVerdict, QueueSummary, queue::Queue};
 use crate::{
     clock::Timestamp,
     descriptor::Hits,
     quota::{Quota, share_of},
 };
+
+/// Maximum number of times at which the hits of an earlier log are taken to have been logged.
+const MAX_START_ENTRIES: u64 = 64;
 
 /// At most `limit` hits in any interval of a window's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +37,10 @@ impl SlidingWindowLog {
     pub(super) const fn new(quota: Quota, min_interval: Duration) -> Self {
         let window = Duration::from_secs(quota.window.seconds() as u64);
         Self { limit: quota.limit, window, min_interval }
+    }
+
+    pub(super) const fn with_limit(self, limit: u32) -> Self {
+        Self { limit, ..self }
     }
 
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
@@ -56,6 +63,29 @@ impl SlidingWindowLog {
 
     pub(super) const fn min_interval(&self) -> Duration {
         self.min_interval
+    }
+
+    /// Logs `used` hits after the last verdict. Only the time of the newest one is known and, if the log is full, of those
+    /// that expire first: between the two they are spread evenly.
+    pub(super) fn fill(&self, log: &mut Queue<()>, used: u64, last: &LastVerdict, is_full: bool) {
+        let logged_at = |expires_at: Timestamp| {
+            let window = u64::try_from(self.window.as_micros()).unwrap_or(u64::MAX);
+            Timestamp::from_micros(expires_at.as_micros().saturating_sub(window))
+        };
+        let newest = logged_at(last.reset_at);
+        let is_known = is_full && last.retry_at > last.decided_at && last.retry_at <= last.reset_at;
+        let oldest = if is_known { logged_at(last.retry_at) } else { newest };
+        let groups = used.min(if is_known { MAX_START_ENTRIES } else { 1 });
+        let span = newest.since(oldest);
+        let mut logged = 0_u64;
+        for group in 1..=groups {
+            let until = used.saturating_mul(group).checked_div(groups).unwrap_or(used);
+            let part = u32::try_from(group.saturating_sub(1)).unwrap_or(0);
+            let parts = u32::try_from(groups.saturating_sub(1)).unwrap_or(0).max(1);
+            let after = span.checked_div(parts).unwrap_or_default().saturating_mul(part);
+            log.push(oldest.plus(after), until.saturating_sub(logged), ());
+            logged = until;
+        }
     }
 
     /// Whether a charge of `hits` would pass a log that was advanced to `now`; the interval does not apply to reads.

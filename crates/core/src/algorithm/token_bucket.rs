@@ -38,7 +38,7 @@ use std::{
     time::Duration,
 };
 
-use super::{PolicyError, Prefetch, Verdict};
+use super::{LastVerdict, PolicyError, Prefetch, Verdict};
 use crate::{clock::Timestamp, descriptor::Hits, quota::Quota};
 
 const TICKS_PER_MICRO: u64 = 100;
@@ -128,6 +128,16 @@ impl TokenBucket {
         Self { is_override: true, ..self }
     }
 
+    /// Returns a bucket with the rate of `quota` and the same capacity in time, but at least one token.
+    pub(super) fn with_rate(self, quota: Quota) -> Self {
+        let Self { emission, .. } = Self::rounded(quota, quota.limit, 0);
+        let capacity = match emission {
+            Some(least) if self.capacity > 0 => self.capacity.max(least.get()),
+            Some(_) | None => 0,
+        };
+        Self { emission, capacity, max_debt: self.max_debt.max(capacity), ..self }
+    }
+
     /// Returns a bucket with the same capacity in time, and so a share of rate and tokens, but at least one token.
     pub(super) fn shared_by(self, instances: NonZeroU32) -> Self {
         let longest = NonZeroU64::new(MAX_FILL_TICKS).unwrap_or(NonZeroU64::MAX);
@@ -164,6 +174,24 @@ impl TokenBucket {
         let capacity = signed(self.capacity);
         let signed_capacity = if self.is_override { capacity.max(1).saturating_neg() } else { capacity };
         [signed(self.emission.map_or(0, NonZeroU64::get)), signed_capacity]
+    }
+
+    /// State of this share of a bucket after the last verdict: a share has the capacity of the whole in time.
+    pub(super) fn after(&self, last: &LastVerdict) -> [u32; 2] {
+        let owed = last.reset_at.since(last.decided_at).as_micros();
+        let owed = u64::try_from(owed).unwrap_or(u64::MAX).saturating_mul(TICKS_PER_MICRO);
+        self.bucket(last.decided_at, owed.min(self.max_debt), BucketSize::default()).write()
+    }
+
+    /// Time in which `amount` tokens refill, at most.
+    pub(super) fn time_of(&self, amount: u64) -> Duration {
+        duration(self.cost(amount).min(MAX_FILL_TICKS))
+    }
+
+    /// Tokens that refill in a time.
+    pub(super) fn refill(&self, time: Duration) -> u64 {
+        let ticks = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).saturating_mul(TICKS_PER_MICRO);
+        self.emission.map_or(0, |interval| ticks / interval)
     }
 
     /// Debt of `amount` tokens.

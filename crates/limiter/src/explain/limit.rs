@@ -6,10 +6,13 @@ use tollgate_core::{
     ban::BanPolicy,
     quota::Quota,
 };
-use tollgate_rules::{Domain, Limit, Rule};
+use tollgate_rules::{Domain, Limit, Rule, Shedding};
 
 /// Text form of a rule's limit: quota, algorithm with its parameters, and modes.
 pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
+    if let Some(shedding) = &rule.shedding {
+        return format!("{}{}", shedding_text(shedding), modes(rule));
+    }
     match rule.limit {
         Limit::Unlimited => "unlimited".to_owned(),
         Limit::Quota { quota, policy } => {
@@ -25,6 +28,18 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             format!("{}{sync}{overdraft}{ban}{spread}{}", quota_text(quota, &policy), modes(rule))
         }
     }
+}
+
+#[allow(clippy::float_arithmetic)] // Shown to people.
+fn shedding_text(Shedding { policy, priority_key, .. }: &Shedding) -> String {
+    let percent = |part: f64| (part * 10_000.0).round() / 100.0;
+    format!(
+        "load shedding, target {}%, half_life {:?}, floor {}%, stale_after {:?}, priority_key {priority_key}",
+        percent(policy.target),
+        policy.half_life,
+        percent(policy.floor),
+        policy.stale_after,
+    )
 }
 
 fn quota_text(quota: Quota, policy: &Policy) -> String {

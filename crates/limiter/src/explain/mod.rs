@@ -70,13 +70,19 @@ fn explain_one(domain: &Domain, request: &Descriptor<'_>, matched: &[&Rule]) -> 
     let pairs: Vec<String> = entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
     let lease = domain.root.rule_of_lease(entries);
     let releases_lease = lease.is_some();
-    let (steps, found) = match lease {
-        Some((rule, taken, lease)) => {
+    let signal = domain.root.rule_of_signal(entries).zip(entries.split_last());
+    let (steps, found) = match (lease, signal) {
+        (Some((rule, taken, lease)), _) => {
             let mut steps = walk::steps(&domain.root, taken);
             steps.push(walk::lease_step(lease));
             (steps, Some((rule, taken)))
         }
-        None => {
+        (None, Some(((rule, last), (_, taken)))) => {
+            let mut steps = walk::steps(&domain.root, taken);
+            steps.push(walk::signal_step(last, request.hits.charged()));
+            (steps, Some((rule, taken)))
+        }
+        (None, None) => {
             let rule = domain.root.rule(entries).map(|rule| (rule, entries));
             (walk::steps(&domain.root, entries), rule)
         }

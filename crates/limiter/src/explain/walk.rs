@@ -3,8 +3,9 @@
 use tollgate_core::{
     descriptor::Entry,
     lease::{self, LeaseId},
+    shedding::{Priority, Utilization},
 };
-use tollgate_rules::{Branch, Level};
+use tollgate_rules::{Branch, Level, UTILIZATION_KEY};
 
 /// Maximum number of descriptors listed when none matches.
 const MAX_LISTED: usize = 10;
@@ -64,6 +65,27 @@ pub(super) fn lease_step(lease: &str) -> Step {
     Step {
         key: lease::KEY.to_owned(),
         value: lease.to_owned(),
+        taken: None,
+        passed_over: Vec::new(),
+        note: Some(note),
+    }
+}
+
+/// The step of the entry that states a request's priority, or reports a utilization.
+pub(super) fn signal_step(entry: Entry<'_>, hits: u64) -> Step {
+    let note = match entry.key {
+        UTILIZATION_KEY => match Utilization::parse(entry.value, hits) {
+            Ok(reported) => {
+                let units = reported.units();
+                format!("reports a utilization of {}.{:02}%: never denied", units / 100, units % 100)
+            }
+            Err(error) => format!("would report a utilization, but is invalid: {error}"),
+        },
+        _ => format!("states the priority {}", Priority::of(entry.value).name()),
+    };
+    Step {
+        key: entry.key.to_owned(),
+        value: entry.value.to_owned(),
         taken: None,
         passed_over: Vec::new(),
         note: Some(note),

@@ -3,6 +3,7 @@
 mod bans;
 mod lists;
 mod rules;
+mod shedding;
 
 use std::{
     array,
@@ -21,6 +22,7 @@ pub use self::rules::{RuleCounters, RuleTotal, RuleTotals, rule_totals};
 pub use self::{
     lists::{evict_unused_domains, listed_requests, listed_without_rules},
     rules::RULE_KINDS,
+    shedding::{ShownRule, show_shedding, shown_shedding},
 };
 use crate::{
     Match, Modes, talkers,
@@ -34,9 +36,12 @@ pub static METRICS: &[&dyn Metric] = &[
     &bans::BANS,
     &lists::LIST_REQUESTS,
     &DEGRADED,
+    &LOCAL_STARTS,
+    &DEFERRED_CHARGES,
     &UNKNOWN_DOMAIN,
     &SHADOW_MODE_PASSES,
     &REPLICAS,
+    &shedding::SHEDDING,
 ];
 
 const POLICIES: usize = OnStoreError::ALL.len();
@@ -52,6 +57,42 @@ static DEGRADED: StripedFamily<{ POLICIES * REASONS }, 2> = StripedFamily::with_
         let mut pairs = policies.flat_map(|policy| StoreError::LABELS.map(|reason| [policy.name(), reason]));
         array::from_fn(|_| pairs.next().unwrap_or_default())
     },
+);
+
+/// State from which a local counter starts while the store fails.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LocalStart {
+    /// What remained after the last verdict of the store, divided by the instances.
+    LastVerdict,
+    /// An unused share of the limit.
+    Share,
+}
+
+static LOCAL_STARTS: StripedFamily<2, 1> = StripedFamily::with_series(
+    "tollgate_local_starts_total",
+    &["from"],
+    "Counters that started to count in this instance while the store failed.",
+    || [["last_verdict"], ["share"]],
+);
+
+/// Result of charges that were made locally while the store failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum DeferredResult {
+    /// The store was charged.
+    Charged,
+    /// The hits did not count any more.
+    Expired,
+    /// The store was called, with an unknown outcome.
+    Unknown,
+    /// Charges of too many counters were deferred.
+    Dropped,
+}
+
+static DEFERRED_CHARGES: StripedFamily<4, 1> = StripedFamily::with_series(
+    "tollgate_deferred_hits_total",
+    &["result"],
+    "Hits admitted by this instance alone while the store failed, when their charge was due.",
+    || [["charged"], ["expired"], ["unknown"], ["dropped"]],
 );
 
 static UNKNOWN_DOMAIN: StripedCounter =
@@ -85,11 +126,15 @@ pub(super) fn record(
     for ((descriptor, matched), status) in descriptors.iter().zip(matches).zip(statuses) {
         let is_denied = status.code() == Code::OverLimit;
         talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
-        if let (Status::Limited(limited), Some(hits)) = (status, matched.hits()) {
-            counters.hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
-            if let (Some(ban), Some(rule)) = (&limited.verdict.ban, limited.rule) {
-                counters.bans.count(rule, ban, hits.charged());
+        match (status, matched.hits()) {
+            (Status::Limited(limited), Some(hits)) => {
+                counters.hits(domain, &descriptor.entries, limited, hits, modes.near_limit_ratio);
+                if let (Some(ban), Some(rule)) = (&limited.verdict.ban, limited.rule) {
+                    counters.bans.count(rule, ban, hits.charged());
+                }
             }
+            (Status::Shedding(shed), _) => counters.shedding(domain, shed, descriptor.hits.charged()),
+            _ => {}
         }
     }
 }
@@ -107,6 +152,22 @@ pub(super) fn degraded(policy: OnStoreError, reason: &'static str) {
 /// Exports degraded decisions at zero, so that a first one is seen as a change.
 pub fn export_degraded() {
     DEGRADED.export();
+    LOCAL_STARTS.export();
+    DEFERRED_CHARGES.export();
+}
+
+/// Counts a local counter that starts.
+pub(super) fn local_start(from: LocalStart) {
+    LOCAL_STARTS.increment(from as usize);
+}
+
+/// Counts hits whose deferred charge was due.
+pub(super) fn deferred(result: DeferredResult, hits: u64) {
+    let mut amounts = [0; 4];
+    if let Some(amount) = amounts.get_mut(result as usize) {
+        *amount = hits;
+    }
+    DEFERRED_CHARGES.add(amounts);
 }
 
 /// Counts a request for a domain without rules. The name is the caller's, so it is no label.

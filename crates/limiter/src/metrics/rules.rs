@@ -22,7 +22,7 @@ use tollgate_metrics::{
 use tollgate_rules::{Companion, Domain, List, Rule, Rules};
 
 use super::{bans::BanCounters, lists::ListCounters};
-use crate::verdict::Limited;
+use crate::verdict::{Limited, Shed};
 
 /// Path of the limit overrides of requests.
 const LIMIT_OVERRIDE: &str = "(request)";
@@ -143,6 +143,14 @@ impl RuleCounters {
                 record(of_values.as_ref().unwrap_or_else(|| counters.own(domain, rule)));
             }
         }
+    }
+
+    /// Counts the decision of a rule that sheds.
+    pub(crate) fn shedding(&self, domain: &Domain, shed: &Shed<'_>, hits: u64) {
+        let Some(counters) = self.rules.get(shed.rule.index().as_usize()) else { return };
+        let over = if shed.is_shed { hits } else { 0 };
+        let (within, shadow) = if shed.denies() { (0, 0) } else { (hits, over) };
+        counters.own(domain, shed.rule).add([hits, within, 0, over, shadow, 0]);
     }
 
     /// Counts the hits of a descriptor that the store did not decide, under the path of its rule, if it has one.
@@ -272,6 +280,13 @@ impl RuleTotals {
     /// that has no series of its own.
     pub fn of(&self, domain: &str, path: &str) -> RuleTotal {
         self.0.get(domain).and_then(|rules| rules.get(path)).copied().unwrap_or_default()
+    }
+
+    /// The domain, path and hits of every rule that has a series.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, RuleTotal)> {
+        self.0
+            .iter()
+            .flat_map(|(domain, rules)| rules.iter().map(move |(path, total)| (&**domain, &**path, *total)))
     }
 }
 

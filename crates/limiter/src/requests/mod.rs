@@ -40,7 +40,11 @@ pub(super) fn requests(
                 let (key, record) = cell_of_override(domain, *rule, &descriptor.entries, counter);
                 (key, record, counter, None)
             }
-            Match::None | Match::Unlimited(_) | Match::Off { .. } | Match::Denied => continue,
+            Match::None
+            | Match::Unlimited(_)
+            | Match::Off { .. }
+            | Match::Denied
+            | Match::Shedding { .. } => continue,
         };
         let policy = counter.policy;
         let hits = overdrawn(under_lease(counter.hits, &policy, lease), matched.is_overdraft());

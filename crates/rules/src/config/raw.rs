@@ -124,6 +124,7 @@ pub struct RawDescriptor {
     pub regex: Field<Rc<str>>,
     pub cidr: Field<Rc<str>>,
     pub rate_limit: Field<RawRateLimit>,
+    pub load_shedding: Field<RawShedding>,
     pub descriptors: Vec<RawDescriptor>,
     pub shadow_mode: Field<bool>,
     pub quota_mode: Field<bool>,
@@ -143,6 +144,7 @@ impl RawDescriptor {
             regex: Field::Absent,
             cidr: Field::Absent,
             rate_limit: Field::Absent,
+            load_shedding: Field::Absent,
             descriptors: Vec::new(),
             shadow_mode: Field::Absent,
             quota_mode: Field::Absent,
@@ -199,10 +201,25 @@ raw_rate_limit! {
     carry: bool,
     sync: Rc<str>,
     on_store_error: Rc<str>,
+    degraded_limit: u32,
     ban: RawBan,
     retry_after_spread: Rc<str>,
     name: Rc<str>,
 }
+
+/// The mapping under `load_shedding`.
+#[derive(Debug, Default)]
+pub struct RawShedding {
+    pub target: Field<Ratio>,
+    pub half_life: Field<Rc<str>>,
+    pub floor: Field<Ratio>,
+    pub priority_key: Field<Rc<str>>,
+    pub stale_after: Field<Rc<str>>,
+}
+
+/// A part of a whole, as a number or a percentage.
+#[derive(Clone, Copy, Debug)]
+pub struct Ratio(pub f64);
 
 /// The mapping under `ban`.
 #[derive(Debug, Default)]

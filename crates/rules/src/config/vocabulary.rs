@@ -17,6 +17,8 @@ pub(super) enum Section {
     Ban,
     /// An element of `abuse`.
     Abuse,
+    /// The mapping under `load_shedding`.
+    LoadShedding,
 }
 
 /// Status of a key in a section.
@@ -42,7 +44,7 @@ enum Language {
 }
 
 use Language::{Extension, Reference};
-use Section::{Abuse, Ban, Defaults, Descriptor, File, RateLimit, Replaces};
+use Section::{Abuse, Ban, Defaults, Descriptor, File, LoadShedding, RateLimit, Replaces};
 
 /// Key of the language.
 struct Key {
@@ -57,7 +59,7 @@ const fn key(name: &'static str, language: Language, sections: &'static [Section
 }
 
 /// All keys of the language, in the order of messages.
-const KEYS: [Key; 47] = [
+const KEYS: [Key; 54] = [
     key("domain", Reference, &[File]),
     key("key", Reference, &[Descriptor]),
     key("value", Reference, &[Descriptor]),
@@ -90,6 +92,7 @@ const KEYS: [Key; 47] = [
     key("unit_multiplier", Extension, &[RateLimit, Defaults]),
     key("sync", Extension, &[RateLimit, Defaults]),
     key("on_store_error", Extension, &[RateLimit, Defaults]),
+    key("degraded_limit", Extension, &[RateLimit]),
     key("ban", Extension, &[RateLimit]),
     key("threshold", Extension, &[Ban]),
     key("interval", Extension, &[Ban]),
@@ -105,6 +108,12 @@ const KEYS: [Key; 47] = [
     key("hits_per_second", Extension, &[Abuse]),
     key("for", Extension, &[Abuse]),
     key("exempt", Extension, &[Abuse]),
+    key("load_shedding", Extension, &[Descriptor]),
+    key("target", Extension, &[LoadShedding]),
+    key("half_life", Extension, &[LoadShedding]),
+    key("floor", Extension, &[LoadShedding]),
+    key("priority_key", Extension, &[LoadShedding]),
+    key("stale_after", Extension, &[LoadShedding]),
 ];
 
 /// Maximum length in bytes of a word that is compared with others: the comparison takes time for the product of the
@@ -113,7 +122,7 @@ const MAX_COMPARED_BYTES: usize = 64;
 
 impl Section {
     /// All sections, in the order in which a key is suggested.
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Descriptor,
         Self::RateLimit,
         Self::File,
@@ -121,6 +130,7 @@ impl Section {
         Self::Defaults,
         Self::Ban,
         Self::Abuse,
+        Self::LoadShedding,
     ];
 
     /// Keys of the section.
@@ -138,6 +148,7 @@ impl Section {
             Self::Replaces => "an element of `replaces`",
             Self::Ban => "`ban`",
             Self::Abuse => "an element of `abuse`",
+            Self::LoadShedding => "`load_shedding`",
         }
     }
 

@@ -24,10 +24,12 @@ impl Stated {
 fn rule(name: &str) -> Arc<Rule> {
     Arc::new(Rule {
         limit: Limit::Unlimited,
+        shedding: None,
         sync: SyncMode::Strict,
         overdraft: false,
         ban: None,
         on_store_error: None,
+        degraded_limit: None,
         retry_after_spread: None,
         name: name.into(),
         replaces: Box::default(),

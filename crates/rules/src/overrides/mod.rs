@@ -59,17 +59,20 @@ pub enum SwitchMode {
     Off,
     /// The rule is in shadow mode: hits over its limit are counted, and pass.
     Shadow,
+    /// Each instance decides all rules of a domain, or of every domain, by itself, as while the store fails.
+    Emergency,
 }
 
 impl SwitchMode {
     /// All variants.
-    pub const ALL: [Self; 2] = [Self::Off, Self::Shadow];
+    pub const ALL: [Self; 3] = [Self::Off, Self::Shadow, Self::Emergency];
 
     /// Name in the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
             Self::Shadow => "shadow",
+            Self::Emergency => "emergency",
         }
     }
 }
@@ -84,11 +87,16 @@ pub struct Overrides {
     allow: Index,
     deny: Index,
     switches: HashMap<Box<str>, Modes, RandomState>,
+    /// Domains in an emergency; [`EVERY`] for all.
+    emergencies: Vec<Box<str>>,
 }
+
+/// Name that stands for every domain, or for every rule of a domain.
+pub const EVERY: &str = "*";
 
 impl Overrides {
     /// Returns the lists and switches of a generation: entries, and modes of rules by domain and path. Of several modes of
-    /// a rule the last one is kept.
+    /// a rule the last one is kept; an emergency is one of all rules, whatever the path.
     pub fn new(
         generation: u64,
         listings: impl IntoIterator<Item = Listing>,
@@ -98,6 +106,10 @@ impl Overrides {
         let mut overrides =
             Self { generation, allow: Index::new(allow), deny: Index::new(deny), ..Self::default() };
         for (domain, path, mode) in switches {
+            if mode == SwitchMode::Emergency {
+                overrides.emergencies.push(domain);
+                continue;
+            }
             overrides.switches.entry(domain).or_default().insert(path, mode);
         }
         overrides
@@ -106,6 +118,17 @@ impl Overrides {
     /// Generation of the lists and switches.
     pub const fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Whether an emergency switch applies to the domain.
+    pub fn is_emergency(&self, domain: &str) -> bool {
+        !self.emergencies.is_empty()
+            && self.emergencies.iter().any(|known| matches!(&**known, EVERY) || **known == *domain)
+    }
+
+    /// Domains in an emergency; [`EVERY`] for all.
+    pub fn emergencies(&self) -> &[Box<str>] {
+        &self.emergencies
     }
 
     /// Whether any list has an entry.
@@ -124,7 +147,7 @@ impl Overrides {
         active.max_by_key(|listing| listing.expires_at_ms().unwrap_or(u64::MAX))
     }
 
-    /// Mode of the rule at `path`, if an operator set one.
+    /// Mode of the rule at `path`, if an operator set one: never an emergency.
     pub fn mode_of(&self, domain: &str, path: &str) -> Option<SwitchMode> {
         self.switches.get(domain)?.get(path).copied()
     }

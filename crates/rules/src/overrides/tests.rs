@@ -109,10 +109,12 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
             Segment { key: (*key).into(), stated: (*key).into(), value: Value::Open, value_to_metric: false };
         let rule = Rule {
             limit: Limit::Unlimited,
+            shedding: None,
             sync: SyncMode::Strict,
             overdraft: false,
             ban: None,
             on_store_error: None,
+            degraded_limit: None,
             retry_after_spread: None,
             name: "".into(),
             replaces: [].into(),
@@ -134,6 +136,7 @@ fn rules(domain: &str, keys: &[&str]) -> Rules {
         default_on_store_error: None,
         charging: tollgate_core::algorithm::Charging::Independent,
         hash_tag: [].into(),
+        sheds: false,
         abuse: [].into(),
         index: DomainIndex::default(),
     }])

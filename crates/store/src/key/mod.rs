@@ -88,6 +88,13 @@ impl CellKey {
         self
     }
 
+    /// The key beside this cell with the sums of reported utilization.
+    #[must_use]
+    pub fn utilization(mut self) -> Self {
+        self.bytes.extend_from_slice(b"~utilization");
+        self
+    }
+
     fn close(mut bytes: Bytes) -> Self {
         shorten(&mut bytes, 1);
         bytes.push(b'}');

@@ -12,6 +12,7 @@ use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tollgate_core::{
+    RecordId,
     algorithm::{Charging, CounterState, Policy, Verdict},
     ban::Ban,
     clock::{Clock, Timestamp},
@@ -19,7 +20,10 @@ use tollgate_core::{
 };
 
 use self::{bans::ActiveBans, counter_key::CounterKey, eviction::EvictionRank, shard::Shard};
-use super::request::{Cell, Check, TagRequest, Verdicts};
+use super::{
+    key::CellKey,
+    request::{Cell, Check, TagRequest, Verdicts},
+};
 
 /// A power of two, so that a few bits of a hash select the shard.
 const SHARDS: usize = 64;
@@ -42,7 +46,7 @@ struct SharedShards {
 /// Aligned to two cache lines, since processors fetch lines in pairs: neighbours do not contend for one.
 #[derive(Debug)]
 #[repr(align(128))]
-struct CachePadded<T>(T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
 
 /// Whether each check of a request passes.
 type Passes = SmallVec<[bool; 4]>;
@@ -130,6 +134,34 @@ impl MemoryStore {
             verdicts.push((check.descriptor, verdict));
         }
         verdicts
+    }
+
+    /// Raises a counter to `state`, if that leaves less than the counter does.
+    pub fn raise(&self, cell: &CellKey, record: RecordId, policy: &Policy, mut state: CounterState) {
+        let shared = &*self.shared;
+        let at = shared.hasher.hash_one(cell.tag()) as usize % SHARDS;
+        let Some(shard) = shared.shards.get(at) else { return };
+        let mut shard = shard.0.lock();
+        let now = shared.clock.now();
+        let name = CounterKey::new(&shared.hasher, cell.as_bytes(), &record);
+        shard.decide(&name, now, |known| {
+            if policy.is_fuller(&mut state, known, now) {
+                *known = state;
+            }
+            let (unused, expires_at) = (policy.unused(known, now), policy.expires_at(known));
+            ((), EvictionRank::new(unused == 0, expires_at))
+        });
+    }
+
+    /// Hits of a counter that count now, at most the limit.
+    pub fn used(&self, cell: &CellKey, record: RecordId, policy: &Policy) -> u64 {
+        let shared = &*self.shared;
+        let at = shared.hasher.hash_one(cell.tag()) as usize % SHARDS;
+        let Some(shard) = shared.shards.get(at) else { return 0 };
+        let mut shard = shard.0.lock();
+        let now = shared.clock.now();
+        let name = CounterKey::new(&shared.hasher, cell.as_bytes(), &record);
+        shard.inspect(&name, |state| policy.used(state, now).min(policy.limit()))
     }
 
     /// Returns which checks would pass, each after the charges before it, if a veto keeps the counters from being

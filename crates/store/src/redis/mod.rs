@@ -17,6 +17,7 @@ mod connection;
 mod reconnect;
 mod subscriber;
 mod known_bans;
+mod last_verdicts;
 mod local;
 pub mod metrics;
 mod error;
@@ -26,20 +27,28 @@ mod url;
 mod settings;
 mod target;
 mod topology;
+mod utilization;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout};
-use tollgate_core::{algorithm::Verdict, clock::Timestamp};
+use tollgate_core::{
+    RecordId,
+    algorithm::{LastVerdict, Verdict},
+    clock::Timestamp,
+};
 use tollgate_runtime::outage::SharedOutageLog;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub use self::script::fuzzing::replies;
 pub use self::{
     admin_script::{Reply, Script},
+    last_verdicts::LastVerdicts,
+    local::recheck_bans,
     script::{Run, RunOutcome},
     settings::RedisSettings,
     url::{Cluster, RedisUrl, Sentinel},
+    utilization::add_utilization,
 };
 use self::{
     batch::{RequestOptions, Submission},
@@ -49,6 +58,7 @@ use self::{
 };
 use super::{
     BackgroundQueue, StoreError,
+    key::CellKey,
     request::{Cell, Check, TagRequest, Verdicts},
 };
 
@@ -113,7 +123,20 @@ impl RedisStore {
     /// # Errors
     /// See [`RedisStore::open`].
     pub fn open_with(settings: &RedisSettings, background: BackgroundQueue) -> Result<Self, StoreError> {
-        let options = settings.request_options(background);
+        Self::open_sharing(settings, background, LastVerdicts::default())
+    }
+
+    /// A store at `settings` that shares its queue for background requests, and the last verdicts of counters, with the
+    /// stores of other workers.
+    ///
+    /// # Errors
+    /// See [`RedisStore::open`].
+    pub fn open_sharing(
+        settings: &RedisSettings,
+        background: BackgroundQueue,
+        last_verdicts: LastVerdicts,
+    ) -> Result<Self, StoreError> {
+        let options = settings.request_options(background, last_verdicts);
         let servers = settings.open(&options)?;
         let shared = Arc::new(SharedStore {
             servers,
@@ -172,6 +195,15 @@ impl RedisStore {
     /// Decides a request from the cache of this worker, if that suffices.
     pub(super) fn decide_from_cache(&self, request: &TagRequest) -> Option<Verdicts> {
         self.shared.servers.decide_from_cache(request)
+    }
+
+    /// Takes the last verdict of a counter that was in use, and the time at which a counter was decided last.
+    pub(super) fn take_last_verdict(
+        &self,
+        cell: &CellKey,
+        record: RecordId,
+    ) -> Option<(LastVerdict, Timestamp)> {
+        self.shared.options.last_verdicts.take(cell, record)
     }
 
     /// Deadline of a decision that begins now, given the timeout of its caller, if known.

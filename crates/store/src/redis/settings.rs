@@ -17,6 +17,7 @@ use super::{
     batch::{Batcher, RequestOptions},
     cluster::Cluster,
     connect::ConnectTemplate,
+    last_verdicts::LastVerdicts,
     reconnect,
     sentinel::{Master, Sentinels},
     subscriber::Subscription,
@@ -58,7 +59,11 @@ impl fmt::Debug for RedisSettings {
 
 impl RedisSettings {
     /// The options that all requests have in common.
-    pub(super) fn request_options(&self, background: BackgroundQueue) -> RequestOptions {
+    pub(super) fn request_options(
+        &self,
+        background: BackgroundQueue,
+        last_verdicts: LastVerdicts,
+    ) -> RequestOptions {
         RequestOptions {
             key_prefix: self.key_prefix.as_bytes().into(),
             // Keys of one command must be of one slot.
@@ -69,6 +74,7 @@ impl RedisSettings {
             },
             timeout: self.timeout,
             background,
+            last_verdicts,
             failure_lines: reconnect::failure_lines(),
         }
     }

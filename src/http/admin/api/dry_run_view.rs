@@ -140,8 +140,8 @@ fn denies(
     match (rule, switch, state) {
         (_, Some(SwitchMode::Off | SwitchMode::Shadow), _) | (_, _, None) => Some(false),
         (Some(rule), _, _) if rule.is_shadow => Some(false),
-        (_, None, Some(Ok(state))) => state.would_pass.map(|passes| !passes),
-        (_, None, Some(Err(_))) => None,
+        (_, None | Some(SwitchMode::Emergency), Some(Ok(state))) => state.would_pass.map(|passes| !passes),
+        (_, None | Some(SwitchMode::Emergency), Some(Err(_))) => None,
     }
 }
 

@@ -7,6 +7,7 @@
 //!   control store.
 //! - Each other file serves one resource.
 
+mod anomalies;
 mod audit;
 mod bans;
 mod counters;

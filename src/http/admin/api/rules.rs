@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::{Extension, extract::State};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tollgate_core::shedding::{GateCounts, Priority, SheddingGate, SheddingState};
 use tollgate_limiter::{
     explain::limit_text,
     metrics::{self, RuleTotal, RuleTotals},
@@ -51,6 +52,47 @@ struct RuleView {
     over: u64,
     shadow: u64,
     degraded: u64,
+    shedding: Option<SheddingView>,
+}
+
+/// State of a rule that sheds, and its counts on this instance.
+#[derive(Debug, Serialize)]
+struct SheddingView {
+    utilization: Option<f64>,
+    report_age_ms: Option<u64>,
+    passed: f64,
+    is_shared: bool,
+    priorities: Vec<PriorityView>,
+}
+
+/// One priority of such a rule.
+#[derive(Debug, Serialize)]
+struct PriorityView {
+    priority: &'static str,
+    pass_rate: f64,
+    hits: u64,
+    shed: u64,
+}
+
+impl SheddingView {
+    fn new(gate: &SheddingGate) -> Self {
+        let SheddingState { utilization, report_age, passed, rates, is_shared } = gate.state();
+        let GateCounts { requested, shed } = gate.counts();
+        let counts = requested.into_iter().zip(shed);
+        let priorities = Priority::ALL.into_iter().zip(counts).map(|(priority, (hits, shed))| PriorityView {
+            priority: priority.name(),
+            pass_rate: rates.of_priority(priority),
+            hits,
+            shed,
+        });
+        Self {
+            utilization,
+            report_age_ms: report_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+            passed,
+            is_shared,
+            priorities: priorities.collect(),
+        }
+    }
 }
 
 /// Lists the active rules, sorted by domain and path.
@@ -112,6 +154,7 @@ fn view(
         over,
         shadow,
         degraded,
+        shedding: rule.shedding.as_ref().map(|shedding| SheddingView::new(shedding.gate())),
         domain: domain.name.to_string(),
         rule: path,
     }

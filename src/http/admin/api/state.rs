@@ -8,7 +8,11 @@ use tollgate_rules::config::Options;
 use tollgate_store::MemoryStore;
 
 use super::{error::ApiError, limits::ApiLimits};
-use crate::{fleet::FleetView, readiness::Readiness};
+use crate::{
+    anomalies::{AnomalyStatus, Sensitivity},
+    fleet::FleetView,
+    readiness::Readiness,
+};
 
 /// Dependencies of the API.
 #[derive(Debug)]
@@ -25,6 +29,8 @@ pub struct ApiParts {
     pub directory: PathBuf,
     /// Phase of the process.
     pub readiness: Readiness,
+    /// Sensitivity of the detection of unusual traffic, unless it is off, and what this instance found.
+    pub anomalies: (Option<Sensitivity>, AnomalyStatus),
     /// Counters, on the runtime that serves the API.
     pub counters: CounterInspector,
     /// Traffic of all instances.

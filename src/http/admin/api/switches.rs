@@ -1,4 +1,4 @@
-//! `/switches`: single rules that are turned off or put in shadow mode.
+//! `/switches`: single rules that are turned off or put in shadow mode, and emergencies, in which instances decide alone.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse a
 use serde::Deserialize;
 use serde_json::json;
 use tollgate_control::{Switch, SwitchMode, check_switch};
+use tollgate_rules::EVERY;
 
 use super::{
     error::ApiError,
@@ -57,7 +58,11 @@ pub(super) async fn set(
         expires_at_ms: expires_at(created_at_ms, request.expires_in_s)?,
     };
     check_switch(&switch).map_err(|error| ApiError::BadRequest(error.to_string()))?;
-    if !has_rule(&api, &switch.domain, &switch.rule).await? {
+    let is_emergency = switch.mode == SwitchMode::Emergency;
+    if is_emergency && !has_domain(&api, &switch.domain) {
+        return Err(ApiError::NotFound("no active domain has this name".to_owned()));
+    }
+    if !is_emergency && !has_rule(&api, &switch.domain, &switch.rule).await? {
         return Err(ApiError::NotFound("no active rule of this domain has this path".to_owned()));
     }
     timeouts::write(api.parts.control.put_switch(switch.clone())).await?;
@@ -75,6 +80,11 @@ pub(super) async fn remove(
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => Err(ApiError::NotFound("the rule has no switch".to_owned())),
     }
+}
+
+/// Whether there is an active domain of that name, or it stands for all.
+fn has_domain(api: &Api, domain: &str) -> bool {
+    domain == EVERY || api.parts.rules.load().is_some_and(|rules| rules.domain(domain).is_some())
 }
 
 /// Whether an active rule has that path.

@@ -38,7 +38,7 @@ macro_rules! assets {
 pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
 
 /// Every other file.
-pub(super) static ASSETS: [Asset; 72] = assets![
+pub(super) static ASSETS: [Asset; 73] = assets![
     "icon.svg",
     "css/base.css",
     "css/chart.css",
@@ -89,6 +89,7 @@ pub(super) static ASSETS: [Asset; 72] = assets![
     "js/views/dry_run_result.js",
     "js/views/editor.js",
     "js/views/editor_files.js",
+    "js/views/emergency_dialog.js",
     "js/views/force.js",
     "js/views/instances.js",
     "js/views/list_dialog.js",

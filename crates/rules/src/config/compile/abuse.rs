@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_secs(30);
 const DURATION: Duration = Duration::from_secs(600);
 const MAX_DURATION: Duration = Duration::from_secs(86_400);
 const FORGIVE: Duration = Duration::from_secs(86_400);
-/// Keys whose values Envoy's configuration states, and so many clients share.
+/// Keys whose values the configuration of Envoy states; many clients share each value.
 const SHARED_KEYS: [&str; 5] =
     ["generic_key", "header_match", "query_match", "source_cluster", "destination_cluster"];
 

@@ -16,6 +16,9 @@ const MAX_STEPS: usize = 20_000_000;
 /// Cost of a full comparison in steps; comparing the prefixes costs one.
 const COMPARISON_STEPS: usize = 20;
 
+/// Maximum number of rules that shed: each is shared by the instances twice a second.
+const MAX_SHEDDING_RULES: usize = 200;
+
 /// Remaining budget of a configuration.
 #[derive(Debug)]
 pub(super) struct Budget {
@@ -25,6 +28,7 @@ pub(super) struct Budget {
     compiled: HashMap<Box<str>, Regex>,
     path_bytes: usize,
     comparison_steps: usize,
+    shedding_rules: usize,
 }
 
 /// Error of an exceeded budget.
@@ -49,6 +53,7 @@ impl Default for Budget {
             compiled: HashMap::new(),
             path_bytes: MAX_PATH_BYTES,
             comparison_steps: MAX_STEPS,
+            shedding_rules: MAX_SHEDDING_RULES,
         }
     }
 }
@@ -88,6 +93,20 @@ impl Budget {
         });
         self.path_bytes = self.path_bytes.checked_sub(bytes).ok_or(BudgetExceeded)?;
         Ok(())
+    }
+
+    /// Charges a rule that sheds.
+    ///
+    /// # Errors
+    /// [`BudgetExceeded`] if there are too many.
+    pub(super) fn charge_shedding(&mut self) -> Result<(), BudgetExceeded> {
+        self.shedding_rules = self.shedding_rules.checked_sub(1).ok_or(BudgetExceeded)?;
+        Ok(())
+    }
+
+    /// Maximum number of rules that shed, for messages.
+    pub(super) const fn shedding_rules() -> usize {
+        MAX_SHEDDING_RULES
     }
 
     /// Charges the comparison of two prefixes. Returns whether the budget sufficed.

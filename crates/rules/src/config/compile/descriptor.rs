@@ -11,16 +11,18 @@ use super::{
     Origin, Site,
     ban::{self, Banned},
     budget::Budget,
+    degraded,
     domain::DomainBuilder,
     limit::Defaults,
     metadata::metadata_of,
     overdraft,
     parameters::Reporter,
     pattern::{Pattern, PatternCompiler},
+    shedding,
     tree_level::LevelBuilder,
 };
 use crate::{
-    Derived, Node, OnStoreError, Rule, Segment, Wildcard,
+    Derived, Node, Rule, Segment, Wildcard,
     config::{
         problem::{Path, Problems},
         raw::{Field, RawDescriptor, RawRateLimit, Stated},
@@ -103,10 +105,11 @@ impl Compiler<'_> {
     }
 
     fn node(&mut self, raw: &RawDescriptor, segments: &mut Vec<Segment>, path: &Path<'_>) -> Node {
-        let rule = match &raw.rate_limit {
-            Field::Stated(limit) => self.rule(raw, limit, segments, path),
-            Field::Invalid => None,
-            Field::Absent => {
+        let rule = match (&raw.rate_limit, &raw.load_shedding) {
+            (_, Field::Stated(stated)) => shedding::rule(self, raw, stated, segments, path),
+            (Field::Stated(limit), _) => self.rule(raw, limit, segments, path),
+            (Field::Invalid, _) | (_, Field::Invalid) => None,
+            (Field::Absent, Field::Absent) => {
                 self.warn_without_effect(raw, path);
                 None
             }
@@ -160,16 +163,7 @@ impl Compiler<'_> {
         segments: &[Segment],
         path: &Path<'_>,
     ) -> Option<Arc<Rule>> {
-        if self.budget.charge_path(segments).is_err() {
-            let message = format!(
-                "the paths of the rules up to this one take more than {} MiB; expected shorter keys and values, or \
-                 fewer rules below long ones",
-                Budget::path_mib()
-            );
-            self.error(raw.at, path, message);
-            self.problems.abort();
-            return None;
-        }
+        self.charge_path(raw, segments, path)?;
         let limit_path = path.key("rate_limit");
         let replaces = self.replaces(&limit.value, &limit_path);
         let metadata = raw.metadata.stated();
@@ -179,16 +173,19 @@ impl Compiler<'_> {
         let overdraft = overdraft.unwrap_or_default();
         let sync = self.sync(&limit.value, stated.as_ref(), &limit_path);
         let sync = overdraft::sync_beside(self, overdraft, &limit.value, sync, &limit_path);
-        let on_store_error = self.on_store_error(&limit.value, &limit_path);
+        let (on_store_error, degraded_limit) =
+            degraded::read(self, &limit.value, stated.as_ref(), &limit_path);
         let banned = Banned { limit: stated.as_ref(), is_overdraft: overdraft, segments };
         let ban = ban::read(self, raw, &limit.value.ban, banned, &limit_path);
         let retry_after_spread = self.retry_after_spread(&limit.value, stated.as_ref(), &limit_path);
         let rule = Arc::new(Rule {
             limit: stated?,
+            shedding: None,
             sync: sync?,
             overdraft,
             ban: ban?,
             on_store_error,
+            degraded_limit,
             retry_after_spread,
             name: limit.value.name.text().into(),
             replaces,
@@ -210,10 +207,24 @@ impl Compiler<'_> {
         Some(rule)
     }
 
-    /// Policy of a limit while the store fails: its own, else the default.
-    fn on_store_error(&mut self, raw: &RawRateLimit, path: &Path<'_>) -> Option<OnStoreError> {
-        let stated = self.reporter().on_store_error(&raw.on_store_error, path);
-        stated.or(self.defaults.on_store_error).map(|stated| stated.value)
+    /// Charges the path of a rule; `None` if the paths of all rules are too long.
+    pub(super) fn charge_path(
+        &mut self,
+        raw: &RawDescriptor,
+        segments: &[Segment],
+        path: &Path<'_>,
+    ) -> Option<()> {
+        if self.budget.charge_path(segments).is_err() {
+            let message = format!(
+                "the paths of the rules up to this one take more than {} MiB; expected shorter keys and values, or \
+                 fewer rules below long ones",
+                Budget::path_mib()
+            );
+            self.error(raw.at, path, message);
+            self.problems.abort();
+            return None;
+        }
+        Some(())
     }
 
     /// Checks a limit's name, and returns the names that it replaces.

@@ -159,6 +159,7 @@ impl DomainBuilder {
             hash_tag: hash_tag.map(|(key, _)| (*key).into()).collect(),
             abuse: self.abuse.into_iter().map(|(rule, _)| rule).collect(),
             index: DomainIndex::default(),
+            sheds: false,
         }
     }
 }

@@ -5,6 +5,7 @@
 mod ban;
 mod budget;
 mod charging;
+mod degraded;
 mod descriptor;
 mod domain;
 mod tree_level;
@@ -15,6 +16,7 @@ mod parameters;
 mod abuse;
 mod algorithm_parameters;
 mod pattern;
+mod shedding;
 
 use std::{collections::BTreeMap, fmt, rc::Rc};
 

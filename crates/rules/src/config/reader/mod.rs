@@ -8,7 +8,7 @@ use self::values::is_null;
 pub(super) use self::values::{ReadValue, describe, excerpt};
 use super::{
     problem::{Path, Problems},
-    raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, Stated},
+    raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawShedding, Stated},
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
     yaml::{Content, Node, Position, parse},
@@ -104,6 +104,7 @@ impl Reader<'_> {
             "regex" => into.regex = self.text(value, path),
             "cidr" => into.cidr = self.text(value, path),
             "rate_limit" => into.rate_limit = self.rate_limit(value, path, Section::RateLimit),
+            "load_shedding" => into.load_shedding = self.load_shedding(value, path),
             "descriptors" => into.descriptors = self.descriptors(value, path),
             "shadow_mode" => into.shadow_mode = self.flag(value, path),
             "quota_mode" => into.quota_mode = self.flag(value, path),
@@ -126,6 +127,23 @@ impl Reader<'_> {
         });
         match was_read {
             true => Field::Stated(Stated { at: node.at, value: limit }),
+            false => Field::Invalid,
+        }
+    }
+
+    fn load_shedding(&mut self, node: &Node, path: &Path<'_>) -> Field<RawShedding> {
+        let mut shedding = RawShedding::default();
+        let was_read =
+            self.each_key(node, path, Section::LoadShedding, |reader, key, value, path| match key {
+                "target" => shedding.target = reader.ratio(value, path),
+                "half_life" => shedding.half_life = reader.text(value, path),
+                "floor" => shedding.floor = reader.ratio(value, path),
+                "priority_key" => shedding.priority_key = reader.text(value, path),
+                "stale_after" => shedding.stale_after = reader.text(value, path),
+                _ => {}
+            });
+        match was_read {
+            true => Field::Stated(Stated { at: node.at, value: shedding }),
             false => Field::Invalid,
         }
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::Reader;
 use crate::config::{
     problem::Path,
-    raw::{Field, RawBan, Stated},
+    raw::{Field, Ratio, RawBan, Stated},
     scalar::Meaning,
     yaml::{Content, Node, Position, Scalar},
 };
@@ -69,6 +69,27 @@ impl Reader<'_> {
                 Meaning::Bool(_) | Meaning::Float(_) | Meaning::Text => self.invalid(node, path, EXPECTED),
             },
             Content::List(_) | Content::Map(_) => self.invalid(node, path, EXPECTED),
+        }
+    }
+
+    /// Reads a part of a whole: `0.8` or `80%`.
+    #[allow(clippy::float_arithmetic)] // A setting, whose last digit does not matter.
+    pub(super) fn ratio(&mut self, node: &Node, path: &Path<'_>) -> Field<Ratio> {
+        const EXPECTED: &str = "a part such as 0.8 or 80%";
+        let Content::Scalar(scalar) = &node.content else { return self.invalid(node, path, EXPECTED) };
+        let number = match scalar.meaning() {
+            Meaning::Null => return Field::Absent,
+            Meaning::Float(number) => Some(number),
+            Meaning::Integer(number) => Some(number as f64),
+            Meaning::Bool(_) => None,
+            Meaning::Text => {
+                let percent = scalar.text.strip_suffix('%');
+                percent.and_then(|number| number.trim().parse().ok()).map(|number: f64| number / 100.0)
+            }
+        };
+        match number.filter(|number| (0.0..=1.0).contains(number)) {
+            Some(number) => Field::Stated(Stated { at: node.at, value: Ratio(number) }),
+            None => self.invalid(node, path, EXPECTED),
         }
     }
 

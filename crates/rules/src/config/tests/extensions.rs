@@ -293,3 +293,31 @@ fn ranges_and_expressions_that_are_none() {
         &["cannot be combined with the wildcard `k*`"],
     );
 }
+
+#[test]
+fn a_degraded_limit_is_decided_locally() {
+    let stated = |defaults: &str, limit: &str| {
+        let yaml =
+            format!("domain: d\ndefaults: {defaults}\ndescriptors:\n  - key: k\n    rate_limit: {limit}\n");
+        let rules = clean(&yaml);
+        let rule = rule(&rules, &[("k", "x")]).unwrap();
+        (rule.on_store_error, rule.degraded_limit)
+    };
+    let limit = "{unit: second, requests_per_unit: 50, degraded_limit: 10}";
+    assert_eq!(stated("{}", limit), (Some(OnStoreError::Local), Some(10)));
+    assert_eq!(stated("{on_store_error: allow}", limit), (Some(OnStoreError::Local), Some(10)));
+    for (limit, says) in [
+        (
+            "unit: second, requests_per_unit: 50, degraded_limit: 10, on_store_error: allow",
+            "degraded_limit: has no effect with `on_store_error: allow`; expected `on_store_error: local`",
+        ),
+        ("unlimited: true, degraded_limit: 10", "degraded_limit: contradicts `unlimited: true`"),
+        (
+            "requests_per_unit: 50, algorithm: concurrency, degraded_limit: 10001",
+            "degraded_limit: is too large; expected a limit of at most 10000",
+        ),
+        ("unit: second, requests_per_unit: 50, degraded_limit: many", "degraded_limit"),
+    ] {
+        assert_says(&limit_errors(&format!("{{{limit}}}")), &[says]);
+    }
+}

@@ -11,6 +11,7 @@ mod examples;
 mod extensions;
 mod files;
 mod hostile_files;
+mod load_shedding;
 mod mistakes;
 mod overdraft;
 mod suspicious;

@@ -48,7 +48,7 @@ pub(super) struct Driver {
     /// Name of the server in logs.
     pub(super) server: String,
     pub(super) shared: Arc<SharedQueue>,
-    options: RequestOptions,
+    pub(super) options: RequestOptions,
     pub(super) local: Arc<LocalCache>,
     pub(super) breaker: Breaker,
     /// The current connection.

@@ -40,6 +40,7 @@ use self::{driver::Driver, queue::Queue};
 use super::{
     ScriptClock,
     connection::{Connection, SendError},
+    last_verdicts::LastVerdicts,
     local::LocalCache,
     script::{self, Run},
     target::Target,
@@ -61,6 +62,8 @@ pub(super) struct RequestOptions {
     pub(super) timeout: Duration,
     /// Capacity for requests without a waiting caller.
     pub(super) background: BackgroundQueue,
+    /// Last verdicts of counters.
+    pub(super) last_verdicts: LastVerdicts,
     /// Log lines on failing connections.
     pub(super) failure_lines: Arc<LogBudget>,
 }
@@ -222,6 +225,7 @@ impl RequestOptions {
             requests_per_command: 1,
             timeout: Duration::ZERO,
             background: BackgroundQueue::default(),
+            last_verdicts: LastVerdicts::default(),
             failure_lines: super::reconnect::failure_lines(),
         }
     }

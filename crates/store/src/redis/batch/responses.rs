@@ -134,6 +134,7 @@ impl Driver {
         for mut group in groups {
             match outcomes.next() {
                 Some(Ok(outcome)) => {
+                    self.options.last_verdicts.record(&group.request, &outcome);
                     if let Some(sent_at) = sent_at.filter(|_| group.clock == ScriptClock::Server) {
                         self.local.learn(&group.request, sent_at, &outcome);
                     }

@@ -401,8 +401,8 @@ fn the_cache_stays_within_its_documented_memory() {
         cache.collect_evicted();
         lasting = lasting.max(cache.allocated_bytes());
     }
-    assert!(lasting <= 17_000_000, "{lasting}");
-    assert!(largest <= 26_000_000, "{largest}");
+    assert!(lasting <= 18_000_000, "{lasting}");
+    assert!(largest <= 27_000_000, "{largest}");
 }
 
 /// A check with a ban.
@@ -416,7 +416,7 @@ fn banning(limit: u32, hits: u64, sync: SyncMode, effect: BanEffect) -> TagReque
 }
 
 #[test]
-fn an_enforced_ban_is_cached_for_half_a_second_whatever_the_hits_and_the_sync_mode() {
+fn an_enforced_ban_is_cached_for_ten_seconds_whatever_the_hits_and_the_sync_mode() {
     for sync in SyncMode::ALL {
         let server = Server::new();
         let ban = Ban { until: NOW.seconds() + 600, level: NonZeroU8::MIN, is_new: true, is_enforced: true };
@@ -429,11 +429,11 @@ fn an_enforced_ban_is_cached_for_half_a_second_whatever_the_hits_and_the_sync_mo
         server.local.learn(&of_two, server.at(0), &outcome);
         for hits in [1, 2, 50] {
             let call = banning(600, hits, sync, BanEffect::Enforce);
-            let cached = server.local.decide(&call, server.at(499)).expect("cached")[0].1;
+            let cached = server.local.decide(&call, server.at(9_999)).expect("cached")[0].1;
             assert_eq!((cached.admitted, cached.over), (false, hits));
-            assert_eq!(cached.retry_after, Duration::from_millis(600_000 - 499));
+            assert_eq!(cached.retry_after, Duration::from_millis(600_000 - 9_999));
             assert_eq!(cached.ban, Some(ban.known()), "reported as new once");
-            assert!(server.local.decide(&call, server.at(500)).is_none());
+            assert!(server.local.decide(&call, server.at(10_000)).is_none());
         }
         assert!(
             server.local.take_reported(&of_two).iter().all(|hits| *hits == 0),

@@ -71,6 +71,9 @@ fn text(domain: &Domain, rule: &Rule) -> String {
     if let Some(policy) = rule.on_store_error {
         add("on_store_error ", policy.name());
     }
+    if let Some(limit) = rule.degraded_limit {
+        add("degraded_limit ", &limit.to_string());
+    }
     if !rule.name.is_empty() {
         add("name ", &rule.name);
     }

@@ -12,7 +12,7 @@ use axum::{
 };
 
 use super::{
-    audit, bans, counters, diff, dry_run,
+    anomalies, audit, bans, counters, diff, dry_run,
     error::ApiError,
     events,
     extract::{WriteRequest, now_ms},
@@ -26,7 +26,7 @@ use crate::http::admin::auth::{Authenticator, Caller, Role};
 type Route = MethodRouter<Arc<Api>>;
 
 /// Routes that change nothing.
-fn viewer_routes() -> [(&'static str, Route); 17] {
+fn viewer_routes() -> [(&'static str, Route); 18] {
     [
         ("/me", get(me::show)),
         ("/status", get(status::show)),
@@ -45,6 +45,7 @@ fn viewer_routes() -> [(&'static str, Route); 17] {
         ("/switches", get(switches::list)),
         ("/audit", get(audit::list)),
         ("/events", get(events::list)),
+        ("/anomalies", get(anomalies::list)),
     ]
 }
 

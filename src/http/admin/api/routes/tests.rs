@@ -24,6 +24,7 @@ fn router() -> Router {
         options: tollgate_rules::config::Options::default(),
         directory: "nowhere".into(),
         readiness: Readiness::new(),
+        anomalies: Default::default(),
         counters: CounterInspector::new(Store::Memory(memory.clone()), Modes::default()),
         store: StoreInfo { kind: "memory", address: "memory".into(), memory, replicas: None },
     };

@@ -7,6 +7,7 @@ import { data, isTokenRequired, outage, pollNow, trouble } from './poll.js';
 import { signOut } from './session.js';
 import { themeButton } from './theme.js';
 import { token } from './token.js';
+import { emergencyDialog } from './views/emergency_dialog.js';
 import { nameDialog } from './views/name_dialog.js';
 
 const PHASES = { ready: 'ok', starting: 'warn', stopping: 'warn' };
@@ -24,9 +25,12 @@ export function startFrame() {
   const banner = document.getElementById('banner');
   const update = () => {
     const [held, refused] = [outage.get(), trouble.me.get()];
-    redraw(banner, held ? `${held.since}${held.why}` : refused ?? '', () => (held ? outageNotice(held) : refused ? refusalNotice(refused) : []));
+    const emergencies = data.status.get()?.emergencies ?? [];
+    redraw(banner, held ? `${held.since}${held.why}` : refused ?? emergencies.join('\n'), () => (held ? outageNotice(held)
+      : refused ? refusalNotice(refused) : emergencies.length > 0 ? emergencyNotice(emergencies) : []));
   };
   outage.subscribe(update);
+  data.status.subscribe(update);
   trouble.me.subscribe(update);
   setInterval(() => countdown(banner), 1000);
 }
@@ -73,6 +77,15 @@ function outageNotice(held) {
   const line = h('p', {}, h('span', { class: 'strong' }, `Unreachable since ${clock(held.since)}`), ` (${held.why}). `,
     'The page shows earlier data. ', h('span', { 'aria-hidden': 'true', data: { countdown: '' } }));
   const box = notice('bad', line, button('Retry now', pollNow, 'small'));
+  box.classList.add('banner');
+  return box;
+}
+
+/** Each instance decides by itself. */
+function emergencyNotice(domains) {
+  const which = domains.includes('*') ? 'every domain' : domains.join(', ');
+  const line = h('p', {}, h('span', { class: 'strong' }, 'Emergency: '), `each instance decides ${which} by itself, without Redis.`);
+  const box = notice('warn', line, button('Emergency…', emergencyDialog, 'small'));
   box.classList.add('banner');
   return box;
 }

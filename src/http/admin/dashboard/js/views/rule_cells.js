@@ -13,14 +13,23 @@ export function ruleName(get) {
 
 const STATES = { off: ['off', 'bad'], shadow: ['shadow', 'warn'] };
 
-/** A limit in two lines: its amount and its options. */
-export function limitCell(get) {
-  const [amount, ...rest] = get().limit.split(', ');
-  const grouped = amount.replace(/^\d+/, (digits) => BigInt(digits).toLocaleString('en'));
-  return h('div', { class: 'limit' }, h('span', { class: 'strong number' }, grouped), h('span', { class: 'below' }, rest.join(', ')));
+/** The state of a rule that sheds: what its service reports, and what passes. */
+function sheddingLine({ utilization, passed, is_shared: isShared }) {
+  const reported = utilization === null ? 'no utilization reported' : `utilization ${percent(utilization)}`;
+  const source = utilization === null || isShared ? '' : ' (reports to this instance)';
+  return h('span', { class: 'below number' }, `${reported}${source}, ${percent(passed)} pass`);
 }
 
-export const limitMark = (rule) => rule.limit;
+/** A limit in two lines, its amount and its options, and the state of one that sheds. */
+export function limitCell(get) {
+  const rule = get();
+  const [amount, ...rest] = rule.limit.split(', ');
+  const grouped = amount.replace(/^\d+/, (digits) => BigInt(digits).toLocaleString('en'));
+  return h('div', { class: 'limit' }, h('span', { class: 'strong number' }, grouped), h('span', { class: 'below' }, rest.join(', ')),
+    rule.shedding && sheddingLine(rule.shedding));
+}
+
+export const limitMark = (rule) => (rule.shedding ? rule.limit + sheddingLine(rule.shedding).textContent : rule.limit);
 
 /** The enforcement state of a rule. */
 export function ruleState(rule) {

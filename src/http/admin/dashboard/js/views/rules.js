@@ -8,6 +8,7 @@ import { go } from '../links.js';
 import { keyOf, ratedRules } from '../rule_rates.js';
 import { table } from '../table.js';
 import { limitCell, limitMark, numbers, ruleName, ruleState, stateMark } from './rule_cells.js';
+import { emergencyDialog } from './emergency_dialog.js';
 import { switchDialog } from './switch_dialog.js';
 
 export function rules(parameters) {
@@ -58,7 +59,9 @@ export function rules(parameters) {
 
   const filters = h('div', { class: 'row end' },
     h('div', { class: 'grow' }, field('Find a rule', words)), field('Domain', domain), field('Show', only));
-  const node = h('div', { class: 'view' }, head('Rules', 'The active rules and their counts since this instance started.'),
+  const emergency = writeButton('Emergency…', emergencyDialog, 'small');
+  const node = h('div', { class: 'view' },
+    head('Rules', 'The active rules and their counts since this instance started.', emergency),
     viewer.node, trouble.node, filters, cut, panel('Active rules', '', list.node));
   return { title: 'Rules', node, stop };
 }

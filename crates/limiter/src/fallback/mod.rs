@@ -1,4 +1,10 @@
 //! Decisions while the store fails: each limit applies its `on_store_error` policy.
+//!
+//! With `local`, a counter starts from its last verdict in the store, if it was in use: what remained then is divided by
+//! the number of instances. What is charged meanwhile is charged to the store later, as far as it was not and still counts
+//! ([`deferred`]).
+
+mod deferred;
 
 use std::{
     num::NonZeroU32,
@@ -10,16 +16,28 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tollgate_core::{SyncMode, algorithm::Verdict, clock::Timestamp, descriptor::Hits};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep},
+};
+use tollgate_core::{
+    SyncMode,
+    algorithm::{Charging, Policy, Verdict},
+    clock::Timestamp,
+    descriptor::Hits,
+};
 use tollgate_rules::{Domain, OnStoreError};
+use tollgate_runtime::backoff;
 use tollgate_store::{
     Decisions, MemoryStore, Store, StoreError,
-    request::{Check, TagRequest, Verdicts, push_check},
+    request::{Cell, Check, TagRequest, Verdicts, push_check},
 };
+
+use self::deferred::{DeferredCharges, Taken};
 
 use super::{
     Match, Matches, Modes, Requests,
-    metrics::{self, RuleCounters},
+    metrics::{self, LocalStart, RuleCounters},
     refund,
     replicas::Replicas,
 };
@@ -27,6 +45,13 @@ use crate::verdict::Degraded;
 
 /// Retry time of a client that was denied without a count.
 const DENIED_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Interval of the attempts to send deferred charges of counters without calls.
+const SEND_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Deferred charges sent at once, and the pause after them: an outage may leave thousands.
+const MAX_SENT_AT_ONCE: usize = 64;
+const SEND_PAUSE: Duration = Duration::from_millis(10);
 
 /// Decides while the store fails. Clones share the local store and the number of replicas.
 #[derive(Clone, Debug)]
@@ -36,6 +61,7 @@ pub struct Fallback {
     replicas: Replicas,
     /// Whether the local store ever counted anything.
     was_used: Arc<AtomicBool>,
+    deferred: DeferredCharges,
 }
 
 /// Verdicts substituted for a failed store.
@@ -55,7 +81,8 @@ impl Fallback {
     /// Applies `on_store_error` to limits that state no policy, and counts in `local` the hits that this instance
     /// admits by itself: each of the `replicas` admits an equal share of a limit.
     pub fn new(on_store_error: OnStoreError, local: MemoryStore, replicas: Replicas) -> Self {
-        Self { on_store_error, local, replicas, was_used: Arc::default() }
+        let (was_used, deferred) = (Arc::default(), DeferredCharges::default());
+        Self { on_store_error, local, replicas, was_used, deferred }
     }
 
     /// Decides those of `calls` that failed in `store`.
@@ -77,6 +104,8 @@ impl Fallback {
                 let policy = matched.and_then(|matched| matched.on_store_error(domain));
                 let is_shadow = modes.shadow || matched.is_some_and(Match::is_shadow_when_degraded);
                 let policy = match policy.unwrap_or(self.on_store_error) {
+                    // An operator decided so for all limits.
+                    _ if *error == StoreError::Emergency => OnStoreError::Local,
                     // A limit that denies nothing must not make requests fail.
                     OnStoreError::Error if is_shadow => OnStoreError::Allow,
                     policy => policy,
@@ -97,7 +126,9 @@ impl Fallback {
                     OnStoreError::Allow => {}
                     OnStoreError::Deny => substituted.verdicts.push(Verdicts::from_iter([denied(check)])),
                     OnStoreError::Local => {
-                        let policy = check.policy.shared_by(replicas);
+                        let whole = matched.and_then(Match::degraded_policy).unwrap_or(check.policy);
+                        let policy = whole.shared_by(replicas);
+                        self.start(store, cell, check, [whole, policy], replicas);
                         let check = Check { policy, sync: SyncMode::Strict, ..*check };
                         push_check(&mut substituted.local_requests, call.charging, cell.key.clone(), check);
                     }
@@ -108,11 +139,35 @@ impl Fallback {
         substituted
     }
 
+    /// Starts the local counter of a check from the last verdict of `store`, if there is one since the last start.
+    fn start(
+        &self,
+        store: &Store,
+        cell: &Cell,
+        check: &Check,
+        [whole, share]: [Policy; 2],
+        replicas: NonZeroU32,
+    ) {
+        let last = store.take_last_verdict(&cell.key, check.record);
+        let state = last.and_then(|(last, heard_at)| whole.share_after(&last, heard_at, replicas));
+        if let Some(state) = state {
+            self.local.raise(&cell.key, check.record, &share, state);
+            metrics::local_start(LocalStart::LastVerdict);
+        }
+    }
+
     /// Charges the local requests to the local store.
     fn decide_locally(&self, substituted: &mut FallbackVerdicts, replicas: NonZeroU32) {
         for call in &substituted.local_requests {
             self.was_used.store(true, Ordering::Relaxed);
             let mut verdicts = self.local.decide(call);
+            let is_first = |(check, (_, verdict)): &(&Check, &(usize, Verdict))| {
+                check.hits.charged() > 0 && verdict.used <= check.hits.charged()
+            };
+            call.checks()
+                .zip(&verdicts)
+                .filter(is_first)
+                .for_each(|_| metrics::local_start(LocalStart::Share));
             // Scaled from the share to the whole limit.
             verdicts.iter_mut().for_each(|(_, verdict)| {
                 verdict.used = verdict.used.saturating_mul(u64::from(replicas.get()));
@@ -144,6 +199,67 @@ impl Fallback {
         }
     }
 
+    /// Defers the charges of `calls` that were made in the local store, and that the store certainly did not make.
+    /// `is_refunded` states that charges all or none were refunded.
+    pub(super) fn defer(
+        &self,
+        substituted: &FallbackVerdicts,
+        calls: &Requests,
+        decisions: &Decisions,
+        is_refunded: bool,
+    ) {
+        let is_unsent = |decision: &Result<Verdicts, StoreError>| {
+            decision.as_ref().is_err_and(StoreError::charged_nothing)
+        };
+        let unsent = calls.iter().zip(decisions).filter(|(_, decision)| is_unsent(decision));
+        for (cell, check) in unsent.flat_map(|(call, _)| call.checks_with_cells()) {
+            let Some((share, charging)) = substituted.passed(check.descriptor) else { continue };
+            match check.hits {
+                Hits::Charge(hits) if !(is_refunded && charging == Charging::AllOrNone) => {
+                    self.deferred.add(&cell.key, check, share, hits.get());
+                }
+                Hits::Refund(hits) => self.deferred.refund(&cell.key, check.record, hits.get()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Charges to send before `calls`; usually none.
+    pub(super) fn deferred_for(&self, calls: &Requests) -> Option<Taken> {
+        if self.deferred.is_empty() {
+            return None;
+        }
+        let taken = self.deferred.take_for(calls, Instant::now());
+        (!taken.is_empty()).then_some(taken)
+    }
+
+    /// Sends charges to the store. Returns whether any was made.
+    pub(super) async fn charge(&self, store: &Store, taken: Taken) -> bool {
+        self.deferred.send(store, taken, |cell, record, share| self.local.used(cell, record, share)).await
+    }
+
+    /// Sends all deferred charges in a task of its own, once the store decides again, while `is_allowed`.
+    pub(super) fn send_deferred(&self, store: &Store, is_allowed: impl Fn() -> bool + Send + Sync + 'static) {
+        if self.deferred.is_empty() || !self.deferred.become_sender() {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return self.deferred.resign() };
+        let (fallback, store) = (self.clone(), store.clone());
+        runtime.spawn(async move {
+            while !fallback.deferred.is_empty() {
+                sleep(backoff::spread(SEND_INTERVAL)).await;
+                while is_allowed()
+                    && let taken = fallback.deferred.take_some(MAX_SENT_AT_ONCE)
+                    && !taken.is_empty()
+                    && fallback.charge(&store, taken).await
+                {
+                    sleep(SEND_PAUSE).await;
+                }
+            }
+            fallback.deferred.resign();
+        });
+    }
+
     /// The local store.
     pub(super) fn local(&self) -> Store {
         Store::Memory(self.local.clone())
@@ -155,6 +271,18 @@ impl FallbackVerdicts {
     /// there.
     pub(super) fn has_counted(&self, descriptor: usize) -> bool {
         self.local_requests.iter().flat_map(TagRequest::checks).any(|check| check.descriptor == descriptor)
+    }
+
+    /// The share that admitted the hits of a descriptor, and how it was charged.
+    fn passed(&self, descriptor: usize) -> Option<(Policy, Charging)> {
+        self.local_requests.iter().zip(&self.local_decisions).find_map(|(call, decision)| {
+            let verdicts = decision.as_ref().ok()?;
+            let mut checks = call.checks().zip(verdicts);
+            let (check, (_, verdict)) = checks.find(|(check, _)| check.descriptor == descriptor)?;
+            let is_charged = verdict.admitted && !refund::is_vetoed(call, verdicts);
+            let is_counted = !check.policy.algorithm().holds_permits();
+            (is_charged && is_counted).then_some((check.policy, call.charging))
+        })
     }
 
     /// The requests to the local store, if they acquired permits that are still held.

@@ -1,0 +1,47 @@
+//! Traffic of the fleet by minute, and baselines that one instance learns from it.
+//!
+//! The names of series, their baselines and the view of anomalies are opaque here.
+
+mod handle;
+
+use std::{collections::BTreeMap, time::Duration};
+
+/// Maximum length of the name of a series; longer ones are not counted.
+pub const MAX_SERIES_NAME_BYTES: usize = 512;
+
+/// Lifetime of the counts of a minute.
+pub(crate) const MINUTE_LIFETIME: Duration = Duration::from_secs(600);
+
+/// Lifetime of baselines and of the view after they were stored.
+pub(crate) const BASELINES_LIFETIME: Duration = Duration::from_secs(28 * 24 * 3_600);
+
+/// Maximum number of fields of a minute: further series of other instances are not counted.
+pub(crate) const MAX_MINUTE_FIELDS: usize = 8_000;
+
+/// Series that are added, and baselines that are stored or read, in one call, so that none keeps the server busy for long.
+pub(crate) const COUNTS_OF_CALL: usize = 250;
+pub(crate) const BASELINES_OF_CALL: usize = 50;
+
+/// Hits of one series in a minute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeriesCounts {
+    pub name: String,
+    /// Decided hits.
+    pub hits: u64,
+    /// Those over the limit.
+    pub denied: u64,
+}
+
+/// Sums of a minute over the fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MinuteTotals {
+    /// Number of instances that reported the minute.
+    pub reporters: usize,
+    /// Number of running instances that did not.
+    pub missing: usize,
+    /// Hits and denied hits by the name of the series.
+    pub counts: BTreeMap<String, (u64, u64)>,
+}
+
+/// Baselines by the name of the series.
+pub type Baselines = BTreeMap<String, Vec<u8>>;

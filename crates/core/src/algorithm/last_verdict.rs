@@ -1,0 +1,188 @@
+//! Shares of a limit, and their start from the last verdict of the whole counter.
+//!
+//! Instances that cannot count together enforce a share of each limit. Of a counter that was in use before, they divide
+//! what remained: the state of the share is one after which it admits the remaining hits, divided by the number of
+//! instances and rounded down. So a denial lasts as long as it would, windows end, and buckets refill.
+//!
+//! Other instances may have charged the counter after its last verdict here. Their charges until the store failed are
+//! estimated from the usage up to the verdict, and at most half of what remained is set aside for them: a counter that was
+//! not exhausted is not denied by an estimate.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use super::{Charging, CounterState, Policy, Verdict, queue::MAX_QUEUED};
+use crate::{
+    clock::Timestamp,
+    descriptor::Hits,
+    quota::{Quota, Window},
+};
+
+/// What is known of a counter since its last verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastVerdict {
+    /// Hits that counted, with the tokens that were charged ahead of their use.
+    pub(super) used: u32,
+    /// Time of the verdict.
+    pub decided_at: Timestamp,
+    /// Time at which the counter equals an unused one.
+    pub(super) reset_at: Timestamp,
+    /// Time at which denied hits would pass; that of the verdict if they passed.
+    pub(super) retry_at: Timestamp,
+}
+
+impl LastVerdict {
+    /// Whether nothing of it counts any more at `now`.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.reset_at <= now
+    }
+}
+
+/// Hits of a share that corresponds to `used` hits of a limit: it admits the remaining ones, divided by `instances`.
+pub(super) fn used_of_share(limit: u64, used: u64, share: u64, instances: NonZeroU32) -> u64 {
+    let instances = u64::from(instances.get()).max(1);
+    match limit.checked_sub(used) {
+        Some(remaining) => share.saturating_sub(remaining.checked_div(instances).unwrap_or(0)),
+        None => share.saturating_add(used.saturating_sub(limit).div_ceil(instances)),
+    }
+}
+
+impl Policy {
+    /// Maximum number of hits that count at the same time, without an overdraft.
+    pub fn limit(&self) -> u64 {
+        match self {
+            Self::FixedWindow(policy) => policy.limit().into(),
+            Self::SlidingWindow(policy) => policy.limit().into(),
+            Self::SlidingWindowLog(policy) => policy.limit().into(),
+            Self::TokenBucket(policy) => policy.burst(),
+            Self::Concurrency(policy) => policy.limit().into(),
+        }
+    }
+
+    /// Returns this policy with another limit, in the same window. A bucket keeps its capacity in time.
+    #[must_use]
+    pub fn with_limit(self, limit: u32, window: Window) -> Self {
+        let quota = Quota { limit, window };
+        let bounded = limit.min(MAX_QUEUED);
+        match self {
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.with_limit(limit)),
+            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.with_limit(limit)),
+            Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.with_limit(bounded)),
+            Self::TokenBucket(policy) => Self::TokenBucket(policy.with_rate(quota)),
+            Self::Concurrency(policy) => Self::Concurrency(policy.with_limit(bounded)),
+        }
+    }
+
+    /// Returns the policy of one of `instances` equal shares, each with its own counter.
+    #[must_use]
+    pub fn shared_by(self, instances: NonZeroU32) -> Self {
+        match self {
+            Self::FixedWindow(policy) => Self::FixedWindow(policy.shared_by(instances)),
+            Self::SlidingWindow(policy) => Self::SlidingWindow(policy.shared_by(instances)),
+            Self::SlidingWindowLog(policy) => Self::SlidingWindowLog(policy.shared_by(instances)),
+            Self::TokenBucket(policy) => Self::TokenBucket(policy.shared_by(instances)),
+            Self::Concurrency(policy) => Self::Concurrency(policy.shared_by(instances)),
+        }
+    }
+
+    /// Returns what a verdict of this policy leaves to know, given that `reserved` tokens were charged after it.
+    pub fn last_verdict(&self, verdict: &Verdict, reserved: u32) -> LastVerdict {
+        let used = u32::try_from(verdict.used).unwrap_or(u32::MAX).saturating_add(reserved);
+        let reserved_for = match self {
+            Self::TokenBucket(policy) => policy.time_of(reserved.into()),
+            Self::FixedWindow(_)
+            | Self::SlidingWindow(_)
+            | Self::SlidingWindowLog(_)
+            | Self::Concurrency(_) => Duration::ZERO,
+        };
+        LastVerdict {
+            used,
+            decided_at: verdict.decided_at,
+            reset_at: verdict.decided_at.plus(verdict.reset_after.saturating_add(reserved_for)),
+            retry_at: verdict.decided_at.plus(verdict.retry_after),
+        }
+    }
+
+    /// Returns the state of the share of one of `instances` after `last`, if the counters were last decided together at
+    /// `heard_at`. `None` for permits, which end with their requests.
+    pub fn share_after(
+        &self,
+        last: &LastVerdict,
+        heard_at: Timestamp,
+        instances: NonZeroU32,
+    ) -> Option<CounterState> {
+        let share = self.shared_by(instances);
+        let whole = u64::from(last.used);
+        let mut state = match (self, &share) {
+            (Self::FixedWindow(policy), Self::FixedWindow(share)) => {
+                let [end, count] = share.after(policy, last, instances);
+                CounterState::Words([end, count, 0])
+            }
+            (Self::SlidingWindow(policy), Self::SlidingWindow(share)) => {
+                CounterState::Words(share.after(policy, last, instances))
+            }
+            (Self::TokenBucket(_), Self::TokenBucket(share)) => {
+                let [seconds, ticks] = share.after(last);
+                CounterState::Words([seconds, ticks, 0])
+            }
+            (Self::SlidingWindowLog(policy), Self::SlidingWindowLog(share)) => {
+                let used = used_of_share(policy.limit().into(), whole, share.limit().into(), instances);
+                let mut state = CounterState::default();
+                state.on_log(|log| share.fill(log, used, last, whole >= policy.limit().into()));
+                state
+            }
+            _ => return None,
+        };
+        if instances.get() > 1 {
+            let used = share.used(&mut state, last.decided_at);
+            let unused = share.unused(&mut state, last.decided_at);
+            let missed = share.charged_meanwhile(used, last.decided_at, heard_at).min(unused / 2);
+            share.apply(&mut state, last.decided_at, overdraft_of(missed), Charging::Independent);
+        }
+        Some(state)
+    }
+
+    /// Hits that count in `state` at `now`, and which it advances to then.
+    pub fn used(&self, state: &mut CounterState, now: Timestamp) -> u64 {
+        self.read(state, now).used
+    }
+
+    /// Hits that would still pass at `now`.
+    pub fn unused(&self, state: &mut CounterState, now: Timestamp) -> u64 {
+        u64::from(self.read(state, now).remaining)
+    }
+
+    /// Whether `state` leaves less than `other` at `now`.
+    pub fn is_fuller(&self, state: &mut CounterState, other: &mut CounterState, now: Timestamp) -> bool {
+        let [one, other] = [state, other].map(|state| self.read(state, now));
+        (one.used, one.reset_after) > (other.used, other.reset_after)
+    }
+
+    fn read(&self, state: &mut CounterState, now: Timestamp) -> Verdict {
+        let admitted = self.apply(state, now, Hits::Peek, Charging::Independent);
+        let summary = self.summary(state, now, Hits::Peek);
+        self.verdict(summary, now, Hits::Peek, admitted, Charging::Independent)
+    }
+
+    /// Estimate of the hits that others charged to a counter between `from` and `to`, of which `used` hits counted at
+    /// `from`: as many in that time as before.
+    fn charged_meanwhile(&self, used: u64, from: Timestamp, to: Timestamp) -> u64 {
+        let elapsed = to.since(from);
+        let within = match self {
+            Self::FixedWindow(policy) => policy.elapsed(from),
+            Self::SlidingWindow(policy) => policy.length(),
+            Self::SlidingWindowLog(policy) => policy.window(),
+            Self::TokenBucket(policy) => return policy.refill(elapsed),
+            Self::Concurrency(_) => return 0,
+        };
+        let product = u128::from(used).saturating_mul(elapsed.as_micros());
+        let expected = product.checked_div(within.as_micros().max(1)).unwrap_or(0);
+        u64::try_from(expected).unwrap_or(u64::MAX)
+    }
+}
+
+fn overdraft_of(hits: u64) -> Hits {
+    match Hits::charge(hits) {
+        Hits::Charge(amount) => Hits::Overdraw(amount),
+        other => other,
+    }
+}

@@ -1,0 +1,124 @@
+//! The control law: from smoothed utilization to the part of all requests that passes.
+
+use std::{collections::VecDeque, time::Duration};
+
+use super::{PassRates, Priority, SheddingPolicy, SheddingReading};
+use crate::clock::Timestamp;
+
+/// Time by which reports lag behind the requests that they are about: a service measures over about a second, and reports
+/// when it has responded.
+const REPORT_LAG: Duration = Duration::from_secs(1);
+
+/// Longest time between two updates that counts: a process that was stopped does not catch up.
+const MAX_STEP: Duration = Duration::from_secs(2);
+
+/// Part of the way to the computed value that remains after one second.
+const REMAINDER_PER_SECOND: f64 = 0.1;
+
+/// Factor by which the passing part falls at most in one second.
+const MAX_FALL_PER_SECOND: f64 = 0.5;
+
+/// Likewise where only critical requests are left to shed, so that they outlast a queue that drains.
+const MAX_CRITICAL_FALL_PER_SECOND: f64 = 0.95;
+
+/// The passing part grows in one second by at most this part of itself, and by [`MAX_RISE_PER_SECOND`].
+const MAX_GROWTH_PER_SECOND: f64 = 0.18;
+
+const MAX_RISE_PER_SECOND: f64 = 0.01;
+
+/// Part of the requests that passes, adjusted so that the smoothed utilization comes to the target.
+///
+/// The rule of proportion of Kubernetes' HorizontalPodAutoscaler, with the load in place of the replicas: utilization
+/// grows with the part that passes, so the right part is the part that passed times target over utilization. Both are
+/// smoothed over the same time, so that a part that was changed since does not count twice; that is what keeps such a
+/// control with slow reports from oscillating. A utilization near 1 has no proportion any more, since it cannot grow, and
+/// counts as more. The part moves by a bounded factor per second, faster down than up. Priorities as in DAGOR (Zhou et
+/// al., "Overload control for scaling WeChat microservices", 2018), and in Stripe's worker utilization load shedder.
+#[derive(Clone, Debug)]
+pub struct SheddingController {
+    passed: f64,
+    /// The passing parts of the last seconds, each with the time from which on it applied.
+    recent: VecDeque<(Timestamp, f64)>,
+    updated_at: Option<Timestamp>,
+}
+
+impl Default for SheddingController {
+    fn default() -> Self {
+        Self { passed: 1.0, recent: VecDeque::new(), updated_at: None }
+    }
+}
+
+#[allow(clippy::float_arithmetic)] // A control law over measurements: an error of rounding does not matter.
+impl SheddingController {
+    /// The part of all requests that passes, 0 to 1.
+    pub const fn passed(&self) -> f64 {
+        self.passed
+    }
+
+    /// The part that passed when the work was done that is reported now.
+    pub fn passed_when_reported(&self, now: Timestamp) -> f64 {
+        let applied = self.recent.iter().rev().find(|(since, _)| now.since(*since) >= REPORT_LAG);
+        applied.or_else(|| self.recent.front()).map_or(self.passed, |(_, passed)| *passed)
+    }
+
+    /// Adjusts the passing part to what is known at `now`, and returns the rates of the priorities.
+    pub fn update(
+        &mut self,
+        policy: &SheddingPolicy,
+        reading: &SheddingReading,
+        now: Timestamp,
+    ) -> PassRates {
+        let SheddingReading { sums, report_age } = reading;
+        let shares = sums.shares();
+        let is_first = self.updated_at.is_none();
+        let step = self.updated_at.map_or(MAX_STEP, |at| now.since(at)).min(MAX_STEP).as_secs_f64();
+        self.updated_at = Some(now);
+        let is_stale = report_age.is_none_or(|age| age > policy.stale_after);
+        let wanted = match (is_stale, sums.smoothed(), sums.passed_part()) {
+            (false, Some(utilization), Some(passed)) => {
+                if is_first {
+                    // An instance that starts adopts the part of the others.
+                    self.passed = passed.clamp(policy.floor, 1.0);
+                }
+                passed * policy.target / counted(utilization, policy.target).max(f64::EPSILON)
+            }
+            // Without a report there is nothing to shed for.
+            _ => f64::INFINITY,
+        };
+        self.passed = self.limited(wanted, critical_part(policy, shares), step).clamp(policy.floor, 1.0);
+        self.remember(now);
+        PassRates::of(self.passed, shares, policy.floor)
+    }
+
+    /// The next passing part on the way to `wanted`. Only critical requests pass below the part `critical`.
+    fn limited(&self, wanted: f64, critical: f64, step: f64) -> f64 {
+        let lowest_critical = self.passed.min(critical) * MAX_CRITICAL_FALL_PER_SECOND.powf(step);
+        let lowest = (self.passed * MAX_FALL_PER_SECOND.powf(step)).max(lowest_critical);
+        let highest = self.passed * (1.0 + MAX_GROWTH_PER_SECOND * step) + MAX_RISE_PER_SECOND * step;
+        let ratio = (wanted / self.passed).clamp(f64::EPSILON, f64::MAX);
+        let moved = self.passed * ratio.powf(1.0 - REMAINDER_PER_SECOND.powf(step));
+        moved.min(highest).max(lowest)
+    }
+
+    fn remember(&mut self, now: Timestamp) {
+        // The last one before the lag still applies.
+        while self.recent.get(1).is_some_and(|(since, _)| now.since(*since) >= REPORT_LAG) {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((now, self.passed));
+    }
+}
+
+/// The utilization as it counts: more from the middle between target and 1 on, twice itself at 1.
+#[allow(clippy::float_arithmetic)]
+fn counted(utilization: f64, target: f64) -> f64 {
+    let middle = f64::midpoint(target, 1.0);
+    let beyond = ((utilization - middle) / (1.0 - middle)).clamp(0.0, 1.0);
+    utilization * (1.0 + beyond)
+}
+
+/// The passing part at which only the critical requests pass, and the floor of the others.
+#[allow(clippy::float_arithmetic)]
+fn critical_part(policy: &SheddingPolicy, [critical, ..]: [f64; Priority::COUNT]) -> f64 {
+    critical * (1.0 - policy.floor) + policy.floor
+}

@@ -1,0 +1,132 @@
+//! The part of a rule that requests use.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{PassRates, Priority, Utilization};
+
+/// Snapshot of a rule's pass rates, and the counts since its start. Requests never wait here.
+#[derive(Debug)]
+pub struct SheddingGate {
+    rates: AtomicU64,
+    /// Reports that were not taken yet: their number, and the sum of their units in the lower bits.
+    reports: AtomicU64,
+    requested: [AtomicU64; Priority::COUNT],
+    shed: [AtomicU64; Priority::COUNT],
+    state: Mutex<SheddingState>,
+}
+
+/// Hits of each priority since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GateCounts {
+    /// Requested.
+    pub requested: [u64; Priority::COUNT],
+    /// Shed, or in shadow mode those that would have been.
+    pub shed: [u64; Priority::COUNT],
+}
+
+/// State of a rule as computed last.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SheddingState {
+    /// Smoothed utilization; `None` if it is unknown.
+    pub utilization: Option<f64>,
+    /// Time since the last report; `None` if there was none.
+    pub report_age: Option<Duration>,
+    /// Part of all requests that passes.
+    pub passed: f64,
+    /// Pass rates of the priorities.
+    pub rates: PassRates,
+    /// Whether all instances' reports count, and not only this one's.
+    pub is_shared: bool,
+}
+
+impl Default for SheddingState {
+    fn default() -> Self {
+        Self { utilization: None, report_age: None, passed: 1.0, rates: PassRates::OPEN, is_shared: false }
+    }
+}
+
+/// Bits of the sum in the count of reports: enough for all reports that the rest can count.
+const SUM_BITS: u32 = 40;
+
+impl Default for SheddingGate {
+    fn default() -> Self {
+        Self {
+            rates: AtomicU64::new(PassRates::OPEN.to_word()),
+            reports: AtomicU64::new(0),
+            requested: Default::default(),
+            shed: Default::default(),
+            state: Mutex::default(),
+        }
+    }
+}
+
+impl SheddingGate {
+    /// Decides a request of this number of hits, and counts it. `random` is called if the request may be shed.
+    pub fn admit(&self, priority: Priority, hits: u64, random: impl FnOnce() -> u16) -> bool {
+        add(&self.requested, priority, hits);
+        let rates = self.rates();
+        let is_admitted = rates == PassRates::OPEN || rates.admits(priority, random());
+        if !is_admitted {
+            add(&self.shed, priority, hits);
+        }
+        is_admitted
+    }
+
+    /// Adds a report.
+    pub fn report(&self, utilization: Utilization) {
+        // More reports than fit are left out; they are taken twice a second.
+        let report = 1_u64 << SUM_BITS | u64::from(utilization.units());
+        let added = |reports: u64| reports.checked_add(report);
+        let _ = self.reports.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
+    }
+
+    /// Takes the reports since the last call; returns their mean utilization.
+    #[allow(clippy::float_arithmetic)]
+    pub fn take_reports(&self) -> Option<f64> {
+        let reports = self.reports.swap(0, Ordering::Relaxed);
+        let (count, sum) = (reports >> SUM_BITS, reports & ((1 << SUM_BITS) - 1));
+        let full = f64::from(Utilization::FULL.units());
+        (count > 0).then(|| sum as f64 / count as f64 / full)
+    }
+
+    /// Counts since the start.
+    pub fn counts(&self) -> GateCounts {
+        let read = |counts: &[AtomicU64; Priority::COUNT]| {
+            counts.each_ref().map(|count| count.load(Ordering::Relaxed))
+        };
+        GateCounts { requested: read(&self.requested), shed: read(&self.shed) }
+    }
+
+    /// The rates that apply now.
+    pub fn rates(&self) -> PassRates {
+        PassRates::from_word(self.rates.load(Ordering::Relaxed))
+    }
+
+    /// Whether there are reports that were not taken yet.
+    pub fn has_reports(&self) -> bool {
+        self.reports.load(Ordering::Relaxed) > 0
+    }
+
+    /// Applies the rates of a state to all later requests.
+    pub fn set(&self, state: SheddingState) {
+        self.rates.store(state.rates.to_word(), Ordering::Relaxed);
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// The state as computed last. Not for requests.
+    pub fn state(&self) -> SheddingState {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn add(counts: &[AtomicU64; Priority::COUNT], priority: Priority, hits: u64) {
+    if let Some(count) = counts.get(priority.index()) {
+        count.fetch_add(hits, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,101 @@
+//! Metrics of the rules that shed by utilization.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tollgate_core::shedding::{Priority, SheddingGate};
+use tollgate_metrics::{Computed, Declared, MetricKind, Page};
+
+/// A rule that sheds, as metrics and operators see it.
+#[derive(Clone, Debug)]
+pub struct ShownRule {
+    /// Its domain.
+    pub domain: Box<str>,
+    /// Its path.
+    pub path: Box<str>,
+    /// Its state.
+    pub gate: Arc<SheddingGate>,
+}
+
+/// The active rules that shed; the number of such rules is bounded.
+static SHOWN: Mutex<Vec<ShownRule>> = Mutex::new(Vec::new());
+
+const fn declare(
+    name: &'static str,
+    kind: MetricKind,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Declared {
+    Declared { name, kind, labels, help }
+}
+
+pub(super) static SHEDDING: Computed<4> = Computed::group(
+    [
+        declare(
+            "tollgate_rule_shed_hits_total",
+            MetricKind::Counter,
+            &["domain", "rule", "priority"],
+            "Hits shed because of a high utilization; in shadow mode, hits that would be shed.",
+        ),
+        declare(
+            "tollgate_rule_utilization_ratio",
+            MetricKind::Gauge,
+            &["domain", "rule"],
+            "Smoothed utilization that the service of a rule reports, 0 to 1.",
+        ),
+        declare(
+            "tollgate_rule_pass_ratio",
+            MetricKind::Gauge,
+            &["domain", "rule", "priority"],
+            "Probability with which a rule that sheds lets a request pass, 0 to 1.",
+        ),
+        declare(
+            "tollgate_rule_report_age_seconds",
+            MetricKind::Gauge,
+            &["domain", "rule"],
+            "Time since the last report of utilization.",
+        ),
+    ],
+    |declared, page| write(declared, page, &SHOWN.lock()),
+);
+
+fn write([shed, utilization, pass, age]: &[Declared; 4], page: &mut Page, shown: &[ShownRule]) {
+    let labels = |rule: &ShownRule| [rule.domain.clone(), rule.path.clone()];
+    page.begin(shed);
+    for rule in shown {
+        let [domain, path] = labels(rule);
+        for (priority, hits) in Priority::ALL.into_iter().zip(rule.gate.counts().shed) {
+            page.sample(shed, &[&domain, &path, priority.name()], hits);
+        }
+    }
+    page.begin(utilization);
+    for rule in shown {
+        let [domain, path] = labels(rule);
+        let known = rule.gate.state().utilization;
+        known.iter().for_each(|known| page.sample(utilization, &[&domain, &path], known));
+    }
+    page.begin(pass);
+    for rule in shown {
+        let [domain, path] = labels(rule);
+        for priority in Priority::ALL {
+            let rate = rule.gate.rates().of_priority(priority);
+            page.sample(pass, &[&domain, &path, priority.name()], rate);
+        }
+    }
+    page.begin(age);
+    for rule in shown {
+        let [domain, path] = labels(rule);
+        let known = rule.gate.state().report_age;
+        known.iter().for_each(|known| page.sample(age, &[&domain, &path], known.as_secs_f64()));
+    }
+}
+
+/// Shows these rules from now on.
+pub fn show_shedding(rules: Vec<ShownRule>) {
+    *SHOWN.lock() = rules;
+}
+
+/// The rules that are shown.
+pub fn shown_shedding() -> Vec<ShownRule> {
+    SHOWN.lock().clone()
+}

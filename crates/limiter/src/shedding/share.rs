@@ -1,0 +1,110 @@
+//! The task that shares reports of utilization among the instances, and sets the pass rates of the rules.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use tokio::time::{MissedTickBehavior, interval};
+use tollgate_core::{clock::Clock, shedding::SheddingInstance};
+use tollgate_rules::{Rule, Rules, Shedding};
+use tollgate_store::{Store, key::CellKey, redis::add_utilization};
+
+use crate::{
+    ActiveRules, Modes,
+    metrics::{ShownRule, show_shedding},
+};
+
+/// Time between two intervals of reports.
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time after which an instance decides by its own reports.
+const SHARE_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// A rule that sheds, with this instance's part in it.
+#[derive(Debug)]
+struct SheddingRule {
+    domain: Box<str>,
+    path: String,
+    rule: Arc<Rule>,
+    key: CellKey,
+    instance: SheddingInstance,
+}
+
+/// Sets the pass rates of all rules that shed, until the rules are dropped. To be run once in a process: of Redis it uses
+/// the connections of `store`.
+pub(crate) async fn share_utilization(active: Weak<ActiveRules>, store: Store, modes: Modes, clock: Clock) {
+    let mut ticks = interval(REPORT_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut known: Option<Arc<Rules>> = None;
+    let mut rules = Vec::new();
+    loop {
+        ticks.tick().await;
+        let Some(active) = active.upgrade() else { return };
+        let (loaded, overrides) = (active.load(), active.overrides());
+        drop(active);
+        let Some(loaded) = loaded else { continue };
+        if known.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &loaded)) {
+            rules = succeed(rules, &loaded);
+            known = Some(loaded);
+        }
+        let ended = rules.iter_mut().map(|rule| {
+            let switch = overrides.mode_of(&rule.domain, &rule.path);
+            let is_enforced = switch.is_none() && !rule.rule.shadow_mode && !modes.shadow;
+            rule.end_interval(&store, is_enforced, &clock)
+        });
+        join_all(ended).await;
+    }
+}
+
+/// The rules that shed in `loaded`, with the state that those of the same path had, and shows them.
+fn succeed(former: Vec<SheddingRule>, loaded: &Rules) -> Vec<SheddingRule> {
+    let former = former.into_iter().map(|rule| ((rule.domain, rule.path), rule.instance));
+    let mut former: HashMap<(Box<str>, String), SheddingInstance> = former.collect();
+    let mut rules = Vec::new();
+    for domain in loaded.domains() {
+        for (rule, _) in domain.shedding_rules() {
+            let path = rule.path();
+            let instance = former.remove(&(domain.name.clone(), path.clone())).unwrap_or_default();
+            let key = CellKey::global(&domain.name, rule.record_id()).utilization();
+            rules.push(SheddingRule {
+                domain: domain.name.clone(),
+                path,
+                rule: Arc::clone(rule),
+                key,
+                instance,
+            });
+        }
+    }
+    let shown = rules.iter().filter_map(|rule| {
+        let gate = Arc::clone(rule.shedding()?.gate());
+        Some(ShownRule { domain: rule.domain.clone(), path: rule.path.as_str().into(), gate })
+    });
+    show_shedding(shown.collect());
+    rules
+}
+
+impl SheddingRule {
+    fn shedding(&self) -> Option<&Shedding> {
+        self.rule.shedding.as_deref()
+    }
+
+    /// Ends an interval: shares its sums, and sets the rates.
+    async fn end_interval(&mut self, store: &Store, is_enforced: bool, clock: &Clock) {
+        let Self { rule, key, instance, .. } = self;
+        let Some(shedding) = rule.shedding.as_deref() else { return };
+        let (policy, gate) = (&shedding.policy, shedding.gate());
+        if instance.forget_if_unused(gate) {
+            return;
+        }
+        let sums = instance.end_interval(policy, gate, is_enforced, clock.now());
+        let shared = match store {
+            Store::Memory(_) => None,
+            // Sums that may have been added are not added again, so that none counts twice.
+            Store::Redis(store) => add_utilization(store, key, policy, &sums, SHARE_TIMEOUT).await.ok(),
+        };
+        instance.apply(policy, gate, shared, clock.now());
+    }
+}

@@ -1,0 +1,304 @@
+//! Last verdicts of the counters in use, from which an instance starts when Redis does not decide.
+
+use std::{
+    array,
+    hash::{BuildHasher as _, Hasher as _},
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+};
+
+use foldhash::quality::RandomState;
+use hashbrown::HashTable;
+use parking_lot::Mutex;
+use tollgate_core::{
+    RecordId,
+    algorithm::{LastVerdict, Verdict},
+    clock::{Clock, Timestamp},
+};
+
+use super::script::RunOutcome;
+use crate::{key::CellKey, memory::CachePadded, request::TagRequest};
+
+/// A power of two, so that the upper bits of a hash select the shard.
+const SHARDS: usize = 64;
+
+/// Bits of a hash that select the shard.
+const SHARD_BITS: u32 = SHARDS.trailing_zeros();
+
+/// Capacity of one generation of a shard: that of a table with 2,048 places. All shards together keep 229,376 counters at
+/// 40 bytes, and take at most 11 MB.
+const MAX_GENERATION_ENTRIES: usize = 1_792;
+
+/// Part of a limit, as a divisor, up to which a counter is not remembered: as much may pass too often.
+const MINOR_PART: u64 = 16;
+
+/// Time in microseconds after which the time of the latest verdict is updated: it is shared by all workers.
+const HEARD_AT_STEP: u64 = 100_000;
+
+/// Difference in microseconds from which the clock of the servers is followed; a smaller one may be the time of a reply.
+const MIN_CLOCK_SHIFT: u64 = 50_000;
+
+/// Last verdicts of counters, shared by the workers of an instance; clones share it.
+///
+/// Counters of which little was used are not kept, nor are permits of concurrency limits, which end with their requests.
+/// A counter is identified by a hash of 64 bits.
+#[derive(Clone, Debug)]
+pub struct LastVerdicts(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    hasher: RandomState,
+    shards: [CachePadded<Mutex<Shard>>; SHARDS],
+    /// Time of the latest verdict, in microseconds since the epoch, by the clock of the servers.
+    heard_at: AtomicU64,
+    /// Microseconds by which that clock is ahead of this machine's.
+    clock_shift: Arc<AtomicI64>,
+}
+
+/// Two generations: when the newer one is full, it becomes the older one.
+#[derive(Debug, Default)]
+struct Shard {
+    newer: HashTable<Entry>,
+    older: HashTable<Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    hash: u64,
+    last: LastVerdict,
+}
+
+impl Default for LastVerdicts {
+    fn default() -> Self {
+        let shards = array::from_fn(|_| CachePadded(Mutex::default()));
+        Self(Arc::new(Shared {
+            hasher: RandomState::default(),
+            shards,
+            heard_at: AtomicU64::new(0),
+            clock_shift: Arc::default(),
+        }))
+    }
+}
+
+impl LastVerdicts {
+    /// The clock of the servers, as far as it differs from this machine's: counters continue with it.
+    pub fn clock(&self) -> Clock {
+        Clock::Shifted(Arc::clone(&self.0.clock_shift))
+    }
+
+    /// Records the verdicts of a request.
+    pub(super) fn record(&self, request: &TagRequest, outcome: &RunOutcome) {
+        let Some(verdicts) = outcome.verdicts.last() else { return };
+        for (at, ((cell, check), (_, verdict))) in request.checks_with_cells().zip(verdicts).enumerate() {
+            let reserved = outcome.reserved.get(at).copied().unwrap_or_default();
+            // The times of a verdict under a ban are those of the ban.
+            if verdict.ban.is_some_and(|ban| ban.is_enforced) {
+                continue;
+            }
+            // A refund leaves less than the verdict that is kept.
+            if (is_minor(verdict, reserved) && !check.hits.is_refund())
+                || check.policy.algorithm().holds_permits()
+            {
+                continue;
+            }
+            self.heard(verdict.decided_at);
+            let hash = self.hash(&cell.key, check.record);
+            if let Some(shard) = self.shard(hash) {
+                shard.lock().set(Entry { hash, last: check.policy.last_verdict(verdict, reserved) });
+            }
+        }
+    }
+
+    /// Takes the last verdict of a counter, if it still counts at the latest verdict of any counter, with the time of that.
+    pub(super) fn take(&self, cell: &CellKey, record: RecordId) -> Option<(LastVerdict, Timestamp)> {
+        let hash = self.hash(cell, record);
+        let last = self.shard(hash)?.lock().take(hash)?;
+        let heard_at = Timestamp::from_micros(self.0.heard_at.load(Ordering::Relaxed));
+        (!last.is_over(heard_at)).then_some((last, heard_at.max(last.decided_at)))
+    }
+
+    /// Records the time of a verdict, and the shift of the clock.
+    fn heard(&self, decided_at: Timestamp) {
+        let micros = decided_at.as_micros();
+        let Shared { heard_at, clock_shift, .. } = &*self.0;
+        if micros < heard_at.load(Ordering::Relaxed).saturating_add(HEARD_AT_STEP) {
+            return;
+        }
+        heard_at.store(micros, Ordering::Relaxed);
+        let shift = micros.cast_signed().saturating_sub(Clock::System.now().as_micros().cast_signed());
+        if shift.abs_diff(clock_shift.load(Ordering::Relaxed)) > MIN_CLOCK_SHIFT {
+            clock_shift.store(shift, Ordering::Relaxed);
+        }
+    }
+
+    fn hash(&self, cell: &CellKey, record: RecordId) -> u64 {
+        let mut state = self.0.hasher.build_hasher();
+        state.write(cell.as_bytes());
+        state.write(record.as_bytes());
+        state.finish()
+    }
+
+    fn shard(&self, hash: u64) -> Option<&Mutex<Shard>> {
+        let at = hash.checked_shr(u64::BITS.saturating_sub(SHARD_BITS)).unwrap_or(0);
+        self.0.shards.get(usize::try_from(at).ok()?).map(|shard| &shard.0)
+    }
+}
+
+impl Shard {
+    /// Keeps the entry, unless a later one of the counter is known.
+    fn set(&mut self, entry: Entry) {
+        let is_same = |known: &Entry| known.hash == entry.hash;
+        if let Some(known) = self.newer.find_mut(entry.hash, is_same) {
+            if known.last.decided_at <= entry.last.decided_at {
+                *known = entry;
+            }
+            return;
+        }
+        let known = self.older.find_entry(entry.hash, is_same).ok().map(|known| known.remove().0);
+        let entry = known.filter(|known| known.last.decided_at > entry.last.decided_at).unwrap_or(entry);
+        if self.newer.len() >= MAX_GENERATION_ENTRIES {
+            self.older = mem::take(&mut self.newer);
+        }
+        self.newer.insert_unique(entry.hash, entry, |known| known.hash);
+    }
+
+    fn take(&mut self, hash: u64) -> Option<LastVerdict> {
+        let Self { newer, older } = self;
+        let mut found = [newer, older].into_iter().filter_map(|entries| {
+            entries.find_entry(hash, |known| known.hash == hash).ok().map(|entry| entry.remove().0)
+        });
+        found.next().map(|entry| entry.last)
+    }
+}
+
+/// Whether so little of a limit is used that the counter need not be remembered.
+fn is_minor(verdict: &Verdict, reserved: u32) -> bool {
+    let used = verdict.used.saturating_add(reserved.into());
+    let limit = verdict.used.saturating_add(verdict.remaining.into());
+    used.saturating_mul(MINOR_PART) <= limit
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{num::NonZeroU32, time::Duration};
+
+    use smallvec::SmallVec;
+    use tollgate_core::{
+        SyncMode,
+        algorithm::{Algorithm, Charging, Parameters, Policy},
+        descriptor::{Entry, Hits},
+        quota::{Quota, Unit, Window},
+    };
+
+    use super::*;
+    use crate::request::{Check, Veto};
+
+    const LIMIT: u32 = 100;
+
+    fn cell(number: usize) -> CellKey {
+        CellKey::open("d", [Entry { key: "k", value: &number.to_string() }].into_iter())
+    }
+
+    fn policy(algorithm: Algorithm) -> Policy {
+        let quota = Quota { limit: LIMIT, window: Window::of(Unit::Hour) };
+        Policy::nearest(algorithm, quota, &Parameters::default())
+    }
+
+    /// Records a verdict on a counter with `used` hits.
+    fn record(verdicts: &LastVerdicts, number: usize, algorithm: Algorithm, used: u32, at: u64, hits: Hits) {
+        let record = RecordId::alone(algorithm);
+        let check = Check {
+            descriptor: 0,
+            record,
+            policy: policy(algorithm),
+            hits,
+            veto: Veto::Alone,
+            sync: SyncMode::Strict,
+            ban: None,
+        };
+        let verdict = Verdict {
+            admitted: true,
+            remaining: LIMIT - used,
+            reset_after: Duration::from_secs(60),
+            retry_after: Duration::ZERO,
+            used: used.into(),
+            over: 0,
+            decided_at: Timestamp::from_micros(at),
+            ban: None,
+        };
+        let outcome = RunOutcome {
+            verdicts: SmallVec::from_iter([SmallVec::from_iter([(0, verdict)])]),
+            reserved: SmallVec::new(),
+        };
+        verdicts.record(&TagRequest::new(Charging::Independent, cell(number), check), &outcome);
+    }
+
+    /// What remains of the counter for one instance, as far as it is known.
+    fn remaining(verdicts: &LastVerdicts, number: usize, algorithm: Algorithm) -> Option<u64> {
+        let (last, heard_at) = verdicts.take(&cell(number), RecordId::alone(algorithm))?;
+        let mut state = policy(algorithm).share_after(&last, heard_at, NonZeroU32::MIN)?;
+        Some(policy(algorithm).unused(&mut state, last.decided_at))
+    }
+
+    #[test]
+    fn the_latest_verdict_of_a_counter_is_kept_and_taken_once() {
+        let verdicts = LastVerdicts::default();
+        let fixed = Algorithm::FixedWindow;
+        for (used, at) in [(20, 1_000_000), (40, 3_000_000), (30, 2_000_000)] {
+            record(&verdicts, 1, fixed, used, at, Hits::ONE);
+        }
+        assert_eq!(remaining(&verdicts, 2, fixed), None);
+        assert_eq!(remaining(&verdicts, 1, fixed), Some(60));
+        assert_eq!(remaining(&verdicts, 1, fixed), None, "the local counter has it");
+    }
+
+    #[test]
+    fn little_used_counters_and_permits_are_not_kept_but_refunds_are_followed() {
+        let verdicts = LastVerdicts::default();
+        let fixed = Algorithm::FixedWindow;
+        record(&verdicts, 1, fixed, LIMIT / 16, 1_000_000, Hits::ONE);
+        record(&verdicts, 2, Algorithm::Concurrency, 50, 1_000_000, Hits::ONE);
+        record(&verdicts, 3, fixed, 50, 1_000_000, Hits::ONE);
+        record(&verdicts, 3, fixed, 0, 2_000_000, Hits::reset());
+        assert_eq!(remaining(&verdicts, 1, fixed), None);
+        assert_eq!(remaining(&verdicts, 2, Algorithm::Concurrency), None);
+        assert_eq!(remaining(&verdicts, 3, fixed), Some(100));
+    }
+
+    #[test]
+    fn a_verdict_that_no_longer_counts_is_not_returned() {
+        let verdicts = LastVerdicts::default();
+        record(&verdicts, 1, Algorithm::FixedWindow, 50, 1_000_000, Hits::ONE);
+        record(&verdicts, 2, Algorithm::FixedWindow, 50, 61_000_000, Hits::ONE);
+        assert_eq!(remaining(&verdicts, 1, Algorithm::FixedWindow), None);
+        assert_eq!(remaining(&verdicts, 2, Algorithm::FixedWindow), Some(50));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_counters_in_use_stay() {
+        let verdicts = LastVerdicts::default();
+        let fixed = Algorithm::FixedWindow;
+        for number in 0..400_000 {
+            record(&verdicts, number, fixed, 50, 1_000_000, Hits::ONE);
+            if number % 10_000 == 0 {
+                record(&verdicts, 0, fixed, 70, 2_000_000, Hits::ONE);
+            }
+        }
+        let bytes: usize = verdicts
+            .0
+            .shards
+            .iter()
+            .map(|shard| {
+                let shard = shard.0.lock();
+                shard.newer.allocation_size() + shard.older.allocation_size()
+            })
+            .sum();
+        assert!(bytes <= 11 << 20, "{bytes}");
+        assert_eq!(remaining(&verdicts, 0, fixed), Some(30));
+        assert_eq!(remaining(&verdicts, 1, fixed), None);
+        assert_eq!(remaining(&verdicts, 399_999, fixed), Some(50));
+    }
+}

@@ -1,0 +1,7 @@
+//! Bans, played by clients against the stores and real servers.
+
+mod client;
+mod populations;
+mod rule;
+mod storm;
+mod storm_through_envoy;
