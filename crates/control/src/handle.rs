@@ -1,6 +1,13 @@
 //! Handle on the control store.
 
-use std::{convert::Infallible, path::PathBuf, sync::Arc};
+use std::{
+    convert::Infallible,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use tokio::{sync::Notify, task::spawn_blocking};
 use tollgate_store::{StoreError, redis::RedisSettings};
@@ -32,6 +39,8 @@ struct Inner {
     changed: Arc<Notify>,
     /// Events that are not logged yet.
     events: EventQueue,
+    /// Whether the store responded to the last heartbeat.
+    is_reachable: AtomicBool,
 }
 
 impl Control {
@@ -59,12 +68,19 @@ impl Control {
             instance: instance_id(),
             changed: Arc::default(),
             events: EventQueue::default(),
+            is_reachable: AtomicBool::new(false),
         }))
     }
 
     /// Unique id of this instance.
     pub fn instance(&self) -> &str {
         &self.0.instance
+    }
+
+    /// Whether the store responded to the last heartbeat of this instance and permitted it. Periodic tasks on the store
+    /// wait for that.
+    pub fn is_reachable(&self) -> bool {
+        self.0.is_reachable.load(Ordering::Relaxed)
     }
 
     /// Source of the rules. See [`RulesSource::has_versions`].
@@ -314,7 +330,9 @@ impl Control {
         instance: Instance,
         active: ActiveState,
     ) -> Result<StoreHead, ControlError> {
-        self.0.backend.heartbeat(instance, active).await
+        let head = self.0.backend.heartbeat(instance, active).await;
+        self.0.is_reachable.store(head.is_ok(), Ordering::Relaxed);
+        head
     }
 }
 

@@ -38,7 +38,7 @@ macro_rules! assets {
 pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
 
 /// Every other file.
-pub(super) static ASSETS: [Asset; 73] = assets![
+pub(super) static ASSETS: [Asset; 75] = assets![
     "icon.svg",
     "css/base.css",
     "css/chart.css",
@@ -90,12 +90,14 @@ pub(super) static ASSETS: [Asset; 73] = assets![
     "js/views/editor.js",
     "js/views/editor_files.js",
     "js/views/emergency_dialog.js",
+    "js/views/events.js",
     "js/views/force.js",
     "js/views/instances.js",
     "js/views/list_dialog.js",
     "js/views/lists.js",
     "js/views/locate_notice.js",
     "js/views/name_dialog.js",
+    "js/views/origin.js",
     "js/views/overview.js",
     "js/views/problems.js",
     "js/views/rebase.js",
