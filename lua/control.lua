@@ -68,6 +68,13 @@ local function is_confirmed(field)
   return now_ms() - confirmed < PRESENCE_MS
 end
 
+-- Makes a change of lists and switches the last one. `state` has the token and the trail of the one before.
+local function change_runtime(token, state)
+  redis.call('HINCRBY', head, 'generation', 1)
+  redis.call('HDEL', head, 'runtime_confirmed')
+  redis.call('HSET', head, 'runtime_token', token, 'runtime_trail', trail_after(state[1], state[2]))
+end
+
 -- Removes expired entries.
 local function sweep(key, now)
   local all = redis.call('HGETALL', key)
@@ -251,9 +258,7 @@ local OPERATIONS = {
     elseif redis.call('HDEL', key, field) == 0 then
       return 'none'
     end
-    redis.call('HINCRBY', head, 'generation', 1)
-    redis.call('HDEL', head, 'runtime_confirmed')
-    redis.call('HSET', head, 'runtime_token', token, 'runtime_trail', trail_after(state[1], state[2]))
+    change_runtime(token, state)
     commit(token, ARGV[5])
     return 'made'
   end,
@@ -353,10 +358,17 @@ local OPERATIONS = {
     return ends and tonumber(ends) > now_ms() and redis.call('HGET', KEYS[8], ARGV[4])
   end,
 
-  -- Removes a ban from the list. ARGV: its id. Replies the number of removed ones.
+  -- Removes a ban from the list, and lets all instances activate the lists again, with which they ask for each ban again.
+  -- ARGV: its id, a token, and 'some' or 'none' as for `change`. Replies the number of removed ones.
   remove_ban = function()
     local removed = redis.call('HDEL', KEYS[8], ARGV[4])
     drop_bans({ ARGV[4] })
+    local state = redis.call('HMGET', head, 'runtime_token', 'runtime_trail')
+    -- Lost lists are restored only over a state without a token of its own.
+    if state[1] or ARGV[6] == 'none' then
+      change_runtime(ARGV[5], state)
+      redis.pcall('PUBLISH', ARGV[2], ARGV[5])
+    end
     return removed
   end,
 

@@ -188,6 +188,7 @@ fn every_block_is_of_a_kind_that_is_checked() {
         "json problem",
         "json metadata",
         "json event",
+        "json event",
         "python",
     ];
     for page in pages() {

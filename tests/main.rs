@@ -34,6 +34,7 @@ mod envoy;
 mod exactness;
 mod failure_summary;
 mod faults;
+mod fleet;
 mod generated_docs;
 mod http;
 mod instances;

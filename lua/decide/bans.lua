@@ -1,194 +1,234 @@
--- Bans of counters; twin of crates/core/src/ban/record.rs, which explains them. The record of a counter's bans stands in the
--- counter's cell, under the counter's id with kind 11:
+-- Bans of counters; twin of crates/core/src/ban/record.rs, which explains them. Calls on cells with nothing but one counter
+-- and its record of bans are decided here, before the definitions of the others.
+--
+-- The record of a counter's bans stands in the counter's cell, under the counter's id with kind 11, in three words:
 --   a  when the last ban is forgiven, in seconds since the epoch; 0 without one
 --   b  of a ban its end; otherwise the second after the one that follows the interval
 --   c  the upper 12 bits: 4095 of a ban, otherwise the bad seconds; 5 bits: the level; 5 bits: the last second with hits,
 --      modulo 32; 10 bits: the denied hits of that second less the admitted ones, plus 512
-MAKE[11] = function()
+-- An open record is a table {forgiven_at, ends_at, bad, level, second, balance, active = whether it is that of an active
+-- ban}; a ban is a table of the parameters.
+local BANNED, MAX_BALANCE, ZERO = 4095, 511, 512
+local ENFORCE, LIFT, FORGIVE = 1, 2, 3
+local MAX_WORD = 4294967295
+local this_second = now.s % 32
+
+-- The ban at a position of an argument, and the position after it.
+local function read_ban(packed, position)
+  local ban, after = {}, nil
+  ban.threshold, ban.interval, ban.duration, ban.max_duration, ban.forgive, ban.grain, ban.reported, ban.max_level, ban.effect, after =
+    struct.unpack('<I2I2I4I4I4I4I2BB', packed, position)
+  return ban, after
+end
+
+-- The id of the record of a counter's bans.
+local function ban_id(id)
+  local last = string.byte(id, 6)
+  return string.sub(id, 1, 5) .. string.char(last - last % 16 + 11)
+end
+
+local function open_ban(a, b, c)
+  local bad = math.floor(c / 1048576)
   return {
-    ends_at = function(a, b)
-      return math.max(a, b)
-    end,
+    forgiven_at = a,
+    ends_at = b,
+    bad = bad,
+    level = math.floor(c / 32768) % 32,
+    second = math.floor(c / 1024) % 32,
+    balance = c % 1024 - ZERO,
+    active = bad == BANNED and now.s < b,
   }
 end
 
-make_bans = function()
-  local KIND, BANNED, MAX_BALANCE, ZERO = 11, 4095, 511, 512
-  local ENFORCE, LIFT, FORGIVE = 1, 2, 3
-  local MAX_WORD = 4294967295
-  -- Records of a cell beyond which a counter gets none for its bans: the counters come first.
-  local MAX_RECORDS = 65000
-  local this_second = now.s % 32
+local function ban_words(record)
+  local rest = record.bad == BANNED and 0 or record.second * 1024 + record.balance + ZERO
+  return record.forgiven_at, record.ends_at, record.bad * 1048576 + record.level * 32768 + rest
+end
 
-  local function open(ban, cell)
-    local a, b, c, at = read_record(cell, ban.id, KIND)
-    local record = { a = a, b = b, c = c, at = at, forgiven_at = a, ends_at = b, bad = math.floor(c / 1048576) }
-    record.level, record.second = math.floor(c / 32768) % 32, math.floor(c / 1024) % 32
-    record.balance = c % 1024 - ZERO
-    return record
+-- Whether at least as many hits were denied as admitted. Rounded hits may be as many without a denial.
+local function is_bad(ban, record)
+  return record.balance >= (ban.grain > 1 and 1 or 0)
+end
+
+-- Adds hits to the last second, in units of the record, rounded by the time so that many small numbers add up.
+local function add_hits(ban, record, admitted, denied)
+  local grain = ban.grain
+  local rounding, most = now.us % grain, 2 * MAX_BALANCE + 1
+  local less = record.balance - math.min(math.floor((admitted + rounding) / grain), most)
+  local more = math.min(math.floor((denied + rounding) / grain), most)
+  record.balance = math.min(math.max(less, -MAX_BALANCE) + more, MAX_BALANCE)
+end
+
+local function has_interval(record)
+  return record.bad ~= BANNED and now.s < record.ends_at - 1
+end
+
+-- Begins an interval, unless one is open.
+local function open_interval(ban, record)
+  if has_interval(record) then
+    return
   end
+  if record.forgiven_at <= now.s then
+    record.forgiven_at, record.level = 0, 0
+  end
+  record.ends_at = math.min(now.s + ban.interval + 1, MAX_WORD)
+  record.bad, record.second, record.balance = 0, this_second, 0
+end
 
-  local function close(ban, cell, record, has_room)
-    local a, b, at = record.forgiven_at, record.ends_at, record.at
-    local rest = record.bad == BANNED and 0 or record.second * 1024 + record.balance + ZERO
-    local c = record.bad * 1048576 + record.level * 32768 + rest
-    local ends = math.max(a, b)
-    if ends <= now.s then
-      if at then
-        local from = state_position(cell, at)
-        cell.ids = string.sub(cell.ids, 1, at * ID) .. string.sub(cell.ids, at * ID + ID + 1)
-        cell.states = string.sub(cell.states, 1, from - 1) .. string.sub(cell.states, from + LARGE_STATE)
-        cell.changed, cell.ends_sooner = true, true
-        if cell.account then
-          cell.account()
-        end
-      end
-    elseif (a ~= record.a or b ~= record.b or c ~= record.c) and (at or has_room) then
-      cell.ends_sooner = cell.ends_sooner or (at and ends < cell.ends and math.max(record.a, record.b) >= cell.ends)
-      store_record(cell, ban.id, at, KIND, a, b, c)
-      cell.ends = math.max(cell.ends, ends)
+-- Sets the end of a ban of this level that begins now.
+local function ban_from_now(ban, record)
+  local length = math.min(ban.duration * 2 ^ (record.level - 1), ban.max_duration)
+  record.ends_at = math.min(now.s + length, MAX_WORD)
+  local remembered = ban.max_duration > ban.duration and ban.forgive * record.level or 0
+  record.forgiven_at = math.min(record.ends_at + remembered, MAX_WORD)
+end
+
+-- Begins a ban if one is due, before hits are decided. Returns whether it did.
+local function begin_ban(ban, record)
+  if record.bad == BANNED then
+    if record.ends_at - now.s > ban.max_duration then
+      -- Of an earlier policy, or of a clock that was ahead.
+      ban_from_now(ban, record)
     end
-  end
-
-  local function is_active(record)
-    return record.bad == BANNED and now.s < record.ends_at
-  end
-
-  local function is_open(record)
-    return record.bad ~= BANNED and now.s < record.ends_at - 1
-  end
-
-  local function is_bad(ban, record)
-    return record.balance >= (ban.grain > 1 and 1 or 0)
-  end
-
-  local function units(ban, hits)
-    return math.min(math.floor((hits + now.us % ban.grain) / ban.grain), 2 * MAX_BALANCE + 1)
-  end
-
-  local function add(ban, record, admitted, denied)
-    local less = math.max(record.balance - units(ban, admitted), -MAX_BALANCE)
-    record.balance = math.min(less + units(ban, denied), MAX_BALANCE)
-  end
-
-  local function open_interval(ban, record)
-    if is_open(record) then
-      return
-    end
-    if record.forgiven_at <= now.s then
-      record.forgiven_at, record.level = 0, 0
-    end
-    record.ends_at = math.min(now.s + ban.interval + 1, MAX_WORD)
-    record.bad, record.second, record.balance = 0, this_second, 0
-  end
-
-  -- Sets the end of a ban of this level that begins now.
-  local function ban_for(ban, record)
-    local length = math.min(ban.duration * 2 ^ (record.level - 1), ban.max_duration)
-    record.ends_at = math.min(now.s + length, MAX_WORD)
-    local remembered = ban.max_duration > ban.duration and ban.forgive * record.level or 0
-    record.forgiven_at = math.min(record.ends_at + remembered, MAX_WORD)
-  end
-
-  -- Begins a ban if one is due; returns whether it did.
-  local function begin(ban, record)
-    if record.bad == BANNED then
-      if record.ends_at - now.s > ban.max_duration then
-        ban_for(ban, record)
-      end
-      if is_active(record) then
-        return false
-      end
-    end
-    if ban.reported > 0 then
-      open_interval(ban, record)
-      add(ban, record, 0, ban.reported)
-    end
-    if
-      record.bad == BANNED
-      or now.s >= record.ends_at
-      or record.second == this_second
-      or not is_bad(ban, record)
-      or record.bad + 1 < ban.threshold
-    then
+    if record.active then
       return false
     end
-    local left = math.ceil(math.max(record.forgiven_at - now.s, 0) / ban.forgive)
-    record.level = math.min(math.min(left, record.level) + 1, ban.max_level)
-    record.bad = BANNED
-    ban_for(ban, record)
-    return true
   end
-
-  local function has_room(cell)
-    return (cell.records or #cell.ids / ID) < MAX_RECORDS
+  if ban.reported > 0 then
+    open_interval(ban, record)
+    add_hits(ban, record, 0, ban.reported)
   end
+  if
+    record.bad == BANNED
+    or now.s >= record.ends_at
+    or record.second == this_second
+    or not is_bad(ban, record)
+    or record.bad + 1 < ban.threshold
+  then
+    return false
+  end
+  local left = math.ceil(math.max(record.forgiven_at - now.s, 0) / ban.forgive)
+  record.level = math.min(math.min(left, record.level) + 1, ban.max_level)
+  record.bad, record.active = BANNED, true
+  ban_from_now(ban, record)
+  return true
+end
 
-  -- The number of requests of a repeated call that pass: as many as pass together.
-  local function passing(ask, a, b, c, times)
-    local apply = algorithm_of(ask.kind).apply
-    local low, high = 0, times
-    while low < high do
-      local middle = math.ceil((low + high) / 2)
-      if apply(a, b, c, ask.hits, ask.p1, ask.p2, nil, now, middle, true) == 1 then
-        low = middle
-      else
-        high = middle - 1
-      end
+-- Counts the hits that a decision admitted, and those that it then denied.
+local function count_hits(ban, record, admitted, denied)
+  if denied > 0 then
+    open_interval(ban, record)
+  end
+  if not has_interval(record) then
+    return
+  end
+  if record.second ~= this_second then
+    record.bad = record.bad + (is_bad(ban, record) and 1 or 0)
+    record.second, record.balance = this_second, 0
+  end
+  add_hits(ban, record, admitted, denied)
+end
+
+-- The hits admitted of a call that is repeated, given that not all are: as many as pass together.
+local function passing_hits(algorithm, a, b, c, times, hits, p1, p2)
+  local low, high = 0, times - 1
+  while low < high do
+    local middle = math.ceil((low + high) / 2)
+    if algorithm.apply(a, b, c, hits, p1, p2, nil, now, middle, true) == 1 then
+      low = middle
+    else
+      high = middle - 1
     end
-    return low
   end
+  return low * hits
+end
 
-  return {
-    -- Settles the ban of a check before anything is charged: sets ask.banned if it denies, and ask.report, its part of the
-    -- reply.
-    settle = function(whole, ask)
-      local ban = ask.ban
-      local cell = whole.segment_of and whole.segment_of(ask.id) or whole
-      local record = open(ban, cell)
-      local is_new, active = false, is_active(record)
-      local ends_at, level = record.ends_at, record.level
-      if ban.effect == LIFT then
-        if record.bad == BANNED then
-          record.ends_at, record.bad, record.second, record.balance = 0, 0, 0, -ZERO
-        end
-      elseif ban.effect == FORGIVE then
-        record.forgiven_at, record.ends_at = 0, 0
-      elseif ask.hits > 0 then
-        is_new = begin(ban, record)
-        active, ends_at, level = is_active(record), record.ends_at, record.level
-      end
-      close(ban, cell, record, has_room(whole))
-      ask.is_active = active
-      ask.banned = active and ban.effect == ENFORCE and not ask.overdraws
-      ask.report = active and struct.pack('<BI4B', is_new and 3 or 1, ends_at, level) or '\0'
-    end,
+-- A check's part of the reply, with that of its ban.
+local function with_ban(result, times, record, is_new)
+  if not record.active then
+    return times > 1 and result .. '\0' or result
+  end
+  if times == 1 then
+    result = string.char(string.byte(result) + 2) .. string.sub(result, 2)
+  end
+  return result .. struct.pack('<BI4B', is_new and 3 or 1, record.ends_at, record.level)
+end
 
-    -- Counts the outcome of a check on the words a, b, c: the hits that were admitted, with the tokens charged ahead, or
-    -- denied.
-    count = function(whole, ask, a, b, c, times, is_admitted, tokens)
-      if ask.hits <= 0 or ask.is_active or ask.withheld and ask.passes then
-        return
-      end
-      local ban = ask.ban
-      local admitted = (is_admitted and times or times > 1 and passing(ask, a, b, c, times) or 0) * ask.hits
-      local denied = times * ask.hits - admitted
-      local cell = whole.segment_of and whole.segment_of(ask.id) or whole
-      local record = open(ban, cell)
-      -- Another check of the call may have begun a ban.
-      if is_active(record) or denied == 0 and not record.at then
-        return
-      elseif denied > 0 then
-        open_interval(ban, record)
-      end
-      if is_open(record) then
-        if record.second ~= this_second then
-          record.bad = record.bad + (is_bad(ban, record) and 1 or 0)
-          record.second, record.balance = this_second, 0
-        end
-        add(ban, record, admitted + tokens, denied)
-      end
-      close(ban, cell, record, has_room(whole))
-    end,
-  }
+-- Returns the result of a call on one counter with a ban, in a cell of its own; or nil if there is more to it.
+local function decide_banned(call)
+  local i, times, packed = call.first, call.times, ARGV[1 + call.first]
+  local raw = #packed == 69 and read_cell(i)
+  if not raw or #raw ~= 21 and #raw ~= 39 then
+    return nil
+  end
+  local id, role, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', packed, 5)
+  local kind = string.byte(id, 6) % 16
+  local is_short, algorithm = kind < 8, algorithm_of(kind)
+  local ban = read_ban(packed, 44)
+  -- Without a role of all-or-none charging, an overdraft, a refund or a read.
+  if role % 8 ~= 0 and role % 8 ~= 3 or role < 128 or role % 128 > 31 or hits <= 0 or ban.effect > ENFORCE then
+    return nil
+  end
+  local layout, record_id = is_short and '<I4I4' or '<I4I2I2', ban_id(id)
+  local format, count, old_ends, known = struct.unpack('<BI2I4c6', raw)
+  if format ~= 1 or known ~= id or count == 2 and string.sub(raw, 14, 19) ~= record_id then
+    return nil
+  end
+  local a, b, c = struct.unpack(layout, raw, 8 + count * 6)
+  c = is_short and 0 or c
+  local ra, rb, rc = 0, 0, 0
+  if count == 2 then
+    ra, rb, rc = struct.unpack('<I4I4I4', raw, 28)
+  end
+  local record = open_ban(ra, rb, rc)
+  local is_new = begin_ban(ban, record)
+  local is_denied = record.active and ban.effect == ENFORCE
+  local a2, b2, c2, result, admitted, tokens =
+    decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role % 8 == 3, is_denied and 0 or nil)
+  if is_denied then
+    a2, b2, c2 = a, b, c
+  elseif not record.active then
+    local passing = admitted == 1 and times * hits
+      or times > 1 and passing_hits(algorithm, a, b, c, times, hits, p1, p2)
+      or 0
+    count_hits(ban, record, passing + tokens, times * hits - passing)
+  end
+  if not is_short and math.max(b2, c2) > 65535 then
+    return nil
+  end
+  local ra2, rb2, rc2 = ban_words(record)
+  local ends = algorithm.ends_at(a2, b2, c2)
+  local record_ends = math.max(ra2, rb2)
+  local has_record = record_ends > now.s
+  if a2 ~= a or b2 ~= b or c2 ~= c or ra2 ~= ra or rb2 ~= rb or rc2 ~= rc or has_record ~= (count == 2) then
+    local state, last_end = struct.pack(layout, a2, b2, c2), ends
+    if has_record then
+      last_end, id = math.max(ends, record_ends), id .. record_id
+      state = state .. struct.pack('<I4I4I4', ra2, rb2, rc2)
+    end
+    write_cell(i, struct.pack('<BI2I4', 1, has_record and 2 or 1, last_end) .. id .. state, last_end, old_ends)
+  end
+  return with_ban(result, times, record, is_new)
+end
+
+-- The first of the deferred calls that are left.
+local next_deferred = 1
+while deferred[next_deferred] do
+  local call = deferred[next_deferred]
+  local fine, outcome = true, nil
+  if call.first == call.last then
+    if one_call then
+      outcome = decide_banned(call)
+    else
+      fine, outcome = pcall(decide_banned, call)
+    end
+  end
+  if fine and not outcome then
+    break
+  end
+  reply[call.place] = fine and outcome or failure(outcome)
+  next_deferred = next_deferred + 1
+end
+if not deferred[next_deferred] then
+  return failed and reply or table.concat(reply)
 end

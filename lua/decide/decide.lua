@@ -12,9 +12,9 @@ local function read_asks(packed)
     ask.kind = string.byte(ask.id, ID) % 16
     ask.charged = math.max(ask.hits, 0)
     if ask.role > 127 then
-      local ban = { id = string.sub(ask.id, 1, 5) .. string.char(string.byte(ask.id, ID) - ask.kind + 11) }
-      ban.threshold, ban.interval, ban.duration, ban.max_duration, ban.forgive, ban.grain, ban.reported, ban.max_level, ban.effect, ban_at =
-        struct.unpack('<I2I2I4I4I4I4I2BB', packed, ban_at)
+      local ban
+      ban, ban_at = read_ban(packed, ban_at)
+      ban.id = ban_id(ask.id)
       ask.ban, ask.role, asks.have_bans = ban, ask.role - 128, true
     end
     if ask.role > 15 then
@@ -87,10 +87,10 @@ local function decide_call(call)
   end
   for i = call.first, call.last do
     if asks[i].have_bans then
-      bans = bans or make_bans()
+      ban_records = ban_records or make_ban_records()
       for _, ask in ipairs(asks[i]) do
         if ask.ban then
-          bans.settle(states[i], ask)
+          ban_records.settle(states[i], ask)
         end
       end
     end
@@ -117,7 +117,8 @@ local function decide_call(call)
   return table.concat(outcomes, '', call.first, call.last)
 end
 
-for _, call in ipairs(deferred) do
+for at = next_deferred, #deferred do
+  local call = deferred[at]
   if one_call then
     reply[call.place] = decide_call(call)
   else

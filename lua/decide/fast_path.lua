@@ -90,7 +90,7 @@ local function decide_several(i, times, raw, ban_bytes)
       if admitted == 0 then
         return nil
       end
-      result = result .. '\0'
+      result = times > 1 and result .. '\0' or result
     end
     local ends = algorithm.ends_at(a2, b2, c2)
     -- The state may overflow its size, or the record may have been the last to expire.
@@ -149,7 +149,7 @@ local function decide_single(i, times, raw, ban_bytes)
     if admitted == 0 then
       return nil
     end
-    result = result .. '\0'
+    result = times > 1 and result .. '\0' or result
   end
   if a2 ~= a or b2 ~= b or c2 ~= c then
     local ends = algorithm.ends_at(a2, b2, c2)
@@ -162,17 +162,27 @@ end
 
 -- Returns the result of a call on the single key i, or nil if the fast path does not apply.
 local function decide_fast(i, times)
-  local last_byte, role = string.byte(ARGV[1 + i], 10, 11)
-  local ban_bytes = 0
+  local packed = ARGV[1 + i]
+  local last_byte, role = string.byte(packed, 10, 11)
+  local ban_bytes, raw = 0, nil
   if role ~= 0 and role ~= 3 then
     if role ~= 128 and role ~= 131 and role ~= 8 and role ~= 11 then
       return nil
     end
-    ban_bytes = struct.unpack('<I2', ARGV[1 + i], #ARGV[1 + i] - 1) * 24 + 2
+    ban_bytes = #packed == 69 and 26 or struct.unpack('<I2', packed, #packed - 1) * 24 + 2
+    raw = read_cell(i)
+    -- A counter with a record of bans, of 12 bytes.
+    if raw and #raw == 39 then
+      read = read or {}
+      read[i] = raw
+      return nil
+    end
   end
   if not algorithm_of(last_byte % 16) then
     return nil
   end
-  local decide = #ARGV[1 + i] == 43 + ban_bytes and decide_single or decide_several
-  return decide(i, times, read_cell(i), ban_bytes)
+  if ban_bytes == 0 then
+    raw = read_cell(i)
+  end
+  return (#packed == 43 + ban_bytes and decide_single or decide_several)(i, times, raw, ban_bytes)
 end

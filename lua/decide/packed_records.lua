@@ -240,8 +240,8 @@ local function record_passes(cell, ask)
   return admitted == 1
 end
 
--- Bans; make_bans is called on first use.
-local bans, make_bans
+-- Records of bans; make_ban_records is called on first use.
+local ban_records, make_ban_records
 
 local function decide_record(cell, ask, times)
   local whole = cell
@@ -261,7 +261,7 @@ local function decide_record(cell, ask, times)
       decide_words(algorithm, is_short, a, b, c, times, ask.hits, ask.p1, ask.p2, ask.extra, only_passing, passes)
   end
   if ask.banned then
-    return result .. ask.report
+    return with_ban(result, times, ask.reported, ask.is_new)
   end
   local ends = algorithm.ends_at(a2, b2, c2)
   -- Its previous expiry may have been that of the cell.
@@ -271,8 +271,8 @@ local function decide_record(cell, ask, times)
   end
   cell.ends = math.max(cell.ends, ends)
   if ask.ban then
-    bans.count(whole, ask, a, b, c, times, admitted == 1, tokens)
-    result = result .. ask.report
+    ban_records.count(whole, ask, a, b, c, times, admitted == 1, tokens)
+    result = with_ban(result, times, ask.reported, ask.is_new)
   end
   return result
 end

@@ -41,7 +41,7 @@ struct AbuseTask {
     sequence: u64,
     /// Number of instances, as of the last exchange.
     instances: u32,
-    /// What all instances are to watch, if this instance led in the last round.
+    /// Keys that all instances are to watch, if this instance led in the last round.
     watched: Option<Vec<u8>>,
     log: OutageLog,
     started: Instant,
@@ -65,6 +65,8 @@ pub(crate) async fn run(control: Control, rules: Arc<ActiveRules>, collector: Ab
 
 impl AbuseTask {
     async fn run(mut self) -> Infallible {
+        // Exported from the start, so that a first one is seen as a change.
+        metrics::keys_dropped(0);
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut before = Instant::now();

@@ -11,6 +11,7 @@ use tollgate_rules::{
     config::{self, Fingerprint, LoadError, Loaded},
 };
 use tollgate_runtime::log_budget::LogBudget;
+use tollgate_store::redis::recheck_bans;
 
 use super::removal::Removal;
 use crate::{
@@ -202,6 +203,7 @@ impl Activator {
         }
         metrics::active_rules(rules.domains().count(), count);
         self.rules.replace(rules);
+        recheck_bans();
         let (fingerprint, since_ms) =
             (loaded.fingerprint.to_string(), Clock::System.now().as_micros() / 1_000);
         metrics::rules_version(version, since_ms);

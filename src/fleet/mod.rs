@@ -19,8 +19,9 @@ mod view;
 mod watch;
 mod webhook;
 
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
+use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tollgate_control::{Control, log_events};
 
@@ -65,4 +66,14 @@ impl FleetTasks {
 
 fn spawn(task: impl Future<Output = Infallible> + Send + 'static) -> AbortOnDropHandle<Infallible> {
     AbortOnDropHandle::new(tokio::spawn(task))
+}
+
+/// Time between two checks whether the control store responds.
+const REACHABLE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Waits until the control store responds and permits its use, as the heartbeat finds out.
+async fn reachable(control: &Control) {
+    while !control.is_reachable() {
+        sleep(REACHABLE_INTERVAL).await;
+    }
 }

@@ -8,6 +8,7 @@ use tollgate_runtime::backoff::Backoff;
 
 use super::{
     history::{self, Intervals, MAX_SAMPLES},
+    reachable,
     report::Report,
     view::FleetView,
 };
@@ -40,6 +41,7 @@ impl Publisher {
     pub(super) async fn run(mut self) -> Infallible {
         let mut backoff = Backoff::new(REPORT_INTERVAL, MAX_PAUSE);
         loop {
+            reachable(&self.control).await;
             // An error is counted, and the reconciler logs that the store does not respond.
             match self.publish().await {
                 Ok(()) => {

@@ -6,9 +6,11 @@ use tokio::{task::spawn_blocking, time::sleep};
 use tollgate_control::{Control, ControlError, OperatorEvent};
 use tollgate_core::clock::Clock;
 use tollgate_limiter::talkers::{Span, Talker};
+use tollgate_runtime::backoff::Backoff;
 
 use super::{
     metrics::{self, DomainRates},
+    reachable,
     view::{FleetReports, FleetView},
     watch::{KeyRateWatch, certain_rate},
 };
@@ -18,6 +20,9 @@ const LEASE: &str = "fleet";
 
 /// Time between two rounds.
 const ROUND_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Longest time between two attempts while the store does not respond.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// Lifetime of the lease: several rounds.
 const LEASE_LIFETIME: Duration = Duration::from_secs(10);
@@ -43,13 +48,21 @@ impl Rounds {
 
     /// Evaluates; never returns.
     pub(super) async fn run(mut self) -> Infallible {
+        let mut backoff = Backoff::new(ROUND_INTERVAL, MAX_PAUSE);
         loop {
-            // There is nothing to evaluate at the start, and the first heartbeat shows whether the store permits it.
-            sleep(ROUND_INTERVAL).await;
-            // An error is counted, and the reconciler logs that the store does not respond.
-            if self.round().await.is_err() {
+            if !self.control.is_reachable() {
                 self.is_holder = false;
                 metrics::clear_rates();
+                reachable(&self.control).await;
+            }
+            // An error is counted, and the reconciler logs that the store does not respond.
+            if self.round().await.is_ok() {
+                backoff.reset();
+                sleep(ROUND_INTERVAL).await;
+            } else {
+                self.is_holder = false;
+                metrics::clear_rates();
+                sleep(backoff.pause()).await;
             }
         }
     }
@@ -91,5 +104,5 @@ fn evaluate(reports: &FleetReports, watch: &mut KeyRateWatch) -> Vec<OperatorEve
         denied: rate(&counts.denied.top(usize::MAX)),
     });
     metrics::set_rates(rates.collect(), reports);
-    watch.round(&domains)
+    watch.round(&domains, Clock::System.now().as_micros() / 1_000)
 }

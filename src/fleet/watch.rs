@@ -8,6 +8,9 @@ use tollgate_limiter::talkers::{RECENT_SECONDS, SpanCounts, Talker};
 /// Maximum number of keys whose rate is above the threshold; further ones are not reported until one of these ends.
 const MAX_KEYS: usize = 100;
 
+/// Maximum number of keys that began within the repeat interval of events.
+const MAX_BEGAN: usize = 500;
+
 /// Maximum number of events that one round raises.
 const MAX_ROUND_EVENTS: usize = 10;
 
@@ -28,6 +31,8 @@ pub(super) struct KeyRateWatch {
     threshold: u64,
     /// The highest rate of each since it began.
     above: BTreeMap<DomainKey, u64>,
+    /// When each last began, in milliseconds since 1970: the log suppresses another begin for some time.
+    began: BTreeMap<DomainKey, u64>,
 }
 
 /// Bounds of a key's rate, in hits per second.
@@ -44,12 +49,13 @@ pub(super) const fn certain_rate(talker: &Talker) -> u64 {
 
 impl KeyRateWatch {
     pub(super) const fn new(threshold: u64) -> Self {
-        Self { threshold, above: BTreeMap::new() }
+        Self { threshold, above: BTreeMap::new(), began: BTreeMap::new() }
     }
 
     /// Continues from the latest events, newest first, that another instance or an earlier process logged.
     pub(super) fn resume(&mut self, events: &[LoggedEvent], now_ms: u64) {
         self.above.clear();
+        self.began.clear();
         let kind = EventKind::KeyRate.name();
         let recent = events
             .iter()
@@ -57,14 +63,18 @@ impl KeyRateWatch {
         let mut latest: BTreeMap<DomainKey, bool> = BTreeMap::new();
         for event in recent {
             let key = (event.domain.clone(), event.key.clone().unwrap_or_default());
-            latest.entry(key).or_insert(event.phase == EventPhase::Began.name());
+            let is_begin = event.phase == EventPhase::Began.name();
+            if is_begin {
+                self.began.entry(key.clone()).or_insert(event.at_ms);
+            }
+            latest.entry(key).or_insert(is_begin);
         }
         let began = latest.into_iter().filter(|(_, is_above)| *is_above);
         self.above.extend(began.map(|(key, _)| (key, self.threshold)).take(MAX_KEYS));
     }
 
     /// Compares the counts of the last complete window with the threshold.
-    pub(super) fn round(&mut self, domains: &BTreeMap<&str, SpanCounts>) -> Vec<OperatorEvent> {
+    pub(super) fn round(&mut self, domains: &BTreeMap<&str, SpanCounts>, now_ms: u64) -> Vec<OperatorEvent> {
         if self.threshold == 0 {
             return Vec::new();
         }
@@ -77,14 +87,19 @@ impl KeyRateWatch {
             }
         }
         let mut events = self.ended(&rates, domains);
+        let interval_ms = u64::try_from(EventKind::KeyRate.repeat_interval().as_millis()).unwrap_or(u64::MAX);
+        self.began.retain(|_, began| now_ms.saturating_sub(*began) < interval_ms);
         for (key, rate) in &rates {
             if let Some(highest) = self.above.get_mut(key) {
                 *highest = rate.least.max(*highest);
             } else if rate.least >= self.threshold
                 && self.above.len() < MAX_KEYS
                 && events.len() < MAX_ROUND_EVENTS
+                && self.began.len() < MAX_BEGAN
+                && !self.began.contains_key(key)
             {
                 self.above.insert(key.clone(), rate.least);
+                self.began.insert(key.clone(), now_ms);
                 events.push(self.began(key, rate.least));
             }
         }
@@ -156,7 +171,16 @@ mod tests {
         floor: u64,
         keys: &[(&str, u64, u64)],
     ) -> Vec<(&'static str, String)> {
-        let events = watch.round(&BTreeMap::from([("edge", window(floor, keys))]));
+        phases_at(0, watch, floor, keys)
+    }
+
+    fn phases_at(
+        now_ms: u64,
+        watch: &mut KeyRateWatch,
+        floor: u64,
+        keys: &[(&str, u64, u64)],
+    ) -> Vec<(&'static str, String)> {
+        let events = watch.round(&BTreeMap::from([("edge", window(floor, keys))]), now_ms);
         events.into_iter().map(|event| (event.phase.name(), event.key.unwrap_or_default())).collect()
     }
 
@@ -197,11 +221,22 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_begins_again_soon_is_reported_when_the_log_accepts_it() {
+        let mut watch = KeyRateWatch::new(1_000);
+        let high = [("k=a", 5_000, 0)];
+        assert_eq!(phases_at(0, &mut watch, 0, &high), expect("began", "k=a"));
+        assert_eq!(phases_at(10_000, &mut watch, 0, &[]), expect("ended", "k=a"));
+        assert_eq!(phases_at(20_000, &mut watch, 0, &high), []);
+        assert_eq!(phases_at(299_999, &mut watch, 0, &high), []);
+        assert_eq!(phases_at(300_000, &mut watch, 0, &high), expect("began", "k=a"));
+    }
+
+    #[test]
     fn another_instance_continues_from_the_log() {
         let mut first = KeyRateWatch::new(1_000);
         let both = BTreeMap::from([("edge", window(0, &[("k=a", 5_000, 0), ("k=b", 5_000, 0)]))]);
-        let began = first.round(&both);
-        let ended = first.round(&BTreeMap::from([("edge", window(0, &[("k=b", 5_000, 0)]))]));
+        let began = first.round(&both, 1_000);
+        let ended = first.round(&BTreeMap::from([("edge", window(0, &[("k=b", 5_000, 0)]))]), 1_000);
         let log = |events: Vec<OperatorEvent>| {
             events.into_iter().map(|event| LoggedEvent {
                 id: String::new(),

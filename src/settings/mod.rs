@@ -39,7 +39,7 @@ pub use self::{
     admin_client::{
         AdminClientSettings, AdminCommand, AdminUrl, BaseVersion, ClientIdentity, ConnectionSettings,
         CounterCommand, CounterSelector, DiffSource, ListCommand, OutputFormat, Rollback, RulesCommand,
-        SwitchCommand, VersionSelector,
+        SwitchCommand, TrafficCommand, VersionSelector,
     },
     error::SettingsError,
     flags::{CheckFlags, DocsPage, ExplainFlags, command, parse},

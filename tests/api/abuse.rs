@@ -23,7 +23,7 @@ use crate::support::{
 const BATCH: usize = 16;
 
 /// Pause of a sender after it sent a request for each abusive key.
-const PAUSE: Duration = Duration::from_millis(300);
+const SEND_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Two denied requests in a second, for a second, list a key for so long.
 fn config(duration: &str) -> String {
@@ -37,13 +37,13 @@ fn config(duration: &str) -> String {
     )
 }
 
-struct Fleet {
+struct AbusedFleet {
     instances: Arc<Vec<Tollgate>>,
     _redis: Redis,
     _config: tempfile::TempDir,
 }
 
-impl Fleet {
+impl AbusedFleet {
     fn start(duration: &str) -> Self {
         let (redis, config) = (Redis::start(), rules(&config(duration)));
         let arguments = ["--store", &redis.url(), "--store-timeout", "5s", "--workers", "1"];
@@ -79,7 +79,7 @@ impl Fleet {
                         // A busy machine may keep the store from deciding in time.
                         let _ = client.call(request("web", &[&[(key, value)]])).await;
                     }
-                    sleep(PAUSE).await;
+                    sleep(SEND_INTERVAL).await;
                 }
             });
         }
@@ -121,8 +121,8 @@ fn values(name: &str, count: usize) -> Vec<String> {
 }
 
 /// Lists all abusive keys and no honest one, once each. Returns the fleet and the time until all were listed.
-async fn all_are_listed_once(abusive: usize, honest: usize, duration: &str) -> (Fleet, Duration) {
-    let fleet = Fleet::start(duration);
+async fn all_are_listed_once(abusive: usize, honest: usize, duration: &str) -> (AbusedFleet, Duration) {
+    let fleet = AbusedFleet::start(duration);
     let (abusers, honest) = (values("abusive", abusive), values("honest", honest));
     let own = json!({"list": "deny", "domain": "web", "reason": "by hand",
         "descriptor": [{"key": "k", "value": "banned", "match": "exact"}]});
@@ -194,7 +194,7 @@ async fn abusive_keys_are_listed_once_by_three_instances_and_lifted_with_an_exem
 async fn a_thousand_abusive_keys_among_a_hundred_thousand_are_listed_and_all_entries_end() {
     let (fleet, took) = all_are_listed_once(1_000, 99_000, "30s").await;
     println!("1,000 of 100,000 keys listed in {took:?}");
-    let gone = until("all entries end", 60, || fleet.automatic(0).keys().eq(["trial-0"].iter())).await;
-    println!("all ended {gone:?} later");
+    let ended = until("all entries end", 60, || fleet.automatic(0).keys().eq(["trial-0"].iter())).await;
+    println!("all ended {ended:?} later");
     until("limits decide again", 20, || (0..3).all(|number| fleet.is_limited(number, "abusive-7"))).await;
 }

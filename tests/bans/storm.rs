@@ -104,9 +104,10 @@ async fn until(client: &mut Client, key: &str, is_right: impl Fn(&RateLimitRespo
 }
 
 #[tokio::test]
-async fn banned_requests_cost_redis_two_calls_a_second_and_honest_clients_pass() {
+async fn banned_requests_cost_redis_a_call_in_ten_seconds_and_honest_clients_pass() {
     let (redis, config) = (Redis::start(), rules(RULES));
-    let arguments = ["--store", &redis.url(), "--store-timeout", "1s", "--workers", "1"];
+    let arguments =
+        ["--store", &redis.url(), "--store-timeout", "5s", "--workers", "1", "--replicas-hint", "1"];
     let tollgate = Tollgate::start(config.path(), &arguments);
     let mut client = tollgate.client().await;
     until(&mut client, "banned", is_banned).await;
@@ -116,8 +117,8 @@ async fn banned_requests_cost_redis_two_calls_a_second_and_honest_clients_pass()
         assert!(is_banned(&response), "{response:?}");
     }
     let calls = u128::from(sent_calls(&tollgate) - before);
-    // However many requests there are, and however slow the machine is.
-    assert!(calls <= begun.elapsed().as_millis() / 500 + 1, "{calls} calls in {:?}", begun.elapsed());
+    // However many requests there are, and however slow the machine is: a call that gets no response takes 5 s.
+    assert!(calls <= begun.elapsed().as_millis() / 5_000 + 1, "{calls} calls in {:?}", begun.elapsed());
     for honest in 0..200 {
         let value = format!("honest-{honest}");
         let response = client.call(request("d", &[&[("banned", &value)]])).await.expect("a response");

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::time::sleep;
-use tollgate::control::{List, ListEntry, ListPair};
+use tollgate::control::{Added, AutomaticMode, List, ListEntry, ListPair, NewEntry};
 
 use super::{draft, enforced, limit, limit_of, redis_control};
 use crate::support::{
@@ -63,6 +63,12 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
             .await
             .expect("made");
     }
+    let durations = [Duration::from_secs(600); 3];
+    let bad = vec![ListPair::exact("k", "abusive")];
+    let mode = AutomaticMode::Enforce;
+    let automatic = NewEntry::new(mode, "web".into(), bad, "scrapers".into(), String::new(), durations);
+    // Read by the instances with the list entry at the latest.
+    assert_eq!(control.add_automatic(vec![automatic]).await, Ok(vec![Added::Listed]));
     control
         .put_entry(ListEntry {
             id: "a".into(),
@@ -94,6 +100,7 @@ async fn a_version_lost_by_redis_is_restored_under_its_number() {
         sleep(Duration::from_millis(20)).await;
     }
 
+    assert_eq!(lists.automatic.len(), 1);
     redis::cmd("FLUSHALL").exec(&mut redis.connect()).expect("flushed");
     while control.current().await != Ok(Some(5)) || control.runtime().await != Ok(lists.clone()) {
         assert!(Instant::now() < deadline, "nothing is put back");

@@ -3,12 +3,13 @@
 import importlib.util
 import pathlib
 
-VIEWS = ["overview", "rules", "talkers", "lists", "bans", "editor", "versions", "try", "audit"]
+VIEWS = ["overview", "rules", "talkers", "lists", "bans", "editor", "versions", "try", "events", "audit"]
 SIZES = [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")]
 # The engine takes a while, and finds the same in colours at any width, and in structure in any colours.
 EXAMINED = [(1280, "light"), (400, "dark")]
 READY = {"overview": ".headline", "rules": "tbody tr", "talkers": "main .panel", "lists": "main .panel", "bans": "main .panel",
-         "editor": ".checked .badge.ok", "versions": "tbody tr", "try": "form", "audit": "tbody tr"}
+         "editor": ".checked .badge.ok", "versions": "tbody tr", "try": "form", "audit": "tbody tr",
+         "events": "main .panel"}
 
 
 def looks(browser, instance):

@@ -2,12 +2,20 @@
 //!
 //! `TOLLGATE_SCREENSHOTS` is the folder for what is to be seen, `target/dashboard` without it.
 
-use std::{env, fs, process::Command};
+use std::{env, fs, process::Command, sync::Arc};
 
 use serde_json::Value;
+use tokio_util::task::AbortOnDropHandle;
+use tollgate::{
+    control::{
+        Control, EventKind, EventPhase, OperatorEvent, Reconciler, RulesSource, RulesStatus, log_events,
+    },
+    limiter::ActiveRules,
+};
 
 use crate::support::{
     http,
+    redis::{Redis, settings},
     tollgate::{Tollgate, project},
 };
 
@@ -93,7 +101,7 @@ fn keys_are_banned_and_rules_switched_from_the_dashboard() {
 #[test]
 fn bans_are_lifted_and_forgiven_from_the_dashboard() {
     let tollgate = Tollgate::start(&project("tests/dashboard/rules"), &["--store", "memory"]);
-    walk(&tollgate, &["bans"]);
+    walk(&tollgate, &["bans", "abuse"]);
 }
 
 #[test]
@@ -116,4 +124,31 @@ fn rules_from_a_directory_are_shown_with_a_hint_how_to_change_them() {
     let config = config();
     let tollgate = Tollgate::start(config.path(), &["--store", "memory"]);
     walk(&tollgate, &["directory", "by_name"]);
+}
+
+#[tokio::test]
+async fn the_sums_of_three_instances_are_shown_and_a_fourth_that_is_missing() {
+    let (config, redis) = (config(), Redis::start());
+    let arguments = ["--store", &redis.url(), "--store-timeout", "5s"];
+    let instances = [0; 3].map(|_| Tollgate::spawn(config.path(), &arguments));
+    instances.iter().for_each(Tollgate::wait_until_ready);
+    for (instance, hits) in instances.iter().zip([3, 5, 7]) {
+        ask(instance, "api", &[("api_key", "shared")], hits);
+    }
+    // A heartbeat without a report, as of an older release, and an event.
+    let older = Control::redis(RulesSource::Directory, &settings(&redis.url())).expect("valid settings");
+    let rules = Arc::<ActiveRules>::default();
+    let _reconciler = Reconciler::start(&older, RulesStatus::default(), rules, None, Vec::new);
+    let _logging = AbortOnDropHandle::new(tokio::spawn(log_events(older.clone())));
+    older.raise_event(OperatorEvent {
+        kind: EventKind::KeyRate,
+        phase: EventPhase::Began,
+        domain: "api".to_owned(),
+        rule: None,
+        key: Some("api_key=<b>loud</b>".to_owned()),
+        message: "A test of events.".to_owned(),
+        figures: Vec::new(),
+    });
+    let walked = tokio::task::spawn_blocking(move || walk(&instances[1], &["fleet"])).await;
+    walked.expect("the dashboard shows it");
 }

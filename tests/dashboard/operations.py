@@ -159,6 +159,26 @@ def bans(browser, instance):
     assert "hacked" not in browser.driver.title
 
 
+def abuse(browser, instance):
+    """A client that does not stop is listed; its entry is lifted with one click, and the key is exempt."""
+    listed = lambda: instance.ask("abused", [("client", HOSTILE)], 9) and instance.get("lists")["automatic"]
+    browser.until("an automatic entry", listed)
+    browser.open("lists")
+    row = browser.row(HOSTILE)
+    assert not browser.all("main img"), "a key has become an element"
+    assert "denied" in row.text and "persistent" in row.text and "in 59 min" in row.text, row.text
+    browser.picture("abuse")
+    browser.press("Lift and exempt", within=row)
+    browser.sees("The key is exempt for 7 days", "#messages")
+    browser.until("the exemption is shown", lambda: "exempt" in browser.row(HOSTILE).text)
+    assert [entry["mode"] for entry in listed()] == ["exempt"]
+    browser.press("End exemption", within=browser.row(HOSTILE))
+    browser.sees("No key is listed by an abuse rule")
+    browser.open("audit", fresh=False)
+    browser.sees("lifted and exempt", "main")
+    assert "hacked" not in browser.driver.title
+
+
 def trial(browser, instance):
     """Dry run of a request, with the active rules and with a draft."""
     browser.open("try")

@@ -10,6 +10,7 @@ import traceback
 import appearance
 import editing
 import first_use
+import fleet
 import modules
 import operations
 import roles
@@ -32,6 +33,7 @@ SCENARIOS = {
     "entry": operations.entry,
     "switch": operations.switch,
     "bans": operations.bans,
+    "abuse": operations.abuse,
     "trial": operations.trial,
     "away": operations.away,
     "quiet": operations.quiet,
@@ -40,6 +42,7 @@ SCENARIOS = {
     "by_name": roles.by_name,
     "sign_in": roles.sign_in,
     "viewer": roles.viewer,
+    "fleet": fleet.fleet,
     "looks": appearance.looks,
     "still": appearance.still,
     "parts": modules.parts,

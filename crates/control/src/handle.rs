@@ -1,6 +1,13 @@
 //! Handle on the control store.
 
-use std::{convert::Infallible, path::PathBuf, sync::Arc};
+use std::{
+    convert::Infallible,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use tokio::{sync::Notify, task::spawn_blocking};
 use tollgate_store::{StoreError, redis::RedisSettings};
@@ -32,6 +39,8 @@ struct Inner {
     changed: Arc<Notify>,
     /// Events that are not logged yet.
     events: EventQueue,
+    /// Whether the store responded to the last heartbeat.
+    is_reachable: AtomicBool,
 }
 
 impl Control {
@@ -59,12 +68,19 @@ impl Control {
             instance: instance_id(),
             changed: Arc::default(),
             events: EventQueue::default(),
+            is_reachable: AtomicBool::new(false),
         }))
     }
 
     /// Unique id of this instance.
     pub fn instance(&self) -> &str {
         &self.0.instance
+    }
+
+    /// Whether the store responded to the last heartbeat of this instance and permitted it. Periodic tasks on the store
+    /// wait for that.
+    pub fn is_reachable(&self) -> bool {
+        self.0.is_reachable.load(Ordering::Relaxed)
     }
 
     /// Source of the rules. See [`RulesSource::has_versions`].
@@ -236,12 +252,15 @@ impl Control {
         self.0.backend.ban(id).await
     }
 
-    /// Removes a ban from the list; whether it was listed. The counter's store is the caller's task.
+    /// Removes a ban that was lifted from the list; whether it was listed. All instances ask for the bans of their counters
+    /// again.
     ///
     /// # Errors
     /// When the store does not respond.
     pub async fn remove_ban(&self, id: &str) -> Result<bool, ControlError> {
-        self.0.backend.remove_ban(id).await
+        let removed = self.0.backend.remove_ban(id).await;
+        self.0.changed.notify_one();
+        removed
     }
 
     /// Records in the audit log that an operator removes a ban.
@@ -311,7 +330,9 @@ impl Control {
         instance: Instance,
         active: ActiveState,
     ) -> Result<StoreHead, ControlError> {
-        self.0.backend.heartbeat(instance, active).await
+        let head = self.0.backend.heartbeat(instance, active).await;
+        self.0.is_reachable.store(head.is_ok(), Ordering::Relaxed);
+        head
     }
 }
 

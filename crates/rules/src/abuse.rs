@@ -35,7 +35,7 @@ pub enum AbuseTrigger {
     DeniedPerSecond {
         /// The rate.
         rate: u32,
-        /// How long it must last.
+        /// Time for which it must last.
         period: Duration,
     },
     /// Denied requests without an admitted one between them.
@@ -47,7 +47,7 @@ pub enum AbuseTrigger {
     HitsPerSecond {
         /// The rate.
         rate: u32,
-        /// How long it must last.
+        /// Time for which it must last.
         period: Duration,
     },
 }

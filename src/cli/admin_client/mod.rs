@@ -1,4 +1,4 @@
-//! `tollgate rules`, `counters`, `ban` and `switch`: operate a running tollgate over its admin API.
+//! `tollgate rules`, `counters`, `ban`, `switch`, `top` and `events`: operate a running tollgate over its admin API.
 //!
 //! Each subcommand has a file with its paths and the text form of its responses. `api` makes the calls, `error` has the
 //! errors, and `text` formats text.
@@ -12,6 +12,7 @@ mod lists;
 mod rules;
 mod switches;
 mod text;
+mod traffic;
 mod versions;
 
 use std::io::{self, Write};
@@ -35,6 +36,7 @@ pub fn run(
         AdminCommand::Counter(command) => counters::run(&api, command),
         AdminCommand::List(command) => lists::run(&api, command),
         AdminCommand::Switch(command) => switches::run(&api, command),
+        AdminCommand::Traffic(command) => traffic::run(&api, command),
     });
     match (result, settings.output) {
         (Ok(CommandOutput { text, .. }), OutputFormat::Text) => out.write_all(text.as_bytes())?,

@@ -14,7 +14,7 @@ use super::{
     WebhookSettings,
     request::{Attempt, Receiver},
 };
-use crate::fleet::metrics;
+use crate::fleet::{metrics, reachable};
 
 /// Name of the lease of the instance that delivers.
 const LEASE: &str = "webhook";
@@ -66,6 +66,7 @@ impl Delivery {
     /// Delivers events; never returns.
     pub(in crate::fleet) async fn run(mut self) -> Infallible {
         loop {
+            reachable(&self.control).await;
             // An error of the control store is logged and counted by the reconciler.
             let pause = self.round().await.unwrap_or(LEASE_INTERVAL);
             sleep(pause).await;

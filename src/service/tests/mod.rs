@@ -1,5 +1,6 @@
 //! Responses to whole requests, compatible with envoyproxy/ratelimit.
 
+mod bans;
 mod examples;
 mod denials;
 mod leases;

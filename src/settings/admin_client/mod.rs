@@ -1,15 +1,22 @@
-//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban` and `switch`.
+//! Arguments of the commands that call the admin API: `rules`, `counters`, `ban`, `switch`, `top` and
+//! `events`.
 
 mod connection;
 mod counters;
 mod lists;
 mod rules;
 mod switches;
+mod traffic;
 #[cfg(test)]
 mod tests;
 
 pub(super) use self::{
-    connection::FLAGS, counters::CountersFlags, lists::BanFlags, rules::RulesFlags, switches::SwitchFlags,
+    connection::FLAGS,
+    counters::CountersFlags,
+    lists::BanFlags,
+    rules::RulesFlags,
+    switches::SwitchFlags,
+    traffic::{EventsFlags, TopFlags},
 };
 pub use self::{
     connection::{AdminUrl, ClientIdentity, ConnectionSettings, OutputFormat},
@@ -17,6 +24,7 @@ pub use self::{
     lists::ListCommand,
     rules::{BaseVersion, DiffSource, Rollback, RulesCommand, VersionSelector},
     switches::SwitchCommand,
+    traffic::TrafficCommand,
 };
 
 /// Settings of a call to the admin API.
@@ -41,4 +49,6 @@ pub enum AdminCommand {
     List(ListCommand),
     /// Switches of rules.
     Switch(SwitchCommand),
+    /// Traffic of the last minutes.
+    Traffic(TrafficCommand),
 }

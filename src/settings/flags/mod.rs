@@ -9,7 +9,7 @@ use clap::{
 use super::{
     Command, Settings, SettingsError,
     admin::AdminFlags,
-    admin_client::{BanFlags, CountersFlags, RulesFlags as VersionFlags, SwitchFlags},
+    admin_client::{BanFlags, CountersFlags, EventsFlags, RulesFlags as VersionFlags, SwitchFlags, TopFlags},
     anomalies::AnomalyFlags,
     environment::{self, Environment, EnvironmentFlags},
     error::Problem,
@@ -68,6 +68,10 @@ enum Verb {
     Ban(BanFlags),
     /// Switch single rules of a running server off, or to shadow mode.
     Switch(SwitchFlags),
+    /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
+    Top(TopFlags),
+    /// Show the events of all instances, newest first.
+    Events(EventsFlags),
     /// Print a generated page of the documentation, in Markdown.
     #[command(hide = true)]
     Docs(DocsFlags),
@@ -210,6 +214,8 @@ pub fn parse(
         Some(Verb::Counters(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Ban(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Switch(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Top(flags)) => flags.resolve().map(Command::AdminClient),
+        Some(Verb::Events(flags)) => flags.resolve().map(Command::AdminClient),
         Some(Verb::Docs(flags)) => Ok(Command::Docs(flags.page)),
     }
     .map_err(|problem| vec![problem].into())

@@ -11,6 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 use tracing::{Event, Subscriber, callsite::Identifier, level_filters::LevelFilter};
+use tracing_log::NormalizeEvent as _;
 use tracing_subscriber::{Layer, layer::Context};
 
 /// Shortest time between two lines of one place.
@@ -19,7 +20,10 @@ const LINE_INTERVAL: Duration = Duration::from_secs(60);
 /// Start of the targets of this project.
 const OWN_TARGET: &str = "tollgate";
 
-/// Drops lines of dependencies that follow one of the same place too soon, unless the log is verbose.
+/// Start of the targets of the HTTP client of webhooks, whose verbose lines have the URL and the headers.
+const HTTP_CLIENT_TARGET: &str = "ureq";
+
+/// Drops lines of dependencies that follow one of the same place too soon, unless the log is verbose; and all that have secrets.
 #[derive(Debug)]
 pub(super) struct DependencyLines {
     is_verbose: bool,
@@ -45,6 +49,10 @@ impl DependencyLines {
 impl<S: Subscriber> Layer<S> for DependencyLines {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
+        let origin = event.normalized_metadata();
+        if origin.is_some_and(|origin| origin.target().starts_with(HTTP_CLIENT_TARGET)) {
+            return false;
+        }
         self.is_verbose
             || metadata.target().starts_with(OWN_TARGET)
             || self.logged.lock().admits(metadata.callsite(), Instant::now())

@@ -74,7 +74,7 @@ pub enum Added {
 pub struct Exchange {
     /// Number of instances that report.
     pub instances: u32,
-    /// What all instances are to watch, as the leader set it.
+    /// Keys that all instances are to watch, as the leader set them.
     pub watch: Vec<u8>,
     /// The ids and reports of all present instances, if this one leads.
     pub reports: Option<Vec<(String, Vec<u8>)>>,

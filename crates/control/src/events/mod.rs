@@ -32,6 +32,10 @@ pub const MAX_EVENTS: usize = 1_000;
 /// Time for which events are retained.
 pub const EVENT_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3_600);
 
+/// Time for which the end of a condition is not logged again: for attempts of several instances at once. Ends are not
+/// suppressed otherwise, because the log would show the condition as lasting.
+const END_REPEAT_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Maximum number of figures of an event.
 const MAX_FIGURES: usize = 16;
 
@@ -75,7 +79,8 @@ impl EventKind {
         }
     }
 
-    /// Time for which an equal event is not logged again: one of the same kind and phase about the same object.
+    /// Time for which an equal event is not logged again: one of the same kind and phase about the same object. A condition
+    /// that begins again within this time is to be raised after it.
     pub const fn repeat_interval(self) -> Duration {
         match self {
             Self::KeyRate | Self::RateHigh | Self::RateLow | Self::RateDrift | Self::DeniedShareHigh => {
@@ -128,6 +133,14 @@ pub struct OperatorEvent {
 }
 
 impl OperatorEvent {
+    /// Time for which an equal event is not logged again.
+    pub(crate) const fn repeat_interval(&self) -> Duration {
+        match self.phase {
+            EventPhase::Began | EventPhase::Occurred => self.kind.repeat_interval(),
+            EventPhase::Ended => END_REPEAT_INTERVAL,
+        }
+    }
+
     /// Digest of what makes two events equal: the kind, the phase and the object.
     pub(crate) fn digest(&self) -> String {
         let mut hash = Sha256::new();

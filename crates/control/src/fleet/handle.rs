@@ -129,7 +129,7 @@ impl Control {
     /// Appends a queued event to the log; whether no equal one was there.
     pub(crate) async fn log_event(&self, queued: QueuedEvent) -> Result<bool, ControlError> {
         let QueuedEvent { event, at_ms, token } = queued;
-        let (digest, interval) = (event.digest(), event.kind.repeat_interval());
+        let (digest, interval) = (event.digest(), event.repeat_interval());
         let logged = event.logged(self.instance(), at_ms);
         match self.backend() {
             Backend::Memory(memory) => {

@@ -8,6 +8,7 @@ use tokio::{
 };
 use tollgate_rules::OverrideTarget;
 use tollgate_runtime::task_slot::TaskSlot;
+use tollgate_store::redis::recheck_bans;
 
 use crate::{
     Action, AuditEntry, Control, ControlError, RulesStatus,
@@ -209,6 +210,8 @@ async fn activate(
         let (overrides, mut problems) = compile_overrides(&stored.runtime, at_ms);
         problems.extend(stored.problems.iter().cloned());
         snapshot.override_with(Arc::new(overrides));
+        // A lifted ban counts as a change of the lists.
+        recheck_bans();
         let generation = stored.runtime.generation;
         status.update(|state| state.generation = generation);
         metrics::overrides(&stored.runtime, at_ms);

@@ -12,6 +12,7 @@ use crate::{
     BanCounts, BanFilter, BanPage, BanPosition, ListedBan,
     bans::PageBuilder,
     bounds::{MAX_BAN_PAGE, MAX_BANS},
+    stored::token,
 };
 
 fn operation(redis: &Redis, name: &'static str) -> Operation {
@@ -78,6 +79,7 @@ pub(crate) async fn get(redis: &Redis, id: &str) -> ControlResult<Option<ListedB
 
 /// Removes a ban; whether it existed.
 pub(crate) async fn remove(redis: &Redis, id: &str) -> ControlResult<bool> {
-    let reply = redis.client.run(&operation(redis, "remove_ban").with([id.as_bytes().to_vec()])).await?;
+    let arguments = [id.as_bytes().to_vec(), token().into_bytes(), redis.earlier_overrides().to_vec()];
+    let reply = redis.client.run(&operation(redis, "remove_ban").with(arguments)).await?;
     Ok(count(&reply)? > 0)
 }

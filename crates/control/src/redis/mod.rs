@@ -140,7 +140,6 @@ impl Redis {
             Change::PutSwitch(_) | Change::RemoveSwitch { .. } | Change::AuditOnly => "switches",
         };
         let (action, key, field, value, most) = values::arguments(change)?;
-        let earlier: &[u8] = if self.has_overrides.load(Ordering::Relaxed) { b"some" } else { b"none" };
         let operation = Operation::new("change").with([
             token().into_bytes(),
             to_json(&audit)?,
@@ -149,7 +148,7 @@ impl Redis {
             field.into_bytes(),
             value,
             most.to_string().into_bytes(),
-            earlier.into(),
+            self.earlier_overrides().into(),
         ]);
         match bytes(self.client.run(&operation).await?)?.as_slice() {
             b"made" => Ok(true),
@@ -160,6 +159,11 @@ impl Redis {
             )),
             _ => Err(malformed("no result")),
         }
+    }
+
+    /// Whether this instance enforces lists or switches, as the script takes it.
+    fn earlier_overrides(&self) -> &'static [u8] {
+        if self.has_overrides.load(Ordering::Relaxed) { b"some" } else { b"none" }
     }
 
     pub(super) async fn restore_runtime(

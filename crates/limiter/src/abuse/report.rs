@@ -8,14 +8,17 @@ use crate::talkers::key::KeyEntries;
 
 /// Version of the form of a report.
 const VERSION: u32 = 1;
-/// Maximum number of keys of a report, and maximum size of their texts in bytes.
+/// Maximum number of keys of a report.
 pub(super) const MAX_KEYS: usize = 4_096;
+/// Maximum size of their texts in bytes: of all reports together, and the bounds of that of one.
+const MAX_FLEET_BYTES: usize = 4 << 20;
+const MIN_BYTES: usize = 64 << 10;
 const MAX_BYTES: usize = 512 << 10;
 /// Share of a rule's rate that an instance reports, over the number of instances. With N instances, what the others leave
 /// out is less than one in this many of the rate.
 const REPORTED_PARTS: u64 = 10;
 
-/// What one instance observed in an interval.
+/// Keys that one instance observed in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbuseReport {
     pub(super) version: u32,
@@ -61,10 +64,12 @@ impl AbuseReport {
         keys.sort_unstable_by(|a, b| {
             b.counts.weight().cmp(&a.counts.weight()).then_with(|| a.text.cmp(&b.text))
         });
+        let share = usize::try_from(instances).ok().and_then(|count| MAX_FLEET_BYTES.checked_div(count));
+        let max_bytes = share.unwrap_or(MAX_BYTES).clamp(MIN_BYTES, MAX_BYTES);
         let (all, mut bytes) = (keys.len(), 0_usize);
         let has_room = |key: &ObservedKey| {
             bytes = bytes.saturating_add(key.domain.len()).saturating_add(key.text.len());
-            bytes <= MAX_BYTES
+            bytes <= max_bytes
         };
         let keys = keys.into_iter().take(MAX_KEYS).take_while(has_room);
         let keys: Vec<_> = keys.map(ReportedKey::from).collect();

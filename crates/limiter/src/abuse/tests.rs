@@ -1,4 +1,4 @@
-//! What is observed and detected, with injected time.
+//! Tests of observation and detection, with injected time.
 
 use std::{collections::HashSet, num::NonZeroU64, sync::Arc};
 

@@ -50,3 +50,69 @@ impl KnownBans {
         (!verdict.retry_after.is_zero()).then_some(Verdict { ban, over, ..verdict })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{num::NonZeroU8, time::Duration};
+
+    use tollgate_core::{
+        RecordId, SyncMode,
+        algorithm::{Algorithm, Charging, Parameters, Policy, StateSummary},
+        ban::{Ban, BanCheck, BanParameters, BanPolicy},
+        clock::Timestamp,
+        descriptor::{Entry, Hits},
+        quota::{Quota, Unit, Window},
+    };
+
+    use super::*;
+    use crate::{key::CellKey, request::Veto};
+
+    const NOW: Timestamp = Timestamp::from_micros(1_700_000_010_000_000);
+
+    fn request(hits: Hits, effect: BanEffect) -> TagRequest {
+        let quota = Quota { limit: 9, window: Window::of(Unit::Minute) };
+        let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+        let ban = BanPolicy::new(&BanParameters::default(), quota).expect("in range");
+        let check = Check {
+            descriptor: 0,
+            record: RecordId::alone(Algorithm::FixedWindow),
+            policy,
+            hits,
+            veto: Veto::Alone,
+            sync: SyncMode::Strict,
+            ban: Some(BanCheck { policy: ban, effect }),
+        };
+        let key = CellKey::open("d", [Entry { key: "k", value: "v" }].into_iter());
+        TagRequest::new(Charging::Independent, key, check)
+    }
+
+    fn verdict(ban: Option<Ban>) -> Verdicts {
+        let quota = Quota { limit: 9, window: Window::of(Unit::Minute) };
+        let policy = Policy::nearest(Algorithm::FixedWindow, quota, &Parameters::default());
+        let summary = StateSummary::Words([0; 3]);
+        let verdict = policy.verdict(summary, NOW, Hits::ONE, true, Charging::Independent);
+        Verdicts::from_iter([(0, ban.map_or(verdict, |ban| verdict.under(ban, Hits::ONE)))])
+    }
+
+    #[test]
+    fn an_enforced_ban_stands_until_its_end_unless_a_later_verdict_has_none() {
+        let bans = KnownBans::default();
+        let known = |request: &TagRequest, after| {
+            let (cell, check) = request.checks_with_cells().next().expect("one");
+            bans.verdict(cell, check, Instant::now() + Duration::from_secs(after))
+        };
+        let (call, level) = (request(Hits::ONE, BanEffect::Enforce), NonZeroU8::MIN);
+        let ban = Ban { until: NOW.seconds() + 60, level, is_new: true, is_enforced: true };
+        bans.learn(&call, &verdict(Some(Ban { is_enforced: false, ..ban })));
+        assert_eq!(known(&call, 0), None, "only watched");
+        bans.learn(&call, &verdict(Some(ban)));
+        let more = known(&request(Hits::charge(5), BanEffect::Enforce), 20).expect("banned");
+        assert!(!more.admitted && more.over == 5 && more.retry_after <= Duration::from_secs(40));
+        assert_eq!(more.ban, Some(ban.known()));
+        assert_eq!(known(&call, 61), None, "over");
+        assert_eq!(known(&request(Hits::ONE, BanEffect::Watch), 0), None);
+        assert_eq!(known(&request(Hits::refund(1), BanEffect::Enforce), 0), None);
+        bans.learn(&call, &verdict(None));
+        assert_eq!(known(&call, 0), None, "lifted");
+    }
+}

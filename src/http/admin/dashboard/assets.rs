@@ -38,7 +38,7 @@ macro_rules! assets {
 pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
 
 /// Every other file.
-pub(super) static ASSETS: [Asset; 73] = assets![
+pub(super) static ASSETS: [Asset; 74] = assets![
     "icon.svg",
     "css/base.css",
     "css/chart.css",
@@ -96,6 +96,7 @@ pub(super) static ASSETS: [Asset; 73] = assets![
     "js/views/lists.js",
     "js/views/locate_notice.js",
     "js/views/name_dialog.js",
+    "js/views/origin.js",
     "js/views/overview.js",
     "js/views/problems.js",
     "js/views/rebase.js",

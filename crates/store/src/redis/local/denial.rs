@@ -5,10 +5,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate_core::{SyncMode, algorithm::Verdict, ban::Ban, descriptor::Hits};
 
+use super::early_ends::EARLY_ENDS;
 use crate::request::Check;
 
 /// Longest validity of a cached denial: the delay with which a refund may be noticed.
 const MAX_DENIAL_AGE: Duration = Duration::from_millis(500);
+
+/// Longest validity of an enforced ban: the delay with which its end before its time may be noticed, where this process is
+/// not notified of it by [`recheck_bans`](super::recheck_bans).
+const MAX_BAN_AGE: Duration = Duration::from_secs(10);
 
 /// Longest validity for leased counters, of which other workers may refund unused tokens.
 const MAX_LEASED_DENIAL_AGE: Duration = Duration::from_millis(20);
@@ -29,9 +34,10 @@ impl Denial {
     pub(super) fn new(check: &Check, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
         let Hits::Charge(hits) = check.hits else { return None };
         let max_age = match check.sync {
-            // No returned token ends a ban.
-            SyncMode::Leased if !is_banned(verdict) => MAX_LEASED_DENIAL_AGE,
-            SyncMode::Strict | SyncMode::Leased => MAX_DENIAL_AGE,
+            // Neither a refund nor a returned token ends a ban.
+            _ if is_banned(verdict) => MAX_BAN_AGE,
+            SyncMode::Leased => MAX_LEASED_DENIAL_AGE,
+            SyncMode::Strict => MAX_DENIAL_AGE,
         };
         let verdict = Verdict { ban: verdict.ban.map(Ban::known), ..*verdict };
         let age = if verdict.admitted { max_age } else { max_age.min(verdict.retry_after) };
@@ -71,7 +77,8 @@ impl Denial {
     /// The verdict as of `now`, while valid.
     fn at(&self, now: Instant) -> Option<Verdict> {
         let Self { verdict, noted_at, until, .. } = self;
-        (now < *until).then(|| verdict.later(now.saturating_duration_since(*noted_at)))
+        let is_valid = now < *until && !(is_banned(verdict) && EARLY_ENDS.may_concern(*noted_at));
+        is_valid.then(|| verdict.later(now.saturating_duration_since(*noted_at)))
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod demand;
 mod denial;
+mod early_ends;
 mod two_generation_map;
 mod cache;
 mod reservation;
@@ -23,6 +24,7 @@ use tollgate_core::{
 };
 
 use self::cache::CounterCache;
+pub use self::early_ends::recheck_bans;
 pub(super) use self::two_generation_map::TwoGenerationMap;
 use super::script::RunOutcome;
 use crate::{

@@ -1,9 +1,10 @@
-use std::time::Duration;
+use std::{num::NonZeroU8, time::Duration};
 
 use smallvec::SmallVec;
 use tollgate_core::{
     RecordId,
     algorithm::{Algorithm, CounterState, Parameters, Policy, StateSummary, Verdict},
+    ban::{Ban, BanCheck, BanEffect, BanParameters, BanPolicy},
     clock::Timestamp,
     descriptor::{Entry, Hits},
     quota::{Quota, Window},
@@ -400,6 +401,64 @@ fn the_cache_stays_within_its_documented_memory() {
         cache.collect_evicted();
         lasting = lasting.max(cache.allocated_bytes());
     }
-    assert!(lasting <= 17_000_000, "{lasting}");
-    assert!(largest <= 26_000_000, "{largest}");
+    assert!(lasting <= 18_000_000, "{lasting}");
+    assert!(largest <= 27_000_000, "{largest}");
+}
+
+/// A check with a ban.
+fn banning(limit: u32, hits: u64, sync: SyncMode, effect: BanEffect) -> TagRequest {
+    let policy = policy(Algorithm::TokenBucket, limit);
+    let quota = Quota { limit, window: Window::from_seconds(60).expect("in range") };
+    let ban = BanPolicy::new(&BanParameters::default(), quota).expect("in range");
+    let check =
+        Check { ban: Some(BanCheck { policy: ban, effect }), ..check(0, policy, Hits::charge(hits), sync) };
+    request(Charging::Independent, [check])
+}
+
+#[test]
+fn an_enforced_ban_is_cached_for_ten_seconds_whatever_the_hits_and_the_sync_mode() {
+    for sync in SyncMode::ALL {
+        let server = Server::new();
+        let ban = Ban { until: NOW.seconds() + 600, level: NonZeroU8::MIN, is_new: true, is_enforced: true };
+        let of_two = banning(600, 2, sync, BanEffect::Enforce);
+        let policy = of_two.checks().next().expect("one").policy;
+        let summary = StateSummary::Words([0; 3]);
+        let verdict = policy.verdict(summary, NOW, Hits::charge(2), true, Charging::Independent);
+        let verdicts = Verdicts::from_iter([(0, verdict.under(ban, Hits::charge(2)))]);
+        let outcome = RunOutcome { verdicts: SmallVec::from_iter([verdicts]), reserved: SmallVec::new() };
+        server.local.learn(&of_two, server.at(0), &outcome);
+        for hits in [1, 2, 50] {
+            let call = banning(600, hits, sync, BanEffect::Enforce);
+            let cached = server.local.decide(&call, server.at(9_999)).expect("cached")[0].1;
+            assert_eq!((cached.admitted, cached.over), (false, hits));
+            assert_eq!(cached.retry_after, Duration::from_millis(600_000 - 9_999));
+            assert_eq!(cached.ban, Some(ban.known()), "reported as new once");
+            assert!(server.local.decide(&call, server.at(10_000)).is_none());
+        }
+        assert!(
+            server.local.take_reported(&of_two).iter().all(|hits| *hits == 0),
+            "banned hits do not count"
+        );
+    }
+}
+
+#[test]
+fn hits_denied_from_the_cache_are_reported_once_for_a_counter_with_a_ban() {
+    let mut server = Server::new();
+    assert!(server.admits(&banning(1, 1, SyncMode::Strict, BanEffect::Watch), 0));
+    let more = banning(1, 3, SyncMode::Strict, BanEffect::Watch);
+    assert!(server.local.take_reported(&more).is_empty(), "nothing is cached");
+    assert!(!server.admits(&more, 0));
+    assert_eq!(*server.local.take_reported(&more), [0], "the store denied them");
+    assert!(!server.admits(&more, 1) && !server.admits(&more, 2));
+    assert_eq!(server.sent, 2);
+    assert_eq!(*server.local.take_reported(&more), [6]);
+    assert_eq!(*server.local.take_reported(&more), [0]);
+    let without = one(policy(Algorithm::TokenBucket, 1), 3, SyncMode::Strict);
+    assert!(!server.admits(&without, 3));
+    assert_eq!(*server.local.take_reported(&more), [0], "of a rule without a ban");
+    for _ in 0..30_000 {
+        server.admits(&more, 4);
+    }
+    assert_eq!(*server.local.take_reported(&more), [u16::MAX], "bounded");
 }

@@ -68,6 +68,10 @@ fn read_parts<'a>(mut runs: impl Iterator<Item = Run<'a>>, parts: Vec<Value>) ->
     runs.next().is_none().then_some(outcomes)
 }
 
+/// Bits of the first byte of a verdict.
+const IS_ADMITTED: u8 = 1;
+const HAS_BAN: u8 = 2;
+
 /// Reads outcomes from the packed reply.
 struct Reader<'b> {
     now: Timestamp,
@@ -80,7 +84,7 @@ impl Reader<'_> {
         let mut reserved = SmallVec::new();
         for (at, check) in run.request.checks().enumerate() {
             let charging = check.counting(run.request.charging);
-            let is_admitted = if run.times == 1 { self.byte()? == 1 } else { false };
+            let outcome = if run.times == 1 { self.byte()? } else { HAS_BAN };
             let summary = self.summary(check.policy.algorithm())?;
             if let Some(prefetch) = run.prefetches.get(at) {
                 reserved.push(match effective_prefetch(check, *prefetch) {
@@ -88,10 +92,16 @@ impl Reader<'_> {
                     None => 0,
                 });
             }
-            let ban = self.ban(check)?;
+            let ban = if outcome & HAS_BAN > 0 { self.ban(check)? } else { None };
             match verdicts.as_mut_slice() {
                 [once] => {
-                    let verdict = check.policy.verdict(summary, self.now, check.hits, is_admitted, charging);
+                    let verdict = check.policy.verdict(
+                        summary,
+                        self.now,
+                        check.hits,
+                        outcome & IS_ADMITTED > 0,
+                        charging,
+                    );
                     once.push((check.descriptor, under(verdict, ban, check)));
                 }
                 each => self.replay(check, charging, summary, ban, each)?,

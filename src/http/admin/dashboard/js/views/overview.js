@@ -7,7 +7,9 @@ import { h, redraw } from '../dom.js';
 import { micros, percent, rate } from '../format.js';
 import { statistics } from '../statistics.js';
 import { data, watch } from '../poll.js';
+import { latestEvents } from './events.js';
 import { instances } from './instances.js';
+import { origin } from './origin.js';
 import { topRules } from './top_rules.js';
 import { topKeys } from './top_keys.js';
 
@@ -21,8 +23,10 @@ export function overview() {
   const rulesNow = topRules();
   const keysNow = topKeys();
   const fleet = instances();
+  const eventsNow = latestEvents();
+  const from = origin('history');
   const trouble = troubles('history', 'status');
-  const stop = all(trouble.stop, rulesNow.stop, keysNow.stop, fleet.stop, decisions.stop, latency.stop,
+  const stop = all(trouble.stop, eventsNow.stop, from.stop, rulesNow.stop, keysNow.stop, fleet.stop, decisions.stop, latency.stop,
     watch('history'),
     data.status.subscribe((status) => warn(warnings, status)),
     data.history.subscribe((history) => history && show(history)));
@@ -37,11 +41,12 @@ export function overview() {
       ${micros(now.store_p99)}.`);
   }
 
-  const node = h('div', { class: 'view' }, head('Overview', 'Decisions of this instance: numbers of the last minute, charts of the last 15 minutes.'), warnings, trouble.node, headlines,
+  const node = h('div', { class: 'view' }, head('Overview', 'Decisions of all instances: numbers of the last minute, charts of the last 15 minutes.'), warnings, trouble.node, from.node,
+    headlines,
     h('div', { class: 'split' },
       panel('Decisions', 'requests per second', decisions.node),
       panel('Latency', 'of gRPC calls and of the store', latency.node)),
-    rulesNow.node, keysNow.node, fleet.node);
+    rulesNow.node, keysNow.node, eventsNow.node, fleet.node);
   return { title: 'Overview', node, stop };
 }
 

@@ -4,6 +4,7 @@ import { all } from '../observable.js';
 import { field, head, panel, select, troubles, viewerNotice } from '../controls.js';
 import { h, redraw } from '../dom.js';
 import { data, watch } from '../poll.js';
+import { origin } from './origin.js';
 import { talkerTable } from './talker_table.js';
 
 export function talkers() {
@@ -13,7 +14,8 @@ export function talkers() {
   const nothing = h('p', { class: 'panel empty' }, 'No requests within the last minute.');
   const viewer = viewerNotice();
   const trouble = troubles('top');
-  const stop = all(viewer.stop, trouble.stop, watch('top'), data.top.subscribe((top) => top && draw()));
+  const from = origin('top');
+  const stop = all(viewer.stop, from.stop, trouble.stop, watch('top'), data.top.subscribe((top) => top && draw()));
 
   function draw() {
     const { domains = [] } = data.top.get() ?? {};
@@ -31,7 +33,7 @@ export function talkers() {
 
   const node = h('div', { class: 'view' },
     head('Top talkers', 'The keys with the most hits and the most denied hits within the last minute.',
-      field('Domain', wanted)), viewer.node, trouble.node, places);
+      field('Domain', wanted)), viewer.node, trouble.node, from.node, places);
   return { title: 'Top talkers', node, stop };
 }
 

@@ -1,0 +1,164 @@
+//! `tollgate top` and `tollgate events`.
+
+use serde::Deserialize;
+use serde_json::Value;
+use tollgate_control::LoggedEvent;
+
+use super::{
+    CommandOutput,
+    api::ApiClient,
+    error::ClientError,
+    text::{escape_line, table, utc},
+};
+use crate::settings::TrafficCommand;
+
+#[derive(Debug, Deserialize)]
+struct Top {
+    domains: Vec<DomainTop>,
+    /// Missing in the response of an older release, which has its own traffic only.
+    #[serde(default)]
+    instances: Vec<Instance>,
+    problem: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct DomainTop {
+    domain: String,
+    heaviest: Vec<Talker>,
+    denied: Vec<Talker>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Talker {
+    key: String,
+    hits: u64,
+    error: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Instance {
+    id: String,
+    status: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Events {
+    events: Vec<LoggedEvent>,
+}
+
+pub(super) fn run(api: &ApiClient, command: &TrafficCommand) -> Result<CommandOutput, ClientError> {
+    match command {
+        TrafficCommand::Top { domain, limit, is_instance } => {
+            let limit = limit.to_string();
+            let mut query = vec![("limit", limit.as_str())];
+            query.extend(domain.as_deref().map(|domain| ("domain", domain)));
+            query.extend(is_instance.then_some(("scope", "instance")));
+            let json = api.get("top", &query)?;
+            let text = top(&api.read(&json)?);
+            Ok(CommandOutput { text, json })
+        }
+        TrafficCommand::Events { limit } => {
+            let json = api.get("events", &[("limit", &limit.to_string())])?;
+            let text = events(api, &json)?;
+            Ok(CommandOutput { text, json })
+        }
+    }
+}
+
+fn top(top: &Top) -> String {
+    let mut rows = Vec::new();
+    for DomainTop { domain, heaviest, denied } in &top.domains {
+        for (talkers, hits) in [(heaviest, "requested"), (denied, "denied")] {
+            rows.extend(talkers.iter().map(|talker| row(domain, hits, talker)));
+        }
+    }
+    let keys = match rows.is_empty() {
+        true => "no requests within the last minute\n".to_owned(),
+        false => table(["DOMAIN", "HITS", "IN A MINUTE", "AT MOST TOO HIGH BY", "KEY"], &rows),
+    };
+    keys + &origin(top)
+}
+
+fn row(domain: &str, hits: &str, talker: &Talker) -> [String; 5] {
+    let (count, error) = (talker.hits.to_string(), talker.error.to_string());
+    [escape_line(domain), hits.to_owned(), count, error, escape_line(&talker.key)]
+}
+
+/// Lines that name the instances in the sum, and those that are missing.
+fn origin(top: &Top) -> String {
+    let is_included = |instance: &&Instance| instance.status == "included";
+    let names = |instances: Vec<String>| instances.join(", ");
+    let included: Vec<_> =
+        top.instances.iter().filter(is_included).map(|instance| escape_line(&instance.id)).collect();
+    let missing: Vec<_> = top
+        .instances
+        .iter()
+        .filter(|instance| !is_included(instance))
+        .map(|instance| format!("{} ({})", escape_line(&instance.id), escape_line(&instance.status)))
+        .collect();
+    let mut lines = String::new();
+    if !included.is_empty() {
+        lines += &format!("sum of {}: {}\n", included.len(), names(included));
+    }
+    if !missing.is_empty() {
+        lines += &format!("not in the sum: {}\n", names(missing));
+    }
+    if let Some(problem) = &top.problem {
+        lines += &format!("one instance only: {}\n", escape_line(problem));
+    }
+    lines
+}
+
+fn events(api: &ApiClient, json: &Value) -> Result<String, ClientError> {
+    let events = api.read::<Events>(json)?.events;
+    if events.is_empty() {
+        return Ok("no events\n".to_owned());
+    }
+    let rows = events.iter().map(|event| {
+        let object = event.key.as_ref().or(event.rule.as_ref());
+        [
+            utc(event.at_ms),
+            escape_line(&event.kind),
+            escape_line(&event.phase),
+            escape_line(&event.domain),
+            object.map_or_else(String::new, |object| escape_line(object)),
+            escape_line(&event.message),
+        ]
+    });
+    Ok(table(["TIME", "KIND", "PHASE", "DOMAIN", "OBJECT", "MESSAGE"], &rows.collect::<Vec<_>>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_instances_are_named_below_the_keys() {
+        let json = serde_json::json!({
+            "domains": [{
+                "domain": "edge",
+                "heaviest": [{"key": "k=\u{1b}[2J", "hits": 12, "error": 1}],
+                "denied": [],
+            }],
+            "instances": [{"id": "a", "status": "included"}, {"id": "b", "status": "stale"}],
+            "problem": null,
+        });
+        let text = top(&serde_json::from_value(json).expect("a response"));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[1..],
+            [
+                "edge    requested  12           1                    k=\\u{1b}[2J",
+                "sum of 1: a",
+                "not in the sum: b (stale)"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_older_release_names_no_instances() {
+        let text =
+            top(&serde_json::from_value(serde_json::json!({"domains": [], "window_s": 60})).expect("read"));
+        assert_eq!(text, "no requests within the last minute\n");
+    }
+}

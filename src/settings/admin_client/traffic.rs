@@ -1,0 +1,62 @@
+//! Arguments of `tollgate top` and `tollgate events`.
+
+use clap::Args;
+
+use super::{AdminClientSettings, AdminCommand, connection::ConnectionFlags};
+use crate::settings::error::Problem;
+
+#[derive(Args, Debug)]
+pub(in crate::settings) struct TopFlags {
+    /// Domain. Default: all.
+    #[arg(long, value_name = "NAME")]
+    domain: Option<String>,
+    /// Maximum number of keys of each table.
+    #[arg(long, value_name = "COUNT", default_value = "10", value_parser = clap::value_parser!(u16).range(1..=100))]
+    limit: u16,
+    /// Only the instance that answers.
+    #[arg(long)]
+    instance: bool,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+#[derive(Args, Debug)]
+pub(in crate::settings) struct EventsFlags {
+    /// Maximum number of events.
+    #[arg(long, value_name = "COUNT", default_value = "20", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+}
+
+/// Command about the traffic of the last minutes.
+#[derive(Clone, Debug)]
+pub enum TrafficCommand {
+    /// Show top talkers.
+    Top {
+        /// Domain. `None`: all.
+        domain: Option<String>,
+        /// Maximum number of keys of each table.
+        limit: u16,
+        /// Whether only the instance that answers is included.
+        is_instance: bool,
+    },
+    /// Show events.
+    Events {
+        /// Maximum number of events.
+        limit: u16,
+    },
+}
+
+impl TopFlags {
+    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
+        let Self { domain, limit, instance: is_instance, connection } = self;
+        connection.resolve(AdminCommand::Traffic(TrafficCommand::Top { domain, limit, is_instance }))
+    }
+}
+
+impl EventsFlags {
+    pub(in crate::settings) fn resolve(self) -> Result<AdminClientSettings, Problem> {
+        self.connection.resolve(AdminCommand::Traffic(TrafficCommand::Events { limit: self.limit }))
+    }
+}

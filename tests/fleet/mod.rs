@@ -1,0 +1,318 @@
+//! Sums over all instances, events and webhooks.
+
+mod receiver;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::Write as _,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tokio::time::sleep;
+use tollgate::control::{
+    Control, EventKind, EventPhase, LoggedEvent, OperatorEvent, RulesSource, Totals, log_events,
+};
+
+use self::receiver::Receiver;
+use crate::{
+    docs::block,
+    support::{
+        cluster, http,
+        redis::{Redis, settings},
+        tollgate::{Tollgate, rules},
+    },
+};
+
+const RULES: &str =
+    "domain: edge\ndescriptors:\n- {key: k, rate_limit: {unit: year, requests_per_unit: 10}}\n";
+
+/// Longer than any wait on an idle machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn control(url: &str, prefix: &str) -> Control {
+    let settings = tollgate::store::redis::RedisSettings {
+        key_prefix: prefix.to_owned(),
+        timeout: Duration::from_secs(5),
+        ..settings(url)
+    };
+    Control::redis(RulesSource::Directory, &settings).expect("valid settings")
+}
+
+fn event(key: &str, phase: EventPhase) -> OperatorEvent {
+    OperatorEvent {
+        kind: EventKind::KeyRate,
+        phase,
+        domain: "edge".to_owned(),
+        rule: None,
+        key: Some(key.to_owned()),
+        message: "A test.".to_owned(),
+        figures: vec![("hits_per_second", 7)],
+    }
+}
+
+/// Asks until the result is right, and returns it.
+async fn until<T: std::fmt::Debug>(mut ask: impl AsyncFnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let result = ask().await;
+        if is_right(&result) {
+            return result;
+        }
+        assert!(Instant::now() < deadline, "{result:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn api(tollgate: &Tollgate, path: &str) -> Value {
+    let answer = http::get(&tollgate.admin_url(&format!("/api/v1/{path}")));
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    serde_json::from_str(&answer.body).expect("JSON")
+}
+
+fn ask(tollgate: &Tollgate, value: &str, hits: u32) {
+    let json = format!(
+        r#"{{"domain":"edge","descriptors":[{{"entries":[{{"key":"k","value":"{value}"}}]}}],"hitsAddend":{hits}}}"#
+    );
+    http::post(&tollgate.url("/json"), &json);
+}
+
+/// Hits of each key, if none of them may belong to another key.
+fn exact(talkers: &Value) -> Option<BTreeMap<String, u64>> {
+    let talker = |talker: &Value| {
+        let key = talker["key"].as_str()?.to_owned();
+        (talker["error"] == 0).then_some((key, talker["hits"].as_u64()?))
+    };
+    talkers.as_array()?.iter().map(talker).collect()
+}
+
+#[tokio::test]
+async fn top_talkers_of_three_instances_are_their_sum_and_one_raises_the_event() {
+    let (config, redis) = (rules(RULES), Redis::start());
+    let arguments = ["--store", &redis.url(), "--store-timeout", "5s", "--key-rate-threshold", "1000"];
+    let instances = [0; 3].map(|_| Tollgate::spawn(config.path(), &arguments));
+    instances.iter().for_each(Tollgate::wait_until_ready);
+    let mut requested = BTreeMap::new();
+    for (at, instance) in (1_u32..).zip(&instances) {
+        for (value, hits) in [("a", 8_000 * at), ("b", 3 * at), (["x", "y", "z"][at as usize - 1], 20)] {
+            ask(instance, value, hits);
+            *requested.entry(format!("k={value}")).or_insert(0) += u64::from(hits);
+        }
+    }
+    for instance in &instances {
+        let is_whole = |top: &Value| {
+            let edge = &top["domains"][0];
+            exact(&edge["heaviest"]).as_ref() == Some(&requested)
+                && exact(&edge["denied"]).is_some_and(|found| found["k=a"] == 48_000)
+        };
+        let top = until(async || api(instance, "top?domain=edge&limit=100"), is_whole).await;
+        let statuses: Vec<&Value> =
+            top["instances"].as_array().expect("instances").iter().map(|one| &one["status"]).collect();
+        assert!(statuses.len() == 3 && statuses.iter().all(|status| **status == "included"), "{top}");
+        assert_eq!(top["scope"], "fleet");
+    }
+    let own = api(&instances[0], "top?scope=instance");
+    assert_eq!(own["instances"].as_array().map(Vec::len), Some(1));
+    assert_eq!(exact(&own["domains"][0]["heaviest"]).expect("exact")["k=a"], 8_000);
+
+    // A heartbeat without a report is that of an older release.
+    let older = control(&redis.url(), "");
+    let _reconciler = tollgate::control::Reconciler::start(
+        &older,
+        tollgate::control::RulesStatus::default(),
+        std::sync::Arc::<tollgate::limiter::ActiveRules>::default(),
+        None,
+        Vec::new,
+    );
+    let missing = |top: &Value| {
+        let instances = top["instances"].as_array().expect("instances").iter();
+        instances.filter(|one| one["status"] == "missing").map(|one| one["id"].clone()).collect::<Vec<_>>()
+    };
+    until(async || missing(&api(&instances[0], "top")), |missing| *missing == [older.instance()]).await;
+
+    // Raised once, though three instances watch; the rate is that of the last complete window.
+    let events =
+        until(async || api(&instances[1], "events")["events"].clone(), |events| events[0].is_object()).await;
+    let raised = &events[events.as_array().expect("events").len() - 1];
+    assert_eq!((&raised["kind"], &raised["phase"]), (&Value::from("key_rate"), &Value::from("began")));
+    assert_eq!((&raised["key"], &raised["domain"]), (&Value::from("k=a"), &Value::from("edge")));
+    let began = events.as_array().expect("events").iter().filter(|event| event["phase"] == "began");
+    assert_eq!(began.count(), 1, "{events}");
+    let pages = instances.iter().map(|instance| http::get(&instance.url("/metrics")).body);
+    let exporting =
+        pages.filter(|page| page.contains("tollgate_heaviest_key_hits_per_second{domain=\"edge\"}"));
+    assert_eq!(exporting.count(), 1, "one instance exports the rates");
+}
+
+#[tokio::test]
+async fn without_redis_an_instance_reports_itself_alone() {
+    let (config, redis) = (rules(RULES), Redis::start());
+    let tollgate = Tollgate::start(config.path(), &["--store", &redis.url(), "--on-store-error", "local"]);
+    drop(redis);
+    ask(&tollgate, "a", 7);
+    let is_own = |top: &Value| top["scope"] == "instance" && top["domains"][0]["heaviest"][0]["hits"] == 7;
+    let top = until(async || api(&tollgate, "top"), is_own).await;
+    assert!(top["problem"].as_str().is_some_and(|problem| problem.contains("unavailable")), "{top}");
+    let history = api(&tollgate, "history");
+    assert_eq!(
+        (&history["scope"], history["instances"].as_array().map(Vec::len)),
+        (&"instance".into(), Some(1))
+    );
+}
+
+/// Reports, totals, leases and events on one store; `others` are other instances.
+async fn share(first: &Control, second: &Control) {
+    // Totals are sums of all instances, by interval.
+    let totals = |pairs: &[(&str, u64)]| -> Totals {
+        pairs.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect()
+    };
+    let lifetime = Duration::from_secs(60);
+    first.add_totals(7, &totals(&[("a", 1), ("b", 2)]), lifetime).await.expect("added");
+    second.add_totals(7, &totals(&[("a", 10)]), lifetime).await.expect("added");
+    second.add_totals(9, &totals(&[("c", 5)]), lifetime).await.expect("added");
+    let expected = [totals(&[("a", 11), ("b", 2)]), totals(&[]), totals(&[("c", 5)])];
+    assert_eq!(first.totals(7..10).await.expect("totals"), expected);
+
+    // One holds a lease until it ends.
+    assert_eq!(first.hold_lease("test", lifetime).await, Ok(true));
+    assert_eq!(first.hold_lease("test", lifetime).await, Ok(true));
+    assert_eq!(second.hold_lease("test", lifetime).await, Ok(false));
+    assert_eq!(second.hold_lease("short", Duration::from_millis(20)).await, Ok(true));
+    let _ = until(async || first.hold_lease("short", lifetime).await, |held| *held == Ok(true)).await;
+
+    // Each raises the same events; the log has each once, in order, until it is delivered.
+    let _logging: Vec<_> = [first, second]
+        .map(|control| tokio_util::task::AbortOnDropHandle::new(tokio::spawn(log_events(control.clone()))))
+        .into();
+    let keys = |events: Vec<LoggedEvent>| -> Vec<String> {
+        events.into_iter().filter_map(|event| event.key).collect()
+    };
+    for key in ["1", "2", "3"] {
+        first.raise_event(event(key, EventPhase::Began));
+        second.raise_event(event(key, EventPhase::Began));
+        let count: usize = key.parse().expect("a number");
+        until(async || keys(first.events(None, 10).await.expect("events")), |keys| keys.len() == count).await;
+    }
+    let undelivered = first.undelivered_events(2).await.expect("events");
+    assert_eq!(keys(undelivered.clone()), ["1", "2"]);
+    first.event_delivered(&undelivered[1].id).await.expect("recorded");
+    assert_eq!(keys(second.undelivered_events(10).await.expect("events")), ["3"]);
+    let newest = second.events(None, 1).await.expect("events");
+    assert_eq!(keys(second.events(Some(&newest[0].id), 10).await.expect("events")), ["2", "1"]);
+    first.raise_event(event("3", EventPhase::Ended));
+    until(async || first.events(None, 10).await.expect("events").len(), |count| *count == 4).await;
+}
+
+#[tokio::test]
+async fn instances_share_totals_leases_and_events_in_redis_and_in_a_cluster() {
+    let redis = Redis::start();
+    share(&control(&redis.url(), ""), &control(&redis.url(), "")).await;
+    let url = cluster::shared().url();
+    share(&control(&url, "fleet:shared:"), &control(&url, "fleet:shared:")).await;
+    // Nothing stays for ever.
+    let mut connection = redis.connect();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).expect("keys");
+    assert!(keys.len() >= 6, "{keys:?}");
+    for key in keys {
+        let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut connection).expect("a time");
+        assert!(ttl > 0, "{key} has no end");
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_gets_each_event_once_from_three_instances_though_it_fails_half_of_the_time() {
+    let (config, redis) = (rules(RULES), Redis::start());
+    let receiver = Receiver::start(|number| number % 2 == 1);
+    let secret = "a secret of a webhook";
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(file.path(), secret).expect("written");
+    let url = format!("http://127.0.0.1:{}/hooks/open-sesame-20-bytes?token=1", receiver.port);
+    let logs = tempfile::tempdir().expect("a directory");
+    let instance = |at: usize| {
+        let mut program = crate::support::tollgate::command();
+        program.stderr(fs::File::create(logs.path().join(at.to_string())).expect("writable"));
+        let arguments = ["--store", &redis.url(), "--log-level", "trace", "--webhook-url", &url];
+        let secret_file = ["--webhook-secret-file", file.path().to_str().expect("UTF-8")];
+        Tollgate::spawn_by(program, config.path(), &[&arguments[..], &secret_file].concat())
+    };
+    let instances = [0, 1, 2].map(instance);
+    instances.iter().for_each(Tollgate::wait_until_ready);
+    let controls = [0; 3].map(|_| control(&redis.url(), ""));
+    let _logging = controls
+        .each_ref()
+        .map(|control| tokio_util::task::AbortOnDropHandle::new(tokio::spawn(log_events(control.clone()))));
+    for key in ["1", "2", "3"] {
+        controls.iter().for_each(|control| control.raise_event(event(key, EventPhase::Occurred)));
+    }
+    let accepted =
+        || receiver.received().into_iter().filter(|request| request.is_accepted).collect::<Vec<_>>();
+    until(async || accepted().len(), |count| *count >= 3).await;
+    // Time for one that would be sent again.
+    sleep(Duration::from_millis(1_500)).await;
+    let (all, accepted) = (receiver.received(), accepted());
+    assert_eq!((all.len(), accepted.len()), (6, 3), "{all:#?}");
+    let logged = api(&instances[0], "events")["events"].as_array().expect("events").clone();
+    let bodies: Vec<Value> =
+        accepted.iter().rev().map(|request| serde_json::from_str(&request.body).expect("JSON")).collect();
+    assert_eq!(bodies, logged, "in order, and as the log has them");
+    for request in &all {
+        assert_eq!(request.path, "/hooks/open-sesame-20-bytes?token=1");
+        let id = serde_json::from_str::<Value>(&request.body).expect("JSON")["id"].clone();
+        assert_eq!(Value::from(&*request.headers["tollgate-event-id"]), id);
+        assert!(is_genuine(secret, request), "{request:?}");
+        let forged = receiver::Received { body: request.body.replace('7', "8"), ..request.clone() };
+        assert!(!is_genuine(secret, &forged));
+    }
+    drop(instances);
+    let logs: String =
+        (0..3).map(|at| fs::read_to_string(logs.path().join(at.to_string())).expect("a log")).collect();
+    assert!(logs.contains("webhook receiver failed"), "{logs}");
+    assert!(!logs.contains("sesame") && !logs.contains(secret), "a secret is in a log");
+}
+
+/// Whether a request is genuine, by the documented receiver.
+fn is_genuine(secret: &str, request: &receiver::Received) -> bool {
+    let headers: BTreeMap<String, &String> = request
+        .headers
+        .iter()
+        .filter(|(name, _)| name.starts_with("tollgate-"))
+        .map(|(name, value)| {
+            let capital = |part: &str| part[..1].to_uppercase() + &part[1..];
+            (name.split('-').map(capital).collect::<Vec<_>>().join("-"), value)
+        })
+        .collect();
+    let input = serde_json::json!({ "secret": secret, "headers": headers, "body": request.body });
+    let program = block("python")
+        + "\nimport json, sys\ninput = json.load(sys.stdin)\n\
+           is_right = is_genuine(input['secret'].encode(), input['headers'], input['body'].encode())\n\
+           print('genuine' if is_right else 'forged')\n";
+    let mut python = Command::new("python3");
+    let mut python = python
+        .args(["-B", "-c", &program])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Python starts");
+    python.stdin.take().expect("piped").write_all(input.to_string().as_bytes()).expect("written");
+    let output = python.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    String::from_utf8_lossy(&output.stdout).trim() == "genuine"
+}
+
+#[test]
+fn an_event_has_the_documented_fields() {
+    let fields = |value: &Value| -> BTreeSet<String> {
+        value.as_object().expect("an object").keys().cloned().collect()
+    };
+    let documented: Value = serde_json::from_str(&block("json event")).expect("JSON");
+    let event: LoggedEvent = serde_json::from_value(documented.clone()).expect("an event");
+    assert_eq!(fields(&serde_json::to_value(&event).expect("JSON")), fields(&documented));
+    assert!(EventKind::ALL.iter().any(|kind| kind.name() == event.kind));
+    let guide =
+        fs::read_to_string(crate::support::tollgate::project("docs/guides/events.md")).expect("a text");
+    for kind in EventKind::ALL {
+        assert!(guide.contains(&format!("| `{}` | ", kind.name())), "{kind:?} is not documented");
+    }
+}
