@@ -15,6 +15,7 @@
 mod support;
 
 mod acl;
+mod anomalies;
 mod api;
 mod architecture;
 mod atomic;
@@ -41,6 +42,7 @@ mod instances;
 mod leases;
 mod live_changes;
 mod load;
+mod load_shedding;
 mod local_cache;
 mod metrics;
 mod outage;

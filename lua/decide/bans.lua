@@ -16,7 +16,8 @@ local this_second = now.s % 32
 -- The ban at a position of an argument, and the position after it.
 local function read_ban(packed, position)
   local ban, after = {}, nil
-  ban.threshold, ban.interval, ban.duration, ban.max_duration, ban.forgive, ban.grain, ban.reported, ban.max_level, ban.effect, after =
+  ban.threshold, ban.interval, ban.duration, ban.max_duration, ban.forgive, ban.grain, ban.reported,
+    ban.max_level, ban.effect, after =
     struct.unpack('<I2I2I4I4I4I4I2BB', packed, position)
   return ban, after
 end

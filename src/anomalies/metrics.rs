@@ -7,6 +7,9 @@ use tollgate_metrics::{Computed, CounterFamily, Declared, GaugeFamily, Metric, M
 /// Label of a whole domain.
 pub(super) const ALL_RULES: &str = "(all)";
 
+/// Label of a series that is always zero.
+const NONE: &str = "(none)";
+
 /// Metrics of anomalies.
 pub static METRICS: &[&dyn Metric] = &[&ACTIVE, &BEGUN, &MINUTES, &SERIES];
 
@@ -20,6 +23,8 @@ static ACTIVE: Computed<1> = Computed::group(
     |[declared], page| {
         let all = ALL.lock();
         page.begin(declared);
+        // Always there, so that the name is known before a first anomaly.
+        page.sample(declared, &[NONE, NONE, AnomalyKind::RateHigh.name()], 0);
         for (key, kind) in &*all {
             let rule = if key.rule.is_empty() { ALL_RULES } else { &key.rule };
             page.sample(declared, &[&key.domain, rule, kind.name()], 1);

@@ -7,7 +7,7 @@ use std::{
     net::TcpStream,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -38,6 +38,8 @@ descriptors:
 /// Connections of the storm, and of the honest clients.
 const CONNECTIONS: usize = 4;
 const STORM_RATE: usize = 5_000;
+/// Requests of a connection without a response yet, beyond which it waits.
+const MAX_IN_FLIGHT: usize = 256;
 const HONEST_CLIENTS: usize = 200;
 
 /// Responses by status.
@@ -60,10 +62,13 @@ impl Clients {
             let paths = if paths.is_empty() { vec!["/storm".to_owned()] } else { paths };
             let stream = TcpStream::connect(("127.0.0.1", envoy.port)).expect("Envoy listens");
             let responses = BufReader::new(stream.try_clone().expect("cloned"));
-            let statuses: Arc<Mutex<Statuses>> = Arc::clone(&statuses);
-            threads.push(thread::spawn(move || read(responses, &statuses)));
-            let is_stopped = Arc::clone(&is_stopped);
-            threads.push(thread::spawn(move || write(stream, &paths, rate / CONNECTIONS, &is_stopped)));
+            let (statuses, received): (Arc<Mutex<Statuses>>, _) =
+                (Arc::clone(&statuses), Arc::new(AtomicUsize::new(0)));
+            let (is_stopped, counted) = (Arc::clone(&is_stopped), Arc::clone(&received));
+            threads.push(thread::spawn(move || read(responses, &statuses, &counted)));
+            threads.push(thread::spawn(move || {
+                write(stream, &paths, rate / CONNECTIONS, (&is_stopped, &received));
+            }));
         }
         Self { is_stopped, statuses, threads }
     }
@@ -79,11 +84,17 @@ impl Clients {
     }
 }
 
-fn write(mut stream: TcpStream, paths: &[String], rate: usize, is_stopped: &AtomicBool) {
+fn write(
+    mut stream: TcpStream,
+    paths: &[String],
+    rate: usize,
+    (is_stopped, received): (&AtomicBool, &AtomicUsize),
+) {
     let begun = Instant::now();
     let mut sent = 0;
     while !is_stopped.load(Ordering::Relaxed) {
         let due = (begun.elapsed().as_secs_f64() * rate as f64) as usize;
+        let due = due.min(received.load(Ordering::Relaxed) + MAX_IN_FLIGHT);
         let mut text = String::new();
         while sent < due {
             text += &format!("GET {} HTTP/1.1\r\nhost: edge\r\n\r\n", paths[sent % paths.len()]);
@@ -95,7 +106,7 @@ fn write(mut stream: TcpStream, paths: &[String], rate: usize, is_stopped: &Atom
     stream.write_all(b"GET /end HTTP/1.1\r\nhost: edge\r\nconnection: close\r\n\r\n").expect("written");
 }
 
-fn read(mut responses: BufReader<TcpStream>, statuses: &Mutex<Statuses>) {
+fn read(mut responses: BufReader<TcpStream>, statuses: &Mutex<Statuses>, received: &AtomicUsize) {
     let mut line = String::new();
     while responses.read_line(&mut line).expect("readable") > 0 {
         let status: u16 = line.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
@@ -112,6 +123,7 @@ fn read(mut responses: BufReader<TcpStream>, statuses: &Mutex<Statuses>) {
         }
         responses.by_ref().take(length).read_to_end(&mut Vec::new()).expect("readable");
         *statuses.lock().expect("no panic").entry(status).or_default() += 1;
+        received.fetch_add(1, Ordering::Relaxed);
         line.clear();
     }
 }

@@ -33,6 +33,7 @@ SCENARIOS = {
     "entry": operations.entry,
     "switch": operations.switch,
     "bans": operations.bans,
+    "anomalies": operations.anomalies,
     "abuse": operations.abuse,
     "trial": operations.trial,
     "away": operations.away,

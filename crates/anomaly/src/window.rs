@@ -1,5 +1,7 @@
 //! The last hour of a series, minute by minute, and the sums of its last minutes.
 
+use super::{anomaly::Counts, band::ExpectedHits};
+
 /// Minutes of the windows.
 pub(crate) const SHORT: usize = 5;
 pub(crate) const LONG: usize = 60;
@@ -18,6 +20,30 @@ pub(crate) struct Minute {
 }
 
 impl Minute {
+    /// A minute with these counts; without any, a gap.
+    pub(crate) fn of(counts: Option<Counts>, expected: Option<&ExpectedHits>) -> Self {
+        let Some(Counts { hits, denied }) = counts else { return Self::default() };
+        let minute = Self { hits: hits as f64, denied: denied as f64, present: 1.0, ..Self::default() };
+        match expected {
+            Some(ExpectedHits { low, mid, high, .. }) => {
+                Self { low: *low, mid: *mid, high: *high, expected: 1.0, ..minute }
+            }
+            None => minute,
+        }
+    }
+
+    /// Expected hits of a window, without known extremes.
+    pub(crate) fn sums(&self) -> ExpectedHits {
+        let of = |sum: f64| sum.max(0.0);
+        ExpectedHits {
+            low: of(self.low),
+            mid: of(self.mid),
+            high: of(self.high),
+            peak: 0.0,
+            trough: f64::INFINITY,
+        }
+    }
+
     /// Adds `other` times `sign`.
     fn add(&mut self, other: &Self, sign: f64) {
         self.hits += sign * other.hits;

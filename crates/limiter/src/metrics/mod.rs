@@ -124,6 +124,10 @@ pub(super) fn record(
     modes: Modes,
 ) {
     for ((descriptor, matched), status) in descriptors.iter().zip(matches).zip(statuses) {
+        if matched.is_report() {
+            // Its values are no keys of clients.
+            continue;
+        }
         let is_denied = status.code() == Code::OverLimit;
         talkers::record(&domain.name, &descriptor.entries, descriptor.hits.charged(), is_denied);
         match (status, matched.hits()) {

@@ -38,7 +38,7 @@ macro_rules! assets {
 pub(super) const PAGE: Asset = Asset { name: "index.html", text: include_str!("index.html") };
 
 /// Every other file.
-pub(super) static ASSETS: [Asset; 74] = assets![
+pub(super) static ASSETS: [Asset; 76] = assets![
     "icon.svg",
     "css/base.css",
     "css/chart.css",
@@ -80,6 +80,7 @@ pub(super) static ASSETS: [Asset; 74] = assets![
     "js/theme.js",
     "js/token.js",
     "js/validator.js",
+    "js/views/anomalies.js",
     "js/views/apply_bar.js",
     "js/views/apply_dialog.js",
     "js/views/audit.js",
@@ -90,6 +91,7 @@ pub(super) static ASSETS: [Asset; 74] = assets![
     "js/views/editor.js",
     "js/views/editor_files.js",
     "js/views/emergency_dialog.js",
+    "js/views/events.js",
     "js/views/force.js",
     "js/views/instances.js",
     "js/views/list_dialog.js",

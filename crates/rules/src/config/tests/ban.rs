@@ -60,7 +60,7 @@ fn parameters_out_of_range_are_reported_at_their_key() {
             "interval: `10ms` is not a duration; expected whole seconds, e.g. 30s, 5m, 1h, 2d, 1w or 1h30m",
         ),
         ("mode: enforced", "mode: `enforced` is not a mode of bans; did you mean `enforce`?"),
-        ("tresholds: 1", "tresholds: unknown key; did you mean `threshold`?"),
+        ("thresold: 1", "thresold: unknown key; did you mean `threshold`?"),
     ] {
         assert_eq!(
             errors(&with("", &format!("ban: {{{keys}}}"))),
