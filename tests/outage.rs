@@ -1,17 +1,20 @@
 //! Three instances on one Redis that stops and comes back: what passes, and what Redis counts afterwards.
 
 use std::{
+    env,
     num::NonZeroU32,
+    process::Command,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use tokio::time::sleep;
+use tokio::{task::JoinSet, time::sleep};
 use tollgate::{
     clock::Clock,
     config::{self, Options},
     descriptor::{Descriptor, Entry, Hits},
     limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
+    proto::envoy::service::ratelimit::v3::rate_limit_response::Code as AnswerCode,
     rules::{OnStoreError, Overrides, SwitchMode},
     store::{MemoryStore, RedisStore, Store, redis::RedisSettings},
     verdict::{Code, Decision, Status},
@@ -20,6 +23,7 @@ use tollgate::{
 use crate::support::{
     proxy::{Direction, Proxy, Way},
     redis::{Redis, settings},
+    tollgate::{Tollgate, command, request, rules as rules_of},
 };
 
 const INSTANCES: usize = 3;
@@ -305,4 +309,52 @@ async fn an_emergency_is_decided_locally_and_charged_afterwards() {
     switch(vec![]);
     until_counted(&redis, counter, 91 + passed).await;
     until_counted(&redis, open, LIMIT).await;
+}
+
+/// Requests in flight of each instance at saturation.
+const IN_FLIGHT: usize = 64;
+
+/// Fewer than all requests: 57,600.
+const SATURATION_LIMIT: usize = 20_000;
+
+/// Admitted requests of a counter, three instances with 64 requests each in flight, until it is exhausted. The program is
+/// `MEASURED_TOLLGATE`, if that is set.
+#[tokio::test]
+#[ignore = "a measurement, which needs an idle machine"]
+async fn admitted_at_saturation() {
+    let redis = Redis::start();
+    let config = rules_of(&format!(
+        "domain: d\ndescriptors:\n- {{key: k, rate_limit: {{unit: year, requests_per_unit: {SATURATION_LIMIT}}}}}\n"
+    ));
+    let url = redis.url();
+    let arguments = ["--store", &url, "--on-store-error", "local", "--replicas-hint", "3"];
+    let program = || env::var("MEASURED_TOLLGATE").map_or_else(|_| command(), Command::new);
+    let instances: Vec<_> =
+        (0..INSTANCES).map(|_| Tollgate::spawn_by(program(), config.path(), &arguments)).collect();
+    instances.iter().for_each(Tollgate::wait_until_ready);
+    let mut streams = JoinSet::new();
+    for instance in &instances {
+        for _ in 0..IN_FLIGHT {
+            let mut client = instance.client().await;
+            streams.spawn(async move {
+                let (mut passed, mut degraded) = (0, 0);
+                for _ in 0..300 {
+                    let Ok(answer) = client.call(request("d", &[&[("k", "hot")]])).await else { continue };
+                    passed += usize::from(answer.overall_code() == AnswerCode::Ok);
+                    let is_marked = |name: &str| name == "x-ratelimit-policy";
+                    let headers = &answer.response_headers_to_add;
+                    degraded += usize::from(headers.iter().any(|header| is_marked(&header.key)));
+                }
+                (passed, degraded)
+            });
+        }
+    }
+    let (mut passed, mut degraded) = (0, 0);
+    while let Some(of_one) = streams.join_next().await {
+        let of_one = of_one.expect("no panic");
+        passed += of_one.0;
+        degraded += of_one.1;
+    }
+    let part = passed as f64 / SATURATION_LIMIT as f64;
+    println!("{passed} of {SATURATION_LIMIT} admitted ({part:.3}), {degraded} answers degraded");
 }
