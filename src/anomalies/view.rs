@@ -1,4 +1,4 @@
-//! What is known of anomalies, for the API.
+//! Active and recent anomalies, for the API.
 
 use std::sync::Arc;
 

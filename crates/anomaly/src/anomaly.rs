@@ -1,11 +1,11 @@
-//! What is observed, and what is unusual of it.
+//! Observed figures, and the unusual ones among them.
 
 /// Hits of a minute, of the whole fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Decided hits.
     pub hits: u64,
-    /// Those over the limit.
+    /// Hits over the limit.
     pub denied: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct Anomaly {
 pub enum AnomalyEnd {
     /// The observations are usual again.
     Ended,
-    /// It lasted for a day, and is the new normal.
+    /// Ended after a day: the new level is the normal one.
     Accepted,
 }
 
