@@ -1,4 +1,4 @@
-//! Active and recent anomalies, for the API.
+//! Anomalies and baselines, for the API.
 
 use std::sync::Arc;
 

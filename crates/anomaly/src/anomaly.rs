@@ -1,4 +1,4 @@
-//! Observed figures, and the unusual ones among them.
+//! Observed counts, and anomalies among them.
 
 /// Hits of a minute, of the whole fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct Anomaly {
 pub enum AnomalyEnd {
     /// The observations are usual again.
     Ended,
-    /// Ended after a day: the new level is the normal one.
+    /// After a day, accepted as the new normal.
     Accepted,
 }
 

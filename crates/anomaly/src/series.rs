@@ -31,7 +31,7 @@ const LONG_PACE: Pace = Pace { step: 0.06, first_observations: 48, first_step: 0
 /// Largest change of a level that keeps its pattern; beyond it, learning starts anew.
 const MAX_RESCALE: f64 = 8.0;
 
-/// Observed figure, and the band that it is compared with.
+/// Observed value, and the band that it is compared with.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     observed: f64,
