@@ -15,6 +15,7 @@
 mod support;
 
 mod acl;
+mod anomalies;
 mod api;
 mod architecture;
 mod atomic;

@@ -1,17 +1,20 @@
 //! Three instances on one Redis that stops and comes back: what passes, and what Redis counts afterwards.
 
 use std::{
+    env,
     num::NonZeroU32,
+    process::Command,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use tokio::time::sleep;
+use tokio::{task::JoinSet, time::sleep};
 use tollgate::{
     clock::Clock,
     config::{self, Options},
     descriptor::{Descriptor, Entry, Hits},
     limiter::{ActiveRules, Deadline, Fallback, Limiter, Modes, Replicas},
+    proto::envoy::service::ratelimit::v3::rate_limit_response::Code as AnswerCode,
     rules::{OnStoreError, Overrides, SwitchMode},
     store::{MemoryStore, RedisStore, Store, redis::RedisSettings},
     verdict::{Code, Decision, Status},
@@ -20,6 +23,7 @@ use tollgate::{
 use crate::support::{
     proxy::{Direction, Proxy, Way},
     redis::{Redis, settings},
+    tollgate::{Tollgate, command, request, rules as rules_of},
 };
 
 const INSTANCES: usize = 3;
@@ -67,7 +71,7 @@ fn durable() -> Redis {
 }
 
 /// Instances that share a Redis, each with its own connections and local counters.
-struct Fleet {
+struct OutageFleet {
     rules: Arc<ActiveRules>,
     instances: Vec<(Limiter, RedisStore)>,
 }
@@ -75,7 +79,7 @@ struct Fleet {
 /// A counter: domain, algorithm and value.
 type Counter<'a> = (&'a str, &'a str, &'a str);
 
-impl Fleet {
+impl OutageFleet {
     async fn start(settings: &RedisSettings) -> Self {
         let rules = rules();
         let replicas = NonZeroU32::new(3).expect("not 0");
@@ -162,7 +166,7 @@ async fn until_counted(redis: &Redis, counter: Counter<'_>, expected: u64) {
 #[tokio::test]
 async fn counters_in_use_admit_no_more_than_their_limit_through_an_outage() {
     let mut redis = durable();
-    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let fleet = OutageFleet::start(&settings(&redis.url())).await;
     let counters = || DOMAINS.iter().flat_map(|domain| ALGORITHMS.map(|name| (*domain, name, "used")));
     for counter in counters() {
         assert_eq!(fleet.round_robin(counter, 150).await, 150, "{counter:?}");
@@ -196,7 +200,7 @@ async fn counters_in_use_admit_no_more_than_their_limit_through_an_outage() {
 #[tokio::test]
 async fn a_denial_stands_while_redis_is_away_and_an_unused_counter_starts_from_its_share() {
     let redis = durable();
-    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let fleet = OutageFleet::start(&settings(&redis.url())).await;
     for algorithm in ALGORITHMS {
         let exhausted = ("strict", algorithm, "exhausted");
         assert_eq!(fleet.round_robin(exhausted, 330).await, LIMIT, "{algorithm}");
@@ -212,7 +216,7 @@ async fn a_denial_stands_while_redis_is_away_and_an_unused_counter_starts_from_i
 #[tokio::test]
 async fn charges_of_an_outage_reach_redis_once() {
     let mut redis = durable();
-    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let fleet = OutageFleet::start(&settings(&redis.url())).await;
     let counters = || DOMAINS.iter().flat_map(|domain| ALGORITHMS.map(|name| (*domain, name, "charged")));
     redis.signal("KILL");
     fleet.until_redis_decides(false).await;
@@ -238,7 +242,7 @@ async fn charges_of_an_outage_reach_redis_once() {
 #[tokio::test]
 async fn a_call_comes_after_the_deferred_charges_of_its_counter() {
     let mut redis = durable();
-    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let fleet = OutageFleet::start(&settings(&redis.url())).await;
     let counter = ("strict", "fixed_window", "ordered");
     redis.signal("KILL");
     fleet.until_redis_decides(false).await;
@@ -256,7 +260,7 @@ async fn a_call_without_a_reply_is_not_charged_again() {
     let proxy = Proxy::to(redis.port());
     let url = format!("redis://127.0.0.1:{}", proxy.port());
     let settings = RedisSettings { timeout: Duration::from_millis(200), ..settings(&url) };
-    let fleet = Fleet::start(&settings).await;
+    let fleet = OutageFleet::start(&settings).await;
     let counter = ("strict", "fixed_window", "unknown");
     proxy.set(Direction::ToClient, Way::Silent);
     let mut passed = 0;
@@ -276,7 +280,7 @@ async fn a_call_without_a_reply_is_not_charged_again() {
 #[tokio::test]
 async fn a_degraded_limit_decides_while_redis_is_away() {
     let redis = durable();
-    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let fleet = OutageFleet::start(&settings(&redis.url())).await;
     let [unused, used] = ["unused", "used"].map(|value| ("strict", "lower", value));
     assert_eq!(fleet.round_robin(used, 60).await, 60);
     redis.signal("KILL");
@@ -288,7 +292,7 @@ async fn a_degraded_limit_decides_while_redis_is_away() {
 #[tokio::test]
 async fn an_emergency_is_decided_locally_and_charged_afterwards() {
     let redis = Redis::start();
-    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let fleet = OutageFleet::start(&settings(&redis.url())).await;
     let switch = |switches: Vec<(Box<str>, Box<str>, SwitchMode)>| {
         fleet.rules.override_with(Arc::new(Overrides::new(1, [], switches)));
     };
@@ -305,4 +309,52 @@ async fn an_emergency_is_decided_locally_and_charged_afterwards() {
     switch(vec![]);
     until_counted(&redis, counter, 91 + passed).await;
     until_counted(&redis, open, LIMIT).await;
+}
+
+/// Requests in flight of each instance at saturation.
+const IN_FLIGHT: usize = 64;
+
+/// Fewer than all requests: 57,600.
+const SATURATION_LIMIT: usize = 20_000;
+
+/// Admitted requests of a counter, three instances with 64 requests each in flight, until it is exhausted. The program is
+/// `MEASURED_TOLLGATE`, if that is set.
+#[tokio::test]
+#[ignore = "a measurement, which needs an idle machine"]
+async fn admitted_at_saturation() {
+    let redis = Redis::start();
+    let config = rules_of(&format!(
+        "domain: d\ndescriptors:\n- {{key: k, rate_limit: {{unit: year, requests_per_unit: {SATURATION_LIMIT}}}}}\n"
+    ));
+    let url = redis.url();
+    let arguments = ["--store", &url, "--on-store-error", "local", "--replicas-hint", "3"];
+    let program = || env::var("MEASURED_TOLLGATE").map_or_else(|_| command(), Command::new);
+    let instances: Vec<_> =
+        (0..INSTANCES).map(|_| Tollgate::spawn_by(program(), config.path(), &arguments)).collect();
+    instances.iter().for_each(Tollgate::wait_until_ready);
+    let mut streams = JoinSet::new();
+    for instance in &instances {
+        for _ in 0..IN_FLIGHT {
+            let mut client = instance.client().await;
+            streams.spawn(async move {
+                let (mut passed, mut degraded) = (0, 0);
+                for _ in 0..300 {
+                    let Ok(answer) = client.call(request("d", &[&[("k", "hot")]])).await else { continue };
+                    passed += usize::from(answer.overall_code() == AnswerCode::Ok);
+                    let is_marked = |name: &str| name == "x-ratelimit-policy";
+                    let headers = &answer.response_headers_to_add;
+                    degraded += usize::from(headers.iter().any(|header| is_marked(&header.key)));
+                }
+                (passed, degraded)
+            });
+        }
+    }
+    let (mut passed, mut degraded) = (0, 0);
+    while let Some(of_one) = streams.join_next().await {
+        let of_one = of_one.expect("no panic");
+        passed += of_one.0;
+        degraded += of_one.1;
+    }
+    let part = passed as f64 / SATURATION_LIMIT as f64;
+    println!("{passed} of {SATURATION_LIMIT} admitted ({part:.3}), {degraded} answers degraded");
 }

@@ -7,8 +7,11 @@ use tollgate_metrics::{Computed, CounterFamily, Declared, GaugeFamily, Metric, M
 /// Label of a whole domain.
 pub(super) const ALL_RULES: &str = "(all)";
 
+/// Label of a series that is always zero.
+const NONE: &str = "(none)";
+
 /// Metrics of anomalies.
-pub static METRICS: &[&dyn Metric] = &[&ACTIVE, &BEGUN, &MINUTES, &SERIES];
+pub static METRICS: &[&dyn Metric] = &[&ACTIVE, &BEGUN, &EVALUATIONS, &SERIES];
 
 static ACTIVE: Computed<1> = Computed::group(
     [Declared {
@@ -20,6 +23,8 @@ static ACTIVE: Computed<1> = Computed::group(
     |[declared], page| {
         let all = ALL.lock();
         page.begin(declared);
+        // Always there, so that the name is known before a first anomaly.
+        page.sample(declared, &[NONE, NONE, AnomalyKind::RateHigh.name()], 0);
         for (key, kind) in &*all {
             let rule = if key.rule.is_empty() { ALL_RULES } else { &key.rule };
             page.sample(declared, &[&key.domain, rule, kind.name()], 1);
@@ -34,8 +39,8 @@ static BEGUN: CounterFamily<1> = CounterFamily::starting_with(
     &[["rate_high"], ["rate_low"], ["rate_drift"], ["denied_share_high"]],
 );
 
-static MINUTES: CounterFamily<1> = CounterFamily::starting_with(
-    "tollgate_anomaly_minutes_total",
+static EVALUATIONS: CounterFamily<1> = CounterFamily::starting_with(
+    "tollgate_anomaly_evaluations_total",
     &["result"],
     "Minutes of the fleet's traffic that this instance evaluated, and incomplete ones.",
     &[["evaluated"], ["gap"]],
@@ -63,7 +68,7 @@ pub(super) fn begun(kind: AnomalyKind) {
 
 /// Counts an evaluated minute.
 pub(super) fn minute(is_complete: bool) {
-    MINUTES.increment([if is_complete { "evaluated" } else { "gap" }]);
+    EVALUATIONS.increment([if is_complete { "evaluated" } else { "gap" }]);
 }
 
 /// Records the number of series.

@@ -10,12 +10,13 @@ import traceback
 import appearance
 import editing
 import first_use
-import fleet
 import modules
 import operations
 import roles
 from browser import Browser
 from instance import Instance
+
+import fleet
 
 SCENARIOS = {
     "newcomer": first_use.newcomer,
@@ -33,6 +34,7 @@ SCENARIOS = {
     "entry": operations.entry,
     "switch": operations.switch,
     "bans": operations.bans,
+    "anomalies": operations.anomalies,
     "abuse": operations.abuse,
     "trial": operations.trial,
     "away": operations.away,

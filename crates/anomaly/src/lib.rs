@@ -17,6 +17,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::print_stdout))]
 
 mod alarm;
+mod anomaly;
 mod band;
 mod drift;
 mod hour;
@@ -31,7 +32,8 @@ mod window;
 mod tests;
 
 pub use self::{
+    anomaly::{Anomaly, AnomalyEnd, AnomalyKind, Counts, Transition},
     band::Sensitivity,
-    series::{Anomaly, AnomalyEnd, AnomalyKind, Counts, Series, Transition},
+    series::Series,
     watch::{MAX_SERIES, SeriesKey, SeriesStatus, Traffic, Watch, WatchEvent},
 };

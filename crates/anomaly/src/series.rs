@@ -2,6 +2,7 @@
 
 use super::{
     alarm::{Active, Alarm, Change, Position},
+    anomaly::{Anomaly, AnomalyEnd, AnomalyKind, Counts, Transition},
     band::{
         Band, ExpectedHits, RUN_PART, Sensitivity, count_band, count_distance, share_band, share_distance,
     },
@@ -9,7 +10,7 @@ use super::{
     hour::{Expectation, HourInProgress, Learned, MIN_SHARE_HITS},
     scale::{Pace, Spread},
     season::Season,
-    window::{LONG, Minute, SHORT, Windows},
+    window::{LONG_MINUTES, Minute, SHORT_MINUTES, Windows},
 };
 
 /// Hits of a window that must be expected for fewer ones to be unusual: below, none at all may be chance.
@@ -30,72 +31,7 @@ const LONG_PACE: Pace = Pace { step: 0.06, first_observations: 48, first_step: 0
 /// Largest change of a level that keeps its pattern; beyond it, learning starts anew.
 const MAX_RESCALE: f64 = 8.0;
 
-/// Hits of a minute, of the whole fleet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Decided hits.
-    pub hits: u64,
-    /// Those over the limit.
-    pub denied: u64,
-}
-
-/// Kind of an anomaly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum AnomalyKind {
-    /// More hits than usual.
-    RateHigh,
-    /// Fewer hits than usual.
-    RateLow,
-    /// A slow change over days.
-    RateDrift,
-    /// A larger share of denied hits than usual.
-    DeniedShareHigh,
-}
-
-impl AnomalyKind {
-    pub const ALL: [Self; 4] = [Self::RateHigh, Self::RateLow, Self::RateDrift, Self::DeniedShareHigh];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::RateHigh => "rate_high",
-            Self::RateLow => "rate_low",
-            Self::RateDrift => "rate_drift",
-            Self::DeniedShareHigh => "denied_share_high",
-        }
-    }
-}
-
-/// An unusual observation: hits per minute, or a share of hits between 0 and 1.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Anomaly {
-    pub kind: AnomalyKind,
-    /// The minute in which it began, since 1970.
-    pub since: u64,
-    pub observed: f64,
-    pub expected: f64,
-    /// The band of usual values.
-    pub low: f64,
-    pub high: f64,
-}
-
-/// Reason that an anomaly ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnomalyEnd {
-    /// The observations are usual again.
-    Ended,
-    /// It lasted for a day, and is the new normal.
-    Accepted,
-}
-
-/// Begin of an anomaly, or its end.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Transition {
-    pub anomaly: Anomaly,
-    /// If it ended.
-    pub end: Option<AnomalyEnd>,
-}
-
-/// What was observed, and the band that it is compared with.
+/// Observed value, and the band that it is compared with.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     observed: f64,
@@ -178,7 +114,7 @@ impl Series {
         let mut found = Vec::new();
         self.enter_hour(minute, &mut found);
         let expected = self.expectation.map(|expectation| expectation.hits(minute));
-        self.windows.add(minute, of_minute(counts, expected.as_ref()));
+        self.windows.add(minute, Minute::of(counts, expected.as_ref()));
         let Some(counts) = counts else { return found };
         let band =
             expected.and_then(|expected| self.check_rate(minute, counts, expected, sensitivity, &mut found));
@@ -203,7 +139,7 @@ impl Series {
     pub fn active(&self) -> impl Iterator<Item = Anomaly> + '_ {
         AnomalyKind::ALL.into_iter().filter_map(|kind| {
             let Watched { alarm, reading, run: _ } = self.watched(kind);
-            alarm.active().map(|active| anomaly(kind, active, reading))
+            alarm.active().map(|active| anomaly_of(kind, active, reading))
         })
     }
 
@@ -288,17 +224,17 @@ impl Series {
         found: &mut Vec<Transition>,
     ) -> Option<Band> {
         let (short, long) = (*self.windows.short(), *self.windows.long());
-        if !short.is_complete(SHORT) {
+        if !short.is_complete(SHORT_MINUTES) {
             return None;
         }
         let minutes = short.present;
         let of_short =
-            ExpectedHits { peak: expected.peak * minutes, trough: expected.trough * minutes, ..sums(&short) };
+            ExpectedHits { peak: expected.peak * minutes, trough: expected.trough * minutes, ..short.sums() };
         let band = count_band(&of_short, self.rates.short.get(), sensitivity, 1.0);
         let [of_long, of_run] =
-            [1.0, RUN_PART].map(|part| count_band(&sums(&long), self.rates.long.get(), sensitivity, part));
+            [1.0, RUN_PART].map(|part| count_band(&long.sums(), self.rates.long.get(), sensitivity, part));
         let (has_long, ready) =
-            (long.is_complete(LONG), self.rates.short.observations() >= MIN_SHORT_WINDOWS);
+            (long.is_complete(LONG_MINUTES), self.rates.short.observations() >= MIN_SHORT_WINDOWS);
         let long_ready = has_long && self.rates.long.observations() >= MIN_LONG_WINDOWS;
         self.learn_rate(minute, &short, has_long.then_some(&long));
 
@@ -335,10 +271,10 @@ impl Series {
         let distance = |sums: &Minute, spread: Spread| {
             count_distance(sums.hits.max(0.0), sums.mid.max(0.0), spread.get())
         };
-        if minute.is_multiple_of(SHORT as u64) {
+        if minute.is_multiple_of(SHORT_MINUTES as u64) {
             self.rates.short.learn(distance(short, self.rates.short), &SHORT_PACE);
         }
-        if let Some(long) = long.filter(|_| minute.is_multiple_of(LONG as u64)) {
+        if let Some(long) = long.filter(|_| minute.is_multiple_of(LONG_MINUTES as u64)) {
             self.rates.long.learn(distance(long, self.rates.long), &LONG_PACE);
         }
     }
@@ -359,8 +295,10 @@ impl Series {
         let (short, long) = (*self.windows.short(), *self.windows.long());
         let is_usual = self.denied.alarm.active().is_none();
         let mut readings = [None; 2];
-        let windows =
-            [(short, SHORT, &SHORT_PACE, MIN_SHORT_WINDOWS), (long, LONG, &LONG_PACE, MIN_LONG_WINDOWS)];
+        let windows = [
+            (short, SHORT_MINUTES, &SHORT_PACE, MIN_SHORT_WINDOWS),
+            (long, LONG_MINUTES, &LONG_PACE, MIN_LONG_WINDOWS),
+        ];
         let spreads = [&mut self.shares.short, &mut self.shares.long];
         for (((sums, minutes, pace, min), spread), place) in
             windows.into_iter().zip(spreads).zip(&mut readings)
@@ -371,7 +309,8 @@ impl Series {
             let share = (sums.denied / sums.hits).clamp(0.0, 1.0);
             let band_of = |part| share_band(expected, high, peak, sums.hits, spread.get(), sensitivity, part);
             let (band, ready) = (band_of(1.0), spread.observations() >= min);
-            let has_run = minutes == LONG && self.denied.has_run(ready && share > band_of(RUN_PART).high);
+            let has_run =
+                minutes == LONG_MINUTES && self.denied.has_run(ready && share > band_of(RUN_PART).high);
             let is_outside = has_run || ready && share > band.high;
             if is_usual && minute.is_multiple_of(minutes as u64) {
                 spread.learn(share_distance(share, expected, sums.hits, spread.get()), pace);
@@ -409,7 +348,8 @@ impl Series {
         let hits = within(counts.hits as f64);
         let share = if counts.hits > 0 { counts.denied as f64 / counts.hits as f64 } else { 0.0 };
         let short = self.windows.short();
-        let recent = short.has_counts(SHORT).then(|| within(short.hits.max(0.0) / short.present.max(1.0)));
+        let recent =
+            short.has_counts(SHORT_MINUTES).then(|| within(short.hits.max(0.0) / short.present.max(1.0)));
         let recent_share = (short.hits >= MIN_SHARE_HITS).then(|| (short.denied / short.hits).min(most));
         self.learned.add(&Learned { hits, denied: share.min(most) * hits, recent, recent_share });
         if let Some(expected) = expected {
@@ -426,7 +366,7 @@ impl Series {
             Some(Change::Ended(active)) => (active, Some(AnomalyEnd::Ended)),
             Some(Change::Accepted(active)) => (active, Some(AnomalyEnd::Accepted)),
         };
-        found.push(Transition { anomaly: anomaly(kind, &active, &reading), end });
+        found.push(Transition { anomaly: anomaly_of(kind, &active, &reading), end });
         if end == Some(AnomalyEnd::Accepted) {
             self.accept(kind, &active);
         }
@@ -451,30 +391,7 @@ impl Series {
     }
 }
 
-fn of_minute(counts: Option<Counts>, expected: Option<&ExpectedHits>) -> Minute {
-    let Some(Counts { hits, denied }) = counts else { return Minute::default() };
-    let minute = Minute { hits: hits as f64, denied: denied as f64, present: 1.0, ..Minute::default() };
-    match expected {
-        Some(ExpectedHits { low, mid, high, .. }) => {
-            Minute { low: *low, mid: *mid, high: *high, expected: 1.0, ..minute }
-        }
-        None => minute,
-    }
-}
-
-/// Expected hits of a window, without known extremes.
-fn sums(window: &Minute) -> ExpectedHits {
-    let of = |sum: f64| sum.max(0.0);
-    ExpectedHits {
-        low: of(window.low),
-        mid: of(window.mid),
-        high: of(window.high),
-        peak: 0.0,
-        trough: f64::INFINITY,
-    }
-}
-
-const fn anomaly(kind: AnomalyKind, active: &Active, reading: &Reading) -> Anomaly {
+const fn anomaly_of(kind: AnomalyKind, active: &Active, reading: &Reading) -> Anomaly {
     let Reading { observed, low, expected, high } = *reading;
     Anomaly { kind, since: active.since, observed, expected, low, high }
 }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    anomaly::{Anomaly, Counts, Transition},
     band::Sensitivity,
-    series::{Anomaly, Counts, Series, Transition},
+    series::Series,
 };
 
 /// Maximum number of series: the heaviest rules and domains.

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::join;
 use smallvec::SmallVec;
 use tollgate_core::{clock::Clock, descriptor::Descriptor, lease::LeaseId};
 use tollgate_rules::{Domain, Overrides};
@@ -182,16 +181,10 @@ impl Limiter {
     /// Decides in the store, after the deferred charges of the same counters.
     async fn decide_in_store(&self, calls: &mut Requests, wait: Option<Duration>) -> Decisions {
         let deadline = self.store.deadline(wait);
-        // Boxed, as there are usually none, and every request would move the future.
-        let charges = self.fallback.as_ref().and_then(|fallback| {
-            fallback.deferred_for(calls).map(|taken| Box::pin(fallback.charge(&self.store, taken)))
-        });
-        let decide = precheck::decide(&self.store, calls, deadline);
-        match charges {
-            None => decide.await,
-            // Polled, and so sent, in this order.
-            Some(charges) => join(charges, decide).await.1,
+        if let Some(fallback) = &self.fallback {
+            fallback.charge_before(&self.store, calls);
         }
+        precheck::decide(&self.store, calls, deadline).await
     }
 
     /// Reports a decision for the adaptive deny list. In the process's shadow mode no request is denied.

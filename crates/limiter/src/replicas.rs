@@ -40,6 +40,10 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 /// Time between two attempts until the first count.
 const FIRST_COUNT_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Time between the next counts, of which there are ten: instances that start together count each other soon.
+const EARLY_COUNT_INTERVAL: Duration = Duration::from_secs(1);
+const EARLY_COUNTS: u32 = 10;
+
 /// Domain of the cell; requests always have one.
 const NO_DOMAIN: &str = "";
 
@@ -68,7 +72,7 @@ impl Replicas {
     /// the store fails.
     pub async fn count(self, store: RedisStore) {
         let lease = LeaseId::random();
-        let mut counts = RecentCounts::default();
+        let (mut counts, mut early_counts) = (RecentCounts::default(), 0_u32);
         while Arc::strong_count(&self.0) > 1 {
             let counted = store.decide(&presence(lease)).await.ok();
             if let Some((_, verdict)) = counted.as_ref().and_then(|verdicts| verdicts.last()) {
@@ -76,7 +80,13 @@ impl Replicas {
                 self.0.store(most, Ordering::Relaxed);
                 metrics::replicas(most);
             }
-            sleep(if counts.is_empty() { FIRST_COUNT_INTERVAL } else { COUNT_INTERVAL }).await;
+            let pause = match early_counts {
+                _ if counts.is_empty() => FIRST_COUNT_INTERVAL,
+                0..EARLY_COUNTS => EARLY_COUNT_INTERVAL,
+                _ => COUNT_INTERVAL,
+            };
+            early_counts = early_counts.saturating_add(u32::from(!counts.is_empty()));
+            sleep(pause).await;
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::{AnomalyEnd, AnomalyKind, Counts, Sensitivity, Series, SeriesKey, Tra
 
 const WEEK: u64 = 7 * DAY;
 
-/// A series that has learned constant traffic for so many days.
+/// A series that has learned constant traffic.
 fn learned(days: u64, hits: u64, denied: u64) -> Series {
     let mut series = Series::default();
     for minute in 0..days * DAY {

@@ -7,10 +7,20 @@ use tollgate_store::redis::Reply;
 use super::script_client::{
     ATTEMPT_TIMEOUT, ControlResult, ScriptClient, bytes, list, malformed, number, read_json, text, to_json,
 };
-use crate::traffic::{
-    BASELINES_LIFETIME, BASELINES_OF_CALL, Baselines, COUNTS_OF_CALL, MAX_MINUTE_FIELDS, MINUTE_LIFETIME,
-    MinuteTotals, SeriesCounts,
-};
+use crate::{Baselines, MinuteTotals, SeriesCounts};
+
+/// Lifetime of the counts of a minute.
+const MINUTE_LIFETIME: Duration = Duration::from_secs(600);
+
+/// Lifetime of baselines and of the view after they were stored.
+const BASELINES_LIFETIME: Duration = Duration::from_secs(28 * 24 * 3_600);
+
+/// Maximum number of fields of a minute: further series of other instances are not counted.
+const MAX_MINUTE_FIELDS: usize = 8_000;
+
+/// Series that are added, and baselines that are stored or read, in one call, so that none keeps the server busy for long.
+const COUNTS_OF_CALL: usize = 250;
+const BASELINES_OF_CALL: usize = 50;
 
 /// First characters of the fields of a minute: hits and denied hits of a series, and an instance that reported.
 const HITS: char = 'h';

@@ -4,23 +4,10 @@
 
 mod handle;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 /// Maximum length of the name of a series; longer ones are not counted.
 pub const MAX_SERIES_NAME_BYTES: usize = 512;
-
-/// Lifetime of the counts of a minute.
-pub(crate) const MINUTE_LIFETIME: Duration = Duration::from_secs(600);
-
-/// Lifetime of baselines and of the view after they were stored.
-pub(crate) const BASELINES_LIFETIME: Duration = Duration::from_secs(28 * 24 * 3_600);
-
-/// Maximum number of fields of a minute: further series of other instances are not counted.
-pub(crate) const MAX_MINUTE_FIELDS: usize = 8_000;
-
-/// Series that are added, and baselines that are stored or read, in one call, so that none keeps the server busy for long.
-pub(crate) const COUNTS_OF_CALL: usize = 250;
-pub(crate) const BASELINES_OF_CALL: usize = 50;
 
 /// Hits of one series in a minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +15,7 @@ pub struct SeriesCounts {
     pub name: String,
     /// Decided hits.
     pub hits: u64,
-    /// Those over the limit.
+    /// Hits over the limit.
     pub denied: u64,
 }
 

@@ -35,7 +35,10 @@ use crate::metrics::{self, DeferredResult};
 const MAX_COUNTERS: usize = 16_384;
 
 /// Time after a failed attempt until the calls of a counter send its charges again.
-const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Deadline of a deferred charge: longer than that of a request, because no caller waits for it.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Deferred charges of the counters of an instance; clones share them.
 #[derive(Clone, Debug, Default)]
@@ -152,7 +155,8 @@ impl DeferredCharges {
         });
         let requests: Requests = taken.iter().filter_map(TakenCharge::request).collect();
         let mut is_any_made = requests.is_empty();
-        for (charge, decision) in taken.into_iter().zip(store.decide(&requests, None).await) {
+        let deadline = Instant::now().checked_add(SEND_TIMEOUT);
+        for (charge, decision) in taken.into_iter().zip(store.decide(&requests, deadline).await) {
             match decision {
                 Ok(_) => {
                     is_any_made = true;

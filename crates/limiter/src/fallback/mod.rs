@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use smallvec::SmallVec;
 use tokio::{
     runtime::Handle,
@@ -224,17 +225,27 @@ impl Fallback {
         }
     }
 
-    /// Charges to send before `calls`; usually none.
-    pub(super) fn deferred_for(&self, calls: &Requests) -> Option<Taken> {
+    /// Sends the deferred charges of the counters of `calls`, so that they are in the queue before the calls. Usually there
+    /// are none.
+    pub(super) fn charge_before(&self, store: &Store, calls: &Requests) {
         if self.deferred.is_empty() {
-            return None;
+            return;
         }
+        let Ok(runtime) = Handle::try_current() else { return };
         let taken = self.deferred.take_for(calls, Instant::now());
-        (!taken.is_empty()).then_some(taken)
+        if taken.is_empty() {
+            return;
+        }
+        let (fallback, store) = (self.clone(), store.clone());
+        let mut charge = Box::pin(async move { fallback.charge(&store, taken).await });
+        // The first poll queues the charges; no caller waits for the rest.
+        if charge.as_mut().now_or_never().is_none() {
+            runtime.spawn(charge);
+        }
     }
 
     /// Sends charges to the store. Returns whether any was made.
-    pub(super) async fn charge(&self, store: &Store, taken: Taken) -> bool {
+    async fn charge(&self, store: &Store, taken: Taken) -> bool {
         self.deferred.send(store, taken, |cell, record, share| self.local.used(cell, record, share)).await
     }
 

@@ -34,7 +34,9 @@ pub(super) static BANS: Computed<2> = Computed::group(
     ],
     |[bans, hits], page| {
         publish();
-        let all = ALL.lock();
+        let mut all = ALL.lock();
+        // At zero, as any series that may appear.
+        all.entry((OTHER.into(), OTHER.into())).or_default();
         write(bans, page, &all, 0);
         write(hits, page, &all, BanMode::ALL.len());
     },
@@ -49,9 +51,6 @@ type Series = [Arc<AtomicU64>; COUNTS];
 static ALL: Mutex<BTreeMap<Name, Series>> = Mutex::new(BTreeMap::new());
 
 fn write(declared: &Declared, page: &mut Page, all: &BTreeMap<Name, Series>, first: usize) {
-    if all.is_empty() {
-        return;
-    }
     page.begin(declared);
     for ((domain, rule), series) in all {
         for (mode, count) in BanMode::ALL.into_iter().zip(series.iter().skip(first)) {

@@ -14,7 +14,8 @@ const MODES = { enforce: ['denied', 'bad'], dry_run: ['dry run', 'warn'], exempt
 /** The table of automatic entries. */
 export const automaticTable = () => table({
   caption: 'Entries of the adaptive deny list',
-  keyOf: (entry) => entry.id,
+  // A row is made anew when its effect changes.
+  keyOf: (entry) => `${entry.id} ${entry.mode}`,
   empty: 'No key is listed by an abuse rule.',
   columns: [
     { id: 'mode', label: 'Effect', kind: 'tight', sort: (entry) => entry.mode, node: (get) => badge(...MODES[get().mode]) },
