@@ -249,7 +249,7 @@ mod tests {
         verdicts.record(&TagRequest::new(Charging::Independent, cell(number), check), &outcome);
     }
 
-    /// What remains of the counter for one instance, as far as it is known.
+    /// Hits that remain of the counter for one instance, as far as it is known.
     fn remaining(verdicts: &LastVerdicts, number: usize, algorithm: Algorithm) -> Option<u64> {
         let (last, heard_at) = verdicts.take(&cell(number), RecordId::alone(algorithm))?;
         let mut state = policy(algorithm).share_after(&last, heard_at, NonZeroU32::MIN)?;
