@@ -205,7 +205,7 @@ fn keys_that_have_no_room_to_be_watched_are_not_listed_by_denials_that_others_ma
         for name in values(&detected) {
             assert!(watched.contains(&format!("ip={name}")), "{name} is listed and was not watched");
         }
-        first = first.or_else(|| (!detected.abusers.is_empty()).then(|| detected.abusers.len()));
+        first = first.or_else(|| (!detected.abusers.is_empty()).then_some(detected.abusers.len()));
         watched = detected.watched.into_iter().map(|(_, text)| text).collect();
         assert!(watched.len() <= MAX_WATCHED);
     }
