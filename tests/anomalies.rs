@@ -20,7 +20,7 @@ use crate::support::{
 const RULES: &str = "domain: edge\ndescriptors:\n\
                      - key: api_key\n  rate_limit: {unit: second, requests_per_unit: 1000000}\n";
 
-/// What one instance of the fleet found.
+/// Anomalies that one instance of the fleet found.
 pub(crate) fn view(now_ms: u64) -> Value {
     let record = |rule: Option<&str>, kind: &str, ended: Option<u64>, observed: f64, expected: f64| {
         json!({

@@ -314,7 +314,8 @@ fn assert_runs_a_test(words: &[&str]) {
         (is_named || text.contains(&format!("fn {filter}")))
             && variables.iter().all(|name| text.contains(&format!("\"{name}\"")))
     };
-    assert!(files_below(&project("tests")).iter().any(is_it), "no test for {words:?}");
+    let places = ["tests", "crates"].map(|place| files_below(&project(place)));
+    assert!(places.iter().flatten().any(is_it), "no test for {words:?}");
 }
 
 /// A command of an engine or a cluster, which no test has.

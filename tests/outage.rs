@@ -71,7 +71,7 @@ fn durable() -> Redis {
 }
 
 /// Instances that share a Redis, each with its own connections and local counters.
-struct Fleet {
+struct OutageFleet {
     rules: Arc<ActiveRules>,
     instances: Vec<(Limiter, RedisStore)>,
 }
@@ -79,7 +79,7 @@ struct Fleet {
 /// A counter: domain, algorithm and value.
 type Counter<'a> = (&'a str, &'a str, &'a str);
 
-impl Fleet {
+impl OutageFleet {
     async fn start(settings: &RedisSettings) -> Self {
         let rules = rules();
         let replicas = NonZeroU32::new(3).expect("not 0");
@@ -166,7 +166,7 @@ async fn until_counted(redis: &Redis, counter: Counter<'_>, expected: u64) {
 #[tokio::test]
 async fn counters_in_use_admit_no_more_than_their_limit_through_an_outage() {
     let mut redis = durable();
-    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let fleet = OutageFleet::start(&settings(&redis.url())).await;
     let counters = || DOMAINS.iter().flat_map(|domain| ALGORITHMS.map(|name| (*domain, name, "used")));
     for counter in counters() {
         assert_eq!(fleet.round_robin(counter, 150).await, 150, "{counter:?}");
@@ -200,7 +200,7 @@ async fn counters_in_use_admit_no_more_than_their_limit_through_an_outage() {
 #[tokio::test]
 async fn a_denial_stands_while_redis_is_away_and_an_unused_counter_starts_from_its_share() {
     let redis = durable();
-    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let fleet = OutageFleet::start(&settings(&redis.url())).await;
     for algorithm in ALGORITHMS {
         let exhausted = ("strict", algorithm, "exhausted");
         assert_eq!(fleet.round_robin(exhausted, 330).await, LIMIT, "{algorithm}");
@@ -216,7 +216,7 @@ async fn a_denial_stands_while_redis_is_away_and_an_unused_counter_starts_from_i
 #[tokio::test]
 async fn charges_of_an_outage_reach_redis_once() {
     let mut redis = durable();
-    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let fleet = OutageFleet::start(&settings(&redis.url())).await;
     let counters = || DOMAINS.iter().flat_map(|domain| ALGORITHMS.map(|name| (*domain, name, "charged")));
     redis.signal("KILL");
     fleet.until_redis_decides(false).await;
@@ -242,7 +242,7 @@ async fn charges_of_an_outage_reach_redis_once() {
 #[tokio::test]
 async fn a_call_comes_after_the_deferred_charges_of_its_counter() {
     let mut redis = durable();
-    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let fleet = OutageFleet::start(&settings(&redis.url())).await;
     let counter = ("strict", "fixed_window", "ordered");
     redis.signal("KILL");
     fleet.until_redis_decides(false).await;
@@ -260,7 +260,7 @@ async fn a_call_without_a_reply_is_not_charged_again() {
     let proxy = Proxy::to(redis.port());
     let url = format!("redis://127.0.0.1:{}", proxy.port());
     let settings = RedisSettings { timeout: Duration::from_millis(200), ..settings(&url) };
-    let fleet = Fleet::start(&settings).await;
+    let fleet = OutageFleet::start(&settings).await;
     let counter = ("strict", "fixed_window", "unknown");
     proxy.set(Direction::ToClient, Way::Silent);
     let mut passed = 0;
@@ -280,7 +280,7 @@ async fn a_call_without_a_reply_is_not_charged_again() {
 #[tokio::test]
 async fn a_degraded_limit_decides_while_redis_is_away() {
     let redis = durable();
-    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let fleet = OutageFleet::start(&settings(&redis.url())).await;
     let [unused, used] = ["unused", "used"].map(|value| ("strict", "lower", value));
     assert_eq!(fleet.round_robin(used, 60).await, 60);
     redis.signal("KILL");
@@ -292,7 +292,7 @@ async fn a_degraded_limit_decides_while_redis_is_away() {
 #[tokio::test]
 async fn an_emergency_is_decided_locally_and_charged_afterwards() {
     let redis = Redis::start();
-    let fleet = Fleet::start(&settings(&redis.url())).await;
+    let fleet = OutageFleet::start(&settings(&redis.url())).await;
     let switch = |switches: Vec<(Box<str>, Box<str>, SwitchMode)>| {
         fleet.rules.override_with(Arc::new(Overrides::new(1, [], switches)));
     };

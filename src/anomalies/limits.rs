@@ -1,4 +1,4 @@
-//! What identifies the limits of rules, so that a changed limit is noticed.
+//! Identity of the limits of rules, so that a changed limit is noticed.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -11,7 +11,7 @@ pub(super) const ALL_RULES: &str = "(all)";
 const NONE: &str = "(none)";
 
 /// Metrics of anomalies.
-pub static METRICS: &[&dyn Metric] = &[&ACTIVE, &BEGUN, &MINUTES, &SERIES];
+pub static METRICS: &[&dyn Metric] = &[&ACTIVE, &BEGUN, &EVALUATIONS, &SERIES];
 
 static ACTIVE: Computed<1> = Computed::group(
     [Declared {
@@ -39,8 +39,8 @@ static BEGUN: CounterFamily<1> = CounterFamily::starting_with(
     &[["rate_high"], ["rate_low"], ["rate_drift"], ["denied_share_high"]],
 );
 
-static MINUTES: CounterFamily<1> = CounterFamily::starting_with(
-    "tollgate_anomaly_minutes_total",
+static EVALUATIONS: CounterFamily<1> = CounterFamily::starting_with(
+    "tollgate_anomaly_evaluations_total",
     &["result"],
     "Minutes of the fleet's traffic that this instance evaluated, and incomplete ones.",
     &[["evaluated"], ["gap"]],
@@ -68,7 +68,7 @@ pub(super) fn begun(kind: AnomalyKind) {
 
 /// Counts an evaluated minute.
 pub(super) fn minute(is_complete: bool) {
-    MINUTES.increment([if is_complete { "evaluated" } else { "gap" }]);
+    EVALUATIONS.increment([if is_complete { "evaluated" } else { "gap" }]);
 }
 
 /// Records the number of series.

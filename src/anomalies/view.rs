@@ -1,4 +1,4 @@
-//! What is known of anomalies, for the API.
+//! Anomalies and baselines, for the API.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use tollgate::{
     },
 };
 
-/// A rule: so many requests in a minute, and the default ban.
+/// A rule: a number of requests in a minute, and the default ban.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RuleUnderTest {
     pub(super) algorithm: Algorithm,

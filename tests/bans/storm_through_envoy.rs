@@ -128,28 +128,40 @@ fn read(mut responses: BufReader<TcpStream>, statuses: &Mutex<Statuses>, receive
     }
 }
 
-/// Processor time and calls of Redis, by requests of a storm.
+/// Processor time in microseconds of tollgate and of Redis, and calls of Redis.
+type Costs = [f64; 3];
+
+/// Costs since the start of the servers.
+fn costs(tollgate: &Tollgate, redis: &Redis) -> Costs {
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    [micros(tollgate.processor_time()), micros(redis.processor_time()), sent_calls(tollgate)]
+}
+
+/// Costs of a storm by its requests, without those of the other clients.
 struct Meter<'a> {
-    tollgate: &'a Tollgate,
-    redis: &'a Redis,
-    begin: (Duration, Duration, f64, u64),
+    servers: (&'a Tollgate, &'a Redis),
+    /// Costs of the other clients in a second.
+    others: Costs,
+    begin: (Instant, Costs, u64),
 }
 
 impl<'a> Meter<'a> {
-    fn start(tollgate: &'a Tollgate, redis: &'a Redis, storm: &Clients) -> Self {
-        let begin = (tollgate.processor_time(), redis.processor_time(), sent_calls(tollgate), storm.sent());
-        Self { tollgate, redis, begin }
+    fn start(servers: (&'a Tollgate, &'a Redis), others: Costs, sent: u64) -> Self {
+        Self { servers, others, begin: (Instant::now(), costs(servers.0, servers.1), sent) }
+    }
+
+    /// The costs of one request, or of one second.
+    fn by(&self, count: f64) -> Costs {
+        let (begun, before, _) = self.begin;
+        let (seconds, now) = (begun.elapsed().as_secs_f64(), costs(self.servers.0, self.servers.1));
+        std::array::from_fn(|at| (now[at] - before[at] - self.others[at] * seconds) / count)
     }
 
     fn report(self, what: &str, storm: &Clients) {
-        let (service, redis, calls, sent) = self.begin;
-        let requests = (storm.sent() - sent) as f64;
-        let micros = |now: Duration, before: Duration| (now - before).as_secs_f64() * 1e6 / requests;
+        let requests = storm.sent() - self.begin.2;
+        let [service, redis, calls] = self.by(requests as f64);
         println!(
-            "{what}: {requests} requests, {:.1} µs of tollgate, {:.2} µs and {:.5} calls of Redis for each",
-            micros(self.tollgate.processor_time(), service),
-            micros(self.redis.processor_time(), redis),
-            (sent_calls(self.tollgate) - calls) / requests,
+            "{what}: {requests} requests, {service:.1} µs of tollgate, {redis:.2} µs and {calls:.5} calls of Redis for each"
         );
     }
 }
@@ -201,9 +213,16 @@ fn a_storm_through_envoy_costs_less_than_denials_and_harms_no_other_client() {
     let envoy = Envoy::edge(tollgate.grpc_port);
     let honest = Clients::start(&envoy, &paths("honest", HONEST_CLIENTS), HONEST_CLIENTS);
 
+    let servers = (&tollgate, &redis);
+    thread::sleep(Duration::from_secs(5));
+    let meter = Meter::start(servers, Costs::default(), 0);
+    thread::sleep(Duration::from_secs(20));
+    let others = meter.by(20.0);
+    println!("other clients alone, in a second: {others:.0?}");
+
     let denied = Clients::start(&envoy, &vec!["/denied".to_owned(); CONNECTIONS], STORM_RATE);
     thread::sleep(Duration::from_secs(5));
-    let meter = Meter::start(&tollgate, &redis, &denied);
+    let meter = Meter::start(servers, others, denied.sent());
     thread::sleep(Duration::from_secs(30));
     meter.report("plain denials", &denied);
     println!("plain denials: {:?}", denied.stop());
@@ -215,7 +234,7 @@ fn a_storm_through_envoy_costs_less_than_denials_and_harms_no_other_client() {
         let (ends, level) = next_ban(&tollgate, after);
         let left = Duration::from_millis(ends.saturating_sub(now_ms()));
         println!("{:.0} s: a ban of level {level} for {left:.0?}", begun.elapsed().as_secs_f64());
-        let meter = Meter::start(&tollgate, &redis, &storm);
+        let meter = Meter::start(servers, others, storm.sent());
         thread::sleep(left.saturating_sub(Duration::from_secs(1)));
         meter.report("banned", &storm);
         levels.push(level);
@@ -229,7 +248,7 @@ fn a_storm_through_envoy_costs_less_than_denials_and_harms_no_other_client() {
     }
     // All but one level are forgiven after it stops.
     let last = levels.last().copied().expect("a ban");
-    let pause = after.saturating_sub(now_ms()) + (last - 1) * 60_000;
+    let pause = (after + (last - 1) * 60_000).saturating_sub(now_ms());
     thread::sleep(Duration::from_millis(pause));
     let storm = Clients::start(&envoy, &vec!["/storm".to_owned(); CONNECTIONS], STORM_RATE);
     let (_, level) = next_ban(&tollgate, after);

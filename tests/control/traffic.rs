@@ -14,7 +14,7 @@ fn counts(series: &[(&str, u64, u64)]) -> Vec<SeriesCounts> {
     series.iter().map(of).collect()
 }
 
-/// What the store has of series names that start with `1:d`.
+/// Entries of the store for series names that start with `1:d`.
 fn found(totals: &MinuteTotals) -> Vec<(&str, u64, u64)> {
     totals.counts.iter().map(|(name, (hits, denied))| (&**name, *hits, *denied)).collect()
 }

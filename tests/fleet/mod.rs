@@ -262,7 +262,7 @@ async fn a_webhook_gets_each_event_once_from_three_instances_though_it_fails_hal
         let id = serde_json::from_str::<Value>(&request.body).expect("JSON")["id"].clone();
         assert_eq!(Value::from(&*request.headers["tollgate-event-id"]), id);
         assert!(is_genuine(secret, request), "{request:?}");
-        let forged = receiver::Received { body: request.body.replace('7', "8"), ..request.clone() };
+        let forged = receiver::Delivery { body: request.body.replace('7', "8"), ..request.clone() };
         assert!(!is_genuine(secret, &forged));
     }
     drop(instances);
@@ -273,7 +273,7 @@ async fn a_webhook_gets_each_event_once_from_three_instances_though_it_fails_hal
 }
 
 /// Whether a request is genuine, by the documented receiver.
-fn is_genuine(secret: &str, request: &receiver::Received) -> bool {
+fn is_genuine(secret: &str, request: &receiver::Delivery) -> bool {
     let headers: BTreeMap<String, &String> = request
         .headers
         .iter()

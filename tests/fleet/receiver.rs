@@ -10,7 +10,7 @@ use std::{
 
 /// A request that the receiver got.
 #[derive(Clone, Debug)]
-pub(super) struct Received {
+pub(super) struct Delivery {
     /// In lower case.
     pub(super) headers: BTreeMap<String, String>,
     pub(super) path: String,
@@ -23,7 +23,7 @@ pub(super) struct Received {
 #[derive(Debug)]
 pub(super) struct Receiver {
     pub(super) port: u16,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<Delivery>>>,
 }
 
 impl Receiver {
@@ -31,7 +31,7 @@ impl Receiver {
     pub(super) fn start(accepts: impl Fn(usize) -> bool + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let received: Arc<Mutex<Vec<Received>>> = Arc::default();
+        let received: Arc<Mutex<Vec<Delivery>>> = Arc::default();
         let shared = Arc::clone(&received);
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -39,23 +39,23 @@ impl Receiver {
                 let Some(request) = read(&stream) else { continue };
                 let mut received = shared.lock().expect("not poisoned");
                 let is_accepted = accepts(received.len());
-                received.push(Received { is_accepted, ..request });
+                received.push(Delivery { is_accepted, ..request });
                 drop(received);
                 let status = if is_accepted { "204 No Content" } else { "503 Service Unavailable" };
                 let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-                // The client may be gone; then it sends again.
+                // The client may have closed the connection; then it sends again.
                 let _ = stream.write_all(answer.as_bytes());
             }
         });
         Self { port, received }
     }
 
-    pub(super) fn received(&self) -> Vec<Received> {
+    pub(super) fn received(&self) -> Vec<Delivery> {
         self.received.lock().expect("not poisoned").clone()
     }
 }
 
-fn read(stream: &TcpStream) -> Option<Received> {
+fn read(stream: &TcpStream) -> Option<Delivery> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -70,5 +70,5 @@ fn read(stream: &TcpStream) -> Option<Received> {
     let length = headers.get("content-length")?.parse().ok()?;
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some(Received { headers, path, body: String::from_utf8(body).ok()?, is_accepted: false })
+    Some(Delivery { headers, path, body: String::from_utf8(body).ok()?, is_accepted: false })
 }

@@ -30,7 +30,7 @@ pub(crate) struct Active {
 pub(crate) enum Change {
     Begun,
     Ended(Active),
-    /// So old that it is normal by now.
+    /// Accepted as normal because of its age.
     Accepted(Active),
 }
 

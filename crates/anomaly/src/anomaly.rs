@@ -1,11 +1,11 @@
-//! What is observed, and what is unusual of it.
+//! Observed counts, and anomalies among them.
 
 /// Hits of a minute, of the whole fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Decided hits.
     pub hits: u64,
-    /// Those over the limit.
+    /// Hits over the limit.
     pub denied: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct Anomaly {
 pub enum AnomalyEnd {
     /// The observations are usual again.
     Ended,
-    /// It lasted for a day, and is the new normal.
+    /// After a day, accepted as the new normal.
     Accepted,
 }
 

@@ -61,7 +61,7 @@ impl HourInProgress {
     }
 }
 
-/// What is expected in an hour: its level, and those of the hours beside it.
+/// Expectation of an hour: its level, and those of the hours beside it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expectation {
     before: HourLevel,

@@ -33,7 +33,7 @@ fn take_spread(rest: &mut &[u8]) -> Option<Spread> {
 }
 
 impl Series {
-    /// What was learned, without the hour in progress and what lasts.
+    /// Learned values, without the hour in progress and what lasts.
     pub fn to_record(&self) -> Vec<u8> {
         let mut record = Vec::with_capacity(RECORD_BYTES);
         // Of hours only those that are complete count.

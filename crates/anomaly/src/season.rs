@@ -12,7 +12,7 @@ pub(crate) const HOUR_BYTES: usize = 6;
 const LEVEL_STEPS: f64 = 2_048.0;
 const RATIO_STEPS: f64 = 16.0;
 
-/// What an hour was like: rates per minute, and shares of hits.
+/// Summary of an hour: rates per minute, and shares of hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct HourLevel {
     pub(crate) rate: f64,

@@ -10,7 +10,7 @@ use super::{
     hour::{Expectation, HourInProgress, Learned, MIN_SHARE_HITS},
     scale::{Pace, Spread},
     season::Season,
-    window::{LONG, Minute, SHORT, Windows},
+    window::{LONG_MINUTES, Minute, SHORT_MINUTES, Windows},
 };
 
 /// Hits of a window that must be expected for fewer ones to be unusual: below, none at all may be chance.
@@ -31,7 +31,7 @@ const LONG_PACE: Pace = Pace { step: 0.06, first_observations: 48, first_step: 0
 /// Largest change of a level that keeps its pattern; beyond it, learning starts anew.
 const MAX_RESCALE: f64 = 8.0;
 
-/// What was observed, and the band that it is compared with.
+/// Observed value, and the band that it is compared with.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     observed: f64,
@@ -224,7 +224,7 @@ impl Series {
         found: &mut Vec<Transition>,
     ) -> Option<Band> {
         let (short, long) = (*self.windows.short(), *self.windows.long());
-        if !short.is_complete(SHORT) {
+        if !short.is_complete(SHORT_MINUTES) {
             return None;
         }
         let minutes = short.present;
@@ -234,7 +234,7 @@ impl Series {
         let [of_long, of_run] =
             [1.0, RUN_PART].map(|part| count_band(&long.sums(), self.rates.long.get(), sensitivity, part));
         let (has_long, ready) =
-            (long.is_complete(LONG), self.rates.short.observations() >= MIN_SHORT_WINDOWS);
+            (long.is_complete(LONG_MINUTES), self.rates.short.observations() >= MIN_SHORT_WINDOWS);
         let long_ready = has_long && self.rates.long.observations() >= MIN_LONG_WINDOWS;
         self.learn_rate(minute, &short, has_long.then_some(&long));
 
@@ -271,10 +271,10 @@ impl Series {
         let distance = |sums: &Minute, spread: Spread| {
             count_distance(sums.hits.max(0.0), sums.mid.max(0.0), spread.get())
         };
-        if minute.is_multiple_of(SHORT as u64) {
+        if minute.is_multiple_of(SHORT_MINUTES as u64) {
             self.rates.short.learn(distance(short, self.rates.short), &SHORT_PACE);
         }
-        if let Some(long) = long.filter(|_| minute.is_multiple_of(LONG as u64)) {
+        if let Some(long) = long.filter(|_| minute.is_multiple_of(LONG_MINUTES as u64)) {
             self.rates.long.learn(distance(long, self.rates.long), &LONG_PACE);
         }
     }
@@ -295,8 +295,10 @@ impl Series {
         let (short, long) = (*self.windows.short(), *self.windows.long());
         let is_usual = self.denied.alarm.active().is_none();
         let mut readings = [None; 2];
-        let windows =
-            [(short, SHORT, &SHORT_PACE, MIN_SHORT_WINDOWS), (long, LONG, &LONG_PACE, MIN_LONG_WINDOWS)];
+        let windows = [
+            (short, SHORT_MINUTES, &SHORT_PACE, MIN_SHORT_WINDOWS),
+            (long, LONG_MINUTES, &LONG_PACE, MIN_LONG_WINDOWS),
+        ];
         let spreads = [&mut self.shares.short, &mut self.shares.long];
         for (((sums, minutes, pace, min), spread), place) in
             windows.into_iter().zip(spreads).zip(&mut readings)
@@ -307,7 +309,8 @@ impl Series {
             let share = (sums.denied / sums.hits).clamp(0.0, 1.0);
             let band_of = |part| share_band(expected, high, peak, sums.hits, spread.get(), sensitivity, part);
             let (band, ready) = (band_of(1.0), spread.observations() >= min);
-            let has_run = minutes == LONG && self.denied.has_run(ready && share > band_of(RUN_PART).high);
+            let has_run =
+                minutes == LONG_MINUTES && self.denied.has_run(ready && share > band_of(RUN_PART).high);
             let is_outside = has_run || ready && share > band.high;
             if is_usual && minute.is_multiple_of(minutes as u64) {
                 spread.learn(share_distance(share, expected, sums.hits, spread.get()), pace);
@@ -345,7 +348,8 @@ impl Series {
         let hits = within(counts.hits as f64);
         let share = if counts.hits > 0 { counts.denied as f64 / counts.hits as f64 } else { 0.0 };
         let short = self.windows.short();
-        let recent = short.has_counts(SHORT).then(|| within(short.hits.max(0.0) / short.present.max(1.0)));
+        let recent =
+            short.has_counts(SHORT_MINUTES).then(|| within(short.hits.max(0.0) / short.present.max(1.0)));
         let recent_share = (short.hits >= MIN_SHARE_HITS).then(|| (short.denied / short.hits).min(most));
         self.learned.add(&Learned { hits, denied: share.min(most) * hits, recent, recent_share });
         if let Some(expected) = expected {

@@ -3,8 +3,8 @@
 use super::{anomaly::Counts, band::ExpectedHits};
 
 /// Minutes of the windows.
-pub(crate) const SHORT: usize = 5;
-pub(crate) const LONG: usize = 60;
+pub(crate) const SHORT_MINUTES: usize = 5;
+pub(crate) const LONG_MINUTES: usize = 60;
 
 /// A minute of a series: its hits, and the expected ones if there is an expectation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,7 +79,7 @@ pub(crate) struct Windows {
 impl Default for Windows {
     fn default() -> Self {
         Self {
-            minutes: vec![Minute::default(); LONG].into(),
+            minutes: vec![Minute::default(); LONG_MINUTES].into(),
             short: Minute::default(),
             long: Minute::default(),
             at: None,
@@ -88,14 +88,14 @@ impl Default for Windows {
 }
 
 fn slot(minute: u64) -> usize {
-    usize::try_from(minute).unwrap_or_default().checked_rem(LONG).unwrap_or_default()
+    usize::try_from(minute).unwrap_or_default().checked_rem(LONG_MINUTES).unwrap_or_default()
 }
 
 impl Windows {
     /// Adds a minute that is later than all before; those in between are gaps.
     pub(crate) fn add(&mut self, minute: u64, counts: Minute) {
         let skipped = self.at.map_or(0, |at| minute.saturating_sub(at).saturating_sub(1));
-        if skipped >= LONG as u64 {
+        if skipped >= LONG_MINUTES as u64 {
             *self = Self::default();
         } else {
             let first = minute.saturating_sub(skipped);
@@ -106,14 +106,15 @@ impl Windows {
     }
 
     fn push(&mut self, minute: u64, counts: Minute) {
-        let leaves_short = minute.checked_sub(SHORT as u64).and_then(|before| self.minutes.get(slot(before)));
+        let leaves_short =
+            minute.checked_sub(SHORT_MINUTES as u64).and_then(|before| self.minutes.get(slot(before)));
         let leaves_short = leaves_short.copied().unwrap_or_default();
         let Some(place) = self.minutes.get_mut(slot(minute)) else { return };
         let leaves_long = std::mem::replace(place, counts);
         if slot(minute) == 0 {
             // Once an hour, so that errors of rounding do not add up.
-            self.long = self.sum(0..LONG as u64, minute);
-            self.short = self.sum(0..SHORT as u64, minute);
+            self.long = self.sum(0..LONG_MINUTES as u64, minute);
+            self.short = self.sum(0..SHORT_MINUTES as u64, minute);
             return;
         }
         self.short.add(&counts, 1.0);

@@ -1,6 +1,6 @@
 //! Compiles lists and switches for enforcement.
 
-use tollgate_rules::{EVERY, Listing, ListingError, Overrides};
+use tollgate_rules::{ALL_NAMES, Listing, ListingError, Overrides};
 
 use super::{AutomaticEntry, AutomaticMode, List, ListEntry, Runtime, Switch, SwitchMode};
 
@@ -31,7 +31,7 @@ pub fn check_switch(switch: &Switch) -> Result<(), SwitchError> {
     match switch {
         _ if switch.domain.is_empty() => Err(SwitchError::NoDomain),
         _ if switch.rule.is_empty() => Err(SwitchError::NoRule),
-        Switch { mode: SwitchMode::Emergency, rule, .. } if rule != EVERY => Err(SwitchError::SingleRule),
+        Switch { mode: SwitchMode::Emergency, rule, .. } if rule != ALL_NAMES => Err(SwitchError::SingleRule),
         _ => Ok(()),
     }
 }
@@ -120,13 +120,13 @@ mod tests {
         };
         assert_eq!(check_switch(&emergency("d", "k")), Err(SwitchError::SingleRule));
         let runtime = |switches| Runtime { generation: 1, entries: vec![], switches, ..Runtime::default() };
-        let (overrides, problems) = compile(&runtime(vec![emergency("d", EVERY)]), 10);
+        let (overrides, problems) = compile(&runtime(vec![emergency("d", ALL_NAMES)]), 10);
         assert_eq!((overrides.is_emergency("d"), overrides.is_emergency("e")), (true, false));
         assert_eq!(overrides.mode_of("d", "k"), None);
         assert!(problems.is_empty());
-        let (overrides, _) = compile(&runtime(vec![emergency(EVERY, EVERY)]), 10);
+        let (overrides, _) = compile(&runtime(vec![emergency(ALL_NAMES, ALL_NAMES)]), 10);
         assert!(overrides.is_emergency("e"));
-        let (overrides, _) = compile(&runtime(vec![emergency(EVERY, EVERY)]), 11);
+        let (overrides, _) = compile(&runtime(vec![emergency(ALL_NAMES, ALL_NAMES)]), 11);
         assert!(!overrides.is_emergency("e"), "it has expired");
     }
 

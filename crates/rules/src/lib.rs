@@ -40,7 +40,7 @@ pub use self::{
     level::{Branch, Duplicate, Level, Matcher, Node, join},
     on_store_error::OnStoreError,
     overrides::{
-        EVERY, List, Listing, ListingError, Overrides, StatedPair, SwitchMode, Switched, ValueMatch,
+        ALL_NAMES, List, Listing, ListingError, Overrides, StatedPair, SwitchMode, Switched, ValueMatch,
     },
     path::unescaped as unescaped_path,
     regex::{Regex, RegexError},

@@ -15,7 +15,7 @@ pub struct SeriesCounts {
     pub name: String,
     /// Decided hits.
     pub hits: u64,
-    /// Those over the limit.
+    /// Hits over the limit.
     pub denied: u64,
 }
 

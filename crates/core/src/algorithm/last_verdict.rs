@@ -17,7 +17,7 @@ use crate::{
     quota::{Quota, Window},
 };
 
-/// What is known of a counter since its last verdict.
+/// Knowledge of a counter since its last verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastVerdict {
     /// Hits that counted, with the tokens that were charged ahead of their use.

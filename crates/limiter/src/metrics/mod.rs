@@ -62,7 +62,7 @@ static DEGRADED: StripedFamily<{ POLICIES * REASONS }, 2> = StripedFamily::with_
 /// State from which a local counter starts while the store fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LocalStart {
-    /// What remained after the last verdict of the store, divided by the instances.
+    /// Hits that remained after the last verdict of the store, divided by the instances.
     LastVerdict,
     /// An unused share of the limit.
     Share,

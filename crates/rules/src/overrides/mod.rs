@@ -87,12 +87,12 @@ pub struct Overrides {
     allow: Index,
     deny: Index,
     switches: HashMap<Box<str>, Modes, RandomState>,
-    /// Domains in an emergency; [`EVERY`] for all.
+    /// Domains in an emergency; [`ALL_NAMES`] for all.
     emergencies: Vec<Box<str>>,
 }
 
 /// Name that stands for every domain, or for every rule of a domain.
-pub const EVERY: &str = "*";
+pub const ALL_NAMES: &str = "*";
 
 impl Overrides {
     /// Returns the lists and switches of a generation: entries, and modes of rules by domain and path. Of several modes of
@@ -123,10 +123,10 @@ impl Overrides {
     /// Whether an emergency switch applies to the domain.
     pub fn is_emergency(&self, domain: &str) -> bool {
         !self.emergencies.is_empty()
-            && self.emergencies.iter().any(|known| matches!(&**known, EVERY) || **known == *domain)
+            && self.emergencies.iter().any(|known| matches!(&**known, ALL_NAMES) || **known == *domain)
     }
 
-    /// Domains in an emergency; [`EVERY`] for all.
+    /// Domains in an emergency; [`ALL_NAMES`] for all.
     pub fn emergencies(&self) -> &[Box<str>] {
         &self.emergencies
     }

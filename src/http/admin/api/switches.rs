@@ -6,7 +6,7 @@ use axum::{Extension, extract::State, http::StatusCode, response::IntoResponse a
 use serde::Deserialize;
 use serde_json::json;
 use tollgate_control::{Switch, SwitchMode, check_switch};
-use tollgate_rules::EVERY;
+use tollgate_rules::ALL_NAMES;
 
 use super::{
     error::ApiError,
@@ -84,7 +84,7 @@ pub(super) async fn remove(
 
 /// Whether there is an active domain of that name, or it stands for all.
 fn has_domain(api: &Api, domain: &str) -> bool {
-    domain == EVERY || api.parts.rules.load().is_some_and(|rules| rules.domain(domain).is_some())
+    domain == ALL_NAMES || api.parts.rules.load().is_some_and(|rules| rules.domain(domain).is_some())
 }
 
 /// Whether an active rule has that path.

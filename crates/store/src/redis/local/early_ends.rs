@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Those of this process.
+/// Early ends in this process.
 pub(super) static EARLY_ENDS: EarlyEnds = EarlyEnds::new();
 
 /// A time in this process, before those that are recorded.
