@@ -10,16 +10,16 @@ use crate::{
 
 const TOKEN: &str = "operators-token-0123456789";
 
-/// The number of operations that the document describes.
+/// The number of operations that the document describes, without its own, which Schemathesis leaves out.
 fn operations() -> usize {
     let text = fs::read_to_string(project("src/http/admin/api/openapi.json")).expect("the document");
     let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let paths = document["paths"].as_object().expect("paths").values();
-    let methods = |item: &serde_json::Value| {
+    let paths = document["paths"].as_object().expect("paths");
+    let methods = |(_, item): (&String, &serde_json::Value)| {
         let methods = ["get", "post", "put", "delete", "patch"];
         methods.into_iter().filter(|method| item.get(*method).is_some()).count()
     };
-    paths.map(methods).sum()
+    paths.iter().filter(|(path, _)| *path != "/openapi.json").map(methods).sum()
 }
 
 /// Some examples of each operation, wrong ones too, by Schemathesis: no answer is a failure of the server, each is one that

@@ -181,7 +181,7 @@ fn an_interval_that_reaches_too_far_ahead_is_replaced() {
         assert_eq!(deny_in(&mut record, &growing(), [2, 30, 60, 90]), None, "each begins an interval");
     }
     let mut record = BanRecord::default();
-    assert_eq!(deny_in(&mut record, &growing(), [3, 4, 2, 3, 4]), Some(3), "a small step is none");
+    assert_eq!(deny_in(&mut record, &growing(), [3, 4, 2, 3, 4]), Some(3), "a small step does not");
 }
 
 #[test]
