@@ -87,7 +87,8 @@ local OPERATIONS = {
   exchange = function()
     local now, id = now_ms(), ARGV[4]
     local till, leader = string.match(redis.call('HGET', reports, 'leader') or '', '^(%d+) (.*)$')
-    local is_leader = not till or tonumber(till) <= now or leader == id
+    -- A lead or a report that is further ahead is of a time before the clock was put back.
+    local is_leader = not till or tonumber(till) <= now or tonumber(till) > now + tonumber(ARGV[7]) or leader == id
     redis.call('HSET', reports, 'i:' .. id, string.format('%.0f ', now) .. ARGV[5])
     redis.call('PEXPIRE', reports, TTL_MARGIN_MS)
     if not is_leader then
@@ -103,7 +104,7 @@ local OPERATIONS = {
     for i = 1, #all, 2 do
       local instance = string.match(all[i], '^i:(.*)$')
       local seen = instance and tonumber(string.match(all[i + 1], '^%d+'))
-      if seen and seen < now - tonumber(ARGV[6]) then
+      if seen and math.abs(now - seen) > tonumber(ARGV[6]) then
         redis.call('HDEL', reports, all[i])
       elseif seen then
         count = count + 1
@@ -131,7 +132,9 @@ local OPERATIONS = {
       local ends, known_mode, offences, forgotten = parse(redis.call('HGET', records, id))
       local is_active = ends > now
       if is_active and not (known_mode == 'd' and mode == 'e') then
-        replies[#replies + 1] = 'known'
+        -- The payload has the time of its creation, and so distinguishes what an earlier attempt has added.
+        local is_own = ARGV[3] == 'again' and redis.call('HGET', payloads, id) == ARGV[i + 5]
+        replies[#replies + 1] = is_own and 'listed' or 'known'
       elseif not is_active and active >= most[mode] then
         replies[#replies + 1] = 'full'
       else
@@ -161,6 +164,9 @@ local OPERATIONS = {
   -- entry, and the end, the beginning and the payload of the exemption, or '0', '0' and ''. Replies 'made', or 'none' without an entry.
   lift = function()
     local now, id, ends = now_ms(), ARGV[5], tonumber(ARGV[7])
+    if ARGV[3] == 'again' and redis.call('HGET', head, 'abuse_token') == ARGV[4] then
+      return 'made'
+    end
     if parse(redis.call('HGET', records, id)) <= now then
       return ARGV[3] == 'again' and 'made' or 'none'
     end

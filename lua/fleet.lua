@@ -96,7 +96,8 @@ local OPERATIONS = {
   end,
 
   -- Adds to the counts of a minute, the hash KEYS[1]. ARGV: the number of the minute since 1970, the lifetime of the counts
-  -- in milliseconds, the number of fields beyond which none is made, and for each field its name and the amount.
+  -- in milliseconds, the number of fields beyond which none is made except of reporters, 'r' and an instance's id, and for
+  -- each field its name and the amount.
   -- Replies 1, or 0 if it is not one of the last minutes by the server's clock.
   add_minute = function()
     local age = math.floor(now_ms() / 60000) - tonumber(ARGV[2])
@@ -105,7 +106,7 @@ local OPERATIONS = {
     end
     local room = tonumber(ARGV[4]) - redis.call('HLEN', KEYS[1])
     for i = 5, #ARGV, 2 do
-      if room > 0 or redis.call('HEXISTS', KEYS[1], ARGV[i]) == 1 then
+      if room > 0 or string.sub(ARGV[i], 1, 1) == 'r' or redis.call('HEXISTS', KEYS[1], ARGV[i]) == 1 then
         redis.call('HINCRBY', KEYS[1], ARGV[i], ARGV[i + 1])
       end
       room = room - 1

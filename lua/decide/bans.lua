@@ -60,13 +60,20 @@ local function add_hits(ban, record, admitted, denied)
   record.balance = math.min(math.max(less, -MAX_BALANCE) + more, MAX_BALANCE)
 end
 
-local function has_interval(record)
-  return record.bad ~= BANNED and now.s < record.ends_at - 1
+-- Whether the interval counts: one of a longer interval, or of a clock that was ahead by more than 10 s, would have too
+-- many seconds.
+local function is_kept(ban, record)
+  local left = record.ends_at - now.s
+  return left > 0 and left <= ban.interval + 11
+end
+
+local function has_interval(ban, record)
+  return record.bad ~= BANNED and now.s < record.ends_at - 1 and is_kept(ban, record)
 end
 
 -- Begins an interval, unless one is open.
 local function open_interval(ban, record)
-  if has_interval(record) then
+  if has_interval(ban, record) then
     return
   end
   if record.forgiven_at <= now.s then
@@ -101,7 +108,7 @@ local function begin_ban(ban, record)
   end
   if
     record.bad == BANNED
-    or now.s >= record.ends_at
+    or not is_kept(ban, record)
     or record.second == this_second
     or not is_bad(ban, record)
     or record.bad + 1 < ban.threshold
@@ -120,7 +127,7 @@ local function count_hits(ban, record, admitted, denied)
   if denied > 0 then
     open_interval(ban, record)
   end
-  if not has_interval(record) then
+  if not has_interval(ban, record) then
     return
   end
   if record.second ~= this_second then

@@ -73,11 +73,12 @@ fn entry(abuser: Abuser) -> Option<NewEntry> {
 
 /// One event for all keys of a rule, so that an attack by many keys is one event.
 fn event(domain: String, rule: String, is_enforced: bool, keys: Vec<String>) -> OperatorEvent {
-    let (count, effect) = (keys.len(), if is_enforced { "listed" } else { "listed in dry run" });
+    let (count, effect) = (keys.len(), if is_enforced { "listed" } else { "listed in a dry run" });
+    let plural = if count == 1 { "" } else { "s" };
     OperatorEvent {
         kind: EventKind::AbuseListed,
         phase: EventPhase::Occurred,
-        message: format!("{count} keys {effect} by abuse rule {rule} of domain {domain}"),
+        message: format!("Abuse rule {rule} of domain {domain}: {count} key{plural} {effect}."),
         domain,
         rule: Some(rule),
         key: keys.into_iter().next().filter(|_| count == 1),

@@ -92,13 +92,13 @@ impl AbuseTask {
             Ok(exchanged) => exchanged,
             Err(error) => {
                 if self.log.failed() {
-                    tracing::warn!(%error, "abuse not detected: control store unavailable");
+                    tracing::warn!(%error, "abuse detection paused: control store unreachable");
                 }
                 return;
             }
         };
         if self.log.recovered() {
-            tracing::info!("abuse detected again: control store recovered");
+            tracing::info!("abuse detection resumed: control store recovered");
         }
         let Exchange { instances, watch, reports } = exchanged;
         self.instances = instances;

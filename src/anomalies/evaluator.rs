@@ -65,6 +65,7 @@ impl Evaluator {
         rules: &ActiveRules,
     ) -> Vec<OperatorEvent> {
         self.watch.set_limits(self.limits.of(rules));
+        self.watch.set_present(|key| self.limits.has(key));
         let events = self.watch.observe(minute, traffic, self.sensitivity);
         metrics::minute(traffic.is_some());
         self.view.add_ended(minute, &events);
@@ -124,6 +125,7 @@ fn operator_event(event: &WatchEvent) -> OperatorEvent {
         }
         (None, _) => format!("The {what} has {observed} {unit}; usual are {low} to {high}."),
         (Some(AnomalyEnd::Ended), _) => format!("The {what} has a usual rate of {unit} again: {observed}."),
+        (Some(AnomalyEnd::Removed), _) => format!("The {what} was removed."),
         (Some(AnomalyEnd::Accepted), _) => {
             format!("The {what} has had {observed} {unit} for a day, which are expected from now on.")
         }
@@ -161,7 +163,10 @@ const fn event_kind(kind: AnomalyKind) -> EventKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use tollgate_anomaly::SeriesKey;
+    use tollgate_rules::config::{Options, load_files};
 
     const DAY: u64 = 1_440;
 
@@ -181,8 +186,18 @@ mod tests {
         minutes: std::ops::Range<u64>,
         traffic: Option<&Traffic>,
     ) -> Vec<OperatorEvent> {
-        let rules = ActiveRules::default();
+        let rules = rules(&["api_key", "path"]);
         minutes.flat_map(|minute| evaluator.evaluate(minute, traffic, &rules)).collect()
+    }
+
+    fn rules(keys: &[&str]) -> ActiveRules {
+        let limit = "rate_limit: {unit: minute, requests_per_unit: 9}";
+        let rules: String = keys.iter().map(|key| format!("- {{key: {key}, {limit}}}\n")).collect();
+        let text = format!("domain: edge\ndescriptors:\n{rules}").into_bytes();
+        let loaded = load_files([("rules.yaml".to_owned(), text)], Options::default()).expect("valid");
+        let active = ActiveRules::default();
+        active.replace(Arc::new(loaded.rules));
+        active
     }
 
     fn kinds(events: &[OperatorEvent]) -> Vec<(&'static str, &'static str, Option<&str>)> {
@@ -233,6 +248,24 @@ mod tests {
         assert_eq!(run(&mut evaluator, 9 * DAY + 90..9 * DAY + 300, Some(&usual)), []);
         let events = run(&mut evaluator, 9 * DAY + 300..9 * DAY + 310, Some(&traffic(&[])));
         assert_eq!(kinds(&events), [("rate_low", "began", None)]);
+    }
+
+    #[test]
+    fn a_rule_that_is_removed_has_no_drop_and_ends_its_anomaly() {
+        let mut evaluator = Evaluator::new(Sensitivity::Medium, None, &Baselines::new());
+        let usual = traffic(&[("", 1_500, 15), ("api_key", 1_000, 10), ("path", 500, 5)]);
+        run(&mut evaluator, 0..9 * DAY, Some(&usual));
+        let unusual = traffic(&[("", 1_500, 15), ("api_key", 1_000, 10), ("path", 500, 400)]);
+        let events = run(&mut evaluator, 9 * DAY..9 * DAY + 10, Some(&unusual));
+        assert_eq!(kinds(&events), [("denied_share_high", "began", Some("path"))]);
+        let (rest, others) = (traffic(&[("", 1_500, 15), ("api_key", 1_500, 15)]), rules(&["api_key"]));
+        let later = 9 * DAY + 10..9 * DAY + 200;
+        let events: Vec<_> =
+            later.flat_map(|minute| evaluator.evaluate(minute, Some(&rest), &others)).collect();
+        let of_path: Vec<_> = events.iter().filter(|event| event.rule.as_deref() == Some("path")).collect();
+        assert_eq!(of_path.len(), 1, "{of_path:?}");
+        assert_eq!((of_path[0].phase.name(), &*of_path[0].message), ("ended", "The rule was removed."));
+        assert!(evaluator.view().active.iter().all(|active| active.rule.as_deref() != Some("path")));
     }
 
     #[test]

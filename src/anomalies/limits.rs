@@ -27,6 +27,14 @@ impl Limits {
         }
         self.by_series.iter().map(|(key, limit)| (key, *limit))
     }
+
+    /// Whether a series is of a rule or a domain of the rules that [`of`](Self::of) was last called with.
+    pub(super) fn has(&self, key: &SeriesKey) -> bool {
+        match key.rule.is_empty() {
+            true => self.by_series.range(key..).next().is_some_and(|(first, _)| first.domain == key.domain),
+            false => self.by_series.contains_key(key),
+        }
+    }
 }
 
 fn identifiers(rules: &Rules) -> BTreeMap<SeriesKey, u32> {

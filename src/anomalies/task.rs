@@ -45,6 +45,8 @@ pub(super) struct AnomalyTask {
     tally: Tally,
     /// Present while this instance holds the lease.
     evaluator: Option<Evaluator>,
+    /// When the lease was last confirmed.
+    held_at: Option<Instant>,
     outage: OutageLog,
 }
 
@@ -62,6 +64,7 @@ impl AnomalyTask {
             status,
             tally: Tally::default(),
             evaluator: None,
+            held_at: None,
             outage: OutageLog::default(),
         }
     }
@@ -74,6 +77,7 @@ impl AnomalyTask {
             sleep(Duration::from_micros(left)).await;
             let traffic = self.take(minute).await;
             let result = self.handle(minute, traffic).await;
+            self.drop_lapsed();
             self.note(result.err().as_ref());
         }
     }
@@ -104,6 +108,8 @@ impl AnomalyTask {
             self.give_up();
             return Ok(());
         }
+        self.drop_lapsed();
+        self.held_at = Some(Instant::now());
         self.catch_up(minute).await
     }
 
@@ -145,8 +151,16 @@ impl AnomalyTask {
         self.status.set(evaluator.view().clone());
     }
 
+    /// Gives up what was learned under a lease that has ended since: another instance may have continued.
+    fn drop_lapsed(&mut self) {
+        if self.held_at.is_some_and(|at| at.elapsed() > LEASE_LIFETIME) {
+            self.give_up();
+        }
+    }
+
     /// Leaves the evaluation to another instance.
     fn give_up(&mut self) {
+        self.held_at = None;
         if self.evaluator.take().is_some() {
             metrics::none();
             self.status.set(AnomalyView::default());

@@ -13,8 +13,8 @@ pub(super) struct FleetFlags {
     /// Hits per second of one key, in all instances, at which an event is raised. 0: none.
     #[arg(long, value_name = "COUNT", default_value = "10000")]
     key_rate_threshold: u64,
-    /// Receiver of events, to which each is sent once as JSON: http://HOST:PORT/PATH, or https:// for TLS. Its path and
-    /// query are treated as a secret.
+    /// Receiver of events, to which each is sent as JSON at least once: http://HOST:PORT/PATH, or https:// for TLS. Its path
+    /// and query are treated as a secret.
     #[arg(long, value_name = "URL")]
     webhook_url: Option<WebhookUrl>,
     /// File with the secret, of 16 bytes or more, that signs events (HMAC-SHA256). Read again for each event.

@@ -313,6 +313,8 @@ fn an_event_has_the_documented_fields() {
     let guide =
         fs::read_to_string(crate::support::tollgate::project("docs/guides/events.md")).expect("a text");
     for kind in EventKind::ALL {
-        assert!(guide.contains(&format!("| `{}` | ", kind.name())), "{kind:?} is not documented");
+        let name = format!("`{}`", kind.name());
+        let has_row = guide.lines().any(|line| line.starts_with("| `") && line.contains(&name));
+        assert!(has_row, "{kind:?} is not documented");
     }
 }

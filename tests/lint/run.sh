@@ -24,7 +24,7 @@ decision_script() {
 
 lua() {
     decision_script | luacheck --config tests/lint/luacheckrc --filename lua/decide --quiet - &&
-        luacheck --config tests/lint/luacheckrc --quiet lua/control.lua lua/utilization.lua lua/abuse.lua
+        luacheck --config tests/lint/luacheckrc --quiet lua/*.lua
 }
 
 mapfile -t scripts < <(git ls-files '*.sh' .ci/run)

@@ -55,6 +55,8 @@ pub enum AnomalyEnd {
     Ended,
     /// After a day, accepted as the new normal.
     Accepted,
+    /// The rule or the domain was removed.
+    Removed,
 }
 
 /// Begin of an anomaly, or its end.
@@ -63,4 +65,10 @@ pub struct Transition {
     pub anomaly: Anomaly,
     /// If it ended.
     pub end: Option<AnomalyEnd>,
+}
+
+impl Transition {
+    pub(crate) const fn removed(anomaly: Anomaly) -> Self {
+        Self { anomaly, end: Some(AnomalyEnd::Removed) }
+    }
 }

@@ -143,6 +143,13 @@ impl Series {
         })
     }
 
+    /// Ends what lasts, because the rule was removed.
+    pub(crate) fn abandon(&mut self) -> Vec<Transition> {
+        let ended = self.active().map(Transition::removed).collect();
+        (self.high, self.low, self.drifting, self.denied) = Default::default();
+        ended
+    }
+
     /// Continues an anomaly that another instance found.
     pub fn resume(&mut self, anomaly: &Anomaly) {
         let Anomaly { kind, since, observed, expected, low, high } = *anomaly;

@@ -50,6 +50,8 @@ pub struct Watch {
     /// Dropped since they were last taken.
     dropped: BTreeSet<SeriesKey>,
     last: Option<u64>,
+    /// Series of rules and domains that are removed: a minute without hits is no drop, but a gap.
+    removed: BTreeSet<SeriesKey>,
 }
 
 impl Watch {
@@ -80,8 +82,13 @@ impl Watch {
         traffic.inspect(|traffic| self.admit(traffic));
         let mut found = Vec::new();
         for (key, series) in &mut self.series {
-            let counts = traffic.map(|traffic| traffic.0.get(key).copied().unwrap_or_default());
-            let events = series.observe(minute, counts, sensitivity);
+            let counts = traffic.and_then(|traffic| traffic.0.get(key).copied());
+            let is_removed = counts.is_none() && self.removed.contains(key);
+            let counts = counts.or_else(|| (traffic.is_some() && !is_removed).then(Counts::default));
+            let mut events = series.observe(minute, counts, sensitivity);
+            if is_removed {
+                events.extend(series.abandon());
+            }
             found.extend(events.into_iter().map(|transition| WatchEvent { key: key.clone(), transition }));
         }
         found
@@ -133,6 +140,11 @@ impl Watch {
                 series.set_limit(limit);
             }
         }
+    }
+
+    /// Sets which series have a rule or a domain. Instances that activate other rules later may still report the others.
+    pub fn set_present(&mut self, is_present: impl Fn(&SeriesKey) -> bool) {
+        self.removed = self.series.keys().filter(|key| !is_present(key)).cloned().collect();
     }
 
     /// Continues an anomaly that another instance found.

@@ -215,7 +215,7 @@ impl Control {
     }
 
     /// Adds bans that began to the list of active bans, and returns the number of those. Each replaces an earlier ban of
-    /// its counter. At most [`MAX_BAN_BATCH`](super::bounds::MAX_BAN_BATCH) are added.
+    /// its counter. At most [`MAX_BAN_BATCH`] are added.
     ///
     /// # Errors
     /// When the store does not respond.

@@ -60,7 +60,7 @@ enum CountersSubcommand {
         /// Id of the ban, from `bans`.
         #[arg(value_name = "ID", value_parser = path_id)]
         id: String,
-        /// Also takes back the level: the next ban has the first duration.
+        /// Resets the level too: the next ban has the first duration.
         #[arg(long)]
         forgive: bool,
     },

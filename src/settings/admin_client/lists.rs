@@ -21,7 +21,7 @@ pub(in crate::settings) struct BanFlags {
 
 #[derive(Debug, Subcommand)]
 enum BanSubcommand {
-    /// List the entries of the deny list.
+    /// List the entries of the deny list, automatic ones too.
     List {
         /// Entries of the allow list instead.
         #[arg(long)]

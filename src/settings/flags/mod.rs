@@ -62,11 +62,11 @@ enum Verb {
     Load(Box<LoadFlags>),
     /// List, compare and change the rule versions of a running server.
     Rules(VersionFlags),
-    /// Read, reset and refund counters of a running server.
+    /// Read, reset and refund counters of a running server, and list and lift their bans.
     Counters(CountersFlags),
-    /// Deny or allow requests on a running server.
+    /// Deny or allow requests on a running server, by the deny and allow lists. For bans of rules see `counters bans`.
     Ban(BanFlags),
-    /// Switch single rules of a running server off, or to shadow mode.
+    /// Switch rules of a running server off, to shadow mode, or to decide without Redis (`emergency`).
     Switch(SwitchFlags),
     /// Show the keys with the most hits and the most denied hits of the last minute, in all instances.
     Top(TopFlags),

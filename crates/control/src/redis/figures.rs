@@ -22,6 +22,9 @@ const REPORT_LIFETIME: Duration = Duration::from_secs(30);
 /// Maximum number of instances whose reports are read.
 const MAX_REPORTS: usize = 500;
 
+/// Reports that are read at once, up to 64 KiB each, which bounds the time that one read takes in Redis.
+const REPORTS_OF_CALL: usize = 32;
+
 /// Lifetime of the position of the delivery.
 const POSITION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3_600);
 
@@ -59,6 +62,14 @@ impl SharedFigures<'_> {
 
     pub(crate) async fn reports(&self, mut instances: Vec<String>) -> ControlResult<Vec<InstanceReport>> {
         instances.truncate(MAX_REPORTS);
+        let mut found = Vec::with_capacity(instances.len());
+        for some in instances.chunks(REPORTS_OF_CALL) {
+            found.extend(self.some_reports(some).await?);
+        }
+        Ok(found)
+    }
+
+    async fn some_reports(&self, instances: &[String]) -> ControlResult<Vec<InstanceReport>> {
         let keys: Vec<_> = instances.iter().map(|instance| self.report_key(instance)).collect();
         let [now, reports] = list(self.run("reports", &keys, &[]).await?)?;
         let (now, Reply::List(reports)) = (number(&bytes(now)?)?, reports) else {
@@ -70,7 +81,7 @@ impl SharedFigures<'_> {
             let (at, report) = stored.split_once('\n').ok_or_else(|| malformed("no time of a report"))?;
             Ok(Some((now.saturating_sub(number(at.as_bytes())?), report.to_owned())))
         };
-        let pairs = instances.into_iter().zip(reports);
+        let pairs = instances.iter().cloned().zip(reports);
         pairs.map(|(instance, reply)| Ok(InstanceReport { instance, report: read(reply)? })).collect()
     }
 

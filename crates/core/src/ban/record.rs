@@ -11,6 +11,9 @@ const BANNED: u32 = 4_095;
 /// Bound of the difference between denied and admitted hits of a second.
 const MAX_BALANCE: i32 = 511;
 
+/// Seconds by which an interval may reach further than one that begins now: those of small steps back of the clock.
+const MAX_AHEAD: u32 = 10;
+
 /// Zero of a stored balance.
 const BALANCE_ZERO: i32 = 512;
 
@@ -108,7 +111,7 @@ impl BanRecord {
         }
         match self.phase {
             Phase::Counting { bad, second, balance }
-                if now.seconds() < self.ends_at && second != second_of(now) && is_bad(policy, balance) =>
+                if self.is_kept(policy, now) && second != second_of(now) && is_bad(policy, balance) =>
             {
                 let is_due = bad.saturating_add(1) >= policy.threshold().into();
                 is_due.then(|| self.begin(policy, now)).flatten()
@@ -126,7 +129,7 @@ impl BanRecord {
         if denied > 0 {
             self.open_interval(policy, now);
         }
-        if !self.is_open(now) {
+        if !self.is_open(policy, now) {
             return;
         }
         if let Phase::Counting { bad, second, balance } = &mut self.phase
@@ -147,13 +150,21 @@ impl BanRecord {
     }
 
     /// Whether hits count in the interval.
-    fn is_open(&self, now: Timestamp) -> bool {
-        self.phase != Phase::Banned && now.seconds() < self.ends_at.saturating_sub(1)
+    fn is_open(&self, policy: &BanPolicy, now: Timestamp) -> bool {
+        self.phase != Phase::Banned
+            && now.seconds() < self.ends_at.saturating_sub(1)
+            && self.is_kept(policy, now)
+    }
+
+    /// Whether the interval counts: one of a longer interval, or of a clock that was ahead, would have too many seconds.
+    fn is_kept(&self, policy: &BanPolicy, now: Timestamp) -> bool {
+        let longest = u32::from(policy.interval()).saturating_add(1).saturating_add(MAX_AHEAD);
+        (1..=longest).contains(&self.ends_at.saturating_sub(now.seconds()))
     }
 
     /// Begins an interval, unless one is open.
     fn open_interval(&mut self, policy: &BanPolicy, now: Timestamp) {
-        if self.is_open(now) {
+        if self.is_open(policy, now) {
             return;
         }
         if self.forgiven_at <= now.seconds() {

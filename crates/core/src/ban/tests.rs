@@ -172,6 +172,19 @@ fn without_growth_every_ban_is_a_first_one_and_leaves_nothing() {
 }
 
 #[test]
+fn an_interval_that_reaches_too_far_ahead_is_replaced() {
+    // The clock was set back by an hour, or the interval was that of an earlier rule.
+    let long = policy(BanParameters { threshold: 3, interval: 3_600, ..BanParameters::default() });
+    for (earlier, then) in [(growing(), 3_600), (long, 0)] {
+        let mut record = BanRecord::default();
+        assert_eq!(deny_in(&mut record, &earlier, [then, then + 1]), None);
+        assert_eq!(deny_in(&mut record, &growing(), [2, 30, 60, 90]), None, "each begins an interval");
+    }
+    let mut record = BanRecord::default();
+    assert_eq!(deny_in(&mut record, &growing(), [3, 4, 2, 3, 4]), Some(3), "a small step is none");
+}
+
+#[test]
 fn a_lifted_ban_keeps_its_level() {
     let (policy, mut record) = (growing(), BanRecord::default());
     deny_in(&mut record, &policy, 0..5);

@@ -26,6 +26,8 @@ pub struct AbuseCollector(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     tables: Mutex<Vec<Arc<Mutex<Table>>>>,
+    /// Keys whose admitted requests count although they had no denied one.
+    watched: Mutex<Arc<KeySet>>,
     hasher: RandomState,
 }
 
@@ -77,6 +79,7 @@ impl AbuseCollector {
             Some(hash_of(&self.0.hasher, domain, &entries))
         };
         let watched: Arc<KeySet> = Arc::new(keys.into_iter().filter_map(hash).collect());
+        *self.0.watched.lock() = Arc::clone(&watched);
         for table in &*self.0.tables.lock() {
             table.lock().watched = Arc::clone(&watched);
         }
@@ -102,6 +105,10 @@ impl AbuseCollector {
                     }
                 }
             }
+        }
+        let watched = Arc::clone(&self.0.watched.lock());
+        for (hash, key) in &mut all {
+            key.is_watched = watched.contains(hash);
         }
         (all, dropped)
     }

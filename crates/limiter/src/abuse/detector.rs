@@ -11,7 +11,7 @@ use super::report::{InstanceReport, ReportedKey};
 use crate::talkers::{OwnedEntry, key::KeyEntries};
 
 /// Maximum number of keys that are watched for admitted requests.
-const MAX_WATCHED: usize = 1_024;
+pub(super) const MAX_WATCHED: usize = 1_024;
 /// Maximum number of keys that are remembered without a report.
 const MAX_REMEMBERED: usize = 16_384;
 /// Time for which denials in a row are remembered without another one.
@@ -175,6 +175,9 @@ impl AbuseDetector {
         if counts.denied > 0 {
             state.denied_ms = now_ms;
         }
+        if is_listed {
+            (state.run, state.watched) = (0, None);
+        }
         let mut found: Option<Abuser> = None;
         for (at, abuse) in domain.abuse.iter().enumerate() {
             if is_listed || !abuse.is_of_one_client(rule, &entries) {
@@ -218,12 +221,16 @@ impl AbuseDetector {
         }
     }
 
-    fn watched(&self) -> Vec<(String, String)> {
-        let watched = self.keys.iter().filter(|(_, state)| state.watched.is_some());
-        let mut watched: Vec<_> = watched.map(|((domain, text), state)| (state.run, domain, text)).collect();
-        watched.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.2.cmp(b.2)));
-        watched.truncate(MAX_WATCHED);
-        watched.into_iter().map(|(_, domain, text)| (domain.to_string(), text.to_string())).collect()
+    /// Returns the keys to watch. The runs of those that have no room begin anew, because instances may admit them unseen.
+    fn watched(&mut self) -> Vec<(String, String)> {
+        let all = self.keys.iter_mut().filter(|(_, state)| state.watched.is_some());
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable_by(|a, b| b.1.run.cmp(&a.1.run).then_with(|| a.0.cmp(b.0)));
+        for (_, state) in all.iter_mut().skip(MAX_WATCHED) {
+            (state.run, state.watched) = (0, None);
+        }
+        let watched = all.into_iter().take(MAX_WATCHED);
+        watched.map(|((domain, text), _)| (domain.to_string(), text.to_string())).collect()
     }
 }
 
@@ -279,7 +286,8 @@ impl KeyState {
                 None
             }
             Some(_) if self.run >= count => {
-                let run = std::mem::take(&mut self.run);
+                let run = self.run;
+                (self.run, self.watched) = (0, None);
                 Some(format!("{run} denied in a row"))
             }
             Some(_) => None,

@@ -1,5 +1,7 @@
 //! Report of one instance: the keys that may matter to a rule.
 
+use std::cmp::Reverse;
+
 use serde::{Deserialize, Serialize};
 use tollgate_rules::{AbuseTrigger, Domain, Rules};
 
@@ -61,9 +63,10 @@ impl AbuseReport {
             domain.is_some_and(|domain| may_matter(domain, key, interval_ms, instances))
         };
         let mut keys: Vec<ObservedKey> = keys.filter(is_relevant).collect();
-        keys.sort_unstable_by(|a, b| {
-            b.counts.weight().cmp(&a.counts.weight()).then_with(|| a.text.cmp(&b.text))
-        });
+        // An admitted request of a watched key ends its run, and so must not be left out.
+        let order =
+            |key: &ObservedKey| Reverse((key.is_watched && key.counts.is_admitted, key.counts.weight()));
+        keys.sort_unstable_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.text.cmp(&b.text)));
         let share = usize::try_from(instances).ok().and_then(|count| MAX_FLEET_BYTES.checked_div(count));
         let max_bytes = share.unwrap_or(MAX_BYTES).clamp(MIN_BYTES, MAX_BYTES);
         let (all, mut bytes) = (keys.len(), 0_usize);
@@ -79,7 +82,7 @@ impl AbuseReport {
 }
 
 impl From<ObservedKey> for ReportedKey {
-    fn from(ObservedKey { domain, text, counts }: ObservedKey) -> Self {
+    fn from(ObservedKey { domain, text, counts, .. }: ObservedKey) -> Self {
         Self(domain.into(), text.into(), counts.denied, counts.hits, counts.is_admitted)
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct ObservedKey {
     /// The descriptor as text, see [`key`].
     pub(super) text: Box<str>,
     pub(super) counts: Counts,
+    /// Whether its admitted requests count although it had no denied one.
+    pub(super) is_watched: bool,
 }
 
 /// Table of one worker.
@@ -84,7 +86,7 @@ impl Table {
         let mut text = Vec::new();
         key::push(&mut text, 0, entries);
         let text = String::from_utf8(text).unwrap_or_default().into();
-        let observed = ObservedKey { domain: domain.into(), text, counts };
+        let observed = ObservedKey { domain: domain.into(), text, counts, is_watched: false };
         self.bytes = self.bytes.saturating_add(observed.bytes());
         self.keys.insert(hash, observed);
     }
@@ -102,7 +104,8 @@ impl Table {
         (std::mem::take(&mut self.keys), std::mem::take(&mut self.dropped))
     }
 
-    /// Drops the lightest quarter, and all keys that are no heavier than the heaviest of it.
+    /// Drops the lightest quarter, and all keys that are no heavier than the heaviest of it; no watched ones, whose admitted
+    /// requests end a run of denied ones.
     fn drop_lightest(&mut self) {
         let mut weights: Vec<_> = self.keys.values().map(|known| known.counts.weight()).collect();
         let (before, quarter) = (weights.len(), weights.len().div_ceil(4).saturating_sub(1));
@@ -110,7 +113,7 @@ impl Table {
             return;
         }
         let heaviest = *weights.select_nth_unstable(quarter).1;
-        self.keys.retain(|_, known| known.counts.weight() > heaviest);
+        self.keys.retain(|hash, known| known.counts.weight() > heaviest || self.watched.contains(hash));
         self.bytes = self.keys.values().map(ObservedKey::bytes).sum();
         let dropped = u64::try_from(before.saturating_sub(self.keys.len())).unwrap_or(u64::MAX);
         self.dropped = self.dropped.saturating_add(dropped);

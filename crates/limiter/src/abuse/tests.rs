@@ -14,7 +14,8 @@ use tollgate_rules::{
 use tollgate_store::{MemoryStore, Store};
 
 use super::{
-    table::{Counts, MAX_KEYS, Table},
+    detector::MAX_WATCHED,
+    table::{Counts, MAX_KEYS, ObservedKey, Table},
     *,
 };
 use crate::{ActiveRules, Deadline, Limiter, Modes};
@@ -190,6 +191,42 @@ fn denials_in_a_row_end_with_a_request_that_any_instance_admits() {
         let now_ms = fleet.round * INTERVAL_MS;
         assert!(fleet.evaluate(now_ms, &same).abusers.is_empty(), "a report counts once");
     }
+}
+
+#[test]
+fn keys_that_have_no_room_to_be_watched_are_not_listed_by_denials_that_others_may_interrupt() {
+    let mut fleet = Fleet::new("denied_in_a_row: 400");
+    let names: Vec<_> = (0..2 * MAX_WATCHED).map(|at| format!("{at:05}")).collect();
+    let keys: Vec<_> = names.iter().map(|name| (&**name, 100, 0, false)).collect();
+    let mut watched = HashSet::new();
+    let mut first = None;
+    for _ in 0..20 {
+        let detected = fleet.round(&[&keys, &[]]);
+        for name in values(&detected) {
+            assert!(watched.contains(&format!("ip={name}")), "{name} is listed and was not watched");
+        }
+        first = first.or_else(|| (!detected.abusers.is_empty()).then_some(detected.abusers.len()));
+        watched = detected.watched.into_iter().map(|(_, text)| text).collect();
+        assert!(watched.len() <= MAX_WATCHED);
+    }
+    assert_eq!(first, Some(MAX_WATCHED));
+}
+
+#[test]
+fn an_admitted_request_of_a_watched_key_is_reported_however_many_keys_there_are() {
+    let rules = rules("denied_in_a_row: 9");
+    let mut table = Table::default();
+    table.watched = Arc::new([7].into_iter().collect());
+    table.admit(7, "d", &[Entry { key: "ip", value: "192.0.2.5" }]);
+    for hash in 100..100 + 3 * MAX_KEYS as u64 {
+        let text = hash.to_string();
+        let counts = Counts { denied: 5, ..Counts::default() };
+        table.add(hash, "d", &[Entry { key: "ip", value: &text }], counts);
+    }
+    assert!(table.keys.len() <= MAX_KEYS && table.dropped > 0);
+    let keys = table.keys.iter().map(|(hash, key)| ObservedKey { is_watched: *hash == 7, ..key.clone() });
+    let (report, left_out) = AbuseReport::of(keys, &rules, 1, INTERVAL_MS, 1);
+    assert!(report.keys.iter().any(|key| key.1 == "ip=192.0.2.5" && key.4), "{left_out}");
 }
 
 #[test]

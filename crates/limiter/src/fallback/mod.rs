@@ -5,6 +5,8 @@
 //! ([`deferred`]).
 
 mod deferred;
+#[cfg(test)]
+mod tests;
 
 use std::{
     num::NonZeroU32,
@@ -130,7 +132,8 @@ impl Fallback {
                         let whole = matched.and_then(Match::degraded_policy).unwrap_or(check.policy);
                         let policy = whole.shared_by(replicas);
                         self.start(store, cell, check, [whole, policy], replicas);
-                        let check = Check { policy, sync: SyncMode::Strict, ..*check };
+                        // A share denies clients that the limit would admit: they are not offenders.
+                        let check = Check { policy, sync: SyncMode::Strict, ban: None, ..*check };
                         push_check(&mut substituted.local_requests, call.charging, cell.key.clone(), check);
                     }
                 }
@@ -257,7 +260,7 @@ impl Fallback {
         let Ok(runtime) = Handle::try_current() else { return self.deferred.resign() };
         let (fallback, store) = (self.clone(), store.clone());
         runtime.spawn(async move {
-            while !fallback.deferred.is_empty() {
+            loop {
                 sleep(backoff::spread(SEND_INTERVAL)).await;
                 while is_allowed()
                     && let taken = fallback.deferred.take_some(MAX_SENT_AT_ONCE)
@@ -266,8 +269,14 @@ impl Fallback {
                 {
                     sleep(SEND_PAUSE).await;
                 }
+                if fallback.deferred.is_empty() {
+                    fallback.deferred.resign();
+                    // A charge may have been added before that.
+                    if fallback.deferred.is_empty() || !fallback.deferred.become_sender() {
+                        break;
+                    }
+                }
             }
-            fallback.deferred.resign();
         });
     }
 

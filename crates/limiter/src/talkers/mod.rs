@@ -95,7 +95,7 @@ pub fn report(domain: Option<&str>, limit: usize) -> Vec<DomainTop> {
     collector::report(domain, limit)
 }
 
-/// Returns counts of the heaviest keys of every domain, of about `max_bytes` in JSON at most; for [`merge`]. Takes up to a
+/// Returns counts of the heaviest keys of every domain, of about `max_bytes` in JSON at most; for [`merge()`]. Takes up to a
 /// millisecond for each domain.
 pub fn counts(max_bytes: usize) -> Vec<DomainCounts> {
     collector::counts_within(max_bytes)

@@ -38,6 +38,9 @@ const MINOR_PART: u64 = 16;
 /// Time in microseconds after which the time of the latest verdict is updated: it is shared by all workers.
 const HEARD_AT_STEP: u64 = 100_000;
 
+/// Time in microseconds by which a verdict is older than another only if the clock of the servers was set back.
+const MAX_REORDERING: u64 = 5_000_000;
+
 /// Difference in microseconds from which the clock of the servers is followed; a smaller one may be the time of a reply.
 const MIN_CLOCK_SHIFT: u64 = 50_000;
 
@@ -69,6 +72,14 @@ struct Shard {
 struct Entry {
     hash: u64,
     last: LastVerdict,
+}
+
+impl Entry {
+    /// Whether its verdict is later than the other one, which then was only received later.
+    fn is_later(&self, other: &Self) -> bool {
+        let [own, other] = [self, other].map(|entry| entry.last.decided_at.as_micros());
+        own > other && own <= other.saturating_add(MAX_REORDERING)
+    }
 }
 
 impl Default for LastVerdicts {
@@ -124,7 +135,9 @@ impl LastVerdicts {
     fn heard(&self, decided_at: Timestamp) {
         let micros = decided_at.as_micros();
         let Shared { heard_at, clock_shift, .. } = &*self.0;
-        if micros < heard_at.load(Ordering::Relaxed).saturating_add(HEARD_AT_STEP) {
+        let known = heard_at.load(Ordering::Relaxed);
+        let is_set_back = micros.saturating_add(MAX_REORDERING) < known;
+        if micros < known.saturating_add(HEARD_AT_STEP) && !is_set_back {
             return;
         }
         heard_at.store(micros, Ordering::Relaxed);
@@ -152,13 +165,13 @@ impl Shard {
     fn set(&mut self, entry: Entry) {
         let is_same = |known: &Entry| known.hash == entry.hash;
         if let Some(known) = self.newer.find_mut(entry.hash, is_same) {
-            if known.last.decided_at <= entry.last.decided_at {
+            if !known.is_later(&entry) {
                 *known = entry;
             }
             return;
         }
         let known = self.older.find_entry(entry.hash, is_same).ok().map(|known| known.remove().0);
-        let entry = known.filter(|known| known.last.decided_at > entry.last.decided_at).unwrap_or(entry);
+        let entry = known.filter(|known| known.is_later(&entry)).unwrap_or(entry);
         if self.newer.len() >= MAX_GENERATION_ENTRIES {
             self.older = mem::take(&mut self.newer);
         }
@@ -275,6 +288,15 @@ mod tests {
         record(&verdicts, 2, Algorithm::FixedWindow, 50, 61_000_000, Hits::ONE);
         assert_eq!(remaining(&verdicts, 1, Algorithm::FixedWindow), None);
         assert_eq!(remaining(&verdicts, 2, Algorithm::FixedWindow), Some(50));
+    }
+
+    #[test]
+    fn verdicts_of_a_clock_that_was_set_back_are_followed() {
+        let verdicts = LastVerdicts::default();
+        let fixed = Algorithm::FixedWindow;
+        record(&verdicts, 1, fixed, 20, 3_600_000_000, Hits::ONE);
+        record(&verdicts, 1, fixed, 40, 10_000_000, Hits::ONE);
+        assert_eq!(remaining(&verdicts, 1, fixed), Some(60));
     }
 
     #[test]

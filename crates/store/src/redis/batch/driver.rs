@@ -200,7 +200,7 @@ impl Driver {
         group.waiters.drain(..served);
         if !group.waiters.is_empty() {
             group.prefetches = self.local.prefetches(&group.request, now);
-            group.reported = self.local.take_reported(&group.request);
+            group.reported = self.local.take_reported(&group.request, now);
         }
         !group.waiters.is_empty()
     }

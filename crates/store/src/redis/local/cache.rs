@@ -109,10 +109,13 @@ impl CounterCache {
         Some(verdicts)
     }
 
-    /// Takes the hits that were denied without a call.
-    pub(super) fn take_reported(&mut self, (cell, check): (&Cell, &Check)) -> u16 {
+    /// Takes the hits that were denied without a call of late: earlier ones would count in a second of other hits.
+    pub(super) fn take_reported(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> u16 {
         let entry = check.applied_ban().and_then(|_| self.entries.get(&cell.key, check.record));
-        entry.map(|entry| mem::take(&mut entry.unreported)).unwrap_or_default()
+        let Some(entry) = entry else { return 0 };
+        let hits = mem::take(&mut entry.unreported);
+        let is_recent = entry.denial.as_ref().is_some_and(|denial| denial.was_valid_of_late(now));
+        if is_recent { hits } else { 0 }
     }
 
     /// Records denied hits of counters with bans, except while they are banned.

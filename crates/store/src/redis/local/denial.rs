@@ -68,6 +68,11 @@ impl Denial {
         self.banned(hits.get(), now).or_else(|| self.at(now).filter(|_| hits.get() == self.hits))
     }
 
+    /// Whether it is valid at `now`, or was a second before.
+    pub(super) fn was_valid_of_late(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.until) < Duration::from_secs(1)
+    }
+
     /// The denial of any number of hits under an enforced ban.
     fn banned(&self, hits: u64, now: Instant) -> Option<Verdict> {
         let verdict = is_banned(&self.verdict).then(|| self.at(now)).flatten()?;

@@ -100,7 +100,7 @@ impl LocalCache {
     }
 
     /// Takes the hits that were denied without a call, to be reported with a request to their counters.
-    pub(super) fn take_reported(&self, request: &TagRequest) -> Reported {
+    pub(super) fn take_reported(&self, request: &TagRequest, now: Instant) -> Reported {
         if request.checks().all(|check| check.ban.is_none()) {
             return Reported::new();
         }
@@ -108,7 +108,7 @@ impl LocalCache {
         if state.cache.is_empty() {
             return Reported::new();
         }
-        request.checks_with_cells().map(|counter| state.cache.take_reported(counter)).collect()
+        request.checks_with_cells().map(|counter| state.cache.take_reported(counter, now)).collect()
     }
 
     /// Updates the cache with the outcome of a request that was sent at `sent_at` or later.

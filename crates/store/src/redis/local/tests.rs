@@ -436,7 +436,7 @@ fn an_enforced_ban_is_cached_for_ten_seconds_whatever_the_hits_and_the_sync_mode
             assert!(server.local.decide(&call, server.at(10_000)).is_none());
         }
         assert!(
-            server.local.take_reported(&of_two).iter().all(|hits| *hits == 0),
+            server.local.take_reported(&of_two, server.at(9_999)).iter().all(|hits| *hits == 0),
             "banned hits do not count"
         );
     }
@@ -447,18 +447,20 @@ fn hits_denied_from_the_cache_are_reported_once_for_a_counter_with_a_ban() {
     let mut server = Server::new();
     assert!(server.admits(&banning(1, 1, SyncMode::Strict, BanEffect::Watch), 0));
     let more = banning(1, 3, SyncMode::Strict, BanEffect::Watch);
-    assert!(server.local.take_reported(&more).is_empty(), "nothing is cached");
+    assert!(server.local.take_reported(&more, server.at(4)).is_empty(), "nothing is cached");
     assert!(!server.admits(&more, 0));
-    assert_eq!(*server.local.take_reported(&more), [0], "the store denied them");
+    assert_eq!(*server.local.take_reported(&more, server.at(4)), [0], "the store denied them");
     assert!(!server.admits(&more, 1) && !server.admits(&more, 2));
     assert_eq!(server.sent, 2);
-    assert_eq!(*server.local.take_reported(&more), [6]);
-    assert_eq!(*server.local.take_reported(&more), [0]);
+    assert_eq!(*server.local.take_reported(&more, server.at(4)), [6]);
+    assert_eq!(*server.local.take_reported(&more, server.at(4)), [0]);
     let without = one(policy(Algorithm::TokenBucket, 1), 3, SyncMode::Strict);
     assert!(!server.admits(&without, 3));
-    assert_eq!(*server.local.take_reported(&more), [0], "of a rule without a ban");
+    assert_eq!(*server.local.take_reported(&more, server.at(4)), [0], "of a rule without a ban");
     for _ in 0..30_000 {
         server.admits(&more, 4);
     }
-    assert_eq!(*server.local.take_reported(&more), [u16::MAX], "bounded");
+    assert_eq!(*server.local.take_reported(&more, server.at(4)), [u16::MAX], "bounded");
+    assert!(!server.admits(&more, 5));
+    assert_eq!(*server.local.take_reported(&more, server.at(5_000)), [0], "long ago");
 }

@@ -64,7 +64,7 @@ export function bans() {
   }
 
   const node = h('div', { class: 'view' },
-    head('Bans', 'Clients whose requests a rule denies until the end of the ban. With watch, nothing is denied.'),
+    head('Bans', 'Clients that a rule with ban denies until the end. With watch, nothing is denied. Entries of the deny list are on Lists.'),
     viewer.node, trouble.node, panel('Active bans', '', list.node), h('div', { class: 'row' }, more));
   return { title: 'Bans', node, stop };
 

@@ -26,7 +26,7 @@ export function listDialog(given = {}) {
   const gate = forceGate();
   let asked = '';
   const dialog = openDialog({
-    title: given.descriptor ? 'Ban a key' : 'Add to a list',
+    title: given.descriptor ? 'Ban a key by the deny list' : 'Add to a list',
     wide: true,
     content: [
       gate.node,
