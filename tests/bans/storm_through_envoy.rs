@@ -140,26 +140,27 @@ fn costs(tollgate: &Tollgate, redis: &Redis) -> Costs {
 /// Costs of a storm by its requests, without those of the other clients.
 struct Meter<'a> {
     servers: (&'a Tollgate, &'a Redis),
-    /// Costs of the other clients in a second.
-    others: Costs,
-    begin: (Instant, Costs, u64),
+    others: &'a Clients,
+    /// Costs of a request of the other clients.
+    of_others: Costs,
+    begin: (Costs, u64),
 }
 
 impl<'a> Meter<'a> {
-    fn start(servers: (&'a Tollgate, &'a Redis), others: Costs, sent: u64) -> Self {
-        Self { servers, others, begin: (Instant::now(), costs(servers.0, servers.1), sent) }
+    fn start(servers: (&'a Tollgate, &'a Redis), others: &'a Clients, of_others: Costs) -> Self {
+        Self { servers, others, of_others, begin: (costs(servers.0, servers.1), others.sent()) }
     }
 
-    /// The costs of one request, or of one second.
-    fn by(&self, count: f64) -> Costs {
-        let (begun, before, _) = self.begin;
-        let (seconds, now) = (begun.elapsed().as_secs_f64(), costs(self.servers.0, self.servers.1));
-        std::array::from_fn(|at| (now[at] - before[at] - self.others[at] * seconds) / count)
+    /// The costs since the start, divided by a number of requests; those of the other clients without one.
+    fn by(&self, requests: Option<u64>) -> Costs {
+        let (before, sent) = self.begin;
+        let (now, others) = (costs(self.servers.0, self.servers.1), self.others.sent() - sent);
+        let count = requests.unwrap_or(others) as f64;
+        std::array::from_fn(|at| (now[at] - before[at] - self.of_others[at] * others as f64) / count)
     }
 
-    fn report(self, what: &str, storm: &Clients) {
-        let requests = storm.sent() - self.begin.2;
-        let [service, redis, calls] = self.by(requests as f64);
+    fn report(self, what: &str, requests: u64) {
+        let [service, redis, calls] = self.by(Some(requests));
         println!(
             "{what}: {requests} requests, {service:.1} µs of tollgate, {redis:.2} µs and {calls:.5} calls of Redis for each"
         );
@@ -215,16 +216,16 @@ fn a_storm_through_envoy_costs_less_than_denials_and_harms_no_other_client() {
 
     let servers = (&tollgate, &redis);
     thread::sleep(Duration::from_secs(5));
-    let meter = Meter::start(servers, Costs::default(), 0);
+    let meter = Meter::start(servers, &honest, Costs::default());
     thread::sleep(Duration::from_secs(20));
-    let others = meter.by(20.0);
-    println!("other clients alone, in a second: {others:.0?}");
+    let of_others = meter.by(None);
+    println!("other clients alone: {of_others:.2?} for each request");
 
     let denied = Clients::start(&envoy, &vec!["/denied".to_owned(); CONNECTIONS], STORM_RATE);
     thread::sleep(Duration::from_secs(5));
-    let meter = Meter::start(servers, others, denied.sent());
+    let (meter, sent) = (Meter::start(servers, &honest, of_others), denied.sent());
     thread::sleep(Duration::from_secs(30));
-    meter.report("plain denials", &denied);
+    meter.report("plain denials", denied.sent() - sent);
     println!("plain denials: {:?}", denied.stop());
 
     let storm = Clients::start(&envoy, &vec!["/storm".to_owned(); CONNECTIONS], STORM_RATE);
@@ -234,13 +235,21 @@ fn a_storm_through_envoy_costs_less_than_denials_and_harms_no_other_client() {
         let (ends, level) = next_ban(&tollgate, after);
         let left = Duration::from_millis(ends.saturating_sub(now_ms()));
         println!("{:.0} s: a ban of level {level} for {left:.0?}", begun.elapsed().as_secs_f64());
-        let meter = Meter::start(servers, others, storm.sent());
+        let (meter, sent) = (Meter::start(servers, &honest, of_others), storm.sent());
         thread::sleep(left.saturating_sub(Duration::from_secs(1)));
-        meter.report("banned", &storm);
+        meter.report("banned", storm.sent() - sent);
         levels.push(level);
         after = ends;
     }
     println!("storm: {:?}", storm.stop());
+    // The last requests may have led to another ban.
+    for ban in bans(&tollgate) {
+        let ends = ban["ends_at_ms"].as_u64().expect("a time");
+        if ends > after {
+            levels.push(ban["level"].as_u64().expect("a level"));
+            after = ends;
+        }
+    }
     let (mut expected, most) = (1, 4);
     for level in &levels {
         assert_eq!(*level, expected, "{levels:?}");
