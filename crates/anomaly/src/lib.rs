@@ -21,6 +21,7 @@ mod anomaly;
 mod band;
 mod drift;
 mod hour;
+mod reading;
 mod record;
 mod scale;
 mod season;

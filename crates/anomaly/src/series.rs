@@ -8,6 +8,7 @@ use super::{
     },
     drift::{Day, Drift},
     hour::{Expectation, HourInProgress, Learned, MIN_SHARE_HITS},
+    reading::Reading,
     scale::{Pace, Spread},
     season::Season,
     window::{LONG_MINUTES, Minute, SHORT_MINUTES, Windows},
@@ -30,21 +31,6 @@ const LONG_PACE: Pace = Pace { step: 0.06, first_observations: 48, first_step: 0
 
 /// Largest change of a level that keeps its pattern; beyond it, learning starts anew.
 const MAX_RESCALE: f64 = 8.0;
-
-/// Observed value, and the band that it is compared with.
-#[derive(Clone, Copy, Debug, Default)]
-struct Reading {
-    observed: f64,
-    low: f64,
-    expected: f64,
-    high: f64,
-}
-
-impl Reading {
-    fn of(observed: f64, band: &Band) -> Self {
-        Self { observed, low: band.low, expected: band.expected, high: band.high }
-    }
-}
 
 /// An alarm, and the last reading that concerns it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -139,7 +125,7 @@ impl Series {
     pub fn active(&self) -> impl Iterator<Item = Anomaly> + '_ {
         AnomalyKind::ALL.into_iter().filter_map(|kind| {
             let Watched { alarm, reading, run: _ } = self.watched(kind);
-            alarm.active().map(|active| anomaly_of(kind, active, reading))
+            alarm.active().map(|active| reading.anomaly(kind, active))
         })
     }
 
@@ -373,7 +359,7 @@ impl Series {
             Some(Change::Ended(active)) => (active, Some(AnomalyEnd::Ended)),
             Some(Change::Accepted(active)) => (active, Some(AnomalyEnd::Accepted)),
         };
-        found.push(Transition { anomaly: anomaly_of(kind, &active, &reading), end });
+        found.push(Transition { anomaly: reading.anomaly(kind, &active), end });
         if end == Some(AnomalyEnd::Accepted) {
             self.accept(kind, &active);
         }
@@ -396,9 +382,4 @@ impl Series {
         }
         self.expectation = self.hour.and_then(|hour| Expectation::of(&self.season, hour));
     }
-}
-
-const fn anomaly_of(kind: AnomalyKind, active: &Active, reading: &Reading) -> Anomaly {
-    let Reading { observed, low, expected, high } = *reading;
-    Anomaly { kind, since: active.since, observed, expected, low, high }
 }
