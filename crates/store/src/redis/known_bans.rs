@@ -1,5 +1,7 @@
 //! Enforced bans that this worker saw, which stand until their end while the server is away.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tollgate_core::{algorithm::Verdict, ban::BanEffect};
@@ -10,14 +12,15 @@ use crate::request::{Cell, Check, TagRequest, Verdicts};
 /// A verdict under a ban, and when it was received.
 type Known = Option<(Verdict, Instant)>;
 
-/// Enforced bans by counter, bounded in number. The lock is uncontended.
-#[derive(Debug, Default)]
+/// Enforced bans by counter, bounded in number. The lock is uncontended. Clones share them.
+#[derive(Clone, Debug, Default)]
 pub(super) struct KnownBans {
-    verdicts: Mutex<TwoGenerationMap<Known>>,
+    verdicts: Arc<Mutex<TwoGenerationMap<Known>>>,
 }
 
 impl KnownBans {
-    /// Records the bans in the verdicts of a request, and forgets those that have ended.
+    /// Records the bans in the verdicts of a reply, and forgets those that have ended. Verdicts from the cache are of a
+    /// reply that was recorded before.
     pub(super) fn learn(&self, request: &TagRequest, verdicts: &Verdicts) {
         if request.checks().all(|check| check.ban.is_none()) {
             return;

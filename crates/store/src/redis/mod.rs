@@ -53,7 +53,6 @@ pub use self::{
 use self::{
     batch::{RequestOptions, Submission},
     connection::SendError,
-    known_bans::KnownBans,
     topology::Topology,
 };
 use super::{
@@ -75,7 +74,6 @@ struct SharedStore {
     servers: Topology,
     options: RequestOptions,
     outage: SharedOutageLog,
-    bans: KnownBans,
 }
 
 /// Shortest time between two logged outages: a store that fails intermittently is logged intermittently.
@@ -142,7 +140,6 @@ impl RedisStore {
             servers,
             options,
             outage: SharedOutageLog::new(OUTAGE_LOG_GAP, OUTAGE_SETTLE_TIME),
-            bans: KnownBans::default(),
         });
         Ok(Self { shared, clock: ScriptClock::Server })
     }
@@ -184,12 +181,12 @@ impl RedisStore {
             error::into_store_error(error, waited)
         });
         shared.log_outage(verdicts.as_ref().err());
-        verdicts.inspect(|verdicts| shared.bans.learn(request, verdicts))
+        verdicts
     }
 
     /// The denial of a check whose counter was last seen banned, while the server does not decide.
     pub(super) fn known_ban(&self, cell: &Cell, check: &Check) -> Option<Verdict> {
-        self.shared.bans.verdict(cell, check, Instant::now())
+        self.shared.options.known_bans.verdict(cell, check, Instant::now())
     }
 
     /// Decides a request from the cache of this worker, if that suffices.

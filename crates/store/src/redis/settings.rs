@@ -17,6 +17,7 @@ use super::{
     batch::{Batcher, RequestOptions},
     cluster::Cluster,
     connect::ConnectTemplate,
+    known_bans::KnownBans,
     last_verdicts::LastVerdicts,
     reconnect,
     sentinel::{Master, Sentinels},
@@ -75,6 +76,7 @@ impl RedisSettings {
             timeout: self.timeout,
             background,
             last_verdicts,
+            known_bans: KnownBans::default(),
             failure_lines: reconnect::failure_lines(),
         }
     }

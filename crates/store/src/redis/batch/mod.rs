@@ -40,6 +40,7 @@ use self::{driver::Driver, queue::Queue};
 use super::{
     ScriptClock,
     connection::{Connection, SendError},
+    known_bans::KnownBans,
     last_verdicts::LastVerdicts,
     local::LocalCache,
     script::{self, Run},
@@ -64,6 +65,8 @@ pub(super) struct RequestOptions {
     pub(super) background: BackgroundQueue,
     /// Last verdicts of counters.
     pub(super) last_verdicts: LastVerdicts,
+    /// Enforced bans in the replies of the store's servers.
+    pub(super) known_bans: KnownBans,
     /// Log lines on failing connections.
     pub(super) failure_lines: Arc<LogBudget>,
 }
@@ -226,6 +229,7 @@ impl RequestOptions {
             timeout: Duration::ZERO,
             background: BackgroundQueue::default(),
             last_verdicts: LastVerdicts::default(),
+            known_bans: KnownBans::default(),
             failure_lines: super::reconnect::failure_lines(),
         }
     }
