@@ -17,7 +17,7 @@ use std::{
 use smallvec::smallvec;
 use tokio::time::{Instant, sleep};
 use tollgate_core::{
-    RecordId, SyncMode,
+    RecordId,
     algorithm::{Algorithm, Charging, Parameters, Policy},
     descriptor::Hits,
     lease::LeaseId,
@@ -26,7 +26,7 @@ use tollgate_core::{
 use tollgate_store::{
     RedisStore,
     key::CellKey,
-    request::{Cell, Check, TagRequest, Veto},
+    request::{Cell, Check, TagRequest},
 };
 
 use super::metrics;
@@ -123,15 +123,7 @@ fn presence(lease: LeaseId) -> TagRequest {
     let parameters = Parameters { lease_ttl: PRESENCE_TTL, ..Parameters::default() };
     let policy = Policy::nearest(Algorithm::Concurrency, quota, &parameters);
     let record = RecordId::alone(Algorithm::Concurrency);
-    let check = |hits| Check {
-        descriptor: 0,
-        record,
-        policy,
-        hits,
-        veto: Veto::Never,
-        sync: SyncMode::Strict,
-        ban: None,
-    };
+    let check = |hits| Check::own(record, policy, hits);
     let hits = [Hits::Release(lease), Hits::Acquire { amount: NonZeroU64::MIN, lease }];
     let cell =
         Cell { key: CellKey::global(NO_DOMAIN, record), checks: hits.map(check).into_iter().collect() };

@@ -63,6 +63,11 @@ pub struct Check {
 }
 
 impl Check {
+    /// A check of the store's or the instance's own, of no descriptor: it is sent, blocks nothing and bans nobody.
+    pub const fn own(record: RecordId, policy: Policy, hits: Hits) -> Self {
+        Self { descriptor: 0, record, policy, hits, veto: Veto::Never, sync: SyncMode::Strict, ban: None }
+    }
+
     /// The effect of its denial: none for a refund.
     pub const fn effective_veto(&self) -> Veto {
         if self.hits.is_refund() { Veto::Never } else { self.veto }

@@ -19,14 +19,14 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
-    RecordId, SyncMode,
+    RecordId,
     algorithm::{Charging, Policy},
     descriptor::Hits,
 };
 use tollgate_store::{
     Store,
     key::CellKey,
-    request::{Cell, Check, Requests, TagRequest, Veto},
+    request::{Cell, Check, Requests, TagRequest},
 };
 
 use crate::metrics::{self, DeferredResult};
@@ -191,15 +191,8 @@ fn take(counters: &mut Counters, name: &(CellKey, RecordId)) -> Option<TakenChar
 impl TakenCharge {
     /// The charge in the store: in full, as the hits have passed.
     fn request(&self) -> Option<TagRequest> {
-        let check = Check {
-            descriptor: 0,
-            record: self.record,
-            policy: self.deferred.policy,
-            hits: Hits::Overdraw(NonZeroU64::new(self.counted)?),
-            veto: Veto::Never,
-            sync: SyncMode::Strict,
-            ban: None,
-        };
+        let hits = Hits::Overdraw(NonZeroU64::new(self.counted)?);
+        let check = Check::own(self.record, self.deferred.policy, hits);
         let cell = Cell { key: self.cell.clone(), checks: SmallVec::from_iter([check]) };
         Some(TagRequest { cells: SmallVec::from_iter([cell]), charging: Charging::Independent })
     }

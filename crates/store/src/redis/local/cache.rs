@@ -264,15 +264,7 @@ impl CounterCache {
         for (CounterName { cell, record }, unused) in mem::take(&mut self.unused_tokens) {
             if let Some(hits) = unused.hits(now) {
                 let policy = unused.policy;
-                let check = Check {
-                    descriptor: 0,
-                    record,
-                    policy,
-                    hits,
-                    veto: Veto::Never,
-                    sync: SyncMode::Strict,
-                    ban: None,
-                };
+                let check = Check::own(record, policy, hits);
                 requests.push(TagRequest::new(Charging::Independent, cell, check));
             }
         }
