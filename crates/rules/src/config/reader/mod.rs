@@ -4,11 +4,11 @@ mod values;
 
 use std::rc::Rc;
 
-use self::values::is_null;
 pub(super) use self::values::{ReadValue, describe, excerpt};
+use self::values::{is_null, stated_if};
 use super::{
     problem::{Path, Problems},
-    raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawShedding, Stated},
+    raw::{Field, RawAbuse, RawBan, RawDescriptor, RawFile, RawRateLimit, RawReplaces, RawShedding},
     scalar::Meaning,
     vocabulary::{KeyStatus, Section, is_of_reference},
     yaml::{Content, Node, Position, parse},
@@ -125,10 +125,7 @@ impl Reader<'_> {
             "replaces" => limit.replaces = reader.replaces(value, path),
             key => limit.read_key(key, value, path, reader),
         });
-        match was_read {
-            true => Field::Stated(Stated { at: node.at, value: limit }),
-            false => Field::Invalid,
-        }
+        stated_if(was_read, node, limit)
     }
 
     fn load_shedding(&mut self, node: &Node, path: &Path<'_>) -> Field<RawShedding> {
@@ -142,10 +139,7 @@ impl Reader<'_> {
                 "stale_after" => shedding.stale_after = reader.text(value, path),
                 _ => {}
             });
-        match was_read {
-            true => Field::Stated(Stated { at: node.at, value: shedding }),
-            false => Field::Invalid,
-        }
+        stated_if(was_read, node, shedding)
     }
 
     fn ban(&mut self, node: &Node, path: &Path<'_>) -> Field<RawBan> {
@@ -162,10 +156,7 @@ impl Reader<'_> {
             "mode" => ban.mode = reader.text(value, path),
             _ => {}
         });
-        match was_read {
-            true => Field::Stated(Stated { at: node.at, value: ban }),
-            false => Field::Invalid,
-        }
+        stated_if(was_read, node, ban)
     }
 
     fn replaces(&mut self, list: &Node, path: &Path<'_>) -> Vec<RawReplaces> {

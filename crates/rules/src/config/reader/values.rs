@@ -42,10 +42,7 @@ impl Reader<'_> {
             };
             texts.extend(text.stated().cloned());
         }
-        match texts.len() == items.len() {
-            true => Field::Stated(Stated { at: node.at, value: texts }),
-            false => Field::Invalid,
-        }
+        stated_if(texts.len() == items.len(), node, texts)
     }
 
     pub(super) fn reject_float(&mut self, scalar: &Scalar, at: Position, path: &Path<'_>) {
@@ -152,6 +149,14 @@ impl ReadValue for bool {
 impl ReadValue for RawBan {
     fn read(node: &Node, path: &Path<'_>, reader: &mut Reader<'_>) -> Field<Self> {
         reader.ban(node, path)
+    }
+}
+
+/// The value of a node whose content was read, unless a part of it is invalid.
+pub(super) fn stated_if<T>(is_valid: bool, node: &Node, value: T) -> Field<T> {
+    match is_valid {
+        true => Field::Stated(Stated { at: node.at, value }),
+        false => Field::Invalid,
     }
 }
 
