@@ -1,19 +1,21 @@
 //! Calls of the admin API.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use http::Response;
-use rustls::crypto::ring;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tollgate_runtime::redact;
 use ureq::{
     Agent, Body,
-    tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
+    tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, parse_pem},
 };
 
 use super::error::{ApiError, ClientError};
-use crate::settings::{AdminUrl, ClientIdentity, ConnectionSettings};
+use crate::{
+    net::http_client,
+    settings::{AdminUrl, ClientIdentity, ConnectionSettings},
+};
 
 /// Time limit of a call: longer than the server's, so that the server reports a timeout.
 const TIMEOUT: Duration = Duration::from_secs(40);
@@ -35,24 +37,13 @@ pub(super) struct ApiClient {
 impl ApiClient {
     pub(super) fn new(settings: &ConnectionSettings) -> Result<Self, ClientError> {
         let token = settings.token_file.as_deref().map(token).transpose()?;
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
-            .root_certs(
-                settings.authorities.as_deref().map(authorities).transpose()?.unwrap_or(RootCerts::WebPki),
-            )
-            .client_cert(settings.identity.as_ref().map(identity).transpose()?);
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_global(Some(TIMEOUT))
-            // The token is for this server only, not for a proxy or a redirect target.
-            .proxy(None)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .tls_config(tls.build());
+        let roots = settings.authorities.as_deref().map(authorities).transpose()?;
+        let identity = settings.identity.as_ref().map(identity).transpose()?;
+        let agent = http_client::agent(roots.unwrap_or(RootCerts::WebPki), identity, TIMEOUT);
         let token = token.map(|token| ("authorization", format!("Bearer {token}")));
         let author = settings.author.clone().map(|author| (AUTHOR_HEADER, author));
         let caller = token.into_iter().chain(author).collect();
-        Ok(Self { agent: agent.build().into(), url: settings.url.clone(), caller })
+        Ok(Self { agent, url: settings.url.clone(), caller })
     }
 
     pub(super) fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, ClientError> {

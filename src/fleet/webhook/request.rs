@@ -7,10 +7,11 @@ use tollgate_control::LoggedEvent;
 use tollgate_runtime::redact;
 use ureq::{
     Agent,
-    tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem},
+    tls::{Certificate, PemItem, RootCerts, parse_pem},
 };
 
 use super::WebhookSettings;
+use crate::net::http_client;
 
 /// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -80,17 +81,7 @@ impl Receiver {
             Some(file) => RootCerts::new_with_certs(&certificates(file)?),
             None => RootCerts::WebPki,
         };
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .root_certs(roots);
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_global(Some(TIMEOUT))
-            .proxy(None)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .tls_config(tls.build());
-        Ok(agent.build().into())
+        Ok(http_client::agent(roots, None, TIMEOUT))
     }
 }
 
