@@ -40,6 +40,7 @@ pub use tollgate_runtime::{panics, redact};
 pub use tollgate_store as store;
 
 // In the order of imports, lowest first.
+mod http_client;
 pub mod proto;
 pub mod readiness;
 pub mod tracing;

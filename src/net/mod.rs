@@ -1,15 +1,13 @@
-//! Network edge shared by all ports: everything before a request is parsed; and the HTTP client.
+//! Network edge shared by all ports: everything before a request is parsed.
 //!
 //! - [`tls`]: certificates that are reloaded at run time, and client certificates.
 //! - `stall_timeout`: closes connections that never send an HTTP/2 preface, or stop reading.
 //! - `bind`: opens TCP ports.
 //! - `accept_limit`: bounds the number of connections, and logs accept failures.
-//! - `http_client`: calls of other servers over HTTP.
 
 pub(crate) mod accept_limit;
 pub(crate) mod bind;
 mod http2_preface;
-pub(crate) mod http_client;
 pub mod metrics;
 pub(crate) mod stall_timeout;
 pub mod tls;

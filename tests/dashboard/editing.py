@@ -146,7 +146,8 @@ def late(browser, instance):
     browser.script("window.held[0].go()")
     browser.sees("is current", "#messages")
     browser.sees("typed since", ".code .ink")
-    assert instance.limit("small", "k") == 7
+    # The version exists before it is active.
+    browser.until("the limit is active", lambda: instance.limit("small", "k") == 7)
     assert browser.script("return sessionStorage.getItem('tollgate.draft')"), "what was typed since is no edit"
     number = instance.get("versions")["current"]
     browser.press("Review and apply…")

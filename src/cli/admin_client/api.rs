@@ -13,7 +13,7 @@ use ureq::{
 
 use super::error::{ApiError, ClientError};
 use crate::{
-    net::http_client,
+    http_client,
     settings::{AdminUrl, ClientIdentity, ConnectionSettings},
 };
 

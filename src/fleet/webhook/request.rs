@@ -11,7 +11,7 @@ use ureq::{
 };
 
 use super::WebhookSettings;
-use crate::net::http_client;
+use crate::http_client;
 
 /// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
