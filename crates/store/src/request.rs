@@ -79,12 +79,12 @@ impl Check {
         self.ban.filter(|ban| !self.hits.is_refund() || ends(ban))
     }
 
-    /// Whether hits beyond the limit are counted, in a request charged as `charging`. A leased counter counts only
-    /// admitted hits: otherwise returned tokens would come too late for the requests denied meanwhile.
+    /// Whether hits beyond the limit are counted, in a request charged as `charging`. A counter that may be leased counts
+    /// only admitted hits: otherwise returned tokens would come too late for the requests denied meanwhile.
     pub const fn counting(&self, charging: Charging) -> Charging {
         match self.sync {
             SyncMode::Strict => charging,
-            SyncMode::Leased => Charging::AllOrNone,
+            SyncMode::Leased | SyncMode::Auto => Charging::AllOrNone,
         }
     }
 }
