@@ -63,7 +63,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// A check of the store's or the instance's own, of no descriptor: it is sent, blocks nothing and bans nobody.
+    /// A check of the store's or the instance's own, of no descriptor: it is sent, blocks nothing and bans no client.
     pub const fn own(record: RecordId, policy: Policy, hits: Hits) -> Self {
         Self { descriptor: 0, record, policy, hits, veto: Veto::Never, sync: SyncMode::Strict, ban: None }
     }
