@@ -8,6 +8,8 @@ use std::{
 use parking_lot::Mutex;
 use tollgate_metrics::{Computed, Counter, Gauge, GaugeFamily, Histogram, Metric, StripedFamily, Unit};
 
+use super::server_utilization::UTILIZATION;
+
 /// Metrics of a store in Redis.
 pub static METRICS: &[&dyn Metric] = &[
     &CALLS,
@@ -18,6 +20,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &CONNECTIONS,
     &BREAKERS_OPENED,
     &BREAKERS_OPEN,
+    &UTILIZATION,
 ];
 
 /// Source of a decision without a call to Redis.
