@@ -42,7 +42,7 @@ use super::{
     connection::{Connection, SendError},
     known_bans::KnownBans,
     last_verdicts::LastVerdicts,
-    local::LocalCache,
+    local::{LocalCache, add_cache},
     script::{self, Run},
     server_utilization,
     target::Target,
@@ -155,6 +155,7 @@ impl Batcher {
         let queues: Weak<SharedQueue> = Arc::downgrade(&shared);
         metrics::add_queues(queues);
         let local = Arc::new(LocalCache::new(options.background.clone()));
+        add_cache(Arc::downgrade(&local));
         let timeout = options.timeout;
         let driver = Driver::new(server.clone(), Arc::clone(&shared), options, Arc::clone(&local));
         tokio::spawn(driver.drive(connection.clone()));
