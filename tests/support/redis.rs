@@ -17,7 +17,7 @@ use tollgate::store::{
 use super::{Process, free_port};
 
 /// The commands that a user needs wherever Redis runs, as docs/guides/redis.md has them.
-pub(crate) const COMMANDS: [&str; 25] = [
+pub(crate) const COMMANDS: [&str; 26] = [
     "evalsha",
     "script|load",
     "time",
@@ -26,6 +26,7 @@ pub(crate) const COMMANDS: [&str; 25] = [
     "set",
     "del",
     "ping",
+    "info",
     "pexpire",
     "pttl",
     "llen",

@@ -13,6 +13,8 @@ use tollgate_metrics::{
     Computed, Counter, Declared, Gauge, GaugeFamily, Histogram, Metric, MetricKind, StripedFamily, Unit,
 };
 
+use super::server_utilization::UTILIZATION;
+
 /// Metrics of a store in Redis.
 pub static METRICS: &[&dyn Metric] = &[
     &CALLS,
@@ -25,6 +27,7 @@ pub static METRICS: &[&dyn Metric] = &[
     &CLUSTER_CONNECTIONS,
     &BREAKERS_OPENED,
     &BREAKERS_OPEN,
+    &UTILIZATION,
 ];
 
 /// Source of a decision without a call to Redis.

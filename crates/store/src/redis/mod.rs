@@ -23,6 +23,7 @@ pub mod metrics;
 mod error;
 mod script;
 mod sentinel;
+mod server_utilization;
 mod url;
 mod settings;
 mod target;

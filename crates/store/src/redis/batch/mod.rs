@@ -47,6 +47,7 @@ use super::{
     last_verdicts::LastVerdicts,
     local::LocalCache,
     script::{self, CommandKeys, Run},
+    server_utilization,
     target::Target,
 };
 use crate::{
@@ -163,10 +164,13 @@ impl Batcher {
         metrics::add_queues(queues);
         let local = Arc::new(LocalCache::new(options.background.clone()));
         let timeout = options.timeout;
-        let driver = Driver::new(server, Arc::clone(&shared), options, Arc::clone(&local));
+        let driver = Driver::new(server.clone(), Arc::clone(&shared), options, Arc::clone(&local));
         tokio::spawn(driver.drive(connection.clone()));
         let handle = Arc::new(Handle { shared, connection, local: Arc::clone(&local) });
         tokio::spawn(return_unused::run(Arc::downgrade(&handle), local, timeout));
+        let weak = Arc::downgrade(&handle);
+        let live = move || weak.upgrade().map(|handle| handle.connection.clone());
+        tokio::spawn(server_utilization::run(server, live));
         Self { handle }
     }
 
