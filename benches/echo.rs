@@ -5,12 +5,12 @@
 
 use std::{env, error::Error, io, net::SocketAddr, thread};
 
+use tokio::{net::TcpSocket, runtime};
 use tollgate::proto::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse,
     rate_limit_response::{Code, DescriptorStatus, RateLimit},
     rate_limit_service_server::{RateLimitService, RateLimitServiceServer},
 };
-use tokio::{net::TcpSocket, runtime};
 use tonic::{
     Request, Response, Status,
     transport::{Server, server::TcpIncoming},
@@ -50,7 +50,10 @@ fn serve(address: SocketAddr) -> Result<(), Box<dyn Error + Send + Sync>> {
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         let incoming = TcpIncoming::from(socket.listen(1024)?).with_nodelay(Some(true));
-        Server::builder().add_service(RateLimitServiceServer::new(Echo)).serve_with_incoming(incoming).await?;
+        Server::builder()
+            .add_service(RateLimitServiceServer::new(Echo))
+            .serve_with_incoming(incoming)
+            .await?;
         Ok(())
     })
 }
