@@ -147,7 +147,9 @@ impl Marks {
     fn add(&mut self, unread: u64, nanos: u64) {
         let total = self.read.saturating_add(unread);
         // Of marks with one total, the last is the closest bound.
-        self.marks.pop_back_if(|mark| mark.total >= total);
+        while self.marks.back().is_some_and(|mark| mark.total >= total) {
+            self.marks.pop_back();
+        }
         if self.marks.len() >= MAX_MARKS {
             self.marks.remove(1);
         }
