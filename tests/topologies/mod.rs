@@ -1,5 +1,6 @@
 //! Stores of several servers: Sentinel, Cluster, TLS to all of them.
 
+mod bus_partition;
 mod cell_migration;
 mod cluster;
 mod lying_nodes;
