@@ -59,6 +59,7 @@ mod batched_runs;
 mod scale_benchmark;
 mod secrets;
 mod statsd;
+mod sync_auto;
 mod tls;
 mod topologies;
 mod traces;
