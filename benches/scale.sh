@@ -62,6 +62,7 @@ fi
 mkdir -p "$out"
 work=$(mktemp -d)
 trap stop_all EXIT
+write_rules
 
 mapfile -t CPUS < <(processors)
 selected() { if [ "$mode" = quick ]; then quick_plan "${#CPUS[@]}"; else plan "${#CPUS[@]}"; fi; }

@@ -66,15 +66,9 @@ fn shown(error: &RedisError) -> String {
 }
 
 /// Whether the reply rules out an effect.
-<<<<<<< HEAD
-fn charged_nothing(error: &RedisError) -> bool {
+pub(super) fn charged_nothing(error: &RedisError) -> bool {
     let has_text = |detail: &str| UNCHARGED_ERROR_TEXTS.iter().any(|text| detail.contains(text));
     let is_within = || error.detail().is_some_and(has_text);
-=======
-pub(super) fn charged_nothing(error: &RedisError) -> bool {
-    // Before Redis 7, the error of a command within a script is nested in another error.
-    let is_within = || error.detail().is_some_and(|detail| detail.contains("-OOM command not allowed"));
->>>>>>> next
     error.code().is_some_and(|code| UNCHARGED_ERROR_CODES.contains(&code)) || is_within()
 }
 
