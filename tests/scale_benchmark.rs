@@ -88,7 +88,8 @@ fn the_model_predicts_a_machine_that_follows_it() {
     for prediction in predictions {
         assert!(table.contains(prediction), "{prediction} in {table}");
     }
-    assert!(!table.contains("| at least |"), "{table}");
+    // Their busiest shard is full.
+    assert!(!table.contains("| at least |") && !table.contains("| nothing full |"), "{table}");
     let limited = format_by("table", &medians("0.8"), directory.path());
     assert_eq!(limited.matches("| at least |").count(), 4, "{limited}");
     let plot = format_by("plot", &medians("0.5"), directory.path());

@@ -31,6 +31,16 @@ differences() { # before after
         awk '{ d = $2 - $1; sum += d; if (d > most) most = d } END { printf "%d %d", sum, most }'
 }
 
+# CPU time in microseconds of processes that ended between two outputs of `times`.
+of_children() { # file
+    awk 'NR % 2 == 0 {
+        for (i = 1; i <= 2; i++) {
+            split($i, part, "m")
+            sum += (NR == 2 ? -1 : 1) * (part[1] * 60 + part[2])
+        }
+    } END { printf "%d", sum * 1000000 }' "$1"
+}
+
 # Descriptors that were decided in degraded mode, by all instances.
 degraded() { # instances
     local at
@@ -42,7 +52,7 @@ degraded() { # instances
     done | tr -d '\r' | awk '/^tollgate_degraded_total/ { sum += $NF } END { printf "%d", sum }'
 }
 
-# Puts load on the instances, and prints the report.
+# Puts load on the instances, and prints the report. Replaces its shell.
 load() { # workload instances threads processors seconds flags...
     local at targets=() descriptor='client={key}' connections
     if [ "$1" = leased ]; then descriptor='leased={key}'; fi
@@ -53,7 +63,7 @@ load() { # workload instances threads processors seconds flags...
         --connections "$connections" --streams 32 --threads "$3" --warmup 0 --duration "$5s" --json --quiet "${@:6}"
 }
 
-# Prints the words of a list from an index on, as far as there are any.
+# Some of the processors, separated.
 slice() { # start count separator
     local IFS=$3
     printf '%s' "${CPUS[*]:$1:$2}"
@@ -76,11 +86,13 @@ measure_row() { # round series workload instances service shards redis load
     local before redis_before degraded_before begun wall report generator after redis_after
     before=$(cpu_of "${INSTANCES[@]}") redis_before=$(cpu_of "${NODES[@]}")
     degraded_before=$(degraded "$instances") begun=${EPOCHREALTIME/[.,]/}
-    local TIMEFORMAT='%U %S'
-    { time (load "$workload" "$instances" "$threads" "$of_load" "$SECONDS_EACH") >"$work/report"; } 2>"$work/time"
+    # The servers are not among the processes that ended meanwhile.
+    times >"$work/times"
+    (load "$workload" "$instances" "$threads" "$of_load" "$SECONDS_EACH") >"$work/report"
+    times >>"$work/times"
     wall=$((${EPOCHREALTIME/[.,]/} - begun))
     after=$(cpu_of "${INSTANCES[@]}") redis_after=$(cpu_of "${NODES[@]}")
-    generator=$(tail -n 1 "$work/time") report=$(<"$work/report")
+    generator=$(of_children "$work/times") report=$(<"$work/report")
     local degraded_now rate open
     degraded_now=$(degraded "$instances")
     rate=$(number rate <<<"$report")
@@ -95,7 +107,7 @@ measure_row() { # round series workload instances service shards redis load
             split(head, h, " "); split(cpu, c, " "); split(got, g, " "); split(latency, l, " ")
             decisions = g[1] + g[2]
             each = decisions > 0 ? decisions : 1
-            generator = (c[5] + c[6]) * 1000000
+            generator = c[5]
             busy = h[8] > 0 ? 1 / wall : 0
             share = h[8] > 0 ? generator * busy / h[8] : 0
             # Several shards on a processor share it.
@@ -108,7 +120,8 @@ measure_row() { # round series workload instances service shards redis load
 
 # An open loop at 60 % of a rate: prints its rate and latencies.
 load_open() { # workload instances threads processors rate
-    local report
-    report=$( (load "$1" "$2" "$3" "$4" "$SECONDS_EACH" --rate "$(awk -v rate="$5" 'BEGIN { printf "%d", rate * 0.6 + 1 }')"))
+    local report rate
+    rate=$(awk -v rate="$5" 'BEGIN { printf "%d", rate * 0.6 + 1 }')
+    report=$( (load "$1" "$2" "$3" "$4" "$SECONDS_EACH" --rate "$rate"))
     printf '%s %s %s' "$(number rate <<<"$report")" "$(number p50 <<<"$report")" "$(number p99 <<<"$report")"
 }

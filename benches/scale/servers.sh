@@ -15,7 +15,7 @@ stop_row() {
     INSTANCES=() NODES=()
 }
 
-# Replaces a command by one that is pinned to processors, as far as there are any and taskset is installed.
+# Replaces this shell by a command that is pinned to processors, if any are given and taskset is installed.
 pinned() { # processors command...
     local cpus=$1
     shift

@@ -2,6 +2,8 @@
 BEGIN {
     # The share of its processors above which the load generator limits a row.
     LOAD_LIMIT = 0.8
+    # The share above which a role is full, with room for what a short measurement misses.
+    FULL = 0.85
     # The seeds: an established service of the same kind.
     SEED_SHARDS = 6
     SEED_RATE = 1.7e6
@@ -28,7 +30,8 @@ function busy(share) { return share > 0 ? sprintf("%d %%", share * 100 + 0.5) : 
 function mark(row) {
     if (errors[row] > 0) return thousands(errors[row]) " errors"
     if (load[row] == 0) return "shared"
-    return load_busy[row] >= LOAD_LIMIT ? "at least" : ""
+    if (load_busy[row] >= LOAD_LIMIT) return "at least"
+    return service_busy[row] < FULL && redis_busy[row] < FULL ? "nothing full" : ""
 }
 
 END {
@@ -47,7 +50,8 @@ END {
     }
     print "\nColumns of processors: “tollgate” over all instances, one for each shard, “load” for the load generator. “shared”:"
     print "all roles used all processors, so the rate includes the work of the load generator. “at least”: the load generator"
-    print "used 80 % of its processors or more. “busy” is the used share of a role's processors."
+    print "used 80 % of its processors or more. “nothing full”: neither tollgate nor a shard used 85 %, so that other load of the"
+    print "machine or too few requests in flight limited the row. “busy” is the used share of a role's processors."
 
     print "\n## Model\n"
     print "| workload | service CPU per decision | Redis CPU per decision |"
