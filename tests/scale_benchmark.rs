@@ -102,7 +102,7 @@ fn a_quick_run_measures_every_role_and_writes_its_files() {
     let directory = tempfile::tempdir().expect("a directory");
     let out = directory.path().to_str().expect("a name");
     // Ports that no test is given, and other runs on this machine hardly.
-    let port = (5_000 + process::id() % 45 * 100).to_string();
+    let port = (5_000 + process::id() % 14 * 300).to_string();
     let tollgate = env!("CARGO_BIN_EXE_tollgate");
     run("benches/scale.sh", &["--quick", "--tollgate", tollgate, "--port", &port, "--out", out]);
     let rows = fs::read_to_string(directory.path().join("rows.tsv")).expect("it is written");

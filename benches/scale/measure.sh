@@ -45,7 +45,7 @@ of_children() { # file
 degraded() { # instances
     local at
     for ((at = 0; at < $1; at++)); do
-        exec 3<>"/dev/tcp/127.0.0.1/$((port + 40 + at))"
+        exec 3<>"/dev/tcp/127.0.0.1/$((port + 230 + at))"
         printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
         cat <&3
         exec 3<&-
@@ -56,7 +56,7 @@ degraded() { # instances
 load() { # workload instances threads processors seconds flags...
     local at targets=() descriptor='client={key}' connections
     if [ "$1" = leased ]; then descriptor='leased={key}'; fi
-    for ((at = 0; at < $2; at++)); do targets+=(--target "http://127.0.0.1:$((port + 20 + at))"); done
+    for ((at = 0; at < $2; at++)); do targets+=(--target "http://127.0.0.1:$((port + 200 + at))"); done
     # Enough for each worker and each thread to have several.
     connections=$((2 * (${#CPUS[@]} > 2 ? ${#CPUS[@]} : 2)))
     pinned "$4" "$tollgate" load "${targets[@]}" --domain bench --descriptor "$descriptor" --keys 100000 \

@@ -87,9 +87,9 @@ start_instances() { # instances processors-count processors shards
         count=$(($2 * (at + 1) / $1 - $2 * at / $1))
         own=$(IFS=, && echo "${cpus[*]:$2 * at / $1:count}")
         pinned "$own" "$tollgate" serve --workers $((count > 0 ? count : 1)) --config "$work/rules" --store "$store" \
-            --grpc-address "127.0.0.1:$((port + 20 + at))" --http-address "127.0.0.1:$((port + 40 + at))" \
+            --grpc-address "127.0.0.1:$((port + 200 + at))" --http-address "127.0.0.1:$((port + 230 + at))" \
             --admin-address off >"$work/instance-$at.log" 2>&1 &
         INSTANCES+=($!)
-        await_port "instance-$at" $! $((port + 20 + at))
+        await_port "instance-$at" $! $((port + 200 + at))
     done
 }
