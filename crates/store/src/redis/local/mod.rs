@@ -9,6 +9,7 @@
 mod demand;
 mod denial;
 mod early_ends;
+mod heat;
 mod two_generation_map;
 mod cache;
 mod reservation;
@@ -81,13 +82,13 @@ impl LocalCache {
 
     /// Decides a queued request, if the cache suffices by now, which takes new tokens.
     pub(super) fn decide_again(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
-        let may_have_tokens = request.checks().any(|check| check.sync == SyncMode::Leased);
+        let may_have_tokens = request.checks().any(|check| check.sync.may_lease());
         may_have_tokens.then(|| self.state.lock().cache.decide(request, now)).flatten()
     }
 
     /// The tokens to charge ahead together with a request.
     pub(super) fn prefetches(&self, request: &TagRequest, now: Instant) -> Prefetches {
-        if request.checks().all(|check| check.sync == SyncMode::Strict) {
+        if request.checks().all(|check| !check.sync.may_lease()) {
             return Prefetches::new();
         }
         let mut state = self.state.lock();
@@ -115,7 +116,8 @@ impl LocalCache {
     pub(super) fn learn(&self, request: &TagRequest, sent_at: Instant, outcome: &RunOutcome) {
         let Some(verdicts) = outcome.verdicts.last() else { return };
         let is_denied = verdicts.iter().any(|(_, verdict)| !verdict.admitted);
-        let is_usual = |check: &Check| check.sync == SyncMode::Strict && !check.hits.is_refund();
+        // A counter of `sync: auto` without an entry is not hot.
+        let is_usual = |check: &Check| check.sync != SyncMode::Leased && !check.hits.is_refund();
         let mut state = self.state.lock();
         if !is_denied && state.cache.is_empty() && request.checks().all(is_usual) {
             return;

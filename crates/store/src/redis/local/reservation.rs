@@ -13,11 +13,15 @@ use std::{num::NonZeroU64, time::Duration};
 
 use tokio::time::Instant;
 use tollgate_core::{
+    SyncMode,
     algorithm::{Policy, Prefetch, Verdict},
     descriptor::Hits,
 };
 
-use super::demand::{Rate, SharedRate};
+use super::{
+    demand::{Rate, SharedRate},
+    heat::Heat,
+};
 
 /// Time for which charges ahead should last. Shorter for buckets, which refill while tokens are held.
 const PREFETCH_HORIZON: Duration = Duration::from_millis(100);
@@ -31,6 +35,9 @@ const MIN_HOLD: Duration = Duration::from_millis(4);
 /// Divisors of the remaining capacity: of a window, and of a bucket, whose total demand is not observed.
 const CAUTION_FACTOR: f64 = 4.0;
 const BUCKET_CAUTION_FACTOR: f64 = 16.0;
+
+/// Part of a counter's capacity below which `sync: auto` charges nothing ahead.
+const SCARCE_PART: u64 = 10;
 
 /// Unit of a share: 1/65,536.
 const SHARE_UNITS: f64 = 65_536.0;
@@ -49,6 +56,10 @@ pub(super) struct Reservation {
     total_demand: SharedRate,
     /// Whether a request for tokens is in flight.
     is_requested: bool,
+    /// Requests, for `sync: auto`.
+    heat: Heat,
+    /// Whether little of the capacity remained at the last verdict.
+    is_scarce: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,12 +88,15 @@ impl Reservation {
             demand,
             total_demand: SharedRate::default(),
             is_requested: false,
+            heat: Heat::new(now),
+            is_scarce: false,
         }
     }
 
     /// Records the demand for hits.
     pub(super) fn record_demand(&mut self, hits: Hits, now: Instant) {
         self.demand.add(hits.charged(), now);
+        self.heat.record(now);
     }
 
     /// Admits a charge if there are tokens for it.
@@ -108,12 +122,17 @@ impl Reservation {
     }
 
     /// The tokens to charge ahead with the next request, if any.
-    pub(super) fn prefetch(&mut self, policy: &Policy, now: Instant) -> Option<Prefetch> {
+    pub(super) fn prefetch(&mut self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<Prefetch> {
+        let is_leased = match sync {
+            SyncMode::Strict => false,
+            SyncMode::Leased => true,
+            SyncMode::Auto => !self.is_scarce && self.heat.is_hot(now),
+        };
         let demand = self.demand.at(now);
         let amount = demand * prefetch_horizon(policy).as_secs_f64();
         // Before the first observation, every worker would take itself for the only one.
         let has_total = is_bucket(policy) || self.total_demand.per_second() > 0.0;
-        if self.is_requested || amount < 1.0 || !has_total {
+        if !is_leased || self.is_requested || amount < 1.0 || !has_total {
             return None;
         }
         self.is_requested = true;
@@ -142,6 +161,7 @@ impl Reservation {
     ) -> Option<Unused> {
         self.is_requested = false;
         self.total_demand.observe(policy, verdict, reserved);
+        self.is_scarce = is_scarce(verdict);
         if reserved == 0 {
             return None;
         }
@@ -189,6 +209,12 @@ impl Unused {
         let is_valid = !self.policy.reserved_until(made_at).is_some_and(is_over);
         is_valid.then_some(Hits::RefundCharge { amount: self.amount, made_at })
     }
+}
+
+/// Whether little of a counter's capacity remains.
+fn is_scarce(verdict: &Verdict) -> bool {
+    let remaining = u64::from(verdict.remaining);
+    remaining < remaining.saturating_add(verdict.used).checked_div(SCARCE_PART).unwrap_or_default()
 }
 
 const fn is_bucket(policy: &Policy) -> bool {

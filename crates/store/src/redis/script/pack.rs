@@ -84,7 +84,7 @@ fn pack_cell<'a>(
     for check in &cell.checks {
         let role = match (charging, check.sync) {
             (Charging::Independent, SyncMode::Strict) => 0,
-            (Charging::Independent, SyncMode::Leased) => 3,
+            (Charging::Independent, SyncMode::Leased | SyncMode::Auto) => 3,
             (Charging::AllOrNone, _) => match check.effective_veto() {
                 Veto::Alone => 1,
                 Veto::Never | Veto::AcrossTags => 2,
