@@ -50,7 +50,7 @@ local function decide_calls()
       raw = written and written[key]
       if raw == nil then
         raw = read and read[i]
-        -- The write finds out whether a key that seems missing has another type.
+        -- Or it has another type, which a write finds out.
         is_absent = raw == false
         if raw == nil then
           raw = read_cell(i)
@@ -100,7 +100,11 @@ local function decide_calls()
           end
         elseif raw or ends > s then
           result = write_cell(i, cell, ends, old_ends, is_absent) and result
+          is_absent = false
         end
+      end
+      if is_absent and read_cell(i) then
+        result = nil
       end
     elseif algorithm and (is_plain or has_ban or role == 8 or role == 11) then
       result = decide_several(i, times, raw)

@@ -55,21 +55,23 @@ local function decide_all(i, times, raw, count)
     }
     layouts[count] = layout
   end
-  local asked, cell, reply, changed = { struct.unpack(layout[1], ARGV[1 + i]) }, { struct.unpack(layout[2], raw) }, {}, false
+  local asked, cell = { struct.unpack(layout[1], ARGV[1 + i]) }, { struct.unpack(layout[2], raw) }
+  local reply, changed = {}, false
   local format, records, old_ends, last_end = cell[1], cell[2], cell[3], 0
   if format ~= 1 or records ~= count then
     return nil
   end
   for at = 0, count - 1 do
     local from, known, state, to = 2 + at * 7, 3 + at * 2, 3 + count * 2 + at * 2, #reply
-    local last_byte, role, hits, p1, p2 = asked[from + 2], asked[from + 3], asked[from + 4], asked[from + 5], asked[from + 6]
+    local last_byte, role, hits = asked[from + 2], asked[from + 3], asked[from + 4]
     local kind = last_byte % 16
     local algorithm = kind < 8 and algorithm_of(kind)
     if not algorithm or cell[known + 1] ~= asked[from + 1] or cell[known + 2] ~= last_byte or asked[from + 7] ~= 0 then
       return nil
     end
     local a, b = cell[state + 1], cell[state + 2]
-    local admitted, a2, b2 = algorithm.apply(a, b, 0, hits, p1, p2, nil, now, times, role == 3)
+    local admitted, a2, b2 =
+      algorithm.apply(a, b, 0, hits, asked[from + 5], asked[from + 6], nil, now, times, role == 3)
     if times > 1 then
       reply[to + 1], reply[to + 2] = a, b
     else
