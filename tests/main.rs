@@ -58,6 +58,7 @@ mod bans;
 mod batched_runs;
 mod secrets;
 mod statsd;
+mod sync_auto;
 mod tls;
 mod topologies;
 mod traces;

@@ -3,18 +3,26 @@ local reply, place = { struct.pack('<I4I4', now.s, now.us), false }, 1
 local one_call = struct.unpack('<I2', ARGV[2]) == #KEYS
 if not one_call then
   -- More arguments may exceed Lua's stack.
-  read, written = #KEYS <= 1000 and redis.call('MGET', unpack(KEYS)) or {}, {}
+  local are_read = not across_slots and #KEYS <= 1000
+  read, written = are_read and redis.call('MGET', unpack(KEYS)) or {}, {}
 end
 
 -- The deferred calls, {first = the first key, last = the last one, times, place = position in the reply}; and their
 -- keys: later calls on these are deferred too, to preserve the order.
 local deferred, deferred_keys
 
--- An error as an element of the reply. Redis before version 7 gives its own errors as text.
+-- Whether an error of the call being decided may come after a part of its writes.
+local half_written = false
+
+-- An error as an element of the reply. Redis before version 7 gives its own errors as text. Across slots, an error without
+-- the mark shows that a call had no effect, so that it may be sent again.
 local failed = false
 local function failure(problem)
   failed = true
   local text = type(problem) == 'table' and problem.err or problem
+  if across_slots and half_written then
+    text = 'ERR half written: ' .. text
+  end
   return { err = string.find(text, '^%u+ ') and text or 'ERR ' .. text }
 end
 

@@ -11,6 +11,9 @@ local function read_cell(i)
   if raw == nil then
     -- Only GET distinguishes a key of another type from a missing one.
     raw = read and read[i] or redis.pcall('GET', KEYS[i])
+    if across_slots and type(raw) == 'table' and not string.find(raw.err, 'WRONGTYPE', 1, true) then
+      error(raw)
+    end
   end
   return raw
 end

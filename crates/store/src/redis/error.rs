@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::redis::{ErrorKind, RedisError};
+use ::redis::{ErrorKind, RedisError, ServerErrorKind};
 use tollgate_runtime::foreign_text;
 
 use super::connection::SendError;
@@ -39,6 +39,7 @@ pub(super) fn into_store_error(error: SendError, time_limit: Duration) -> StoreE
         SendError::Late(reply) => StoreError::Timeout(rounded(time_limit), Some(reply)),
         SendError::MalformedReply => StoreError::MalformedReply,
         SendError::SlotMigrating(error) => StoreError::SlotMigrating(shown(&error)),
+        SendError::Unreached(error) => StoreError::Declined(shown(&error)),
         SendError::Failed(error) => match error.kind() {
             ErrorKind::Server(_) | ErrorKind::Extension if charged_nothing(&error) => {
                 StoreError::Declined(shown(&error))
@@ -63,10 +64,15 @@ impl SendError {
 }
 
 /// Whether the reply rules out an effect.
-fn charged_nothing(error: &RedisError) -> bool {
+pub(super) fn charged_nothing(error: &RedisError) -> bool {
     // Before Redis 7, the error of a command within a script is nested in another error.
     let is_within = || error.detail().is_some_and(|detail| detail.contains("-OOM command not allowed"));
     error.code().is_some_and(|code| UNCHARGED_ERROR_CODES.contains(&code)) || is_within()
+}
+
+/// Whether the server is not a master any more.
+pub(super) fn is_demoted(error: &RedisError) -> bool {
+    [ServerErrorKind::ReadOnly, ServerErrorKind::MasterDown].map(ErrorKind::Server).contains(&error.kind())
 }
 
 /// Rounds up to tenths of a millisecond: more precision does not help a reader.

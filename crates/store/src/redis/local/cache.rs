@@ -272,6 +272,13 @@ impl CounterCache {
         }
     }
 
+    /// Tokens held for a counter.
+    pub(super) fn held_hits(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> u64 {
+        let reservation =
+            self.entries.get(&cell.key, check.record).and_then(|entry| entry.reservation.as_ref());
+        reservation.map_or(0, |reservation| reservation.held(now))
+    }
+
     /// Takes the unused tokens of evicted counters.
     pub(super) fn collect_evicted(&mut self) {
         for (name, entry) in self.entries.take_evicted() {

@@ -177,6 +177,11 @@ impl Reservation {
         before
     }
 
+    /// Tokens that may be spent.
+    pub(super) fn held(&self, now: Instant) -> u64 {
+        if now < self.spend_by { self.tokens } else { 0 }
+    }
+
     /// Time until which the tokens must be spent.
     pub(super) const fn spend_by(&self) -> Instant {
         self.spend_by

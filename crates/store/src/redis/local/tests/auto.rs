@@ -38,6 +38,8 @@ fn tokens_of_a_cooled_counter_are_refunded() {
     ask(&mut server, &auto(1_000_000), 1_000, 0, 1_000);
     let charged = u64::from(count(&server.states[0]));
     assert!(charged > 1_000, "{charged}");
+    assert_eq!(server.local.held_hits(&auto(1_000_000), server.at(1_000)), charged - 1_000, "shown");
+    assert_eq!(server.local.held_hits(&auto(1_000_000), server.at(1_200)), 0, "expired");
     let UnusedTokens { requests, has_more, .. } = server.local.take_unused(server.at(1_200));
     let refunded: u64 = requests
         .iter()
