@@ -1,5 +1,6 @@
 //! Stores of several servers: Sentinel, Cluster, TLS to all of them.
 
+mod bus_partition;
 mod across_slots;
 mod cell_migration;
 mod cluster;
