@@ -312,7 +312,12 @@ impl Limiter {
                 fallback.defer(degraded, calls, decisions, is_refunded);
                 let rules = Arc::clone(&self.rules);
                 let is_allowed = move || rules.overrides().emergencies().is_empty();
-                fallback.correct_late(&self.store, degraded, (calls, decisions, is_refunded), is_allowed.clone());
+                fallback.correct_late(
+                    &self.store,
+                    degraded,
+                    (calls, decisions, is_refunded),
+                    is_allowed.clone(),
+                );
                 fallback.send_deferred(&self.store, is_allowed);
             }
         }

@@ -191,9 +191,10 @@ mod tests {
         fn used(&self) -> u64 {
             let check = &self.call.cells[0].checks[0];
             let peek = Check { hits: Hits::Peek, ..*check };
-            self.store.decide(&TagRequest::new(Charging::Independent, self.call.cells[0].key.clone(), peek))[0]
-                .1
-                .used
+            self.store.decide(&TagRequest::new(Charging::Independent, self.call.cells[0].key.clone(), peek))
+                [0]
+            .1
+            .used
         }
     }
 
@@ -205,8 +206,7 @@ mod tests {
             Algorithm::TokenBucket,
         ];
         algorithms.into_iter().flat_map(|algorithm| {
-            [Charging::Independent, Charging::AllOrNone]
-                .map(|charging| Case::new(call(algorithm, charging)))
+            [Charging::Independent, Charging::AllOrNone].map(|charging| Case::new(call(algorithm, charging)))
         })
     }
 

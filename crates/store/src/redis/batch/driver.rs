@@ -261,9 +261,7 @@ impl Driver {
     /// Fails the requests of callers whose deadline has passed.
     fn expire(&mut self, now: Instant) {
         let in_flight = self.in_flight.iter_mut().flat_map(|batch| &mut batch.commands);
-        in_flight
-            .flat_map(|command| &mut command.groups)
-            .for_each(|group| group.time_out(now));
+        in_flight.flat_map(|command| &mut command.groups).for_each(|group| group.time_out(now));
         self.retries.iter_mut().for_each(|group| group.expire(now, &SendError::QueueTimeout));
         self.shared.queue.lock().expire(now);
     }
