@@ -15,10 +15,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::{backoff, panics::CatchUnwindExecutor};
 
-use super::{dispatch::Dispatch, lease_watch::LeaseWatch, stalled_reader::StallDetector};
+use super::{
+    dispatch::Dispatch, lease_watch::LeaseWatch, service::UnaryService, stalled_reader::StallDetector,
+};
 use crate::{
     net::{stall_timeout::StallTimeout, tls::Tls},
-    proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
     settings::GrpcSettings,
 };
 
@@ -83,7 +84,7 @@ impl Connections {
     pub(crate) async fn serve<I, T>(self, io: I, services: Dispatch<T>)
     where
         I: AsyncRead + AsyncWrite + Unpin,
-        T: RateLimitService,
+        T: UnaryService,
     {
         let Some(tls) = &self.tls else { return self.serve_http2(io, services).await };
         // Also while draining: earlier connections are served, as on a plaintext port.
@@ -95,7 +96,7 @@ impl Connections {
     async fn serve_http2<I, T>(&self, io: I, services: Dispatch<T>)
     where
         I: AsyncRead + AsyncWrite + Unpin,
-        T: RateLimitService,
+        T: UnaryService,
     {
         let io = StallTimeout::new(io, self.stall_timeout).with_preface_timeout(self.handshake_timeout);
         let detector = StallDetector::default();

@@ -18,16 +18,11 @@ use super::{
     protocol::NotGrpc,
     request_body::{MessageLimits, TimedBody},
     response_body::ResponseBody,
+    service::UnaryService,
     stalled_reader::StallDetector,
     unary,
 };
-use crate::{
-    proto::{
-        FILE_DESCRIPTOR_SET, envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService,
-    },
-    readiness::Readiness,
-    service::metrics,
-};
+use crate::{proto::FILE_DESCRIPTOR_SET, readiness::Readiness, service::metrics};
 
 /// Error of the embedded service descriptors.
 pub(crate) use tonic_reflection::server::Error as ReflectionError;
@@ -59,7 +54,7 @@ pub(crate) fn side_services(readiness: Readiness) -> Result<Routes, ReflectionEr
     Ok(routes.prepare())
 }
 
-impl<T: RateLimitService> Dispatch<T> {
+impl<T: UnaryService> Dispatch<T> {
     pub(crate) fn new(rate_limit: T, side_services: Routes, limits: MessageLimits) -> Self {
         Self {
             rate_limit: Arc::new(rate_limit),
@@ -88,7 +83,7 @@ impl<T> Clone for Dispatch<T> {
     }
 }
 
-impl<T: RateLimitService> hyper::service::Service<Request<Incoming>> for Dispatch<T> {
+impl<T: UnaryService> hyper::service::Service<Request<Incoming>> for Dispatch<T> {
     type Response = Response<ResponseBody>;
     type Error = Infallible;
     type Future = ResponseFuture;
