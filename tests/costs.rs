@@ -17,7 +17,7 @@ use tollgate::{
     store::{
         RedisStore,
         key::CellKey,
-        redis::{Run, ScriptClock},
+        redis::{CommandKeys, Run, ScriptClock},
         request::{Cell, Check, TagRequest, Veto},
     },
 };
@@ -265,7 +265,7 @@ impl Together {
             .map(|call| Run { request: call, times: self.times, prefetches: &[], reported: &[] })
             .collect();
         let before = processor_time(redis);
-        let decisions = runs.chunks(self.runs).map(|runs| store.decide_runs(runs));
+        let decisions = runs.chunks(self.runs).map(|runs| store.decide_runs(runs, CommandKeys::Any));
         let mut decisions = stream::iter(decisions).buffer_unordered(IN_FLIGHT / self.runs);
         while let Some(outcomes) = decisions.next().await {
             assert!(outcomes.expect("the store decides").iter().all(Result::is_ok));

@@ -30,6 +30,9 @@ descriptors:
 - {key: leased_sliding, rate_limit: {sync: leased, algorithm: sliding_window, window: 3s, requests_per_unit: 300}}
 - {key: leased_bucket, rate_limit: {sync: leased, algorithm: token_bucket, window: 3s, requests_per_unit: 300, burst: 50}}
 - {key: leased_total, rate_limit: {sync: leased, unit: year, requests_per_unit: 1000}}
+- {key: auto_sliding, rate_limit: {sync: auto, algorithm: sliding_window, window: 3s, requests_per_unit: 300}}
+- {key: auto_bucket, rate_limit: {sync: auto, algorithm: token_bucket, window: 3s, requests_per_unit: 300, burst: 50}}
+- {key: auto_total, rate_limit: {sync: auto, unit: year, requests_per_unit: 1000}}
 - {key: places, rate_limit: {algorithm: concurrency, requests_per_unit: 5}}
 - {key: total, rate_limit: {unit: year, requests_per_unit: 1000}}
 ";
@@ -122,18 +125,18 @@ fn check(key: &str, name: &str, mut passed: Vec<Passed>, seconds: u64) {
     let what = format!("{key} {name}");
     match key {
         "fixed" | "leased_fixed" => assert_aligned(&passed, &what),
-        "sliding" | "leased_sliding" => {
+        "sliding" | "leased_sliding" | "auto_sliding" => {
             assert_aligned(&passed, &what);
             assert_within(&passed, WINDOW, 2 * LIMIT, &what);
         }
         "log" => assert_within(&passed, WINDOW, LIMIT, &what),
-        "bucket" | "leased_bucket" => {
+        "bucket" | "leased_bucket" | "auto_bucket" => {
             for parts in [1, 10, 30] {
                 assert_within(&passed, WINDOW / parts, BURST + LIMIT / parts, &what);
             }
         }
         // Denied hits count in a fixed window, so that a token which is refunded after them comes too late.
-        "leased_total" => {
+        "leased_total" | "auto_total" => {
             let least = least_of(TOTAL - 10, seconds);
             return assert!((least..=TOTAL).contains(&passed.len()), "{what}: {}", passed.len());
         }
@@ -166,6 +169,9 @@ async fn run(clients: usize, seconds: u64) {
         "leased_sliding",
         "leased_bucket",
         "leased_total",
+        "auto_sliding",
+        "auto_bucket",
+        "auto_total",
     ];
     let (mut callers, mut holders) = (JoinSet::new(), JoinSet::new());
     for number in 0..clients {

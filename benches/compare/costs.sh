@@ -2,7 +2,9 @@
 # shellcheck shell=bash disable=SC2154
 
 measure_costs() {
-    local id name servers flags figures server round
+    local id name servers flags figures server round run
+    # Counters of an earlier run have other keys.
+    run=$(date +%s)
     chosen_rows >"$work/rows"
     log "warming up"
     while IFS='|' read -r id name servers flags _ _ <&3; do
@@ -15,7 +17,7 @@ measure_costs() {
             # Here, because servers that the subshell below started would be lost to this one.
             for server in $servers; do ensure_running "$server"; done
             # shellcheck disable=SC2086
-            figures=$(measure "$servers" $flags)
+            figures=$(measure "$servers" ${flags//'{round}'/$run-$round})
             printf '%s\t%s\t%s\n' "$round" "$id" "$figures" >>"$work/costs"
             log "round $round of $ROUNDS: $name: $(cut -f4 <<<"$figures") per second"
         done 3<"$work/rows"
@@ -28,13 +30,18 @@ warm_up() { # servers flags
     local server
     for server in $1; do ensure_running "$server"; done
     # shellcheck disable=SC2086 # Split into words.
-    load "$1" 2 $2 >/dev/null
+    load "$1" 2 ${2//'{round}'/warm} >/dev/null
 }
 
 report_costs() {
-    printf '## CPU time per decision\n\n4 connections with 32 requests in flight each, limits far away unless denied,'
-    printf ' one worker. F is\nthe CPU time of the first row. Ratios are those of one round. Redis is all of its'
-    printf ' processes together; 0 means no more than\nwhen idle. The number of rules is 15 unless the row'
-    printf ' says otherwise. With one rule per key, all match\nequally often.\n\n'
+    printf '## CPU time per decision\n\n4 connections with 32 requests in flight each, limits far away unless denied;'
+    printf ' tollgate with its defaults, hence\na worker for each of %s processors. F is the service CPU of the first' "$(nproc)"
+    printf ' row, which has as many threads. Ratios are those of\none round. Redis is all of its processes together.'
+    printf ' Degraded is the number of descriptors decided without Redis, since it\ndid not reply in time. A row is not'
+    # shellcheck disable=SC2016 # Backquotes of Markdown.
+    printf ' met with any error, or with more than 0.01 %% degraded. The rule is a\n`fixed_window` unless the row says'
+    printf ' otherwise. The number of rules is %s unless the row says otherwise. With one rule per\nkey, all match' \
+        "$(cat "$work"/rules/*.yaml | grep -c rate_limit:)"
+    printf ' equally often.\n\n'
     awk -f benches/compare/median.awk -f benches/compare/costs.awk "$work/rows" "$work/costs"
 }

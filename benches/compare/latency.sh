@@ -1,31 +1,40 @@
 # Second part: latency of responses. Sourced by benches/compare.sh.
 # shellcheck shell=bash disable=SC2154 # Set by benches/compare.sh.
 
-# A row of costs, and its target as a multiple of the baseline's p99.
-LATENCIES=("floor " "memory-100k 2" "redis-100k 3")
-# Likewise for one connection with few requests.
+# A row of costs, the requests per second, and the targets of p50, p99 and p99.9 in µs.
+LATENCIES=(
+    "floor|20000|||"
+    "redis-100k|20000|300|1000|2500"
+    "floor|5000|||"
+    "redis-100k|5000||500|"
+)
+# A row of costs with few requests on one connection, and the target of its p99 beside a busy connection, as a multiple
+# of its p99 alone.
 QUIET_RATE=500
-QUIET=("floor 3" "memory-1 3" "redis-1 3")
+QUIET=("floor 3" "redis-1 3")
 
 measure_latency() {
-    local entry row id servers flags rate report alone beside busy
+    local entry row id servers flags rate report degraded alone beside busy
     for round in $(seq "$ROUNDS"); do
         for entry in "${LATENCIES[@]}"; do
-            row=$(row_of "${entry%% *}")
-            IFS='|' read -r id _ servers flags _ _ <<<"$row"
+            IFS='|' read -r id rate _ <<<"$entry"
+            row=$(row_of "$id")
+            IFS='|' read -r _ _ servers flags _ <<<"$row"
             ensure_running "$servers"
+            degraded=$(degraded_of "$servers")
             # shellcheck disable=SC2086 # Split into words.
-            rate=$(load "$servers" "$SECONDS_EACH" $flags | number rate)
-            rate=$((${rate%.*} / 4))
-            # shellcheck disable=SC2086
-            report=$(load "$servers" "$SECONDS_EACH" $flags --rate "$rate")
-            printf '%s\t%s\t%s\t%s\t%s\n' "$round" "$entry" "$rate" "$(number p50 <<<"$report")" \
-                "$(number p99 <<<"$report")" >>"$work/latency"
+            report=$(load "$servers" "$LATENCY_SECONDS" --rate "$rate" --warmup 1s $flags)
+            degraded=$(($(degraded_of "$servers") - degraded))
+            printf '%s\t%s' "$round" "$entry" >>"$work/latency"
+            for figure in p50 p99 p99.9 requests ok over_limit; do
+                printf '\t%s' "$(number $figure <<<"$report")" >>"$work/latency"
+            done
+            printf '\t%s\n' "$degraded" >>"$work/latency"
             log "round $round of $ROUNDS: $id at $rate per second: p99 $(number p99 <<<"$report") µs"
         done
         for entry in "${QUIET[@]}"; do
             row=$(row_of "${entry%% *}")
-            IFS='|' read -r id _ servers flags _ _ <<<"$row"
+            IFS='|' read -r id _ servers flags _ <<<"$row"
             ensure_running "$servers"
             # shellcheck disable=SC2086
             alone=$(quiet "$servers" $flags | number p99)
@@ -49,13 +58,12 @@ quiet() { # servers flags...
 }
 
 report_latency() {
-    printf '## Latency\n\nOpen loop, 4 connections, at a quarter of the throughput of a closed loop in the'
-    printf ' same round; from the\ntime that a request was due.\n\n'
+    printf '## Latency\n\nOpen loop, 4 connections, %s s in each round; from the time that a request was due. Medians of' \
+        "$LATENCY_SECONDS"
+    printf ' the rounds.\n%s rules are loaded. The load, tollgate and Redis share %s processors.\n\n' \
+        "$(cat "$work"/rules/*.yaml | grep -c rate_limit:)" "$(nproc)"
     cut -d'|' -f1,2 <(printf '%s\n' "${ROWS[@]}") >"$work/names"
-    awk -f benches/compare/median.awk -f benches/compare/named.awk -f benches/compare/latency.awk "$work/names" \
-        "$work/latency"
-    printf '\nOne connection with %s requests per second, alone and beside one that keeps 64 in flight, on one' \
-        $QUIET_RATE
-    printf ' worker.\n\n'
+    awk -f benches/compare/median.awk -f benches/compare/latency.awk "$work/names" "$work/latency"
+    printf '\nOne connection with %s requests per second, alone and beside one that keeps 64 in flight.\n\n' $QUIET_RATE
     awk -f benches/compare/median.awk -f benches/compare/named.awk -f benches/compare/quiet.awk "$work/names" "$work/quiet"
 }

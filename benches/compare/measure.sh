@@ -35,22 +35,33 @@ cpu_of_redis() { # port...
         awk -F: '$1 == "used_cpu_sys" || $1 == "used_cpu_user" { sum += $2 } END { printf "%d", sum * 1000000 }'
 }
 
-# Measures one load, and prints: requests, CPU of the service and of Redis, rate, p99, errors.
+# Descriptors that tollgate decided without Redis since the start: of servers.
+degraded_of() { # server...
+    local server port
+    for server in "$@"; do
+        port=${PORTS[$server]}
+        if [ "$server" != echo ]; then curl -sf "http://127.0.0.1:$((port + 100))/metrics"; fi
+    done | awk '/^tollgate_degraded_total/ { sum += $NF } END { printf "%d", sum }'
+}
+
+# Measures one load, and prints: requests, CPU of the service and of Redis, rate, p99, errors, degraded decisions.
 measure() { # servers flags...
-    local servers=$1 before redis_before after redis_after redis report requests answered
+    local servers=$1 before redis_before after redis_after degraded redis report requests answered
     shift
     for server in $servers; do ensure_running "$server"; done
     redis=$(redis_of "${servers%% *}")
     # shellcheck disable=SC2086 # Split into words.
     {
+        degraded=$(degraded_of $servers)
         before=$(cpu_of $servers) redis_before=$(cpu_of_redis $redis)
         report=$(load "$servers" "$SECONDS_EACH" "$@")
         after=$(cpu_of $servers) redis_after=$(cpu_of_redis $redis)
+        degraded=$(($(degraded_of $servers) - degraded))
     }
     requests=$(number requests <<<"$report")
     answered=$(($(number ok <<<"$report") + $(number over_limit <<<"$report")))
-    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$requests" "$((after - before))" "$((redis_after - redis_before))" \
-        "$(number rate <<<"$report")" "$(number p99 <<<"$report")" "$((requests - answered))"
+    printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$requests" "$((after - before))" "$((redis_after - redis_before))" \
+        "$(number rate <<<"$report")" "$(number p99 <<<"$report")" "$((requests - answered))" "$degraded"
 }
 
 log() { printf '%s\n' "$*" >&2; }

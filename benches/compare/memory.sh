@@ -1,4 +1,4 @@
-# Fourth part: memory of counters. Sourced by benches/compare.sh.
+# Fifth part: memory of counters. Sourced by benches/compare.sh.
 # shellcheck shell=bash disable=SC2154 # Set by benches/compare.sh.
 MEMORY_KEYS=1000000
 

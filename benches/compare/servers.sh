@@ -3,7 +3,7 @@
 declare -A PORTS=(
     [echo]=18091 [memory]=18092 [redis]=18093 [redis-b]=18094 [redis-c]=18095 [memory-1-rule]=18096
     [memory-10k-rules]=18097 [redis-1-rule]=18098 [redis-10k-rules]=18099 [cluster-1]=18101 [cluster-3]=18103
-    [cluster-6]=18106 [memory-no-talkers]=18107
+    [cluster-6]=18106 [memory-no-talkers]=18107 [pairs-3]=18108 [pairs-3-b]=18109 [pairs-3-c]=18110
 )
 # The ports of the Redis processes behind a server, and the process ids of the running servers.
 REDIS=18300 NODES=(18301 18302 18303 18304 18305 18306)
@@ -45,22 +45,23 @@ redis_server() { # port flags...
 redis_of() { # server
     case $1 in
         cluster-*) echo "${NODES[@]:0:${1#cluster-}}" ;;
+        pairs-*) echo "${NODES[@]}" ;;
         redis*) echo $REDIS ;;
     esac
 }
 
 # Starts a server and its dependencies. Clusters run only during their rows: their nodes exchange messages all the time.
 ensure_running() { # server
-    if [[ $1 != cluster-* || -z ${PIDS[$1]:-} ]]; then stop_clusters; fi
+    if [[ $1 != cluster-* && $1 != pairs-* || $1 =~ -[0-9]$ && -z ${PIDS[$1]:-} ]]; then stop_clusters; fi
     if [ -n "${PIDS[$1]:-}" ]; then return; fi
-    local config=benches/rules store=memory talkers=true
+    local config=$work/rules store=memory talkers=true
     case $1 in
         *-no-talkers) talkers=false ;;
         *-1-rule) config=$work/1-rule && write_rules "$config" ;;
         *-10k-rules) config=$work/10k-rules && write_rules "$config" $(seq 0 9999) ;;
     esac
     case $1 in
-        echo) start echo "${PORTS[echo]}" target/dist/examples/echo "127.0.0.1:${PORTS[echo]}" && return ;;
+        echo) start echo "${PORTS[echo]}" "$floor" "127.0.0.1:${PORTS[echo]}" "$(nproc)" && return ;;
         redis*)
             if [ -z "${PIDS[redis:$REDIS]:-}" ]; then redis_server $REDIS; fi
             store=redis://127.0.0.1:$REDIS
@@ -69,10 +70,25 @@ ensure_running() { # server
             start_cluster "${1#cluster-}"
             store=redis+cluster://127.0.0.1:${NODES[0]}
             ;;
+        pairs-*)
+            if [ -z "${PIDS[redis:${NODES[0]}]:-}" ]; then start_cluster 3 && add_replicas 3; fi
+            store=redis+cluster://127.0.0.1:${NODES[0]}
+            ;;
     esac
-    start "$1" "${PORTS[$1]}" "$tollgate" --workers 1 --config "$config" --store "$store" --store-timeout 1s \
-        --grpc-address "127.0.0.1:${PORTS[$1]}" --http-address "127.0.0.1:$((PORTS[$1] + 100))" --admin-address off \
-        --top-talkers=$talkers
+    # All else as it starts by default: the workers, the timeouts, the policies.
+    start "$1" "${PORTS[$1]}" "$tollgate" --config "$config" --store "$store" --top-talkers=$talkers \
+        --grpc-address "127.0.0.1:${PORTS[$1]}" --http-address "127.0.0.1:$((PORTS[$1] + 100))" \
+        --admin-address "127.0.0.1:$((PORTS[$1] + 300))"
+}
+
+# The rules, without those that a binary of an earlier version cannot read.
+copy_rules() {
+    cp -r benches/rules "$work/rules"
+    if ! "$tollgate" check "$work/rules" >/dev/null 2>&1; then
+        rm "$work/rules/auto.yaml"
+        log "$tollgate has no sync: auto; its rows are left out"
+    fi
+    "$tollgate" check "$work/rules" >/dev/null
 }
 
 # One rule for all paths, or one for each given path.
@@ -101,11 +117,25 @@ start_cluster() { # count
         until redis-cli -p "${NODES[at]}" cluster info | grep -q cluster_state:ok; do sleep 0.1; done
     done
 }
+# A replica of each master.
+add_replicas() { # count
+    local at id
+    for ((at = 0; at < $1; at++)); do
+        redis_server "${NODES[at + $1]}" --cluster-enabled yes --cluster-config-file nodes.conf
+        redis-cli -p "${NODES[at + $1]}" cluster meet 127.0.0.1 "${NODES[at]}" >/dev/null
+        id=$(redis-cli -p "${NODES[at]}" cluster myid)
+        until redis-cli -p "${NODES[at + $1]}" cluster replicate "$id" 2>/dev/null | grep -q OK; do sleep 0.1; done
+        until redis-cli -p "${NODES[at + $1]}" info replication | grep -q master_link_status:up; do sleep 0.1; done
+    done
+    for ((at = 0; at < $1; at++)); do
+        until redis-cli -p "${NODES[at]}" cluster info | grep -q "cluster_known_nodes:$((2 * $1))"; do sleep 0.1; done
+    done
+}
 stop_clusters() {
     local name
     for name in "${!PIDS[@]}"; do
         case $name in
-            cluster-*) stop "$name" ;;
+            cluster-* | pairs-*) stop "$name" ;;
         esac
     done
     for name in "${NODES[@]}"; do

@@ -1,4 +1,4 @@
-# Fifth part: cost of top talkers. Sourced by benches/compare.sh.
+# Sixth part: cost of top talkers. Sourced by benches/compare.sh.
 #
 # The servers with and without it alternate, in another order in each round, so that other load affects both equally.
 # shellcheck shell=bash disable=SC2034,SC2154 # Shared with the other parts.
@@ -33,7 +33,7 @@ measure_talkers() {
 }
 
 report_talkers() {
-    printf '## Top talkers\n\nCPU time per decision of one worker and all other threads of the process, with'
+    printf '## Top talkers\n\nCPU time per decision, with'
     # shellcheck disable=SC2016 # Backquotes of Markdown.
     printf ' `--top-talkers=true` and `false`. The ratio\nis the median of those within one round.\n\n'
     awk -v target=$TALKERS_TARGET -f benches/compare/median.awk -f benches/compare/talkers.awk "$work/talkers"

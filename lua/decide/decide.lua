@@ -107,6 +107,8 @@ local function decide_call(call)
     end
   end
   for i = call.first, call.last do
+    -- A packed cell is written by its last command.
+    half_written = half_written or i > call.first or states[i].key or states[i].segment_of
     if states[i].key then
       outcomes[i] = decide_key(states[i], asks[i], queues.decide)
       queues.close(states[i], asks[i][1].kind)
@@ -119,6 +121,7 @@ end
 
 for at = next_deferred, #deferred do
   local call = deferred[at]
+  half_written = false
   if one_call then
     reply[call.place] = decide_call(call)
   else

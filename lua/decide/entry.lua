@@ -1,5 +1,6 @@
 -- Decides rate limit requests on hash tags: one or several calls, each in one atomic step.
---   KEYS[i]      a cell of packed records, or a queue of hits; the keys of a call are consecutive
+--   KEYS[i]      a cell of packed records, or a queue of hits; the keys of a call are consecutive; across slots they are
+--                the last arguments, see across_slots.lua
 --   ARGV[1]      the time in microseconds since the epoch, or '' for the server's own clock
 --   ARGV[1 + i]  the checks of key i, packed little endian: the number of keys of the call that begins with this key, 0
 --                for a further key of the same call (2 bytes); the number of times that this call is repeated (2

@@ -15,11 +15,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tollgate_runtime::{backoff, panics::CatchUnwindExecutor};
 
-use super::{
-    dispatch::Dispatch, lease_watch::LeaseWatch, service::UnaryService, stalled_reader::StallDetector,
-};
+use super::{dispatch::Dispatch, lease_watch::LeaseWatch, service::UnaryService};
 use crate::{
-    net::{stall_timeout::StallTimeout, tls::Tls},
+    net::{
+        stall_timeout::StallTimeout,
+        tls::Tls,
+        turn::{TurnReader, Turns, Unread},
+    },
     settings::GrpcSettings,
 };
 
@@ -83,6 +85,17 @@ impl Connections {
     /// Serves a connection until it closes.
     pub(crate) async fn serve<I, T>(self, io: I, services: Dispatch<T>)
     where
+        I: AsyncRead + AsyncWrite + Unread + Unpin,
+        T: UnaryService,
+    {
+        let turns = Turns::default();
+        let io = TurnReader::new(io, turns.clone());
+        let services = services.for_connection(turns.clone());
+        turns.limit(self.serve_stream(io, services)).await;
+    }
+
+    async fn serve_stream<I, T>(self, io: I, services: Dispatch<T>)
+    where
         I: AsyncRead + AsyncWrite + Unpin,
         T: UnaryService,
     {
@@ -99,9 +112,8 @@ impl Connections {
         T: UnaryService,
     {
         let io = StallTimeout::new(io, self.stall_timeout).with_preface_timeout(self.handshake_timeout);
-        let detector = StallDetector::default();
-        let io = LeaseWatch::new(io, detector.leases().clone());
-        let services = services.for_connection(detector.clone());
+        let detector = services.detector().clone();
+        let io = LeaseWatch::new(io, detector.leases().clone(), services.turns().clone());
         let mut connection = pin!(self.http2.serve_connection(TokioIo::new(io), services));
         let mut stalled = pin!(detector.stalled(self.stall_timeout));
         select! {

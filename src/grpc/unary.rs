@@ -4,7 +4,7 @@
 //! of body, which took a tenth of the CPU time of a call. Callers see no difference, except that data after the first
 //! message of a request is ignored.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, thread, time::Instant};
+use std::{future::poll_fn, mem, pin::Pin, sync::Arc, task::Poll, thread, time::Instant};
 
 use bytes::{Buf as _, BytesMut};
 use hyper::{
@@ -15,11 +15,11 @@ use hyper::{
 use tonic::{Code, Status, body::Body, metadata::MetadataMap};
 
 use super::{
-    deadline::SkipStore,
-    overload::Permit,
+    overload::{Overloaded, Permit},
     request_body::{MessageLimits, RequestBody},
     response_body::ResponseBody,
     service::{Call, UnaryService},
+    shed_call::ShedCall,
 };
 use crate::service::{Answer, frame::PREFIX_BYTES, metrics};
 
@@ -27,18 +27,31 @@ use crate::service::{Answer, frame::PREFIX_BYTES, metrics};
 pub(crate) const SHOULD_RATE_LIMIT_PATH: &str =
     "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
+/// An admitted call.
+pub(super) struct IncomingCall {
+    pub(super) request: Request<Incoming>,
+    pub(super) permit: Permit,
+    /// Whether the turn that brought the call brought resets too.
+    pub(super) may_be_reset: bool,
+}
+
 /// Answers an admitted call with `service`, if its message is within `limits`.
 pub(super) async fn respond<T: UnaryService>(
     service: Arc<T>,
-    mut permit: Permit,
-    request: Request<Incoming>,
+    call: IncomingCall,
     limits: MessageLimits,
 ) -> Response<ResponseBody> {
+    let IncomingCall { request, mut permit, may_be_reset } = call;
     let (mut parts, body) = request.into_parts();
-    if !permit.has_store_time {
-        parts.extensions.insert(SkipStore);
-    }
     let mut latency = LatencyRecorder { since: permit.admitted_at, outcome: CallOutcome::Unrecorded };
+    if may_be_reset {
+        drop_if_reset().await;
+    }
+    if permit.begin() == Err(Overloaded) {
+        latency.outcome = CallOutcome::Shed;
+        return ShedCall::new(body, limits).await;
+    }
+    permit.annotate(&mut parts.extensions);
     let mut body = RequestBody::new(body, limits.timeout);
     let received = receive(&parts.headers, &mut body, limits.max_bytes, &mut permit).await;
     latency.since = body.completed_at(permit.admitted_at);
@@ -69,6 +82,20 @@ pub(super) async fn respond<T: UnaryService>(
     response
 }
 
+/// Yields to hyper, which drops a call that its caller has reset, but looks only while the call is pending. The body of a
+/// call that was reset with `CANCEL` does not fail: it ends, as if it were whole.
+async fn drop_if_reset() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Records the call's latency on drop, whether it was answered or reset by the client.
 struct LatencyRecorder {
     since: Instant,
@@ -79,10 +106,15 @@ struct LatencyRecorder {
 enum CallOutcome {
     Recorded,
     Unrecorded,
+    /// Rejected undecided; such calls are not part of the latencies.
+    Shed,
 }
 
 impl Drop for LatencyRecorder {
     fn drop(&mut self) {
+        if let CallOutcome::Shed = self.outcome {
+            return;
+        }
         if let CallOutcome::Unrecorded = self.outcome {
             metrics::answered(if thread::panicking() { "panic" } else { "cancelled" });
         }

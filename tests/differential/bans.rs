@@ -11,7 +11,7 @@ use tollgate::{
     quota::{Quota, Window},
     store::{
         RedisStore,
-        redis::{Run, ScriptClock},
+        redis::{CommandKeys, Run, ScriptClock},
         request::{TagRequest, Veto},
     },
 };
@@ -212,6 +212,7 @@ type Repeated = (u16, u64, u16);
 
 async fn replay_runs(
     store: &RedisStore,
+    keys: CommandKeys,
     number: u64,
     (policy, ban, history): (Policy, BanPolicy, Vec<(u64, Repeated, BanEffect)>),
 ) -> usize {
@@ -226,7 +227,7 @@ async fn replay_runs(
         let run = Run { request: &request, times, prefetches: &[], reported: &[reported] };
         let expected = model.run(at(micros), policy, &ban, *repeated);
         let store = store.clone().with_clock(ScriptClock::Fixed(at(micros)));
-        let mut found = store.decide_runs(&[run]).await.expect("the store decides");
+        let mut found = store.decide_runs(&[run], keys).await.expect("the store decides");
         let found = found.remove(0).expect("the run is decided").verdicts;
         let found: Vec<_> = found.into_iter().map(|verdicts| verdicts[0].1).collect();
         assert_eq!(
@@ -261,7 +262,7 @@ async fn repeated_calls_with_reports_ban_like_their_rust_twins() {
     for first in (0..HISTORIES).step_by(CONCURRENT_HISTORIES) {
         let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
             let history = runs().new_tree(&mut runner).expect("generates").current();
-            replay_runs(&store, number, history)
+            replay_runs(&store, redis.command_keys(number), number, history)
         });
         began += join_all(replays).await.into_iter().sum::<usize>();
     }

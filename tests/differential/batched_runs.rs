@@ -5,7 +5,7 @@ use tollgate::{
     algorithm::Prefetch,
     store::{
         RedisStore,
-        redis::{Run, RunOutcome, ScriptClock},
+        redis::{CommandKeys, Run, RunOutcome, ScriptClock},
     },
 };
 
@@ -124,7 +124,12 @@ struct Compared {
     reserved: usize,
 }
 
-async fn replay_commands(store: &RedisStore, number: u64, history: Vec<(i64, Vec<Asking>)>) -> Compared {
+async fn replay_commands(
+    store: &RedisStore,
+    keys: CommandKeys,
+    number: u64,
+    history: Vec<(i64, Vec<Asking>)>,
+) -> Compared {
     let mut models = HashMap::<u8, Model>::new();
     let mut micros = 7_200_000_000_i64;
     let mut compared = Compared::default();
@@ -160,7 +165,7 @@ async fn replay_commands(store: &RedisStore, number: u64, history: Vec<(i64, Vec
             .map(|(asking, run)| models.get_mut(&asking.tag).expect("it was made").run(now, run));
         let expected: Vec<_> = expected.collect();
         let store = store.clone().with_clock(ScriptClock::Fixed(now));
-        let found = store.decide_runs(&runs).await.expect("the store decides");
+        let found = store.decide_runs(&runs, keys).await.expect("the store decides");
         assert_eq!(found.len(), runs.len());
         for ((found, expected), run) in found.into_iter().zip(expected).zip(&runs) {
             let found = in_order(found.expect("the run is decided"));
@@ -181,7 +186,7 @@ async fn batched_runs_decide_like_sequential_ones() {
     for first in (0..HISTORIES_OF_COMMANDS).step_by(CONCURRENT_HISTORIES) {
         let replays = (first..first + CONCURRENT_HISTORIES as u64).map(|number| {
             let history = commands().new_tree(&mut runner).expect("generates").current();
-            replay_commands(&store, number, history)
+            replay_commands(&store, redis.command_keys(number), number, history)
         });
         for compared in join_all(replays).await {
             all.operations += compared.operations;

@@ -109,7 +109,7 @@ type Changes = HashMap<(String, String), usize>;
 
 async fn replay_many(redis: &Redis, number: u64, history: Vec<Command>) -> Changes {
     let (store, mut model) = (redis.store(), Model::default());
-    let (name, mut micros) = (format!("many-{number}"), 7_200_000_000_i64);
+    let (name, mut micros, keys) = (format!("many-{number}"), 7_200_000_000_i64, redis.command_keys(number));
     let key = format!("{{test|name={name}}}");
     let (mut changes, mut before) = (Changes::new(), "none".to_owned());
     for (at_step, (step, calls)) in history.iter().enumerate() {
@@ -130,7 +130,7 @@ async fn replay_many(redis: &Redis, number: u64, history: Vec<Command>) -> Chang
             .map(|(call, prefetches)| Run { request: call, times: 1, prefetches, reported: &[] })
             .collect();
         let store = store.clone().with_clock(ScriptClock::Fixed(now));
-        let found = store.decide_runs(&runs).await.expect("the store decides");
+        let found = store.decide_runs(&runs, keys).await.expect("the store decides");
         for ((found, expected), run) in found.into_iter().zip(expected).zip(&runs) {
             let found = in_order(found.expect("the run is decided"));
             assert_eq!(found, expected, "history {number}, step {at_step}: {run:#?}");

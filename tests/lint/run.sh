@@ -13,17 +13,19 @@ lint() {
     "$@" || failed+=("$name")
 }
 
-# Redis composes the decision script of these parts, in the order that the program names them.
-decision_script() {
+# Redis composes the decision script of these parts, in the order that the program names them, after the first part of its
+# form.
+decision_script() { # first part
     local parts
     parts=$(grep -rhoE 'lua/decide/[a-z_]+\.lua"' --include=mod.rs src crates | tr -d '"')
     [ "$(wc -w <<<"$parts")" = "$(find lua/decide -name '*.lua' | wc -l)" ] || return 1
-    # shellcheck disable=SC2086 # One word a path.
-    cat $parts
+    # shellcheck disable=SC2046 # One word a path.
+    cat "lua/decide/$1.lua" $(grep -v _slot <<<"$parts")
 }
 
 lua() {
-    decision_script | luacheck --config tests/lint/luacheckrc --filename lua/decide --quiet - &&
+    decision_script one_slot | luacheck --config tests/lint/luacheckrc --filename lua/decide --quiet - &&
+        decision_script across_slots | luacheck --config tests/lint/luacheckrc --filename lua/decide --quiet - &&
         luacheck --config tests/lint/luacheckrc --quiet lua/*.lua
 }
 

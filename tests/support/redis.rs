@@ -9,12 +9,15 @@ use std::{
 };
 
 use tempfile::TempDir;
-use tollgate::store::{RedisStore, redis::RedisSettings};
+use tollgate::store::{
+    RedisStore,
+    redis::{CommandKeys, RedisSettings},
+};
 
 use super::{Process, free_port};
 
 /// The commands that a user needs wherever Redis runs, as docs/guides/redis.md has them.
-pub(crate) const COMMANDS: [&str; 25] = [
+pub(crate) const COMMANDS: [&str; 26] = [
     "evalsha",
     "script|load",
     "time",
@@ -23,6 +26,7 @@ pub(crate) const COMMANDS: [&str; 25] = [
     "set",
     "del",
     "ping",
+    "info",
     "pexpire",
     "pttl",
     "llen",
@@ -189,6 +193,12 @@ impl Redis {
     }
 
     /// A store on this server, to be used on the current runtime.
+    /// The keys of the commands of a history: of every second one across slots, where the server permits that.
+    pub(crate) fn command_keys(&self, number: u64) -> CommandKeys {
+        let is_across = number % 2 == 1 && major_version(&mut self.connect()) >= 7;
+        if is_across { CommandKeys::AnySlotOfNode } else { CommandKeys::Any }
+    }
+
     pub(crate) fn store(&self) -> RedisStore {
         RedisStore::open(&settings(&self.url())).expect("valid settings")
     }
@@ -203,4 +213,11 @@ pub(crate) fn settings(url: &str) -> RedisSettings {
         ca_certificate: None,
         client_certificate: None,
     }
+}
+
+/// The major version of a server, or that of the Redis whose functions it has.
+pub(crate) fn major_version(server: &mut redis::Connection) -> u32 {
+    let facts: String = redis::cmd("INFO").arg("server").query(server).expect("the server reports");
+    let version = facts.lines().find_map(|line| line.strip_prefix("redis_version:")).expect("a version");
+    version.split('.').next().and_then(|major| major.parse().ok()).expect("a number")
 }

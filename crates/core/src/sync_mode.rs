@@ -1,4 +1,4 @@
-//! Synchronization of a counter between instances: strict or leased.
+//! Synchronization of a counter between instances: strict, leased, or leased while it is hot.
 
 /// Whether an instance may decide a rule's counter from hits that it charged ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -9,17 +9,26 @@ pub enum SyncMode {
     /// An instance may charge a few hits ahead and decide from them for up to their hold. The limit is never exceeded; a
     /// request is rarely denied while another instance holds unused hits.
     Leased,
+    /// Like [`Self::Leased`] for a counter that a worker is asked for often and that is not near its limit, and otherwise
+    /// like [`Self::Strict`], except that only admitted hits count.
+    Auto,
 }
 
 impl SyncMode {
     /// Every mode.
-    pub const ALL: [Self; 2] = [Self::Strict, Self::Leased];
+    pub const ALL: [Self; 3] = [Self::Strict, Self::Leased, Self::Auto];
 
     /// Value of the `sync` key.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Strict => "strict",
             Self::Leased => "leased",
+            Self::Auto => "auto",
         }
+    }
+
+    /// Whether an instance may charge a counter ahead.
+    pub const fn may_lease(self) -> bool {
+        matches!(self, Self::Leased | Self::Auto)
     }
 }

@@ -63,7 +63,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// A check of the store's or the instance's own, of no descriptor: it is sent, blocks nothing and bans nobody.
+    /// A check of the store's or the instance's own, of no descriptor: it is sent, blocks nothing and bans no client.
     pub const fn own(record: RecordId, policy: Policy, hits: Hits) -> Self {
         Self { descriptor: 0, record, policy, hits, veto: Veto::Never, sync: SyncMode::Strict, ban: None }
     }
@@ -79,12 +79,12 @@ impl Check {
         self.ban.filter(|ban| !self.hits.is_refund() || ends(ban))
     }
 
-    /// Whether hits beyond the limit are counted, in a request charged as `charging`. A leased counter counts only
-    /// admitted hits: otherwise returned tokens would come too late for the requests denied meanwhile.
+    /// Whether hits beyond the limit are counted, in a request charged as `charging`. A counter that may be leased counts
+    /// only admitted hits: otherwise returned tokens would come too late for the requests denied meanwhile.
     pub const fn counting(&self, charging: Charging) -> Charging {
         match self.sync {
             SyncMode::Strict => charging,
-            SyncMode::Leased => Charging::AllOrNone,
+            SyncMode::Leased | SyncMode::Auto => Charging::AllOrNone,
         }
     }
 }

@@ -19,6 +19,7 @@ pub fn limit_text(domain: &Domain, rule: &Rule) -> String {
             let sync = match domain.sync_of(rule) {
                 SyncMode::Strict => "",
                 SyncMode::Leased => ", leased",
+                SyncMode::Auto => ", leased while hot",
             };
             let overdraft = if rule.overdraft { overdraft_text(&policy) } else { String::new() };
             let ban = rule.ban.as_ref().map(ban_text).unwrap_or_default();

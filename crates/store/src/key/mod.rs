@@ -201,16 +201,35 @@ const fn crc16(bytes: &[u8]) -> u16 {
     let mut crc = 0_u16;
     let mut rest = bytes;
     while let [byte, tail @ ..] = rest {
-        crc ^= (*byte as u16) << 8;
-        let mut bit = 0_u8;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit = bit.wrapping_add(1);
-        }
+        let [high, low] = crc.to_be_bytes();
+        // In range: the table has an entry for each byte.
+        #[allow(clippy::indexing_slicing)]
+        let remainder = CRC16_OF_BYTE[(high ^ *byte) as usize];
+        crc = remainder ^ u16::from_be_bytes([low, 0]);
         rest = tail;
     }
     crc
 }
+
+/// The checksum of each byte alone.
+const CRC16_OF_BYTE: [u16; 256] = {
+    let mut table = [0_u16; 256];
+    let mut byte = 0_u16;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte << 8, 0_u8);
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit = bit.wrapping_add(1);
+        }
+        // In range, and evaluated by the compiler.
+        #[allow(clippy::indexing_slicing)]
+        {
+            table[byte as usize] = crc;
+        }
+        byte = byte.wrapping_add(1);
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

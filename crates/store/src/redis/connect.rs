@@ -8,7 +8,10 @@ use ::redis::{
 };
 use tokio::time::timeout;
 
-use super::{address::Address, script};
+use super::{
+    address::Address,
+    script::{self, CommandKeys},
+};
 
 /// Time limit of one attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -70,7 +73,8 @@ pub(super) async fn connect(client: &Client) -> RedisResult<MultiplexedConnectio
 /// that refuses may have it already; otherwise the first request gets the reason.
 pub(super) async fn preload_script(connection: &mut MultiplexedConnection) -> RedisResult<()> {
     // An error reply is a value here.
-    match timeout(CONNECT_TIMEOUT, connection.send_packed_command(&script::load())).await {
+    match timeout(CONNECT_TIMEOUT, connection.send_packed_command(&script::load(CommandKeys::OneSlot))).await
+    {
         Ok(reply) => reply.map(drop),
         Err(_) => Err((ErrorKind::Io, "no response to SCRIPT LOAD").into()),
     }

@@ -7,10 +7,12 @@ use tokio::sync::watch;
 use tollgate_runtime::log_budget::LogBudget;
 
 use super::{
+    error::is_demoted,
     reconnect::Reconnector,
     script::{self, check_error},
     target::Target,
 };
+use crate::LateReply;
 
 /// A handle on the connection; clones share it. The task ends with the last handle.
 #[derive(Clone)]
@@ -63,12 +65,18 @@ pub(super) enum SendError {
     /// Sent; the deadline passed before the response.
     #[error("no response in time")]
     Timeout,
+    /// Sent; the deadline passed before the response, which is still awaited.
+    #[error("no response in time")]
+    Late(LateReply),
     /// Sent; the reply is not of the agreed form.
     #[error("malformed reply")]
     MalformedReply,
     /// Not executed: keys were migrating between nodes until the deadline.
     #[error("{0}")]
     SlotMigrating(RedisError),
+    /// Not executed: the node of a command on several slots does not serve this one, or did not have the keys.
+    #[error("{0}")]
+    Unreached(RedisError),
 }
 
 impl fmt::Debug for Connection {
@@ -244,8 +252,7 @@ fn reply_needs_reconnect(reply: &Value) -> bool {
 /// Whether an error persists as long as the connection: the connection broke, or leads to a server that no longer takes
 /// writes, such as a master demoted by a failover. Another connection may lead to the new master.
 fn needs_reconnect(error: &RedisError) -> bool {
-    let demoted = [ServerErrorKind::ReadOnly, ServerErrorKind::MasterDown].map(ErrorKind::Server);
     // Before Redis 7, the error of a command within a script is nested in another error.
     let is_within = || error.detail().is_some_and(|detail| detail.contains("READONLY"));
-    error.is_unrecoverable_error() || demoted.contains(&error.kind()) || is_within()
+    error.is_unrecoverable_error() || is_demoted(error) || is_within()
 }

@@ -2,22 +2,32 @@
 
 use std::{
     fmt,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
-use tollgate_metrics::{Computed, Counter, Gauge, GaugeFamily, Histogram, Metric, StripedFamily, Unit};
+use tollgate_metrics::{
+    Computed, Counter, Declared, Gauge, GaugeFamily, Histogram, Metric, MetricKind, StripedFamily, Unit,
+};
+
+use super::server_utilization::UTILIZATION;
 
 /// Metrics of a store in Redis.
 pub static METRICS: &[&dyn Metric] = &[
     &CALLS,
     &COMMANDS,
+    &UNREACHED,
     &BATCH_CALLS,
     &QUEUED_CALLS,
     &CALLS_IN_FLIGHT,
     &CONNECTIONS,
+    &CLUSTER_CONNECTIONS,
     &BREAKERS_OPENED,
     &BREAKERS_OPEN,
+    &UTILIZATION,
 ];
 
 /// Source of a decision without a call to Redis.
@@ -39,13 +49,18 @@ static CALLS: StripedFamily<4, 1> = StripedFamily::with_series(
 static COMMANDS: Counter =
     Counter::new("tollgate_redis_commands_total", "Commands sent to Redis to decide calls.");
 
-static BATCH_CALLS: Histogram<5> =
-    // A command has 16 at most.
+static UNREACHED: Counter = Counter::new(
+    "tollgate_redis_unreached_calls_total",
+    "Calls in a command on several slots whose slot its node did not serve; each is sent again alone.",
+);
+
+static BATCH_CALLS: Histogram<7> =
+    // A command has 64 at most.
     Histogram::new(
         "tollgate_redis_batch_calls",
         "Calls in one command to Redis.",
         Unit::Count,
-        [1, 2, 4, 8, 16],
+        [1, 2, 4, 8, 16, 32, 64],
     );
 
 static QUEUED_CALLS: Computed<1> = Computed::gauge(
@@ -64,6 +79,21 @@ static CALLS_IN_FLIGHT: Computed<1> = Computed::gauge(
 
 static CONNECTIONS: GaugeFamily<1> =
     GaugeFamily::new("tollgate_redis_connections", &["state"], "Connections to Redis servers by state.", &[]);
+
+static CLUSTER_CONNECTIONS: Computed<1> = Computed::group(
+    [Declared {
+        name: "tollgate_redis_cluster_connections",
+        kind: MetricKind::Gauge,
+        labels: &["command_slots"],
+        help: "Connections to nodes of a Redis cluster by the slots of one command: one, or any that the node serves.",
+    }],
+    |[declared], page| {
+        page.begin(declared);
+        for slots in CommandSlots::ALL {
+            page.sample(declared, &[slots.name()], slots.connections());
+        }
+    },
+);
 
 static BREAKERS_OPENED: Counter =
     Counter::new("tollgate_redis_breaker_opened_total", "Times a Redis server's circuit breaker opened.");
@@ -120,6 +150,63 @@ impl Drop for ConnectionGauge {
     fn drop(&mut self) {
         self.0.add(-1.0);
     }
+}
+
+/// Slots that one command to a node of a cluster may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandSlots {
+    /// One: the node refuses more, or its reply to the probe is outstanding.
+    One,
+    /// Any that the node serves.
+    Any,
+}
+
+impl CommandSlots {
+    const ALL: [Self; 2] = [Self::One, Self::Any];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::One => "one",
+            Self::Any => "any",
+        }
+    }
+
+    const fn count(self) -> &'static AtomicU64 {
+        static ONE: AtomicU64 = AtomicU64::new(0);
+        static ANY: AtomicU64 = AtomicU64::new(0);
+        match self {
+            Self::One => &ONE,
+            Self::Any => &ANY,
+        }
+    }
+
+    /// Number of connections whose commands have these slots.
+    pub fn connections(self) -> u64 {
+        self.count().load(Ordering::Relaxed)
+    }
+}
+
+/// A worker's connection to a node of a cluster, counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct CommandSlotsGauge(CommandSlots);
+
+impl CommandSlotsGauge {
+    /// Counts a connection whose commands have these slots.
+    pub(super) fn new(slots: CommandSlots) -> Self {
+        slots.count().fetch_add(1, Ordering::Relaxed);
+        Self(slots)
+    }
+}
+
+impl Drop for CommandSlotsGauge {
+    fn drop(&mut self) {
+        self.0.count().fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts calls that a command on several slots did not decide.
+pub(super) fn unreached(calls: usize) {
+    UNREACHED.add(calls as u64);
 }
 
 /// Queues of calls to a server.
@@ -194,6 +281,7 @@ pub(super) fn sent(commands: impl ExactSizeIterator<Item = usize>, coalesced: us
 pub fn export() {
     CALLS.export();
     COMMANDS.export();
+    UNREACHED.export();
     BREAKERS_OPENED.export();
     BREAKERS_OPEN.export();
     LinkState::ALL.into_iter().for_each(|state| state.add(0.0));

@@ -1,7 +1,7 @@
 //! Counters in Redis.
 //!
 //! A request is decided in one step by the script in `lua/decide/`, on the keys of one hash tag; where possible, one
-//! `EVALSHA` carries several requests. A charge is never sent twice: only replies that rule out a charge lead to
+//! `EVALSHA` carries several requests, to a node of a cluster for any of its slots. A charge is never sent twice: only replies that rule out a charge lead to
 //! another attempt, which are `NOSCRIPT` and the redirections of a cluster.
 //!
 //! `topology` hides the number of servers: `batch` combines requests to one server, `local` caches what need not be
@@ -23,6 +23,7 @@ pub mod metrics;
 mod error;
 mod script;
 mod sentinel;
+mod server_utilization;
 mod url;
 mod settings;
 mod target;
@@ -44,8 +45,8 @@ pub use self::script::fuzzing::replies;
 pub use self::{
     admin_script::{Reply, Script},
     last_verdicts::LastVerdicts,
-    local::recheck_bans,
-    script::{Run, RunOutcome},
+    local::{held_hits, recheck_bans},
+    script::{CommandKeys, Run, RunOutcome},
     settings::RedisSettings,
     url::{Cluster, RedisUrl, Sentinel},
     utilization::add_utilization,
@@ -214,11 +215,14 @@ impl RedisStore {
     /// Decides several runs in one command, each in one step, in order; in a cluster, all must be of one slot. If there
     /// are several, each has an outcome or an error of its own. Neither cached nor retried.
     ///
+    /// With [`CommandKeys::AnySlotOfNode`], all must be of slots of the node that serves the first.
+    ///
     /// # Errors
     /// As [`RedisStore::decide`], for all of them.
     pub async fn decide_runs(
         &self,
         runs: &[Run<'_>],
+        keys: CommandKeys,
     ) -> Result<Vec<Result<RunOutcome, StoreError>>, StoreError> {
         let shared = &*self.shared;
         let first = runs.first().and_then(|run| run.request.cells.first());
@@ -226,7 +230,14 @@ impl RedisStore {
         let timeout_after = shared.options.timeout;
         let sent = async {
             let connection = shared.servers.connection(slot).await?;
-            connection.send(&shared.options.command(runs.iter().copied(), self.clock)).await
+            let command = shared.options.command(runs.iter().copied(), self.clock, keys);
+            match connection.send(&command).await {
+                Err(error) if error.is_unknown_script() => {
+                    connection.send(&script::load(keys)).await?;
+                    connection.send(&command).await
+                }
+                reply => reply,
+            }
         };
         let reply = timeout(timeout_after, sent).await.unwrap_or(Err(SendError::Timeout));
         let into_store_error = |error| error::into_store_error(error, timeout_after);

@@ -20,6 +20,7 @@ use super::{
     known_bans::KnownBans,
     last_verdicts::LastVerdicts,
     reconnect,
+    script::CommandKeys,
     sentinel::{Master, Sentinels},
     subscriber::Subscription,
     target::Target,
@@ -27,10 +28,6 @@ use super::{
     url::{self, Login, RedisUrl, Sentinel},
 };
 use crate::{BackgroundQueue, StoreError};
-
-/// Maximum number of requests in a command, where several are possible: they share the costs of a command, and none
-/// waits long for the others.
-const MAX_REQUESTS_PER_COMMAND: usize = 16;
 
 /// Settings of a store in Redis. `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -67,11 +64,9 @@ impl RedisSettings {
     ) -> RequestOptions {
         RequestOptions {
             key_prefix: self.key_prefix.as_bytes().into(),
-            // Keys of one command must be of one slot.
-            requests_per_command: if matches!(self.servers, RedisUrl::Cluster(_)) {
-                1
-            } else {
-                MAX_REQUESTS_PER_COMMAND
+            command_keys: match self.servers {
+                RedisUrl::Cluster(_) => CommandKeys::OneSlot,
+                RedisUrl::Standalone(_) | RedisUrl::Sentinel(_) => CommandKeys::Any,
             },
             timeout: self.timeout,
             background,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use serde_json::{Value, json};
-use tollgate_store::redis::metrics;
+use tollgate_store::redis::metrics::{self, CommandSlots};
 
 use super::{
     response::{self, ApiResult},
@@ -50,6 +50,10 @@ fn store(api: &Api) -> Value {
         "kind": facts.kind,
         "address": facts.address,
         "breakers_open": metrics::breakers_open(),
+        "cluster_connections": {
+            "one_slot": CommandSlots::One.connections(),
+            "any_slot": CommandSlots::Any.connections(),
+        },
         "replicas": facts.replicas.as_ref().map_or(1, |replicas| replicas.known().get()),
         "counters": facts.memory.occupancy().counters,
     })

@@ -67,20 +67,24 @@ impl DomainBuilder {
         }
     }
 
-    /// Records where a file states `sync: leased` as the default.
+    /// Records where a file states a default that allows leases.
     pub(super) fn set_default_sync(&mut self, file: &Rc<str>, stated: Option<Stated<SyncMode>>) {
-        if let Some(Stated { at, value: SyncMode::Leased }) = stated {
+        if let Some(Stated { at, value }) = stated.filter(|stated| stated.value.may_lease()) {
             let path = Path::Root.key("defaults").key("sync").to_string();
-            self.leased.push(Site { origin: Origin { file: file.clone(), at }, path });
+            self.leased.push((Site { origin: Origin { file: file.clone(), at }, path }, value));
         }
     }
 
-    /// Warns of `sync: leased` in a domain whose requests are charged all or none.
+    /// Warns of `sync: leased` and `sync: auto` in a domain whose requests are charged all or none.
     pub(super) fn warn_of_leases_without_effect(&self, problems: &mut Problems) {
         let Some((true, origin)) = &self.atomic else { return };
-        for site in &self.leased {
+        for (site, sync) in &self.leased {
+            let effect = match sync {
+                SyncMode::Auto => "works as `strict`",
+                SyncMode::Strict | SyncMode::Leased => "has no effect",
+            };
             let message = format!(
-                "has no effect beside `atomic: true` at {origin}, which needs all counters of a request at once"
+                "{effect} beside `atomic: true` at {origin}, which needs all counters of a request at once"
             );
             site.warn(problems, message);
         }

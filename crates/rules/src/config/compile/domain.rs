@@ -7,7 +7,7 @@ use std::{
 };
 
 use tollgate_core::{
-    RecordId,
+    RecordId, SyncMode,
     algorithm::{Algorithm, Charging},
 };
 
@@ -36,8 +36,8 @@ pub(super) struct DomainBuilder {
     pub(super) atomic: Option<(bool, Origin)>,
     /// Keys of the hash tags.
     pub(super) hash_tag: Option<(TagKeys, Origin)>,
-    /// Positions of `sync: leased` in limits and defaults.
-    pub(super) leased: Vec<Site>,
+    /// Positions of `sync: leased` and `sync: auto` in limits and defaults.
+    pub(super) leased: Vec<(Site, SyncMode)>,
     /// Rules of the adaptive deny list.
     pub(super) abuse: Vec<(AbuseRule, Site)>,
     /// Keys of all descriptors.

@@ -25,8 +25,8 @@ use crate::{
 ///
 /// `unit`, `unit_multiplier` and `window` together state one window, so a limit with `unit` or `window` uses none of the
 /// three defaults; one with `unit_multiplier` alone uses the default unit; and a concurrency limit, which has no window,
-/// uses none. A parameter of one algorithm applies to limits of that algorithm, and `sync: leased` to limits that can be
-/// leased. No default applies to an `unlimited` limit.
+/// uses none. A parameter of one algorithm applies to limits of that algorithm, and `sync: leased` or `auto` to
+/// limits that can be leased. No default applies to an `unlimited` limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Defaults {
     pub(super) algorithm: Option<ChosenAlgorithm>,
@@ -213,25 +213,37 @@ impl Compiler<'_> {
             Some(Limit::Unlimited) => return Some(SyncMode::Strict),
             None => None,
         };
-        let can_be_leased = algorithm.is_none_or(|algorithm| algorithm.can_be_leased());
         match &raw.sync {
             Field::Invalid => None,
             Field::Absent => {
+                let can_be_leased = algorithm.is_none_or(|algorithm| algorithm.can_be_leased());
                 let default = self.defaults.sync.filter(|_| can_be_leased);
                 Some(default.map(|default| default.value).unwrap_or_default())
             }
             field => {
                 let Stated { at, value } = self.reporter().sync(field, path)?;
                 let path = path.key("sync");
-                if value == SyncMode::Leased {
-                    self.domain.leased.push(self.site(at, &path));
+                let Some(algorithm) = algorithm.filter(|algorithm| !algorithm.can_be_leased()) else {
+                    if value.may_lease() {
+                        self.domain.leased.push((self.site(at, &path), value));
+                    }
+                    return Some(value);
+                };
+                let name = algorithm.name();
+                match value {
+                    SyncMode::Strict => {}
+                    SyncMode::Leased => {
+                        self.error(at, &path, format!("{name} cannot be leased; expected `strict`"));
+                        return None;
+                    }
+                    SyncMode::Auto => {
+                        let message = format!(
+                            "works as `strict`: {name} cannot be leased, so each request is a call to the store"
+                        );
+                        self.warning(at, &path, message);
+                    }
                 }
-                if let (SyncMode::Leased, Some(algorithm), false) = (value, algorithm, can_be_leased) {
-                    let message = format!("{} cannot be leased; expected `strict`", algorithm.name());
-                    self.error(at, &path, message);
-                    return None;
-                }
-                Some(value)
+                Some(SyncMode::Strict)
             }
         }
     }

@@ -130,8 +130,13 @@ pub(super) fn sync_beside(
     if !is_overdraft {
         return sync;
     }
-    if let (Some(SyncMode::Leased), Some(stated)) = (sync, raw.sync.stated()) {
-        let message = "has no effect beside `overdraft: true`, with which the store counts every charge";
+    if let (Some(sync @ (SyncMode::Leased | SyncMode::Auto)), Some(stated)) = (sync, raw.sync.stated()) {
+        let message = match sync {
+            SyncMode::Auto => {
+                "works as `strict` beside `overdraft: true`, with which the store counts every charge"
+            }
+            _ => "has no effect beside `overdraft: true`, with which the store counts every charge",
+        };
         compiler.warning(stated.at, &path.key("sync"), message);
     }
     sync.map(|_| SyncMode::Strict)

@@ -75,6 +75,8 @@ fn keys_of_overdrafts_in_the_wrong_place_are_rejected() {
 fn an_overdraft_is_neither_leased_nor_spaced() {
     let text = warnings(&with("", "overdraft: true, sync: leased"));
     assert_says(&text, &["rate_limit.sync: has no effect beside `overdraft: true`"]);
+    let text = warnings(&with("", "overdraft: true, sync: auto"));
+    assert_says(&text, &["rate_limit.sync: works as `strict` beside `overdraft: true`"]);
     let loaded = clean(&with("sync: leased", "overdraft: true"));
     assert_eq!(rule(&loaded, &[("k", "x")]).unwrap().sync, SyncMode::Strict);
     let text = warnings(&with("", "algorithm: sliding_window_log, overdraft: true, min_interval: 1s"));

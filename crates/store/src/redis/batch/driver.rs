@@ -6,22 +6,32 @@ use std::{
     time::Duration,
 };
 
-use ::redis::Pipeline;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use ::redis::{Pipeline, Value};
+use futures_util::{
+    FutureExt as _,
+    stream::{FuturesUnordered, Stream, StreamExt as _},
+};
+use tokio::{
+    task::yield_now,
+    time::{Instant, MissedTickBehavior, interval, timeout},
+};
 
 use super::{
     RequestOptions, SharedQueue,
+    across_slots::{self, AcrossSlots, Command},
     breaker::{Breaker, BreakerEvent, OpenCause},
     group::{BoxedGroup, Group},
     responses::InFlight,
 };
-use crate::redis::{
-    ScriptClock,
-    connection::{Connection, ConnectionState, LiveConnection, SendError},
-    local::LocalCache,
-    metrics,
-    script::{self, Run},
+use crate::{
+    key::CellKey,
+    redis::{
+        ScriptClock,
+        connection::{Connection, ConnectionState, LiveConnection, SendError},
+        local::LocalCache,
+        metrics,
+        script::{self, Run},
+    },
 };
 
 /// Maximum number of writes that await their responses. With one, the server would idle while its responses are
@@ -37,11 +47,16 @@ const TICK_INTERVAL: Duration = Duration::from_millis(1);
 /// Factor, over the longest tolerated silence, by which a response is awaited on a connection that has been replaced.
 const STALE_RESPONSE_FACTOR: u32 = 2;
 
+/// Number of a write, and the response to it.
+type Response = (u64, Result<Vec<Value>, SendError>);
+
 /// A write to be sent.
 struct Batch {
     number: u64,
     pipeline: Pipeline,
     live: LiveConnection,
+    /// Keys with which to probe the server.
+    keys_to_probe: Option<[CellKey; 2]>,
 }
 
 pub(super) struct Driver {
@@ -60,6 +75,7 @@ pub(super) struct Driver {
     pub(super) in_flight: Vec<InFlight>,
     /// Requests that had no effect because the server lacked the script.
     pub(super) retries: Vec<BoxedGroup>,
+    pub(super) across_slots: AcrossSlots,
     batches_sent: u64,
 }
 
@@ -72,6 +88,7 @@ impl Driver {
     ) -> Self {
         let breaker = Breaker::new(options.timeout);
         let (in_flight, retries) = (Vec::new(), Vec::new());
+        let across_slots = AcrossSlots::new(options.command_keys);
         Self {
             server,
             shared,
@@ -82,6 +99,7 @@ impl Driver {
             generation: 0,
             in_flight,
             retries,
+            across_slots,
             batches_sent: 0,
         }
     }
@@ -92,13 +110,18 @@ impl Driver {
         // A response too late for its callers is awaited nevertheless and occupies its place: otherwise ever more would
         // be sent to an overloaded server, which would still execute it later.
         let (mut responses, mut probes) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let mut slot_probes = FuturesUnordered::new();
         let response_timeout = self.breaker.max_silence().saturating_mul(STALE_RESPONSE_FACTOR);
         let mut ticks = interval(TICK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut states = connection.states();
         states.mark_changed();
         while !shared.is_closed.load(Ordering::Acquire) {
-            if let Some(Batch { number, pipeline, mut live }) = self.next_batch() {
+            if let Some(Batch { number, pipeline, mut live, keys_to_probe }) = self.next_batch() {
+                if let Some(keys) = keys_to_probe {
+                    let (live, prefix) = (live.clone(), Arc::clone(&self.options.key_prefix));
+                    slot_probes.push(across_slots::probe(connection.clone(), live, prefix, keys));
+                }
                 let connection = connection.clone();
                 responses.push(async move {
                     let response = timeout(response_timeout, connection.send_all(&mut live, &pipeline)).await;
@@ -112,6 +135,7 @@ impl Driver {
                 probes.push(connection.probe(live));
             }
             tokio::select! {
+                biased;
                 Some((number, response)) = responses.next(), if !responses.is_empty() => {
                     self.complete(number, response, &connection);
                 }
@@ -119,9 +143,11 @@ impl Driver {
                     Ok(generation) => self.recovered(generation),
                     Err(generation) => self.disconnected(generation),
                 },
+                Some(result) = slot_probes.next(), if !slot_probes.is_empty() => self.slots_probed(result),
                 changed = states.changed() => {
                     // A pending probe of an earlier connection would take long to fail.
                     probes.clear();
+                    slot_probes.clear();
                     match changed {
                         Ok(()) => self.connection_changed(&states.borrow_and_update()),
                         Err(_) => break,
@@ -130,6 +156,7 @@ impl Driver {
                 () = shared.wakeup.notified() => {}
                 _ = ticks.tick(), if self.needs_ticks() => {
                     let now = Instant::now();
+                    self.complete_arrived(&mut responses, now, &connection).await;
                     self.expire(now);
                     if self.check_health(now) {
                         responses.clear();
@@ -138,6 +165,28 @@ impl Driver {
             }
         }
         shared.queue.lock().close(&SendError::NotConnected("shutting down".into()));
+    }
+
+    /// Completes what arrived while this thread was delayed, before calls expire: a decision that is here is better than a
+    /// substitute for it, however late it is read.
+    async fn complete_arrived(
+        &mut self,
+        responses: &mut (impl Stream<Item = Response> + Unpin),
+        now: Instant,
+        connection: &Connection,
+    ) {
+        if self.is_overdue(now) {
+            // Meanwhile the task of the connection reads.
+            yield_now().await;
+            while let Some(Some((number, response))) = responses.next().now_or_never() {
+                self.complete(number, response, connection);
+            }
+        }
+    }
+
+    fn is_overdue(&self, now: Instant) -> bool {
+        let mut in_flight = self.in_flight.iter().flat_map(|batch| &batch.commands);
+        in_flight.any(|command| command.groups.iter().any(|group| group.is_overdue(now)))
     }
 
     fn needs_ticks(&self) -> bool {
@@ -166,30 +215,34 @@ impl Driver {
             groups.append(&mut taken);
         }
         let live = self.live.clone().filter(|_| !groups.is_empty())?;
-        let commands = self.split_into_commands(groups);
-        let mut pipeline = Pipeline::with_capacity(commands.len().saturating_add(1));
-        if loads_script {
-            pipeline.add_command(script::load());
+        let keys_to_probe = self.across_slots.keys_to_probe(&groups, now);
+        let callers = groups.iter().map(|group| group.waiters.len()).sum::<usize>();
+        let requests = groups.len();
+        let commands = self.across_slots.split(groups, now);
+        let mut pipeline = Pipeline::with_capacity(commands.len().saturating_add(2));
+        let loads = if loads_script { self.across_slots.scripts() } else { &[] };
+        for keys in loads {
+            pipeline.add_command(script::load(*keys));
         }
-        for groups in &commands {
+        for Command { keys, groups } in &commands {
             let clock = groups.first().map(|group| group.clock).unwrap_or_default();
-            pipeline.add_command(self.options.command(groups.iter().map(|group| run(group)), clock));
+            pipeline.add_command(self.options.command(groups.iter().map(|group| run(group)), clock, *keys));
         }
-        let callers = commands.iter().flatten().map(|group| group.waiters.len()).sum::<usize>();
-        let requests = commands.iter().map(Vec::len).sum::<usize>();
-        metrics::sent(commands.iter().map(Vec::len), callers.saturating_sub(requests));
+        metrics::sent(commands.iter().map(|command| command.groups.len()), callers.saturating_sub(requests));
         self.shared.queue.lock().latency.sent(requests);
         self.batches_sent = self.batches_sent.wrapping_add(1);
         let (number, generation) = (self.batches_sent, self.generation);
-        self.in_flight.push(InFlight { number, generation, sent_at: now, commands, loads_script });
-        Some(Batch { number, pipeline, live })
+        let loads = loads.len();
+        self.in_flight.push(InFlight { number, generation, sent_at: now, commands, loads });
+        Some(Batch { number, pipeline, live, keys_to_probe })
     }
 
     /// Responds to the callers for whom there are tokens by now. Returns whether others remain; if so, sets the tokens
     /// to charge ahead for them.
     fn prepare(&self, group: &mut Group, now: Instant) -> bool {
-        if group.clock != ScriptClock::Server {
-            return true;
+        group.expire(now, &SendError::QueueTimeout);
+        if !group.retain_waiting() || group.clock != ScriptClock::Server {
+            return !group.waiters.is_empty();
         }
         let mut served = 0;
         for waiter in &mut group.waiters {
@@ -205,30 +258,23 @@ impl Driver {
         !group.waiters.is_empty()
     }
 
-    /// Distributes requests over commands: those of a command are decided by the same clock.
-    fn split_into_commands(&self, groups: Vec<BoxedGroup>) -> Vec<Vec<BoxedGroup>> {
-        let mut commands: Vec<Vec<BoxedGroup>> =
-            Vec::with_capacity(groups.len().div_ceil(self.options.requests_per_command.max(1)));
-        for group in groups {
-            match commands.last_mut() {
-                Some(command)
-                    if command.len() < self.options.requests_per_command
-                        && command.first().is_some_and(|first| first.clock == group.clock) =>
-                {
-                    command.push(group);
-                }
-                _ => commands.push(vec![group]),
-            }
-        }
-        commands
-    }
-
     /// Fails the requests of callers whose deadline has passed.
     fn expire(&mut self, now: Instant) {
-        let in_flight = self.in_flight.iter_mut().flat_map(|batch| &mut batch.commands).flatten();
-        in_flight.for_each(|group| group.expire(now, &SendError::Timeout));
+        let in_flight = self.in_flight.iter_mut().flat_map(|batch| &mut batch.commands);
+        in_flight.flat_map(|command| &mut command.groups).for_each(|group| group.time_out(now));
         self.retries.iter_mut().for_each(|group| group.expire(now, &SendError::QueueTimeout));
         self.shared.queue.lock().expire(now);
+    }
+
+    /// Records whether the server permits commands on several slots.
+    fn slots_probed(&mut self, (generation, result): (u64, Result<(), SendError>)) {
+        if generation != self.generation {
+            return;
+        }
+        if let Some(error) = self.across_slots.probed(result, Instant::now()) {
+            let server = &self.server;
+            tracing::info!(%server, %error, "Redis refuses commands on several slots");
+        }
     }
 
     /// Records a change of the connection.
@@ -241,6 +287,7 @@ impl Driver {
                 if self.generation != current.generation {
                     self.generation = current.generation;
                     self.local.forget_all();
+                    self.across_slots.connected();
                 }
                 self.live = Some(current);
                 if self.breaker.reconnected() {
@@ -251,6 +298,7 @@ impl Driver {
             }
             Some(Err(error)) => {
                 self.breaker.disconnected();
+                self.across_slots.disconnected();
                 self.fail_queued(&error);
             }
         }

@@ -4,6 +4,8 @@
 //! requests are coalesced into one *run*: the script repeats the request, and each caller gets the verdict of one
 //! repetition. A busy counter thus costs Redis one request per round trip, whatever its load.
 //!
+//! Several requests share a command where the server permits it (`across_slots`, for a node of a cluster).
+//!
 //! Cached counters (`local`) avoid requests altogether; `return_unused` refunds tokens that were charged ahead in vain.
 //! One task, the `driver`, sends batches and distributes the `responses`. It also enforces the deadlines of the callers
 //! with a single timer: a timer for each request would cost more than all the rest.
@@ -11,6 +13,7 @@
 //! While a server is unresponsive (`breaker`) or disconnected, nothing is queued: requests fail at once, until the
 //! server responds again.
 
+mod across_slots;
 mod breaker;
 mod driver;
 mod group;
@@ -42,8 +45,9 @@ use super::{
     connection::{Connection, SendError},
     known_bans::KnownBans,
     last_verdicts::LastVerdicts,
-    local::LocalCache,
-    script::{self, Run},
+    local::{LocalCache, add_cache},
+    script::{self, CommandKeys, Run},
+    server_utilization,
     target::Target,
 };
 use crate::{
@@ -57,8 +61,8 @@ use crate::{
 pub(super) struct RequestOptions {
     /// Prefix of every key.
     pub(super) key_prefix: Arc<[u8]>,
-    /// Maximum number of requests in one command: 1 where keys must be of one slot.
-    pub(super) requests_per_command: usize,
+    /// Keys that a command may have on any connection.
+    pub(super) command_keys: CommandKeys,
     /// Time limit of a decision.
     pub(super) timeout: Duration,
     /// Capacity for requests without a waiting caller.
@@ -73,8 +77,13 @@ pub(super) struct RequestOptions {
 
 impl RequestOptions {
     /// The command that decides runs, and nothing else.
-    pub(super) fn command<'a>(&self, runs: impl Iterator<Item = Run<'a>> + Clone, clock: ScriptClock) -> Cmd {
-        script::command(&self.key_prefix, runs, clock)
+    pub(super) fn command<'a>(
+        &self,
+        runs: impl Iterator<Item = Run<'a>> + Clone,
+        clock: ScriptClock,
+        keys: CommandKeys,
+    ) -> Cmd {
+        script::command(&self.key_prefix, runs, clock, keys)
     }
 
     /// Reads the reply to a command that decides one request, once.
@@ -154,11 +163,15 @@ impl Batcher {
         let queues: Weak<SharedQueue> = Arc::downgrade(&shared);
         metrics::add_queues(queues);
         let local = Arc::new(LocalCache::new(options.background.clone()));
+        add_cache(Arc::downgrade(&local));
         let timeout = options.timeout;
-        let driver = Driver::new(server, Arc::clone(&shared), options, Arc::clone(&local));
+        let driver = Driver::new(server.clone(), Arc::clone(&shared), options, Arc::clone(&local));
         tokio::spawn(driver.drive(connection.clone()));
         let handle = Arc::new(Handle { shared, connection, local: Arc::clone(&local) });
         tokio::spawn(return_unused::run(Arc::downgrade(&handle), local, timeout));
+        let weak = Arc::downgrade(&handle);
+        let live = move || weak.upgrade().map(|handle| handle.connection.clone());
+        tokio::spawn(server_utilization::run(server, live));
         Self { handle }
     }
 
@@ -225,7 +238,7 @@ impl RequestOptions {
     pub(super) fn for_tests() -> Self {
         Self {
             key_prefix: Arc::default(),
-            requests_per_command: 1,
+            command_keys: CommandKeys::OneSlot,
             timeout: Duration::ZERO,
             background: BackgroundQueue::default(),
             last_verdicts: LastVerdicts::default(),

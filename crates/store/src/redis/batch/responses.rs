@@ -4,13 +4,15 @@ use ::redis::{RedisError, Value};
 use tokio::time::Instant;
 
 use super::{
+    across_slots::Command,
     driver::{Driver, run},
     group::{BoxedGroup, Group},
 };
 use crate::redis::{
     ScriptClock,
     connection::{Connection, SendError},
-    script,
+    error, metrics,
+    script::{self, CommandKeys},
 };
 
 /// Maximum number of times a request is sent to a server without the script, which may be loaded and flushed again.
@@ -22,15 +24,14 @@ pub(super) struct InFlight {
     /// Generation of the connection.
     pub(super) generation: u64,
     pub(super) sent_at: Instant,
-    /// The requests of each command.
-    pub(super) commands: Vec<Vec<BoxedGroup>>,
-    /// Whether the write began by loading the script.
-    pub(super) loads_script: bool,
+    pub(super) commands: Vec<Command>,
+    /// Number of scripts that the write loads before.
+    pub(super) loads: usize,
 }
 
 impl InFlight {
     fn requests(&self) -> usize {
-        self.commands.iter().map(Vec::len).sum()
+        self.commands.iter().map(|command| command.groups.len()).sum()
     }
 }
 
@@ -61,14 +62,17 @@ impl Driver {
         self.recovered(batch.generation);
         self.shared.queue.lock().latency.complete(batch.requests(), batch.sent_at, Instant::now());
         let mut responses = responses.into_iter();
-        let InFlight { generation, sent_at, commands, loads_script, .. } = batch;
-        // The reason why the script could not be loaded.
-        let reason = match loads_script.then(|| responses.next()).flatten() {
-            Some(Value::ServerError(error)) => Some(RedisError::from(error)),
-            Some(_) | None => None,
-        };
-        for groups in commands {
+        let InFlight { generation, sent_at, commands, loads, .. } = batch;
+        // The reason why a script could not be loaded.
+        let reason = responses.by_ref().take(loads).fold(None, |reason, reply| match reply {
+            Value::ServerError(error) => Some(RedisError::from(error)),
+            _ => reason,
+        });
+        for Command { keys, groups } in commands {
             match responses.next() {
+                Some(Value::ServerError(error)) if keys == CommandKeys::AnySlotOfNode => {
+                    self.slots_failed(groups, error.into(), reason.as_ref());
+                }
                 Some(Value::ServerError(error)) => {
                     let error = RedisError::from(error);
                     connection.record_error(&error, generation);
@@ -78,7 +82,7 @@ impl Driver {
                     let record = |error: &RedisError| connection.record_error(error, generation);
                     // Replies of another server are not cached for this one.
                     let sent_at = (generation == self.generation).then_some(sent_at);
-                    self.command_succeeded(groups, response, sent_at, record);
+                    self.command_succeeded(Command { keys, groups }, response, sent_at, record);
                 }
                 None => {
                     groups
@@ -92,7 +96,7 @@ impl Driver {
     /// Fails a batch whose outcome is unknown.
     pub(super) fn fail_batch(&self, batch: InFlight, error: &SendError) {
         self.shared.queue.lock().latency.remove(batch.requests());
-        for mut group in batch.commands.into_iter().flatten() {
+        for mut group in batch.commands.into_iter().flat_map(|command| command.groups) {
             self.fail(&mut group, error);
         }
     }
@@ -121,16 +125,32 @@ impl Driver {
         }
     }
 
+    /// Fails the requests of a command on several slots that the server refused. Those that another node decides, or that a
+    /// command on one slot may decide, are sent again by their callers.
+    fn slots_failed(&mut self, groups: Vec<BoxedGroup>, error: RedisError, reason: Option<&RedisError>) {
+        let is_unknown = SendError::Failed(error.clone()).is_unknown_script();
+        let is_unreached = script::is_unreached(&error) || error::is_demoted(&error);
+        if !is_unknown && is_unreached {
+            let error = SendError::Unreached(error);
+            return groups.into_iter().for_each(|mut group| self.fail(&mut group, &error));
+        }
+        if !is_unknown && !error::charged_nothing(&error) {
+            self.across_slots.refuse(Instant::now());
+        }
+        self.command_failed(groups, error, reason);
+    }
+
     /// Distributes the outcomes of a command, and caches them if `sent_at` is given.
     fn command_succeeded(
-        &self,
-        groups: Vec<BoxedGroup>,
+        &mut self,
+        Command { keys, groups }: Command,
         response: Value,
         sent_at: Option<Instant>,
         record: impl Fn(&RedisError),
     ) {
         let runs = groups.iter().map(|group| run(group));
         let mut outcomes = script::read_replies(runs, response).unwrap_or_default().into_iter();
+        let (calls, mut unreached) = (groups.len(), Vec::new());
         for mut group in groups {
             match outcomes.next() {
                 Some(Ok(outcome)) => {
@@ -145,12 +165,20 @@ impl Driver {
                         waiter.respond(Ok(verdicts));
                     }
                 }
+                Some(Err(error)) if keys == CommandKeys::AnySlotOfNode && script::is_unreached(&error) => {
+                    unreached.extend(group.request.cells.first().map(|cell| cell.key.slot()));
+                    self.fail(&mut group, &SendError::Unreached(error));
+                }
                 Some(Err(error)) => {
                     record(&error);
                     self.fail(&mut group, &SendError::Failed(error));
                 }
                 None => self.fail(&mut group, &SendError::MalformedReply),
             }
+        }
+        if keys == CommandKeys::AnySlotOfNode {
+            metrics::unreached(unreached.len());
+            self.across_slots.decided(calls.saturating_sub(unreached.len()), &unreached, Instant::now());
         }
     }
 }

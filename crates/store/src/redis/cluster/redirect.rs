@@ -15,7 +15,7 @@ use crate::{
         address::Address,
         batch::{RequestOptions, Submission},
         connection::{Connection, SendError},
-        script::{self, Run},
+        script::{self, CommandKeys, Run},
     },
     request::{TagRequest, Verdicts},
 };
@@ -113,9 +113,10 @@ impl Cluster {
         submission: Submission<'_>,
     ) -> Result<Verdicts, SendError> {
         let Submission { request, clock, deadline, .. } = submission;
-        let command = self.shared.options.command(iter::once(Run::once(request)), clock);
-        let (reply, route) =
-            self.retry_redirected(slot, route, error, &command, &script::load(), deadline).await?;
+        let command =
+            self.shared.options.command(iter::once(Run::once(request)), clock, CommandKeys::OneSlot);
+        let load = script::load(CommandKeys::OneSlot);
+        let (reply, route) = self.retry_redirected(slot, route, error, &command, &load, deadline).await?;
         // That node's cache does not reflect this request.
         route.server.forget(request);
         RequestOptions::read(request, reply)
@@ -189,12 +190,15 @@ impl Cluster {
     ) -> Option<RedirectTarget> {
         let (error, kind) = match error {
             SendError::Failed(error) => (error, error.kind()),
+            // A command of its own gets a redirection, if there is one.
+            SendError::Unreached(_) => return Some(RedirectTarget::Owner),
             SendError::NotConnected(_) | SendError::BreakerOpen => {
                 self.refresh();
                 return None;
             }
             // If the node is unresponsive, its circuit breaker will open soon.
             SendError::Timeout
+            | SendError::Late(_)
             | SendError::QueueTimeout
             | SendError::Overloaded
             | SendError::MalformedReply

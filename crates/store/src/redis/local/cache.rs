@@ -11,6 +11,7 @@ use tollgate_core::{
 
 use super::{
     denial::Denial,
+    heat::HeatFilter,
     reservation::{Reservation, Unused},
     two_generation_map::{CounterName, TwoGenerationMap},
 };
@@ -23,6 +24,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct CounterCache {
     entries: TwoGenerationMap<CacheEntry>,
+    /// Requests for counters of `sync: auto`.
+    heat_filter: HeatFilter,
     /// Counters with tokens, by the time until which these must be spent, in the order of the grants.
     expiries: BTreeMap<(Instant, u64), CounterName>,
     grant_count: u64,
@@ -51,7 +54,7 @@ impl CacheEntry {
         if self.policy != check.policy {
             return None;
         }
-        let reservation = self.reservation.as_mut().filter(|_| check.sync == SyncMode::Leased);
+        let reservation = self.reservation.as_mut().filter(|_| check.sync.may_lease());
         if let Some(verdict) = reservation.and_then(|reservation| reservation.spend(check.hits, now)) {
             return Some((verdict, Source::Lease));
         }
@@ -78,7 +81,10 @@ impl CounterCache {
     /// Records the demand for counters of a request that may be charged ahead.
     pub(super) fn record_demand(&mut self, request: &TagRequest, now: Instant) {
         for (cell, check) in request.checks_with_cells() {
-            if check.sync == SyncMode::Strict || check.policy.algorithm().has_own_key() {
+            if !check.sync.may_lease() || check.policy.algorithm().has_own_key() {
+                continue;
+            }
+            if check.sync == SyncMode::Auto && !self.may_be_warm((cell, check), now) {
                 continue;
             }
             let new = || CacheEntry::new(check.policy);
@@ -93,6 +99,12 @@ impl CounterCache {
                 .get_or_insert_with(|| Box::new(Reservation::new(now)))
                 .record_demand(check.hits, now);
         }
+    }
+
+    /// Counts a request for a counter of `sync: auto`; returns whether the counter may be warm.
+    fn may_be_warm(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> bool {
+        let hash = self.entries.hash(&cell.key, check.record);
+        check.hits.charged() > 0 && self.heat_filter.record(hash, now)
     }
 
     /// Decides a request, if the cache suffices.
@@ -129,6 +141,20 @@ impl CounterCache {
         }
     }
 
+    /// Whether tokens for all counters of a request would save another one. Beside a counter that has none, each request
+    /// is sent nevertheless, and tokens of the others would be refunded each time.
+    pub(super) fn may_decide_all(&mut self, request: &TagRequest, now: Instant) -> bool {
+        let mut checks = request.checks_with_cells();
+        if checks.by_ref().nth(1).is_none() {
+            return true;
+        }
+        request.checks_with_cells().all(|(cell, check)| {
+            let entry = self.entries.get(&cell.key, check.record);
+            let reservation = entry.and_then(|entry| entry.reservation.as_ref());
+            reservation.is_some_and(|reservation| reservation.is_worthwhile(check.sync, &check.policy, now))
+        })
+    }
+
     /// The tokens to charge ahead for a counter.
     pub(super) fn prefetch(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> Option<Prefetch> {
         // Another check of the same counter in the request would find less capacity than there was.
@@ -136,7 +162,7 @@ impl CounterCache {
             return None;
         }
         let entry = self.entries.get(&cell.key, check.record).filter(|entry| entry.policy == check.policy)?;
-        entry.reservation.as_mut()?.prefetch(&check.policy, now)
+        entry.reservation.as_mut()?.prefetch(check.sync, &check.policy, now)
     }
 
     pub(super) fn forget(&mut self, (cell, check): (&Cell, &Check)) {
@@ -207,7 +233,7 @@ impl CounterCache {
         let (cell, check) = counter;
         // The verdict of one check of a counter may be due to another check of the same request.
         let denial = (is_denial && cell.checks_once(check.record))
-            .then(|| Denial::new(check, verdict, sent_at))
+            .then(|| Denial::new(check, verdict, self.may_be_leased(counter), sent_at))
             .flatten();
         let may_be_new = denial.is_some() || reserved > 0;
         let entry = match may_be_new {
@@ -231,7 +257,12 @@ impl CounterCache {
             *entry = CacheEntry::new(check.policy);
         }
         entry.denial = denial;
-        if check.sync == SyncMode::Strict {
+        let is_recorded = match check.sync {
+            SyncMode::Strict => false,
+            SyncMode::Leased => true,
+            SyncMode::Auto => reserved > 0 || entry.reservation.is_some(),
+        };
+        if !is_recorded {
             return;
         }
         let reservation = entry.reservation.get_or_insert_with(|| Box::new(Reservation::new(sent_at)));
@@ -241,6 +272,25 @@ impl CounterCache {
             self.grant_count = self.grant_count.wrapping_add(1);
             self.expiries.insert((reservation.spend_by(), self.grant_count), name());
         }
+    }
+
+    /// Whether workers may hold tokens of a counter. One of `sync: auto` that this worker is rarely asked for is not
+    /// worth another request when others return tokens.
+    pub(super) fn may_be_leased(&mut self, (cell, check): (&Cell, &Check)) -> bool {
+        match check.sync {
+            SyncMode::Strict => false,
+            SyncMode::Leased => true,
+            SyncMode::Auto => {
+                self.entries.get(&cell.key, check.record).is_some_and(|entry| entry.reservation.is_some())
+            }
+        }
+    }
+
+    /// Tokens held for a counter.
+    pub(super) fn held_hits(&mut self, (cell, check): (&Cell, &Check), now: Instant) -> u64 {
+        let reservation =
+            self.entries.get(&cell.key, check.record).and_then(|entry| entry.reservation.as_ref());
+        reservation.map_or(0, |reservation| reservation.held(now))
     }
 
     /// Takes the unused tokens of evicted counters.

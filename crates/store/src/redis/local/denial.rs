@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate_core::{SyncMode, algorithm::Verdict, ban::Ban, descriptor::Hits};
+use tollgate_core::{algorithm::Verdict, ban::Ban, descriptor::Hits};
 
 use super::early_ends::EARLY_ENDS;
 use crate::request::Check;
@@ -31,13 +31,15 @@ pub(super) struct Denial {
 impl Denial {
     /// Caches a verdict on a charge that was sent at `sent_at` or later. `None` for concurrency limits, whose permits
     /// may be released at any time, and for charges that count beyond the limit: each of these has to be sent.
-    pub(super) fn new(check: &Check, verdict: &Verdict, sent_at: Instant) -> Option<Self> {
+    ///
+    /// `is_leased`: whether workers may hold tokens of the counter.
+    pub(super) fn new(check: &Check, verdict: &Verdict, is_leased: bool, sent_at: Instant) -> Option<Self> {
         let Hits::Charge(hits) = check.hits else { return None };
-        let max_age = match check.sync {
+        let max_age = match is_leased {
             // Neither a refund nor a returned token ends a ban.
             _ if is_banned(verdict) => MAX_BAN_AGE,
-            SyncMode::Leased => MAX_LEASED_DENIAL_AGE,
-            SyncMode::Strict => MAX_DENIAL_AGE,
+            true => MAX_LEASED_DENIAL_AGE,
+            false => MAX_DENIAL_AGE,
         };
         let verdict = Verdict { ban: verdict.ban.map(Ban::known), ..*verdict };
         let age = if verdict.admitted { max_age } else { max_age.min(verdict.retry_after) };

@@ -9,6 +9,8 @@
 mod demand;
 mod denial;
 mod early_ends;
+mod heat;
+mod held_hits;
 mod two_generation_map;
 mod cache;
 mod reservation;
@@ -24,8 +26,9 @@ use tollgate_core::{
 };
 
 use self::cache::CounterCache;
-pub use self::early_ends::recheck_bans;
+pub(super) use self::held_hits::add_cache;
 pub(super) use self::two_generation_map::TwoGenerationMap;
+pub use self::{early_ends::recheck_bans, held_hits::held_hits};
 use super::script::RunOutcome;
 use crate::{
     BackgroundQueue,
@@ -81,16 +84,19 @@ impl LocalCache {
 
     /// Decides a queued request, if the cache suffices by now, which takes new tokens.
     pub(super) fn decide_again(&self, request: &TagRequest, now: Instant) -> Option<Verdicts> {
-        let may_have_tokens = request.checks().any(|check| check.sync == SyncMode::Leased);
+        let may_have_tokens = request.checks().any(|check| check.sync.may_lease());
         may_have_tokens.then(|| self.state.lock().cache.decide(request, now)).flatten()
     }
 
     /// The tokens to charge ahead together with a request.
     pub(super) fn prefetches(&self, request: &TagRequest, now: Instant) -> Prefetches {
-        if request.checks().all(|check| check.sync == SyncMode::Strict) {
+        if request.checks().all(|check| !check.sync.may_lease()) {
             return Prefetches::new();
         }
         let mut state = self.state.lock();
+        if !state.cache.may_decide_all(request, now) {
+            return Prefetches::new();
+        }
         let prefetch = |counter: (&Cell, &Check)| state.cache.prefetch(counter, now).unwrap_or_default();
         let prefetches: Prefetches = request.checks_with_cells().map(prefetch).collect();
         match prefetches.iter().any(|prefetch| *prefetch != Prefetch::default()) {
@@ -115,7 +121,8 @@ impl LocalCache {
     pub(super) fn learn(&self, request: &TagRequest, sent_at: Instant, outcome: &RunOutcome) {
         let Some(verdicts) = outcome.verdicts.last() else { return };
         let is_denied = verdicts.iter().any(|(_, verdict)| !verdict.admitted);
-        let is_usual = |check: &Check| check.sync == SyncMode::Strict && !check.hits.is_refund();
+        // A counter of `sync: auto` without an entry is not hot.
+        let is_usual = |check: &Check| check.sync != SyncMode::Leased && !check.hits.is_refund();
         let mut state = self.state.lock();
         if !is_denied && state.cache.is_empty() && request.checks().all(is_usual) {
             return;
@@ -144,6 +151,13 @@ impl LocalCache {
     /// Clears the cache, as after a failover: the new server may lack recent charges.
     pub(super) fn forget_all(&self) {
         *self.state.lock() = State::default();
+    }
+
+    /// Tokens held for the counters of a request.
+    fn held_hits(&self, request: &TagRequest, now: Instant) -> u64 {
+        let mut state = self.state.lock();
+        let held = |counter| state.cache.held_hits(counter, now);
+        request.checks_with_cells().map(held).fold(0, u64::saturating_add)
     }
 
     /// Takes the refunds of unused tokens.

@@ -13,11 +13,15 @@ use std::{num::NonZeroU64, time::Duration};
 
 use tokio::time::Instant;
 use tollgate_core::{
+    SyncMode,
     algorithm::{Policy, Prefetch, Verdict},
     descriptor::Hits,
 };
 
-use super::demand::{Rate, SharedRate};
+use super::{
+    demand::{Rate, SharedRate},
+    heat::Heat,
+};
 
 /// Time for which charges ahead should last. Shorter for buckets, which refill while tokens are held.
 const PREFETCH_HORIZON: Duration = Duration::from_millis(100);
@@ -31,6 +35,9 @@ const MIN_HOLD: Duration = Duration::from_millis(4);
 /// Divisors of the remaining capacity: of a window, and of a bucket, whose total demand is not observed.
 const CAUTION_FACTOR: f64 = 4.0;
 const BUCKET_CAUTION_FACTOR: f64 = 16.0;
+
+/// Part of a counter's capacity below which `sync: auto` charges nothing ahead.
+const SCARCE_PART: u64 = 10;
 
 /// Unit of a share: 1/65,536.
 const SHARE_UNITS: f64 = 65_536.0;
@@ -49,6 +56,10 @@ pub(super) struct Reservation {
     total_demand: SharedRate,
     /// Whether a request for tokens is in flight.
     is_requested: bool,
+    /// Requests, for `sync: auto`.
+    heat: Heat,
+    /// Whether little of the capacity remained at the last verdict.
+    is_scarce: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,12 +88,15 @@ impl Reservation {
             demand,
             total_demand: SharedRate::default(),
             is_requested: false,
+            heat: Heat::new(now),
+            is_scarce: false,
         }
     }
 
     /// Records the demand for hits.
     pub(super) fn record_demand(&mut self, hits: Hits, now: Instant) {
         self.demand.add(hits.charged(), now);
+        self.heat.record(now);
     }
 
     /// Admits a charge if there are tokens for it.
@@ -107,20 +121,29 @@ impl Reservation {
         self.spent = self.spent.saturating_sub(hits.charged());
     }
 
+    /// Whether the counter is worth charging ahead.
+    pub(super) fn is_worthwhile(&self, sync: SyncMode, policy: &Policy, now: Instant) -> bool {
+        let is_leased = match sync {
+            SyncMode::Strict => false,
+            SyncMode::Leased => true,
+            SyncMode::Auto => !self.is_scarce && self.heat.is_hot(now),
+        };
+        is_leased && wanted(self.demand.at(now), policy) >= 1.0
+    }
+
     /// The tokens to charge ahead with the next request, if any.
-    pub(super) fn prefetch(&mut self, policy: &Policy, now: Instant) -> Option<Prefetch> {
-        let demand = self.demand.at(now);
-        let amount = demand * prefetch_horizon(policy).as_secs_f64();
+    pub(super) fn prefetch(&mut self, sync: SyncMode, policy: &Policy, now: Instant) -> Option<Prefetch> {
         // Before the first observation, every worker would take itself for the only one.
         let has_total = is_bucket(policy) || self.total_demand.per_second() > 0.0;
-        if self.is_requested || amount < 1.0 || !has_total {
+        if self.is_requested || !has_total || !self.is_worthwhile(sync, policy, now) {
             return None;
         }
+        let demand = self.demand.at(now);
         self.is_requested = true;
         let caution = if is_bucket(policy) { BUCKET_CAUTION_FACTOR } else { CAUTION_FACTOR };
         let share = demand / self.total_demand.per_second().max(demand) / caution;
         Some(Prefetch {
-            max_tokens: amount as u32,
+            max_tokens: wanted(demand, policy) as u32,
             share: (share * SHARE_UNITS) as u16,
             hold_millis: u16::try_from(max_hold(policy).as_millis()).unwrap_or(u16::MAX),
         })
@@ -142,6 +165,7 @@ impl Reservation {
     ) -> Option<Unused> {
         self.is_requested = false;
         self.total_demand.observe(policy, verdict, reserved);
+        self.is_scarce = is_scarce(verdict);
         if reserved == 0 {
             return None;
         }
@@ -155,6 +179,11 @@ impl Reservation {
         self.basis = Some(Basis { verdict: *verdict, noted_at: sent_at });
         self.spend_by = sent_at.checked_add(hold).unwrap_or(sent_at);
         before
+    }
+
+    /// Tokens that may be spent.
+    pub(super) fn held(&self, now: Instant) -> u64 {
+        if now < self.spend_by { self.tokens } else { 0 }
     }
 
     /// Time until which the tokens must be spent.
@@ -191,8 +220,19 @@ impl Unused {
     }
 }
 
+/// Whether little of a counter's capacity remains.
+fn is_scarce(verdict: &Verdict) -> bool {
+    let remaining = u64::from(verdict.remaining);
+    remaining < remaining.saturating_add(verdict.used).checked_div(SCARCE_PART).unwrap_or_default()
+}
+
 const fn is_bucket(policy: &Policy) -> bool {
     matches!(policy, Policy::TokenBucket(_))
+}
+
+/// Tokens that suffice for a demand until the next charge ahead.
+fn wanted(demand: f64, policy: &Policy) -> f64 {
+    demand * prefetch_horizon(policy).as_secs_f64()
 }
 
 fn prefetch_horizon(policy: &Policy) -> Duration {

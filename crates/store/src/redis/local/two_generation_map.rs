@@ -60,6 +60,11 @@ impl<T> TwoGenerationMap<T> {
         self.find(cell, record, || Some(new()))
     }
 
+    /// Hash of a counter's name.
+    pub(super) fn hash(&self, cell: &CellKey, record: RecordId) -> u64 {
+        hash(&self.hasher, cell, record)
+    }
+
     /// Bytes of the tables, without those that the entries refer to.
     #[cfg(test)]
     pub(in crate::redis) fn allocated_bytes(&self) -> usize {

@@ -13,7 +13,7 @@ use tollgate_core::{
 };
 use tollgate_runtime::byte_reader::ByteReader;
 
-use super::{Run, check_error, command, read_replies};
+use super::{CommandKeys, Run, check_error, command, read_replies};
 use crate::{
     key::CellKey,
     redis::ScriptClock,
@@ -37,7 +37,8 @@ pub fn replies(bytes: &[u8]) {
         .collect();
     let runs: Vec<Run<'_>> =
         requests.iter().map(|(request, times)| run(request, *times, &prefetches)).collect();
-    let packed = command(b"p", runs.iter().copied(), ScriptClock::Server).get_packed_command();
+    let keys = input.one_of(&[CommandKeys::OneSlot, CommandKeys::AnySlotOfNode]).unwrap_or_default();
+    let packed = command(b"p", runs.iter().copied(), ScriptClock::Server, keys).get_packed_command();
     assert!(packed.len() < 100_000);
     let reply = value(&mut input, 0);
     let Ok(reply) = check_error(reply) else { return };

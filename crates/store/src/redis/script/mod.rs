@@ -15,32 +15,61 @@ use tollgate_core::algorithm::Prefetch;
 
 pub(super) use self::{
     pack::command,
-    reply::{check_error, read_replies},
+    reply::{check_error, is_unreached, read_replies},
 };
-use crate::request::{TagRequest, Verdicts};
+use crate::{
+    key::CellKey,
+    request::{TagRequest, Verdicts},
+};
 
-/// The script, composed of its parts in the order of their dependencies; the parts of the fast path first.
-const SOURCE: &str = concat!(
-    include_str!("../../../../../lua/decide/prelude.lua"),
-    include_str!("../../../../../lua/decide/entry.lua"),
-    include_str!("../../../../../lua/decide/fixed_window.lua"),
-    include_str!("../../../../../lua/decide/sliding_window.lua"),
-    include_str!("../../../../../lua/decide/token_bucket.lua"),
-    include_str!("../../../../../lua/decide/keys.lua"),
-    include_str!("../../../../../lua/decide/fast_path.lua"),
-    include_str!("../../../../../lua/decide/dispatch.lua"),
-    include_str!("../../../../../lua/decide/bans.lua"),
-    include_str!("../../../../../lua/decide/packed_records.lua"),
-    include_str!("../../../../../lua/decide/segmented_cells.lua"),
-    include_str!("../../../../../lua/decide/ban_records.lua"),
-    include_str!("../../../../../lua/decide/queue.lua"),
-    include_str!("../../../../../lua/decide/sliding_window_log.lua"),
-    include_str!("../../../../../lua/decide/concurrency.lua"),
-    include_str!("../../../../../lua/decide/decide.lua"),
-);
+/// The script that decides calls, with a first part that depends on where their keys stand; composed of its parts in the
+/// order of their dependencies, those of the fast path first.
+macro_rules! script_source {
+    ($first:literal) => {
+        concat!(
+            include_str!($first),
+            include_str!("../../../../../lua/decide/prelude.lua"),
+            include_str!("../../../../../lua/decide/entry.lua"),
+            include_str!("../../../../../lua/decide/fixed_window.lua"),
+            include_str!("../../../../../lua/decide/sliding_window.lua"),
+            include_str!("../../../../../lua/decide/token_bucket.lua"),
+            include_str!("../../../../../lua/decide/keys.lua"),
+            include_str!("../../../../../lua/decide/fast_path.lua"),
+            include_str!("../../../../../lua/decide/dispatch.lua"),
+            include_str!("../../../../../lua/decide/bans.lua"),
+            include_str!("../../../../../lua/decide/packed_records.lua"),
+            include_str!("../../../../../lua/decide/segmented_cells.lua"),
+            include_str!("../../../../../lua/decide/ban_records.lua"),
+            include_str!("../../../../../lua/decide/queue.lua"),
+            include_str!("../../../../../lua/decide/sliding_window_log.lua"),
+            include_str!("../../../../../lua/decide/concurrency.lua"),
+            include_str!("../../../../../lua/decide/decide.lua"),
+        )
+    };
+}
 
-/// SHA-1 digest that names the script in Redis.
+/// The script of commands that declare their keys.
+const SOURCE: &str = script_source!("../../../../../lua/decide/one_slot.lua");
+
+/// The script of commands on the slots that one node serves.
+const SOURCE_ACROSS_SLOTS: &str = script_source!("../../../../../lua/decide/across_slots.lua");
+
+/// SHA-1 digests that name the scripts in Redis.
 static DIGEST: LazyLock<String> = LazyLock::new(|| Sha1::from(SOURCE).digest().to_string());
+static DIGEST_ACROSS_SLOTS: LazyLock<String> =
+    LazyLock::new(|| Sha1::from(SOURCE_ACROSS_SLOTS).digest().to_string());
+
+/// The keys that one command may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CommandKeys {
+    /// Declared keys of any hash tags: the server has no slots.
+    #[default]
+    Any,
+    /// Declared keys of one slot.
+    OneSlot,
+    /// Keys in arguments, of the slots that one node of a cluster serves.
+    AnySlotOfNode,
+}
 
 /// A request that is repeated `times` times in a row, in one command.
 ///
@@ -72,11 +101,37 @@ pub struct RunOutcome {
 /// Outcomes in the order of the runs, with the server's error for a run that failed.
 pub(super) type Outcomes = Vec<Result<RunOutcome, RedisError>>;
 
-/// The command that loads the script.
-pub(super) fn load() -> Cmd {
+/// The command that loads the script of commands with these keys.
+pub(super) fn load(keys: CommandKeys) -> Cmd {
     let mut command = cmd("SCRIPT");
-    command.arg("LOAD").arg(SOURCE);
+    command.arg("LOAD").arg(keys.source());
     command
+}
+
+/// A command that reads two keys of different slots, and decides nothing: fails unless the server permits that.
+pub(super) fn probe_across_slots(key_prefix: &[u8], keys: [&CellKey; 2]) -> Cmd {
+    let mut command = cmd("EVALSHA");
+    command.arg(CommandKeys::AnySlotOfNode.digest()).arg(0).arg("").arg("");
+    for key in keys {
+        command.arg([key_prefix, key.as_bytes()].concat());
+    }
+    command
+}
+
+impl CommandKeys {
+    const fn source(self) -> &'static str {
+        match self {
+            Self::Any | Self::OneSlot => SOURCE,
+            Self::AnySlotOfNode => SOURCE_ACROSS_SLOTS,
+        }
+    }
+
+    fn digest(self) -> &'static str {
+        match self {
+            Self::Any | Self::OneSlot => &DIGEST,
+            Self::AnySlotOfNode => &DIGEST_ACROSS_SLOTS,
+        }
+    }
 }
 
 /// A command that has to wait wherever a decision would, without deciding anything: it names an unknown script.

@@ -10,7 +10,7 @@ use tollgate_core::{
     descriptor::Hits,
 };
 
-use super::{DIGEST, Run, bans};
+use super::{CommandKeys, Run, bans};
 use crate::{
     redis::ScriptClock,
     request::{Cell, Check, Veto},
@@ -37,15 +37,14 @@ pub(in crate::redis) fn command<'a>(
     key_prefix: &[u8],
     runs: impl Iterator<Item = Run<'a>> + Clone,
     clock: ScriptClock,
+    keys: CommandKeys,
 ) -> Cmd {
     let mut command = cmd("EVALSHA");
     let cells = runs.clone().flat_map(|run| &run.request.cells);
-    command.arg(DIGEST.as_str()).arg(cells.clone().count());
-    for cell in cells {
-        match key_prefix {
-            [] => command.arg(cell.key.as_bytes()),
-            prefix => command.arg([prefix, cell.key.as_bytes()].concat()),
-        };
+    let are_declared = keys != CommandKeys::AnySlotOfNode;
+    command.arg(keys.digest()).arg(if are_declared { cells.clone().count() } else { 0 });
+    if are_declared {
+        add_keys(&mut command, key_prefix, cells.clone());
     }
     match clock {
         ScriptClock::Server => command.arg(""),
@@ -57,20 +56,32 @@ pub(in crate::redis) fn command<'a>(
             || run.reported.iter().any(|hits| *hits > 0);
         let mut prefetches = run.prefetches.iter();
         let mut reported = run.reported.iter();
-        let mut keys = u16::try_from(run.request.cells.len()).unwrap_or(u16::MAX);
+        let mut call_keys = u16::try_from(run.request.cells.len()).unwrap_or(u16::MAX);
         for cell in &run.request.cells {
             packed.clear();
             packed.reserve(cell.checks.len().saturating_mul(CHECK_BYTES).saturating_add(HEADER_BYTES));
-            packed.extend_from_slice(&keys.to_le_bytes());
+            packed.extend_from_slice(&call_keys.to_le_bytes());
             packed.extend_from_slice(&run.times.to_le_bytes());
             pack_cell(&mut packed, cell, run.request.charging, is_special, &mut prefetches);
             bans::pack(&mut packed, cell, &mut reported);
             command.arg(packed.as_slice());
             // The other cells belong to the same request.
-            keys = 0;
+            call_keys = 0;
         }
     }
+    if !are_declared {
+        add_keys(&mut command, key_prefix, cells);
+    }
     command
+}
+
+fn add_keys<'a>(command: &mut Cmd, key_prefix: &[u8], cells: impl Iterator<Item = &'a Cell>) {
+    for cell in cells {
+        match key_prefix {
+            [] => command.arg(cell.key.as_bytes()),
+            prefix => command.arg([prefix, cell.key.as_bytes()].concat()),
+        };
+    }
 }
 
 fn pack_cell<'a>(
@@ -84,7 +95,7 @@ fn pack_cell<'a>(
     for check in &cell.checks {
         let role = match (charging, check.sync) {
             (Charging::Independent, SyncMode::Strict) => 0,
-            (Charging::Independent, SyncMode::Leased) => 3,
+            (Charging::Independent, SyncMode::Leased | SyncMode::Auto) => 3,
             (Charging::AllOrNone, _) => match check.effective_veto() {
                 Veto::Alone => 1,
                 Veto::Never | Veto::AcrossTags => 2,

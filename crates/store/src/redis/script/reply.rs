@@ -14,6 +14,14 @@ use tollgate_core::{
 use super::{Outcomes, Run, RunOutcome, bans, pack::effective_prefetch};
 use crate::request::{Check, Verdicts};
 
+/// Redis' errors about keys that a script cannot reach: those of a slot that the node does not serve, or that are absent
+/// while their slot migrates; any key while the cluster is down; and keys of several slots, where that is not permitted.
+const UNREACHED: [&str; 3] = [
+    "Script attempted to access a non local key",
+    "Script attempted to execute a ",
+    "Script attempted to access keys that do not hash to the same slot",
+];
+
 /// Turns an error reply into an error. Errors of single runs stay within the value: [`read_replies`] separates them,
 /// where [`Value::extract_error`] would drop the results of the other runs.
 ///
@@ -24,6 +32,12 @@ pub(in crate::redis) fn check_error(reply: Value) -> Result<Value, RedisError> {
         Value::ServerError(error) => Err(error.into()),
         reply => Ok(reply),
     }
+}
+
+/// Whether the error of a call, in a command on several slots, is that its keys are not on the node: since the script reads
+/// every key of a call before it writes one, the call had no effect.
+pub(in crate::redis) fn is_unreached(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| UNREACHED.iter().any(|begin| detail.starts_with(begin)))
 }
 
 /// The outcome of each run, or the server's error for it; `None` for a malformed reply. The reply must have passed

@@ -1,0 +1,266 @@
+//! Commands on several slots of one cluster node, which Redis permits since version 7.
+//!
+//! Such a command costs a node about half as much for each call as a command for each slot. A node before version 7, or a
+//! proxy, may refuse it; so a connection begins with commands of one slot each, and a probe that changes nothing finds out
+//! what the server permits as soon as there are calls of two slots. Another connection may lead to another server, and is
+//! probed again.
+//!
+//! Calls that such a command could not decide, because its node does not serve a slot any more or the slot migrates, are
+//! sent again alone, with the redirections of a cluster: the script reads every key of a call before it writes one, so
+//! nothing was charged.
+
+use std::time::Duration;
+
+use ::redis::{Pipeline, Value};
+use tokio::time::Instant;
+
+use super::group::{BoxedGroup, Group};
+use crate::{
+    key::CellKey,
+    redis::{
+        connection::{Connection, LiveConnection, SendError},
+        metrics::{CommandSlots, CommandSlotsGauge},
+        script::{self, CommandKeys},
+    },
+};
+
+/// Maximum number of calls in a command, where several are possible: they share the costs of a command, and none waits
+/// long for the others.
+const MAX_CALLS: usize = 16;
+
+/// Maximum number of calls in a command on several slots.
+const MAX_CALLS_ACROSS_SLOTS: usize = 64;
+
+/// First pause after a refused probe; doubles with each further one.
+const INITIAL_PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest pause between probes.
+const MAX_PAUSE: Duration = Duration::from_secs(64);
+
+/// Time for which the calls of a slot that was not reached get commands of their own, so that they are redirected at once.
+const APART_TIME: Duration = Duration::from_millis(200);
+
+/// Maximum number of such slots. While there are more, calls take one attempt more.
+const MAX_APART: usize = 64;
+
+/// Weight of a call that was not decided against those that were: commands on several slots end where more than a fifth of
+/// the calls fail, as behind a proxy that serves any slot.
+const FAILURE_WEIGHT: usize = 4;
+
+/// Excess of failures at which they end: a few full commands.
+const MAX_DISTRUST: usize = 1_024;
+
+/// The keys of the next commands on a connection.
+#[derive(Debug)]
+pub(super) struct AcrossSlots {
+    permission: Permission,
+    pause: Duration,
+    /// Failures, weighted, less the decided calls.
+    distrust: usize,
+    /// Slots with commands of their own, until these times.
+    apart: Vec<(u16, Instant)>,
+    gauge: Option<CommandSlotsGauge>,
+}
+
+/// Whether commands on several slots are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Permission {
+    /// The server has no slots.
+    Unneeded,
+    /// To be probed.
+    Unknown,
+    /// A probe is in flight.
+    Probed,
+    Granted,
+    /// Refused until another probe at this time.
+    Refused(Instant),
+}
+
+/// Calls of one command.
+#[derive(Debug)]
+pub(super) struct Command {
+    pub(super) keys: CommandKeys,
+    pub(super) groups: Vec<BoxedGroup>,
+}
+
+impl AcrossSlots {
+    /// For a server whose commands have these keys without further ado.
+    pub(super) const fn new(keys: CommandKeys) -> Self {
+        let permission = match keys {
+            CommandKeys::Any => Permission::Unneeded,
+            CommandKeys::OneSlot | CommandKeys::AnySlotOfNode => Permission::Unknown,
+        };
+        Self { permission, pause: INITIAL_PAUSE, distrust: 0, apart: Vec::new(), gauge: None }
+    }
+
+    /// Records a new connection.
+    pub(super) fn connected(&mut self) {
+        if self.permission != Permission::Unneeded {
+            *self = Self::new(CommandKeys::OneSlot);
+            self.count(CommandSlots::One);
+        }
+    }
+
+    /// Records that there is no connection.
+    pub(super) fn disconnected(&mut self) {
+        self.gauge = None;
+    }
+
+    /// Whether commands on several slots are sent.
+    pub(super) fn is_granted(&self) -> bool {
+        self.permission == Permission::Granted
+    }
+
+    /// Two keys of different slots to probe, if the server is to be probed.
+    pub(super) fn keys_to_probe(&mut self, groups: &[BoxedGroup], now: Instant) -> Option<[CellKey; 2]> {
+        if !self.is_due(now) {
+            return None;
+        }
+        let mut keys = groups.iter().filter_map(|group| key(group));
+        let first = keys.next()?;
+        let second = keys.find(|key| key.slot() != first.slot())?;
+        self.permission = Permission::Probed;
+        Some([first.clone(), second.clone()])
+    }
+
+    /// Whether the server is to be probed.
+    fn is_due(&self, now: Instant) -> bool {
+        match self.permission {
+            Permission::Unknown => true,
+            Permission::Refused(until) => until <= now,
+            Permission::Unneeded | Permission::Probed | Permission::Granted => false,
+        }
+    }
+
+    /// Records the result of a probe; returns the error if this is the first one that was refused.
+    pub(super) fn probed(&mut self, result: Result<(), SendError>, now: Instant) -> Option<SendError> {
+        if self.permission != Permission::Probed {
+            return None;
+        }
+        match result {
+            Ok(()) => {
+                self.permission = Permission::Granted;
+                self.count(CommandSlots::Any);
+                None
+            }
+            Err(error) => {
+                let is_first = self.pause == INITIAL_PAUSE && !is_unreached(&error);
+                self.refuse(now);
+                is_first.then_some(error)
+            }
+        }
+    }
+
+    /// Sends commands of one slot from now on, until another probe.
+    pub(super) fn refuse(&mut self, now: Instant) {
+        if self.permission != Permission::Unneeded {
+            self.permission = Permission::Refused(now.checked_add(self.pause).unwrap_or(now));
+            self.pause = self.pause.saturating_mul(2).min(MAX_PAUSE);
+            self.distrust = 0;
+            self.count(CommandSlots::One);
+        }
+    }
+
+    /// Records that a command on several slots decided some calls, and did not reach the keys of others.
+    pub(super) fn decided(&mut self, decided: usize, unreached: &[u16], now: Instant) {
+        let failures = unreached.len().saturating_mul(FAILURE_WEIGHT);
+        self.distrust = self.distrust.saturating_add(failures).saturating_sub(decided);
+        if self.distrust > MAX_DISTRUST && self.is_granted() {
+            return self.refuse(now);
+        }
+        let until = now.checked_add(APART_TIME).unwrap_or(now);
+        for slot in unreached {
+            self.apart.retain(|(known, _)| known != slot);
+            if self.apart.len() < MAX_APART {
+                self.apart.push((*slot, until));
+            }
+        }
+    }
+
+    /// Distributes calls over commands: those of a command are decided by the same clock.
+    pub(super) fn split(&mut self, groups: Vec<BoxedGroup>, now: Instant) -> Vec<Command> {
+        self.apart.retain(|(_, until)| *until > now);
+        let (keys, max_calls) = match self.permission {
+            Permission::Unneeded => (CommandKeys::Any, MAX_CALLS),
+            Permission::Granted => (CommandKeys::AnySlotOfNode, MAX_CALLS_ACROSS_SLOTS),
+            Permission::Unknown | Permission::Probed | Permission::Refused(_) => (CommandKeys::OneSlot, 1),
+        };
+        let mut commands: Vec<Command> = Vec::with_capacity(groups.len().div_ceil(max_calls));
+        let mut alone = Vec::new();
+        for group in groups {
+            if self.is_apart(&group) {
+                alone.push(Command { keys: CommandKeys::OneSlot, groups: vec![group] });
+                continue;
+            }
+            match commands.last_mut() {
+                Some(command)
+                    if command.keys == keys
+                        && command.groups.len() < max_calls
+                        && command.groups.first().is_some_and(|first| first.clock == group.clock) =>
+                {
+                    command.groups.push(group);
+                }
+                _ => commands.push(Command { keys, groups: vec![group] }),
+            }
+        }
+        // A call alone is redirected by the server itself.
+        let single = commands.iter_mut().filter(|command| command.groups.len() == 1);
+        single.filter(|command| command.keys == CommandKeys::AnySlotOfNode).for_each(|command| {
+            command.keys = CommandKeys::OneSlot;
+        });
+        commands.append(&mut alone);
+        commands
+    }
+
+    /// The scripts of the commands that may be sent.
+    pub(super) const fn scripts(&self) -> &'static [CommandKeys] {
+        match self.permission {
+            Permission::Granted => &[CommandKeys::OneSlot, CommandKeys::AnySlotOfNode],
+            _ => &[CommandKeys::OneSlot],
+        }
+    }
+
+    fn is_apart(&self, group: &Group) -> bool {
+        !self.apart.is_empty()
+            && key(group).is_some_and(|key| {
+                let slot = key.slot();
+                self.apart.iter().any(|(apart, _)| *apart == slot)
+            })
+    }
+
+    fn count(&mut self, keys: CommandSlots) {
+        self.gauge = None;
+        self.gauge = Some(CommandSlotsGauge::new(keys));
+    }
+}
+
+fn key(group: &Group) -> Option<&CellKey> {
+    group.request.cells.first().map(|cell| &cell.key)
+}
+
+/// Loads the script of commands on several slots, and has it read two keys.
+pub(super) async fn probe(
+    connection: Connection,
+    mut live: LiveConnection,
+    key_prefix: impl AsRef<[u8]>,
+    keys: [CellKey; 2],
+) -> (u64, Result<(), SendError>) {
+    let [first, second] = &keys;
+    let mut commands = Pipeline::with_capacity(2);
+    commands.add_command(script::load(CommandKeys::AnySlotOfNode));
+    commands.add_command(script::probe_across_slots(key_prefix.as_ref(), [first, second]));
+    let replies = connection.send_all(&mut live, &commands).await;
+    let result = replies.and_then(|replies| match replies.into_iter().next_back() {
+        Some(Value::ServerError(error)) => Err(SendError::Failed(error.into())),
+        Some(Value::Okay | Value::SimpleString(_)) => Ok(()),
+        Some(_) | None => Err(SendError::MalformedReply),
+    });
+    (live.generation, result)
+}
+
+fn is_unreached(error: &SendError) -> bool {
+    matches!(error, SendError::Failed(error) if script::is_unreached(error))
+}
+
+#[cfg(test)]
+mod tests;

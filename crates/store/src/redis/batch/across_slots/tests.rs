@@ -1,0 +1,162 @@
+use ::redis::RedisError;
+use tokio::sync::oneshot;
+use tollgate_core::{
+    RecordId, SyncMode,
+    algorithm::{Algorithm, Charging, Parameters, Policy},
+    clock::Timestamp,
+    descriptor::{Entry, Hits},
+    quota::{Quota, Window},
+};
+
+use super::*;
+use crate::{
+    redis::{ScriptClock, batch::group::Waiter},
+    request::{Check, TagRequest, Veto},
+};
+
+fn request(value: &str) -> TagRequest {
+    let quota = Quota { limit: 9, window: Window::from_seconds(60).expect("in range") };
+    let policy = Policy::new(Algorithm::FixedWindow, quota, &Parameters::default()).expect("valid");
+    let record = RecordId::alone(Algorithm::FixedWindow);
+    let (hits, veto, sync) = (Hits::ONE, Veto::Alone, SyncMode::Strict);
+    let check = Check { descriptor: 0, record, policy, hits, veto, sync, ban: None };
+    TagRequest::new(Charging::Independent, CellKey::open("d", [Entry { key: "k", value }].into_iter()), check)
+}
+
+fn group_with(value: &str, clock: ScriptClock) -> BoxedGroup {
+    let (sender, _) = oneshot::channel();
+    Box::new(Group::new(request(value), clock, Waiter::new(sender, Instant::now()), None))
+}
+
+fn groups(count: usize) -> Vec<BoxedGroup> {
+    (0..count).map(|number| group_with(&number.to_string(), ScriptClock::Server)).collect()
+}
+
+fn slot_of(group: &Group) -> u16 {
+    group.request.cells[0].key.slot()
+}
+
+/// The keys of each command, and how many calls it has.
+fn sizes(commands: &[Command]) -> Vec<(CommandKeys, usize)> {
+    commands.iter().map(|command| (command.keys, command.groups.len())).collect()
+}
+
+fn refusal(text: &str) -> SendError {
+    let reply = ::redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).expect("a reply");
+    let ::redis::Value::ServerError(error) = reply else { panic!("{reply:?}") };
+    SendError::Failed(RedisError::from(error))
+}
+
+/// A connection whose server executed the probe.
+fn granted(now: Instant) -> AcrossSlots {
+    let mut slots = AcrossSlots::new(CommandKeys::OneSlot);
+    slots.connected();
+    assert!(slots.keys_to_probe(&groups(2), now).is_some());
+    assert!(slots.probed(Ok(()), now).is_none());
+    slots
+}
+
+#[test]
+fn a_server_without_slots_is_not_probed() {
+    let (mut slots, now) = (AcrossSlots::new(CommandKeys::Any), Instant::now());
+    slots.connected();
+    assert!(slots.keys_to_probe(&groups(2), now).is_none());
+    let expected = [(CommandKeys::Any, 16), (CommandKeys::Any, 4)];
+    assert_eq!(sizes(&slots.split(groups(20), now)), expected);
+}
+
+#[test]
+fn commands_have_one_slot_until_a_probe_of_two_slots_succeeds() {
+    let (mut slots, now) = (AcrossSlots::new(CommandKeys::OneSlot), Instant::now());
+    slots.connected();
+    assert_eq!(sizes(&slots.split(groups(3), now)), [(CommandKeys::OneSlot, 1); 3]);
+    let same = || vec![group_with("a", ScriptClock::Server), group_with("a", ScriptClock::Server)];
+    assert!(slots.keys_to_probe(&same(), now).is_none());
+    let [first, second] = slots.keys_to_probe(&groups(3), now).expect("two slots");
+    assert_ne!(first.slot(), second.slot());
+    assert!(slots.keys_to_probe(&groups(3), now).is_none(), "one probe at a time");
+    assert_eq!(sizes(&slots.split(groups(3), now)), [(CommandKeys::OneSlot, 1); 3]);
+    assert!(slots.probed(Ok(()), now).is_none());
+    let expected = [(CommandKeys::AnySlotOfNode, 64), (CommandKeys::AnySlotOfNode, 6)];
+    assert_eq!(sizes(&slots.split(groups(70), now)), expected);
+    // Another connection may lead to another server.
+    slots.connected();
+    assert_eq!(sizes(&slots.split(groups(2), now)), [(CommandKeys::OneSlot, 1); 2]);
+}
+
+#[test]
+fn a_call_alone_and_calls_of_different_clocks_have_commands_of_their_own() {
+    let now = Instant::now();
+    let mut slots = granted(now);
+    let fixed = |value| group_with(value, ScriptClock::Fixed(Timestamp::from_micros(7)));
+    let parts = [groups(2), vec![fixed("a"), fixed("b"), fixed("c")], groups(1)];
+    let mixed = parts.into_iter().flatten().collect();
+    let across = CommandKeys::AnySlotOfNode;
+    assert_eq!(sizes(&slots.split(mixed, now)), [(across, 2), (across, 3), (CommandKeys::OneSlot, 1)]);
+}
+
+#[test]
+fn a_refused_probe_is_repeated_after_longer_and_longer_pauses() {
+    let (mut slots, mut now) = (AcrossSlots::new(CommandKeys::OneSlot), Instant::now());
+    slots.connected();
+    let mut pauses = Vec::new();
+    for attempt in 0..9 {
+        assert!(slots.keys_to_probe(&groups(2), now).is_some());
+        let logged = slots.probed(Err(refusal("ERR Error compiling script")), now);
+        assert_eq!(logged.is_some(), attempt == 0, "logged once");
+        let mut seconds = 0;
+        while !slots.is_due(now) {
+            now += INITIAL_PAUSE;
+            seconds += 1;
+        }
+        pauses.push(seconds);
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+}
+
+#[test]
+fn calls_of_an_unreached_slot_are_alone_for_a_while() {
+    let now = Instant::now();
+    let mut slots = granted(now);
+    let unreached = slot_of(&groups(3)[1]);
+    slots.decided(2, &[unreached], now);
+    let commands = slots.split(groups(3), now);
+    assert_eq!(sizes(&commands), [(CommandKeys::AnySlotOfNode, 2), (CommandKeys::OneSlot, 1)]);
+    assert_eq!(slot_of(&commands[1].groups[0]), unreached);
+    assert_eq!(sizes(&slots.split(groups(3), now + APART_TIME)), [(CommandKeys::AnySlotOfNode, 3)]);
+    let many: Vec<u16> = (0..2 * MAX_APART as u16).collect();
+    slots.decided(1_000, &many, now);
+    assert_eq!(slots.apart.len(), MAX_APART);
+}
+
+#[test]
+fn a_server_that_reaches_too_few_slots_gets_commands_of_one_slot() {
+    let now = Instant::now();
+    let mut slots = granted(now);
+    // One of eight: a part of the slots moves.
+    (0..1_000).for_each(|_| slots.decided(56, &[1; 8], now));
+    assert!(slots.is_granted());
+    // One of two: any node may get a command.
+    (0..20).for_each(|_| slots.decided(32, &[1; 32], now));
+    assert!(!slots.is_granted());
+    assert_eq!(sizes(&slots.split(groups(2), now + APART_TIME)), [(CommandKeys::OneSlot, 1); 2]);
+}
+
+#[test]
+fn only_errors_that_precede_every_write_lead_to_another_attempt() {
+    let is_unreached = |text: &str| is_unreached(&refusal(text));
+    assert!(is_unreached(
+        "ERR Script attempted to access a non local key in a cluster node script: 0a, on @x:1."
+    ));
+    assert!(is_unreached("ERR Script attempted to execute a command while the cluster is down"));
+    assert!(is_unreached("ERR Script attempted to access keys that do not hash to the same slot"));
+    for text in [
+        "ERR half written: ERR Script attempted to access a non local key in a cluster node",
+        "ERR Script attempted to access nonexistent global variable 'x'",
+        "ERR Error compiling script",
+        "WRONGTYPE Script attempted",
+        "NOPERM no permission",
+    ] {
+        assert!(!is_unreached(text), "{text}");
+    }
+}

@@ -1,0 +1,2 @@
+-- First part of the script for commands that declare their keys: KEYS.
+local across_slots = false
