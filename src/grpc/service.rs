@@ -33,9 +33,7 @@ impl RateLimitAdapter {
         self.tracer.as_ref().map_or_else(Span::off, |tracer| tracer.start(metadata, domain, descriptors))
     }
 
-    /// Answers a call until the deadline of its headers.
-    async fn answer_call(&self, call: Call) -> AnswerResult {
-        let deadline = deadline::store_deadline(&call.metadata, &call.extensions);
+    async fn answer_call(&self, call: Call, deadline: Deadline) -> AnswerResult {
         let Some(request) = self.service.read(&call.message) else {
             // Boxed, so that the future of the usual case stays small.
             return Box::pin(self.answer_message(&call, deadline)).await;
@@ -75,7 +73,9 @@ pub(crate) trait UnaryService: RateLimitService {
         };
         let response = self.should_rate_limit(request);
         AnswerFuture::Boxed(Box::pin(response.map(|response| {
-            response.map(|message| Answer { frame: frame::of(message.get_ref()), permits: None })
+            let mut response = response?;
+            let permits = response.extensions_mut().remove();
+            Ok(Answer { frame: frame::of(response.get_ref()), permits })
         })))
     }
 }
@@ -83,10 +83,11 @@ pub(crate) trait UnaryService: RateLimitService {
 impl UnaryService for RateLimitAdapter {
     fn answer(&self, call: Call) -> AnswerFuture<'_> {
         if !self.service.decides_at_once() {
-            return AnswerFuture::Boxed(Box::pin(self.answer_call(call)));
+            let deadline = deadline::store_deadline(&call.metadata, &call.extensions);
+            return AnswerFuture::Boxed(Box::pin(self.answer_call(call, deadline)));
         }
         // A future that is ready at once need not be boxed.
-        let answer = self.answer_call(call).now_or_never();
+        let answer = self.answer_call(call, Deadline::UNKNOWN).now_or_never();
         debug_assert!(answer.is_some(), "the memory store never waits");
         // The dropped attempt may have charged, and must not be repeated.
         AnswerFuture::Ready(ready(answer.unwrap_or_else(|| Err(Status::internal("no answer")))))
