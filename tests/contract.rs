@@ -3,6 +3,7 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use tollgate::{
+    SyncMode,
     algorithm::{Algorithm, Charging, Parameters, Policy, Verdict},
     ban::{BanCheck, BanEffect, BanParameters, BanPolicy},
     descriptor::Hits,
@@ -49,6 +50,7 @@ macro_rules! promises {
 promises!(
     a_window_admits_its_limit_and_no_more,
     a_window_counts_hits_that_it_denies,
+    a_counter_that_may_be_leased_counts_no_hits_that_it_denies,
     a_window_ends_at_its_edge,
     a_bucket_admits_its_burst_at_once_then_its_rate,
     a_bucket_admits_at_retry_after_and_not_a_microsecond_earlier,
@@ -240,6 +242,30 @@ async fn a_window_counts_hits_that_it_denies(store: &Subject) {
     assert!(refunded.admitted);
     assert_eq!(refunded.remaining, 0);
     assert!(!store.decide_one(at(0), "a", policy, Hits::ONE).await.admitted);
+}
+
+async fn a_counter_that_may_be_leased_counts_no_hits_that_it_denies(store: &Subject) {
+    for sync in [SyncMode::Leased, SyncMode::Auto] {
+        for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::TokenBucket] {
+            let policy = limited(algorithm);
+            let name = format!("{}-{}", sync.name(), algorithm.name());
+            let ask = async |hits| {
+                let mut call = call(&name, &[(0, policy, hits)]);
+                call.cells[0].checks[0].sync = sync;
+                store.decide(at(0), &call).await[0]
+            };
+            for remaining in [2, 1, 0] {
+                let verdict = ask(Hits::ONE).await;
+                assert_eq!((verdict.admitted, verdict.remaining), (true, remaining), "{name}");
+            }
+            for _ in 0..3 {
+                assert!(!ask(Hits::ONE).await.admitted, "{name}");
+            }
+            assert_eq!(ask(Hits::refund(1)).await.remaining, 1, "{name}");
+            assert!(ask(Hits::ONE).await.admitted, "{name}");
+            assert!(!ask(Hits::ONE).await.admitted, "{name}");
+        }
+    }
 }
 
 async fn a_window_ends_at_its_edge(store: &Subject) {

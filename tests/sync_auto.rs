@@ -124,7 +124,26 @@ async fn hot_keys_are_leased_and_every_count_is_exact() {
         }
         assert_eq!(admitted[key], limit_of(key), "key {key}");
     }
+    shows_held_hits(&instances[0], &mut clients[0]).await;
     shows_the_utilization(&instances, &redis).await;
+}
+
+/// The admin API shows that an instance leases a counter.
+async fn shows_held_hits(instance: &Tollgate, client: &mut Client) {
+    let body = r#"{"domain": "d", "descriptor": [{"key": "auto", "value": "k0"}]}"#;
+    let begun = Instant::now();
+    loop {
+        for _ in 0..50 {
+            assert!(passes(client, 0).await);
+        }
+        let answer = http::post(&instance.admin_url("/api/v1/counters/read"), body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let counter: serde_json::Value = serde_json::from_str(&answer.body).expect("JSON");
+        if counter["held"].as_u64().is_some_and(|held| held > 0) {
+            return assert!(counter["used"].as_u64() > counter["held"].as_u64(), "{counter}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "not leased: {counter}");
+    }
 }
 
 /// The utilization of the server appears after two samples.

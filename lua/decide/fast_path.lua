@@ -1,6 +1,19 @@
 -- Fast path: one cell with independent charging, where each checked record exists (or the cell is new), checked
 -- entirely and in order, or in part. Equivalent to the general path, but needs only a fraction of its definitions.
 
+-- Reserves tokens after a charge that passed, for a record with the words a, b, c. The reservation is at a position of
+-- an argument. Returns the number of tokens and the new words.
+local function reserve(algorithm, a, b, c, p1, p2, packed, position)
+  local max_tokens, share, hold = struct.unpack('<I4I2I2', packed, position)
+  local remaining, a2, b2, c2 = algorithm.remaining(a, b, c, p1, p2, hold, now)
+  local tokens = math.min(max_tokens, math.floor(remaining * share / 65536))
+  -- A few tokens are not worth holding: the quota is nearly used up.
+  if tokens <= 0 or tokens < math.floor(max_tokens / 2) then
+    return 0, a, b, c
+  end
+  return tokens, select(2, algorithm.apply(a2, b2, c2, tokens, p1, p2, nil, now, 1))
+end
+
 -- Decides a check of a record with the words a, b, c. Returns its new words, its part of the reply, 1 or 0 for whether it
 -- was admitted, and the number of reserved tokens. passes: for a withheld check, 1 or 0 for whether it would have passed;
 -- otherwise nil.
@@ -18,28 +31,80 @@ local function decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, e
     result = struct.pack(is_short and '<BI4I4' or '<BI4I4I4', passes or admitted, a2, b2, c2)
   end
   if hits > 0 and not is_plain then
-    local max_tokens, share, hold = struct.unpack('<I4I2I2', extra)
     if admitted == 1 and not passes then
-      local remaining, a3, b3, c3 = algorithm.remaining(a2, b2, c2, p1, p2, hold, now)
-      tokens = math.min(max_tokens, math.floor(remaining * share / 65536))
-      -- A few tokens are not worth holding: the quota is nearly used up.
-      if tokens < math.floor(max_tokens / 2) then
-        tokens = 0
-      end
-      if tokens > 0 then
-        admitted, a2, b2, c2 = algorithm.apply(a3, b3, c3, tokens, p1, p2, nil, now, 1)
-      end
+      tokens, a2, b2, c2 = reserve(algorithm, a2, b2, c2, p1, p2, extra, 1)
     end
     result = result .. struct.pack('<I4', tokens)
   end
   return a2, b2, c2, result, passes or admitted, tokens
 end
 
--- Returns the result of a call that checks counters of key i with the content raw, or nil if the fast path does not
--- apply. A part of ban_bytes at the end of the argument describes bans.
-local function decide_several(i, times, raw, ban_bytes)
-  local packed = ARGV[1 + i]
+-- For numbers of records: the layouts of the argument of a call that checks each of them, of the cell, and of the reply to
+-- one request.
+local layouts = {}
+
+-- Decides a call that checks all records of a cell in order, as most calls of several checks do. raw: the content of key
+-- i. Returns the result, or nil if there is more to it.
+local function decide_all(i, times, raw, count)
+  local layout = layouts[count]
+  if not layout then
+    layout = {
+      '<I2I2' .. string.rep('I5BBdddI8', count),
+      '<BI2I4' .. string.rep('I5B', count) .. string.rep('I4I4', count),
+      '<' .. string.rep('BI4I4', count),
+    }
+    layouts[count] = layout
+  end
+  local asked, cell = { struct.unpack(layout[1], ARGV[1 + i]) }, { struct.unpack(layout[2], raw) }
+  local reply, changed = {}, false
+  local format, records, old_ends, last_end = cell[1], cell[2], cell[3], 0
+  if format ~= 1 or records ~= count then
+    return nil
+  end
+  for at = 0, count - 1 do
+    local from, known, state, to = 2 + at * 7, 3 + at * 2, 3 + count * 2 + at * 2, #reply
+    local last_byte, role, hits = asked[from + 2], asked[from + 3], asked[from + 4]
+    local kind = last_byte % 16
+    local algorithm = kind < 8 and algorithm_of(kind)
+    if not algorithm or cell[known + 1] ~= asked[from + 1] or cell[known + 2] ~= last_byte or asked[from + 7] ~= 0 then
+      return nil
+    end
+    local a, b = cell[state + 1], cell[state + 2]
+    local admitted, a2, b2 =
+      algorithm.apply(a, b, 0, hits, asked[from + 5], asked[from + 6], nil, now, times, role == 3)
+    if times > 1 then
+      reply[to + 1], reply[to + 2] = a, b
+    else
+      reply[to + 1], reply[to + 2], reply[to + 3] = admitted, a2, b2
+    end
+    local ends = algorithm.ends_at(a2, b2)
+    last_end = ends > last_end and ends or last_end
+    if a2 ~= a or b2 ~= b then
+      changed, cell[state + 1], cell[state + 2] = true, a2, b2
+    end
+  end
+  if changed then
+    cell[3] = last_end
+    write_cell(i, struct.pack(layout[2], unpack(cell, 1, 3 + count * 4)), last_end, old_ends)
+  end
+  return struct.pack(times > 1 and '<' .. string.rep('I4I4', count) or layout[3], unpack(reply))
+end
+
+-- Returns the result of a call that checks counters of key i, or nil if the fast path does not apply. raw: the content
+-- of the key, if it was read.
+local function decide_several(i, times, raw)
+  local packed, ban_bytes = ARGV[1 + i], 0
+  if string.byte(packed, 11) % 4 ~= string.byte(packed, 11) then
+    ban_bytes = struct.unpack('<I2', packed, #packed - 1) * 24 + 2
+  end
+  raw = raw or read_cell(i)
   local count = (#packed - 4 - ban_bytes) / 39
+  if raw and count <= 16 and #raw == 7 + count * 14 and ban_bytes == 0 then
+    local result = decide_all(i, times, raw, count)
+    if result then
+      return result
+    end
+  end
   local records, old_ends = count, 0
   if raw then
     local format
@@ -122,67 +187,3 @@ local function decide_several(i, times, raw, ban_bytes)
   return table.concat(outcomes)
 end
 
--- Same as decide_several, for a call with one counter.
-local function decide_single(i, times, raw, ban_bytes)
-  if raw and #raw ~= 21 then
-    return decide_several(i, times, raw, ban_bytes)
-  end
-  local id, role, hits, p1, p2, extra = struct.unpack('<c6Bdddc8', ARGV[1 + i], 5)
-  local kind = string.byte(id, 6) % 16
-  local is_short, algorithm = kind < 8, algorithm_of(kind)
-  local layout = is_short and '<BI2I4c6I4I4' or '<BI2I4c6I4I2I2'
-  local a, b, c, old_ends = 0, 0, 0, 0
-  if raw then
-    local format, count, known
-    format, count, old_ends, known, a, b, c = struct.unpack(layout, raw)
-    if format ~= 1 or count ~= 1 or known ~= id then
-      return nil
-    end
-    c = is_short and 0 or c
-  end
-  local a2, b2, c2, result, admitted =
-    decide_words(algorithm, is_short, a, b, c, times, hits, p1, p2, extra, role % 8 == 3)
-  if not is_short and math.max(b2, c2) > 65535 then
-    return nil
-  end
-  if role > 127 then
-    if admitted == 0 then
-      return nil
-    end
-    result = times > 1 and result .. '\0' or result
-  end
-  if a2 ~= a or b2 ~= b or c2 ~= c then
-    local ends = algorithm.ends_at(a2, b2, c2)
-    if raw or ends > now.s then
-      write_cell(i, struct.pack(layout, 1, 1, ends, id, a2, b2, c2), ends, old_ends)
-    end
-  end
-  return result
-end
-
--- Returns the result of a call on the single key i, or nil if the fast path does not apply.
-local function decide_fast(i, times)
-  local packed = ARGV[1 + i]
-  local last_byte, role = string.byte(packed, 10, 11)
-  local ban_bytes, raw = 0, nil
-  if role ~= 0 and role ~= 3 then
-    if role ~= 128 and role ~= 131 and role ~= 8 and role ~= 11 then
-      return nil
-    end
-    ban_bytes = #packed == 69 and 26 or struct.unpack('<I2', packed, #packed - 1) * 24 + 2
-    raw = read_cell(i)
-    -- A counter with a record of bans, of 12 bytes.
-    if raw and #raw == 39 then
-      read = read or {}
-      read[i] = raw
-      return nil
-    end
-  end
-  if not algorithm_of(last_byte % 16) then
-    return nil
-  end
-  if ban_bytes == 0 then
-    raw = read_cell(i)
-  end
-  return (#packed == 43 + ban_bytes and decide_single or decide_several)(i, times, raw, ban_bytes)
-end

@@ -5,8 +5,9 @@
 MAKE[0] = function()
   -- The end of the window that hits count in, and its hits.
   local function counts(a, b, window, now)
-    local ends = now.s - now.s % window + window
-    if a <= now.s then
+    local s = now.s
+    local ends = s - s % window + window
+    if a <= s then
       return ends, 0
     elseif a > ends then
       ends = a <= ends + 4 * window and a or ends + window
@@ -17,19 +18,23 @@ MAKE[0] = function()
   return {
     apply = function(a, b, c, hits, limit, window, charged_at, now, times, only_passing)
       local ends, count = counts(a, b, window, now)
-      local is_refund = hits < 0
+      if hits >= 0 and not only_passing then
+        -- The usual case.
+        local after = count + hits * times
+        return after <= limit and 1 or 0, ends, after < 4294967295 and after or 4294967295, 0
+      end
       if charged_at then
         local second = math.floor(charged_at / 1000000)
         if second - second % window + window ~= a then
           return 1, a, b, 0
         end
       end
-      if only_passing and hits > 0 then
+      if hits > 0 then
         local passing = math.max(math.min(math.floor((limit - count) / hits), times), 0)
         return passing == times and 1 or 0, ends, count + passing * hits, 0
       end
       local after = math.max(count + hits * times, 0)
-      local admitted = is_refund or after <= limit
+      local admitted = hits < 0 or after <= limit
       return admitted and 1 or 0, ends, math.min(after, 4294967295), 0
     end,
 

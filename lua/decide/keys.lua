@@ -20,18 +20,30 @@ end
 
 -- Stores a cell at key i until its expiry, or deletes the key if that has passed. Setting an expiry is expensive in
 -- Redis, so the present one is retained if it is unchanged. One write in 16 sets it anyway, for a key that was
--- restored without one.
-local function write_cell(i, raw, ends, old_ends)
-  local micros = (ends - now.s) * 1000000 - now.us
-  if micros <= 0 then
-    redis.call('DEL', KEYS[i])
+-- restored without one. Returns whether it did: not if the key, which is_absent says is missing, exists with another type.
+local last_ends, expiry
+local function write_cell(i, raw, ends, old_ends, is_absent)
+  local key = KEYS[i]
+  if ends == old_ends and now.us % 16 ~= 0 and ends > now.s then
+    redis.call('SET', key, raw, 'KEEPTTL')
+  elseif ends <= now.s then
+    redis.call('DEL', key)
     raw = false
-  elseif ends == old_ends and now.us % 16 ~= 0 then
-    redis.call('SET', KEYS[i], raw, 'KEEPTTL')
   else
-    redis.call('SET', KEYS[i], raw, 'PX', now.given and 3600000 or math.ceil(micros / 1000))
+    if ends ~= last_ends then
+      -- Numbers as arguments are expensive too.
+      last_ends, expiry = ends, now.given and '3600000' or string.format('%d000', ends)
+    end
+    if is_absent then
+      if not redis.call('SET', key, raw, now.given and 'PX' or 'PXAT', expiry, 'NX') then
+        return false
+      end
+    else
+      redis.call('SET', key, raw, now.given and 'PX' or 'PXAT', expiry)
+    end
   end
   if written then
-    written[KEYS[i]] = raw
+    written[key] = raw
   end
+  return true
 end

@@ -26,8 +26,8 @@ fn counters_are_read_reset_and_refunded() {
     for _ in 0..2 {
         let read = admin.done("POST", "/counters/read", &counter, 200);
         assert_eq!(
-            (&read["used"], &read["remaining"], &read["would_pass"]),
-            (&json!(3), &json!(0), &json!(false))
+            (&read["used"], &read["remaining"], &read["would_pass"], &read["held"]),
+            (&json!(3), &json!(0), &json!(false), &json!(0))
         );
         assert_eq!((&read["rule"], &read["limit"]), (&json!("k"), &json!("3 per year, fixed_window")));
         assert!(

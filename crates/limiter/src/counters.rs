@@ -11,6 +11,7 @@ use tollgate_core::{
 use tollgate_rules::{Domain, Switched};
 use tollgate_store::{
     Store, StoreError,
+    redis::held_hits,
     request::{Check, Requests},
 };
 
@@ -70,6 +71,11 @@ impl CounterInspector {
             true
         });
         requests
+    }
+
+    /// Hits that the workers of this process have charged ahead for the counters and not used yet.
+    pub fn held_hits(&self, requests: &CounterRequests) -> u64 {
+        held_hits(&requests.calls)
     }
 
     /// Sends the requests and returns the readings, in the order of the descriptors.

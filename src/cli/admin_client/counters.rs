@@ -14,6 +14,9 @@ struct Counter {
     rule: String,
     limit: String,
     used: u64,
+    /// Hits among them that the instance holds; not reported by earlier versions.
+    #[serde(default)]
+    held: u64,
     remaining: u32,
     /// Unknown with a `min_interval`.
     would_pass: Option<bool>,
@@ -51,8 +54,12 @@ impl Counter {
             Some(false) => "would be over the limit",
             None => "would pass if the last one was min_interval ago",
         };
+        let held = match self.held {
+            0 => String::new(),
+            held => format!(" ({held} of them held by this instance)"),
+        };
         format!(
-            "rule        {}\nlimit       {}\nused        {}\nremaining   {}\nresets in   {:?}\nnext hit    {next}\n",
+            "rule        {}\nlimit       {}\nused        {}{held}\nremaining   {}\nresets in   {:?}\nnext hit    {next}\n",
             escape_line(&self.rule),
             escape_line(&self.limit),
             self.used,

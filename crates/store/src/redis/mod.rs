@@ -45,7 +45,7 @@ pub use self::script::fuzzing::replies;
 pub use self::{
     admin_script::{Reply, Script},
     last_verdicts::LastVerdicts,
-    local::recheck_bans,
+    local::{held_hits, recheck_bans},
     script::{CommandKeys, Run, RunOutcome},
     settings::RedisSettings,
     url::{Cluster, RedisUrl, Sentinel},

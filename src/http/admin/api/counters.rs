@@ -53,6 +53,8 @@ struct CounterView {
     limit: String,
     #[serde(flatten)]
     state: CounterState,
+    /// Used hits that this instance charged ahead and holds.
+    held: u64,
 }
 
 /// State of a counter.
@@ -199,5 +201,6 @@ async fn send(
     if releases_lease {
         state.would_pass = Some(true);
     }
-    response::json(&CounterView { rule, limit, state })
+    let held = api.parts.counters.held_hits(&requests);
+    response::json(&CounterView { rule, limit, state, held })
 }

@@ -45,7 +45,7 @@ use super::{
     connection::{Connection, SendError},
     known_bans::KnownBans,
     last_verdicts::LastVerdicts,
-    local::LocalCache,
+    local::{LocalCache, add_cache},
     script::{self, CommandKeys, Run},
     server_utilization,
     target::Target,
@@ -163,6 +163,7 @@ impl Batcher {
         let queues: Weak<SharedQueue> = Arc::downgrade(&shared);
         metrics::add_queues(queues);
         let local = Arc::new(LocalCache::new(options.background.clone()));
+        add_cache(Arc::downgrade(&local));
         let timeout = options.timeout;
         let driver = Driver::new(server.clone(), Arc::clone(&shared), options, Arc::clone(&local));
         tokio::spawn(driver.drive(connection.clone()));

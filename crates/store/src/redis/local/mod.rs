@@ -10,6 +10,7 @@ mod demand;
 mod denial;
 mod early_ends;
 mod heat;
+mod held_hits;
 mod two_generation_map;
 mod cache;
 mod reservation;
@@ -25,8 +26,9 @@ use tollgate_core::{
 };
 
 use self::cache::CounterCache;
-pub use self::early_ends::recheck_bans;
+pub(super) use self::held_hits::add_cache;
 pub(super) use self::two_generation_map::TwoGenerationMap;
+pub use self::{early_ends::recheck_bans, held_hits::held_hits};
 use super::script::RunOutcome;
 use crate::{
     BackgroundQueue,
@@ -92,6 +94,9 @@ impl LocalCache {
             return Prefetches::new();
         }
         let mut state = self.state.lock();
+        if !state.cache.may_decide_all(request, now) {
+            return Prefetches::new();
+        }
         let prefetch = |counter: (&Cell, &Check)| state.cache.prefetch(counter, now).unwrap_or_default();
         let prefetches: Prefetches = request.checks_with_cells().map(prefetch).collect();
         match prefetches.iter().any(|prefetch| *prefetch != Prefetch::default()) {
@@ -146,6 +151,13 @@ impl LocalCache {
     /// Clears the cache, as after a failover: the new server may lack recent charges.
     pub(super) fn forget_all(&self) {
         *self.state.lock() = State::default();
+    }
+
+    /// Tokens held for the counters of a request.
+    fn held_hits(&self, request: &TagRequest, now: Instant) -> u64 {
+        let mut state = self.state.lock();
+        let held = |counter| state.cache.held_hits(counter, now);
+        request.checks_with_cells().map(held).fold(0, u64::saturating_add)
     }
 
     /// Takes the refunds of unused tokens.

@@ -38,6 +38,8 @@ fn tokens_of_a_cooled_counter_are_refunded() {
     ask(&mut server, &auto(1_000_000), 1_000, 0, 1_000);
     let charged = u64::from(count(&server.states[0]));
     assert!(charged > 1_000, "{charged}");
+    assert_eq!(server.local.held_hits(&auto(1_000_000), server.at(1_000)), charged - 1_000, "shown");
+    assert_eq!(server.local.held_hits(&auto(1_000_000), server.at(1_200)), 0, "expired");
     let UnusedTokens { requests, has_more, .. } = server.local.take_unused(server.at(1_200));
     let refunded: u64 = requests
         .iter()
@@ -61,6 +63,29 @@ fn a_hot_counter_near_its_limit_is_strict() {
     let mut server = Server::new();
     ask(&mut server, &leased, 1_000, 0, 9_000);
     assert!(ask(&mut server, &leased, 1_000, 9_000, 900) < sent / 2, "unlike a leased one");
+}
+
+#[test]
+fn a_hot_counter_is_charged_ahead_only_if_all_counters_of_the_request_are() {
+    let policy = policy(Algorithm::FixedWindow, 1_000_000);
+    for (sync, beside) in [
+        (SyncMode::Auto, SyncMode::Strict),
+        (SyncMode::Leased, SyncMode::Strict),
+        (SyncMode::Auto, SyncMode::Auto),
+        (SyncMode::Auto, SyncMode::Leased),
+    ] {
+        let mut server = Server::new();
+        let both = request(
+            Charging::Independent,
+            [check(0, policy, Hits::ONE, sync), check(1, policy, Hits::ONE, beside)],
+        );
+        let sent = ask(&mut server, &both, 1_000, 0, 2_000);
+        let charged = count(&server.states[0]);
+        match beside {
+            SyncMode::Strict => assert_eq!((sent, charged), (2_000, 2_000), "{sync:?}, {beside:?}"),
+            _ => assert!(sent < 500 && charged < 2_200, "{sync:?}, {beside:?}: {sent}, {charged}"),
+        }
+    }
 }
 
 #[test]
