@@ -65,7 +65,8 @@ cell() { # server round name flags
         printf '\t%s\t%s\t%s\n' "$degraded" "$(number total <<<"$report")" "$(number beyond <<<"$report")"
     } >>"$work/results"
     log "round $2 of $ROUNDS: $3: $(title_of "$server"): $(number rate <<<"$report") per second"
-    stop "$server" "redis:$REDIS"
+    stop_peer "$server"
+    stop "redis:$REDIS"
 }
 
 write_peer_rules
